@@ -1,0 +1,1 @@
+//! The seams between policies and plants.

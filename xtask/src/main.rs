@@ -1,0 +1,2 @@
+//! Builds, checks and measures Lull.
+fn main() {}
