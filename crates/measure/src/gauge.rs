@@ -1,0 +1,27 @@
+//! A reading that may be missing, and why.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// What a gauge answers: a value, or the reason why there is none.
+///
+/// Never a silent zero: a machine without a power meter says so.
+pub type Gauge<T> = Result<T, Missing>;
+
+/// Why a gauge has no value, in words for the operator.
+///
+/// Says what is absent and, where there is a remedy, what to do:
+/// `"/sys/class/powercap has no intel-rapl domain"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Missing {
+    /// One sentence without a full stop.
+    pub reason: Cow<'static, str>,
+}
+
+impl Missing {
+    /// A missing value with its reason.
+    pub fn because(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: reason.into() }
+    }
+}

@@ -1,0 +1,22 @@
+//! What Lull measures and the words it measures in.
+//!
+//! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
+//! HDR histograms ([`Latency`]), the entropy family of Ah-Q ([`entropy`]),
+//! energy efficiency ([`efficiency`]), the tail-latency/throughput bound
+//! ([`tlt`]), and the [`catalogue`] that describes every metric once.
+//!
+//! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
+
+pub mod catalogue;
+pub mod efficiency;
+pub mod entropy;
+mod gauge;
+mod latency;
+mod percentile;
+pub mod tlt;
+mod units;
+
+pub use gauge::{Gauge, Missing};
+pub use latency::{Latency, LatencyError};
+pub use percentile::{Percentile, PercentileError};
+pub use units::{Hertz, Joules, Nanos, UnitError, Watts};
