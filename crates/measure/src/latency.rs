@@ -1,0 +1,185 @@
+//! Request latency as a mergeable HDR histogram.
+
+use crate::{Nanos, Percentile};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+/// Shortest and longest latency told apart; what lies outside is clamped.
+const SHORTEST_NS: u64 = 100;
+const LONGEST_NS: u64 = 1_000_000_000_000;
+/// Three digits: every quantile is within 0.1 % of the true order statistic.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// A set of request latencies: 100 ns to 1000 s, within 0.1 %.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    histogram: Histogram<u64>,
+}
+
+/// Why a latency histogram could not be packed or unpacked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an HDR histogram (V2, base64): {0}")]
+pub struct LatencyError(String);
+
+impl Default for Latency {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, SIGNIFICANT_DIGITS);
+        Self { histogram: histogram.expect("the constant bounds are legal") }
+    }
+}
+
+impl Latency {
+    /// Adds one request.
+    pub fn record(&mut self, latency: Nanos) {
+        self.histogram.saturating_record(latency.0.max(SHORTEST_NS));
+    }
+
+    /// Adds `count` requests of one latency.
+    pub fn record_many(&mut self, latency: Nanos, count: u64) {
+        self.histogram.saturating_record_n(latency.0.max(SHORTEST_NS), count);
+    }
+
+    /// Adds all requests of another set.
+    pub fn merge(&mut self, other: &Self) {
+        // Both have the same bounds by construction, so this cannot fail.
+        self.histogram.add(&other.histogram).expect("equal bounds");
+    }
+
+    /// Forgets all requests, keeping the memory.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+    }
+
+    /// Number of requests.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Whether there is no request.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+
+    /// The latency that `at` percent of the requests do not exceed; `None` without requests.
+    pub fn quantile(&self, at: Percentile) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos(self.histogram.value_at_quantile(at.fraction())))
+    }
+
+    /// Mean latency; `None` without requests.
+    pub fn mean(&self) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos(self.histogram.mean().round() as u64))
+    }
+
+    /// Longest latency; `None` without requests.
+    pub fn max(&self) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos(self.histogram.max()))
+    }
+
+    /// Number of requests that took longer than `bound`.
+    pub fn count_above(&self, bound: Nanos) -> u64 {
+        self.count() - self.histogram.count_between(0, bound.0)
+    }
+
+    /// Latencies with their counts, ascending; each is its bucket's highest value.
+    pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
+        self.histogram
+            .iter_recorded()
+            .map(|bucket| (Nanos(bucket.value_iterated_to()), bucket.count_at_value()))
+    }
+
+    /// The set as base64 of the HDR V2 format, which other HDR tools read.
+    pub fn to_base64(&self) -> String {
+        let mut bytes = Vec::new();
+        let packed = V2Serializer::new().serialize(&self.histogram, &mut bytes);
+        packed.expect("writing to memory cannot fail");
+        BASE64.encode(bytes)
+    }
+
+    /// Reads what [`Latency::to_base64`] or another HDR tool wrote.
+    ///
+    /// # Errors
+    /// If the text is not base64 or not an HDR V2 histogram of integers.
+    pub fn from_base64(text: &str) -> Result<Self, LatencyError> {
+        let bytes = BASE64.decode(text).map_err(|error| LatencyError(error.to_string()))?;
+        let foreign: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| LatencyError(error.to_string()))?;
+        let mut ours = Self::default();
+        for bucket in foreign.iter_recorded() {
+            ours.record_many(Nanos(bucket.value_iterated_to()), bucket.count_at_value());
+        }
+        Ok(ours)
+    }
+}
+
+impl FromIterator<Nanos> for Latency {
+    fn from_iter<I: IntoIterator<Item = Nanos>>(latencies: I) -> Self {
+        let mut all = Self::default();
+        for latency in latencies {
+            all.record(latency);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_set_has_no_tail_rather_than_a_zero() {
+        let none = Latency::default();
+        assert_eq!(none.quantile(Percentile::P99), None);
+        assert_eq!(none.mean(), None);
+        assert_eq!(none.max(), None);
+    }
+
+    #[test]
+    fn outliers_are_clamped_and_still_counted() {
+        let set: Latency = [Nanos(0), Nanos::MAX].into_iter().collect();
+        assert_eq!(set.count(), 2);
+        assert!(set.max().unwrap() >= Nanos::from_secs(999));
+    }
+
+    #[test]
+    fn counts_what_missed_a_bound() {
+        let set: Latency = (1..=100).map(Nanos::from_millis).collect();
+        assert_eq!(set.count_above(Nanos::from_millis(95)), 5);
+    }
+
+    #[test]
+    fn refuses_a_text_that_is_no_histogram() {
+        for text in ["", "????", "SGVsbG8="] {
+            assert!(Latency::from_base64(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_within_a_thousandth_of_the_order_statistic(
+            mut nanos in prop::collection::vec(100u64..1_000_000_000_000, 1..300),
+            percent in 1u32..100,
+        ) {
+            let at = Percentile::new(f64::from(percent)).unwrap();
+            let set: Latency = nanos.iter().copied().map(Nanos).collect();
+            nanos.sort_unstable();
+            let rank = (nanos.len() * percent as usize).div_ceil(100).max(1);
+            let got = set.quantile(at).unwrap().0 as f64;
+            // A rank that is a whole number may be rounded to its neighbour, and
+            // below 64 us the histogram's own unit of 64 ns is the coarser limit.
+            let (low, high) = (nanos[rank - 1] as f64, nanos[rank.min(nanos.len() - 1)] as f64);
+            prop_assert!(got >= low * 0.999 - 64.0 && got <= high * 1.001 + 64.0, "{got}");
+        }
+
+        #[test]
+        fn packing_keeps_every_request(nanos in prop::collection::vec(100u64..1 << 39, 0..200)) {
+            let set: Latency = nanos.into_iter().map(Nanos).collect();
+            let back = Latency::from_base64(&set.to_base64()).unwrap();
+            prop_assert_eq!(back.count(), set.count());
+            prop_assert_eq!(back.quantile(Percentile::P99), set.quantile(Percentile::P99));
+        }
+    }
+}
