@@ -1,0 +1,237 @@
+//! Every metric, described once.
+//!
+//! Help text, JSON keys, Prometheus names and `docs/metrics.md` are derived
+//! from [`ALL`]; nothing else in Lull spells a metric's name, unit or meaning.
+//! A metric is read as [`Sample`]s, one per label set. `control` turns an
+//! observation into samples, and a test there fails if one of [`ALL`] is never
+//! produced.
+
+use crate::Gauge;
+use serde::{Serialize, Serializer};
+
+/// A metric's unit; the suffix of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Joules.
+    Joules,
+    /// Watts.
+    Watts,
+    /// Hertz.
+    Hertz,
+    /// A share or ratio without unit.
+    Ratio,
+    /// Events per second.
+    PerSecond,
+    /// A number of things.
+    Count,
+}
+
+impl Unit {
+    /// How the unit ends a name; a plain count has no suffix.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Seconds => "_seconds",
+            Self::Joules => "_joules",
+            Self::Watts => "_watts",
+            Self::Hertz => "_hertz",
+            Self::Ratio => "_ratio",
+            Self::PerSecond => "_per_second",
+            Self::Count => "",
+        }
+    }
+}
+
+/// What a metric is measured on; its labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole machine: no label.
+    Machine,
+    /// One app: label `app`.
+    App,
+    /// One core: label `core`.
+    Core,
+}
+
+impl Scope {
+    /// The label's name, if there is one.
+    pub const fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Machine => None,
+            Self::App => Some("app"),
+            Self::Core => Some("core"),
+        }
+    }
+}
+
+/// One metric: a gauge over one epoch.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Name without unit, in snake case.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// What it is measured on.
+    pub scope: Scope,
+    /// One sentence for a person.
+    pub help: &'static str,
+    /// Where the value comes from: kernel file, formula, client.
+    pub source: &'static str,
+}
+
+impl Metric {
+    /// The key in JSON output: `tail_latency_seconds`.
+    pub fn json_key(&self) -> String {
+        format!("{}{}", self.name, self.unit.suffix())
+    }
+
+    /// The name for Prometheus: `lull_tail_latency_seconds`.
+    pub fn prometheus_name(&self) -> String {
+        format!("lull_{}{}", self.name, self.unit.suffix())
+    }
+}
+
+impl Serialize for Metric {
+    /// A metric is written as its JSON key wherever one is referred to.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.json_key())
+    }
+}
+
+/// One value of one metric.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Which metric.
+    pub metric: &'static Metric,
+    /// The app's name or the core's number; empty for the machine.
+    pub label: String,
+    /// The value in the metric's unit, or why there is none.
+    pub value: Gauge<f64>,
+}
+
+/// Declares each metric as a constant and lists all in [`ALL`].
+macro_rules! metrics {
+    ($($name:ident = $text:literal, $unit:ident, $scope:ident, $help:literal, $source:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $name: &Metric = &Metric {
+                name: $text,
+                unit: Unit::$unit,
+                scope: Scope::$scope,
+                help: $help,
+                source: $source,
+            };
+        )*
+
+        /// Every metric there is, in the order of the docs.
+        pub const ALL: &[&Metric] = &[$($name),*];
+    };
+}
+
+metrics! {
+    TAIL_LATENCY = "tail_latency", Seconds, App,
+        "Latency at the percentile of the app's first tail objective.",
+        "the app's latency source (client push)";
+    TAIL_BOUND = "tail_bound", Seconds, App,
+        "Bound of the app's first tail objective.", "config";
+    LATENCY_P50 = "latency_p50", Seconds, App,
+        "Median latency.", "the app's latency source (client push)";
+    LATENCY_P95 = "latency_p95", Seconds, App,
+        "95th percentile of latency.", "the app's latency source (client push)";
+    LATENCY_P99 = "latency_p99", Seconds, App,
+        "99th percentile of latency.", "the app's latency source (client push)";
+    LATENCY_P999 = "latency_p999", Seconds, App,
+        "99.9th percentile of latency.", "the app's latency source (client push)";
+    LATENCY_MEAN = "latency_mean", Seconds, App,
+        "Mean latency.", "the app's latency source (client push)";
+    OFFERED = "offered_requests", PerSecond, App,
+        "Requests that were due, whether or not they were answered.",
+        "the app's latency source (client push)";
+    COMPLETED = "completed_requests", PerSecond, App,
+        "Requests answered.", "the app's latency source (client push)";
+    OUTSTANDING = "outstanding_requests", Count, App,
+        "Requests sent and not answered at the end of the epoch.",
+        "the app's latency source (client push)";
+    SLACK = "slack", Ratio, App,
+        "(bound - measured)/bound of the first tail objective; negative where it is missed.",
+        "derived";
+    TOLERANCE = "tolerance", Ratio, App,
+        "A = 1 - ideal/bound: the slow-down the bound leaves room for.", "Ah-Q eq. 11";
+    INTERFERENCE = "interference", Ratio, App,
+        "R = 1 - ideal/measured: the slow-down suffered.", "Ah-Q eq. 12";
+    REMAINING_TOLERANCE = "remaining_tolerance", Ratio, App,
+        "ReT: the room left before the bound.", "Ah-Q eq. 13";
+    UNTOLERATED = "untolerated_interference", Ratio, App,
+        "Q: the slow-down beyond the bound.", "Ah-Q eq. 14";
+    PROGRESS = "progress", PerSecond, App,
+        "Work done by a best-effort app, in its own unit.",
+        "push, instructions retired, or CPU time; the record says which";
+    CPU = "cpu", Ratio, App,
+        "CPU time used, in cores.", "/proc/PID/task/TID/schedstat";
+    RUN_QUEUE_WAIT = "run_queue_wait", Ratio, App,
+        "Time its threads were runnable but not running, in cores.",
+        "/proc/PID/task/TID/schedstat";
+    CONTEXT_SWITCHES = "context_switches", PerSecond, App,
+        "Context switches of its threads.", "/proc/PID/task/TID/status";
+    INSTRUCTIONS = "instructions", PerSecond, App,
+        "Instructions retired.", "perf_event";
+    CYCLES = "cycles", PerSecond, App,
+        "Core cycles spent.", "perf_event";
+    THREADS = "threads", Count, App,
+        "Threads alive at the end of the epoch.", "/proc/PID/task";
+    APP_CORES = "app_cores", Count, App,
+        "Cores the app may run on.", "the knob's state";
+    CORE_UTILISATION = "core_utilisation", Ratio, Core,
+        "Share of the epoch the core was not idle.", "/proc/stat";
+    CORE_IDLE_RESIDENCY = "core_idle_residency", Ratio, Core,
+        "Share of the epoch spent in idle states, all states together.",
+        "cpuidle/state*/time";
+    CORE_FREQUENCY = "core_frequency", Hertz, Core,
+        "Core frequency.", "cpufreq/scaling_cur_freq";
+    ENTROPY_SYSTEM = "entropy_system", Ratio, Machine,
+        "E_S: how much co-location hurts, 0 best, 1 worst.", "Ah-Q eq. 17";
+    ENTROPY_LC = "entropy_lc", Ratio, Machine,
+        "E_LC: mean untolerated interference of latency-critical apps.", "Ah-Q eq. 15";
+    ENTROPY_BE = "entropy_be", Ratio, Machine,
+        "E_BE: one minus the harmonic mean of best-effort progress.", "Ah-Q eq. 16";
+    POWER = "power", Watts, Machine,
+        "Mean power.", "RAPL where there is one, else a stated model; the record says which";
+    ENERGY = "energy", Joules, Machine,
+        "Energy of the epoch.", "RAPL where there is one, else a stated model; the record says which";
+    ENERGY_PER_REQUEST = "energy_per_request", Joules, Machine,
+        "Energy over all requests completed in the epoch.", "derived";
+    CPU_PRESSURE = "cpu_pressure", Ratio, Machine,
+        "Share of the epoch in which some task waited for a CPU.", "/proc/pressure/cpu";
+    EPOCH = "epoch", Seconds, Machine,
+        "Length of the epoch as it really was.", "the plant's clock";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let names: BTreeSet<_> = ALL.iter().map(|metric| metric.prometheus_name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        for name in names {
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
+        }
+    }
+
+    #[test]
+    fn every_help_is_one_sentence() {
+        for metric in ALL {
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+            assert!(!metric.source.is_empty(), "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn one_description_gives_both_names() {
+        assert_eq!(TAIL_LATENCY.json_key(), "tail_latency_seconds");
+        assert_eq!(THREADS.prometheus_name(), "lull_threads");
+    }
+}
