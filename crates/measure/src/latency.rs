@@ -100,9 +100,11 @@ impl Latency {
     /// Reads what [`Latency::to_base64`] or another HDR tool wrote.
     ///
     /// # Errors
-    /// If the text is not base64 or not an HDR V2 histogram of integers.
+    /// If the text is not base64, not an HDR V2 histogram of integers, or finer
+    /// than three significant digits.
     pub fn from_base64(text: &str) -> Result<Self, LatencyError> {
         let bytes = BASE64.decode(text).map_err(|error| LatencyError(error.to_string()))?;
+        refuse_too_fine(&bytes)?;
         let foreign: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| LatencyError(error.to_string()))?;
@@ -111,6 +113,22 @@ impl Latency {
             ours.record_many(Nanos(bucket.value_iterated_to()), bucket.count_at_value());
         }
         Ok(ours)
+    }
+}
+
+/// Refuses a histogram whose header asks for more digits than are kept here.
+///
+/// Five digits over the full range take 100 MB: more than a stranger's message
+/// may make its reader allocate.
+fn refuse_too_fine(bytes: &[u8]) -> Result<(), LatencyError> {
+    // V2 header, big-endian: cookie, payload length, offset, then the digits.
+    let digits =
+        bytes.get(12..16).map(|field| u32::from_be_bytes([field[0], field[1], field[2], field[3]]));
+    match digits {
+        Some(digits) if digits > u32::from(SIGNIFICANT_DIGITS) => Err(LatencyError(format!(
+            "{digits} significant digits, at most {SIGNIFICANT_DIGITS} are kept"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -155,6 +173,15 @@ mod tests {
         for text in ["", "????", "SGVsbG8="] {
             assert!(Latency::from_base64(text).is_err(), "{text:?} was accepted");
         }
+    }
+
+    #[test]
+    fn refuses_a_histogram_so_fine_that_it_would_fill_the_memory() {
+        let fine = Histogram::<u64>::new(5).unwrap();
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&fine, &mut bytes).unwrap();
+        let error = Latency::from_base64(&BASE64.encode(bytes)).unwrap_err();
+        assert!(error.to_string().contains("5 significant digits"), "{error}");
     }
 
     proptest! {

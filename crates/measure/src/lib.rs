@@ -3,7 +3,8 @@
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
 //! HDR histograms ([`Latency`]), the entropy family of Ah-Q ([`entropy`]),
 //! energy efficiency ([`efficiency`]), the tail-latency/throughput bound
-//! ([`tlt`]), and the [`catalogue`] that describes every metric once.
+//! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
+//! [`push`] messages by which apps tell the agent their latency and progress.
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 
@@ -13,6 +14,7 @@ pub mod entropy;
 mod gauge;
 mod latency;
 mod percentile;
+pub mod push;
 pub mod tlt;
 mod units;
 
