@@ -1,0 +1,125 @@
+//! What a plant is made of: cores, core types, frequency domains, cache ways.
+
+use crate::{Capabilities, CoreId, CoreSet};
+use lull_measure::Hertz;
+use serde::{Deserialize, Serialize};
+
+/// A machine as policies see it; fixed for a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// A name for people: CPU model or scenario.
+    pub name: String,
+    /// All cores, `cores[i].id == i`.
+    pub cores: Vec<Core>,
+    /// Core types, slowest first; one entry on symmetric machines.
+    pub core_types: Vec<CoreType>,
+    /// Sets of cores that share one frequency; empty where it cannot be read.
+    pub domains: Vec<FrequencyDomain>,
+    /// Last-level cache that can be divided by ways.
+    pub cache: Option<CacheControl>,
+    /// Memory bandwidth that can be divided.
+    pub bandwidth: Option<BandwidthControl>,
+    /// What can be read and set here, and why not where it cannot.
+    pub capabilities: Capabilities,
+}
+
+impl Machine {
+    /// All cores as a set.
+    pub fn all_cores(&self) -> CoreSet {
+        self.cores.iter().map(|core| core.id).collect()
+    }
+
+    /// The domain with this number, if there is one.
+    pub fn domain(&self, id: DomainId) -> Option<&FrequencyDomain> {
+        self.domains.iter().find(|domain| domain.id == id)
+    }
+}
+
+/// One core.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Core {
+    /// Its number, as the kernel counts.
+    pub id: CoreId,
+    /// Index into [`Machine::core_types`].
+    pub core_type: usize,
+    /// Its socket.
+    pub package: u16,
+    /// The lowest core that shares its physical core (itself without SMT).
+    pub smt_leader: CoreId,
+}
+
+/// A kind of core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CoreType {
+    /// A name for people: `big`, `little`.
+    pub name: String,
+    /// Speed at full frequency relative to the slowest type, which is 1.
+    pub speed: f64,
+}
+
+/// The number of a frequency domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DomainId(pub u16);
+
+/// Cores that share one frequency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrequencyDomain {
+    /// Its number.
+    pub id: DomainId,
+    /// Its cores.
+    pub cores: CoreSet,
+    /// Frequencies that can be set, ascending; lowest and highest where any value is legal.
+    pub steps: Vec<Hertz>,
+    /// Whether every value between the lowest and the highest step can be set.
+    pub continuous: bool,
+}
+
+impl FrequencyDomain {
+    /// The settable frequency nearest to `wanted`, `None` without steps.
+    pub fn nearest(&self, wanted: Hertz) -> Option<Hertz> {
+        let (lowest, highest) = (*self.steps.first()?, *self.steps.last()?);
+        if self.continuous {
+            return Some(wanted.clamp(lowest, highest));
+        }
+        self.steps.iter().copied().min_by_key(|step| step.0.abs_diff(wanted.0))
+    }
+}
+
+/// A last-level cache that can be divided by ways (Intel CAT, AMD QoS).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheControl {
+    /// Number of ways.
+    pub ways: u32,
+    /// Whether a mask must be one run of ways (true on most Intel parts).
+    pub contiguous: bool,
+    /// Size of all ways together.
+    pub size_bytes: u64,
+}
+
+/// Memory bandwidth throttling (Intel MBA, AMD QoS), in percent of the peak.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BandwidthControl {
+    /// Smallest share that can be set.
+    pub min_percent: u8,
+    /// Granularity.
+    pub step_percent: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain(continuous: bool) -> FrequencyDomain {
+        let steps = [1_197_000, 1_729_000, 2_260_000].map(Hertz::from_khz).to_vec();
+        FrequencyDomain { id: DomainId(0), cores: CoreSet::default(), steps, continuous }
+    }
+
+    #[test]
+    fn a_table_rounds_and_a_range_clamps() {
+        let between = Hertz::from_khz(1_500_000);
+        assert_eq!(domain(false).nearest(between), Some(Hertz::from_khz(1_729_000)));
+        assert_eq!(domain(true).nearest(between), Some(between));
+        assert_eq!(domain(true).nearest(Hertz(1)), Some(Hertz::from_khz(1_197_000)));
+    }
+}
