@@ -1,0 +1,189 @@
+//! What a plant saw in one epoch.
+
+use crate::{AppId, Knob, Setting};
+use lull_measure::{Gauge, Hertz, Joules, Latency, Nanos, Percentile};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything seen in one epoch. Values are over the epoch unless said otherwise.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// End of the epoch, since the plant began.
+    pub time: Nanos,
+    /// Its length as it really was.
+    pub epoch: Nanos,
+    /// By [`AppId`].
+    pub apps: Vec<AppSeen>,
+    /// By core number.
+    pub cores: Vec<CoreSeen>,
+    /// Energy of the whole machine, with its source.
+    pub energy: Gauge<EnergySeen>,
+    /// Share of the epoch in which some task waited for a CPU, in [0, 1].
+    pub cpu_pressure: Gauge<f64>,
+    /// Knobs found changed by somebody else.
+    pub foreign: Vec<ForeignChange>,
+}
+
+/// What was seen of one app.
+#[derive(Debug, Clone)]
+pub struct AppSeen {
+    /// Whether at least one of its threads lives.
+    pub alive: bool,
+    /// Latency of its requests (latency-critical apps).
+    pub latency: Gauge<LatencySeen>,
+    /// Work done (best-effort apps).
+    pub progress: Gauge<Progress>,
+    /// CPU time used, in cores.
+    pub cpu: Gauge<f64>,
+    /// Time its threads were runnable without running, in cores.
+    pub run_queue_wait: Gauge<f64>,
+    /// Context switches per second.
+    pub context_switches_per_s: Gauge<f64>,
+    /// Instructions retired per second.
+    pub instructions_per_s: Gauge<f64>,
+    /// Core cycles per second.
+    pub cycles_per_s: Gauge<f64>,
+    /// Threads alive at the end of the epoch.
+    pub threads: Gauge<u32>,
+}
+
+impl AppSeen {
+    /// An app of which nothing is known, for one reason.
+    pub fn unknown(why: &lull_measure::Missing) -> Self {
+        Self {
+            alive: false,
+            latency: Err(why.clone()),
+            progress: Err(why.clone()),
+            cpu: Err(why.clone()),
+            run_queue_wait: Err(why.clone()),
+            context_switches_per_s: Err(why.clone()),
+            instructions_per_s: Err(why.clone()),
+            cycles_per_s: Err(why.clone()),
+            threads: Err(why.clone()),
+        }
+    }
+}
+
+/// Requests of one app.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LatencySeen {
+    /// Latencies of the requests answered in the epoch, from their intended start.
+    pub window: Latency,
+    /// Requests that were due per second, answered or not.
+    pub offered_per_s: f64,
+    /// Requests answered per second.
+    pub completed_per_s: f64,
+    /// Requests that failed per second.
+    pub errors_per_s: f64,
+    /// Requests sent and not answered at the end.
+    pub outstanding: u64,
+    /// Age of the oldest unanswered request.
+    pub oldest: Option<Nanos>,
+}
+
+impl LatencySeen {
+    /// The tail of this epoch alone; `None` if no request was answered.
+    pub fn tail(&self, at: Percentile) -> Option<Nanos> {
+        self.window.quantile(at)
+    }
+}
+
+/// Work done by an app.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Work per second.
+    pub per_s: f64,
+    /// What is counted.
+    pub source: ProgressSource,
+}
+
+/// Where an app's progress is read; later ones say less about useful work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgressSource {
+    /// The app reports it, in this unit.
+    Pushed(String),
+    /// Instructions retired.
+    Instructions,
+    /// CPU time, blind to cache and memory interference.
+    CpuTime,
+    /// A simulated app's work.
+    Simulated,
+}
+
+impl fmt::Display for ProgressSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pushed(unit) => f.write_str(unit),
+            Self::Instructions => f.write_str("instructions"),
+            Self::CpuTime => f.write_str("CPU seconds"),
+            Self::Simulated => f.write_str("simulated work"),
+        }
+    }
+}
+
+/// What was seen of one core.
+#[derive(Debug, Clone)]
+pub struct CoreSeen {
+    /// Share of the epoch not idle, in [0, 1].
+    pub utilisation: Gauge<f64>,
+    /// Share of the epoch in idle states, in [0, 1].
+    pub idle_residency: Gauge<f64>,
+    /// Frequency now.
+    pub frequency: Gauge<Hertz>,
+}
+
+/// Energy of an epoch and where the figure comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnergySeen {
+    /// Energy of the epoch.
+    pub energy: Joules,
+    /// Where the figure comes from.
+    pub source: EnergySource,
+}
+
+/// Where an energy figure comes from. Shown wherever the figure is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnergySource {
+    /// A meter, such as `RAPL package-0`.
+    Measured(String),
+    /// A model, with its formula and constants.
+    Modelled(String),
+}
+
+impl fmt::Display for EnergySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measured(meter) => write!(f, "measured by {meter}"),
+            Self::Modelled(model) => write!(f, "modelled: {model}"),
+        }
+    }
+}
+
+/// A knob that somebody else changed since Lull set it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForeignChange {
+    /// Which knob.
+    pub knob: Knob,
+    /// What Lull had set.
+    pub ours: Setting,
+    /// What was found.
+    pub found: Setting,
+    /// Whose threads or file it is, for people: `thread 4711 of memcached`.
+    pub whom: String,
+}
+
+impl Observation {
+    /// What was seen of one app; `None` for an app the plant does not know.
+    pub fn app(&self, app: AppId) -> Option<&AppSeen> {
+        self.apps.get(app.index())
+    }
+
+    /// Requests completed by all apps in the epoch; `None` if no app has latency.
+    pub fn completed(&self) -> Option<u64> {
+        let counts = self.apps.iter().filter_map(|app| app.latency.as_ref().ok());
+        counts.map(|seen| seen.window.count()).reduce(|sum, count| sum + count)
+    }
+}

@@ -1,0 +1,95 @@
+//! The seam to whatever is watched and steered: a host or a simulated machine.
+
+use crate::{AppSpec, Machine, Observation, Setting};
+use lull_measure::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Anything a policy can watch and steer.
+///
+/// A plant knows no policy. Its clock is the only clock: a host's observe
+/// waits for the epoch to pass, a simulator's computes it.
+pub trait Plant {
+    /// What it is made of; fixed for a run.
+    fn machine(&self) -> &Machine;
+
+    /// The apps on it; fixed for a run, indexed by [`crate::AppId`].
+    fn apps(&self) -> &[AppSpec];
+
+    /// Lets one epoch pass and says what was seen in it.
+    ///
+    /// # Errors
+    /// [`PlantError::Stopped`] if asked to stop while waiting,
+    /// [`PlantError::Lost`] if the plant can no longer be observed.
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError>;
+
+    /// The knobs as they are now, as far as they can be read.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// Sets knobs. Idempotent; a setting that cannot be had changes nothing
+    /// and is answered with [`Got::Refused`] or the nearest with [`Got::Clamped`].
+    fn apply(&mut self, wanted: &[Setting]) -> Applied;
+
+    /// Puts every knob back to what it was before the first `apply`.
+    fn restore(&mut self) -> Applied;
+}
+
+/// Why a plant could not be observed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlantError {
+    /// The run was asked to stop.
+    #[error("stopped")]
+    Stopped,
+    /// The plant is gone; the run ends and knobs are restored.
+    #[error("{0}")]
+    Lost(String),
+}
+
+/// What became of wanted settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "a refused setting must be told to the user"]
+pub struct Applied {
+    /// One outcome a wanted setting, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What became of one setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What was wanted.
+    pub wanted: Setting,
+    /// What came of it.
+    pub got: Got,
+}
+
+/// What really took effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Got {
+    /// Set as wanted.
+    Done,
+    /// It was so already; nothing was written.
+    Already,
+    /// Something near was set.
+    Clamped {
+        /// What took effect.
+        to: Setting,
+        /// Why not the wanted one.
+        why: String,
+    },
+    /// Nothing was changed.
+    Refused {
+        /// Why, and what would help.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// The setting in force afterwards; `None` if it was refused.
+    pub fn in_force(&self) -> Option<&Setting> {
+        match &self.got {
+            Got::Done | Got::Already => Some(&self.wanted),
+            Got::Clamped { to, .. } => Some(to),
+            Got::Refused { .. } => None,
+        }
+    }
+}

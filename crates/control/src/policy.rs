@@ -1,0 +1,74 @@
+//! The seam to whatever decides.
+
+use crate::{AppSpec, Capability, Machine, Observation, Plan};
+use lull_measure::Missing;
+
+/// The random numbers handed to policies; seeded per run.
+pub type Rng = rand_xoshiro::Xoshiro256PlusPlus;
+
+/// A controller of machine settings: pure, with state.
+///
+/// No clock, no I/O, no global state, no random numbers but `rng`. The time
+/// is [`Observation::time`]. The same object is unit-tested, simulated,
+/// shadowed and trusted with the knobs.
+pub trait Policy: Send {
+    /// The wanted state after what was seen.
+    fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan;
+}
+
+/// Why a policy cannot run here.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PolicyError {
+    /// The plant lacks something the policy is nothing without.
+    #[error("policy `{policy}` needs {capability}, which is missing here: {why}")]
+    Lacks {
+        /// The policy's name.
+        policy: &'static str,
+        /// What it lacks.
+        capability: Capability,
+        /// Why that is missing.
+        why: Missing,
+    },
+    /// A config value is wrong.
+    #[error("{message}")]
+    Config {
+        /// The key below `[policy]`; empty for the section itself.
+        key: String,
+        /// What is wrong and what to write instead.
+        message: String,
+    },
+    /// The apps do not suit the policy.
+    #[error("policy `{policy}`: {message}")]
+    Apps {
+        /// The policy's name.
+        policy: &'static str,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+/// Checks that a plant has all that a policy needs: a policy never runs crippled.
+///
+/// # Errors
+/// The first capability that is missing.
+pub fn require(
+    policy: &'static str,
+    needs: &[Capability],
+    machine: &Machine,
+) -> Result<(), PolicyError> {
+    for capability in needs {
+        if let Err(why) = machine.capabilities.get(*capability) {
+            return Err(PolicyError::Lacks { policy, capability: *capability, why });
+        }
+    }
+    Ok(())
+}
+
+/// Names of the latency-critical apps that have no ideal latency yet, which
+/// entropy needs.
+pub fn without_ideal(apps: &[AppSpec]) -> Vec<&str> {
+    apps.iter()
+        .filter(|app| app.is_latency_critical() && app.ideal.is_none())
+        .map(|app| app.name.as_str())
+        .collect()
+}
