@@ -1,0 +1,201 @@
+//! From an observation to entropy: tails with their gaps filled, E_S with its parts.
+//!
+//! Policies and the loop share this, so that the number a policy steers by is
+//! the number the operator sees.
+
+use crate::{AppSeen, AppSpec, LatencySeen, Observation};
+use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, SystemEntropy};
+use lull_measure::entropy::{be_entropy, combine, lc_entropy};
+use lull_measure::{Nanos, Percentile};
+use serde::{Deserialize, Serialize};
+
+/// A tail latency and whether it is of this epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tail {
+    /// The latency at the objective's percentile.
+    pub latency: Nanos,
+    /// Whether no request was answered in the epoch, so that this is the last known one.
+    pub stale: bool,
+}
+
+/// How one app stands against its objectives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct AppStanding {
+    /// Its tail latency; `None` before the first request and for best-effort apps.
+    pub tail: Option<Tail>,
+    /// Its latencies for the entropy family. Without a known ideal the best
+    /// tail so far stands in; A and R are then only lower bounds.
+    pub lc: Option<LcReading>,
+    /// Its progress for E_BE. Without a known solo rate the best so far stands in.
+    pub be: Option<BeReading>,
+}
+
+/// How all apps stand, and the entropy of the whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Standing {
+    /// By [`crate::AppId`].
+    pub apps: Vec<AppStanding>,
+    /// E_LC, E_BE, E_S.
+    pub entropy: SystemEntropy,
+}
+
+/// Turns observations into standings; remembers the last tails.
+#[derive(Debug, Clone)]
+pub struct Assessor {
+    importance: RelativeImportance,
+    specs: Vec<AppSpec>,
+    memory: Vec<Memory>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Memory {
+    last_tail: Option<Nanos>,
+    best_tail: Option<Nanos>,
+    best_progress: f64,
+}
+
+impl Assessor {
+    /// For these apps, weighing latency-critical ones by `importance`.
+    pub fn new(specs: &[AppSpec], importance: RelativeImportance) -> Self {
+        let memory = vec![Memory::default(); specs.len()];
+        Self { importance, specs: specs.to_vec(), memory }
+    }
+
+    /// How all apps stand after one epoch.
+    pub fn assess(&mut self, seen: &Observation) -> Standing {
+        let each = self.specs.iter().zip(&mut self.memory).zip(&seen.apps);
+        let apps: Vec<_> = each.map(|((spec, memory), seen)| stand(spec, memory, seen)).collect();
+        let lc: Vec<_> = apps.iter().filter_map(|app| app.lc).collect();
+        let be: Vec<_> = apps.iter().filter_map(|app| app.be).collect();
+        let entropy = combine(lc_entropy(&lc), be_entropy(&be), self.importance);
+        Standing { apps, entropy }
+    }
+}
+
+fn stand(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStanding {
+    let Some((percentile, bound)) = spec.tail().filter(|_| spec.is_latency_critical()) else {
+        return AppStanding { be: progress_of(spec, memory, seen), ..AppStanding::default() };
+    };
+    let tail = seen.latency.as_ref().ok().and_then(|seen| tail_of(seen, percentile, memory));
+    let lc = tail.and_then(|tail| {
+        let best = memory.best_tail.unwrap_or(tail.latency);
+        let ideal = spec.ideal.unwrap_or(best).min(bound);
+        LcReading::new(ideal, tail.latency, bound).ok()
+    });
+    AppStanding { tail, lc, be: None }
+}
+
+/// Without an answer in the epoch a waiting request counts with its age, and
+/// otherwise the last tail stands (spec of Ah-Q's edge cases: an idle app is
+/// not an app in trouble, a stuck one is).
+fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Tail> {
+    if let Some(latency) = seen.tail(at) {
+        memory.last_tail = Some(latency);
+        memory.best_tail = Some(memory.best_tail.map_or(latency, |best| best.min(latency)));
+        return Some(Tail { latency, stale: false });
+    }
+    let waiting = seen.oldest.filter(|_| seen.outstanding > 0);
+    let latency = waiting.into_iter().chain(memory.last_tail).max()?;
+    Some(Tail { latency, stale: true })
+}
+
+fn progress_of(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> Option<BeReading> {
+    let real = seen.progress.as_ref().ok()?.per_s;
+    memory.best_progress = memory.best_progress.max(real);
+    let solo = spec.solo_per_s.unwrap_or(memory.best_progress);
+    // An app that has never moved has no slow-down yet.
+    (solo > 0.0).then_some(BeReading { solo, real })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Progress, ProgressSource};
+    use lull_measure::{Latency, Missing};
+
+    const BOUND: Nanos = Nanos::from_millis(4);
+
+    fn observation(apps: Vec<AppSeen>) -> Observation {
+        let none = Missing::because("test");
+        Observation {
+            time: Nanos::from_secs(1),
+            epoch: Nanos::from_secs(1),
+            apps,
+            cores: Vec::new(),
+            energy: Err(none.clone()),
+            cpu_pressure: Err(none),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn unknown() -> AppSeen {
+        AppSeen::unknown(&Missing::because("test"))
+    }
+
+    fn answered(millis: &[u64]) -> AppSeen {
+        let window: Latency = millis.iter().copied().map(Nanos::from_millis).collect();
+        AppSeen { latency: Ok(LatencySeen { window, ..LatencySeen::default() }), ..unknown() }
+    }
+
+    fn waiting(oldest: Option<Nanos>) -> AppSeen {
+        let outstanding = u64::from(oldest.is_some());
+        let seen = LatencySeen { outstanding, oldest, ..LatencySeen::default() };
+        AppSeen { latency: Ok(seen), ..unknown() }
+    }
+
+    fn working(per_s: f64) -> AppSeen {
+        let progress = Progress { per_s, source: ProgressSource::Simulated };
+        AppSeen { progress: Ok(progress), ..unknown() }
+    }
+
+    fn lc_assessor() -> Assessor {
+        let spec = AppSpec::latency_critical("lc", Percentile::P95, BOUND);
+        Assessor::new(&[spec], RelativeImportance::default())
+    }
+
+    fn tail(assessor: &mut Assessor, app: AppSeen) -> Option<Tail> {
+        assessor.assess(&observation(vec![app])).apps[0].tail
+    }
+
+    #[test]
+    fn an_idle_app_keeps_its_last_tail_and_a_stuck_one_ages() {
+        let mut assessor = lc_assessor();
+        assert_eq!(tail(&mut assessor, waiting(None)), None);
+        let fresh = tail(&mut assessor, answered(&[2])).unwrap();
+        assert!(!fresh.stale);
+        let idle = tail(&mut assessor, waiting(None)).unwrap();
+        assert_eq!(idle, Tail { latency: fresh.latency, stale: true });
+        let stuck = tail(&mut assessor, waiting(Some(Nanos::from_millis(900)))).unwrap();
+        assert_eq!(stuck, Tail { latency: Nanos::from_millis(900), stale: true });
+    }
+
+    #[test]
+    fn a_silent_source_is_not_a_good_tail() {
+        let mut assessor = lc_assessor();
+        tail(&mut assessor, answered(&[2]));
+        assert_eq!(tail(&mut assessor, unknown()), None);
+    }
+
+    #[test]
+    fn entropy_is_that_of_the_measure_crate() {
+        let mut lc = AppSpec::latency_critical("lc", Percentile::P95, BOUND);
+        lc.ideal = Some(Nanos::from_millis(2));
+        let mut be = AppSpec::best_effort("be");
+        be.solo_per_s = Some(100.0);
+        let mut assessor = Assessor::new(&[lc, be], RelativeImportance::default());
+        let standing = assessor.assess(&observation(vec![answered(&[8]), working(50.0)]));
+        let q = standing.apps[0].lc.unwrap().untolerated();
+        assert!((q - 0.5).abs() < 1e-3, "{q}");
+        assert!((standing.entropy.system - (0.8 * q + 0.2 * 0.5)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_best_progress_stands_in_for_an_unknown_solo_rate() {
+        let mut assessor =
+            Assessor::new(&[AppSpec::best_effort("be")], RelativeImportance::default());
+        let mut e_be = |per_s| assessor.assess(&observation(vec![working(per_s)])).entropy.be;
+        assert_eq!(e_be(0.0), None);
+        assert_eq!(e_be(80.0), Some(0.0));
+        assert_eq!(e_be(40.0), Some(0.5));
+    }
+}

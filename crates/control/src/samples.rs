@@ -1,0 +1,159 @@
+//! From an epoch to samples of the metric catalogue.
+//!
+//! Status line, JSON, records, Prometheus and the page all read these.
+
+use crate::{
+    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, Knob, LatencySeen, Observation, Setting,
+    Standing, numbered,
+};
+use lull_measure::catalogue::{self as metrics, Metric, Sample};
+use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
+use std::collections::BTreeMap;
+
+/// Every metric of one epoch, in the order of the catalogue's scopes.
+pub fn samples(
+    apps: &[AppSpec],
+    state: &BTreeMap<Knob, Setting>,
+    seen: &Observation,
+    standing: &Standing,
+) -> Vec<Sample> {
+    let mut all = Vec::new();
+    for (((id, spec), seen), stand) in numbered(apps).zip(&seen.apps).zip(&standing.apps) {
+        let mut sink = Sink { label: &spec.name, all: &mut all };
+        app_samples(&mut sink, spec, seen);
+        if spec.is_latency_critical() {
+            standing_samples(&mut sink, spec, stand);
+        }
+        if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
+            sink.put(metrics::APP_CORES, Ok(cores.len() as f64));
+        }
+    }
+    for (number, core) in seen.cores.iter().enumerate() {
+        core_samples(&mut Sink { label: &number.to_string(), all: &mut all }, core);
+    }
+    machine_samples(&mut Sink { label: "", all: &mut all }, seen, standing);
+    all
+}
+
+/// The value of the metric that a policy has an expectation of.
+pub(crate) fn sample_value(
+    apps: &[AppSpec],
+    standing: &Standing,
+    expected: &Expectation,
+) -> Option<f64> {
+    let wanted = |sample: &Sample| sample.metric.name == expected.metric.name;
+    let mut all = Vec::new();
+    match expected.app {
+        Some(app) => {
+            let (spec, stand) = (apps.get(app.index())?, standing.apps.get(app.index())?);
+            standing_samples(&mut Sink { label: &spec.name, all: &mut all }, spec, stand);
+        }
+        None => entropy_samples(&mut Sink { label: "", all: &mut all }, standing),
+    }
+    all.into_iter().find(wanted)?.value.ok()
+}
+
+struct Sink<'a> {
+    label: &'a str,
+    all: &'a mut Vec<Sample>,
+}
+
+impl Sink<'_> {
+    fn put(&mut self, metric: &'static Metric, value: Gauge<f64>) {
+        self.all.push(Sample { metric, label: self.label.to_owned(), value });
+    }
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.as_secs_f64()
+}
+
+fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
+    if spec.is_latency_critical() {
+        latency_samples(sink, &seen.latency);
+    } else {
+        let progress = seen.progress.as_ref().map(|progress| progress.per_s);
+        sink.put(metrics::PROGRESS, progress.map_err(Clone::clone));
+    }
+    sink.put(metrics::CPU, seen.cpu.clone());
+    sink.put(metrics::RUN_QUEUE_WAIT, seen.run_queue_wait.clone());
+    sink.put(metrics::CONTEXT_SWITCHES, seen.context_switches_per_s.clone());
+    sink.put(metrics::INSTRUCTIONS, seen.instructions_per_s.clone());
+    sink.put(metrics::CYCLES, seen.cycles_per_s.clone());
+    sink.put(metrics::THREADS, seen.threads.clone().map(f64::from));
+}
+
+fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
+    let no_answer = || Missing::because("no request was answered in the epoch");
+    let read = |value: &dyn Fn(&LatencySeen) -> Option<Nanos>| match latency {
+        Ok(seen) => value(seen).map(seconds).ok_or_else(no_answer),
+        Err(why) => Err(why.clone()),
+    };
+    let quantiles = [
+        (metrics::LATENCY_P50, Percentile::P50),
+        (metrics::LATENCY_P95, Percentile::P95),
+        (metrics::LATENCY_P99, Percentile::P99),
+        (metrics::LATENCY_P999, Percentile::P999),
+    ];
+    for (metric, at) in quantiles {
+        sink.put(metric, read(&|seen| seen.tail(at)));
+    }
+    sink.put(metrics::LATENCY_MEAN, read(&|seen| seen.window.mean()));
+    let rate = |value: fn(&LatencySeen) -> f64| latency.as_ref().map(value).map_err(Clone::clone);
+    sink.put(metrics::OFFERED, rate(|seen| seen.offered_per_s));
+    sink.put(metrics::COMPLETED, rate(|seen| seen.completed_per_s));
+    sink.put(metrics::OUTSTANDING, rate(|seen| seen.outstanding as f64));
+}
+
+fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
+    let no_tail = || Missing::because("no tail latency yet");
+    let tail = stand.tail.map(|tail| seconds(tail.latency)).ok_or_else(no_tail);
+    let bound = spec.tail().map(|(_, bound)| seconds(bound));
+    let bound = bound.ok_or_else(|| Missing::because("the app has no tail objective"));
+    let slack = match (&tail, &bound) {
+        (Ok(tail), Ok(bound)) => Ok((bound - tail) / bound),
+        (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+    };
+    sink.put(metrics::TAIL_LATENCY, tail);
+    sink.put(metrics::TAIL_BOUND, bound);
+    sink.put(metrics::SLACK, slack);
+    let reading = stand.lc.ok_or_else(no_tail);
+    let ideal = spec.ideal.ok_or_else(|| Missing::because("no ideal latency: set `ideal`"));
+    let with_ideal = reading.clone().and_then(|reading| ideal.map(|_| reading));
+    sink.put(metrics::TOLERANCE, with_ideal.clone().map(|lc| lc.tolerance()));
+    sink.put(metrics::INTERFERENCE, with_ideal.map(|lc| lc.interference()));
+    sink.put(metrics::REMAINING_TOLERANCE, reading.clone().map(|lc| lc.remaining_tolerance()));
+    sink.put(metrics::UNTOLERATED, reading.map(|lc| lc.untolerated()));
+}
+
+fn core_samples(sink: &mut Sink<'_>, core: &CoreSeen) {
+    sink.put(metrics::CORE_UTILISATION, core.utilisation.clone());
+    sink.put(metrics::CORE_IDLE_RESIDENCY, core.idle_residency.clone());
+    sink.put(metrics::CORE_FREQUENCY, core.frequency.clone().map(|hertz| hertz.0 as f64));
+}
+
+fn entropy_samples(sink: &mut Sink<'_>, standing: &Standing) {
+    let entropy = standing.entropy;
+    let part = |part: Option<f64>, what| part.ok_or_else(|| Missing::because(what));
+    let none = "no app has shown latency or progress yet";
+    let system = (entropy.lc.is_some() || entropy.be.is_some()).then_some(entropy.system);
+    sink.put(metrics::ENTROPY_SYSTEM, part(system, none));
+    sink.put(metrics::ENTROPY_LC, part(entropy.lc, "no latency-critical app has a tail yet"));
+    sink.put(metrics::ENTROPY_BE, part(entropy.be, "no best-effort app has progress yet"));
+}
+
+fn machine_samples(sink: &mut Sink<'_>, seen: &Observation, standing: &Standing) {
+    entropy_samples(sink, standing);
+    let energy = seen.energy.as_ref().map(|seen| seen.energy).map_err(Clone::clone);
+    let power = energy.clone().and_then(|energy| {
+        energy.over(seen.epoch).ok_or_else(|| Missing::because("the epoch was empty"))
+    });
+    sink.put(metrics::POWER, power.map(|power| power.0));
+    sink.put(metrics::ENERGY, energy.clone().map(|Joules(joules)| joules));
+    let requests = seen.completed().filter(|count| *count > 0);
+    let requests = requests.ok_or_else(|| Missing::because("no request was answered"));
+    let each = energy.and_then(|energy| requests.map(|count| energy.0 / count as f64));
+    sink.put(metrics::ENERGY_PER_REQUEST, each);
+    sink.put(metrics::CPU_PRESSURE, seen.cpu_pressure.clone());
+    sink.put(metrics::EPOCH, Ok(seconds(seen.epoch)));
+}
