@@ -1,0 +1,76 @@
+//! The loop: observe, decide, apply, journal. Joins one plant and one policy
+//! and knows neither.
+
+use crate::journal::Entry;
+use crate::{Applied, Controller, Observation, Plant, PlantError, Rng, Standing};
+use lull_measure::Nanos;
+
+/// One plant under one controller.
+pub struct ControlLoop<P> {
+    plant: P,
+    controller: Controller,
+    rng: Rng,
+    epoch: Nanos,
+    number: u64,
+}
+
+/// All that one epoch was: the unit of every record.
+#[derive(Debug)]
+pub struct Epoch {
+    /// Counts from 0.
+    pub number: u64,
+    /// What was seen.
+    pub seen: Observation,
+    /// How the apps stand.
+    pub standing: Standing,
+    /// What was done about it, and why.
+    pub entries: Vec<Entry>,
+    /// Whether the SLO-safe state is in force.
+    pub safe: bool,
+}
+
+impl<P: Plant> ControlLoop<P> {
+    /// A loop with a fixed epoch; a run is its seed.
+    pub fn new(plant: P, controller: Controller, epoch: Nanos, rng: Rng) -> Self {
+        Self { plant, controller, rng, epoch, number: 0 }
+    }
+
+    /// One epoch.
+    ///
+    /// # Errors
+    /// If the plant was stopped or lost; knobs are then still set, and
+    /// [`ControlLoop::finish`] puts them back.
+    pub fn turn(&mut self) -> Result<Epoch, PlantError> {
+        let seen = self.plant.observe(self.epoch)?;
+        let turn = self.controller.turn(&seen, &mut self.rng);
+        let applied = match turn.changes.as_slice() {
+            [] => Applied::default(),
+            changes => self.plant.apply(changes),
+        };
+        let (standing, entries) = self.controller.conclude(turn, applied);
+        let number = self.number;
+        self.number += 1;
+        Ok(Epoch { number, seen, standing, entries, safe: self.controller.is_safe() })
+    }
+
+    /// The plant, to look at.
+    pub fn plant(&self) -> &P {
+        &self.plant
+    }
+
+    /// The controller, to switch its policy.
+    pub fn controller_mut(&mut self) -> &mut Controller {
+        &mut self.controller
+    }
+
+    /// The controller, to look at.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Puts every knob back and gives the plant back.
+    pub fn finish(mut self) -> (P, Applied) {
+        let restored = self.plant.restore();
+        (self.plant, restored)
+    }
+}

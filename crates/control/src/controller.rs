@@ -1,0 +1,263 @@
+//! One policy with its limits, safety and journal; knows no plant.
+//!
+//! [`crate::ControlLoop`] joins it to one plant. A driver of many plants on
+//! one clock (a simulated system) holds one controller a plant.
+
+use crate::assess::{Assessor, Standing};
+use crate::journal::{Decision, Effect, Entry, Event};
+use crate::limits::{Gatekeeper, LimitsError, Verdict};
+use crate::{
+    Applied, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy, Reason, Rng,
+    Setting, numbered, safe_plan, sample_value,
+};
+use lull_measure::Nanos;
+use lull_measure::entropy::RelativeImportance;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a controller treats its policy's plans.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Bounds, dwell and hysteresis.
+    pub limits: Limits,
+    /// Relative importance of latency-critical apps in E_S.
+    pub importance: RelativeImportance,
+    /// How long a latency source may be silent before the SLO-safe state.
+    pub silence_max: Nanos,
+    /// Whether Lull takes back a knob that somebody else changed.
+    pub override_foreign: bool,
+    /// Whether plans are only journalled.
+    pub dry_run: bool,
+}
+
+impl Default for Rules {
+    /// Default limits, RI 0.8, 2 s of silence, foreign writers win, no dry run.
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            importance: RelativeImportance::default(),
+            silence_max: Nanos::from_secs(2),
+            override_foreign: false,
+            dry_run: false,
+        }
+    }
+}
+
+/// A policy under [`Rules`].
+pub struct Controller {
+    policy: Box<dyn Policy>,
+    rules: Rules,
+    gate: Gatekeeper,
+    assessor: Assessor,
+    machine: Machine,
+    apps: Vec<crate::AppSpec>,
+    original: Vec<Setting>,
+    state: BTreeMap<Knob, Setting>,
+    yielded: BTreeSet<Knob>,
+    heard: Vec<Nanos>,
+    alive: Vec<bool>,
+    safe: bool,
+    pending: Option<(Expectation, f64)>,
+}
+
+/// What a controller made of one observation.
+#[derive(Debug)]
+pub struct Turn {
+    /// How the apps stand.
+    pub standing: Standing,
+    /// Settings to apply now, in order.
+    pub changes: Vec<Setting>,
+    /// What is already known for the journal.
+    pub entries: Vec<Entry>,
+    wishes: Vec<Wish>,
+    expected: Option<Expectation>,
+    time: Nanos,
+}
+
+#[derive(Debug)]
+struct Wish {
+    reason: Reason,
+    limit: Option<String>,
+}
+
+impl Controller {
+    /// A controller for one plant, in the state the plant is in.
+    ///
+    /// # Errors
+    /// If the limits do not fit the machine.
+    pub fn new(
+        policy: Box<dyn Policy>,
+        rules: Rules,
+        plant: &impl Plant,
+    ) -> Result<Self, LimitsError> {
+        rules.limits.check(plant.machine())?;
+        let original = plant.settings();
+        let apps = plant.apps().to_vec();
+        Ok(Self {
+            policy,
+            gate: Gatekeeper::new(rules.limits.clone()),
+            assessor: Assessor::new(&apps, rules.importance),
+            rules,
+            machine: plant.machine().clone(),
+            state: original.iter().map(|setting| (setting.knob(), setting.clone())).collect(),
+            original,
+            yielded: BTreeSet::new(),
+            heard: vec![Nanos::ZERO; apps.len()],
+            alive: vec![true; apps.len()],
+            apps,
+            safe: false,
+            pending: None,
+        })
+    }
+
+    /// Replaces the policy; knobs stay as they are until the new one decides.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+        self.pending = None;
+    }
+
+    /// Whether the SLO-safe state is in force instead of the policy.
+    pub fn is_safe(&self) -> bool {
+        self.safe
+    }
+
+    /// The knobs as last known.
+    pub fn state(&self) -> &BTreeMap<Knob, Setting> {
+        &self.state
+    }
+
+    /// Decides on one observation. The caller applies [`Turn::changes`] and
+    /// hands the outcome to [`Controller::conclude`].
+    pub fn turn(&mut self, seen: &Observation, rng: &mut Rng) -> Turn {
+        let standing = self.assessor.assess(seen);
+        let mut turn = Turn {
+            standing,
+            changes: Vec::new(),
+            entries: Vec::new(),
+            wishes: Vec::new(),
+            expected: None,
+            time: seen.time,
+        };
+        self.note_effect(seen, &mut turn);
+        self.note_foreign(seen, &mut turn);
+        self.note_exits(seen, &mut turn);
+        let plan = match self.silent_app(seen) {
+            Some(cause) => self.safe_turn(cause, &mut turn),
+            None => self.policy_turn(seen, rng, &mut turn),
+        };
+        self.admit(plan, &mut turn);
+        turn
+    }
+
+    /// Takes note of what the plant made of a turn's changes; the journal of the epoch.
+    pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Standing, Vec<Entry>) {
+        let Turn { standing, mut entries, wishes, expected, time, .. } = turn;
+        let mut changed = false;
+        for (outcome, wish) in applied.outcomes.into_iter().zip(wishes) {
+            let knob = outcome.wanted.knob();
+            let from = self.state.get(&knob).cloned();
+            if let Some(now) = outcome.in_force() {
+                self.state.insert(knob, now.clone());
+                self.gate.note_change(knob, time);
+                changed = true;
+            }
+            let Wish { reason, limit } = wish;
+            let decision = Decision { from, reason, outcome, limit, expected: expected.clone() };
+            entries.push(Entry { time, event: Event::Decision(decision) });
+        }
+        if let Some(expected) = expected.filter(|_| changed) {
+            let before = sample_value(&self.apps, &standing, &expected);
+            self.pending = before.map(|before| (expected, before));
+        }
+        (standing, entries)
+    }
+
+    fn policy_turn(&mut self, seen: &Observation, rng: &mut Rng, turn: &mut Turn) -> Plan {
+        if std::mem::take(&mut self.safe) {
+            turn.push(Event::SafeEnds);
+        }
+        self.policy.decide(seen, rng)
+    }
+
+    fn safe_turn(&mut self, cause: String, turn: &mut Turn) -> Plan {
+        let plan = safe_plan(&self.machine, &self.apps, &self.original, &cause);
+        if !std::mem::replace(&mut self.safe, true) {
+            turn.push(Event::SafeBegins { cause });
+        }
+        plan
+    }
+
+    /// Why the policy cannot be followed: an app whose latency is not heard of.
+    fn silent_app(&mut self, seen: &Observation) -> Option<String> {
+        let mut cause = None;
+        for ((app, spec), heard) in numbered(&self.apps).zip(&mut self.heard) {
+            let Some(now) = seen.app(app).filter(|_| spec.is_latency_critical()) else { continue };
+            match &now.latency {
+                Ok(_) => *heard = seen.time,
+                // An app that has exited has no latency to keep safe.
+                Err(why) if now.alive && seen.time >= *heard + self.rules.silence_max => {
+                    cause = cause.or(Some(format!("no latency of {}: {why}", spec.name)));
+                }
+                Err(_) => {}
+            }
+        }
+        cause
+    }
+
+    fn note_effect(&mut self, seen: &Observation, turn: &mut Turn) {
+        let Some((expected, before)) = self.pending.take() else { return };
+        if let Some(after) = sample_value(&self.apps, &turn.standing, &expected) {
+            let event = Event::Effect(Effect { expected, before, after });
+            turn.entries.push(Entry { time: seen.time, event });
+        }
+    }
+
+    fn note_foreign(&mut self, seen: &Observation, turn: &mut Turn) {
+        for change in &seen.foreign {
+            let yielded = !self.rules.override_foreign;
+            self.state.insert(change.knob, change.found.clone());
+            if yielded {
+                self.yielded.insert(change.knob);
+            }
+            turn.push(Event::Foreign { change: change.clone(), yielded });
+        }
+    }
+
+    fn note_exits(&mut self, seen: &Observation, turn: &mut Turn) {
+        for ((app, spec), alive) in numbered(&self.apps).zip(&mut self.alive) {
+            let now = seen.app(app).is_some_and(|app| app.alive);
+            if std::mem::replace(alive, now) && !now {
+                turn.push(Event::AppExited { app: spec.name.clone() });
+            }
+        }
+    }
+
+    /// Passes a plan through the limits into the turn's changes.
+    fn admit(&self, plan: Plan, turn: &mut Turn) {
+        for step in plan.steps() {
+            let held = |why| Event::Held {
+                wanted: step.setting.clone(),
+                reason: step.reason.clone(),
+                why,
+            };
+            if self.yielded.contains(&step.setting.knob()) {
+                continue;
+            }
+            match self.gate.judge(&step.setting, &self.state, turn.time, self.safe) {
+                Verdict::Same => {}
+                Verdict::Hold(why) => turn.push(held(why)),
+                Verdict::Pass(_, _) if self.rules.dry_run => turn.push(held("dry run".into())),
+                Verdict::Pass(to, limit) => {
+                    turn.changes.push(to);
+                    turn.wishes.push(Wish { reason: step.reason.clone(), limit });
+                }
+            }
+        }
+        turn.expected = plan.expected;
+    }
+}
+
+impl Turn {
+    fn push(&mut self, event: Event) {
+        self.entries.push(Entry { time: self.time, event });
+    }
+}

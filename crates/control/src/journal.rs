@@ -1,0 +1,93 @@
+//! The decision journal: what changed, why, what was expected, what came.
+
+use crate::{Direction, Expectation, ForeignChange, Outcome, Reason, Setting};
+use lull_measure::Nanos;
+use serde::Serialize;
+
+/// One entry of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// End of the epoch it belongs to, since the plant began.
+    pub time: Nanos,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What can happen in an epoch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A knob was set, clamped or refused.
+    Decision(Decision),
+    /// A wanted setting was not applied: a limit, or a dry run.
+    Held {
+        /// What was wanted.
+        wanted: Setting,
+        /// Why the policy wanted it.
+        reason: Reason,
+        /// Why it was not applied.
+        why: String,
+    },
+    /// What came of the last plan's expectation.
+    Effect(Effect),
+    /// Somebody else changed a knob.
+    Foreign {
+        /// What changed.
+        change: ForeignChange,
+        /// Whether Lull leaves the knob alone from now on.
+        yielded: bool,
+    },
+    /// The policy is not followed from here on.
+    SafeBegins {
+        /// Why.
+        cause: String,
+    },
+    /// The policy is followed again.
+    SafeEnds,
+    /// All threads of an app are gone.
+    AppExited {
+        /// The app's name.
+        app: String,
+    },
+}
+
+/// A knob that was to be changed, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Decision {
+    /// The knob's state before, where known.
+    pub from: Option<Setting>,
+    /// Why it was to change.
+    pub reason: Reason,
+    /// What was wanted and what took effect.
+    pub outcome: Outcome,
+    /// Which limit changed the policy's wish, if one did.
+    pub limit: Option<String>,
+    /// What the policy expects of the whole plan.
+    pub expected: Option<Expectation>,
+}
+
+/// What a plan was expected to do and what the next epoch showed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effect {
+    /// What was expected.
+    pub expected: Expectation,
+    /// The metric in the epoch before the plan.
+    pub before: f64,
+    /// The metric in the epoch after it.
+    pub after: f64,
+}
+
+impl Effect {
+    /// By how much the metric moved.
+    pub fn came(&self) -> f64 {
+        self.after - self.before
+    }
+
+    /// Whether it moved the expected way.
+    pub fn as_expected(&self) -> bool {
+        match self.expected.direction {
+            Direction::Lower => self.came() < 0.0,
+            Direction::Higher => self.came() > 0.0,
+        }
+    }
+}
