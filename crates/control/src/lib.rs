@@ -1,1 +1,52 @@
-//! The seams between policies and plants.
+//! The seams of Lull and the loop that joins them.
+//!
+//! ```text
+//!            Observation                     Plan
+//!   Plant ───────────────▶ Controller(Policy) ───▶ limits ───▶ Plant::apply
+//!     ▲                                                           │
+//!     └──────────────── journal: what, why, expected, came ◀──────┘ Applied
+//! ```
+//!
+//! A [`Plant`] is anything a policy can watch and steer: the host or a
+//! simulated machine. A [`Policy`] is a pure function with state. The
+//! [`ControlLoop`] joins one of each and knows neither. This crate reads no
+//! clock, does no I/O and does not know where observations come from.
+
+mod app;
+mod assess;
+mod capability;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod control_loop;
+mod controller;
+mod cores;
+pub mod journal;
+mod limits;
+mod machine;
+mod observation;
+mod plan;
+mod plant;
+mod policy;
+mod safe;
+mod samples;
+
+pub use app::{AppId, AppSpec, Class, Objective, numbered};
+pub use assess::{AppStanding, Assessor, Standing, Tail};
+pub use capability::{Capabilities, Capability, Finding};
+pub use control_loop::{ControlLoop, Epoch};
+pub use controller::{Controller, Rules, Turn};
+pub use cores::{CoreId, CoreSet, CoreSetError};
+pub use limits::{Limits, LimitsError};
+pub use machine::{
+    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, Machine,
+};
+pub use observation::{
+    AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
+    ProgressSource,
+};
+pub use plan::{Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask};
+pub use plant::{Applied, Got, Outcome, Plant, PlantError};
+pub use policy::{Policy, PolicyError, Rng, require, without_ideal};
+pub use safe::safe_plan;
+pub(crate) use samples::sample_value;
+pub use samples::samples;

@@ -1,0 +1,300 @@
+//! A plant in memory: a few formulas instead of a machine.
+//!
+//! For tests of policies and of the loop that need a plant which answers to
+//! its knobs but no simulator. Latency-critical apps answer in the
+//! exponential response time of M/M/1 on the cores they get (sojourn
+//! `s/(1 - demand/cores)`), best-effort apps progress by their core share.
+//! Exact, without noise: a worse setting is always seen to be worse.
+
+use crate::{
+    AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
+    Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, EnergySeen, EnergySource, ForeignChange,
+    FrequencyDomain, Got, Knob, LatencySeen, Machine, Observation, Outcome, Plant, PlantError,
+    Progress, ProgressSource, Scheduling, Setting, WayMask, numbered,
+};
+use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
+use std::collections::BTreeMap;
+
+const SPEED_MAX: Hertz = Hertz(2_000_000_000);
+const SPEED_MIN: Hertz = Hertz(1_000_000_000);
+const WAYS: u32 = 20;
+/// Quantiles recorded an epoch, so that the window has a tail to p99.9.
+const REQUESTS: u32 = 1_000;
+
+/// One app in memory.
+#[derive(Debug, Clone)]
+pub struct MemoryApp {
+    /// What policies know of it.
+    pub spec: AppSpec,
+    /// Work offered, in cores kept busy at full speed (latency-critical apps).
+    pub demand_cores: f64,
+    /// Mean service time at full speed (latency-critical apps).
+    pub service: Nanos,
+    /// Cores it can use at once.
+    pub threads: u32,
+}
+
+/// The plant.
+pub struct MemoryPlant {
+    machine: Machine,
+    apps: Vec<MemoryApp>,
+    specs: Vec<AppSpec>,
+    state: BTreeMap<Knob, Setting>,
+    original: BTreeMap<Knob, Setting>,
+    time: Nanos,
+    silent: Vec<bool>,
+    gone: Vec<bool>,
+    foreign: Vec<ForeignChange>,
+}
+
+impl MemoryPlant {
+    /// So many equal cores with these apps, every knob there is, and all shared.
+    pub fn new(cores: u16, apps: Vec<MemoryApp>) -> Self {
+        let specs: Vec<_> = apps.iter().map(|app| app.spec.clone()).collect();
+        let machine = machine(cores);
+        let mut state = BTreeMap::new();
+        let mut put = |setting: Setting| state.insert(setting.knob(), setting);
+        for (app, _) in numbered(&specs) {
+            put(Setting::Cores(app, machine.all_cores()));
+            put(Setting::Scheduling(app, Scheduling::Normal { nice: 0 }));
+            put(Setting::CacheWays(app, WayMask::run(0, WAYS)));
+            put(Setting::MemoryBandwidth(app, 100));
+        }
+        put(Setting::RealTimeThrottle(true));
+        put(Setting::Frequency(DomainId(0), SPEED_MAX));
+        let flags = vec![false; apps.len()];
+        Self {
+            machine,
+            apps,
+            specs,
+            original: state.clone(),
+            state,
+            time: Nanos::ZERO,
+            silent: flags.clone(),
+            gone: flags,
+            foreign: Vec::new(),
+        }
+    }
+
+    /// Takes a capability away, as a machine without the knob or gauge would.
+    #[must_use]
+    pub fn without(mut self, capability: Capability, why: &'static str) -> Self {
+        self.machine.capabilities =
+            self.machine.capabilities.without(capability, Missing::because(why));
+        let kept = |knob: &Knob| knob.capability() != capability;
+        self.state.retain(|knob, _| kept(knob));
+        self.original.retain(|knob, _| kept(knob));
+        self
+    }
+
+    /// Makes an app's latency source silent, or speak again.
+    pub fn set_silent(&mut self, app: AppId, silent: bool) {
+        self.silent[app.index()] = silent;
+    }
+
+    /// Ends an app.
+    pub fn end(&mut self, app: AppId) {
+        self.gone[app.index()] = true;
+    }
+
+    /// Changes the load of an app.
+    pub fn set_demand(&mut self, app: AppId, cores: f64) {
+        self.apps[app.index()].demand_cores = cores;
+    }
+
+    /// Changes a knob behind the agent's back.
+    pub fn interfere(&mut self, found: Setting) {
+        let ours = self.state.insert(found.knob(), found.clone()).unwrap_or_else(|| found.clone());
+        let whom = "somebody in a test".to_owned();
+        self.foreign.push(ForeignChange { knob: found.knob(), ours, found, whom });
+    }
+
+    fn cores_of(&self, app: AppId) -> CoreSet {
+        match self.state.get(&Knob::Cores(app)) {
+            Some(Setting::Cores(_, cores)) => cores.clone(),
+            _ => self.machine.all_cores(),
+        }
+    }
+
+    fn is_real_time(&self, app: AppId) -> bool {
+        let class = self.state.get(&Knob::Scheduling(app));
+        matches!(class, Some(Setting::Scheduling(_, Scheduling::RoundRobin { .. })))
+    }
+
+    /// Cores' worth of time that an app can get: each core is split evenly
+    /// between the apps on it, but what real-time apps need goes first.
+    fn share(&self, app: AppId) -> f64 {
+        let rivals = |core: CoreId| {
+            numbered(&self.specs).filter(move |(other, _)| {
+                !self.gone[other.index()] && self.cores_of(*other).contains(core)
+            })
+        };
+        let cores = self.cores_of(app);
+        let on_core = |core| {
+            let urgent = rivals(core).filter(|(other, _)| self.is_real_time(*other));
+            let urgent: Vec<_> = urgent.map(|(other, _)| other).collect();
+            if urgent.is_empty() {
+                return 1.0 / rivals(core).count() as f64;
+            }
+            if self.is_real_time(app) {
+                return 1.0 / urgent.len() as f64;
+            }
+            let taken: f64 = urgent.iter().map(|other| self.load_a_core(*other)).sum();
+            let rest = rivals(core).count() - urgent.len();
+            (1.0 - taken).max(0.0) / rest as f64
+        };
+        let total: f64 = cores.iter().map(on_core).sum();
+        total.min(f64::from(self.apps[app.index()].threads)) * self.speed()
+    }
+
+    fn load_a_core(&self, app: AppId) -> f64 {
+        self.apps[app.index()].demand_cores / self.cores_of(app).len() as f64
+    }
+
+    fn speed(&self) -> f64 {
+        match self.state.get(&Knob::Frequency(DomainId(0))) {
+            Some(Setting::Frequency(_, hertz)) => hertz.0 as f64 / SPEED_MAX.0 as f64,
+            _ => 1.0,
+        }
+    }
+
+    fn see(&self, app: AppId, spec: &AppSpec, epoch: Nanos) -> AppSeen {
+        let nothing = Missing::because("the in-memory plant has no such gauge");
+        let unknown = AppSeen::unknown(&nothing);
+        if self.gone[app.index()] {
+            return unknown;
+        }
+        let threads = Ok(self.apps[app.index()].threads);
+        let alive = AppSeen { alive: true, threads, ..unknown };
+        if !spec.is_latency_critical() {
+            let progress = Progress { per_s: self.share(app), source: ProgressSource::Simulated };
+            return AppSeen { progress: Ok(progress), ..alive };
+        }
+        if self.silent[app.index()] {
+            return AppSeen { latency: Err(Missing::because("silenced by a test")), ..alive };
+        }
+        AppSeen { latency: Ok(self.latency(app, epoch)), ..alive }
+    }
+
+    fn latency(&self, app: AppId, epoch: Nanos) -> LatencySeen {
+        let memory = &self.apps[app.index()];
+        let busy = (memory.demand_cores / self.share(app).max(1e-9)).min(0.999);
+        let sojourn_s = memory.service.as_secs_f64() / self.speed() / (1.0 - busy);
+        let mut window = Latency::default();
+        for rank in 0..REQUESTS {
+            let quantile = (f64::from(rank) + 0.5) / f64::from(REQUESTS);
+            window.record(Nanos::from_secs_f64(-sojourn_s * (1.0 - quantile).ln()));
+        }
+        let per_s = f64::from(REQUESTS) / epoch.as_secs_f64();
+        LatencySeen {
+            window,
+            offered_per_s: per_s,
+            completed_per_s: per_s,
+            ..LatencySeen::default()
+        }
+    }
+
+    fn set(&mut self, wanted: &Setting) -> Got {
+        if let Err(why) = self.legal(wanted) {
+            return Got::Refused { why };
+        }
+        let (to, note) = self.rounded(wanted);
+        if self.state.get(&to.knob()) == Some(&to) && note.is_none() {
+            return Got::Already;
+        }
+        self.state.insert(to.knob(), to.clone());
+        note.map_or(Got::Done, |why| Got::Clamped { to, why })
+    }
+
+    fn legal(&self, wanted: &Setting) -> Result<(), String> {
+        let knob = wanted.knob();
+        let missing = self.machine.capabilities.get(knob.capability()).map(|_| ());
+        missing.map_err(|why| why.to_string())?;
+        if !self.original.contains_key(&knob) {
+            return Err(format!("there is no {knob:?}"));
+        }
+        match wanted {
+            Setting::Cores(_, cores) if cores.is_empty() => Err("no core at all".to_owned()),
+            Setting::Cores(_, cores) if !cores.is_subset(&self.machine.all_cores()) => {
+                Err(format!("the machine has no cores {cores}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rounded(&self, wanted: &Setting) -> (Setting, Option<String>) {
+        let Setting::Frequency(domain, hertz) = wanted else { return (wanted.clone(), None) };
+        let nearest = self.machine.domains[0].nearest(*hertz).unwrap_or(*hertz);
+        let note = (nearest != *hertz).then(|| format!("{hertz} is not in the table"));
+        (Setting::Frequency(*domain, nearest), note)
+    }
+}
+
+impl Plant for MemoryPlant {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.specs
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        self.time += epoch;
+        let apps = numbered(&self.specs).map(|(app, spec)| self.see(app, spec, epoch)).collect();
+        let none = Missing::because("the in-memory plant has no such gauge");
+        let core = CoreSeen {
+            utilisation: Err(none.clone()),
+            idle_residency: Err(none.clone()),
+            frequency: Ok(Hertz((SPEED_MAX.0 as f64 * self.speed()) as u64)),
+        };
+        let energy = Joules(epoch.as_secs_f64() * self.machine.cores.len() as f64 * self.speed());
+        let source = EnergySource::Modelled("1 W a core at full speed".to_owned());
+        Ok(Observation {
+            time: self.time,
+            epoch,
+            apps,
+            cores: vec![core; self.machine.cores.len()],
+            energy: Ok(EnergySeen { energy, source }),
+            cpu_pressure: Err(none),
+            foreign: std::mem::take(&mut self.foreign),
+        })
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.state.values().cloned().collect()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        let answer =
+            |setting: &Setting| Outcome { wanted: setting.clone(), got: self.set(setting) };
+        Applied { outcomes: wanted.iter().map(answer).collect() }
+    }
+
+    fn restore(&mut self) -> Applied {
+        let original: Vec<_> = self.original.values().cloned().collect();
+        self.apply(&original)
+    }
+}
+
+fn machine(cores: u16) -> Machine {
+    let claimed = Capability::ALL.into_iter().filter(|capability| {
+        capability.is_knob() || matches!(capability, Capability::TailLatency | Capability::Progress)
+    });
+    let capabilities = claimed.fold(Capabilities::default(), |all, one| all.with(one, "memory"));
+    let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
+    Machine {
+        name: "in-memory plant".to_owned(),
+        cores: (0..cores).map(core).collect(),
+        core_types: vec![CoreType { name: "only".to_owned(), speed: 1.0 }],
+        domains: vec![FrequencyDomain {
+            id: DomainId(0),
+            cores: CoreSet::first(cores),
+            steps: vec![SPEED_MIN, SPEED_MAX],
+            continuous: false,
+        }],
+        cache: Some(CacheControl { ways: WAYS, contiguous: true, size_bytes: 25 << 20 }),
+        bandwidth: Some(BandwidthControl { min_percent: 10, step_percent: 10 }),
+        capabilities,
+    }
+}

@@ -1,0 +1,211 @@
+//! What every plant must do, as one suite; and a small plant in memory that does it.
+//!
+//! The same body runs against [`MemoryPlant`], the host and the simulator. A
+//! plant that passes can be put under any policy that its capabilities allow.
+
+mod memory;
+
+pub use memory::{MemoryApp, MemoryPlant};
+
+use crate::{
+    AppId, Capability, CoreId, CoreSet, DomainId, Got, Knob, Plant, Scheduling, Setting, WayMask,
+    numbered,
+};
+use lull_measure::{Hertz, Nanos};
+
+/// What must hold, and the function that panics where it does not.
+type Property<P> = (&'static str, fn(&mut P, Nanos));
+
+/// Runs every property on a fresh plant each; panics with the property's name.
+///
+/// `epoch` is the length of the few epochs that are observed; a host waits
+/// that long.
+pub fn check<P: Plant>(epoch: Nanos, mut make: impl FnMut() -> P) {
+    let properties: [Property<P>; 9] = [
+        ("the machine is consistent", machine_is_consistent),
+        ("an observation is complete and time advances", observation_is_complete),
+        ("a capability claimed is a capability delivered", capabilities_are_delivered),
+        ("what is in force already is not written again", in_force_is_not_rewritten),
+        ("what was set reads back", what_was_set_reads_back),
+        ("a knob that is missing refuses", missing_knobs_refuse),
+        ("nonsense is refused and changes nothing", nonsense_is_refused),
+        ("outcomes answer the settings in order", outcomes_are_in_order),
+        ("restore puts every knob back", restore_puts_back),
+    ];
+    for (name, property) in properties {
+        // The test harness shows it only for a failing run, where it names the property.
+        let mut plant = make();
+        let run = std::panic::AssertUnwindSafe(|| property(&mut plant, epoch));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            let cause = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            panic!("conformance: {name}: {cause}");
+        }
+    }
+}
+
+fn machine_is_consistent<P: Plant>(plant: &mut P, _: Nanos) {
+    let machine = plant.machine();
+    assert!(!machine.cores.is_empty(), "a machine has cores");
+    for (index, core) in machine.cores.iter().enumerate() {
+        assert_eq!(core.id.0 as usize, index, "cores are listed by number");
+        assert!(core.core_type < machine.core_types.len(), "{core:?} has an unknown type");
+    }
+    let speeds: Vec<_> = machine.core_types.iter().map(|kind| kind.speed).collect();
+    assert!(speeds.is_sorted() && speeds[0] == 1.0, "types ascend from speed 1: {speeds:?}");
+    for domain in &machine.domains {
+        assert!(domain.cores.is_subset(&machine.all_cores()), "{domain:?} has unknown cores");
+        assert!(domain.steps.is_sorted(), "{domain:?} has unsorted steps");
+    }
+    let has = |capability| machine.capabilities.has(capability);
+    if has(Capability::Frequency) {
+        assert!(machine.domains.iter().any(|domain| !domain.steps.is_empty()), "no steps");
+    }
+    assert!(!has(Capability::CacheWays) || machine.cache.is_some(), "ways without a cache");
+    assert!(!has(Capability::MemoryBandwidth) || machine.bandwidth.is_some(), "no bandwidth");
+}
+
+fn observation_is_complete<P: Plant>(plant: &mut P, epoch: Nanos) {
+    let mut last = Nanos::ZERO;
+    for _ in 0..3 {
+        let seen = plant.observe(epoch).expect("the plant can be observed");
+        assert_eq!(seen.apps.len(), plant.apps().len(), "one entry an app");
+        assert_eq!(seen.cores.len(), plant.machine().cores.len(), "one entry a core");
+        // A host may wake late, never early; a simulator is exact.
+        assert!(seen.epoch >= epoch.scale(0.99), "epoch of {} for {epoch}", seen.epoch);
+        assert!(
+            seen.time >= last + seen.epoch.scale(0.99),
+            "time went from {last} to {}",
+            seen.time
+        );
+        last = seen.time;
+        for used in seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok()) {
+            assert!((0.0..=1.0).contains(used), "utilisation {used}");
+        }
+    }
+}
+
+fn capabilities_are_delivered<P: Plant>(plant: &mut P, epoch: Nanos) {
+    let seen = plant.observe(epoch).expect("the plant can be observed");
+    let settings = plant.settings();
+    let state_of = |knob| settings.iter().find(|setting| setting.knob() == knob);
+    let has = |capability| plant.machine().capabilities.has(capability);
+    for (app, _) in numbered(plant.apps()).filter(|(app, _)| seen.apps[app.index()].alive) {
+        let cores = state_of(Knob::Cores(app));
+        assert!(!has(Capability::Cores) || cores.is_some(), "no cores of {app:?}");
+        let class = state_of(Knob::Scheduling(app));
+        assert!(!has(Capability::Scheduling) || class.is_some(), "no class of {app:?}");
+    }
+    if let Ok(energy) = &seen.energy {
+        let measured = matches!(energy.source, crate::EnergySource::Measured(_));
+        assert_eq!(measured, has(Capability::Energy), "energy source {}", energy.source);
+        assert!(energy.energy.0 >= 0.0, "energy {}", energy.energy);
+    }
+}
+
+fn in_force_is_not_rewritten<P: Plant>(plant: &mut P, _: Nanos) {
+    let settings = plant.settings();
+    for outcome in plant.apply(&settings).outcomes {
+        assert_eq!(outcome.got, Got::Already, "{:?}", outcome.wanted);
+    }
+}
+
+fn what_was_set_reads_back<P: Plant>(plant: &mut P, _: Nanos) {
+    for wanted in plausible(plant) {
+        let first = plant.apply(std::slice::from_ref(&wanted)).outcomes;
+        let [outcome] = first.as_slice() else { panic!("one outcome for one setting: {first:?}") };
+        // A knob may refuse (it says why); then there is nothing to read back.
+        let Some(now) = outcome.in_force() else { continue };
+        assert!(plant.settings().contains(now), "{now:?} is not in force");
+        let again = plant.apply(std::slice::from_ref(now));
+        assert_eq!(again.outcomes[0].got, Got::Already, "{now:?} was written twice");
+    }
+}
+
+fn missing_knobs_refuse<P: Plant>(plant: &mut P, _: Nanos) {
+    let before = plant.settings();
+    let lacks = |capability| !plant.machine().capabilities.has(capability);
+    let app = AppId(0);
+    let candidates = [
+        (Capability::Frequency, Setting::Frequency(DomainId(0), Hertz(1_000_000_000))),
+        (Capability::CacheWays, Setting::CacheWays(app, WayMask::run(0, 1))),
+        (Capability::MemoryBandwidth, Setting::MemoryBandwidth(app, 50)),
+        (Capability::Scheduling, Setting::Scheduling(app, Scheduling::Idle)),
+        (Capability::RealTimeThrottle, Setting::RealTimeThrottle(false)),
+    ];
+    let missing: Vec<_> = candidates
+        .into_iter()
+        .filter(|(what, _)| lacks(*what))
+        .map(|(_, setting)| setting)
+        .collect();
+    assert_all_refused(plant, &missing);
+    assert_eq!(plant.settings(), before, "a missing knob changed something");
+}
+
+fn nonsense_is_refused<P: Plant>(plant: &mut P, _: Nanos) {
+    let before = plant.settings();
+    let nobody = AppId(u16::MAX);
+    let nowhere: CoreSet = [CoreId(u16::MAX)].into_iter().collect();
+    let nonsense = [
+        Setting::Cores(nobody, CoreSet::first(1)),
+        Setting::Cores(AppId(0), CoreSet::default()),
+        Setting::Cores(AppId(0), nowhere),
+        Setting::Scheduling(nobody, Scheduling::Normal { nice: 0 }),
+        Setting::CacheWays(nobody, WayMask::run(0, 1)),
+        Setting::Frequency(DomainId(u16::MAX), Hertz(1)),
+    ];
+    assert_all_refused(plant, &nonsense);
+    assert_eq!(plant.settings(), before, "nonsense changed something");
+}
+
+fn outcomes_are_in_order<P: Plant>(plant: &mut P, _: Nanos) {
+    let wanted = plausible(plant);
+    let answered = plant.apply(&wanted).outcomes;
+    let echoed: Vec<_> = answered.into_iter().map(|outcome| outcome.wanted).collect();
+    assert_eq!(echoed, wanted);
+}
+
+fn restore_puts_back<P: Plant>(plant: &mut P, epoch: Nanos) {
+    let before = plant.settings();
+    let wanted = plausible(plant);
+    let _ = plant.apply(&wanted);
+    plant.observe(epoch).expect("the plant can be observed");
+    for _ in 0..2 {
+        for outcome in plant.restore().outcomes {
+            assert!(outcome.in_force().is_some(), "not restored: {outcome:?}");
+        }
+        assert_eq!(plant.settings(), before);
+    }
+}
+
+fn assert_all_refused<P: Plant>(plant: &mut P, settings: &[Setting]) {
+    for outcome in plant.apply(settings).outcomes {
+        let Got::Refused { why } = &outcome.got else { panic!("accepted: {outcome:?}") };
+        assert!(!why.is_empty(), "a refusal says why: {outcome:?}");
+    }
+}
+
+/// One legal setting of every knob that the plant claims to have.
+fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
+    let machine = plant.machine();
+    let has = |capability| machine.capabilities.has(capability);
+    let mut all = Vec::new();
+    for (app, _) in numbered(plant.apps()) {
+        if has(Capability::Cores) {
+            all.push(Setting::Cores(app, CoreSet::first(1)));
+        }
+        if has(Capability::Scheduling) {
+            all.push(Setting::Scheduling(app, Scheduling::Idle));
+        }
+        if has(Capability::CacheWays) {
+            all.push(Setting::CacheWays(app, WayMask::run(0, 2)));
+        }
+        if has(Capability::MemoryBandwidth) {
+            all.push(Setting::MemoryBandwidth(app, 50));
+        }
+    }
+    let domains = machine.domains.iter().filter(|_| has(Capability::Frequency));
+    all.extend(domains.filter_map(|domain| {
+        domain.steps.first().map(|lowest| Setting::Frequency(domain.id, *lowest))
+    }));
+    all
+}

@@ -1,0 +1,198 @@
+//! The loop over the in-memory plant: what an operator relies on.
+
+use lull_control::conformance::{self, MemoryApp, MemoryPlant};
+use lull_control::journal::{Entry, Event};
+use lull_control::*;
+use lull_measure::catalogue::{self, ENTROPY_SYSTEM};
+use lull_measure::{Nanos, Percentile};
+use rand::SeedableRng;
+use std::collections::BTreeSet;
+
+const EPOCH: Nanos = Nanos::from_millis(500);
+const LC: AppId = AppId(0);
+const BE: AppId = AppId(1);
+
+fn plant() -> MemoryPlant {
+    let mut lc = AppSpec::latency_critical("lc", Percentile::P95, Nanos::from_millis(10));
+    lc.ideal = Some(Nanos::from_millis(4));
+    let mut be = AppSpec::best_effort("be");
+    be.solo_per_s = Some(4.0);
+    let app = |spec, demand_cores| MemoryApp {
+        spec,
+        demand_cores,
+        service: Nanos::from_millis(1),
+        threads: 4,
+    };
+    MemoryPlant::new(4, vec![app(lc, 1.8), app(be, 0.0)])
+}
+
+/// Wants one plan in every epoch.
+struct Always(Plan);
+
+impl Policy for Always {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        self.0.clone()
+    }
+}
+
+fn isolate() -> Plan {
+    let mut plan = Plan::keep();
+    let cores = |text: &str| text.parse().unwrap();
+    plan.set(Setting::Cores(LC, cores("0-2")), Reason::Start);
+    plan.set(Setting::Cores(BE, cores("3")), Reason::Start);
+    let metric = ENTROPY_SYSTEM;
+    plan.expected = Some(Expectation { metric, app: None, direction: Direction::Lower, by: None });
+    plan
+}
+
+fn run(plan: Plan, rules: Rules) -> ControlLoop<MemoryPlant> {
+    let plant = plant();
+    let controller = Controller::new(Box::new(Always(plan)), rules, &plant).unwrap();
+    ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1))
+}
+
+fn events(epoch: &Epoch) -> Vec<&Event> {
+    epoch.entries.iter().map(|Entry { event, .. }| event).collect()
+}
+
+#[test]
+fn the_in_memory_plant_conforms() {
+    conformance::check(EPOCH, plant);
+}
+
+#[test]
+fn a_crippled_in_memory_plant_conforms_too() {
+    let lacks = [Capability::Frequency, Capability::Scheduling, Capability::CacheWays];
+    conformance::check(EPOCH, || {
+        lacks.into_iter().fold(plant(), |plant, what| plant.without(what, "taken away"))
+    });
+}
+
+#[test]
+fn a_plan_is_applied_once_and_its_effect_is_journalled() {
+    let mut run = run(isolate(), Rules::default());
+    let first = run.turn().unwrap();
+    let decided = events(&first);
+    assert!(decided.iter().all(|event| matches!(event, Event::Decision(_))), "{decided:?}");
+    assert_eq!(decided.len(), 2);
+    let second = run.turn().unwrap();
+    let [Event::Effect(effect)] = events(&second)[..] else { panic!("{:?}", second.entries) };
+    assert!(effect.as_expected(), "isolation should help here: {effect:?}");
+    assert_eq!(effect.before, first.standing.entropy.system);
+    assert_eq!(effect.after, second.standing.entropy.system);
+    assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is no decision");
+}
+
+#[test]
+fn a_dry_run_touches_nothing_and_says_what_it_would() {
+    let mut run = run(isolate(), Rules { dry_run: true, ..Rules::default() });
+    let before = run.plant().settings();
+    let epoch = run.turn().unwrap();
+    assert_eq!(run.plant().settings(), before);
+    let held = events(&epoch);
+    assert_eq!(held.len(), 2);
+    assert!(held.iter().all(|event| matches!(event, Event::Held { why, .. } if why == "dry run")));
+}
+
+#[test]
+fn a_silent_latency_source_means_the_safe_state_until_it_speaks() {
+    let plant = plant();
+    let controller =
+        Controller::new(Box::new(Always(isolate())), Rules::default(), &plant).unwrap();
+    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+    harness.turn();
+    harness.plant.set_silent(LC, true);
+    let silent: Vec<_> = (0..4).map(|_| harness.turn()).collect();
+    let begins = |entries: &Vec<Entry>| {
+        entries.iter().any(|entry| matches!(entry.event, Event::SafeBegins { .. }))
+    };
+    // Heard at 0.5 s; silent for 2 s at 2.5 s, which is the fourth silent epoch.
+    assert_eq!(silent.iter().map(begins).collect::<Vec<_>>(), [false, false, false, true]);
+    let all = Setting::Cores(LC, CoreSet::first(4));
+    assert!(harness.plant.settings().contains(&all), "safe state is all cores");
+    harness.plant.set_silent(LC, false);
+    let back = harness.turn();
+    assert!(back.iter().any(|entry| entry.event == Event::SafeEnds));
+    let isolated = Setting::Cores(BE, "3".parse().unwrap());
+    assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
+}
+
+/// A loop whose plant the test can disturb between epochs.
+struct Harness {
+    plant: MemoryPlant,
+    controller: Controller,
+    rng: Rng,
+}
+
+impl Harness {
+    fn turn(&mut self) -> Vec<Entry> {
+        let seen = self.plant.observe(EPOCH).unwrap();
+        let turn = self.controller.turn(&seen, &mut self.rng);
+        let applied = self.plant.apply(&turn.changes);
+        self.controller.conclude(turn, applied).1
+    }
+}
+
+fn harness(rules: Rules) -> Harness {
+    let plant = plant();
+    let controller = Controller::new(Box::new(Always(isolate())), rules, &plant).unwrap();
+    Harness { plant, controller, rng: Rng::seed_from_u64(1) }
+}
+
+#[test]
+fn a_foreign_writer_wins_by_default() {
+    let mut harness = harness(Rules::default());
+    harness.turn();
+    let theirs = Setting::Cores(BE, "0-1".parse().unwrap());
+    harness.plant.interfere(theirs.clone());
+    let entries = harness.turn();
+    let told =
+        entries.iter().any(|entry| matches!(entry.event, Event::Foreign { yielded: true, .. }));
+    assert!(told, "{entries:?}");
+    harness.turn();
+    assert!(harness.plant.settings().contains(&theirs), "Lull fought over a knob");
+}
+
+#[test]
+fn a_foreign_writer_is_overruled_when_the_operator_says_so() {
+    let mut harness = harness(Rules { override_foreign: true, ..Rules::default() });
+    harness.turn();
+    harness.plant.interfere(Setting::Cores(BE, "0-1".parse().unwrap()));
+    harness.turn();
+    let ours = Setting::Cores(BE, "3".parse().unwrap());
+    assert!(harness.plant.settings().contains(&ours));
+}
+
+#[test]
+fn an_app_that_exits_is_said_once_and_is_no_reason_for_the_safe_state() {
+    let mut harness = harness(Rules::default());
+    harness.turn();
+    harness.plant.end(LC);
+    let entries: Vec<_> = (0..6).flat_map(|_| harness.turn()).collect();
+    let exits = entries.iter().filter(|entry| matches!(entry.event, Event::AppExited { .. }));
+    assert_eq!(exits.count(), 1);
+    assert!(!harness.controller.is_safe());
+}
+
+#[test]
+fn finish_puts_every_knob_back() {
+    let before = plant().settings();
+    let mut run = run(isolate(), Rules::default());
+    run.turn().unwrap();
+    let (plant, restored) = run.finish();
+    assert!(restored.outcomes.iter().all(|outcome| outcome.in_force().is_some()));
+    assert_eq!(plant.settings(), before);
+}
+
+#[test]
+fn every_metric_of_the_catalogue_is_produced() {
+    let mut run = run(isolate(), Rules::default());
+    let epoch = run.turn().unwrap();
+    let state = run.controller().state();
+    let produced: BTreeSet<_> = samples(run.plant().apps(), state, &epoch.seen, &epoch.standing)
+        .into_iter()
+        .map(|sample| sample.metric.name)
+        .collect();
+    let described: BTreeSet<_> = catalogue::ALL.iter().map(|metric| metric.name).collect();
+    assert_eq!(produced, described);
+}
