@@ -112,7 +112,10 @@ pub struct Sample {
 
 /// Declares each metric as a constant and lists all in [`ALL`].
 macro_rules! metrics {
-    ($($name:ident = $text:literal, $unit:ident, $scope:ident, $help:literal, $source:literal;)*) => {
+    ($(
+        $name:ident = $text:literal, $unit:ident, $scope:ident,
+        $help:literal, $source:literal;
+    )*) => {
         $(
             #[doc = $help]
             pub const $name: &Metric = &Metric {
@@ -198,7 +201,8 @@ metrics! {
     POWER = "power", Watts, Machine,
         "Mean power.", "RAPL where there is one, else a stated model; the record says which";
     ENERGY = "energy", Joules, Machine,
-        "Energy of the epoch.", "RAPL where there is one, else a stated model; the record says which";
+        "Energy of the epoch.",
+        "RAPL where there is one, else a stated model; the record says which";
     ENERGY_PER_REQUEST = "energy_per_request", Joules, Machine,
         "Energy over all requests completed in the epoch.", "derived";
     CPU_PRESSURE = "cpu_pressure", Ratio, Machine,

@@ -337,7 +337,11 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_lc()(ideal in 1u64..1 << 40, room in 0u64..1 << 40, measured in 1u64..1 << 42) -> LcReading {
+        fn any_lc()(
+            ideal in 1u64..1 << 40,
+            room in 0u64..1 << 40,
+            measured in 1u64..1 << 42,
+        ) -> LcReading {
             LcReading::new(Nanos(ideal), Nanos(measured), Nanos(ideal + room)).unwrap()
         }
     }
