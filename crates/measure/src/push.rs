@@ -319,16 +319,20 @@ mod tests {
                 due, sent, completed, errors, outstanding, oldest_ns: Nanos(oldest),
                 ..window(latencies)
             };
-            let Message::Latency(after) = Message::decode(&line(&Message::Latency(Box::new(before.clone())))).unwrap() else {
+            let sent = line(&Message::Latency(Box::new(before.clone())));
+            let Message::Latency(after) = Message::decode(&sent).unwrap() else {
                 panic!("read as another kind");
             };
             prop_assert_eq!(&after.histogram.to_base64(), &before.histogram.to_base64());
             prop_assert_eq!(after.histogram.count(), before.histogram.count());
-            prop_assert_eq!(LatencyWindow { histogram: before.histogram.clone(), ..*after }, before);
+            let histogram = before.histogram.clone();
+            prop_assert_eq!(LatencyWindow { histogram, ..*after }, before);
         }
 
         #[test]
-        fn no_bytes_can_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_can_make_the_decoder_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
             let _ = Message::decode(&bytes);
         }
     }

@@ -188,8 +188,10 @@ mod tests {
                 chunks.push(head.to_vec());
                 rest = tail;
             }
-            let lines: Vec<_> = read_all(1000, &chunks).into_iter().map(std::result::Result::unwrap).collect();
-            let mut wanted: Vec<_> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let lines: Vec<_> =
+                read_all(1000, &chunks).into_iter().map(std::result::Result::unwrap).collect();
+            let mut wanted: Vec<_> =
+                text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             wanted.pop();
             prop_assert_eq!(lines, wanted);
         }

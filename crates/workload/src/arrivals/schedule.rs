@@ -237,7 +237,8 @@ mod tests {
             gaps in prop::collection::vec(0.0f64..20.0, 1..50),
         ) {
             let mut at = 0.0;
-            let points: Vec<_> = points.iter().map(|(gap, rate)| { at += gap; (at, *rate) }).collect();
+            let later = |(gap, rate): &(f64, f64)| { at += gap; (at, *rate) };
+            let points: Vec<_> = points.iter().map(later).collect();
             let Ok(schedule) = Schedule::ramps(&points) else { return Ok(()) };
             let mut cursor = Cursor::new(schedule.clone());
             let mut previous = 0.0;
