@@ -1,0 +1,1 @@
+//! The apps of a run: started or found, and which threads they have now.

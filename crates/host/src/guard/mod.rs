@@ -1,0 +1,1 @@
+//! The restore guard: old values saved durably, and put back whatever happens.

@@ -1,0 +1,3 @@
+//! The only place with `unsafe`: system calls that no safe library offers.
+
+pub mod sched;

@@ -1,0 +1,163 @@
+//! Affinity and scheduling class of one thread.
+
+use lull_control::{CoreId, CoreSet};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+
+/// How the kernel schedules a thread (`sched_getattr(2)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedState {
+    /// `SCHED_*`, with the bit `SCHED_RESET_ON_FORK` where it is set.
+    pub policy: u32,
+    /// Priority of `SCHED_FIFO` and `SCHED_RR`, 1 to 99; else 0.
+    pub rt_priority: u32,
+    /// Nice value of `SCHED_OTHER`, `SCHED_BATCH` and `SCHED_IDLE`, -20 to 19; else 0.
+    pub nice: i32,
+}
+
+/// `SCHED_RESET_ON_FORK`: children of the thread start as `SCHED_OTHER`.
+pub const RESET_ON_FORK: u32 = libc::SCHED_RESET_ON_FORK.cast_unsigned();
+
+impl SchedState {
+    /// The policy without the bit `SCHED_RESET_ON_FORK`.
+    pub const fn class(self) -> u32 {
+        self.policy & !RESET_ON_FORK
+    }
+}
+
+/// The cores that a thread may run on, offline ones left out.
+///
+/// # Errors
+/// What the kernel says: `ESRCH` if there is no such thread.
+pub fn affinity_of(tid: i32) -> io::Result<CoreSet> {
+    let set = sched_getaffinity(Some(thread(tid)?))?;
+    let may_run = |core: &u16| set.is_set(usize::from(*core));
+    Ok((0..max_cores()).filter(may_run).map(CoreId).collect())
+}
+
+/// Sets the cores that a thread may run on.
+///
+/// # Errors
+/// What the kernel says: `ESRCH` if there is no such thread, `EPERM` if it is
+/// another user's, `EINVAL` if no core of the set is online and allowed.
+pub fn set_affinity(tid: i32, cores: &CoreSet) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for core in cores.iter().filter(|core| core.0 < max_cores()) {
+        set.set(usize::from(core.0));
+    }
+    Ok(sched_setaffinity(Some(thread(tid)?), &set)?)
+}
+
+/// How a thread is scheduled.
+///
+/// # Errors
+/// What the kernel says: `ESRCH` if there is no such thread.
+pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
+    let mut attr = attributes();
+    let size = attr.size;
+    let pointer: *mut libc::sched_attr = &raw mut attr;
+    // SAFETY: the kernel writes at most `size` bytes to `attr`, which is that long.
+    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, pointer, size, 0) };
+    check(done)?;
+    let reset = attr.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64 != 0;
+    Ok(SchedState {
+        policy: attr.sched_policy | if reset { RESET_ON_FORK } else { 0 },
+        rt_priority: attr.sched_priority,
+        nice: attr.sched_nice,
+    })
+}
+
+/// Sets how a thread is scheduled.
+///
+/// # Errors
+/// What the kernel says: `ESRCH` if there is no such thread, `EPERM` if the
+/// class, priority or nice value needs `CAP_SYS_NICE` or a higher limit.
+pub fn set_scheduling(tid: i32, state: SchedState) -> io::Result<()> {
+    let mut attr = attributes();
+    attr.sched_policy = state.class();
+    attr.sched_priority = state.rt_priority;
+    attr.sched_nice = state.nice;
+    if state.policy != state.class() {
+        attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    }
+    let pointer: *const libc::sched_attr = &raw const attr;
+    // SAFETY: the kernel reads `attr.size` bytes of `attr`, which is that long.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, pointer, 0) };
+    check(done)
+}
+
+/// Attributes of the size that every kernel since 3.14 knows.
+fn attributes() -> libc::sched_attr {
+    libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    }
+}
+
+fn check(done: libc::c_long) -> io::Result<()> {
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn thread(tid: i32) -> io::Result<Pid> {
+    Pid::from_raw(tid).ok_or_else(|| Errno::SRCH.into())
+}
+
+const fn max_cores() -> u16 {
+    CpuSet::MAX_CPU as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs on a thread of its own, since the settings outlive the test otherwise.
+    fn on_own_thread(test: fn(i32)) {
+        let thread =
+            std::thread::spawn(move || test(rustix::thread::gettid().as_raw_nonzero().get()));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn an_affinity_reads_back() {
+        on_own_thread(|me| {
+            let all = affinity_of(me).unwrap();
+            let one: CoreSet = all.iter().take(1).collect();
+            set_affinity(me, &one).unwrap();
+            assert_eq!(affinity_of(me).unwrap(), one);
+            set_affinity(me, &all).unwrap();
+            assert_eq!(affinity_of(me).unwrap(), all);
+        });
+    }
+
+    #[test]
+    fn a_class_reads_back_with_its_nice_value_and_fork_bit() {
+        on_own_thread(|me| {
+            let wanted = SchedState {
+                policy: libc::SCHED_BATCH as u32 | RESET_ON_FORK,
+                rt_priority: 0,
+                nice: 7,
+            };
+            set_scheduling(me, wanted).unwrap();
+            assert_eq!(scheduling_of(me).unwrap(), wanted);
+            assert_eq!(wanted.class(), libc::SCHED_BATCH as u32);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_no_such_process() {
+        let gone =
+            std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get()).join().unwrap();
+        let is_gone = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+        is_gone(affinity_of(gone).unwrap_err());
+        is_gone(scheduling_of(gone).unwrap_err());
+        is_gone(set_affinity(0, &CoreSet::first(1)).unwrap_err());
+    }
+}
