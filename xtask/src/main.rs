@@ -1,5 +1,7 @@
 //! Builds, checks and measures Lull: `cargo xtask --help` lists the tasks.
 
+mod docs;
+mod test;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -22,12 +24,29 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Run everything that must hold: format, lints, tidy, generated pages, all tests
+    Test {
+        /// Leave out the slow tests
+        #[arg(long)]
+        quick: bool,
+        /// Optimise the first round of tests too (the slow ones always are)
+        #[arg(long)]
+        release: bool,
+    },
+    /// Write the pages under docs/ that the binary prints
+    Docs {
+        /// Only compare, and fail if a page is stale
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Tidy { list: true } => Ok(tidy::list()),
         Task::Tidy { list: false } => tidy::run(&root()),
+        Task::Test { quick, release } => test::run(&root(), &test::Options { quick, release }),
+        Task::Docs { check } => docs::run(&root(), check),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");
@@ -39,4 +58,9 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().expect("xtask lies in the root").to_path_buf()
+}
+
+/// Whether the workspace has the binary already.
+fn has_app(root: &Path) -> bool {
+    root.join("crates/app/Cargo.toml").exists()
 }

@@ -1,0 +1,77 @@
+//! The pages of the book that the binary writes about itself.
+
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Each generated page and the arguments with which `lull` prints it.
+const PAGES: &[(&str, &[&str])] = &[
+    ("docs/policies.md", &["policies", "--markdown"]),
+    ("docs/metrics.md", &["metrics", "--markdown"]),
+];
+
+/// Writes every page, or with `check` only compares.
+///
+/// # Errors
+/// If `lull` does not build, refuses the arguments, or a page cannot be written.
+pub(crate) fn run(root: &Path, check: bool) -> Result<ExitCode> {
+    if !crate::has_app(root) {
+        println!("docs: no pages without crates/app, which prints them");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut stale = 0;
+    for (page, arguments) in PAGES {
+        let wanted = print(root, arguments)?;
+        let path = root.join(page);
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let Some(line) = first_difference(&found, &wanted) else { continue };
+        if check {
+            println!("{page}:{line}: not what the binary prints; run cargo xtask docs");
+            stale += 1;
+        } else {
+            std::fs::create_dir_all(path.parent().unwrap_or(root))?;
+            std::fs::write(&path, wanted).with_context(|| format!("cannot write {page}"))?;
+            println!("docs: wrote {page}");
+        }
+    }
+    if stale == 0 {
+        println!("docs: {} pages are what the binary prints", PAGES.len());
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// What `lull` prints for `arguments`.
+fn print(root: &Path, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new("cargo");
+    command.args(["run", "--quiet", "--release", "--package", "lull-app", "--bin", "lull", "--"]);
+    command.current_dir(root).args(arguments).stderr(std::process::Stdio::inherit());
+    let output = command.output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("`lull {}` failed ({})", arguments.join(" "), output.status);
+    }
+    String::from_utf8(output.stdout).context("the page is not UTF-8")
+}
+
+/// The first line, counted from one, in which two texts differ.
+fn first_difference(found: &str, wanted: &str) -> Option<usize> {
+    if found == wanted {
+        return None;
+    }
+    let same = |(a, b): &(&str, &str)| a == b;
+    Some(found.lines().zip(wanted.lines()).take_while(same).count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_page_is_pointed_at_where_it_differs() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some(2));
+        assert_eq!(first_difference("a\n", "a\nb\n"), Some(2));
+        assert_eq!(first_difference("", "a\n"), Some(1));
+        assert_eq!(first_difference("a\nb", "a\nb\n"), Some(3), "the last newline counts");
+    }
+}

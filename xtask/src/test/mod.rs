@@ -1,0 +1,107 @@
+//! `cargo xtask test`: everything that must hold before a change lands.
+//!
+//! The phases run in order, cheapest first, and the first that fails ends the
+//! run with the command that repeats it. The last line sums up every test.
+
+mod needs;
+mod phase;
+mod tally;
+
+use anyhow::Result;
+use phase::Phase;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+use tally::{Round, Tally};
+
+/// What `cargo xtask test` was asked for.
+pub(crate) struct Options {
+    /// Leave out the slow tests.
+    pub(crate) quick: bool,
+    /// Optimise the tests of the first round too.
+    pub(crate) release: bool,
+}
+
+/// Runs all phases and ends with `N passed, N failed`.
+///
+/// # Errors
+/// If a phase cannot be started at all.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let started = Instant::now();
+    let skipped = needs::provide();
+    let phases = phases(root, options, &skipped);
+    let mut tally = Tally::default();
+    for (phase, number) in phases.iter().zip(1..) {
+        let at_s = started.elapsed().as_secs();
+        println!("== {number}/{} {} ({at_s} s): {}", phases.len(), phase.name, phase.command());
+        if !phase.run(root, &mut tally)? {
+            println!("== {} failed; again with: {}", phase.name, phase.command());
+            break;
+        }
+    }
+    println!("== {} s", started.elapsed().as_secs());
+    println!("{tally}");
+    Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+const ALL: [&str; 2] = ["--workspace", "--all-features"];
+/// All tests but the documentation's, which have a phase of their own.
+const KINDS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
+
+fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
+    let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
+    let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS].concat();
+    let profile: &[&str] = if options.release { &["--release"] } else { &[] };
+    let app: &[&str] = &["build", "--release", "--package", "lull-app"];
+    let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
+    let first = [&test[..], profile, &["--"], &skips].concat();
+    let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL].concat();
+    let doc = [&["doc", "--no-deps"][..], &ALL].concat();
+    let slow = [&test[..], &["--release", "--", "--ignored"], &skips].concat();
+
+    let mut phases = vec![
+        Phase::cargo("format", &["fmt", "--all", "--check"]),
+        Phase::here("tidy", "tidy", crate::tidy::run),
+        Phase::cargo("clippy", &clippy),
+    ];
+    if crate::has_app(root) {
+        phases.push(Phase::cargo("build", app));
+        phases.push(Phase::here("generated pages", "docs --check", |root| {
+            crate::docs::run(root, true)
+        }));
+    }
+    phases.push(Phase::tests("tests", &first, Round::First));
+    phases.push(Phase::tests("documentation's tests", &doc_tests, Round::First));
+    phases.push(Phase::documentation("documentation", &doc));
+    if !options.quick {
+        phases.push(Phase::tests("slow tests", &slow, Round::Slow));
+    }
+    phases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
+        let phases = phases(&crate::root(), options, skipped);
+        phases.iter().map(Phase::command).collect()
+    }
+
+    #[test]
+    fn a_quick_run_leaves_out_the_slow_tests_and_nothing_else() {
+        let full = commands(&Options { quick: false, release: false }, &[]);
+        let quick = commands(&Options { quick: true, release: false }, &[]);
+        assert_eq!(full[..quick.len()], quick);
+        assert_eq!(full.len(), quick.len() + 1);
+        assert!(full[quick.len()].ends_with("-- --ignored"), "{full:?}");
+    }
+
+    #[test]
+    fn tests_that_need_what_is_missing_are_left_out_of_both_rounds() {
+        let skipped = ["needs_memcached".to_owned()];
+        let all = commands(&Options { quick: false, release: true }, &skipped);
+        let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
+        assert_eq!(with_skip.count(), 2, "{all:?}");
+    }
+}

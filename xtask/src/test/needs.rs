@@ -1,0 +1,97 @@
+//! Programs of the system that tests need: installed where that is allowed.
+//!
+//! A test that needs a program stands in a module `needs_<program>`, so that it
+//! can be left out, and is counted as skipped, on a machine without it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// One program that some tests start.
+struct Need {
+    program: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+}
+
+/// One line for each program.
+const NEEDS: &[Need] = &[Need { program: "memcached", package: "memcached" }];
+
+impl Need {
+    /// What the names of the tests that need it contain.
+    fn tests(&self) -> String {
+        format!("needs_{}", self.program)
+    }
+
+    fn is_there(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let system = ["/usr/sbin", "/sbin"].map(Into::into);
+        let mut places = std::env::split_paths(&path).chain(system);
+        places.any(|directory| directory.join(self.program).is_file())
+    }
+}
+
+/// Installs what is missing if it can, and returns the tests to leave out.
+pub(super) fn provide() -> Vec<String> {
+    let mut missing = missing_needs();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    if may_install() {
+        println!("== installing {}", packages.join(" "));
+        // The list of packages may be missing or old: fetch it only when it is needed.
+        if !install(&packages) && apt(&["update"]) {
+            install(&packages);
+        }
+        missing = missing_needs();
+    }
+    for need in &missing {
+        println!("== no {}: skipping the tests in {}", need.program, need.tests());
+        println!("   to run them: apt-get install {}", need.package);
+    }
+    missing.iter().map(|need| need.tests()).collect()
+}
+
+fn missing_needs() -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| !need.is_there()).collect()
+}
+
+/// Whether this is root on a Debian.
+fn may_install() -> bool {
+    let is_root = Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() == 0);
+    is_root && Path::new("/usr/bin/apt-get").exists()
+}
+
+fn install(packages: &[&str]) -> bool {
+    let options = ["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
+    apt(&[&options[..], packages].concat())
+}
+
+fn apt(arguments: &[&str]) -> bool {
+    let mut command = Command::new("apt-get");
+    // RUNLEVEL=1 keeps Debian from starting the services that it installs.
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    command.args(arguments).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_for_where_shells_look() {
+        let shell = Need { program: "sh", package: "dash" };
+        let nothing = Need { program: "no-such-program", package: "none" };
+        assert!(shell.is_there());
+        assert!(!nothing.is_there());
+    }
+
+    #[test]
+    fn no_program_is_part_of_another_or_a_skip_would_hit_both() {
+        for one in NEEDS {
+            let others = NEEDS.iter().filter(|need| need.tests().contains(&one.tests()));
+            assert_eq!(others.count(), 1, "{}", one.program);
+        }
+    }
+}
