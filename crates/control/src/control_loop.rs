@@ -2,7 +2,7 @@
 //! and knows neither.
 
 use crate::journal::Entry;
-use crate::{Applied, Controller, Observation, Plant, PlantError, Rng, Standing};
+use crate::{Applied, Controller, Observation, Plant, PlantError, Policy, Rng, Standing};
 use lull_measure::Nanos;
 
 /// One plant under one controller.
@@ -58,9 +58,11 @@ impl<P: Plant> ControlLoop<P> {
         &self.plant
     }
 
-    /// The controller, to switch its policy.
-    pub fn controller_mut(&mut self) -> &mut Controller {
-        &mut self.controller
+    /// Puts every knob back and goes on with another policy.
+    pub fn switch(&mut self, policy: Box<dyn Policy>) -> Applied {
+        let restored = self.plant.restore();
+        self.controller.set_policy(policy, &self.plant.settings());
+        restored
     }
 
     /// The controller, to look at.

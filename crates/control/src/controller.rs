@@ -109,10 +109,11 @@ impl Controller {
         })
     }
 
-    /// Replaces the policy; knobs stay as they are until the new one decides.
-    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+    /// Replaces the policy, with the knobs as they are now.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>, settings: &[Setting]) {
         self.policy = policy;
         self.pending = None;
+        self.state = settings.iter().map(|now| (now.knob(), now.clone())).collect();
     }
 
     /// Whether the SLO-safe state is in force instead of the policy.

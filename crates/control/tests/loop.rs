@@ -175,6 +175,20 @@ fn an_app_that_exits_is_said_once_and_is_no_reason_for_the_safe_state() {
 }
 
 #[test]
+fn switching_policies_starts_the_new_one_from_untouched_knobs() {
+    let before = plant().settings();
+    let mut run = run(isolate(), Rules::default());
+    run.turn().unwrap();
+    let _ = run.switch(Box::new(Always(Plan::keep())));
+    assert_eq!(run.plant().settings(), before);
+    let _ = run.switch(Box::new(Always(isolate())));
+    run.turn().unwrap();
+    let again = events(&run.turn().unwrap()).len();
+    assert_eq!(run.plant().settings().iter().filter(|now| !before.contains(now)).count(), 2);
+    assert_eq!(again, 1, "the plan was applied once and its effect is told");
+}
+
+#[test]
 fn finish_puts_every_knob_back() {
     let before = plant().settings();
     let mut run = run(isolate(), Rules::default());
