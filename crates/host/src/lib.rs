@@ -13,8 +13,15 @@
 //! code lives in [`sys`] and nowhere else.
 
 pub mod apps;
+mod files;
+pub mod gauges;
 pub mod guard;
+pub mod probe;
 mod roots;
 pub mod sys;
+#[cfg(test)]
+mod testing;
+mod threads;
 
 pub use roots::Roots;
+pub use threads::LiveThread;

@@ -1,3 +1,4 @@
 //! The only place with `unsafe`: system calls that no safe library offers.
 
+pub mod clock;
 pub mod sched;

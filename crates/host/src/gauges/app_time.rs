@@ -1,0 +1,282 @@
+//! CPU time, run-queue wait and context switches of an app.
+//!
+//! Nothing is lost or counted twice when threads and processes come and go:
+//!
+//! - CPU time of a process is that of its process clock, which keeps the time
+//!   of exited threads. A child that was born and reaped between two readings
+//!   shows in its parent's `cutime` (proc_pid_stat(5)); what was already
+//!   counted of a reaped child is taken off.
+//! - Wait and switches are sums over threads of
+//!   `/proc/PID/task/TID/schedstat`. A new thread counts from its birth. What
+//!   a thread did between the last reading and its exit is lost: the kernel
+//!   keeps it nowhere.
+//!
+//! A thread that is waiting now shows its wait when it gets to run.
+
+use super::unreadable;
+use crate::Roots;
+use crate::files::{HotFile, number, numbers};
+use crate::sys::clock::process_cpu_time;
+use crate::threads::LiveThread;
+use lull_measure::{Gauge, Missing, Nanos};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+/// By which means CPU time of apps is read, or why it cannot be.
+///
+/// # Errors
+/// If the kernel keeps no scheduler statistics.
+pub fn probe(roots: &Roots) -> Result<String, Missing> {
+    let mut file = HotFile::new(roots.proc.join("self/schedstat"));
+    let counts = read_schedstat(&mut file).map_err(|error| unreadable(file.path(), &error))?;
+    // A task that reads this has been switched to at least once.
+    if counts.switches == 0 {
+        return Err(Missing::because(
+            "the kernel keeps no run-queue statistics (CONFIG_SCHED_INFO)",
+        ));
+    }
+    let clock = if roots.is_own_proc() { "process CPU clock" } else { "/proc/PID/stat" };
+    Ok(format!("{clock}, /proc/PID/task/TID/schedstat"))
+}
+
+/// What an app used between two readings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppUse {
+    /// CPU time.
+    pub cpu: Gauge<Nanos>,
+    /// Time that threads were runnable without running.
+    pub wait: Gauge<Nanos>,
+    /// How often a thread was switched to.
+    pub switches: Gauge<u64>,
+}
+
+/// The gauge of one app.
+#[derive(Debug)]
+pub struct AppTime {
+    roots: Roots,
+    ticks_per_s: u64,
+    processes: BTreeMap<i32, Process>,
+    threads: BTreeMap<(i32, u64), Thread>,
+    /// CPU time of vanished processes that may yet show in a parent's `cutime`.
+    owed: Nanos,
+    last: Nanos,
+    round: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    stat: HotFile,
+    last: Reading,
+    round: u64,
+}
+
+/// Times of a process since it began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reading {
+    /// When it began; tells it apart from a later one with its number.
+    start_ticks: u64,
+    /// CPU time of its own threads, exited ones too.
+    own: Nanos,
+    /// CPU time of the children it has waited for.
+    reaped: Nanos,
+}
+
+#[derive(Debug)]
+struct Thread {
+    file: HotFile,
+    last: Counts,
+    round: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    wait: Nanos,
+    switches: u64,
+}
+
+/// The sums of one reading.
+#[derive(Debug, Default)]
+struct Sums {
+    own: Nanos,
+    reaped: Nanos,
+    vanished: Nanos,
+    wait: Nanos,
+    switches: u64,
+    no_cpu: Option<Missing>,
+    no_wait: Option<Missing>,
+}
+
+impl AppTime {
+    /// The gauge of an app not looked at yet.
+    pub fn new(roots: &Roots) -> Self {
+        Self {
+            roots: roots.clone(),
+            ticks_per_s: rustix::param::clock_ticks_per_second(),
+            processes: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            owed: Nanos::ZERO,
+            last: Nanos::MAX,
+            round: 0,
+        }
+    }
+
+    /// What the app used since the last call; at the first, only what it uses
+    /// from now on will count.
+    ///
+    /// `live` are its threads, those of one process side by side; `now` is
+    /// the time since boot, from which a thread's age follows.
+    pub fn read(&mut self, live: &[LiveThread], now: Nanos) -> AppUse {
+        self.round += 1;
+        let mut sums = Sums::default();
+        for of_process in live.chunk_by(|one, next| one.pid == next.pid) {
+            self.read_process(of_process[0].pid, &mut sums);
+        }
+        for thread in live {
+            self.read_thread(thread, &mut sums);
+        }
+        let late = self.late(sums.reaped, sums.vanished);
+        let round = self.round;
+        self.threads.retain(|_, thread| thread.round == round);
+        self.last = now;
+        let or_missing = |missing: Option<Missing>| missing.map_or(Ok(()), Err);
+        let waited = or_missing(sums.no_wait);
+        AppUse {
+            cpu: or_missing(sums.no_cpu).map(|()| sums.own + late),
+            wait: waited.clone().map(|()| sums.wait),
+            switches: waited.map(|()| sums.switches),
+        }
+    }
+
+    fn read_process(&mut self, pid: i32, sums: &mut Sums) {
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            stat: HotFile::new(self.roots.proc.join(format!("{pid}/stat"))),
+            last: Reading::default(),
+            round: 0,
+        });
+        let now = match process.read(pid, self.roots.is_own_proc(), self.ticks_per_s) {
+            Ok(now) => now,
+            Err(error) if is_gone(&error) => return,
+            Err(error) => {
+                process.round = self.round;
+                sums.no_cpu = Some(unreadable(process.stat.path(), &error));
+                return;
+            }
+        };
+        let last = std::mem::replace(&mut process.last, now);
+        process.round = self.round;
+        let is_same = last.start_ticks == now.start_ticks;
+        let from = match is_same {
+            true => last,
+            false if is_born_since(self.last, self.ticks_per_s, now.start_ticks) => {
+                Reading::default()
+            }
+            false => now,
+        };
+        if !is_same {
+            sums.vanished += last.own + last.reaped;
+        }
+        sums.own += now.own.saturating_sub(from.own);
+        sums.reaped += now.reaped.saturating_sub(from.reaped);
+    }
+
+    fn read_thread(&mut self, live: &LiveThread, sums: &mut Sums) {
+        let is_young = is_born_since(self.last, self.ticks_per_s, live.start_ticks);
+        let mut is_new = false;
+        let entry = self.threads.entry((live.tid, live.start_ticks));
+        let thread = entry.or_insert_with(|| {
+            is_new = true;
+            let path = thread_dir(&self.roots, live).join("schedstat");
+            Thread { file: HotFile::new(path), last: Counts::default(), round: 0 }
+        });
+        match read_schedstat(&mut thread.file) {
+            Ok(now) => {
+                if !is_new || is_young {
+                    sums.wait += now.wait.saturating_sub(thread.last.wait);
+                    sums.switches += now.switches.saturating_sub(thread.last.switches);
+                }
+                thread.last = now;
+                thread.round = self.round;
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => sums.no_wait = Some(unreadable(thread.file.path(), &error)),
+        }
+    }
+
+    /// CPU time of children that were never seen, out of all that was reaped.
+    fn late(&mut self, reaped: Nanos, replaced: Nanos) -> Nanos {
+        let round = self.round;
+        let gone = self.processes.extract_if(.., |_, process| process.round != round);
+        let gone: Nanos = gone.map(|(_, process)| process.last.own + process.last.reaped).sum();
+        let vanished = gone + replaced;
+        let seen = self.owed + vanished;
+        // A parent may reap a child one reading after the child is seen to be
+        // gone, never later than that to our knowledge: an orphan never shows.
+        self.owed = seen.saturating_sub(reaped).min(vanished);
+        reaped.saturating_sub(seen)
+    }
+}
+
+impl Process {
+    fn read(&mut self, pid: i32, own_proc: bool, ticks_per_s: u64) -> io::Result<Reading> {
+        let mut buffer = [0; 1024];
+        let content = self.stat.read(&mut buffer)?;
+        let stat = Stat::parse(content).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "fields 14 to 22 are not there")
+        })?;
+        let nanos = |ticks| Nanos(ticks * (1_000_000_000 / ticks_per_s));
+        let own = if own_proc { process_cpu_time(pid)? } else { nanos(stat.own) };
+        Ok(Reading { start_ticks: stat.start, own, reaped: nanos(stat.reaped) })
+    }
+}
+
+/// Whether something began after the last reading, so that all it did is new.
+///
+/// Ticks are coarse: what began in the tick of the last reading was not
+/// listed then, or it would be known.
+pub(crate) fn is_born_since(last: Nanos, ticks_per_s: u64, start_ticks: u64) -> bool {
+    let last_ticks = u128::from(last.0) * u128::from(ticks_per_s) / 1_000_000_000;
+    u128::from(start_ticks) >= last_ticks
+}
+
+/// What is read of a `stat` file, in clock ticks.
+struct Stat {
+    own: u64,
+    reaped: u64,
+    start: u64,
+}
+
+impl Stat {
+    fn parse(content: &[u8]) -> Option<Self> {
+        // The name in parentheses may hold anything, spaces and parentheses too.
+        let name_end = content.iter().rposition(|byte| *byte == b')')?;
+        let words = content.get(name_end + 2..)?.split(|byte| *byte == b' ');
+        // Field 3 comes first here; 14 to 17 are utime stime cutime cstime, 22 is starttime.
+        let mut fields = words.skip(11).map(number);
+        let mut next = || fields.next().flatten();
+        let (own, reaped) = (next()? + next()?, next()? + next()?);
+        Some(Self { own, reaped, start: fields.nth(4)?? })
+    }
+}
+
+fn thread_dir(roots: &Roots, thread: &LiveThread) -> PathBuf {
+    roots.proc.join(format!("{}/task/{}", thread.pid, thread.tid))
+}
+
+/// `schedstat` holds: time on a CPU, time waiting for one, times switched to.
+fn read_schedstat(file: &mut HotFile) -> io::Result<Counts> {
+    let mut buffer = [0; 80];
+    let mut fields = numbers(file.read(&mut buffer)?).skip(1);
+    match (fields.next(), fields.next()) {
+        (Some(wait_ns), Some(switches)) => Ok(Counts { wait: Nanos(wait_ns), switches }),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "does not hold three numbers")),
+    }
+}
+
+/// Whether a thread ended between listing and reading, which is no error.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! What can be read of a machine and of its apps, one file each.
+//!
+//! Each gauge keeps what it read last and answers with the change since.
+//! `probe` says by which means it reads, or why it cannot here.
+
+pub mod app_time;
+pub mod counters;
+pub mod energy;
+pub mod frequency;
+pub mod idle;
+pub mod pressure;
+pub mod utilisation;
+
+use lull_measure::Missing;
+use std::io;
+use std::path::Path;
+
+/// A file that could not be read, as the reason why a gauge is missing.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Missing {
+    let hint = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run as root to read it",
+        _ => "",
+    };
+    Missing::because(format!("{} cannot be read: {error}{hint}", path.display()))
+}
+
+/// The first reading has nothing to be compared with.
+pub(crate) fn first_reading() -> Missing {
+    Missing::because("first reading: a change needs two")
+}

@@ -1,0 +1,147 @@
+//! What can be read and set here: by which means, or why not.
+
+use crate::Roots;
+use crate::gauges::energy::Rapl;
+use crate::gauges::idle::IdleResidency;
+use crate::gauges::utilisation::Utilisation;
+use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
+use lull_control::{Capabilities, Capability};
+use lull_measure::Missing;
+use rustix::fs::Access;
+use rustix::thread::{CapabilitySet, gettid};
+use std::io;
+use std::path::PathBuf;
+
+/// What this process may do to threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// It holds `CAP_SYS_NICE`: any thread, and every change can be undone.
+    pub any_thread: bool,
+    /// Scheduling classes can be set and put back: by which means, or why not.
+    pub scheduling: Result<String, Missing>,
+}
+
+impl Rights {
+    /// Found out by trying on a thread that ends right after.
+    ///
+    /// Limits, capabilities, user namespaces and security modules all have a
+    /// say; nothing but a trial takes all of them into account.
+    pub fn of_this_process() -> Self {
+        let trial = std::thread::Builder::new().spawn(try_scheduling);
+        let outcome = trial.and_then(|thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the trial thread panicked")))
+        });
+        Self {
+            any_thread: has_sys_nice(),
+            scheduling: outcome.map_err(|error| cannot_schedule(&error)),
+        }
+    }
+}
+
+fn has_sys_nice() -> bool {
+    let held = rustix::thread::capabilities(None);
+    held.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}
+
+/// There and back again on the calling thread; says which classes worked.
+fn try_scheduling() -> io::Result<String> {
+    let me = gettid().as_raw_nonzero().get();
+    let before = scheduling_of(me)?;
+    let there_and_back = |state: SchedState| {
+        set_scheduling(me, state)?;
+        set_scheduling(me, before)
+    };
+    let idle = SchedState { policy: libc::SCHED_IDLE.cast_unsigned(), rt_priority: 0, ..before };
+    there_and_back(idle)?;
+    let round_robin =
+        SchedState { policy: libc::SCHED_RR.cast_unsigned(), rt_priority: 1, nice: 0 };
+    Ok(match there_and_back(round_robin) {
+        Ok(()) => "sched_setattr".to_owned(),
+        Err(error) => format!("sched_setattr without SCHED_RR ({error})"),
+    })
+}
+
+fn cannot_schedule(error: &io::Error) -> Missing {
+    Missing::because(format!(
+        "a scheduling class could not be put back ({error}): run as root, give CAP_SYS_NICE, \
+         or raise RLIMIT_NICE to 20"
+    ))
+}
+
+/// The kernel's budget of real-time threads, in microseconds of each period.
+pub(crate) fn throttle_path(roots: &Roots) -> PathBuf {
+    roots.proc.join("sys/kernel/sched_rt_runtime_us")
+}
+
+/// What the machine under these roots offers to a process with these rights.
+pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
+    let nobody_sets = |what: &str| Err(Missing::because(format!("Lull does not set {what} yet")));
+    let found = [
+        (Capability::Cores, Ok(cores(rights))),
+        (Capability::Scheduling, rights.scheduling.clone()),
+        (Capability::RealTimeThrottle, throttle(roots)),
+        (Capability::CacheWays, nobody_sets("cache ways")),
+        (Capability::MemoryBandwidth, nobody_sets("memory bandwidth")),
+        (Capability::Frequency, nobody_sets("frequencies")),
+        (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
+        (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),
+        (Capability::CpuTime, crate::gauges::app_time::probe(roots)),
+        (Capability::Utilisation, Utilisation::probe(roots)),
+        (Capability::IdleResidency, IdleResidency::probe(roots)),
+        (Capability::Instructions, crate::gauges::counters::probe(roots)),
+        (Capability::Energy, Rapl::open(roots).map(|meter| meter.source().to_string())),
+    ];
+    found.into_iter().fold(Capabilities::default(), |all, (what, finding)| match finding {
+        Ok(means) => all.with(what, means),
+        Err(why) => all.without(what, why),
+    })
+}
+
+fn cores(rights: &Rights) -> String {
+    let whose = if rights.any_thread { "" } else { " of one's own processes" };
+    format!("sched_setaffinity{whose}")
+}
+
+fn throttle(roots: &Roots) -> Result<String, Missing> {
+    let path = throttle_path(roots);
+    let writable = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK);
+    let means = path.display().to_string();
+    writable.map(|()| means.clone()).map_err(|error| {
+        Missing::because(format!("{means} cannot be written: {error}; run as root"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn every_capability_is_stated_with_means_or_reason() {
+        for roots in [Roots::default(), Tree::new().roots()] {
+            let found = capabilities(&roots, &Rights::of_this_process());
+            for capability in Capability::ALL {
+                match found.get(capability) {
+                    Ok(means) => assert!(!means.is_empty(), "{capability}"),
+                    Err(why) => {
+                        assert!(!why.reason.contains("does not offer"), "{capability}: {why}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_may_schedule_any_thread_can_put_classes_back() {
+        let rights = Rights::of_this_process();
+        if rights.any_thread {
+            assert!(rights.scheduling.is_ok(), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_throttle_file_is_a_reason() {
+        let why = throttle(&Tree::new().roots()).unwrap_err();
+        assert!(why.reason.contains("sched_rt_runtime_us cannot be written"), "{why}");
+    }
+}

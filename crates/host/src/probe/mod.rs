@@ -1,0 +1,50 @@
+//! What this machine is: cores, core types, frequencies, and what can be read and set.
+
+mod capabilities;
+mod cpus;
+mod frequencies;
+
+pub use capabilities::{Rights, capabilities};
+
+use crate::Roots;
+use lull_control::Machine;
+use std::path::Path;
+
+/// Why a machine could not be made out.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} cannot be read: {source}; is sysfs mounted there?")]
+pub struct ProbeError {
+    path: String,
+    source: std::io::Error,
+}
+
+impl ProbeError {
+    fn new(path: &Path, source: std::io::Error) -> Self {
+        Self { path: path.display().to_string(), source }
+    }
+}
+
+/// The machine under these roots.
+///
+/// Cores are listed by number up to the highest that is online. One that is
+/// offline in between is listed too, so that an index stays a number: its
+/// utilisation is missing, and a knob that names it sets the other cores or
+/// is refused. Its socket and type are those of core 0, since the kernel hides
+/// the topology of offline cores.
+///
+/// # Errors
+/// If the list of online cores cannot be read; everything else may be missing.
+pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
+    let online = cpus::online(roots)?;
+    let (cores, core_types) = cpus::cores(roots, &online);
+    let domains = frequencies::domains(roots, &online);
+    Ok(Machine {
+        name: cpus::model_name(roots),
+        cores,
+        core_types,
+        domains,
+        cache: None,
+        bandwidth: None,
+        capabilities: capabilities(roots, &Rights::of_this_process()),
+    })
+}

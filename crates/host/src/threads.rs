@@ -1,0 +1,12 @@
+//! One thread of an app, told apart from a later one with its number.
+
+/// A thread that was alive when its app was last looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LiveThread {
+    /// Its process.
+    pub pid: i32,
+    /// Its own number; that of its process for the first thread.
+    pub tid: i32,
+    /// When it began, in clock ticks since boot (field 22 of its `stat`).
+    pub start_ticks: u64,
+}
