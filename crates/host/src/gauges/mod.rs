@@ -9,6 +9,7 @@ pub mod energy;
 pub mod frequency;
 pub mod idle;
 pub mod pressure;
+pub mod push;
 pub mod utilisation;
 
 use lull_measure::Missing;

@@ -1,0 +1,136 @@
+//! Real clients on a real socket.
+
+use super::*;
+use lull_measure::Percentile;
+use lull_measure::push::{LatencyWindow, MAX_LINE_BYTES};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use tempfile::TempDir;
+
+/// The agent's clock in these tests.
+const NOW: Nanos = Nanos::from_secs(100);
+const LC: AppId = AppId(0);
+const BE: AppId = AppId(1);
+
+fn gauge() -> (PushGauge, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let lc = AppSpec::latency_critical("memcached", Percentile::P95, Nanos::from_millis(4));
+    let apps = [lc, AppSpec::best_effort("burner")];
+    (PushGauge::listen(&dir.path().join("push"), &apps).unwrap(), dir)
+}
+
+fn connect(gauge: &PushGauge) -> UnixStream {
+    UnixStream::connect(gauge.path()).unwrap()
+}
+
+fn window(app: &str, end: Nanos) -> Vec<u8> {
+    let window = LatencyWindow {
+        app: app.to_owned(),
+        start_ns: end - Nanos::from_millis(100),
+        length_ns: Nanos::from_millis(100),
+        due: 2,
+        completed: 2,
+        histogram: [1, 2].map(Nanos::from_millis).into_iter().collect(),
+        ..LatencyWindow::default()
+    };
+    let mut line = Vec::new();
+    Message::Latency(Box::new(window)).encode(&mut line).unwrap();
+    line
+}
+
+fn is_closed(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    matches!(stream.read(&mut [0]), Ok(0))
+}
+
+#[test]
+fn windows_of_many_clients_arrive_in_any_pieces() {
+    let (mut gauge, _dir) = gauge();
+    let clients: Vec<_> = (0..3).map(|_| connect(&gauge)).collect();
+    let line = window("memcached", NOW);
+    for mut client in &clients {
+        client.write_all(&line[..40]).unwrap();
+    }
+    gauge.drain(NOW, NOW);
+    assert!(gauge.latency(LC, NOW).is_err(), "half a line is no window");
+    for mut client in &clients {
+        client.write_all(&line[40..]).unwrap();
+    }
+    gauge.drain(NOW, NOW);
+    let seen = gauge.latency(LC, NOW).unwrap();
+    assert_eq!((seen.window.count(), seen.completed_per_s), (6, 60.0));
+    assert!(gauge.progress(BE, NOW).unwrap_err().reason.contains("no progress"));
+}
+
+#[test]
+fn what_a_client_sent_before_it_left_counts() {
+    let (mut gauge, _dir) = gauge();
+    connect(&gauge).write_all(&window("memcached", NOW)).unwrap();
+    gauge.drain(NOW, NOW);
+    assert_eq!(gauge.latency(LC, NOW).unwrap().window.count(), 2);
+    assert_eq!(gauge.take_notices(), [""; 0]);
+    assert!(gauge.clients.is_empty());
+}
+
+#[test]
+fn a_bad_client_is_dropped_with_the_reason_and_others_go_on() {
+    let (mut gauge, _dir) = gauge();
+    let good = connect(&gauge);
+    let overlong = vec![b'x'; MAX_LINE_BYTES + 1];
+    let ahead = window("memcached", NOW + Nanos::from_secs(5));
+    let cases: [(&[u8], &str); 4] = [
+        (b"hello\n", "not a push message"),
+        (&window("nginx", NOW), "no app is called `nginx`: the apps are burner, memcached"),
+        (&overlong, "was skipped"),
+        (&ahead, "5s ahead of time"),
+    ];
+    for (bytes, wanted) in cases {
+        let bad = connect(&gauge);
+        // A socket takes less than the longest line at once.
+        let sender = {
+            let (mut bad, bytes) = (bad.try_clone().unwrap(), bytes.to_vec());
+            std::thread::spawn(move || drop(bad.write_all(&bytes)))
+        };
+        let mut notices = Vec::new();
+        while notices.is_empty() {
+            gauge.drain(NOW, NOW);
+            notices = gauge.take_notices();
+        }
+        assert_eq!(notices.len(), 1);
+        let me = format!("process {} was dropped", std::process::id());
+        assert!(notices[0].contains(wanted) && notices[0].contains(&me), "{notices:?}");
+        sender.join().unwrap();
+        drop(bad);
+    }
+    (&good).write_all(&window("memcached", NOW)).unwrap();
+    gauge.drain(NOW, NOW);
+    assert_eq!(gauge.latency(LC, NOW).unwrap().window.count(), 2);
+    assert!(!is_closed(&good));
+}
+
+#[test]
+fn what_is_older_than_ten_seconds_is_ignored_and_said_once() {
+    let (mut gauge, _dir) = gauge();
+    let mut client = connect(&gauge);
+    for _ in 0..3 {
+        client.write_all(&window("memcached", NOW - Nanos::from_secs(11))).unwrap();
+        gauge.drain(NOW, NOW);
+    }
+    assert!(gauge.latency(LC, NOW).is_err());
+    let notices = gauge.take_notices();
+    assert_eq!(notices.len(), 1);
+    assert!(notices[0].contains("more than 10 s ago"), "{notices:?}");
+    assert!(!is_closed(&client));
+}
+
+#[test]
+fn more_clients_than_can_be_served_are_told_apart_from_silence() {
+    let (mut gauge, _dir) = gauge();
+    let mut clients = Vec::new();
+    for _ in 0..=CLIENTS_MAX {
+        clients.push(connect(&gauge));
+        gauge.drain(NOW, NOW);
+    }
+    assert!(is_closed(clients.last().unwrap()));
+    assert!(gauge.take_notices()[0].contains("256 clients push already"));
+}

@@ -1,0 +1,251 @@
+//! Latency windows of one app, merged into epochs.
+
+use lull_control::LatencySeen;
+use lull_measure::push::LatencyWindow;
+use lull_measure::{Gauge, Latency, Missing, Nanos};
+use std::collections::BTreeMap;
+
+/// A window is overdue this many of its lengths after the last one ended.
+const OVERDUE_LENGTHS: u64 = 2;
+
+/// What was pushed for one app and not yet seen.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    /// Windows that ended in the current epoch or before.
+    current: Batch,
+    /// Windows that ended after it.
+    next: Batch,
+    /// How each client stood at its last window.
+    pushers: BTreeMap<u64, Pusher>,
+    heard: Option<Nanos>,
+}
+
+/// Windows of one epoch.
+#[derive(Debug, Default)]
+struct Batch {
+    merged: Latency,
+    sums: BTreeMap<u64, Sums>,
+}
+
+/// One client's windows of one epoch.
+#[derive(Debug, Default)]
+struct Sums {
+    due: u64,
+    completed: u64,
+    errors: u64,
+    covered: Nanos,
+    end: Nanos,
+    length: Nanos,
+    outstanding: u64,
+    oldest: Nanos,
+}
+
+#[derive(Debug)]
+struct Pusher {
+    offered_per_s: f64,
+    completed_per_s: f64,
+    errors_per_s: f64,
+    outstanding: u64,
+    oldest: Nanos,
+    overdue: Nanos,
+}
+
+impl Windows {
+    /// Files a window under the epoch that ends at `deadline`, or the next.
+    pub(super) fn add(&mut self, client: u64, window: &LatencyWindow, deadline: Nanos) {
+        let is_current = end_of(window) <= deadline;
+        let batch = if is_current { &mut self.current } else { &mut self.next };
+        batch.merged.merge(&window.histogram);
+        batch.sums.entry(client).or_default().add(window);
+        self.heard = self.heard.max(Some(end_of(window)));
+    }
+
+    /// What was seen in the epoch that ended at `deadline`.
+    pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
+        self.pushers.retain(|_, pusher| deadline < pusher.overdue);
+        let sums = std::mem::take(&mut self.current.sums);
+        self.pushers.extend(sums.into_iter().map(|(client, sums)| (client, sums.close())));
+        let seen = self.seen(deadline);
+        self.current.merged.clear();
+        std::mem::swap(&mut self.current, &mut self.next);
+        seen
+    }
+
+    fn seen(&self, deadline: Nanos) -> Gauge<LatencySeen> {
+        if self.pushers.is_empty() {
+            return Err(self.silence(deadline));
+        }
+        let sum = |rate: fn(&Pusher) -> f64| self.pushers.values().map(rate).sum();
+        let oldest = self.pushers.values().map(|one| one.oldest).max();
+        Ok(LatencySeen {
+            window: self.current.merged.clone(),
+            offered_per_s: sum(|one| one.offered_per_s),
+            completed_per_s: sum(|one| one.completed_per_s),
+            errors_per_s: sum(|one| one.errors_per_s),
+            outstanding: self.pushers.values().map(|one| one.outstanding).sum(),
+            oldest: oldest.filter(|age| *age > Nanos::ZERO),
+        })
+    }
+
+    fn silence(&self, deadline: Nanos) -> Missing {
+        Missing::because(match self.heard {
+            Some(heard) => {
+                let silent = deadline.saturating_sub(heard);
+                format!("no push for {:.1} s: is the client still running?", silent.as_secs_f64())
+            }
+            None => "nothing was pushed yet: does a client push to the agent's socket?".to_owned(),
+        })
+    }
+}
+
+impl Sums {
+    fn add(&mut self, window: &LatencyWindow) {
+        self.due = self.due.saturating_add(window.due);
+        self.completed = self.completed.saturating_add(window.completed);
+        self.errors = self.errors.saturating_add(window.errors);
+        self.covered = self.covered.saturating_add(window.length_ns);
+        if end_of(window) >= self.end {
+            (self.end, self.length) = (end_of(window), window.length_ns);
+            (self.outstanding, self.oldest) = (window.outstanding, window.oldest_ns);
+        }
+    }
+
+    /// Rates are over the time that the windows cover, not over the epoch:
+    /// the number of windows that end in one epoch varies by one.
+    fn close(self) -> Pusher {
+        // The protocol refuses windows without length.
+        let per_s = |count: u64| count as f64 / self.covered.as_secs_f64();
+        let patience = Nanos(self.length.0.saturating_mul(OVERDUE_LENGTHS));
+        Pusher {
+            offered_per_s: per_s(self.due),
+            completed_per_s: per_s(self.completed),
+            errors_per_s: per_s(self.errors),
+            outstanding: self.outstanding,
+            oldest: self.oldest,
+            overdue: self.end.saturating_add(patience),
+        }
+    }
+}
+
+fn end_of(window: &LatencyWindow) -> Nanos {
+    window.start_ns.saturating_add(window.length_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LENGTH: Nanos = Nanos::from_millis(100);
+
+    fn millis(millis: u64) -> Nanos {
+        Nanos::from_millis(millis)
+    }
+
+    fn window(end: Nanos, latencies: &[u64]) -> LatencyWindow {
+        let count = latencies.len() as u64;
+        LatencyWindow {
+            app: "a".to_owned(),
+            start_ns: end - LENGTH,
+            length_ns: LENGTH,
+            due: count + 1,
+            completed: count,
+            outstanding: 1,
+            oldest_ns: millis(3),
+            histogram: latencies.iter().copied().map(millis).collect(),
+            ..LatencyWindow::default()
+        }
+    }
+
+    #[test]
+    fn windows_of_several_clients_are_merged() {
+        let mut windows = Windows::default();
+        for end in [600, 700, 800, 900, 1000] {
+            windows.add(1, &window(millis(end), &[1, 2]), millis(1000));
+        }
+        windows.add(2, &window(millis(950), &[9]), millis(1000));
+        let seen = windows.harvest(millis(1000)).unwrap();
+        assert_eq!(seen.window.count(), 11);
+        assert_eq!(seen.completed_per_s, 20.0 + 10.0);
+        assert_eq!(seen.offered_per_s, 30.0 + 20.0);
+        assert_eq!((seen.outstanding, seen.oldest), (2, Some(millis(3))));
+    }
+
+    #[test]
+    fn a_window_belongs_to_the_epoch_in_which_it_ended() {
+        let mut windows = Windows::default();
+        windows.add(1, &window(millis(1000), &[1]), millis(1000));
+        windows.add(1, &window(millis(1001), &[2, 2]), millis(1000));
+        assert_eq!(windows.harvest(millis(1000)).unwrap().window.count(), 1);
+        assert_eq!(windows.harvest(millis(1100)).unwrap().window.count(), 2);
+    }
+
+    #[test]
+    fn a_window_without_requests_is_not_silence() {
+        let mut windows = Windows::default();
+        let idle = LatencyWindow {
+            due: 0,
+            outstanding: 0,
+            oldest_ns: Nanos::ZERO,
+            ..window(millis(100), &[])
+        };
+        windows.add(1, &idle, millis(1000));
+        let seen = windows.harvest(millis(1000)).unwrap();
+        assert_eq!((seen.window.count(), seen.offered_per_s, seen.oldest), (0, 0.0, None));
+    }
+
+    #[test]
+    fn silence_is_missing_once_a_window_is_overdue() {
+        let mut windows = Windows::default();
+        let never = windows.harvest(millis(500)).unwrap_err();
+        assert!(never.reason.contains("nothing was pushed yet"));
+        windows.add(1, &window(millis(1000), &[1]), millis(1000));
+        windows.harvest(millis(1000)).unwrap();
+        // Epochs of 50 ms: every other one sees no window end.
+        let between = windows.harvest(millis(1050)).unwrap();
+        assert_eq!((between.window.count(), between.completed_per_s), (0, 10.0));
+        assert_eq!(between.outstanding, 1);
+        assert!(windows.harvest(millis(1150)).is_ok());
+        let silent = windows.harvest(millis(2200)).unwrap_err();
+        assert!(silent.reason.contains("no push for 1.2 s"), "{silent}");
+    }
+
+    #[test]
+    fn one_silent_client_of_two_is_left_out_of_the_rates() {
+        let mut windows = Windows::default();
+        for client in [1, 2] {
+            windows.add(client, &window(millis(1000), &[1]), millis(1000));
+        }
+        assert_eq!(windows.harvest(millis(1000)).unwrap().completed_per_s, 20.0);
+        windows.add(1, &window(millis(1950), &[1]), millis(2000));
+        let seen = windows.harvest(millis(2000)).unwrap();
+        assert_eq!((seen.completed_per_s, seen.outstanding), (10.0, 1));
+    }
+
+    proptest! {
+        // A histogram is 200 kB, so a case takes a while.
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn every_request_is_seen_once_whatever_the_epochs(
+            ends_ms in prop::collection::vec(0u64..3000, 0..40),
+            epoch_ms in 20u64..700,
+        ) {
+            let mut windows = Windows::default();
+            let mut unsent: Vec<_> = ends_ms.clone();
+            let mut seen = 0;
+            let mut deadline = epoch_ms;
+            while deadline < 4000 {
+                // Up to 300 ms early or late, as clocks and scheduling have it.
+                let due = unsent.extract_if(.., |end| *end < deadline + 300);
+                for end in due.collect::<Vec<_>>() {
+                    windows.add(end % 3, &window(millis(1000 + end), &[5]), millis(1000 + deadline));
+                }
+                let now = windows.harvest(millis(1000 + deadline));
+                seen += now.map_or(0, |now| now.window.count());
+                deadline += epoch_ms;
+            }
+            prop_assert_eq!(seen, ends_ms.len() as u64);
+        }
+    }
+}
