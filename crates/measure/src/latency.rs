@@ -32,6 +32,7 @@ impl Default for Latency {
 
 impl Latency {
     /// Adds one request.
+    #[inline]
     pub fn record(&mut self, latency: Nanos) {
         self.histogram.saturating_record(latency.0.max(SHORTEST_NS));
     }
