@@ -41,8 +41,11 @@ pub(super) fn provide() -> Vec<String> {
     if may_install() {
         println!("== installing {}", packages.join(" "));
         // The list of packages may be missing or old: fetch it only when it is needed.
+        // Then each on its own, so that one unknown package costs only its tests.
         if !install(&packages) && apt(&["update"]) {
-            install(&packages);
+            for package in packages {
+                install(&[package]);
+            }
         }
         missing = missing_needs();
     }
