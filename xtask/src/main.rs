@@ -1,12 +1,15 @@
 //! Builds, checks and measures Lull: `cargo xtask --help` lists the tasks.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod docs;
 mod test;
 mod tidy;
 
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// The tasks of this repository.
 #[derive(Parser)]
@@ -39,6 +42,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Measure side by side and keep the results under bench-results/
+    Bench {
+        /// Which benchmarks; all without a name
+        names: Vec<String>,
+        /// Print the benchmarks and run none
+        #[arg(long)]
+        list: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -47,11 +58,28 @@ fn main() -> ExitCode {
         Task::Tidy { list: false } => tidy::run(&root()),
         Task::Test { quick, release } => test::run(&root(), &test::Options { quick, release }),
         Task::Docs { check } => docs::run(&root(), check),
+        Task::Bench { names, list } => bench(&root(), &names, list),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Runs benchmarks here, or in this program built anew: optimised, and with them.
+fn bench(root: &Path, names: &[String], list: bool) -> Result<ExitCode> {
+    #[cfg(feature = "bench")]
+    if !cfg!(debug_assertions) {
+        return if list { Ok(bench::list()) } else { bench::run(root, names) };
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["run", "--quiet", "--release", "--package", "xtask"]);
+    cargo.args(["--features", "bench", "--", "bench"]).args(names);
+    if list {
+        cargo.arg("--list");
+    }
+    let status = cargo.status().context("cannot start cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The repository's root.

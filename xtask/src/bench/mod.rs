@@ -1,0 +1,115 @@
+//! `cargo xtask bench`: what Lull costs, measured side by side on this machine.
+//!
+//! A benchmark is one file with a [`Bench`] and one line in [`BENCHES`]. It runs
+//! its contenders in turn ([`stats::interleave`]), so that a machine that slows
+//! down slows all of them, and returns rows with the bounds they must keep.
+
+mod machine;
+mod measure;
+mod process;
+mod report;
+mod stats;
+mod tidy;
+
+use anyhow::{Context as _, Result, bail};
+use machine::Machine;
+use report::Report;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// One benchmark.
+struct Bench {
+    /// As given to `cargo xtask bench`; also the name of its result files.
+    name: &'static str,
+    /// One sentence: what is compared with what.
+    about: &'static str,
+    run: fn(&Context) -> Result<Report>,
+}
+
+/// All benchmarks, in the order in which they run.
+const BENCHES: &[Bench] = &[measure::BENCH, tidy::BENCH];
+
+/// Where the results of each benchmark are kept.
+const RESULTS: &str = "bench-results";
+
+/// What a benchmark may use.
+struct Context {
+    root: PathBuf,
+}
+
+impl Context {
+    /// Builds a binary of the workspace, optimised, and returns its path.
+    fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
+        let arguments = ["build", "--quiet", "--release", "--package", package, "--bin", binary];
+        let mut command = Command::new("cargo");
+        let status = command.current_dir(&self.root).args(arguments).status();
+        if !status.context("cannot start cargo")?.success() {
+            bail!("{binary} does not build; run cargo build --release --package {package}");
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let target = target.unwrap_or_else(|| self.root.join("target"));
+        Ok(target.join("release").join(binary))
+    }
+}
+
+/// Prints every benchmark with its sentence.
+pub(crate) fn list() -> ExitCode {
+    for bench in BENCHES {
+        println!("{:<12} {}", bench.name, bench.about);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs the named benchmarks, or all, and keeps their results.
+///
+/// # Errors
+/// If a name is unknown, a benchmark cannot run, or a result cannot be written.
+pub(crate) fn run(root: &Path, names: &[String]) -> Result<ExitCode> {
+    let context = Context { root: root.to_path_buf() };
+    let machine = Machine::here(root);
+    let mut missed = 0;
+    for bench in selected(names)? {
+        eprintln!("{}: {}", bench.name, bench.about);
+        let report = (bench.run)(&context).with_context(|| format!("benchmark {}", bench.name))?;
+        let page = report.markdown(bench.name, bench.about, &machine);
+        println!("{page}");
+        let directory = root.join(RESULTS);
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join(format!("{}.md", bench.name)), page)?;
+        let json = serde_json::to_string_pretty(&report.json(bench.name, &machine))?;
+        std::fs::write(directory.join(format!("{}.json", bench.name)), json + "\n")?;
+        missed += report.missed();
+    }
+    println!("results are in {RESULTS}/; {missed} bounds missed");
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn selected(names: &[String]) -> Result<Vec<&'static Bench>> {
+    if names.is_empty() {
+        return Ok(BENCHES.iter().collect());
+    }
+    let find = |name: &String| {
+        let bench = BENCHES.iter().find(|bench| bench.name == name);
+        bench.with_context(|| format!("no benchmark {name}; cargo xtask bench --list shows them"))
+    };
+    names.iter().map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn benchmarks_have_distinct_names() {
+        let names: BTreeSet<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        assert_eq!(names.len(), BENCHES.len());
+    }
+
+    #[test]
+    fn without_names_all_run_and_an_unknown_name_is_refused() {
+        assert_eq!(selected(&[]).unwrap().len(), BENCHES.len());
+        let error = selected(&["no-such".to_owned()]).err().unwrap().to_string();
+        assert!(error.contains("no benchmark no-such"), "{error}");
+    }
+}
