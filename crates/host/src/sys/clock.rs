@@ -13,7 +13,8 @@ use std::io;
 /// `ESRCH` if there is no such process.
 pub fn process_cpu_time(pid: i32) -> io::Result<Nanos> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec that the kernel may write; a clock that does not exist is an error.
+    // SAFETY: `time` is a timespec that the kernel may write; a clock that does
+    // not exist is an error.
     let done = unsafe { libc::clock_gettime(process_clock(pid), &raw mut time) };
     if done == -1 {
         let error = io::Error::last_os_error();

@@ -239,7 +239,8 @@ mod tests {
                 // Up to 300 ms early or late, as clocks and scheduling have it.
                 let due = unsent.extract_if(.., |end| *end < deadline + 300);
                 for end in due.collect::<Vec<_>>() {
-                    windows.add(end % 3, &window(millis(1000 + end), &[5]), millis(1000 + deadline));
+                    let (end_at, now) = (millis(1000 + end), millis(1000 + deadline));
+                    windows.add(end % 3, &window(end_at, &[5]), now);
                 }
                 let now = windows.harvest(millis(1000 + deadline));
                 seen += now.map_or(0, |now| now.window.count());
