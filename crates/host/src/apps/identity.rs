@@ -1,0 +1,217 @@
+//! Processes and threads told apart from later ones with the same number.
+//!
+//! The kernel reuses a number as soon as its owner is gone, so a number alone
+//! never names anything here: it goes with the start time, in clock ticks
+//! since boot (`stat` field 22, `man 5 proc`). Two owners of one number within
+//! one tick of 10 ms would be mixed up; that takes a full turn of the counter.
+
+use crate::{LiveThread, Roots};
+use procfs::FromRead;
+use procfs::process::Stat;
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// A process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+/// What `stat` says about a process or thread, as far as it is needed here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// The process that made it, or the one that took it over.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// The kernel's letter for its state: `R`, `S`, `D`, `T`, `Z`, ...
+    pub state: char,
+    /// Whether it is a thread of the kernel.
+    pub is_kernels: bool,
+}
+
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)
+    }
+}
+
+impl LiveThread {
+    /// Whether it is the main thread of its process.
+    pub(crate) const fn is_main(&self) -> bool {
+        self.pid == self.tid
+    }
+}
+
+impl Facts {
+    /// Facts about a process.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone, else what the kernel says.
+    pub fn of_process(roots: &Roots, pid: i32) -> io::Result<Self> {
+        Self::read(&roots.proc.join(format!("{pid}/stat")))
+    }
+
+    /// Facts about a thread.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone, else what the kernel says.
+    pub fn of_thread(roots: &Roots, pid: i32, tid: i32) -> io::Result<Self> {
+        Self::read(&roots.proc.join(format!("{pid}/task/{tid}/stat")))
+    }
+
+    fn read(path: &Path) -> io::Result<Self> {
+        let text = std::fs::read(path).map_err(gone_is_not_found)?;
+        let stat = Stat::from_read(text.as_slice()).map_err(|error| {
+            io::Error::other(format!("cannot read {}: {error}", path.display()))
+        })?;
+        Ok(Self {
+            start_ticks: stat.starttime,
+            parent: stat.ppid,
+            group: stat.pgrp,
+            state: stat.state,
+            is_kernels: stat.flags & KERNEL_THREAD != 0,
+        })
+    }
+
+    /// Whether it has ended and only waits for its parent to take notice.
+    pub const fn is_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+impl ProcessId {
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, else what the kernel says.
+    pub fn of(roots: &Roots, pid: i32) -> io::Result<Self> {
+        Ok(Self { pid, start_ticks: Facts::of_process(roots, pid)?.start_ticks })
+    }
+
+    /// The process that asks.
+    ///
+    /// # Errors
+    /// If `proc` cannot be read.
+    pub fn own(roots: &Roots) -> io::Result<Self> {
+        Self::of(roots, rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// Its facts, if it still runs under this number.
+    pub fn facts(&self, roots: &Roots) -> Option<Facts> {
+        let facts = Facts::of_process(roots, self.pid).ok()?;
+        (facts.start_ticks == self.start_ticks && !facts.is_ended()).then_some(facts)
+    }
+}
+
+/// The kernel says `ESRCH` where a file of a process outlives the process.
+fn gone_is_not_found(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => io::ErrorKind::NotFound.into(),
+        _ => error,
+    }
+}
+
+/// The numbers that a directory of `proc` lists, each with its inode.
+///
+/// `proc` makes an inode when it first lists a process or thread and drops it
+/// with its owner, so a number whose inode is the same has the same owner.
+/// The opposite does not hold: the kernel may drop an inode to free memory.
+///
+/// # Errors
+/// `NotFound` if the directory's owner is gone, else what the kernel says.
+pub(crate) fn numbers(directory: &Path) -> io::Result<Vec<(i32, u64)>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(CWD, directory, flags, Mode::empty());
+    let mut listing = Dir::new(opened.map_err(|error| gone_is_not_found(error.into()))?)?;
+    let mut found = Vec::new();
+    while let Some(entry) = listing.read() {
+        let entry = entry.map_err(|error| gone_is_not_found(error.into()))?;
+        if let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+            found.push((number, entry.ino()));
+        }
+    }
+    Ok(found)
+}
+
+/// The threads of a process now.
+///
+/// # Errors
+/// `NotFound` if the process is gone, else what the kernel says.
+pub(crate) fn threads_of(roots: &Roots, pid: i32) -> io::Result<Vec<LiveThread>> {
+    let listed = numbers(&roots.proc.join(format!("{pid}/task")))?;
+    let alive = |(tid, _)| {
+        let facts = Facts::of_thread(roots, pid, tid).ok()?;
+        Some(LiveThread { pid, tid, start_ticks: facts.start_ticks })
+    };
+    Ok(listed.into_iter().filter_map(alive).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_the_same_only_with_its_start_time() {
+        let roots = Roots::default();
+        let me = ProcessId::own(&roots).unwrap();
+        assert_eq!(me.facts(&roots).unwrap().start_ticks, me.start_ticks);
+        let earlier = ProcessId { start_ticks: me.start_ticks - 1, ..me };
+        assert_eq!(earlier.facts(&roots), None);
+    }
+
+    #[test]
+    fn an_ended_process_that_nobody_waited_for_does_not_run() {
+        let roots = Roots::default();
+        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let id = ProcessId::of(&roots, child.id().cast_signed()).unwrap();
+        assert!(id.facts(&roots).is_some());
+        child.kill().unwrap();
+        while !Facts::of_process(&roots, id.pid).unwrap().is_ended() {
+            std::thread::yield_now();
+        }
+        assert_eq!(id.facts(&roots), None);
+        child.wait().unwrap();
+        let gone = Facts::of_process(&roots, id.pid);
+        assert!(gone.is_err() || gone.unwrap().start_ticks != id.start_ticks);
+    }
+
+    #[test]
+    fn every_thread_of_a_process_is_listed() {
+        let roots = Roots::default();
+        let me = ProcessId::own(&roots).unwrap();
+        let mine = LiveThread {
+            pid: me.pid,
+            tid: rustix::thread::gettid().as_raw_nonzero().get(),
+            start_ticks: Facts::of_process(&roots, me.pid).unwrap().start_ticks,
+        };
+        let threads = threads_of(&roots, me.pid).unwrap();
+        assert!(threads.iter().any(LiveThread::is_main));
+        assert!(threads.iter().any(|thread| thread.tid == mine.tid));
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let tree = tempfile::tempdir().unwrap();
+        let task = tree.path().join("proc/7");
+        std::fs::create_dir_all(&task).unwrap();
+        let stat = "7 (a) b (c) S 3 4 4 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0 4711 1 1 \
+                    18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        std::fs::write(task.join("stat"), stat).unwrap();
+        let facts = Facts::of_process(&Roots::under(tree.path()), 7).unwrap();
+        assert_eq!((facts.start_ticks, facts.parent, facts.group), (4711, 3, 4));
+        assert!(!facts.is_kernels && !facts.is_ended());
+    }
+}

@@ -1,0 +1,28 @@
+//! Signals that reach the meant process or none.
+
+use super::identity::ProcessId;
+use crate::Roots;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// A handle of a process that no later one of the same number can inherit.
+///
+/// # Errors
+/// `ESRCH` if the process is gone, else what the kernel says.
+pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    // The number still has its owner, so the handle opened before is its too.
+    process.facts(roots).ok_or(Errno::SRCH)?;
+    Ok(handle)
+}
+
+/// Sends a signal to a process.
+///
+/// # Errors
+/// `ESRCH` if the process is gone, `EPERM` if it is another user's.
+pub(crate) fn signal(roots: &Roots, process: ProcessId, signal: Signal) -> io::Result<()> {
+    Ok(pidfd_send_signal(handle(roots, process)?, signal)?)
+}

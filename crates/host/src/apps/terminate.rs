@@ -1,0 +1,157 @@
+//! Ending what Lull started, and all that it started in turn.
+//!
+//! A process is found as a descendant of a started app, as a member of its
+//! process group, or by a mark in its environment that every descendant
+//! inherits: the last catches those that left the group after their parent
+//! ended, and one whose agent died before it could write it down. First all
+//! get SIGTERM (and SIGCONT, as a stopped process could not act on it), after
+//! the grace time SIGKILL.
+
+use super::identity::{Facts, ProcessId};
+use super::members::{AppProcesses, Scope};
+use super::signal::signal;
+use super::table::ProcessTable;
+use crate::Roots;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The variable that marks the environment of started apps.
+pub const MARK_VARIABLE: &str = "LULL_STARTED_BY";
+/// How long an app has to end after SIGTERM.
+pub const GRACE: Duration = Duration::from_secs(3);
+/// How long the kernel may take to end a process after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks at one environment before it counts as unmarked.
+const LOOKS: u8 = 5;
+
+/// The mark of everything that an agent started.
+pub(crate) fn mark_of(agent: ProcessId) -> String {
+    format!("{}.{}/", agent.pid, agent.start_ticks)
+}
+
+/// What came of ending apps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "a process that could not be ended must be told to the user"]
+pub struct Ended {
+    /// Processes that ended after SIGTERM.
+    pub terminated: usize,
+    /// Processes that needed SIGKILL.
+    pub killed: usize,
+    /// Processes that are still there.
+    pub left: Vec<ProcessId>,
+}
+
+/// Ends the started processes and all that belongs to them.
+///
+/// `marks` are the starts of the marks that they have in their environments.
+pub(crate) fn terminate(
+    roots: &Roots,
+    started: &[ProcessId],
+    marks: &[String],
+    grace: Duration,
+) -> Ended {
+    let Ok(table) = ProcessTable::new(roots) else {
+        return Ended { left: started.to_vec(), ..Ended::default() };
+    };
+    let mut hunt = Hunt::new(table, started, marks);
+    let mut ended = Ended::default();
+    let begun = Instant::now();
+    loop {
+        hunt.look();
+        let running = hunt.running();
+        let is_over = running.is_empty() || begun.elapsed() > grace + KILL_TIMEOUT;
+        if is_over {
+            ended.killed = hunt.signalled(Signal::KILL).saturating_sub(running.len());
+            ended.terminated = hunt.seen.len() - ended.killed - running.len();
+            ended.left = running;
+            return ended;
+        }
+        let force = begun.elapsed() > grace;
+        hunt.send(&running, if force { Signal::KILL } else { Signal::TERM });
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The processes to end, as far as they have been found.
+struct Hunt<'a> {
+    table: ProcessTable,
+    trees: Vec<AppProcesses>,
+    marks: &'a [String],
+    /// How often the environment of a process has been looked at: a child
+    /// has that of its parent until it executes its program.
+    looks: BTreeMap<ProcessId, u8>,
+    seen: BTreeMap<ProcessId, Option<Signal>>,
+}
+
+impl<'a> Hunt<'a> {
+    fn new(table: ProcessTable, started: &[ProcessId], marks: &'a [String]) -> Self {
+        let tree =
+            |root: &ProcessId| AppProcesses::new(Scope::Tree { root: *root, with_group: true });
+        let trees = started.iter().map(tree).collect();
+        Self { table, trees, marks, looks: BTreeMap::new(), seen: BTreeMap::new() }
+    }
+
+    fn look(&mut self) {
+        // A listing that fails leaves the processes found before.
+        let _ = self.table.refresh();
+        for tree in &mut self.trees {
+            // Only a cgroup can fail to be read.
+            let _ = tree.refresh(&self.table);
+            for process in tree.processes() {
+                self.seen.entry(process).or_insert(None);
+            }
+        }
+        for process in self.unmarked() {
+            if has_mark(self.table.roots(), process.pid, self.marks) {
+                self.seen.insert(process, None);
+            }
+            *self.looks.entry(process).or_default() += 1;
+        }
+    }
+
+    /// Processes that may have the mark and were not found yet.
+    fn unmarked(&self) -> Vec<ProcessId> {
+        let id = |(pid, facts): (i32, &Facts)| ProcessId { pid, start_ticks: facts.start_ticks };
+        let is_open = |process: &ProcessId| {
+            let looks = self.looks.get(process).copied().unwrap_or_default();
+            looks < LOOKS && !self.seen.contains_key(process)
+        };
+        self.table.iter().map(id).filter(is_open).collect()
+    }
+
+    fn running(&self) -> Vec<ProcessId> {
+        let runs = |process: &&ProcessId| process.facts(self.table.roots()).is_some();
+        self.seen.keys().filter(runs).copied().collect()
+    }
+
+    /// Sends a signal once to each process.
+    fn send(&mut self, processes: &[ProcessId], wanted: Signal) {
+        for process in processes {
+            if self.seen.get(process).copied().flatten() == Some(wanted) {
+                continue;
+            }
+            // One that ended meanwhile, or may not be ended, is found by `running`.
+            let _ = signal(self.table.roots(), *process, wanted);
+            let _ = signal(self.table.roots(), *process, Signal::CONT);
+            self.seen.insert(*process, Some(wanted));
+        }
+    }
+
+    fn signalled(&self, wanted: Signal) -> usize {
+        self.seen.values().filter(|sent| **sent == Some(wanted)).count()
+    }
+}
+
+fn has_mark(roots: &Roots, pid: i32, marks: &[String]) -> bool {
+    let Ok(environment) = std::fs::read(roots.proc.join(format!("{pid}/environ"))) else {
+        return false;
+    };
+    let is_mark = |variable: &[u8]| {
+        let value = variable.strip_prefix(MARK_VARIABLE.as_bytes());
+        let value = value.and_then(|value| value.strip_prefix(b"=")).unwrap_or_default();
+        marks.iter().any(|mark| value.starts_with(mark.as_bytes()))
+    };
+    environment.split(|byte| *byte == 0).any(is_mark)
+}
