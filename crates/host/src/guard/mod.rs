@@ -1,1 +1,32 @@
 //! The restore guard: old values saved durably, and put back whatever happens.
+//!
+//! ```text
+//!   agent ── 1 record, fsync ──▶ ledger ◀── 3 read when the agent is gone ── guard
+//!     └───── 2 write ──▶ knobs ◀── 4 safe state, saved state, 5 close ────────┘
+//! ```
+//!
+//! Whoever dies, somebody is left to put things back: the agent on a clean
+//! end, the guard if the agent dies, the agent starts a new guard if that
+//! dies, and if both die the next agent (or `lull restore`) reads the ledger.
+
+mod entry;
+mod held;
+mod ledger;
+mod ledger_file;
+mod lock;
+mod original;
+mod process;
+mod recovery;
+mod restore;
+mod state_dir;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use ledger::{Ledger, LedgerError, Opened};
+pub use original::{Key, Original};
+pub use process::{GuardArgs, GuardEnd, GuardError, run};
+pub use recovery::{How, Recovery, restore_stale};
+pub use restore::{Restoration, Restored};
+pub use state_dir::{StateDir, StateDirError};
+pub use watch::{GuardCommand, GuardHandle, GuardState, spawn};

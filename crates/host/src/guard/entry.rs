@@ -1,0 +1,160 @@
+//! The lines of a ledger: a checksum, a blank, and JSON.
+//!
+//! ```text
+//! 1f0e3c77 {"boot":"5b6…","at_ticks":81230,"what":{"old":{"thread":{"tid":4711,…}}}}
+//! ```
+//!
+//! The checksum is the CRC-32 of the JSON in eight hexadecimal digits. A line
+//! without its newline was torn by a crash or a full disk; a line whose
+//! checksum differs was damaged later. Neither costs more than itself. Each
+//! line says of which boot it is, so that no value is put back after a reboot,
+//! whatever line is lost.
+
+use super::original::{Key, Original};
+use super::restore::Restoration;
+use crate::apps::ProcessId;
+use serde::{Deserialize, Serialize};
+
+/// The format that this version writes.
+pub(super) const FORMAT: u32 = 1;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// The kernel's `boot_id`.
+    pub(super) boot: String,
+    /// When it was written, in clock ticks since boot.
+    pub(super) at_ticks: u64,
+    /// What it says.
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum What {
+    /// The first line.
+    Header { format: u32, agent: ProcessId, version: String },
+    /// A value before its first change.
+    Old(Original),
+    /// A value that is no longer Lull's to put back.
+    Released(Key),
+    /// Values were put back by the guard or a later start.
+    Restored(Restoration),
+    /// Nothing is left to put back.
+    Closed,
+}
+
+/// What could be read of a ledger.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// The entries, in order.
+    pub(super) entries: Vec<Entry>,
+    /// What is wrong with lines that could not be used.
+    pub(super) damaged: Vec<String>,
+    /// Whether the last line has no end.
+    pub(super) torn: bool,
+}
+
+impl Entry {
+    /// Appends the line to `out`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let json = serde_json::to_vec(self).expect("entries have string keys only");
+        out.extend(checksum(&json).into_bytes());
+        out.extend(json);
+        out.push(b'\n');
+    }
+
+    fn decode(line: &[u8]) -> Result<Self, String> {
+        let (sum, json) = line.split_at_checked(9).ok_or("too short")?;
+        if sum != checksum(json).as_bytes() {
+            return Err("its checksum is wrong".to_owned());
+        }
+        serde_json::from_slice(json).map_err(|error| error.to_string())
+    }
+}
+
+fn checksum(json: &[u8]) -> String {
+    format!("{:08x} ", crc32fast::hash(json))
+}
+
+impl Lines {
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        let mut found = Self::default();
+        let mut rest = bytes;
+        for number in 1.. {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { break };
+            match Entry::decode(&rest[..end]) {
+                Ok(entry) => found.entries.push(entry),
+                Err(why) => found.damaged.push(format!("line {number}: {why}")),
+            }
+            rest = &rest[end + 1..];
+        }
+        found.torn = !rest.is_empty();
+        found
+    }
+
+    /// Whether nothing is left to put back; so too in a file emptied for lack of space.
+    pub(super) fn is_closed(&self) -> bool {
+        let is_empty = self.entries.is_empty() && self.damaged.is_empty();
+        is_empty || self.entries.iter().any(|entry| entry.what == What::Closed)
+    }
+
+    /// The agent that wrote it.
+    pub(super) fn agent(&self) -> Option<ProcessId> {
+        self.entries.iter().find_map(|entry| match entry.what {
+            What::Header { agent, .. } => Some(agent),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(pid: i32) -> Entry {
+        let old = Original::Stopped { pid, start_time_ticks: 7 };
+        Entry { boot: "b".to_owned(), at_ticks: 9, what: What::Old(old) }
+    }
+
+    fn written(count: i32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for pid in 1..=count {
+            entry(pid).encode(&mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let lines = Lines::read(&written(3));
+        assert_eq!(lines.entries, [entry(1), entry(2), entry(3)]);
+        assert!(lines.damaged.is_empty() && !lines.torn);
+    }
+
+    proptest! {
+        #[test]
+        fn a_torn_file_keeps_all_whole_lines(cut in 0usize..400) {
+            let bytes = written(4);
+            let kept = &bytes[..cut.min(bytes.len())];
+            let whole = kept.iter().filter(|byte| **byte == b'\n').count();
+            let lines = Lines::read(kept);
+            prop_assert_eq!(lines.entries.len(), whole);
+            prop_assert_eq!(lines.torn, kept.last().is_some_and(|last| *last != b'\n'));
+            prop_assert!(lines.damaged.is_empty());
+        }
+
+        #[test]
+        fn one_flipped_bit_never_makes_a_wrong_entry(at in 0usize..400, bit in 0u8..8) {
+            let mut bytes = written(4);
+            let at = at % bytes.len();
+            bytes[at] ^= 1 << bit;
+            let good: Vec<Entry> = (1..=4).map(entry).collect();
+            let lines = Lines::read(&bytes);
+            prop_assert!(lines.entries.iter().all(|entry| good.contains(entry)));
+            prop_assert!(lines.entries.len() >= 2);
+            prop_assert!(lines.torn || !lines.damaged.is_empty());
+        }
+    }
+}

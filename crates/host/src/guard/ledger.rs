@@ -1,0 +1,272 @@
+//! The ledger: what Lull changed, on disk before it is changed.
+//!
+//! One file in the state directory, appended to and synchronised before any
+//! knob is written; its lines are described in `entry.rs`. While a ledger is
+//! open its agent holds the lock of the directory. A ledger that its agent did
+//! not close belongs to an agent that died: its guard puts the values back,
+//! and if that died too the next [`Ledger::open`] does, before anything else.
+//!
+//! Verified on Linux 6.18: the values survive SIGKILL at random moments of
+//! agent and guard (`tests/processes`), torn and damaged lines, and a full
+//! file system (`/dev/full`, a tmpfs of one page).
+
+use super::entry::{Entry, FORMAT, What};
+use super::held::Held;
+use super::ledger_file::{Clock, LedgerFile};
+use super::lock::{Lock, Role};
+use super::original::{Key, Original};
+use super::recovery::{self, Recovery};
+use super::restore::{self, Restoration};
+use super::state_dir::{StateDir, StateDirError};
+use crate::apps::{Facts, ProcessId};
+use crate::{LiveThread, Roots};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A ledger longer than this loses the lines of what is gone.
+const COMPACT_BYTES: u64 = 1 << 20;
+
+/// An agent's own open ledger.
+#[derive(Debug)]
+pub struct Ledger {
+    file: LedgerFile,
+    held: Held,
+    clock: Clock,
+    dir: StateDir,
+    roots: Roots,
+    agent: ProcessId,
+    compact_at: u64,
+    _lock: Lock,
+}
+
+/// Why old values cannot be saved or read.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] StateDirError),
+    /// Another agent runs.
+    #[error(
+        "another agent, process {pid}, already controls this machine (state directory {dir}): \
+         stop it with `kill {pid}`, or name another state directory",
+        dir = .dir.display()
+    )]
+    Busy {
+        /// The other agent.
+        pid: i32,
+        /// The state directory of both.
+        dir: PathBuf,
+    },
+    /// A restore has not ended in time.
+    #[error(
+        "process {pid} has been putting back old values for too long (state directory {dir}): \
+         look at it, end it, and run `lull restore`",
+        dir = .dir.display()
+    )]
+    Restoring {
+        /// The process.
+        pid: i32,
+        /// The state directory.
+        dir: PathBuf,
+    },
+    /// Written by another version.
+    #[error(
+        "ledger {path} has format {found}, and this Lull knows format {FORMAT}: \
+         run `lull restore` of the version that wrote it",
+        path = .path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The old values are not safe on disk.
+    #[error(
+        "cannot save old values to {path}: {source}; no knob was changed",
+        path = .path.display()
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The ledger or what it needs cannot be read.
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A ledger and what had to be done before it could be opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// What an earlier agent had left, if it died.
+    pub recovery: Option<Recovery>,
+}
+
+impl Ledger {
+    /// Takes the state directory for this agent, puts back what a dead agent
+    /// left in it, and starts a new ledger.
+    ///
+    /// # Errors
+    /// [`LedgerError::Busy`] if another agent has the directory, others if it
+    /// or the ledger in it cannot be used.
+    pub fn open(dir: StateDir, roots: &Roots) -> Result<Opened, LedgerError> {
+        let lock = recovery::lock(&dir, Role::Agent)?;
+        let recovery = recovery::recover(&dir, roots)?;
+        let clock = Clock::of(roots)?;
+        let proc_error = |source| LedgerError::Read { path: roots.proc.clone(), source };
+        let agent = ProcessId::own(roots).map_err(proc_error)?;
+        let header = clock.entry(header(agent));
+        let file = LedgerFile::create(&dir, std::slice::from_ref(&header))?;
+        let mut held = Held::default();
+        held.take(&header);
+        let roots = roots.clone();
+        let compact_at = COMPACT_BYTES;
+        let ledger = Self { file, held, clock, dir, roots, agent, compact_at, _lock: lock };
+        Ok(Opened { ledger, recovery })
+    }
+
+    /// Saves values before their first change; one known already is skipped.
+    ///
+    /// # Errors
+    /// [`LedgerError::Write`]: nothing of it counts as saved, so nothing of it
+    /// may be changed.
+    pub fn record(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
+        let is_new = |original: &&Original| !self.held.knows(&original.key());
+        let new = originals.iter().filter(is_new).cloned().map(What::Old).collect();
+        self.append(new)
+    }
+
+    /// Saves how threads are scheduled, before any of them is first changed.
+    ///
+    /// A thread made under Lull's settings is not what it was before Lull: a
+    /// new thread of a known process needs no line, since its main thread's
+    /// values go for it; a new process gets the values of its parent. A thread
+    /// that is gone meanwhile is skipped.
+    ///
+    /// # Errors
+    /// As [`Ledger::record`]; also if a thread's state cannot be read.
+    pub fn record_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        let unknown = |thread: &&LiveThread| !self.held.knows(&key_of(**thread));
+        let (mains, others): (Vec<LiveThread>, Vec<LiveThread>) =
+            threads.iter().filter(unknown).partition(|thread| thread.is_main());
+        let mut new = Vec::new();
+        let mut read_now = BTreeSet::new();
+        let mut from_parent = BTreeSet::new();
+        for main in mains {
+            if let Some(value) = self.value_of_parent(main) {
+                from_parent.insert(main.pid);
+                new.push(value);
+            } else {
+                read_now.insert(main.pid);
+                new.extend(self.read(main)?);
+            }
+        }
+        for thread in others {
+            let has_default =
+                from_parent.contains(&thread.pid) || self.held.inherited.contains_key(&thread.pid);
+            if read_now.contains(&thread.pid) || !has_default {
+                new.extend(self.read(thread)?);
+            }
+        }
+        self.record(&new)
+    }
+
+    /// Gives up values: their owner or another manager set them since, and
+    /// that change wins. They are not put back, and a thread or file given up
+    /// is not saved again.
+    ///
+    /// # Errors
+    /// [`LedgerError::Write`]: the values would still be put back.
+    pub fn release(&mut self, keys: &[Key]) -> Result<(), LedgerError> {
+        self.append(keys.iter().cloned().map(What::Released).collect())
+    }
+
+    /// Puts back everything now; the ledger stays open.
+    pub fn restore(&self) -> Restoration {
+        restore::put_back(&self.roots, &self.held, &BTreeSet::new())
+    }
+
+    /// Ends the ledger: there is nothing to put back any more.
+    ///
+    /// # Errors
+    /// If not even an empty file can be written; the guard then puts back what
+    /// the ledger holds, which changes nothing if all was put back.
+    pub fn close(mut self) -> Result<(), LedgerError> {
+        self.file.close(&self.clock.entry(What::Closed))
+    }
+
+    /// The agent that this ledger belongs to.
+    pub const fn agent(&self) -> ProcessId {
+        self.agent
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    fn append(&mut self, what: Vec<What>) -> Result<(), LedgerError> {
+        if what.is_empty() {
+            return Ok(());
+        }
+        let entries: Vec<Entry> = what.into_iter().map(|what| self.clock.entry(what)).collect();
+        self.file.append(&entries)?;
+        for entry in &entries {
+            self.held.take(entry);
+        }
+        if self.file.len() > self.compact_at {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    /// Drops the lines of threads and processes that are gone, which an app
+    /// that makes many processes leaves behind.
+    fn compact(&mut self) -> Result<(), LedgerError> {
+        let mut entries = vec![self.clock.entry(header(self.agent))];
+        entries.extend(self.held.alive(&self.roots, &self.clock));
+        self.file = LedgerFile::create(&self.dir, &entries)?;
+        self.held = Held::default();
+        for entry in &entries {
+            self.held.take(entry);
+        }
+        self.compact_at = COMPACT_BYTES.max(2 * self.file.len());
+        Ok(())
+    }
+
+    /// The value of a new process whose parent has Lull's settings.
+    fn value_of_parent(&self, main: LiveThread) -> Option<Original> {
+        let facts = Facts::of_process(&self.roots, main.pid).ok()?;
+        let parent = self.held.inherited.get(&facts.parent)?;
+        parent.covers(main.start_ticks).then(|| parent.original.for_thread(main))
+    }
+
+    fn read(&self, thread: LiveThread) -> Result<Option<Original>, LedgerError> {
+        match Original::of_thread(thread) {
+            Ok(original) => Ok(Some(original)),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+            Err(source) => {
+                let path = self.roots.proc.join(format!("{}/task/{}", thread.pid, thread.tid));
+                Err(LedgerError::Read { path, source })
+            }
+        }
+    }
+}
+
+fn header(agent: ProcessId) -> What {
+    What::Header { format: FORMAT, agent, version: env!("CARGO_PKG_VERSION").to_owned() }
+}
+
+const fn key_of(thread: LiveThread) -> Key {
+    Key::Thread(thread.tid, thread.start_ticks)
+}

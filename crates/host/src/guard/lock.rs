@@ -1,0 +1,63 @@
+//! One agent for each state directory.
+//!
+//! The lock is the kernel's (`flock(2)`), so it ends with its holder whatever
+//! happens; the file only says who holds it. It is never removed, since two
+//! agents could then hold two files of one name.
+
+use super::state_dir::StateDir;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileExt;
+
+/// A held lock.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// The kernel holds the lock until this is closed.
+    _file: File,
+}
+
+/// Who takes the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// An agent, which keeps it for its life.
+    Agent,
+    /// A guard or a restore by hand, which is done within seconds.
+    Restorer,
+}
+
+/// Who holds the lock, as far as it has said so yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) role: Role,
+    pub(super) pid: i32,
+}
+
+const NAME: &str = "lock";
+
+impl Lock {
+    /// Takes the lock, or answers who holds it (`Err(None)` if not yet known).
+    pub(super) fn take(dir: &StateDir, role: Role) -> io::Result<Result<Self, Option<Holder>>> {
+        let mut file = dir.open_file(NAME, false)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(Err(read_holder(&file))),
+            Err(error) => return Err(error.into()),
+        }
+        let word = if role == Role::Agent { "agent" } else { "restorer" };
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{word} {}", rustix::process::getpid().as_raw_nonzero())?;
+        Ok(Ok(Self { _file: file }))
+    }
+}
+
+fn read_holder(file: &File) -> Option<Holder> {
+    let mut bytes = [0; 64];
+    let length = file.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..length]).ok()?.strip_suffix('\n')?;
+    let (word, pid) = text.split_once(' ')?;
+    let role = if word == "agent" { Role::Agent } else { Role::Restorer };
+    Some(Holder { role, pid: pid.parse().ok()? })
+}

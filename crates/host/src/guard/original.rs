@@ -1,0 +1,154 @@
+//! What Lull changes outside itself, with the value that was there before.
+
+use crate::apps::{Facts, ProcessId};
+use crate::sys::sched::{self, SchedState};
+use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Something that Lull is about to change, as it is before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Original {
+    /// How a thread is scheduled.
+    Thread {
+        /// Its number.
+        tid: i32,
+        /// Its start time.
+        start_time_ticks: u64,
+        /// Its process.
+        pid: i32,
+        /// The cores it may run on.
+        affinity: CoreSet,
+        /// `SCHED_*`, with the bit `SCHED_RESET_ON_FORK` where it is set.
+        policy: u32,
+        /// Priority of `SCHED_FIFO` and `SCHED_RR`; else 0.
+        rt_priority: u32,
+        /// Nice value.
+        nice: i32,
+    },
+    /// The kernel's throttle on real-time threads.
+    RealTimeThrottle {
+        /// `sched_rt_runtime_us` below `proc`.
+        path: PathBuf,
+        /// Its value; -1 is off.
+        runtime_us: i64,
+    },
+    /// A running process that Lull stops (SIGSTOP) and must continue.
+    Stopped {
+        /// Its number.
+        pid: i32,
+        /// Its start time.
+        start_time_ticks: u64,
+    },
+    /// A process that Lull started and must end with itself.
+    Started {
+        /// Its number, also that of its process group.
+        pid: i32,
+        /// Its start time.
+        start_time_ticks: u64,
+    },
+}
+
+/// What an original is the state of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// How this thread is scheduled.
+    Thread(i32, u64),
+    /// This file of the kernel.
+    File(PathBuf),
+    /// Whether this process is stopped.
+    Stopped(ProcessId),
+    /// Whether this process is there.
+    Started(ProcessId),
+}
+
+impl Original {
+    /// The state of a thread now.
+    ///
+    /// # Errors
+    /// What the kernel says: `ESRCH` if the thread is gone.
+    pub fn of_thread(thread: LiveThread) -> io::Result<Self> {
+        let affinity = sched::affinity_of(thread.tid)?;
+        Ok(Self::scheduled(thread, affinity, sched::scheduling_of(thread.tid)?))
+    }
+
+    /// The real-time throttle now.
+    ///
+    /// # Errors
+    /// If the kernel's file cannot be read.
+    pub fn of_real_time_throttle(roots: &Roots) -> io::Result<Self> {
+        let path = roots.proc.join("sys/kernel/sched_rt_runtime_us");
+        let text = std::fs::read_to_string(&path)?;
+        let runtime_us = text.trim().parse().map_err(io::Error::other)?;
+        Ok(Self::RealTimeThrottle { path, runtime_us })
+    }
+
+    pub(super) fn scheduled(thread: LiveThread, affinity: CoreSet, state: SchedState) -> Self {
+        Self::Thread {
+            tid: thread.tid,
+            start_time_ticks: thread.start_ticks,
+            pid: thread.pid,
+            affinity,
+            policy: state.policy,
+            rt_priority: state.rt_priority,
+            nice: state.nice,
+        }
+    }
+
+    /// The same state for another thread; itself if it is no thread's.
+    pub(super) fn for_thread(&self, thread: LiveThread) -> Self {
+        match self {
+            Self::Thread { affinity, policy, rt_priority, nice, .. } => {
+                let (policy, rt_priority, nice) = (*policy, *rt_priority, *nice);
+                let state = SchedState { policy, rt_priority, nice };
+                Self::scheduled(thread, affinity.clone(), state)
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Whether what it is the state of is still there.
+    pub(super) fn has_owner(&self, roots: &Roots) -> bool {
+        match *self {
+            Self::Thread { tid, pid, start_time_ticks, .. } => {
+                let facts = Facts::of_thread(roots, pid, tid);
+                facts.is_ok_and(|facts| facts.start_ticks == start_time_ticks)
+            }
+            Self::RealTimeThrottle { .. } => true,
+            Self::Stopped { pid, start_time_ticks: start_ticks }
+            | Self::Started { pid, start_time_ticks: start_ticks } => {
+                ProcessId { pid, start_ticks }.facts(roots).is_some()
+            }
+        }
+    }
+
+    /// What it is the state of.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Thread { tid, start_time_ticks, .. } => Key::Thread(*tid, *start_time_ticks),
+            Self::RealTimeThrottle { path, .. } => Key::File(path.clone()),
+            Self::Stopped { pid, start_time_ticks } => {
+                Key::Stopped(ProcessId { pid: *pid, start_ticks: *start_time_ticks })
+            }
+            Self::Started { pid, start_time_ticks } => {
+                Key::Started(ProcessId { pid: *pid, start_ticks: *start_time_ticks })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(tid, _) => write!(f, "thread {tid}"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Stopped(process) => write!(f, "stopped {process}"),
+            Self::Started(process) => write!(f, "started {process}"),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The guard: a process of its own that outlives a killed agent.
+//!
+//! It sleeps in `poll` on a handle of the agent and costs nothing until the
+//! agent is gone. If the ledger is not closed then, it puts back what the
+//! ledger holds: first the safe state, then the saved one, then it ends the
+//! apps that the agent started, and closes the ledger.
+//!
+//! It has a session of its own and ignores the signals that a terminal or a
+//! service manager sends to a whole group, as its work only begins when the
+//! agent has ended. It takes the highest real-time priority it can get: the
+//! agent may have left real-time threads on every core with the kernel's
+//! throttle off.
+//!
+//! Verified on Linux 6.18 by `tests/processes`.
+
+use super::entry::Lines;
+use super::ledger::LedgerError;
+use super::ledger_file::{Clock, LedgerFile};
+use super::lock::{Lock, Role};
+use super::recovery::{self, Recovery};
+use super::state_dir::StateDir;
+use crate::Roots;
+use crate::apps::{ProcessId, handle};
+use crate::sys::sched::{self, SchedState};
+use lull_control::CoreSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What the guard says on its standard output when nothing can be lost any more.
+pub(super) const ARMED: &str = "armed";
+/// How long to wait for another agent that has the lock to put things back itself.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a guard is told when it is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardArgs {
+    /// The ledger file of the agent.
+    pub ledger: PathBuf,
+    /// The agent.
+    pub agent: ProcessId,
+}
+
+/// Why a guard cannot do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// It was started by something else than an agent.
+    #[error(
+        "`guard` is started by the agent and takes --ledger PATH --agent-pid N --start-time T; \
+         to put back old values by hand use `lull restore`"
+    )]
+    Arguments,
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The kernel refused what a guard needs.
+    #[error("the guard cannot {doing}: {source}")]
+    Failed {
+        /// What it tried.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It was started and said something else than that it is ready.
+    #[error("the guard did not get ready within {} s: {said}", .waited.as_secs())]
+    NotReady {
+        /// How long it had.
+        waited: Duration,
+        /// What it said, or how it ended.
+        said: String,
+    },
+}
+
+/// How a guard's work ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardEnd {
+    /// The agent had put back everything itself, or changed nothing.
+    NothingToDo,
+    /// The agent died, and this came of it.
+    PutBack(Recovery),
+}
+
+impl GuardArgs {
+    /// The arguments after the subcommand.
+    ///
+    /// # Errors
+    /// [`GuardError::Arguments`] unless they are what an agent writes.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, GuardError> {
+        let args: Vec<OsString> = args.into_iter().collect();
+        let [ledger_key, ledger, pid_key, pid, start_key, start] = args.as_slice() else {
+            return Err(GuardError::Arguments);
+        };
+        let keys = [ledger_key, pid_key, start_key];
+        if keys.map(|key| key.to_str()) != GUARD_KEYS.map(Some) {
+            return Err(GuardError::Arguments);
+        }
+        let number = |text: &OsString| text.to_str()?.parse().ok();
+        let pid = number(pid).and_then(|pid| i32::try_from(pid).ok());
+        match (pid, number(start)) {
+            (Some(pid), Some(start_ticks)) => {
+                Ok(Self { ledger: ledger.into(), agent: ProcessId { pid, start_ticks } })
+            }
+            _ => Err(GuardError::Arguments),
+        }
+    }
+
+    /// The arguments as an agent writes them.
+    pub fn to_args(&self) -> [OsString; 6] {
+        let [ledger, pid, start] = GUARD_KEYS.map(OsString::from);
+        let ProcessId { pid: agent, start_ticks } = self.agent;
+        let path = self.ledger.clone().into_os_string();
+        [ledger, path, pid, agent.to_string().into(), start, start_ticks.to_string().into()]
+    }
+}
+
+const GUARD_KEYS: [&str; 3] = ["--ledger", "--agent-pid", "--start-time"];
+
+/// Guards an agent until it ends; what a binary's `guard` subcommand calls.
+///
+/// Changes the whole process (session, signals, directory, priority), so
+/// nothing else belongs in it.
+///
+/// # Errors
+/// [`GuardError`] if the ledger cannot be read or closed.
+pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
+    let roots = Roots::default();
+    stand_apart().map_err(|source| GuardError::Failed { doing: "ignore signals", source })?;
+    let place = args.ledger.parent().ok_or(GuardError::Arguments)?;
+    let dir = StateDir::locate(Some(place)).map_err(LedgerError::from)?;
+    let clock = Clock::of(&roots)?;
+    let kept = LedgerFile::existing(&dir)?;
+    match handle(&roots, args.agent) {
+        Ok(agent) => {
+            say_armed()
+                .map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
+            wait_for_end(&dir, agent.as_fd())?;
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+        Err(source) => return Err(GuardError::Failed { doing: "watch the agent", source }),
+    }
+    put_back(&dir, &roots, &clock, args.agent, kept)
+}
+
+/// Leaves the agent's session, and makes itself hard to stop and starve.
+fn stand_apart() -> io::Result<()> {
+    // Refused only to the leader of a group, which has left its agent's already.
+    let _ = rustix::process::setsid();
+    let ignored = Arc::new(AtomicBool::new(false));
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::clone(&ignored))?;
+    }
+    std::env::set_current_dir("/")?;
+    // The rest helps where it is allowed, and a guard without it still works.
+    let _ = rustix::thread::set_name(c"lull-guard");
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let _ = sched::set_affinity(me, &CoreSet::first(1024));
+    let policy = libc::SCHED_RR.cast_unsigned();
+    let _ = sched::set_scheduling(me, SchedState { policy, rt_priority: 99, nice: 0 });
+    Ok(())
+}
+
+fn say_armed() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{ARMED}")?;
+    out.flush()
+}
+
+/// Returns when the agent has ended, or has closed its ledger and said so by
+/// closing the guard's standard input.
+fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<(), GuardError> {
+    let input = io::stdin();
+    let mut watched = vec![
+        PollFd::new(&agent, PollFlags::IN),
+        PollFd::from_borrowed_fd(input.as_fd(), PollFlags::empty()),
+    ];
+    loop {
+        match poll(&mut watched, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                return Err(GuardError::Failed { doing: "wait", source: error.into() });
+            }
+        }
+        let is_dead = !watched[0].revents().is_empty();
+        let is_closed = watched.get(1).is_some_and(|input| !input.revents().is_empty());
+        if is_dead || (is_closed && is_ledger_closed(dir)) {
+            return Ok(());
+        }
+        if is_closed {
+            watched.truncate(1);
+        }
+    }
+}
+
+fn is_ledger_closed(dir: &StateDir) -> bool {
+    let lines = LedgerFile::existing(dir).ok().flatten().map(|(_, lines)| lines);
+    lines.is_some_and(|lines| lines.is_closed())
+}
+
+/// Puts back what the agent left, unless it closed its ledger or another has
+/// taken over. `kept` is used if somebody has removed the file.
+fn put_back(
+    dir: &StateDir,
+    roots: &Roots,
+    clock: &Clock,
+    agent: ProcessId,
+    mut kept: Option<(LedgerFile, Lines)>,
+) -> Result<GuardEnd, GuardError> {
+    let begun = Instant::now();
+    loop {
+        let lock = Lock::take(dir, Role::Restorer);
+        let found = LedgerFile::existing(dir)?.or_else(|| kept.take());
+        let Some((mut file, _)) = found else { return Ok(GuardEnd::NothingToDo) };
+        let lines = file.read()?;
+        if lines.is_closed() || lines.agent().is_some_and(|found| found != agent) {
+            return Ok(GuardEnd::NothingToDo);
+        }
+        // Whoever has the lock and does not get on must not keep the machine
+        // from its old state; to put it back twice does no harm.
+        if matches!(lock, Ok(Ok(_))) || begun.elapsed() > LOCK_TIMEOUT {
+            let recovery = recovery::put_all_back(&mut file, &lines, roots, clock)?;
+            return Ok(recovery.map_or(GuardEnd::NothingToDo, GuardEnd::PutBack));
+        }
+        kept = Some((file, lines));
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_as_they_are_written() {
+        let agent = ProcessId { pid: 4711, start_ticks: 81_230 };
+        let args = GuardArgs { ledger: "/run/lull/ledger".into(), agent };
+        assert_eq!(GuardArgs::parse(args.to_args()).unwrap(), args);
+    }
+
+    #[test]
+    fn a_guard_started_by_hand_says_what_to_use() {
+        for args in
+            [&["--help"][..], &[], &["--ledger", "a", "--agent-pid", "x", "--start-time", "1"]]
+        {
+            let refused = GuardArgs::parse(args.iter().map(OsString::from)).unwrap_err();
+            assert!(refused.to_string().contains("lull restore"));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Putting back: first the state that is safe for every SLO, then the saved one.
+//!
+//! Safe means that every thread may run on every core and no process is
+//! stopped. It takes one pass of cheap calls, so that a machine left by a
+//! killed agent serves its requests while the rest is put back.
+//!
+//! A thread made under Lull's settings has no value of its own; it gets that
+//! of its process's main thread, and a process made meanwhile that of its
+//! parent. Passes are repeated until one changes nothing, since a thread not
+//! yet put back may make another.
+//!
+//! Affinity is widened to all cores before the saved set is written, and left
+//! so if that reads back as the saved set: a thread that nobody had bound must
+//! not end up bound to the cores that happened to be online.
+//!
+//! Verified on Linux 6.18 by `tests/processes`.
+
+use super::held::{Held, Inherited};
+use super::original::{Key, Original};
+use crate::apps::{Facts, ProcessId, ProcessTable, signal, threads_of};
+use crate::sys::sched::{self, SchedState};
+use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// What came of putting back one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restored {
+    /// It was put back.
+    Done,
+    /// It was so already.
+    Already,
+    /// Its thread or process is gone, its number perhaps reused.
+    Gone,
+    /// It is not as it was.
+    Failed {
+        /// What the kernel said.
+        why: String,
+    },
+}
+
+/// What came of putting back all values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "a value that could not be put back must be told to the user"]
+pub struct Restoration {
+    /// Values put back.
+    pub done: usize,
+    /// Values that were so already.
+    pub already: usize,
+    /// Values of threads and processes that are gone.
+    pub gone: usize,
+    /// Values that are not as they were, and why.
+    pub failed: Vec<(Key, String)>,
+}
+
+impl fmt::Display for Restoration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { done, already, gone, failed } = self;
+        write!(
+            f,
+            "{done} values put back, {already} were as before, {gone} had no owner any more"
+        )?;
+        for (key, why) in failed {
+            write!(f, "; {key} is not as before: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Passes over the threads of growing apps before giving up on the newest.
+const PASSES: usize = 8;
+/// As many cores as the kernel's calls take.
+const ALL_CORES: u16 = 1024;
+
+impl Original {
+    /// Puts the value back, if its owner is still there.
+    pub fn restore(&self, roots: &Roots) -> Restored {
+        let found = match self {
+            Self::Thread { tid, pid, start_time_ticks, .. } => {
+                let thread = LiveThread { pid: *pid, tid: *tid, start_ticks: *start_time_ticks };
+                is_alive(roots, thread).map_or(Ok(Restored::Gone), |()| self.reschedule(*tid))
+            }
+            Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
+            Self::Stopped { pid, start_time_ticks } => {
+                let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
+                resume(roots, process)
+            }
+            Self::Started { .. } => Ok(Restored::Already),
+        };
+        found.unwrap_or_else(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Restored::Gone,
+            _ => Restored::Failed { why: error.to_string() },
+        })
+    }
+
+    /// Gives a thread this affinity and class.
+    fn reschedule(&self, tid: i32) -> io::Result<Restored> {
+        let Self::Thread { affinity, policy, rt_priority, nice, .. } = self else {
+            return Ok(Restored::Already);
+        };
+        let mut outcome = Restored::Already;
+        if sched::affinity_of(tid)? != *affinity {
+            rebind(tid, affinity)?;
+            outcome = Restored::Done;
+        }
+        let state = SchedState { policy: *policy, rt_priority: *rt_priority, nice: *nice };
+        if sched::scheduling_of(tid)? != state {
+            sched::set_scheduling(tid, state)?;
+            outcome = Restored::Done;
+        }
+        Ok(outcome)
+    }
+}
+
+fn rebind(tid: i32, affinity: &CoreSet) -> io::Result<()> {
+    sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
+    if sched::affinity_of(tid)? == *affinity {
+        return Ok(());
+    }
+    sched::set_affinity(tid, affinity)?;
+    let now = sched::affinity_of(tid)?;
+    if now == *affinity {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("the kernel allows cores {now} and no longer {affinity}")))
+}
+
+fn is_alive(roots: &Roots, thread: LiveThread) -> Option<()> {
+    let facts = Facts::of_thread(roots, thread.pid, thread.tid).ok()?;
+    (facts.start_ticks == thread.start_ticks).then_some(())
+}
+
+fn rewrite(path: &Path, value: i64) -> io::Result<Restored> {
+    if std::fs::read_to_string(path)?.trim() == value.to_string() {
+        return Ok(Restored::Already);
+    }
+    std::fs::write(path, value.to_string())?;
+    Ok(Restored::Done)
+}
+
+fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
+    let Some(facts) = process.facts(roots) else { return Ok(Restored::Gone) };
+    if facts.state != 'T' {
+        return Ok(Restored::Already);
+    }
+    signal(roots, process, Signal::CONT)?;
+    Ok(Restored::Done)
+}
+
+/// The safe state: all cores for all threads, nothing stopped.
+///
+/// Answers what it changed; what fails here is told when it is put back.
+pub(super) fn boost(roots: &Roots, held: &Held) -> BTreeSet<Key> {
+    let all = CoreSet::first(ALL_CORES);
+    let mut touched = BTreeSet::new();
+    for (thread, _) in targets(roots, held) {
+        let before = sched::affinity_of(thread.tid);
+        let widened = sched::set_affinity(thread.tid, &all);
+        if widened.is_ok() && before.ok() != sched::affinity_of(thread.tid).ok() {
+            touched.insert(Key::Thread(thread.tid, thread.start_ticks));
+        }
+    }
+    for original in held.originals() {
+        let is_stopped = matches!(original, Original::Stopped { .. });
+        if is_stopped && original.restore(roots) == Restored::Done {
+            touched.insert(original.key());
+        }
+    }
+    touched
+}
+
+/// The saved state. `touched` are the values that the safe state changed.
+pub(super) fn put_back(roots: &Roots, held: &Held, touched: &BTreeSet<Key>) -> Restoration {
+    let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
+    for original in held.originals().filter(|original| !is_started(original)) {
+        outcomes.insert(original.key(), original.restore(roots));
+    }
+    for _ in 0..PASSES {
+        let mut changed = false;
+        for (_, original) in targets(roots, held) {
+            let outcome = original.restore(roots);
+            changed |= outcome == Restored::Done;
+            if outcome != Restored::Already {
+                outcomes.insert(original.key(), outcome);
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    let mut total = Restoration::default();
+    for (key, outcome) in outcomes {
+        total.count(key, outcome, touched);
+    }
+    total
+}
+
+impl Restoration {
+    fn count(&mut self, key: Key, outcome: Restored, touched: &BTreeSet<Key>) {
+        match outcome {
+            Restored::Already if touched.contains(&key) => self.done += 1,
+            Restored::Done => self.done += 1,
+            Restored::Already => self.already += 1,
+            Restored::Gone => self.gone += 1,
+            Restored::Failed { why } => self.failed.push((key, why)),
+        }
+    }
+}
+
+const fn is_started(original: &Original) -> bool {
+    matches!(original, Original::Started { .. })
+}
+
+/// All threads that Lull's settings reached, each with the state to give it.
+fn targets(roots: &Roots, held: &Held) -> Vec<(LiveThread, Original)> {
+    let mut processes = held.inherited.clone();
+    if !processes.is_empty() {
+        adopt_children(roots, held, &mut processes);
+    }
+    let mut found = Vec::new();
+    for (pid, inherited) in &processes {
+        let of_process =
+            |thread: LiveThread| Some((thread, held.for_thread(thread, &inherited.original)?));
+        if has_started_at(roots, *pid, inherited.start_ticks) {
+            found.extend(
+                threads_of(roots, *pid).unwrap_or_default().into_iter().filter_map(of_process),
+            );
+        }
+    }
+    found
+}
+
+fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
+    Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
+}
+
+/// Adds the processes made by those of the ledger since their values were saved.
+fn adopt_children(roots: &Roots, held: &Held, processes: &mut BTreeMap<i32, Inherited>) {
+    let Ok(table) = ProcessTable::new(roots) else { return };
+    loop {
+        let adopted = |(pid, facts): (i32, &Facts)| {
+            let parent = processes.get(&facts.parent)?;
+            let key = Key::Thread(pid, facts.start_ticks);
+            let is_new = !processes.contains_key(&pid) && !held.is_released(&key);
+            let child = Inherited { start_ticks: facts.start_ticks, ..parent.clone() };
+            (is_new && parent.covers(facts.start_ticks)).then_some((pid, child))
+        };
+        let new: Vec<(i32, Inherited)> = table.iter().filter_map(adopted).collect();
+        if new.is_empty() {
+            return;
+        }
+        processes.extend(new);
+    }
+}

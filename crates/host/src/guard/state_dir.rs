@@ -1,0 +1,220 @@
+//! The directory that holds the ledger and the lock.
+//!
+//! `/run/lull` for root, `$XDG_RUNTIME_DIR/lull` for users, else
+//! `/tmp/lull-UID`. Whoever could write there could make a later Lull write
+//! any knob, so it must be a real directory (no symbolic link), owned by the
+//! user, and writable by nobody else; every file in it is opened relative to
+//! the checked directory and never through a link.
+
+use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A checked state directory.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    handle: OwnedFd,
+}
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    /// The kernel refused to make or open it.
+    #[error("cannot {doing} state directory {path}: {source}", path = .path.display())]
+    Failed {
+        /// `create`, `open` or `check`.
+        doing: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Not a directory of its own.
+    #[error(
+        "state directory {path} is a symbolic link or no directory: \
+         remove it, or name a directory of your own",
+        path = .path.display()
+    )]
+    NoDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Somebody else's.
+    #[error(
+        "state directory {path} belongs to user {owner}, not to user {user}: \
+         name a directory of your own",
+        path = .path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who runs this.
+        user: u32,
+    },
+    /// Others may write to it.
+    #[error(
+        "state directory {path} can be written by other users (mode {mode:03o}): \
+         run `chmod 700 {path}` if its content is yours",
+        path = .path.display()
+    )]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+impl StateDir {
+    /// The given directory or the user's own, made if it is missing.
+    ///
+    /// # Errors
+    /// [`StateDirError`] if it cannot be had or could be written by others.
+    pub fn locate(explicit: Option<&Path>) -> Result<Self, StateDirError> {
+        let path = match explicit {
+            Some(path) => std::path::absolute(path).map_err(failed("open", path))?,
+            None => default_path(geteuid().as_raw(), std::env::var_os("XDG_RUNTIME_DIR")),
+        };
+        match mkdirat(CWD, &path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Self::open(path),
+            Err(error) => Err(failed("create", &path)(error.into())),
+        }
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open(path: PathBuf) -> Result<Self, StateDirError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = match openat(CWD, &path, flags, Mode::empty()) {
+            Ok(handle) => handle,
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(StateDirError::NoDirectory { path }),
+            Err(error) => return Err(failed("open", &path)(error.into())),
+        };
+        let found = fstat(&handle).map_err(|error| failed("check", &path)(error.into()))?;
+        let user = geteuid().as_raw();
+        if found.st_uid != user {
+            return Err(StateDirError::Foreign { path, owner: found.st_uid, user });
+        }
+        if found.st_mode & 0o022 != 0 {
+            return Err(StateDirError::Open { path, mode: found.st_mode & 0o777 });
+        }
+        Ok(Self { path, handle })
+    }
+
+    /// Opens a file in it, made with mode 0600 if it is missing.
+    pub(super) fn open_file(&self, name: &str, empty: bool) -> io::Result<File> {
+        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if empty {
+            flags |= OFlags::TRUNC;
+        }
+        let file = openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR)?;
+        if empty {
+            fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        }
+        Ok(file.into())
+    }
+
+    /// Opens a file in it, if there is one.
+    pub(super) fn existing_file(&self, name: &str) -> io::Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.handle, name, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Renames a file in it over another, and makes the change durable.
+    pub(super) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        renameat(&self.handle, from, &self.handle, to)?;
+        Ok(fsync(&self.handle)?)
+    }
+}
+
+fn failed<'a>(
+    doing: &'static str,
+    path: &'a Path,
+) -> impl Fn(io::Error) -> StateDirError + use<'a> {
+    move |source| StateDirError::Failed { doing, path: path.to_owned(), source }
+}
+
+fn default_path(user: u32, runtime_dir: Option<std::ffi::OsString>) -> PathBuf {
+    match runtime_dir.filter(|dir| Path::new(dir).is_absolute()) {
+        _ if user == 0 => PathBuf::from("/run/lull"),
+        Some(dir) => Path::new(&dir).join("lull"),
+        None => PathBuf::from(format!("/tmp/lull-{user}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn each_user_has_a_place() {
+        let runtime = Some("/run/user/7".into());
+        assert_eq!(default_path(0, runtime.clone()), Path::new("/run/lull"));
+        assert_eq!(default_path(7, runtime), Path::new("/run/user/7/lull"));
+        assert_eq!(default_path(7, None), Path::new("/tmp/lull-7"));
+        assert_eq!(default_path(7, Some("relative".into())), Path::new("/tmp/lull-7"));
+    }
+
+    #[test]
+    fn a_new_directory_is_private_and_so_are_its_files() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(dir.path()), 0o700);
+        dir.open_file("ledger", true).unwrap();
+        assert_eq!(mode(&dir.path().join("ledger")), 0o600);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_directory_or_a_file_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let (target, link) = (place.path().join("target"), place.path().join("lull"));
+        fs::create_dir(&target).unwrap();
+        symlink(&target, &link).unwrap();
+        assert!(matches!(StateDir::locate(Some(&link)), Err(StateDirError::NoDirectory { .. })));
+
+        let dir = StateDir::locate(Some(&place.path().join("own"))).unwrap();
+        fs::write(target.join("victim"), "kept").unwrap();
+        symlink(target.join("victim"), dir.path().join("ledger")).unwrap();
+        assert!(dir.open_file("ledger", true).is_err());
+        assert!(dir.existing_file("ledger").is_err());
+        assert_eq!(fs::read_to_string(target.join("victim")).unwrap(), "kept");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+        let refused = StateDir::locate(Some(place.path())).unwrap_err();
+        assert!(matches!(refused, StateDirError::Open { mode: 0o777, .. }));
+        assert!(refused.to_string().contains("chmod 700"));
+    }
+
+    /// Only root can make a directory that belongs to somebody else.
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(place.path(), Some(65534), None).unwrap();
+        let refused = StateDir::locate(Some(place.path())).unwrap_err();
+        assert!(matches!(refused, StateDirError::Foreign { owner: 65534, .. }));
+    }
+}

@@ -1,0 +1,316 @@
+//! Ledgers of agents that ended in every way that leaves a file behind.
+
+use super::entry::{Entry, What};
+use super::ledger_file::{Clock, LedgerFile};
+use super::*;
+use crate::apps::{ProcessId, threads_of};
+use crate::sys::sched;
+use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// A process to change, and a state directory.
+struct Scene {
+    place: tempfile::TempDir,
+    victim: Child,
+    roots: Roots,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let victim = Command::new("sleep").arg("600").spawn().unwrap();
+        Self { place, victim, roots: Roots::default() }
+    }
+
+    fn dir(&self) -> StateDir {
+        StateDir::locate(Some(&self.place.path().join("lull"))).unwrap()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.place.path().join("lull/ledger")
+    }
+
+    fn open(&self) -> Opened {
+        Ledger::open(self.dir(), &self.roots).unwrap()
+    }
+
+    fn thread(&self) -> LiveThread {
+        let pid = self.victim.id().cast_signed();
+        let threads = threads_of(&self.roots, pid).unwrap();
+        *threads.first().unwrap()
+    }
+
+    fn original(&self) -> Original {
+        Original::of_thread(self.thread()).unwrap()
+    }
+
+    /// Gives the victim another affinity and class than it had.
+    fn change(&self) {
+        let tid = self.thread().tid;
+        let one: CoreSet = sched::affinity_of(tid).unwrap().iter().take(1).collect();
+        sched::set_affinity(tid, &one).unwrap();
+        let before = sched::scheduling_of(tid).unwrap();
+        let policy = libc::SCHED_BATCH as u32;
+        sched::set_scheduling(tid, sched::SchedState { policy, ..before }).unwrap();
+    }
+
+    /// Leaves the ledger of an agent that recorded, changed, and died.
+    fn die_after_change(&self) -> Original {
+        let before = self.original();
+        let mut ledger = self.open().ledger;
+        ledger.record_threads(&[self.thread()]).unwrap();
+        self.change();
+        assert_ne!(self.original(), before);
+        before
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.victim.kill().unwrap();
+        self.victim.wait().unwrap();
+    }
+}
+
+fn rewrite(path: &Path, change: impl Fn(String) -> String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, change(text)).unwrap();
+}
+
+#[test]
+fn the_next_agent_puts_back_what_a_dead_one_left() {
+    let scene = Scene::new();
+    let before = scene.die_after_change();
+    let opened = scene.open();
+    assert_eq!(scene.original(), before);
+    let recovery = opened.recovery.unwrap();
+    assert!(matches!(&recovery.how, How::Now(done) if done.done == 1 && done.failed.is_empty()));
+    assert!(recovery.to_string().contains("1 values put back"), "{recovery}");
+}
+
+#[test]
+fn restoring_by_hand_does_it_once() {
+    let scene = Scene::new();
+    let before = scene.die_after_change();
+    let first = restore_stale(&scene.dir(), &scene.roots).unwrap();
+    assert!(matches!(first.unwrap().how, How::Now(_)));
+    assert_eq!(scene.original(), before);
+    scene.change();
+    let second = restore_stale(&scene.dir(), &scene.roots).unwrap();
+    assert!(matches!(second.unwrap().how, How::ByGuard(_)));
+    assert_ne!(scene.original(), before, "a closed ledger was put back again");
+}
+
+#[test]
+fn a_clean_close_leaves_nothing_to_do() {
+    let scene = Scene::new();
+    let before = scene.original();
+    let mut ledger = scene.open().ledger;
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    scene.change();
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.failed.len()), (1, 0));
+    assert_eq!(scene.original(), before);
+    ledger.close().unwrap();
+    assert_eq!(scene.open().recovery, None);
+}
+
+#[test]
+fn a_second_agent_is_refused_and_told_who_runs() {
+    let scene = Scene::new();
+    let _first = scene.open();
+    let refused = Ledger::open(scene.dir(), &scene.roots).unwrap_err();
+    let me = std::process::id();
+    assert!(matches!(refused, LedgerError::Busy { pid, .. } if pid == me.cast_signed()));
+    assert!(refused.to_string().contains(&format!("process {me}")), "{refused}");
+    assert!(matches!(restore_stale(&scene.dir(), &scene.roots), Err(LedgerError::Busy { .. })));
+}
+
+#[test]
+fn a_torn_last_line_costs_only_itself() {
+    let scene = Scene::new();
+    let before = scene.die_after_change();
+    rewrite(&scene.file(), |text| text + "0badc0de {\"boot\":\"torn in the mid");
+    let recovery = scene.open().recovery.unwrap();
+    assert_eq!(recovery.damaged, Vec::<String>::new());
+    assert_eq!(scene.original(), before);
+}
+
+#[test]
+fn a_damaged_line_is_told_and_the_rest_is_put_back() {
+    let scene = Scene::new();
+    let before = scene.die_after_change();
+    rewrite(&scene.file(), |text| text.replacen("header", "hEader", 1));
+    let recovery = scene.open().recovery.unwrap();
+    assert_eq!(recovery.agent, None);
+    assert!(recovery.to_string().contains("line 1: its checksum is wrong"), "{recovery}");
+    assert_eq!(scene.original(), before);
+}
+
+#[test]
+fn a_number_that_is_reused_is_left_alone() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let earlier = LiveThread { start_ticks: scene.thread().start_ticks - 1, ..scene.thread() };
+    ledger.record_threads(&[earlier]).unwrap();
+    scene.change();
+    let changed = scene.original();
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.gone), (0, 1));
+    assert_eq!(scene.original(), changed);
+}
+
+#[test]
+fn values_of_an_earlier_boot_are_dropped_and_told() {
+    let scene = Scene::new();
+    let agent = ProcessId { pid: 4711, start_ticks: 9 };
+    let header = What::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
+    let earlier = |what| Entry { boot: "another boot".to_owned(), at_ticks: 10, what };
+    let old = earlier(What::Old(scene.original()));
+    LedgerFile::create(&scene.dir(), &[earlier(header), old]).unwrap();
+    scene.change();
+    let changed = scene.original();
+    let recovery = scene.open().recovery.unwrap();
+    assert_eq!(recovery.how, How::OtherBoot { values: 1 });
+    assert!(recovery.to_string().contains("agent 4711"), "{recovery}");
+    assert_eq!(scene.original(), changed);
+}
+
+#[test]
+fn a_ledger_of_a_later_format_is_refused() {
+    let scene = Scene::new();
+    let agent = ProcessId { pid: 4711, start_ticks: 9 };
+    let header = What::Header { format: 99, agent, version: "9.0.0".to_owned() };
+    let clock = Clock::of(&scene.roots).unwrap();
+    LedgerFile::create(&scene.dir(), &[clock.entry(header)]).unwrap();
+    let refused = Ledger::open(scene.dir(), &scene.roots).unwrap_err();
+    assert!(refused.to_string().contains("format 99"), "{refused}");
+}
+
+#[test]
+fn a_value_is_saved_once_as_it_was_first() {
+    let scene = Scene::new();
+    let before = scene.original();
+    let mut ledger = scene.open().ledger;
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    scene.change();
+    let length = std::fs::metadata(scene.file()).unwrap().len();
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record(&[scene.original()]).unwrap();
+    assert_eq!(std::fs::metadata(scene.file()).unwrap().len(), length);
+    let _ = ledger.restore();
+    assert_eq!(scene.original(), before);
+}
+
+#[test]
+fn a_change_made_by_others_wins() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    scene.change();
+    let theirs = scene.original();
+    ledger.release(&[theirs.key()]).unwrap();
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    drop(ledger);
+    let _ = scene.open();
+    assert_eq!(scene.original(), theirs);
+}
+
+#[test]
+fn a_child_made_under_lulls_settings_gets_what_its_parent_had() {
+    let scene = Scene::new();
+    let script = "read line; sleep 600 & echo $!; read line; kill $!";
+    let mut shell = Command::new("sh")
+        .args(["-c", script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = shell.id().cast_signed();
+    let main = threads_of(&scene.roots, pid).unwrap()[0];
+    let before = Original::of_thread(main).unwrap();
+    let mut ledger = scene.open().ledger;
+    ledger.record_threads(&[main]).unwrap();
+    let one: CoreSet = sched::affinity_of(pid).unwrap().iter().take(1).collect();
+    sched::set_affinity(pid, &one).unwrap();
+
+    let mut input = shell.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"\n").unwrap();
+    let mut said = String::new();
+    let mut output = std::io::BufReader::new(shell.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut said).unwrap();
+    let child: i32 = said.trim().parse().unwrap();
+    assert_eq!(sched::affinity_of(child).unwrap(), one);
+    drop(ledger);
+    let _ = scene.open();
+    for tid in [pid, child] {
+        let Original::Thread { affinity, .. } = &before else { unreachable!() };
+        assert_eq!(&sched::affinity_of(tid).unwrap(), affinity);
+    }
+    drop(input);
+    shell.wait().unwrap();
+}
+
+#[test]
+fn a_ledger_of_many_dead_processes_stays_short() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let before = scene.original();
+    ledger.record_threads(&[scene.thread()]).unwrap();
+    scene.change();
+    let dead = |pid| Original::Stopped { pid, start_time_ticks: 1 };
+    for hundred in 0..100 {
+        let many: Vec<Original> =
+            (0..100).map(|one| dead(100_000_000 + hundred * 100 + one)).collect();
+        ledger.record(&many).unwrap();
+    }
+    assert!(std::fs::metadata(scene.file()).unwrap().len() < 1 << 20);
+    drop(ledger);
+    let recovery = scene.open().recovery.unwrap();
+    assert!(matches!(&recovery.how, How::Now(done) if done.done == 1), "{recovery}");
+    assert_eq!(scene.original(), before);
+}
+
+/// A tmpfs of two pages holds the lock and a short ledger; only root can mount one.
+#[test]
+fn a_full_disk_saves_all_of_a_batch_or_nothing() {
+    let scene = Scene::new();
+    let disk = scene.place.path().join("lull");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=8k,mode=700", "lull-test"])
+        .arg(&disk)
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let before = scene.die_after_change();
+    let found = fill_and_recover(&scene);
+    let unmounted = Command::new("umount").arg(&disk).status().unwrap();
+    assert!(unmounted.success());
+    assert!(found.contains("No space left") && found.contains("no knob was changed"), "{found}");
+    assert_eq!(scene.original(), before);
+}
+
+/// Fills the disk with the ledger; answers what the failed write said.
+fn fill_and_recover(scene: &Scene) -> String {
+    let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    let clock = Clock::of(&scene.roots).unwrap();
+    let many = |pid| clock.entry(What::Old(Original::Stopped { pid, start_time_ticks: 1 }));
+    let batch: Vec<Entry> = (1..=10).map(|one| many(100_000_000 + one)).collect();
+    let mut whole = lines.entries.len();
+    let error = loop {
+        match file.append(&batch) {
+            Ok(()) => whole += batch.len(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let (_, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    assert!(!lines.torn && lines.damaged.is_empty());
+    assert_eq!(lines.entries.len(), whole);
+    let _ = restore_stale(&scene.dir(), &scene.roots).unwrap().unwrap();
+    error
+}
