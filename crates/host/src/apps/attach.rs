@@ -1,0 +1,224 @@
+//! Finding an app that runs already: by pid, cgroup or systemd unit.
+//!
+//! Verified on Linux 6.18 with real processes and a real version 1 cgroup.
+//! There is no systemd on the machine this was written on: the answers of
+//! `systemctl show` are read as `man 1 systemctl` documents them and tested
+//! with a program that gives them.
+
+use super::cgroup::{self, CgroupError};
+use super::identity::{Facts, ProcessId};
+use super::members::Scope;
+use super::table::ProcessTable;
+use crate::Roots;
+use rustix::process::geteuid;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What an app that runs already is found by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Its first process; its descendants belong to it.
+    Pid(i32),
+    /// A cgroup, with the cgroups below it.
+    Cgroup(PathBuf),
+    /// A systemd unit.
+    Unit(String),
+}
+
+/// Why an app cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No such process.
+    #[error(
+        "no process {pid}: it has ended, or the number is wrong; `pgrep -a NAME` finds one by name"
+    )]
+    Gone {
+        /// The number.
+        pid: i32,
+    },
+    /// A process that no app is made of.
+    #[error("process {pid} is {what}, which cannot be an app")]
+    NoApp {
+        /// The number.
+        pid: i32,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Its threads cannot be bound.
+    #[error("process {pid} belongs to user {owner}: run Lull as that user or as root")]
+    Foreign {
+        /// The number.
+        pid: i32,
+        /// Its owner.
+        owner: u32,
+    },
+    /// The cgroup cannot be used.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// Nothing runs there.
+    #[error("{what} has no process now: start the app first, then Lull")]
+    Empty {
+        /// The cgroup or unit.
+        what: String,
+    },
+    /// systemd cannot be asked.
+    #[error("cannot ask systemd for unit `{unit}`: {source}; attach by pid or cgroup instead")]
+    NoSystemd {
+        /// The unit.
+        unit: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// systemd does not know it.
+    #[error("systemd has no unit `{unit}` ({said}); `systemctl list-units` shows names")]
+    NoUnit {
+        /// The unit.
+        unit: String,
+        /// What it said.
+        said: String,
+    },
+    /// Processes cannot be listed.
+    #[error("cannot list processes in {path}: {source}", path = .path.display())]
+    Unreadable {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Where the processes of a target are found.
+pub(super) fn scope_of(target: &Target, roots: &Roots) -> Result<Scope, AttachError> {
+    match target {
+        Target::Pid(pid) => scope_of_pid(*pid, roots),
+        Target::Cgroup(path) => scope_of_cgroup(path, roots, &path.display().to_string()),
+        Target::Unit(unit) => {
+            let path = cgroup_of_unit(unit, Path::new("systemctl"))?;
+            scope_of_cgroup(&path, roots, &format!("unit `{unit}`"))
+        }
+    }
+}
+
+fn scope_of_pid(pid: i32, roots: &Roots) -> Result<Scope, AttachError> {
+    let unreadable = |source| AttachError::Unreadable { path: roots.proc.clone(), source };
+    let facts = match Facts::of_process(roots, pid) {
+        Ok(facts) if facts.is_ended() => return Err(AttachError::Gone { pid }),
+        Ok(facts) => facts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(AttachError::Gone { pid });
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    let refused = |what| Err(AttachError::NoApp { pid, what });
+    if facts.is_kernels {
+        return refused("a thread of the kernel");
+    }
+    if roots.is_own_proc() && pid == rustix::process::getpid().as_raw_nonzero().get() {
+        return refused("Lull itself");
+    }
+    // A thread has a directory by its number too, but is not listed.
+    if ProcessTable::new(roots).map_err(unreadable)?.facts(pid).is_none() {
+        return refused("one thread of a process");
+    }
+    let owner = std::fs::metadata(roots.proc.join(pid.to_string())).map_err(unreadable)?.uid();
+    if !geteuid().is_root() && owner != geteuid().as_raw() {
+        return Err(AttachError::Foreign { pid, owner });
+    }
+    let root = ProcessId { pid, start_ticks: facts.start_ticks };
+    Ok(Scope::Tree { root, with_group: false })
+}
+
+fn scope_of_cgroup(path: &Path, roots: &Roots, what: &str) -> Result<Scope, AttachError> {
+    let directory = cgroup::find(roots, path)?;
+    if cgroup::processes(&directory)?.is_empty() {
+        return Err(AttachError::Empty { what: what.to_owned() });
+    }
+    Ok(Scope::Cgroup(directory))
+}
+
+/// Asks systemd for the cgroup of a unit.
+fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> {
+    let name = || unit.to_owned();
+    let mut command = Command::new(systemctl);
+    command.args(["show", "--property=LoadState,ActiveState,ControlGroup", "--", unit]);
+    let answer =
+        command.output().map_err(|source| AttachError::NoSystemd { unit: name(), source })?;
+    let text = String::from_utf8_lossy(&answer.stdout);
+    if !answer.status.success() {
+        let said = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
+        let source = io::Error::other(said);
+        return Err(AttachError::NoSystemd { unit: name(), source });
+    }
+    let property = |key: &str| {
+        let value = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+        text.lines().find_map(value).unwrap_or_default()
+    };
+    match (property("LoadState").as_str(), property("ControlGroup")) {
+        ("loaded", path) if !path.is_empty() => Ok(path.into()),
+        ("loaded", _) => {
+            let what = format!("unit `{unit}` ({})", property("ActiveState"));
+            Err(AttachError::Empty { what })
+        }
+        (said, _) => Err(AttachError::NoUnit { unit: name(), said: said.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A program that answers as `systemctl show` does.
+    fn systemctl(script: &str) -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("systemctl");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        place
+    }
+
+    fn asked(script: &str) -> Result<PathBuf, AttachError> {
+        let place = systemctl(script);
+        cgroup_of_unit("a.service", &place.path().join("systemctl"))
+    }
+
+    #[test]
+    fn a_unit_is_found_by_its_cgroup() {
+        let script = "test \"$1 $3 $4\" = 'show -- a.service' || exit 1\n\
+                      echo LoadState=loaded\necho ActiveState=active\n\
+                      echo ControlGroup=/system.slice/a.service";
+        assert_eq!(asked(script).unwrap(), Path::new("/system.slice/a.service"));
+    }
+
+    #[test]
+    fn a_unit_that_cannot_be_attached_says_why() {
+        let unknown = "echo LoadState=not-found\necho ActiveState=inactive\necho ControlGroup=";
+        assert!(matches!(asked(unknown), Err(AttachError::NoUnit { .. })));
+        let idle = "echo LoadState=loaded\necho ActiveState=inactive\necho ControlGroup=";
+        assert!(asked(idle).unwrap_err().to_string().contains("(inactive) has no process"));
+        let not_booted = "echo 'System has not been booted with systemd' >&2; exit 1";
+        assert!(asked(not_booted).unwrap_err().to_string().contains("not been booted"));
+        let missing = cgroup_of_unit("a.service", Path::new("/nonexistent/systemctl"));
+        assert!(matches!(missing, Err(AttachError::NoSystemd { .. })));
+    }
+
+    #[test]
+    fn what_is_no_app_is_refused() {
+        let roots = Roots::default();
+        let me = ProcessId::own(&roots).unwrap().pid;
+        let refused = |pid| scope_of_pid(pid, &roots).unwrap_err();
+        assert!(matches!(refused(me), AttachError::NoApp { what: "Lull itself", .. }));
+        assert!(matches!(refused(i32::MAX), AttachError::Gone { .. }));
+        let mine = std::thread::spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            scope_of_pid(tid, &Roots::default()).unwrap_err().to_string()
+        });
+        assert!(mine.join().unwrap().contains("one thread of a process"));
+        let kthreadd = Facts::of_process(&roots, 2);
+        if kthreadd.is_ok_and(|facts| facts.is_kernels) {
+            assert!(refused(2).to_string().contains("thread of the kernel"));
+        }
+    }
+}

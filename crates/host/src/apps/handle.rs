@@ -1,0 +1,224 @@
+//! One app of a run, whoever started it.
+
+use super::attach::{AttachError, Target, scope_of};
+use super::cgroup::CgroupError;
+use super::identity::ProcessId;
+use super::launch::{Launch, StartError, Started, start};
+use super::members::{AppProcesses, Scope};
+use super::signal::signal;
+use super::table::ProcessTable;
+use super::terminate::{Ended, terminate};
+use crate::guard::{Key, Ledger, LedgerError, Original};
+use crate::{LiveThread, Roots};
+use rustix::process::Signal;
+use std::io;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+/// One app of a run.
+#[derive(Debug)]
+pub struct AppHandle {
+    name: String,
+    processes: AppProcesses,
+    started: Option<Started>,
+    /// What `pause` stopped.
+    paused: Vec<ProcessId>,
+}
+
+/// Why an app cannot be paused or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// Its owner decides about it.
+    #[error("app `{name}` was not started by Lull, so Lull does not stop it")]
+    NotStarted {
+        /// The app.
+        name: String,
+    },
+    /// It cannot be written to the ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A process did not obey.
+    #[error("cannot {doing} process {pid} of app `{name}`: {source}")]
+    Signal {
+        /// `stop` or `continue`.
+        doing: &'static str,
+        /// The app.
+        name: String,
+        /// The process.
+        pid: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// How long all processes of an app may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl AppHandle {
+    /// Starts an app and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing of the app runs then.
+    pub fn start(launch: &Launch, roots: &Roots, ledger: &mut Ledger) -> Result<Self, StartError> {
+        let started = start(launch, roots, ledger)?;
+        let scope = Scope::Tree { root: started.id, with_group: true };
+        Ok(Self::new(launch.name.clone(), scope, Some(started)))
+    }
+
+    /// Attaches to an app that runs already.
+    ///
+    /// # Errors
+    /// [`AttachError`] if it does not run or cannot be controlled.
+    pub fn attach(name: &str, target: &Target, roots: &Roots) -> Result<Self, AttachError> {
+        Ok(Self::new(name.to_owned(), scope_of(target, roots)?, None))
+    }
+
+    const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {
+        let processes = AppProcesses::new(scope);
+        Self { name, processes, started, paused: Vec::new() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Brings its processes and threads up to the table, which must be fresh.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if its cgroup is gone or cannot be read.
+    pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), CgroupError> {
+        self.processes.refresh(table)
+    }
+
+    /// Its threads at the last refresh.
+    pub fn threads(&self) -> &[LiveThread] {
+        self.processes.threads()
+    }
+
+    /// Its processes at the last refresh.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.processes.processes()
+    }
+
+    /// Whether Lull started it.
+    pub const fn is_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// How the first process of a started app has ended, if it has.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn exit_status(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.started.as_mut().map_or(Ok(None), |started| started.child.try_wait())
+    }
+
+    /// Stops (SIGSTOP) all processes of a started app until [`AppHandle::resume`].
+    ///
+    /// Used to measure how fast another app is alone. What is stopped is in
+    /// the ledger first, so that it goes on if the agent is killed. Processes
+    /// that were stopped before are left alone.
+    ///
+    /// # Errors
+    /// [`PauseError`]; what was stopped is continued by `resume`.
+    pub fn pause(
+        &mut self,
+        table: &mut ProcessTable,
+        ledger: &mut Ledger,
+    ) -> Result<(), PauseError> {
+        if !self.is_started() {
+            return Err(PauseError::NotStarted { name: self.name.clone() });
+        }
+        let begun = Instant::now();
+        loop {
+            let running = self.running(table);
+            let Some(first) = running.first() else { return Ok(()) };
+            if begun.elapsed() > STOP_TIMEOUT {
+                return Err(self.refused("stop", *first, io::ErrorKind::TimedOut.into()));
+            }
+            self.stop_each(&running, table.roots(), ledger)?;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Continues what [`AppHandle::pause`] stopped.
+    ///
+    /// # Errors
+    /// [`PauseError`]; can be tried again.
+    pub fn resume(&mut self, roots: &Roots, ledger: &mut Ledger) -> Result<(), PauseError> {
+        for process in &self.paused {
+            match signal(roots, *process, Signal::CONT) {
+                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                    return Err(self.refused("continue", *process, error));
+                }
+                _ => {}
+            }
+        }
+        let keys: Vec<Key> = self.paused.iter().map(|process| Key::Stopped(*process)).collect();
+        ledger.release(&keys)?;
+        self.paused.clear();
+        Ok(())
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        !self.paused.is_empty()
+    }
+
+    /// The processes that do not stand still. One can make another until it
+    /// does itself, so the last to be found are the last there are.
+    fn running(&mut self, table: &mut ProcessTable) -> Vec<ProcessId> {
+        // A listing that fails shows the processes as they were before.
+        let _ = table.refresh();
+        let _ = self.processes.refresh(table);
+        let runs = |process: &ProcessId| {
+            process.facts(table.roots()).is_some_and(|facts| !matches!(facts.state, 'T' | 't'))
+        };
+        self.processes.processes().filter(runs).collect()
+    }
+
+    fn stop_each(
+        &mut self,
+        processes: &[ProcessId],
+        roots: &Roots,
+        ledger: &mut Ledger,
+    ) -> Result<(), PauseError> {
+        let new: Vec<ProcessId> =
+            processes.iter().filter(|process| !self.paused.contains(process)).copied().collect();
+        let stopped = |process: &ProcessId| Original::Stopped {
+            pid: process.pid,
+            start_time_ticks: process.start_ticks,
+        };
+        ledger.record(&new.iter().map(stopped).collect::<Vec<_>>())?;
+        for process in new {
+            match signal(roots, process, Signal::STOP) {
+                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                    return Err(self.refused("stop", process, error));
+                }
+                _ => self.paused.push(process),
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, doing: &'static str, process: ProcessId, source: io::Error) -> PauseError {
+        PauseError::Signal { doing, name: self.name.clone(), pid: process.pid, source }
+    }
+}
+
+/// Ends the apps that Lull started, all at once; attached ones are left alone.
+///
+/// SIGTERM first, SIGKILL after the grace time, to every descendant.
+pub fn stop(apps: &mut [AppHandle], roots: &Roots, grace: Duration) -> Ended {
+    let started = || apps.iter().filter_map(|app| app.started.as_ref());
+    let roots_of_trees: Vec<ProcessId> = started().map(|started| started.id).collect();
+    let marks: Vec<String> = started().map(|started| started.mark.clone()).collect();
+    let ended = terminate(roots, &roots_of_trees, &marks, grace);
+    for started in apps.iter_mut().filter_map(|app| app.started.as_mut()) {
+        // Takes notice of the end; one that did not end is in `ended.left`.
+        let _ = started.child.try_wait();
+    }
+    ended
+}

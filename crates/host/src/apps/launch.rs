@@ -1,0 +1,253 @@
+//! Starting an app, and telling at once why it did not start.
+//!
+//! A started app gets a process group of its own, so that Ctrl-C in the
+//! agent's terminal reaches the agent alone, which ends its apps in order. It
+//! is written to the ledger as soon as it has a number: if the agent is
+//! killed, its guard ends the app, since an app that nobody controls any more
+//! must not go on as if somebody did. Apps that are to outlive the agent are
+//! started by somebody else and attached.
+
+use super::identity::ProcessId;
+use super::ready::{Endpoint, Ready};
+use super::terminate::{GRACE, MARK_VARIABLE, mark_of, terminate};
+use crate::Roots;
+use crate::guard::{Ledger, LedgerError, Original};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How to start an app.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The app's name.
+    pub name: String,
+    /// The program, looked for in `$PATH`, and its arguments.
+    pub argv: Vec<String>,
+    /// What its environment has besides the agent's.
+    pub env: Vec<(String, String)>,
+    /// Where its output goes.
+    pub output: Output,
+    /// How to tell that it is ready; without it, it is when it has not exited
+    /// for [`SETTLE`].
+    pub ready: Option<Ready>,
+}
+
+/// Where an app's output goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// To the agent's own.
+    Inherit,
+    /// To a new file.
+    Log(PathBuf),
+}
+
+/// How long an app without a readiness check must run to count as started.
+pub const SETTLE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How much of its output an app's error shows.
+const LAST_BYTES: u64 = 4096;
+const LAST_LINES: usize = 8;
+
+/// Why an app was not started. Nothing of it runs any more then.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no program.
+    #[error("app `{name}` has no program to start: `start` is empty")]
+    Empty {
+        /// The app.
+        name: String,
+    },
+    /// The kernel refused to execute it.
+    #[error("cannot start app `{name}`: `{program}`: {source}; is it installed, and in $PATH?")]
+    Exec {
+        /// The app.
+        name: String,
+        /// The program.
+        program: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its log cannot be written.
+    #[error("cannot write the output of app `{name}` to {path}: {source}", path = .path.display())]
+    Log {
+        /// The app.
+        name: String,
+        /// The log.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody else answers where it should.
+    #[error(
+        "something already accepts connections at {endpoint}, where app `{name}` should: \
+         end it, attach to it by pid, or give the app another address"
+    )]
+    Taken {
+        /// The app.
+        name: String,
+        /// The address.
+        endpoint: Endpoint,
+    },
+    /// It ran and ended.
+    #[error(
+        "app `{name}` exited at once ({status}){last}{hint}",
+        last = quoted(.last),
+        hint = hint(*.status)
+    )]
+    ExitedAtOnce {
+        /// The app.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last lines of its output, if they went to a log.
+        last: Vec<String>,
+    },
+    /// It runs and does not answer.
+    #[error(
+        "app `{name}` did not accept connections at {endpoint} within {} s{last}",
+        .waited.as_secs_f64(), last = quoted(.last)
+    )]
+    NotReady {
+        /// The app.
+        name: String,
+        /// Where it should.
+        endpoint: Endpoint,
+        /// How long it had.
+        waited: Duration,
+        /// The last lines of its output, if they went to a log.
+        last: Vec<String>,
+    },
+    /// It cannot be written to the ledger.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The kernel refused something else.
+    #[error("cannot watch app `{name}`: {source}")]
+    Watch {
+        /// The app.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A started app.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    pub(super) id: ProcessId,
+    /// What its environment and that of its descendants is marked with.
+    pub(super) mark: String,
+}
+
+/// Starts an app and waits until it is ready.
+pub(super) fn start(
+    launch: &Launch,
+    roots: &Roots,
+    ledger: &mut Ledger,
+) -> Result<Started, StartError> {
+    let name = launch.name.clone();
+    if let Some(ready) = launch.ready.as_ref().filter(|ready| ready.endpoint.accepts()) {
+        return Err(StartError::Taken { name, endpoint: ready.endpoint.clone() });
+    }
+    let mark = format!("{}{name}/", mark_of(ledger.agent()));
+    let mut child = execute(launch, &mark)?;
+    let mut begin = || {
+        let id = ProcessId::of(roots, child.id().cast_signed())
+            .map_err(|source| StartError::Watch { name: launch.name.clone(), source })?;
+        let ProcessId { pid, start_ticks } = id;
+        ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?;
+        wait_until_ready(launch, &mut child)?;
+        Ok(id)
+    };
+    match begin() {
+        Ok(id) => Ok(Started { child, id, mark }),
+        Err(error) => {
+            let _ = terminate(roots, &[], std::slice::from_ref(&mark), GRACE);
+            // It was ended above; without proc to find it by, here.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+fn execute(launch: &Launch, mark: &str) -> Result<Child, StartError> {
+    let name = || launch.name.clone();
+    let (program, args) =
+        launch.argv.split_first().ok_or_else(|| StartError::Empty { name: name() })?;
+    let mut command = Command::new(program);
+    command.args(args).envs(launch.env.iter().map(|(key, value)| (key, value)));
+    command.env(MARK_VARIABLE, mark).process_group(0).stdin(Stdio::null());
+    if let Output::Log(path) = &launch.output {
+        let failed = |source| StartError::Log { name: name(), path: path.clone(), source };
+        let log = File::create(path).map_err(failed)?;
+        command.stderr(log.try_clone().map_err(failed)?).stdout(log);
+    }
+    let failed = |source| StartError::Exec { name: name(), program: program.clone(), source };
+    command.spawn().map_err(failed)
+}
+
+fn wait_until_ready(launch: &Launch, child: &mut Child) -> Result<(), StartError> {
+    let name = || launch.name.clone();
+    let limit = launch.ready.as_ref().map_or(SETTLE, |ready| ready.timeout);
+    let begun = Instant::now();
+    loop {
+        let ended =
+            child.try_wait().map_err(|source| StartError::Watch { name: name(), source })?;
+        if let Some(status) = ended {
+            return Err(StartError::ExitedAtOnce {
+                name: name(),
+                status,
+                last: last_lines(launch),
+            });
+        }
+        let is_over = begun.elapsed() >= limit;
+        match &launch.ready {
+            None if is_over => return Ok(()),
+            Some(ready) if ready.endpoint.accepts() => return Ok(()),
+            Some(Ready { endpoint, timeout: waited }) if is_over => {
+                let (endpoint, waited) = (endpoint.clone(), *waited);
+                let last = last_lines(launch);
+                return Err(StartError::NotReady { name: name(), endpoint, waited, last });
+            }
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn last_lines(launch: &Launch) -> Vec<String> {
+    let Output::Log(path) = &launch.output else { return Vec::new() };
+    // An error about the log would hide the one that the log explains.
+    let text = tail(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LAST_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn quoted(last: &[String]) -> String {
+    let mut text = String::new();
+    for line in last {
+        let _ = write!(text, "\n    {line}");
+    }
+    if text.is_empty() { text } else { format!("; its last output:{text}") }
+}
+
+fn hint(status: ExitStatus) -> &'static str {
+    if status.success() {
+        "\nif it goes into the background by itself, tell it to stay in the foreground"
+    } else {
+        ""
+    }
+}
