@@ -1,0 +1,3 @@
+//! The built-in apps: a latency-critical server and best-effort burners.
+
+pub mod options;

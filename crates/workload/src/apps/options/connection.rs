@@ -1,0 +1,99 @@
+//! One client of the options server.
+
+use super::protocol::MAX_LINE_BYTES;
+use crate::clock;
+use lull_measure::Nanos;
+use lull_measure::push::{Fill, LineReader, LineTooLong};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::{Read, Result, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A connection, held by one thread at a time: by the acceptor while it is
+/// waited for, by a worker from a request to its reply.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Its place in the acceptor's table.
+    pub(super) number: usize,
+    stream: TcpStream,
+    input: Mutex<Input>,
+}
+
+#[derive(Debug)]
+struct Input {
+    lines: LineReader,
+    /// When the bytes now held came: the arrival of the requests in them.
+    came: Nanos,
+}
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Perhaps whole lines.
+    Something,
+    /// The client is gone.
+    End,
+}
+
+impl Connection {
+    pub(super) fn new(number: usize, stream: TcpStream) -> Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let input = Input { lines: LineReader::new(MAX_LINE_BYTES), came: Nanos::ZERO };
+        Ok(Self { number, stream, input: Mutex::new(input) })
+    }
+
+    /// Reads what there is. The lines read before must have been taken.
+    pub(super) fn read(&self) -> Heard {
+        let mut input = self.lock();
+        match input.lines.fill(&mut Unbuffered(&self.stream)) {
+            Ok(Fill::End) | Err(_) => Heard::End,
+            Ok(_) => {
+                input.came = clock::now();
+                Heard::Something
+            }
+        }
+    }
+
+    /// The next request line with its arrival, if one has come in full.
+    pub(super) fn next_line(&self) -> Option<(std::result::Result<String, LineTooLong>, Nanos)> {
+        let mut input = self.lock();
+        let came = input.came;
+        let line = input.lines.next_line()?;
+        Some((line.map(|bytes| String::from_utf8_lossy(bytes).into_owned()), came))
+    }
+
+    /// Writes a reply. A client that does not even take in this many bytes has
+    /// stopped reading and is given up rather than waited for.
+    pub(super) fn reply(&self, text: &str) {
+        let wrote = (&self.stream).write(text.as_bytes());
+        if wrote.ok() != Some(text.len()) {
+            self.give_up();
+        }
+    }
+
+    /// Ends the connection; the next read tells the acceptor.
+    pub(super) fn give_up(&self) {
+        // Fails only if the other end was faster.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Input> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Reads from a stream that others hold as well.
+struct Unbuffered<'a>(&'a TcpStream);
+
+impl Read for Unbuffered<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        self.0.read(buffer)
+    }
+}

@@ -1,0 +1,212 @@
+//! What load to put on which server.
+
+use crate::arrivals::{Process, Rate};
+use crate::target::{Address, TargetConfig};
+use lull_measure::Nanos;
+use lull_measure::push::MAX_NAME_BYTES;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadConfig {
+    /// The server and what is asked of it.
+    pub target: TargetConfig,
+    /// How many requests are due, over time.
+    pub rate: Rate,
+    /// How the gaps between them vary.
+    #[serde(default)]
+    pub process: Process,
+    /// Connections held open.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    /// Requests under way at most on one connection.
+    #[serde(default = "default_depth")]
+    pub depth: usize,
+    /// How long requests fall due, warm-up included; without it until stopped.
+    #[serde(default)]
+    pub duration: Option<Nanos>,
+    /// Requests due before this are left out of the report.
+    #[serde(default)]
+    pub warmup: Nanos,
+    /// Length of the windows that are pushed.
+    #[serde(default = "default_window")]
+    pub window: Nanos,
+    /// Age at which a request counts as timed out.
+    #[serde(default = "default_timeout")]
+    pub timeout: Nanos,
+    /// How long to wait for replies after the last request was due.
+    #[serde(default = "default_drain")]
+    pub drain: Nanos,
+    /// The last stretch before a due time that the client does not sleep through.
+    #[serde(default)]
+    pub spin: Nanos,
+    /// Seed of arrivals and requests: the same seed sends the same requests.
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// Store every key of a memcached before the run.
+    #[serde(default = "default_preload")]
+    pub preload: bool,
+    /// Where to push windows.
+    #[serde(default)]
+    pub push: Option<PushConfig>,
+}
+
+/// The agent to push to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushConfig {
+    /// The agent's unix socket.
+    pub socket: PathBuf,
+    /// The app's name in the agent's configuration.
+    pub app: String,
+}
+
+/// A value that makes no load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} = {value}: {problem}")]
+pub struct ConfigError {
+    key: &'static str,
+    value: String,
+    problem: &'static str,
+}
+
+const fn default_connections() -> usize {
+    16
+}
+
+const fn default_depth() -> usize {
+    1
+}
+
+const fn default_window() -> Nanos {
+    Nanos::from_millis(100)
+}
+
+const fn default_timeout() -> Nanos {
+    Nanos::from_secs(10)
+}
+
+const fn default_drain() -> Nanos {
+    Nanos::from_secs(1)
+}
+
+const fn default_seed() -> u64 {
+    1
+}
+
+const fn default_preload() -> bool {
+    true
+}
+
+impl LoadConfig {
+    /// A Poisson load on 16 connections until stopped.
+    pub fn new(address: Address, rate: Rate) -> Self {
+        Self {
+            target: TargetConfig::new(address),
+            rate,
+            process: Process::default(),
+            connections: default_connections(),
+            depth: default_depth(),
+            duration: None,
+            warmup: Nanos::ZERO,
+            window: default_window(),
+            timeout: default_timeout(),
+            drain: default_drain(),
+            spin: Nanos::ZERO,
+            seed: default_seed(),
+            preload: default_preload(),
+            push: None,
+        }
+    }
+
+    /// Whether the numbers make a load; the rate and target are checked apart.
+    ///
+    /// # Errors
+    /// Names the first key that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let checks = [
+            count("connections", self.connections, 65_536),
+            count("depth", self.depth, 4_096),
+            span("window", self.window, Nanos::from_millis(1), Nanos::from_secs(60)),
+            span("timeout", self.timeout, Nanos::from_millis(1), Nanos::from_secs(900)),
+            span("spin", self.spin, Nanos::ZERO, Nanos::from_millis(1)),
+        ];
+        checks.into_iter().collect::<Result<(), _>>()?;
+        if self.duration.is_some_and(|duration| duration <= self.warmup) {
+            let problem = "the warm-up takes the whole duration and leaves nothing to report";
+            return Err(ConfigError { key: "warmup", value: self.warmup.to_string(), problem });
+        }
+        match &self.push {
+            Some(push) if push.app.is_empty() || push.app.len() > MAX_NAME_BYTES => {
+                let problem = "write the app's name in the agent's configuration, up to 128 bytes";
+                Err(ConfigError { key: "push.app", value: push.app.clone(), problem })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn count(key: &'static str, value: usize, most: usize) -> Result<(), ConfigError> {
+    let problem = match most {
+        4_096 => "write a whole number from 1 to 4096",
+        _ => "write a whole number from 1 to 65536",
+    };
+    let legal = (1..=most).contains(&value);
+    legal.then_some(()).ok_or(ConfigError { key, value: value.to_string(), problem })
+}
+
+fn span(key: &'static str, value: Nanos, least: Nanos, most: Nanos) -> Result<(), ConfigError> {
+    let problem = match key {
+        "window" => "write a duration from 1ms to 60s",
+        "timeout" => "write a duration from 1ms to 900s",
+        _ => "write a duration up to 1ms",
+    };
+    let legal = (least..=most).contains(&value);
+    legal.then_some(()).ok_or(ConfigError { key, value: value.to_string(), problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> LoadConfig {
+        LoadConfig::new("options://localhost".parse().unwrap(), Rate::constant(100.0))
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_named() {
+        type Change = fn(&mut LoadConfig);
+        let cases: [(&str, Change); 7] = [
+            ("connections = 0", |c| c.connections = 0),
+            ("depth = 5000", |c| c.depth = 5000),
+            ("window = 10us", |c| c.window = Nanos::from_micros(10)),
+            ("timeout = 0", |c| c.timeout = Nanos::ZERO),
+            ("spin = 2ms", |c| c.spin = Nanos::from_millis(2)),
+            ("warmup = 5s", |c| {
+                c.warmup = Nanos::from_secs(5);
+                c.duration = Some(Nanos::from_secs(5));
+            }),
+            ("push.app = ", |c| {
+                c.push = Some(PushConfig { socket: "/x".into(), app: String::new() });
+            }),
+        ];
+        for (wanted, change) in cases {
+            let mut config = config();
+            assert_eq!(config.check(), Ok(()));
+            change(&mut config);
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "{wanted}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_config_file_needs_only_target_and_rate_and_knows_no_other_keys() {
+        let text = r#"{"target":{"address":"memcached://db"},"rate":"2000/s","spin":"20us"}"#;
+        let config: LoadConfig = serde_json::from_str(text).unwrap();
+        assert_eq!((config.connections, config.spin), (16, Nanos::from_micros(20)));
+        let error = serde_json::from_str::<LoadConfig>(&text.replace("spin", "spinn")).unwrap_err();
+        assert!(error.to_string().contains("spinn"), "{error}");
+    }
+}

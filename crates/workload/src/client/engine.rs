@@ -1,0 +1,465 @@
+//! The loop that sends what is due and takes in what is answered.
+
+use super::config::LoadConfig;
+use super::connection::{Connection, Flush, Loss, State};
+use super::ledger::{Ledger, Request, Total};
+use super::report::LoadError;
+use super::reporter::Reporting;
+use crate::arrivals::{Arrivals, Schedule};
+use crate::poller::{Events, Interest, Poller, Ready, wake_exactly};
+use crate::target::{Outcome, Target};
+use crate::{Generator, clock};
+use lull_measure::Nanos;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Requests taken up before the first of them is written, after a pause in which
+/// many fell due.
+const BATCH: usize = 64;
+/// How soon a stop is noticed at the latest.
+const LOOK: Nanos = Nanos::from_millis(50);
+/// How long the connections may take to be made before the clock starts, and later.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+
+/// What the engine leaves behind.
+pub(super) struct Ran {
+    pub(super) total: Total,
+    /// From the end of the warm-up to the last due time.
+    pub(super) measured: Nanos,
+    pub(super) outstanding: u64,
+    pub(super) oldest: Nanos,
+    pub(super) losses: u64,
+    pub(super) last_loss: Option<String>,
+    pub(super) dropped_windows: u64,
+}
+
+/// A place for one request on a connection, valid while its generation lasts.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    connection: usize,
+    generation: u32,
+}
+
+/// All state of a run.
+pub(super) struct Engine<'a> {
+    config: &'a LoadConfig,
+    target: Box<dyn Target>,
+    server: SocketAddr,
+    rng: Generator,
+    arrivals: Arrivals<Generator>,
+    /// Real time of the schedule's 0.
+    start: Nanos,
+    next_due: Option<Nanos>,
+    /// Intended send times of requests that no connection was free for.
+    waiting: VecDeque<Nanos>,
+    connections: Vec<Connection>,
+    /// Free places, longest free first.
+    free: VecDeque<Place>,
+    /// Connections with something to write.
+    unflushed: Vec<usize>,
+    /// The first instant at which a connection is to be made anew.
+    retry_at: Nanos,
+    poller: Poller,
+    events: Events,
+    scratch: Vec<u8>,
+    outcomes: Vec<Outcome>,
+    ledger: Ledger,
+    window_end: Nanos,
+    reporting: Reporting,
+    losses: u64,
+    last_loss: Option<String>,
+}
+
+fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> LoadError {
+    move |error| LoadError::System { what, source: error.into() }
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(
+        config: &'a LoadConfig,
+        target: Box<dyn Target>,
+        server: SocketAddr,
+        schedule: Schedule,
+        mut rng: Generator,
+        mut reporting: Reporting,
+    ) -> Result<Self, LoadError> {
+        let gaps = rng.clone();
+        // Two streams that never meet: when requests are due must not depend on
+        // what they ask for.
+        rng.jump();
+        let window = reporting.spare().unwrap_or_default();
+        Ok(Self {
+            config,
+            connections: (0..config.connections)
+                .map(|_| Connection::new(target.decoder(), config.depth))
+                .collect(),
+            target,
+            server,
+            rng,
+            arrivals: Arrivals::new(config.process, schedule, gaps),
+            start: Nanos::ZERO,
+            next_due: None,
+            waiting: VecDeque::new(),
+            free: VecDeque::with_capacity(config.connections * config.depth),
+            unflushed: Vec::new(),
+            retry_at: Nanos::ZERO,
+            poller: Poller::new().map_err(system("make an epoll"))?,
+            events: Events::new(),
+            scratch: vec![0; 64 * 1024],
+            outcomes: Vec::new(),
+            ledger: Ledger::new(Nanos::ZERO, window),
+            window_end: Nanos::MAX,
+            reporting,
+            losses: 0,
+            last_loss: None,
+        })
+    }
+
+    /// Runs to the end of the duration, or until `stop`.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Ran, LoadError> {
+        wake_exactly().map_err(system("set the timer slack"))?;
+        self.connect_all(stop)?;
+        self.begin();
+        let mut now = clock::now();
+        let mut last_due = self.start;
+        while !stop.load(Ordering::Relaxed) && !self.is_over(now, last_due) {
+            last_due = last_due.max(self.take_up(now));
+            self.tick(now);
+            self.sleep_and_hear(now)?;
+            now = clock::now();
+        }
+        self.end(now)
+    }
+
+    /// Makes the connections before the clock starts.
+    fn connect_all(&mut self, stop: &AtomicBool) -> Result<(), LoadError> {
+        let begin = clock::now();
+        let mut now = begin;
+        while self.connections.iter().any(|connection| !connection.is_up()) {
+            if now.saturating_sub(begin) > PATIENCE || stop.load(Ordering::Relaxed) {
+                // The run begins with those there are; the others are tried again.
+                break;
+            }
+            self.retry(now);
+            self.poll(Duration::from_millis(5))?;
+            self.hear_all();
+            now = clock::now();
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        self.start = clock::now();
+        let window = std::mem::take(&mut self.ledger.window);
+        self.ledger = Ledger::new(self.start + self.config.warmup, window);
+        self.open_window(self.start);
+        self.draw_next();
+    }
+
+    /// The next due time, or none once the duration is over.
+    fn draw_next(&mut self) {
+        let longest = self.config.duration.unwrap_or(Nanos::MAX);
+        let next = self.arrivals.next().filter(|due| *due < longest);
+        self.next_due = next.map(|due| self.start.saturating_add(due));
+    }
+
+    fn is_over(&self, now: Nanos, last_due: Nanos) -> bool {
+        if self.next_due.is_some() {
+            return false;
+        }
+        let end = match self.config.duration {
+            Some(duration) => self.start.saturating_add(duration),
+            None => last_due,
+        };
+        let idle = self.outstanding() == 0;
+        now >= end && (idle || now >= end + self.config.drain)
+    }
+
+    /// Takes up requests that are due and sends what can be sent; the last due time.
+    fn take_up(&mut self, now: Nanos) -> Nanos {
+        let mut last = Nanos::ZERO;
+        for _ in 0..BATCH {
+            let Some(due) = self.next_due.filter(|due| *due <= now) else { break };
+            self.ledger.due(due);
+            self.waiting.push_back(due);
+            last = due;
+            self.draw_next();
+        }
+        self.dispatch(Nanos::ZERO);
+        last
+    }
+
+    /// Gives waiting requests the free places; none was free before `freed`.
+    fn dispatch(&mut self, freed: Nanos) {
+        while !self.waiting.is_empty() {
+            let Some(index) = self.free_connection() else { break };
+            let Some(due) = self.waiting.pop_front() else { break };
+            let ready = due.max(freed);
+            let request = Request { due, ready, sent: ready, timed_out: false };
+            let (first, out) = self.connections[index].push(request);
+            self.target.encode(&mut self.rng, out);
+            if first {
+                self.unflushed.push(index);
+            }
+        }
+        for at in 0..self.unflushed.len() {
+            self.flush(self.unflushed[at]);
+        }
+        self.unflushed.clear();
+    }
+
+    fn free_connection(&mut self) -> Option<usize> {
+        loop {
+            let Place { connection, generation } = self.free.pop_front()?;
+            if self.connections[connection].generation == generation {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn flush(&mut self, index: usize) {
+        let now = clock::now();
+        let connection = &mut self.connections[index];
+        for request in connection.stamp(now) {
+            self.ledger.sent(request);
+        }
+        match connection.flush() {
+            Ok(Flush::Done) => {}
+            Ok(Flush::Blocked) => self.watch(index, Interest::Both),
+            Err(loss) => self.lose(index, &loss),
+        }
+    }
+
+    /// Changes what a connection is waited for.
+    fn watch(&mut self, index: usize, interest: Interest) {
+        let Some(stream) = self.connections[index].stream() else { return };
+        if let Err(error) = self.poller.change(stream, index as u64, interest) {
+            self.lose(index, &Loss::Io(error.into()));
+        }
+    }
+
+    fn sleep_and_hear(&mut self, now: Nanos) -> Result<(), LoadError> {
+        let timer = self.window_end.min(self.retry_at).min(now + LOOK);
+        let due = self.next_due.map_or(Nanos::MAX, |due| due.saturating_sub(self.config.spin));
+        let pause = timer.min(due).saturating_sub(clock::now());
+        self.poll(pause.into())?;
+        self.hear_all();
+        Ok(())
+    }
+
+    fn poll(&mut self, pause: Duration) -> Result<(), LoadError> {
+        self.poller.wait(&mut self.events, pause).map_err(system("wait for events"))
+    }
+
+    fn hear_all(&mut self) {
+        let mut index = 0;
+        while let Some(ready) = self.events.get(index) {
+            index += 1;
+            self.hear(ready);
+        }
+    }
+
+    fn hear(&mut self, ready: Ready) {
+        let index = ready.number as usize;
+        match self.connections[index].state {
+            State::Down(_) => {}
+            State::Connecting(..) => self.finish_connecting(index),
+            State::Up(_) => {
+                if ready.read {
+                    self.read(index);
+                }
+                if ready.write && self.connections[index].is_up() {
+                    self.flush_rest(index);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        let read = connection.read(&mut self.scratch, &mut self.outcomes);
+        let now = clock::now();
+        let surplus = self.settle(index, now);
+        match read {
+            Err(loss) => self.lose(index, &loss),
+            Ok(()) if surplus => self.lose(index, &Loss::Closed),
+            Ok(())
+                if self.connections[index].is_last()
+                    && self.connections[index].in_flight.is_empty() =>
+            {
+                self.lose(index, &Loss::Announced);
+            }
+            Ok(()) => {}
+        }
+        self.dispatch(now);
+    }
+
+    /// Books the outcomes of a connection; whether there were more than requests.
+    fn settle(&mut self, index: usize, now: Nanos) -> bool {
+        let connection = &mut self.connections[index];
+        let place = Place { connection: index, generation: connection.generation };
+        let last = connection.is_last();
+        for outcome in self.outcomes.drain(..) {
+            let Some(request) = connection.in_flight.pop_front() else { return true };
+            if !last {
+                self.free.push_back(place);
+            }
+            match outcome {
+                _ if request.timed_out => {}
+                Outcome::Done => self.ledger.completed(&request, now, false),
+                Outcome::Miss => self.ledger.completed(&request, now, true),
+                Outcome::Failed => self.ledger.failed(request.due),
+            }
+        }
+        false
+    }
+
+    fn flush_rest(&mut self, index: usize) {
+        match self.connections[index].flush() {
+            Ok(Flush::Done) => self.watch(index, Interest::Read),
+            Ok(Flush::Blocked) => {}
+            Err(loss) => self.lose(index, &loss),
+        }
+    }
+
+    fn finish_connecting(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        match connection.finish() {
+            Ok(_) => {
+                let place = Place { connection: index, generation: connection.generation };
+                self.free.extend(std::iter::repeat_n(place, self.config.depth));
+                self.watch(index, Interest::Read);
+                self.dispatch(clock::now());
+            }
+            Err(error) => self.lose(index, &Loss::Io(error)),
+        }
+    }
+
+    /// Drops a connection and fails what was under way on it.
+    fn lose(&mut self, index: usize, loss: &Loss) {
+        let now = clock::now();
+        let announced = matches!(loss, Loss::Announced);
+        let connection = &mut self.connections[index];
+        for request in connection.lose(now, announced, self.target.decoder()) {
+            if !request.timed_out {
+                self.ledger.failed(request.due);
+            }
+        }
+        if let State::Down(until) = connection.state {
+            self.retry_at = self.retry_at.min(until);
+        }
+        if !announced {
+            self.losses += 1;
+            self.last_loss = Some(loss.to_string());
+        }
+    }
+
+    /// What is to be done at certain times only.
+    fn tick(&mut self, now: Nanos) {
+        if now >= self.retry_at {
+            self.retry(now);
+        }
+        if now >= self.window_end {
+            self.time_out(now);
+            self.give_up_connecting(now);
+            self.close_window(now);
+            self.open_window(now);
+        }
+    }
+
+    /// Makes the connections anew whose pause is over.
+    fn retry(&mut self, now: Nanos) {
+        self.retry_at = Nanos::MAX;
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            match connection.state {
+                State::Down(until) if until <= now => {
+                    let begun = connection
+                        .connect(self.server, now)
+                        .and_then(|stream| self.poller.add(stream, index as u64, Interest::Write));
+                    if let Err(error) = begun {
+                        self.lose(index, &Loss::Io(error.into()));
+                    }
+                }
+                State::Down(until) => self.retry_at = self.retry_at.min(until),
+                State::Connecting(..) | State::Up(_) => {}
+            }
+        }
+    }
+
+    fn give_up_connecting(&mut self, now: Nanos) {
+        for index in 0..self.connections.len() {
+            let slow = matches!(self.connections[index].state,
+                State::Connecting(since, _) if now.saturating_sub(since) > PATIENCE);
+            if slow {
+                self.lose(index, &Loss::Io(std::io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Counts requests that have become too old; those waiting are dropped.
+    fn time_out(&mut self, now: Nanos) {
+        let too_old = |due: Nanos| now.saturating_sub(due) >= self.config.timeout;
+        while let Some(due) = self.waiting.pop_front_if(|due| too_old(*due)) {
+            self.ledger.timed_out(due, now);
+        }
+        for connection in &mut self.connections {
+            for request in
+                connection.in_flight.iter_mut().take_while(|request| too_old(request.due))
+            {
+                if !std::mem::replace(&mut request.timed_out, true) {
+                    self.ledger.timed_out(request.due, now);
+                }
+            }
+        }
+    }
+
+    fn open_window(&mut self, now: Nanos) {
+        let window = &mut self.ledger.window;
+        window.start = now;
+        window.warmup = now < self.start + self.config.warmup;
+        self.window_end = now + self.config.window;
+    }
+
+    /// Hands the window to the reporter and goes on with a spare one.
+    fn close_window(&mut self, now: Nanos) {
+        let (outstanding, oldest) = (self.outstanding(), self.oldest(now));
+        let window = &mut self.ledger.window;
+        window.length = now.saturating_sub(window.start);
+        (window.outstanding, window.oldest) = (outstanding, oldest);
+        self.reporting.exchange(&mut self.ledger.window);
+    }
+
+    fn outstanding(&self) -> u64 {
+        let under_way = self.connections.iter().flat_map(|connection| &connection.in_flight);
+        let alive = under_way.filter(|request| !request.timed_out).count();
+        (alive + self.waiting.len()) as u64
+    }
+
+    /// The age of the oldest request that is not finished; 0 if there is none.
+    fn oldest(&self, now: Nanos) -> Nanos {
+        let under_way = self.connections.iter().filter_map(Connection::oldest);
+        let oldest = under_way.chain(self.waiting.front().copied()).min();
+        oldest.map_or(Nanos::ZERO, |due| now.saturating_sub(due))
+    }
+
+    fn end(mut self, now: Nanos) -> Result<Ran, LoadError> {
+        self.time_out(now);
+        if now > self.ledger.window.start {
+            self.close_window(now);
+        }
+        let measured_from = self.start + self.config.warmup;
+        let end = self.config.duration.map_or(now, |duration| now.min(self.start + duration));
+        Ok(Ran {
+            measured: end.saturating_sub(measured_from),
+            outstanding: self.outstanding(),
+            oldest: self.oldest(now),
+            losses: self.losses,
+            last_loss: self.last_loss,
+            dropped_windows: self.reporting.dropped(),
+            total: self.ledger.total,
+        })
+    }
+}

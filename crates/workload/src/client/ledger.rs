@@ -1,0 +1,165 @@
+//! What became of the requests: counts and latencies, by window and in total.
+
+use lull_measure::{Latency, Nanos};
+use serde::Serialize;
+
+/// Numbers of requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Counts {
+    pub(super) due: u64,
+    pub(super) sent: u64,
+    pub(super) completed: u64,
+    /// Among the completed: the server had no such key.
+    pub(super) missed: u64,
+    /// Answered with an error, or lost with the connection.
+    pub(super) failed: u64,
+    pub(super) timed_out: u64,
+}
+
+/// One stretch of the run as it is handed to the reporter.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub(super) start: Nanos,
+    pub(super) length: Nanos,
+    /// It began before the warm-up was over.
+    pub(super) warmup: bool,
+    pub(super) counts: Counts,
+    pub(super) outstanding: u64,
+    pub(super) oldest: Nanos,
+    pub(super) latency: Latency,
+    pub(super) lag: Latency,
+}
+
+impl Window {
+    /// Forgets everything, keeping the memory.
+    pub(super) fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.latency.clear();
+        self.lag.clear();
+    }
+}
+
+/// The whole run without its warm-up.
+#[derive(Debug, Default)]
+pub(super) struct Total {
+    pub(super) counts: Counts,
+    pub(super) latency: Latency,
+    pub(super) service: Latency,
+    pub(super) wait: Latency,
+    pub(super) lag: Latency,
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// Its intended send time.
+    pub(super) due: Nanos,
+    /// When it was due and a connection was free for it.
+    pub(super) ready: Nanos,
+    /// When it was written to the connection.
+    pub(super) sent: Nanos,
+    /// It has been counted as timed out: its reply will be dropped.
+    pub(super) timed_out: bool,
+}
+
+/// Books every event in the current window and, if the request is no warm-up, in the total.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Requests due from here on are reported.
+    measured_from: Nanos,
+    pub(super) window: Box<Window>,
+    pub(super) total: Total,
+}
+
+impl Ledger {
+    pub(super) fn new(measured_from: Nanos, window: Box<Window>) -> Self {
+        Self { measured_from, window, total: Total::default() }
+    }
+
+    fn count(&mut self, due: Nanos, change: impl Fn(&mut Counts)) {
+        change(&mut self.window.counts);
+        if due >= self.measured_from {
+            change(&mut self.total.counts);
+        }
+    }
+
+    pub(super) fn due(&mut self, due: Nanos) {
+        self.count(due, |counts| counts.due += 1);
+    }
+
+    pub(super) fn sent(&mut self, request: &Request) {
+        self.count(request.due, |counts| counts.sent += 1);
+        let lag = request.sent.saturating_sub(request.ready);
+        self.window.lag.record(lag);
+        if request.due >= self.measured_from {
+            self.total.lag.record(lag);
+            self.total.wait.record(request.ready.saturating_sub(request.due));
+        }
+    }
+
+    pub(super) fn completed(&mut self, request: &Request, now: Nanos, missed: bool) {
+        self.count(request.due, |counts| {
+            counts.completed += 1;
+            counts.missed += u64::from(missed);
+        });
+        self.latency(request.due, now);
+        if request.due >= self.measured_from {
+            self.total.service.record(now.saturating_sub(request.sent));
+        }
+    }
+
+    pub(super) fn failed(&mut self, due: Nanos) {
+        self.count(due, |counts| counts.failed += 1);
+    }
+
+    pub(super) fn timed_out(&mut self, due: Nanos, now: Nanos) {
+        self.count(due, |counts| counts.timed_out += 1);
+        self.latency(due, now);
+    }
+
+    fn latency(&mut self, due: Nanos, now: Nanos) {
+        let latency = now.saturating_sub(due);
+        self.window.latency.record(latency);
+        if due >= self.measured_from {
+            self.total.latency.record(latency);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_is_in_the_windows_and_not_in_the_total() {
+        let mut ledger = Ledger::new(Nanos::from_secs(1), Box::default());
+        for due in [Nanos::from_millis(999), Nanos::from_millis(1000)] {
+            let sent = due + Nanos::from_micros(30);
+            let ready = due + Nanos::from_micros(10);
+            let request = Request { due, ready, sent, timed_out: false };
+            ledger.due(due);
+            ledger.sent(&request);
+            ledger.completed(&request, sent + Nanos::from_micros(100), due.0 > 0);
+        }
+        assert_eq!(ledger.window.counts.completed, 2);
+        assert_eq!(ledger.window.latency.count(), 2);
+        let total = &ledger.total;
+        assert_eq!((total.counts.due, total.counts.missed, total.latency.count()), (1, 1, 1));
+        let about = |set: &Latency, micros: u64| {
+            let max = set.max().unwrap().as_micros_f64();
+            assert!((max - micros as f64).abs() < 0.2, "{max} {micros}");
+        };
+        about(&total.wait, 10);
+        about(&total.lag, 20);
+        about(&total.service, 100);
+        about(&total.latency, 130);
+    }
+
+    #[test]
+    fn a_request_that_timed_out_is_in_the_tail() {
+        let mut ledger = Ledger::new(Nanos::ZERO, Box::default());
+        ledger.timed_out(Nanos::ZERO, Nanos::from_secs(10));
+        assert_eq!(ledger.total.latency.count_above(Nanos::from_secs(9)), 1);
+        assert_eq!(ledger.total.counts.completed, 0);
+    }
+}

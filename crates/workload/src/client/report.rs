@@ -1,0 +1,226 @@
+//! What a load run tells when it is over.
+
+use super::config::{ConfigError, LoadConfig};
+use super::engine::Ran;
+use crate::arrivals::RateError;
+use crate::summary::Summary;
+use crate::target::{Address, PreloadError, TargetError};
+use lull_measure::{Latency, Nanos};
+use serde::Serialize;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Why a load could not be put on.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A value makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The rate is none.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+    /// The target cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Keys could not be stored ahead of the run.
+    #[error(transparent)]
+    Preload(#[from] PreloadError),
+    /// Nobody answers.
+    #[error("cannot connect to {address}: {source}; is the server running and the port right?")]
+    Unreachable {
+        /// The target.
+        address: Address,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refuses something.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// One window of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WindowReport {
+    /// Its start, `CLOCK_MONOTONIC`.
+    pub start_ns: Nanos,
+    /// Its length as it really was.
+    pub length_seconds: f64,
+    /// It began before the warm-up was over.
+    pub warmup: bool,
+    /// Requests whose intended send time lies in it.
+    pub due_requests: u64,
+    /// Requests written in it.
+    pub sent_requests: u64,
+    /// Requests answered in it.
+    pub completed_requests: u64,
+    /// Requests answered with an error or lost with their connection.
+    pub failed_requests: u64,
+    /// Requests that became too old.
+    pub timed_out_requests: u64,
+    /// Requests due and not finished at its end.
+    pub outstanding_requests: u64,
+    /// The age of the oldest of them.
+    pub oldest_outstanding_seconds: f64,
+    /// From the intended send time to the last byte of the reply.
+    pub latency: Summary,
+    /// How late the client was.
+    pub lag: Summary,
+}
+
+/// What was pushed to the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Pushed {
+    /// Messages handed to the agent's socket.
+    pub sent_messages: u64,
+    /// Messages dropped since the agent was away or slow.
+    pub dropped_messages: u64,
+}
+
+/// The reporter's work.
+#[derive(Debug)]
+pub(super) struct Windows {
+    pub(super) reports: Vec<WindowReport>,
+    pub(super) pushed: Option<Pushed>,
+}
+
+/// A whole run, its warm-up left out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// The server as it was named.
+    pub target: String,
+    /// The address that it was found at.
+    pub server: SocketAddr,
+    /// The rate as it was named.
+    pub rate: String,
+    /// The arrival process as it was named.
+    pub process: String,
+    /// Connections.
+    pub connections: usize,
+    /// Requests at most under way on each.
+    pub depth: usize,
+    /// Seed of arrivals and requests.
+    pub seed: u64,
+    /// Time over which requests fell due.
+    pub measured_seconds: f64,
+    /// Requests due, per second.
+    pub offered_requests_per_second: f64,
+    /// Requests answered, per second.
+    pub completed_requests_per_second: f64,
+    /// Requests due.
+    pub due_requests: u64,
+    /// Requests written to a connection.
+    pub sent_requests: u64,
+    /// Requests answered.
+    pub completed_requests: u64,
+    /// Among them: the server had no such key.
+    pub missed_requests: u64,
+    /// Requests answered with an error or lost with their connection.
+    pub failed_requests: u64,
+    /// Requests that became too old; they are in the latencies with their age.
+    pub timed_out_requests: u64,
+    /// Requests not finished when the run ended, warm-up included.
+    pub outstanding_requests: u64,
+    /// The age of the oldest of them.
+    pub oldest_outstanding_seconds: f64,
+    /// Connections lost or not made.
+    pub connection_losses: u64,
+    /// Why the last of them was.
+    pub last_connection_loss: Option<String>,
+    /// From the intended send time to the last byte of the reply.
+    pub latency: Summary,
+    /// From the write to the last byte of the reply.
+    pub service: Summary,
+    /// Until a connection was free; up to 0.13 us, the histogram's first bucket, is none.
+    pub wait: Summary,
+    /// How late the client itself was in sending.
+    pub lag: Summary,
+    /// Latencies in full: base64 of the HDR V2 format.
+    pub histogram: String,
+    /// What was pushed to the agent, if one was named.
+    pub pushed: Option<Pushed>,
+    /// Windows forgotten since the machine was too busy to sum them up.
+    pub dropped_windows: u64,
+    /// Every window, warm-up included; the last 100,000 of them.
+    #[serde(skip)]
+    pub windows: Vec<WindowReport>,
+    /// Latencies in full.
+    #[serde(skip)]
+    pub latencies: Latency,
+}
+
+impl LoadReport {
+    pub(super) fn new(config: &LoadConfig, server: SocketAddr, ran: Ran, windows: Windows) -> Self {
+        let (counts, total) = (ran.total.counts, ran.total);
+        let seconds = ran.measured.as_secs_f64();
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        Self {
+            target: config.target.address.to_string(),
+            server,
+            rate: config.rate.to_string(),
+            process: config.process.to_string(),
+            connections: config.connections,
+            depth: config.depth,
+            seed: config.seed,
+            measured_seconds: seconds,
+            offered_requests_per_second: per_second(counts.due),
+            completed_requests_per_second: per_second(counts.completed),
+            due_requests: counts.due,
+            sent_requests: counts.sent,
+            completed_requests: counts.completed,
+            missed_requests: counts.missed,
+            failed_requests: counts.failed,
+            timed_out_requests: counts.timed_out,
+            outstanding_requests: ran.outstanding,
+            oldest_outstanding_seconds: ran.oldest.as_secs_f64(),
+            connection_losses: ran.losses,
+            last_connection_loss: ran.last_loss,
+            latency: (&total.latency).into(),
+            service: (&total.service).into(),
+            wait: (&total.wait).into(),
+            lag: (&total.lag).into(),
+            histogram: total.latency.to_base64(),
+            pushed: windows.pushed,
+            dropped_windows: ran.dropped_windows,
+            windows: windows.reports,
+            latencies: total.latency,
+        }
+    }
+}
+
+impl fmt::Display for LoadReport {
+    /// The run for a person: a line of counts, then one of each distribution.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}  {} {}  {:.1} s: {:.0} requests/s due, {:.0} answered",
+            self.target,
+            self.process,
+            self.rate,
+            self.measured_seconds,
+            self.offered_requests_per_second,
+            self.completed_requests_per_second
+        )?;
+        writeln!(
+            f,
+            "requests  due {}  answered {}  missed {}  failed {}  timed out {}  outstanding {}",
+            self.due_requests,
+            self.completed_requests,
+            self.missed_requests,
+            self.failed_requests,
+            self.timed_out_requests,
+            self.outstanding_requests
+        )?;
+        if let Some(loss) = &self.last_connection_loss {
+            writeln!(f, "lost connections {}, the last: {loss}", self.connection_losses)?;
+        }
+        writeln!(f, "latency  {}", self.latency)?;
+        writeln!(f, "service  {}", self.service)?;
+        writeln!(f, "wait     {}", self.wait)?;
+        write!(f, "lag      {}", self.lag)
+    }
+}

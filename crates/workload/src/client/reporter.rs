@@ -1,0 +1,174 @@
+//! The thread that sums up windows and pushes them, off the load's critical path.
+//!
+//! Packing a histogram takes tens of microseconds, during which the engine would
+//! be late. Windows travel between the two in boxes that are used again.
+
+use super::config::PushConfig;
+use super::ledger::Window;
+use super::report::{Pushed, WindowReport, Windows};
+use crate::push::Pusher;
+use lull_measure::push::{LatencyWindow, Message};
+use lull_measure::{Nanos, Percentile};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Boxes in use: one filled, one summed up, two for a slow moment.
+const BOXES: usize = 4;
+/// Windows kept for the report; the oldest go first. Over two hours at 100 ms.
+const KEPT: usize = 100_000;
+
+/// The engine's end.
+pub(super) struct Reporting {
+    full: SyncSender<Box<Window>>,
+    spare: Receiver<Box<Window>>,
+    dropped: u64,
+}
+
+/// The reporter's end.
+pub(super) struct Desk {
+    full: Receiver<Box<Window>>,
+    spare: SyncSender<Box<Window>>,
+}
+
+/// Both ends.
+pub(super) fn open() -> (Reporting, Desk) {
+    let (full_in, full_out) = sync_channel(BOXES);
+    let (spare_in, spare_out) = sync_channel(BOXES);
+    for _ in 0..BOXES {
+        spare_in.send(Box::default()).expect("the receiver is at hand and the channel has room");
+    }
+    let reporting = Reporting { full: full_in, spare: spare_out, dropped: 0 };
+    (reporting, Desk { full: full_out, spare: spare_in })
+}
+
+impl Reporting {
+    /// An empty box, if the reporter has one left.
+    pub(super) fn spare(&mut self) -> Option<Box<Window>> {
+        self.spare.try_recv().ok()
+    }
+
+    /// Hands over a full box for an empty one, never waiting: if the reporter is
+    /// that far behind, the window is forgotten and counted.
+    pub(super) fn exchange(&mut self, window: &mut Box<Window>) {
+        let Some(spare) = self.spare() else {
+            self.dropped += 1;
+            window.clear();
+            return;
+        };
+        let full = std::mem::replace(window, spare);
+        // There is room for every box; a reporter that has gone reports its own end.
+        let _ = self.full.try_send(full);
+    }
+
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+impl Desk {
+    /// Sums up windows until the engine has gone.
+    pub(super) fn work(
+        self,
+        push: Option<&PushConfig>,
+        mut watch: impl FnMut(&WindowReport),
+    ) -> Windows {
+        let mut pusher = push.map(|push| (Pusher::new(push.socket.clone()), push.app.as_str()));
+        let mut kept = VecDeque::new();
+        while let Ok(mut window) = self.full.recv() {
+            let report = summed_up(&window);
+            if let Some((pusher, app)) = &mut pusher {
+                push_window(pusher, &mut window, app);
+            }
+            watch(&report);
+            if kept.len() == KEPT {
+                kept.pop_front();
+            }
+            kept.push_back(report);
+            window.clear();
+            // Fails only if the engine has gone, which the next receive tells.
+            let _ = self.spare.try_send(window);
+        }
+        let pushed = pusher.map(|(pusher, _)| Pushed {
+            sent_messages: pusher.sent(),
+            dropped_messages: pusher.dropped(),
+        });
+        Windows { reports: kept.into(), pushed }
+    }
+}
+
+fn summed_up(window: &Window) -> WindowReport {
+    let counts = window.counts;
+    WindowReport {
+        start_ns: window.start,
+        length_seconds: window.length.as_secs_f64(),
+        warmup: window.warmup,
+        due_requests: counts.due,
+        sent_requests: counts.sent,
+        completed_requests: counts.completed,
+        failed_requests: counts.failed,
+        timed_out_requests: counts.timed_out,
+        outstanding_requests: window.outstanding,
+        oldest_outstanding_seconds: window.oldest.as_secs_f64(),
+        latency: (&window.latency).into(),
+        lag: (&window.lag).into(),
+    }
+}
+
+fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
+    let counts = window.counts;
+    let message = Message::Latency(Box::new(LatencyWindow {
+        app: app.to_owned(),
+        start_ns: window.start,
+        length_ns: window.length.max(Nanos(1)),
+        due: counts.due,
+        sent: counts.sent,
+        completed: counts.completed,
+        errors: counts.failed + counts.timed_out,
+        outstanding: window.outstanding,
+        oldest_ns: window.oldest,
+        lag_p99_ns: window.lag.quantile(Percentile::P99).unwrap_or_default(),
+        histogram: std::mem::take(&mut window.latency),
+    }));
+    pusher.push(&message);
+    // Taken back, so that its memory is used again.
+    if let Message::Latency(sent) = message {
+        window.latency = sent.histogram;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_never_waits_for_a_reporter_that_does_nothing() {
+        let (mut reporting, _desk) = open();
+        let mut window = reporting.spare().unwrap();
+        for _ in 0..10 {
+            window.counts.due = 3;
+            reporting.exchange(&mut window);
+            assert_eq!(window.counts.due, 0, "a window was counted twice");
+        }
+        assert_eq!(reporting.dropped(), 10 - (BOXES as u64 - 1));
+    }
+
+    #[test]
+    fn boxes_come_back_empty() {
+        let (mut reporting, desk) = open();
+        let mut window = reporting.spare().unwrap();
+        std::thread::scope(|scope| {
+            let desk = scope.spawn(|| desk.work(None, |_| {}));
+            for round in 0..20 {
+                assert!(window.latency.is_empty() && window.counts == Default::default());
+                window.counts.due = round;
+                window.latency.record(Nanos::from_micros(round + 1));
+                reporting.exchange(&mut window);
+            }
+            let dropped = reporting.dropped();
+            drop(reporting);
+            let reports = desk.join().unwrap().reports;
+            assert_eq!(reports.len() as u64 + dropped, 20);
+            assert!(reports.iter().all(|report| report.latency.count == 1));
+        });
+    }
+}

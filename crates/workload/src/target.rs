@@ -1,0 +1,126 @@
+//! The servers that a client can load, and their protocols.
+//!
+//! A [`Target`] writes requests; a [`Decoder`], one per connection, reads the
+//! replies. Neither does I/O nor keeps time. Replies come in the order of the
+//! requests, so that the client needs no identifiers and may pipeline.
+
+mod address;
+mod http;
+mod memcached;
+mod options;
+
+pub use address::{Address, AddressError, Protocol, TargetConfig, TargetError};
+pub use http::Http;
+pub use memcached::{Memcached, PreloadError, Preloaded, preload};
+pub use options::Options;
+
+use crate::Generator;
+
+/// A server's protocol and what is asked of it.
+pub trait Target: Send {
+    /// Appends the next request to `out`.
+    fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>);
+
+    /// A reader of the replies on one new connection.
+    fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As asked.
+    Done,
+    /// Answered: there is no such key.
+    Miss,
+    /// Answered with an error.
+    Failed,
+}
+
+/// Reads one connection's replies from bytes that come in any portions.
+pub trait Decoder: Send {
+    /// Consumes what it can of `input` and appends the outcome of each reply
+    /// that ends in it; the number of bytes consumed. The caller keeps the
+    /// others and passes them again, with more behind them.
+    ///
+    /// At most [`MAX_HEAD_BYTES`] are left unconsumed.
+    ///
+    /// # Errors
+    /// If the bytes are not of the protocol; the connection is then of no use.
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>)
+    -> Result<usize, ProtocolError>;
+
+    /// The server has closed the connection: the outcome that this completes, if any.
+    fn close(&mut self) -> Option<Outcome> {
+        None
+    }
+
+    /// Whether the server has announced that it answers nothing further here.
+    fn is_last(&self) -> bool {
+        false
+    }
+}
+
+/// The longest line or header block of a reply.
+pub const MAX_HEAD_BYTES: usize = 16 * 1024;
+
+/// Why bytes are not of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A line or header block does not end.
+    #[error("a reply's head exceeds {MAX_HEAD_BYTES} bytes: is this a {protocol} server?")]
+    TooLong {
+        /// The protocol spoken.
+        protocol: &'static str,
+    },
+    /// Something else than the protocol allows here.
+    #[error("the server sent `{got}`: is this a {protocol} server?")]
+    Unexpected {
+        /// The protocol spoken.
+        protocol: &'static str,
+        /// The beginning of what came.
+        got: String,
+    },
+}
+
+impl ProtocolError {
+    fn unexpected(protocol: &'static str, got: &[u8]) -> Self {
+        let got = got[..got.len().min(80)].escape_ascii().to_string();
+        Self::Unexpected { protocol, got }
+    }
+}
+
+/// The first line of `input` without its ending, and its length with it;
+/// `None` if it has not come in full.
+fn first_line<'a>(
+    protocol: &'static str,
+    input: &'a [u8],
+) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
+    match input.iter().take(MAX_HEAD_BYTES).position(|byte| *byte == b'\n') {
+        Some(at) => {
+            let line = &input[..at];
+            Ok(Some((line.strip_suffix(b"\r").unwrap_or(line), at + 1)))
+        }
+        None if input.len() >= MAX_HEAD_BYTES => Err(ProtocolError::TooLong { protocol }),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use super::{Decoder, Outcome, ProtocolError};
+
+    /// Feeds `bytes` in portions of `step` bytes, as a client would.
+    pub(super) fn feed(
+        decoder: &mut dyn Decoder,
+        bytes: &[u8],
+        step: usize,
+    ) -> Result<Vec<Outcome>, ProtocolError> {
+        let (mut held, mut outcomes) = (Vec::new(), Vec::new());
+        for portion in bytes.chunks(step) {
+            held.extend_from_slice(portion);
+            let used = decoder.decode(&held, &mut outcomes)?;
+            held.drain(..used);
+        }
+        Ok(outcomes)
+    }
+}

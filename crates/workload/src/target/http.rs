@@ -1,0 +1,277 @@
+//! HTTP/1.1 GET of one page over kept connections.
+
+use super::{Decoder, MAX_HEAD_BYTES, Outcome, ProtocolError, Target, first_line};
+use crate::Generator;
+use httparse::Status;
+
+const PROTOCOL: &str = "HTTP/1.1";
+/// More header lines than this are refused.
+const MAX_HEADERS: usize = 64;
+
+/// The same GET again and again.
+#[derive(Debug, Clone)]
+pub struct Http {
+    request: Vec<u8>,
+}
+
+impl Http {
+    /// GETs of `path` from `host` (as in the `Host` header, with its port).
+    pub fn new(host: &str, path: &str) -> Self {
+        let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+        );
+        Self { request: request.into_bytes() }
+    }
+}
+
+impl Target for Http {
+    fn encode(&mut self, _: &mut Generator, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.request);
+    }
+
+    fn decoder(&self) -> Box<dyn Decoder> {
+        Box::<Responses>::default()
+    }
+}
+
+/// What the next bytes are.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Expect {
+    #[default]
+    Head,
+    /// This much of a body of known length.
+    Body(u64),
+    ChunkSize,
+    Chunk(u64),
+    ChunkEnd,
+    /// Lines behind the last chunk, up to an empty one.
+    Trailer,
+    /// A body that ends with the connection.
+    UntilClose,
+}
+
+/// Reads responses to GET.
+#[derive(Debug)]
+struct Responses {
+    expect: Expect,
+    outcome: Outcome,
+    last: bool,
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        Self { expect: Expect::Head, outcome: Outcome::Done, last: false }
+    }
+}
+
+impl Decoder for Responses {
+    fn decode(
+        &mut self,
+        input: &[u8],
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<usize, ProtocolError> {
+        let mut used = 0;
+        while used < input.len() {
+            let (count, next) = self.step(&input[used..])?;
+            if count == 0 && next == self.expect {
+                break;
+            }
+            used += count;
+            self.expect = next;
+            if next == Expect::Body(0) {
+                self.expect = Expect::Head;
+                outcomes.push(self.outcome);
+            }
+        }
+        Ok(used)
+    }
+
+    fn close(&mut self) -> Option<Outcome> {
+        let whole = self.expect == Expect::UntilClose;
+        whole.then(|| {
+            self.expect = Expect::Head;
+            self.outcome
+        })
+    }
+
+    fn is_last(&self) -> bool {
+        self.last
+    }
+}
+
+impl Responses {
+    /// Takes in the beginning of `input`: bytes used and what follows;
+    /// `Body(0)` ends a response.
+    fn step(&mut self, input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
+        let some = |left: u64| left.min(input.len() as u64);
+        Ok(match self.expect {
+            Expect::Head => return self.head(input),
+            Expect::Body(left) => (some(left) as usize, Expect::Body(left - some(left))),
+            Expect::UntilClose => (input.len(), Expect::UntilClose),
+            Expect::ChunkSize => return chunk_size(input),
+            Expect::Chunk(left) if some(left) == left => (left as usize, Expect::ChunkEnd),
+            Expect::Chunk(left) => (input.len(), Expect::Chunk(left - some(left))),
+            Expect::ChunkEnd => match input {
+                [b'\r', b'\n', ..] => (2, Expect::ChunkSize),
+                [] | [b'\r'] => (0, Expect::ChunkEnd),
+                _ => return Err(ProtocolError::unexpected(PROTOCOL, input)),
+            },
+            Expect::Trailer => match first_line(PROTOCOL, input)? {
+                Some(([], length)) => (length, Expect::Body(0)),
+                Some((_, length)) => (length, Expect::Trailer),
+                None => (0, Expect::Trailer),
+            },
+        })
+    }
+
+    fn head(&mut self, input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut response = httparse::Response::new(&mut headers);
+        let window = &input[..input.len().min(MAX_HEAD_BYTES)];
+        match response.parse(window) {
+            Err(_) => Err(ProtocolError::unexpected(PROTOCOL, input)),
+            Ok(Status::Partial) if input.len() >= MAX_HEAD_BYTES => {
+                Err(ProtocolError::TooLong { protocol: PROTOCOL })
+            }
+            Ok(Status::Partial) => Ok((0, Expect::Head)),
+            Ok(Status::Complete(length)) => {
+                let head = Head::of(&response, input)?;
+                self.outcome = head.outcome();
+                self.last |= head.is_last();
+                Ok((length, head.body()))
+            }
+        }
+    }
+}
+
+fn chunk_size(input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
+    match httparse::parse_chunk_size(input) {
+        Ok(Status::Complete((length, 0))) => Ok((length, Expect::Trailer)),
+        Ok(Status::Complete((length, size))) => Ok((length, Expect::Chunk(size))),
+        Ok(Status::Partial) if input.len() < MAX_HEAD_BYTES => Ok((0, Expect::ChunkSize)),
+        Ok(Status::Partial) => Err(ProtocolError::TooLong { protocol: PROTOCOL }),
+        Err(_) => Err(ProtocolError::unexpected(PROTOCOL, input)),
+    }
+}
+
+/// What a response's head says about its body and the connection (RFC 9112 sections 6 and 9).
+#[derive(Debug, Default)]
+struct Head {
+    status: u16,
+    old: bool,
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep: bool,
+}
+
+impl Head {
+    fn of(response: &httparse::Response<'_, '_>, input: &[u8]) -> Result<Self, ProtocolError> {
+        let mut head = Self {
+            status: response.code.unwrap_or(0),
+            old: response.version == Some(0),
+            ..Self::default()
+        };
+        for header in &*response.headers {
+            head.note(header.name, header.value)
+                .ok_or_else(|| ProtocolError::unexpected(PROTOCOL, input))?;
+        }
+        Ok(head)
+    }
+
+    /// Takes in a header; `None` if a length is no number.
+    fn note(&mut self, name: &str, value: &[u8]) -> Option<()> {
+        let value = std::str::from_utf8(value).unwrap_or("").trim();
+        let has = |word: &str| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word));
+        if name.eq_ignore_ascii_case("content-length") {
+            self.length = Some(value.parse().ok()?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            self.chunked |= has("chunked");
+        } else if name.eq_ignore_ascii_case("connection") {
+            self.close |= has("close");
+            self.keep |= has("keep-alive");
+        }
+        Some(())
+    }
+
+    fn outcome(&self) -> Outcome {
+        if (200..400).contains(&self.status) { Outcome::Done } else { Outcome::Failed }
+    }
+
+    fn body(&self) -> Expect {
+        match self {
+            // An interim response: the real one follows.
+            Self { status: 100..200, .. } => Expect::Head,
+            Self { status: 204 | 304, .. } => Expect::Body(0),
+            Self { chunked: true, .. } => Expect::ChunkSize,
+            Self { length: Some(length), .. } => Expect::Body(*length),
+            _ => Expect::UntilClose,
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        self.close || (self.old && !self.keep) || self.body() == Expect::UntilClose
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::feed;
+    use super::*;
+    use proptest::prelude::*;
+
+    const RESPONSES: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\
+        HTTP/1.1 204 No Content\r\n\r\n\
+        HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+        4\r\nWiki\r\n1;x=y\r\n!\r\n0\r\nX: y\r\n\r\n\
+        HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n\
+        HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+
+    proptest! {
+        #[test]
+        fn portions_of_any_size_give_the_same_outcomes(step in 1usize..300) {
+            let mut decoder = Responses::default();
+            let outcomes = feed(&mut decoder, RESPONSES, step).unwrap();
+            let wanted = [Outcome::Done, Outcome::Done, Outcome::Done, Outcome::Failed, Outcome::Done];
+            prop_assert_eq!(outcomes, wanted);
+            prop_assert!(decoder.is_last());
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50,
+        ) {
+            let _ = feed(&mut Responses::default(), &bytes, step);
+            let framed = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", &bytes[..]].concat();
+            let _ = feed(&mut Responses::default(), &framed, step);
+        }
+    }
+
+    #[test]
+    fn a_body_without_length_ends_with_the_connection() {
+        let mut decoder = Responses::default();
+        let outcomes = feed(&mut decoder, b"HTTP/1.0 200 OK\r\n\r\nsome text", 7).unwrap();
+        assert_eq!(outcomes, []);
+        assert!(decoder.is_last());
+        assert_eq!(decoder.close(), Some(Outcome::Done));
+        assert_eq!(decoder.close(), None);
+    }
+
+    #[test]
+    fn a_connection_cut_within_a_body_completes_nothing() {
+        let mut decoder = Responses::default();
+        feed(&mut decoder, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 100).unwrap();
+        assert_eq!(decoder.close(), None);
+    }
+
+    #[test]
+    fn what_is_no_http_is_refused() {
+        for bytes in [&b"STORED\r\n"[..], b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n"] {
+            assert!(feed(&mut Responses::default(), bytes, 100).is_err());
+        }
+        let endless = [b"HTTP/1.1 200 OK\r\nX: ", &[b'x'; 40_000][..]].concat();
+        let error = feed(&mut Responses::default(), &endless, 1000).unwrap_err();
+        assert_eq!(error, ProtocolError::TooLong { protocol: PROTOCOL });
+    }
+}
