@@ -1,3 +1,4 @@
 //! The built-in apps: a latency-critical server and best-effort burners.
 
+pub mod burner;
 pub mod options;

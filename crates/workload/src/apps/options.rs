@@ -24,6 +24,7 @@ mod server;
 pub use calibrate::{Calibration, calibrate};
 pub use demand::{Demand, DemandError};
 
+pub(crate) use price::Walk;
 pub use price::{Estimate, estimate};
 pub use protocol::{AsianCall, RequestError};
 pub use server::{Server, ServerConfig, ServerError, ServerReport};
