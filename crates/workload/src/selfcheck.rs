@@ -216,6 +216,8 @@ pub fn measure(check: &SelfCheck) -> Result<SelfCheckReport, LoadError> {
     config.duration = Some(check.duration + WARMUP);
     config.warmup = WARMUP;
     config.spin = check.spin;
+    // A server that falls behind shows in the latencies, not in missing requests.
+    config.drain = Nanos::from_secs(20);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("reference".to_owned());
@@ -270,27 +272,24 @@ mod tests {
         assert!(report.client_cpu_ratio > 0.0);
     }
 
-    /// Prints what `cargo xtask bench` writes down; run alone, on a quiet machine:
-    /// `cargo test --release -p lull-workload -- --ignored --nocapture the_clients`
+    /// Also prints the client's error and lag; on a quiet machine by
+    /// `cargo test --release -p lull-workload --lib -- --ignored --nocapture selfcheck`.
     #[test]
-    #[ignore = "a measurement, not a check: it prints and asserts nothing about time"]
-    fn the_clients_error_and_lag() {
+    #[ignore = "slow: 15 s of load"]
+    fn no_request_is_left_out_at_any_of_the_rates_that_are_measured() {
         let (exact, fast) = (SelfCheck::accuracy(), SelfCheck::throughput());
         let cases = [
             ("300 us, 1,000/s", exact.clone()),
             ("the same, spin 50us", SelfCheck { spin: Nanos::from_micros(50), ..exact }),
-            ("20,000/s constant", SelfCheck { process: Process::Constant, ..fast.clone() }),
             ("20,000/s Poisson", fast.clone()),
-            ("the same, 256 connections", SelfCheck { connections: 256, ..fast.clone() }),
-            ("60,000/s Poisson", SelfCheck { rate_per_s: 60_000.0, ..fast }),
+            ("the same, 256 connections", SelfCheck { connections: 256, ..fast }),
         ];
         for (name, check) in cases {
             let report = measure(&check).unwrap();
             println!("{name}: cpu {:.2}", report.client_cpu_ratio);
-            println!(
-                "  latency {}\n  service {}\n  lag     {}",
-                report.latency, report.service, report.lag
-            );
+            println!("  latency {}\n  service {}", report.latency, report.service);
+            println!("  lag     {}", report.lag);
+            assert_eq!(report.sent_requests, report.due_requests);
         }
     }
 }

@@ -161,7 +161,9 @@ mod tests {
             volatility in 0.0f64..5.0, years in 0.01f64..100.0,
             steps in 1u32.., paths in 2u32.., seed in any::<u64>(),
         ) {
-            let call = AsianCall { spot, strike, rate, dividend: -rate, volatility, years, steps, paths, seed };
+            let dividend = -rate;
+            let call =
+                AsianCall { spot, strike, rate, dividend, volatility, years, steps, paths, seed };
             let mut line = Vec::new();
             call.write(&mut line);
             prop_assert!(line.len() <= MAX_LINE_BYTES);
