@@ -116,13 +116,17 @@ impl MemoryPlant {
         }
     }
 
-    fn is_real_time(&self, app: AppId) -> bool {
-        let class = self.state.get(&Knob::Scheduling(app));
-        matches!(class, Some(Setting::Scheduling(_, Scheduling::RoundRobin { .. })))
+    /// Who goes first on a core: higher ranks do.
+    fn rank(&self, app: AppId) -> u8 {
+        match self.state.get(&Knob::Scheduling(app)) {
+            Some(Setting::Scheduling(_, Scheduling::Idle)) => 0,
+            Some(Setting::Scheduling(_, Scheduling::RoundRobin { priority })) => 1 + priority,
+            _ => 1,
+        }
     }
 
     /// Cores' worth of time that an app can get: each core is split evenly
-    /// between the apps on it, but what real-time apps need goes first.
+    /// between the apps of one rank on it, and what higher ranks need goes first.
     fn share(&self, app: AppId) -> f64 {
         let rivals = |core: CoreId| {
             numbered(&self.specs).filter(move |(other, _)| {
@@ -130,25 +134,22 @@ impl MemoryPlant {
             })
         };
         let cores = self.cores_of(app);
+        let own = self.rank(app);
         let on_core = |core| {
-            let urgent = rivals(core).filter(|(other, _)| self.is_real_time(*other));
-            let urgent: Vec<_> = urgent.map(|(other, _)| other).collect();
-            if urgent.is_empty() {
-                return 1.0 / rivals(core).count() as f64;
-            }
-            if self.is_real_time(app) {
-                return 1.0 / urgent.len() as f64;
-            }
-            let taken: f64 = urgent.iter().map(|other| self.load_a_core(*other)).sum();
-            let rest = rivals(core).count() - urgent.len();
-            (1.0 - taken).max(0.0) / rest as f64
+            let higher = rivals(core).filter(|(other, _)| self.rank(*other) > own);
+            let taken: f64 = higher.map(|(other, _)| self.load_a_core(other)).sum();
+            let equals = rivals(core).filter(|(other, _)| self.rank(*other) == own);
+            (1.0 - taken).max(0.0) / equals.count() as f64
         };
         let total: f64 = cores.iter().map(on_core).sum();
         total.min(f64::from(self.apps[app.index()].threads)) * self.speed()
     }
 
+    /// What an app keeps busy of each of its cores; best-effort apps take all their threads can.
     fn load_a_core(&self, app: AppId) -> f64 {
-        self.apps[app.index()].demand_cores / self.cores_of(app).len() as f64
+        let MemoryApp { spec, demand_cores, threads, .. } = &self.apps[app.index()];
+        let wanted = if spec.is_latency_critical() { *demand_cores } else { f64::from(*threads) };
+        wanted / self.cores_of(app).len() as f64
     }
 
     fn speed(&self) -> f64 {
