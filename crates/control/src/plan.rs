@@ -170,6 +170,11 @@ pub enum Reason {
         /// Its value after it.
         after: f64,
     },
+    /// An app has exited; what it held is free.
+    Exited {
+        /// Which app.
+        app: AppId,
+    },
     /// The SLO-safe state, because the policy cannot be followed now.
     Safe {
         /// What is wrong.
@@ -189,6 +194,7 @@ impl fmt::Display for Reason {
             Self::Undo { metric, before, after } => {
                 write!(f, "undo: {} went from {before:.3} to {after:.3}", metric.name)
             }
+            Self::Exited { .. } => f.write_str("an app has exited"),
             Self::Safe { cause } => write!(f, "SLO-safe state: {cause}"),
         }
     }
