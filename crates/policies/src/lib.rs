@@ -1,0 +1,25 @@
+//! The policies, one file each, and their registry.
+//!
+//! A policy is a pure function with state: observation in, plan out. Each
+//! file reads like an essay: the paper and its mechanism, where this differs
+//! and why, then the config with the paper's numbers, the state, the decision
+//! and a test for each claim. What they share is in `toolkit`.
+//!
+//! A new policy is its own file, its `mod` line here and its line in
+//! [`registry::ALL`]; the compiler calls an entry that is in no registry dead
+//! code. (One macro line could say both, but rustfmt does not see the files
+//! of modules that a macro declares.)
+
+mod config;
+mod dip;
+pub mod registry;
+mod toolkit;
+
+mod even;
+mod lc_first;
+mod rr;
+mod unmanaged;
+
+pub use config::Key;
+pub use dip::{Dip, DipError};
+pub use registry::{Description, Entry, Family};

@@ -1,0 +1,52 @@
+//! What policies share: regions of resources, periods, plans.
+
+pub(crate) mod period;
+pub(crate) mod placement;
+pub(crate) mod regions;
+pub(crate) mod ways;
+
+use lull_control::{AppId, Capability, Knob, Machine, Observation, Plan, Reason, Setting};
+
+/// The app whose knob it is; `None` for the machine's own.
+const fn owner(knob: Knob) -> Option<AppId> {
+    match knob {
+        Knob::Cores(app)
+        | Knob::Scheduling(app)
+        | Knob::CacheWays(app)
+        | Knob::MemoryBandwidth(app) => Some(app),
+        Knob::RealTimeThrottle | Knob::Frequency(_) => None,
+    }
+}
+
+/// A plan without the knobs of apps that have exited: they have no threads
+/// to set, and a refusal in every epoch would fill the journal.
+pub(crate) fn for_the_living(plan: &Plan, seen: &Observation) -> Plan {
+    let lives = |app: AppId| seen.app(app).is_some_and(|app| app.alive);
+    let mut kept = Plan::keep();
+    for step in plan.steps() {
+        if owner(step.setting.knob()).is_none_or(lives) {
+            kept.set(step.setting.clone(), step.reason.clone());
+        }
+    }
+    kept.expected.clone_from(&plan.expected);
+    kept
+}
+
+/// Brings a plan to these settings: what differs gets the new reason, what
+/// does not keeps its own.
+pub(crate) fn revise(plan: &mut Plan, settings: Vec<Setting>, reason: &Reason) {
+    for setting in settings {
+        if plan.setting(setting.knob()) != Some(&setting) {
+            plan.set(setting, reason.clone());
+        }
+    }
+}
+
+/// The state of the kernel's throttle on real-time threads that a config
+/// asks for. On is the kernel's own default and needs no knob; a policy that
+/// wants it off must require the capability.
+pub(crate) fn throttle(plan: &mut Plan, on: bool, machine: &Machine) {
+    if machine.capabilities.has(Capability::RealTimeThrottle) {
+        plan.set(Setting::RealTimeThrottle(on), Reason::Fixed);
+    }
+}

@@ -1,0 +1,147 @@
+//! Which core is in which region.
+//!
+//! A unit that moves takes one core along and nothing else: cores of third
+//! parties stay where they are, so that caches stay warm. Of the cores a
+//! region could give, the one goes whose SMT siblings the receiver already
+//! has (a physical core divided between two apps isolates neither), then one
+//! that splits no pair of the giver's, then one in the package where the
+//! receiver has most. Isolated regions take high numbers first, because
+//! kernels keep housekeeping and most interrupts on the low ones.
+
+use super::regions::Region;
+use lull_control::{AppId, CoreId, CoreSet, Machine};
+use std::cmp::Reverse;
+
+/// A core and its region.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    core: CoreId,
+    package: u16,
+    smt_leader: CoreId,
+    region: Region,
+}
+
+/// The region of every core, in order of topology.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Placement {
+    places: Vec<Place>,
+}
+
+impl Placement {
+    /// All cores shared.
+    pub(crate) fn all_shared(machine: &Machine) -> Self {
+        let place = |core: &lull_control::Core| Place {
+            core: core.id,
+            package: core.package,
+            smt_leader: core.smt_leader,
+            region: Region::Shared,
+        };
+        let mut places: Vec<_> = machine.cores.iter().map(place).collect();
+        // SMT siblings side by side, whatever the kernel's numbering.
+        places.sort_by_key(|place| (place.package, place.smt_leader, place.core));
+        Self { places }
+    }
+
+    /// Gives each app a run of so many cores.
+    pub(crate) fn divide(&mut self, shares: &[u32]) {
+        let apps = (0u16..).zip(shares);
+        let owners = apps.flat_map(|(app, share)| (0..*share).map(move |_| app));
+        for (place, app) in self.places.iter_mut().zip(owners) {
+            place.region = Region::Isolated(AppId(app));
+        }
+    }
+
+    /// Moves one core, the one that fits the receiver best.
+    pub(crate) fn hand_over(&mut self, from: Region, to: Region) {
+        let candidates = (0..self.places.len()).filter(|at| self.places[*at].region == from);
+        let Some(best) = candidates.min_by_key(|at| self.cost(*at, from, to)) else { return };
+        self.places[best].region = to;
+    }
+
+    /// Lower is better; ends in the core's number, so there are no ties.
+    fn cost(&self, at: usize, from: Region, to: Region) -> impl Ord + use<> {
+        let place = self.places[at];
+        let count = |test: &dyn Fn(&Place) -> bool| {
+            self.places.iter().filter(|other| other.core != place.core && test(other)).count()
+        };
+        let sibling = |other: &Place| other.smt_leader == place.smt_leader;
+        let joins = count(&|other| sibling(other) && other.region == to);
+        let splits = count(&|other| sibling(other) && other.region == from);
+        let near = count(&|other| other.package == place.package && other.region == to);
+        let number = i32::from(place.core.0);
+        let order = if to == Region::Shared { number } else { -number };
+        (Reverse(joins), splits, Reverse(near), order)
+    }
+
+    /// The cores that only this app has.
+    #[cfg(test)]
+    pub(crate) fn own(&self, app: AppId) -> CoreSet {
+        self.cores(|region| region == Region::Isolated(app))
+    }
+
+    /// The cores that this app may run on: its own and the shared ones.
+    pub(crate) fn reach(&self, app: AppId) -> CoreSet {
+        self.cores(|region| region == Region::Shared || region == Region::Isolated(app))
+    }
+
+    fn cores(&self, wanted: impl Fn(Region) -> bool) -> CoreSet {
+        self.places.iter().filter(|place| wanted(place.region)).map(|place| place.core).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::Plant;
+    use lull_control::conformance::MemoryPlant;
+
+    const A: Region = Region::Isolated(AppId(0));
+
+    /// Two packages of two physical cores, numbered as Linux does: siblings 4 apart.
+    fn smt() -> Machine {
+        let mut machine = MemoryPlant::new(8, Vec::new()).machine().clone();
+        for core in &mut machine.cores {
+            core.smt_leader = CoreId(core.id.0 % 4);
+            core.package = core.smt_leader.0 / 2;
+        }
+        machine
+    }
+
+    fn taken(placement: &mut Placement, count: usize) -> Vec<String> {
+        (0..count)
+            .map(|_| {
+                placement.hand_over(Region::Shared, A);
+                placement.own(AppId(0)).to_string()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_app_gets_both_siblings_of_a_core_and_then_the_same_package() {
+        let mut placement = Placement::all_shared(&smt());
+        assert_eq!(taken(&mut placement, 4), ["7", "3,7", "3,6-7", "2-3,6-7"]);
+    }
+
+    #[test]
+    fn giving_back_splits_no_pair_that_can_stay_whole() {
+        let mut placement = Placement::all_shared(&smt());
+        taken(&mut placement, 3);
+        placement.hand_over(A, Region::Shared);
+        assert_eq!(placement.own(AppId(0)).to_string(), "3,7");
+    }
+
+    #[test]
+    fn runs_keep_siblings_together() {
+        let mut placement = Placement::all_shared(&smt());
+        placement.divide(&[4, 4]);
+        assert_eq!(placement.own(AppId(0)).to_string(), "0-1,4-5");
+        assert_eq!(placement.own(AppId(1)).to_string(), "2-3,6-7");
+    }
+
+    #[test]
+    fn without_smt_the_low_cores_stay_shared_longest() {
+        let plain = MemoryPlant::new(4, Vec::new()).machine().clone();
+        let mut placement = Placement::all_shared(&plain);
+        assert_eq!(taken(&mut placement, 3), ["3", "2-3", "1-3"]);
+    }
+}

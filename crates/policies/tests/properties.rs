@@ -1,0 +1,150 @@
+//! Whatever a policy is shown, it answers with a plan that the machine can carry out.
+
+use lull_control::conformance::MemoryPlant;
+use lull_control::{
+    AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Machine, Observation, Plant,
+    Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
+};
+use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
+use lull_policies::registry;
+use proptest::prelude::*;
+use rand::SeedableRng;
+
+const APPS: usize = 4;
+
+fn specs() -> Vec<AppSpec> {
+    let lc = |name: &str, bound| {
+        AppSpec::latency_critical(name, Percentile::P95, Nanos::from_millis(bound))
+    };
+    let mut known = lc("known", 10);
+    known.ideal = Some(Nanos::from_millis(2));
+    known.threads = Some(2);
+    vec![known, lc("unknown", 1), AppSpec::best_effort("be"), AppSpec::best_effort("be2")]
+}
+
+fn because() -> Missing {
+    Missing::because("test")
+}
+
+prop_compose! {
+    fn any_latency()(
+        tails in prop::collection::vec(0u64..1 << 36, 0..5),
+        rate in 0.0f64..1e6,
+        outstanding in 0u64..10,
+        oldest in proptest::option::of(0u64..1 << 36),
+    ) -> LatencySeen {
+        LatencySeen {
+            window: tails.into_iter().map(Nanos).collect::<Latency>(),
+            offered_per_s: rate,
+            completed_per_s: rate,
+            errors_per_s: 0.0,
+            outstanding,
+            oldest: oldest.map(Nanos),
+        }
+    }
+}
+
+fn gauge<T: Clone + std::fmt::Debug>(
+    value: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Result<T, Missing>> {
+    proptest::option::of(value).prop_map(|value| value.ok_or_else(because))
+}
+
+prop_compose! {
+    fn any_app()(
+        alive: bool,
+        latency in gauge(any_latency()),
+        progress in gauge(0.0f64..1e9),
+        threads in gauge(0u32..20),
+    ) -> AppSeen {
+        let source = ProgressSource::Simulated;
+        let progress = progress.map(|per_s| Progress { per_s, source });
+        AppSeen { alive, latency, progress, threads, ..AppSeen::unknown(&because()) }
+    }
+}
+
+prop_compose! {
+    fn any_epoch()(
+        epoch_ms in 0u64..2_000,
+        apps in prop::collection::vec(any_app(), APPS),
+        busy in prop::collection::vec(gauge(0.0f64..=1.0), 12),
+        joules in gauge(0.0f64..1e4),
+    ) -> Observation {
+        let core = |utilisation: Result<f64, Missing>| CoreSeen {
+            idle_residency: utilisation.clone().map(|busy| 1.0 - busy),
+            utilisation,
+            frequency: Err(because()),
+        };
+        let source = EnergySource::Modelled("test".to_owned());
+        Observation {
+            time: Nanos::ZERO,
+            epoch: Nanos::from_millis(epoch_ms),
+            apps,
+            cores: busy.into_iter().map(core).collect(),
+            energy: joules.map(|joules| EnergySeen { energy: Joules(joules), source }),
+            cpu_pressure: Err(because()),
+            foreign: Vec::new(),
+        }
+    }
+}
+
+/// Whether a machine could do this.
+fn is_legal(setting: &Setting, machine: &Machine) -> bool {
+    match setting {
+        Setting::Cores(_, cores) => !cores.is_empty() && cores.is_subset(&machine.all_cores()),
+        Setting::CacheWays(_, mask) => {
+            let cache = machine.cache.as_ref().expect("the plant has ways");
+            let all = WayMask::run(0, cache.ways).0;
+            mask.count() > 0 && mask.0 & !all == 0 && (!cache.contiguous || mask.is_contiguous())
+        }
+        Setting::MemoryBandwidth(_, percent) => (10..=100).contains(percent),
+        Setting::Scheduling(_, Scheduling::RoundRobin { priority }) => (1..=99).contains(priority),
+        Setting::Frequency(domain, hertz) => {
+            machine.domain(*domain).and_then(|domain| domain.nearest(*hertz)) == Some(*hertz)
+        }
+        Setting::Scheduling(..) | Setting::RealTimeThrottle(_) => true,
+    }
+}
+
+/// Configs that reach code the defaults do not.
+fn configs(name: &str) -> Vec<&'static str> {
+    match name {
+        "arq" => vec![
+            "",
+            "ban = \"all\"\nundo = \"all\"\npriority = \"latency-critical\"",
+            "period = \"2s\"\nskip_undo_on_load_change = true\nepsilon = 0.01",
+        ],
+        _ => vec![""],
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_history_is_answered_with_plans_within_the_machine(
+        cores in 4u16..12,
+        contiguous: bool,
+        history in prop::collection::vec(any_epoch(), 1..40),
+    ) {
+        let mut machine = MemoryPlant::new(cores, Vec::new()).machine().clone();
+        machine.cache.as_mut().expect("the plant has ways").contiguous = contiguous;
+        for entry in registry::ALL {
+            for config in configs(entry.name) {
+                let table = config.parse().expect("a legal config");
+                let built = entry.build(&table, &machine, &specs());
+                let mut policy = built.expect("all needs are met");
+                let mut rng = Rng::seed_from_u64(1);
+                let mut time = Nanos::ZERO;
+                for epoch in &history {
+                    time += epoch.epoch;
+                    let seen = Observation { time, ..epoch.clone() };
+                    let plan = policy.decide(&seen, &mut rng);
+                    for step in plan.steps() {
+                        prop_assert!(is_legal(&step.setting, &machine), "{}: {step:?}", entry.name);
+                    }
+                }
+            }
+        }
+    }
+}
