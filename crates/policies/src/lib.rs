@@ -15,6 +15,7 @@ mod dip;
 pub mod registry;
 mod toolkit;
 
+mod arq;
 mod even;
 mod lc_first;
 mod rr;

@@ -3,13 +3,14 @@
 //! `lull policies`, its JSON and docs/policies.md derive from this.
 
 use crate::config::{self, Config, Key};
-use crate::{Dip, even, lc_first, rr, unmanaged};
+use crate::{Dip, arq, even, lc_first, rr, unmanaged};
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
 use std::fmt::Write;
 
 /// Every policy, one line each.
-pub static ALL: &[&Entry] = &[&unmanaged::ENTRY, &even::ENTRY, &lc_first::ENTRY, &rr::ENTRY];
+pub static ALL: &[&Entry] =
+    &[&unmanaged::ENTRY, &even::ENTRY, &lc_first::ENTRY, &rr::ENTRY, &arq::ENTRY];
 
 /// What a policy steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -238,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_slip_is_answered_with_the_nearest_name_and_all_names() {
-        let text = message(&find("evn").unwrap_err());
-        assert!(text.contains("Did you mean `even`?"), "{text}");
+        let text = message(&find("ark").unwrap_err());
+        assert!(text.contains("Did you mean `arq`?"), "{text}");
         assert!(ALL.iter().all(|entry| text.contains(entry.name)), "{text}");
         let text = message(&find("LC_First").unwrap_err());
         assert!(text.contains("Did you mean `lc-first`?"), "{text}");
@@ -288,5 +289,12 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(written, markdown(), "run the command in the first lines of docs/policies.md");
+    }
+
+    #[test]
+    fn a_description_is_json() {
+        let json = serde_json::to_value(find("arq").unwrap().describe()).unwrap();
+        assert_eq!(json["defaults"]["period"], "500ms");
+        assert_eq!(json["dip"], "D+I+P");
     }
 }
