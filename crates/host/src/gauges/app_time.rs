@@ -68,6 +68,8 @@ pub struct AppTime {
 struct Process {
     stat: HotFile,
     last: Reading,
+    /// Whether a thread of it runs, or it only waits to be waited for.
+    is_alive: bool,
     round: u64,
 }
 
@@ -80,6 +82,8 @@ struct Reading {
     own: Nanos,
     /// CPU time of the children it has waited for.
     reaped: Nanos,
+    /// Its first thread has ended; others may still run.
+    is_ended: bool,
 }
 
 #[derive(Debug)]
@@ -130,7 +134,7 @@ impl AppTime {
         self.round += 1;
         let mut sums = Sums::default();
         for of_process in live.chunk_by(|one, next| one.pid == next.pid) {
-            self.read_process(of_process[0].pid, &mut sums);
+            self.read_process(of_process[0].pid, of_process.len(), &mut sums);
         }
         for thread in live {
             self.read_thread(thread, &mut sums);
@@ -148,10 +152,16 @@ impl AppTime {
         }
     }
 
-    fn read_process(&mut self, pid: i32, sums: &mut Sums) {
+    /// Whether a process of the app ran at the last reading.
+    pub fn any_alive(&self) -> bool {
+        self.processes.values().any(|process| process.is_alive)
+    }
+
+    fn read_process(&mut self, pid: i32, threads: usize, sums: &mut Sums) {
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             stat: HotFile::new(self.roots.proc.join(format!("{pid}/stat"))),
             last: Reading::default(),
+            is_alive: false,
             round: 0,
         });
         let now = match process.read(pid, self.roots.is_own_proc(), self.ticks_per_s) {
@@ -164,6 +174,7 @@ impl AppTime {
             }
         };
         let last = std::mem::replace(&mut process.last, now);
+        process.is_alive = !now.is_ended || threads > 1;
         process.round = self.round;
         let is_same = last.start_ticks == now.start_ticks;
         let from = match is_same {
@@ -226,7 +237,12 @@ impl Process {
         })?;
         let nanos = |ticks| Nanos(ticks * (1_000_000_000 / ticks_per_s));
         let own = if own_proc { process_cpu_time(pid)? } else { nanos(stat.own) };
-        Ok(Reading { start_ticks: stat.start, own, reaped: nanos(stat.reaped) })
+        Ok(Reading {
+            start_ticks: stat.start,
+            own,
+            reaped: nanos(stat.reaped),
+            is_ended: matches!(stat.state, b'Z' | b'X'),
+        })
     }
 }
 
@@ -241,6 +257,7 @@ pub(crate) fn is_born_since(last: Nanos, ticks_per_s: u64, start_ticks: u64) -> 
 
 /// What is read of a `stat` file, in clock ticks.
 struct Stat {
+    state: u8,
     own: u64,
     reaped: u64,
     start: u64,
@@ -251,11 +268,12 @@ impl Stat {
         // The name in parentheses may hold anything, spaces and parentheses too.
         let name_end = content.iter().rposition(|byte| *byte == b')')?;
         let words = content.get(name_end + 2..)?.split(|byte| *byte == b' ');
+        let state = *words.clone().next()?.first()?;
         // Field 3 comes first here; 14 to 17 are utime stime cutime cstime, 22 is starttime.
         let mut fields = words.skip(11).map(number);
         let mut next = || fields.next().flatten();
         let (own, reaped) = (next()? + next()?, next()? + next()?);
-        Some(Self { own, reaped, start: fields.nth(4)?? })
+        Some(Self { state, own, reaped, start: fields.nth(4)?? })
     }
 }
 

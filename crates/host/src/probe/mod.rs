@@ -4,6 +4,7 @@ mod capabilities;
 mod cpus;
 mod frequencies;
 
+pub(crate) use capabilities::throttle_path;
 pub use capabilities::{Rights, capabilities};
 
 use crate::Roots;

@@ -32,9 +32,7 @@ impl SchedState {
 /// # Errors
 /// What the kernel says: `ESRCH` if there is no such thread.
 pub fn affinity_of(tid: i32) -> io::Result<CoreSet> {
-    let set = sched_getaffinity(Some(thread(tid)?))?;
-    let may_run = |core: &u16| set.is_set(usize::from(*core));
-    Ok((0..max_cores()).filter(may_run).map(CoreId).collect())
+    mask_of(tid).map(|mask| cores_of(&mask))
 }
 
 /// Sets the cores that a thread may run on.
@@ -43,11 +41,38 @@ pub fn affinity_of(tid: i32) -> io::Result<CoreSet> {
 /// What the kernel says: `ESRCH` if there is no such thread, `EPERM` if it is
 /// another user's, `EINVAL` if no core of the set is online and allowed.
 pub fn set_affinity(tid: i32, cores: &CoreSet) -> io::Result<()> {
-    let mut set = CpuSet::new();
+    set_mask(tid, &mask_from(cores))
+}
+
+/// As [`affinity_of`], as the kernel has it: cheap to get and to compare.
+///
+/// # Errors
+/// As [`affinity_of`].
+pub fn mask_of(tid: i32) -> io::Result<CpuSet> {
+    Ok(sched_getaffinity(Some(thread(tid)?))?)
+}
+
+/// As [`set_affinity`], as the kernel has it.
+///
+/// # Errors
+/// As [`set_affinity`].
+pub fn set_mask(tid: i32, mask: &CpuSet) -> io::Result<()> {
+    Ok(sched_setaffinity(Some(thread(tid)?), mask)?)
+}
+
+/// The cores of a mask.
+pub fn cores_of(mask: &CpuSet) -> CoreSet {
+    let is_set = |core: &u16| mask.is_set(usize::from(*core));
+    (0..max_cores()).filter(is_set).map(CoreId).collect()
+}
+
+/// The mask of some cores; those beyond the kernel's 1024 are left out.
+pub fn mask_from(cores: &CoreSet) -> CpuSet {
+    let mut mask = CpuSet::new();
     for core in cores.iter().filter(|core| core.0 < max_cores()) {
-        set.set(usize::from(core.0));
+        mask.set(usize::from(core.0));
     }
-    Ok(sched_setaffinity(Some(thread(tid)?), &set)?)
+    mask
 }
 
 /// How a thread is scheduled.

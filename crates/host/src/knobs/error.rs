@@ -1,0 +1,82 @@
+//! Why a knob could not be set, and what would help.
+
+use crate::guard::LedgerError;
+use std::io;
+
+/// Why a knob could not be set. Nothing was changed, or it was put back.
+#[derive(Debug, thiserror::Error)]
+pub enum KnobError {
+    /// The old values are not safe, so nothing may be written.
+    #[error(transparent)]
+    Unsaved(#[from] LedgerError),
+    /// The kernel refused.
+    #[error("cannot set {what}: {source}{}", remedy(.source, .is_privileged))]
+    Refused {
+        /// The knob and whose it is: `cores of thread 4711`.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+        /// Whether this process holds `CAP_SYS_NICE`.
+        is_privileged: bool,
+    },
+    /// What was set does not read back.
+    #[error("{what} was set to {wanted} and reads back as {found}: who else sets it?")]
+    NotKept {
+        /// The knob and whose it is.
+        what: String,
+        /// What was set.
+        wanted: String,
+        /// What is there now.
+        found: String,
+    },
+    /// It could not be undone, so it is not done.
+    #[error(
+        "{what} could be set but not put back: the process may not lower its nice value to {nice}; \
+         run as root, give CAP_SYS_NICE, or raise its RLIMIT_NICE to {limit}"
+    )]
+    NoWayBack {
+        /// The knob and whose it is.
+        what: String,
+        /// The nice value to return to.
+        nice: i32,
+        /// The limit that would allow it.
+        limit: i32,
+    },
+    /// The value makes no sense on this machine.
+    #[error("{0}")]
+    Nonsense(String),
+}
+
+/// What to do about what the kernel said.
+fn remedy(error: &io::Error, is_privileged: &bool) -> &'static str {
+    match (error.raw_os_error(), is_privileged) {
+        (Some(libc::EPERM | libc::EACCES), false) => {
+            "; run as root, or give CAP_SYS_NICE (setcap cap_sys_nice+ep)"
+        }
+        (Some(libc::EPERM), true) => {
+            "; with CAP_SYS_NICE held, a container forbids it or the cgroup has no real-time \
+             budget (cpu.rt_runtime_us)"
+        }
+        (Some(libc::EINVAL), _) => "; no wanted core is both online and in the app's cpuset",
+        (Some(libc::EROFS), _) => "; /proc/sys is mounted read-only here",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_would_help() {
+        let text = |code, is_privileged| {
+            let source = io::Error::from_raw_os_error(code);
+            let what = "cores of thread 7".to_owned();
+            KnobError::Refused { what, source, is_privileged }.to_string()
+        };
+        assert!(text(libc::EPERM, false).contains("give CAP_SYS_NICE"));
+        assert!(text(libc::EPERM, true).contains("cpu.rt_runtime_us"));
+        assert!(text(libc::EINVAL, true).contains("cpuset"));
+        assert!(text(libc::EPERM, false).starts_with("cannot set cores of thread 7: "));
+    }
+}

@@ -1,0 +1,43 @@
+//! What can be set, one file each: get, set, verify by reading back, restore.
+//!
+//! Before the first write the old values are durable in the guard's ledger.
+//! Restoring is the ledger's own: it knows every thread's value, also if this
+//! process does not live to ask for it.
+
+mod cores;
+mod error;
+mod scheduling;
+mod threads;
+mod throttle;
+
+pub(crate) use cores::{Affinity, cores};
+pub use error::KnobError;
+pub(crate) use scheduling::{check as check_scheduling, scheduling};
+pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
+pub(crate) use throttle::Throttle;
+
+use crate::guard::{Key, Ledger, LedgerError, Original};
+use crate::threads::LiveThread;
+
+/// Where old values are saved before the first write.
+pub(crate) trait SaveOld {
+    /// Saves how threads are scheduled now; those known already are skipped.
+    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
+    /// Saves another value; one known already is skipped.
+    fn value(&mut self, original: Original) -> Result<(), LedgerError>;
+}
+
+impl SaveOld for Ledger {
+    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        self.record_threads(threads)
+    }
+
+    fn value(&mut self, original: Original) -> Result<(), LedgerError> {
+        self.record(&[original])
+    }
+}
+
+/// The ledger's name of how a thread is scheduled.
+pub(crate) fn key_of(thread: LiveThread) -> Key {
+    Key::Thread(thread.tid, thread.start_ticks)
+}

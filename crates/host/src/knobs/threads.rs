@@ -1,0 +1,224 @@
+//! One value on every thread of an app: set, kept on new threads, watched.
+//!
+//! Affinity and scheduling class share everything but the system calls: a
+//! value is written to each thread until a fresh listing shows none without
+//! it; new threads, which inherit it unless the app says otherwise, are
+//! brought under it every epoch; and a thread that shows another value than
+//! was written has met another writer.
+
+use super::{KnobError, SaveOld};
+use crate::Roots;
+use crate::gauges::app_time::is_gone;
+use crate::threads::LiveThread;
+use std::collections::BTreeMap;
+use std::io;
+
+/// Listings before giving up on an app that makes threads all the time; what
+/// it makes later is brought under the setting in the next epoch.
+const LISTINGS_MAX: usize = 16;
+
+/// A value that each thread has.
+pub(crate) trait ThreadValue: Copy + PartialEq {
+    /// What it is, for messages: `cores`.
+    const WHAT: &'static str;
+    /// What an app is set to.
+    type Wanted: Clone;
+
+    fn get(tid: i32) -> io::Result<Self>;
+    fn set(self, tid: i32) -> io::Result<()>;
+    /// The value to write to a thread that has `found`.
+    fn aim(wanted: &Self::Wanted, found: Self) -> Self;
+    /// Whether `found` is as much of `aim` as the kernel allows.
+    fn is_within(aim: Self, found: Self) -> bool;
+    /// Whether the machine, and no other writer, made `found` of `ours`.
+    fn is_explained(wanted: &Self::Wanted, ours: Self, found: Self, roots: &Roots) -> bool;
+    fn show(self) -> String;
+}
+
+/// The threads of one app, as of the last refresh and after another.
+pub(crate) trait Threads {
+    fn list(&self) -> &[LiveThread];
+    fn refresh(&mut self);
+}
+
+/// With what values are written.
+pub(crate) struct Means<'a, S> {
+    /// Saves old values first.
+    pub(crate) save: &'a mut S,
+    /// Whether this process holds `CAP_SYS_NICE`.
+    pub(crate) is_privileged: bool,
+    pub(crate) roots: &'a Roots,
+}
+
+/// A value on all threads of one app.
+#[derive(Debug)]
+pub(crate) struct ThreadKnob<V: ThreadValue> {
+    wanted: Option<V::Wanted>,
+    /// What each thread read back after it was set.
+    set: BTreeMap<LiveThread, V>,
+    /// What others set since, which stays after a restore.
+    foreign: BTreeMap<LiveThread, V>,
+}
+
+/// Threads that somebody else has set since.
+#[derive(Debug)]
+pub(crate) struct Change<V: ThreadValue> {
+    /// What Lull wanted for the app.
+    pub(crate) ours: V::Wanted,
+    /// Which threads, never empty.
+    pub(crate) threads: Vec<LiveThread>,
+}
+
+impl<V: ThreadValue> Default for ThreadKnob<V> {
+    fn default() -> Self {
+        Self { wanted: None, set: BTreeMap::new(), foreign: BTreeMap::new() }
+    }
+}
+
+/// The value of each thread that still lives.
+pub(crate) fn values<V: ThreadValue>(
+    threads: &[LiveThread],
+) -> impl Iterator<Item = (LiveThread, V)> + '_ {
+    threads.iter().filter_map(|thread| Some((*thread, V::get(thread.tid).ok()?)))
+}
+
+impl<V: ThreadValue> ThreadKnob<V> {
+    /// What the app is set to; `None` if it was not set, or others had the last word.
+    pub(crate) fn wanted(&self) -> Option<&V::Wanted> {
+        self.wanted.as_ref()
+    }
+
+    /// Sets every thread, new ones included. If one cannot be set, those set
+    /// before are put back.
+    pub(crate) fn set<S: SaveOld>(
+        &mut self,
+        wanted: &V::Wanted,
+        threads: &mut impl Threads,
+        means: &mut Means<'_, S>,
+    ) -> Result<(), KnobError> {
+        let mut before = BTreeMap::<LiveThread, V>::new();
+        if let Err(error) = write_all(wanted, threads, means, &mut before) {
+            for (thread, value) in before {
+                // One that cannot be put back now is in the ledger still.
+                let _ = value.set(thread.tid);
+            }
+            return Err(error);
+        }
+        let done: Vec<_> = before.into_keys().collect();
+        self.set = values(&done).collect();
+        self.foreign.retain(|thread, _| !self.set.contains_key(thread));
+        self.wanted = Some(wanted.clone());
+        Ok(())
+    }
+
+    /// Looks at every thread: new ones are brought under the setting, and
+    /// threads that others set are told. Does nothing for an app not set.
+    pub(crate) fn watch<S: SaveOld>(
+        &mut self,
+        threads: &[LiveThread],
+        means: &mut Means<'_, S>,
+    ) -> Result<Option<Change<V>>, KnobError> {
+        let Some(wanted) = self.wanted.clone() else { return Ok(None) };
+        let (mut new, mut changed) = (Vec::new(), Vec::new());
+        for (thread, found) in values(threads) {
+            match self.set.get(&thread) {
+                Some(ours) if *ours == found => {}
+                Some(ours) if V::is_explained(&wanted, *ours, found, means.roots) => {}
+                Some(_) => changed.push((thread, found)),
+                None => new.push((thread, found)),
+            }
+        }
+        if self.set.len() + new.len() > threads.len() {
+            self.set.retain(|thread, _| threads.contains(thread));
+        }
+        if changed.is_empty() {
+            self.bring_under(&wanted, new, means)?;
+            return Ok(None);
+        }
+        let threads = changed.iter().map(|(thread, _)| *thread).collect();
+        self.foreign.extend(changed);
+        self.wanted = None;
+        self.set.clear();
+        Ok(Some(Change { ours: wanted, threads }))
+    }
+
+    /// A new thread that cannot be set keeps its value; it is told once.
+    fn bring_under<S: SaveOld>(
+        &mut self,
+        wanted: &V::Wanted,
+        new: Vec<(LiveThread, V)>,
+        means: &mut Means<'_, S>,
+    ) -> Result<(), KnobError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.set.extend(new.iter().copied());
+        let threads: Vec<_> = new.iter().map(|(thread, _)| *thread).collect();
+        means.save.threads(&threads)?;
+        let mut outcome = Ok(());
+        for (thread, found) in new {
+            match write(thread, found, wanted, means.is_privileged) {
+                Ok(Some(kept)) => drop(self.set.insert(thread, kept)),
+                Ok(None) => drop(self.set.remove(&thread)),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+
+    /// Forgets the setting, after all threads were put back. Threads that
+    /// others had set get their value again.
+    pub(crate) fn restored(&mut self) {
+        self.wanted = None;
+        self.set.clear();
+        for (thread, value) in std::mem::take(&mut self.foreign) {
+            // It may be gone; and what others set they may set again.
+            let _ = value.set(thread.tid);
+        }
+    }
+}
+
+fn write_all<V: ThreadValue, S: SaveOld>(
+    wanted: &V::Wanted,
+    threads: &mut impl Threads,
+    means: &mut Means<'_, S>,
+    before: &mut BTreeMap<LiveThread, V>,
+) -> Result<(), KnobError> {
+    for _ in 0..LISTINGS_MAX {
+        threads.refresh();
+        let is_new = |thread: &LiveThread| !before.contains_key(thread);
+        let new: Vec<_> = threads.list().iter().copied().filter(is_new).collect();
+        if new.is_empty() {
+            break;
+        }
+        means.save.threads(&new)?;
+        for (thread, found) in values::<V>(&new).collect::<Vec<_>>() {
+            // Noted before it is written, so that a failed check is put back too.
+            before.insert(thread, found);
+            write(thread, found, wanted, means.is_privileged)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets one thread and reads back; `None` if it has ended meanwhile.
+fn write<V: ThreadValue>(
+    thread: LiveThread,
+    found: V,
+    wanted: &V::Wanted,
+    is_privileged: bool,
+) -> Result<Option<V>, KnobError> {
+    let what = || format!("{} of thread {}", V::WHAT, thread.tid);
+    let aim = V::aim(wanted, found);
+    if aim == found {
+        return Ok(Some(found));
+    }
+    match aim.set(thread.tid).and_then(|()| V::get(thread.tid)) {
+        Ok(kept) if kept == aim || V::is_within(aim, kept) => Ok(Some(kept)),
+        Ok(kept) => {
+            Err(KnobError::NotKept { what: what(), wanted: aim.show(), found: kept.show() })
+        }
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(source) => Err(KnobError::Refused { what: what(), source, is_privileged }),
+    }
+}

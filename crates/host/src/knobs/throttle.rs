@@ -1,0 +1,151 @@
+//! The kernel's throttle on real-time threads: `sched_rt_runtime_us`
+//! (sched(7), "Limiting the CPU usage of real-time and deadline processes").
+//!
+//! Off means -1: a real-time thread that never sleeps then keeps its core for
+//! good. On again means the value that was there, or the kernel's default.
+
+use super::{KnobError, SaveOld};
+use crate::Roots;
+use crate::files::read_value;
+use crate::guard::{Key, Original};
+use crate::probe::throttle_path;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kernel's default: 950 ms of each second.
+const DEFAULT_US: i64 = 950_000;
+/// No throttle.
+const OFF_US: i64 = -1;
+
+/// The throttle and what it was.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    roots: Roots,
+    path: PathBuf,
+    original_us: Option<i64>,
+    /// What Lull wrote last, unless others wrote since.
+    set_us: Option<i64>,
+}
+
+impl Throttle {
+    pub(crate) fn new(roots: &Roots) -> Self {
+        let path = throttle_path(roots);
+        let original_us = read_value(&path).ok();
+        Self { roots: roots.clone(), path, original_us, set_us: None }
+    }
+
+    /// Whether real-time threads are throttled.
+    pub(crate) fn get(&self) -> io::Result<bool> {
+        read_value::<i64>(&self.path).map(|runtime_us| runtime_us >= 0)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ledger's name of it.
+    pub(crate) fn key(&self) -> Key {
+        Key::File(self.path.clone())
+    }
+
+    pub(crate) fn set(
+        &mut self,
+        on: bool,
+        save: &mut impl SaveOld,
+        is_privileged: bool,
+    ) -> Result<(), KnobError> {
+        let on_us = self.original_us.filter(|us| *us >= 0).unwrap_or(DEFAULT_US);
+        let wanted_us = if on { on_us } else { OFF_US };
+        let refused = |source| KnobError::Refused { what: self.what(), source, is_privileged };
+        save.value(Original::of_real_time_throttle(&self.roots).map_err(refused)?)?;
+        std::fs::write(&self.path, wanted_us.to_string()).map_err(refused)?;
+        let found_us: i64 = read_value(&self.path).map_err(refused)?;
+        if found_us != wanted_us {
+            let (wanted, found) = (wanted_us.to_string(), found_us.to_string());
+            return Err(KnobError::NotKept { what: self.what(), wanted, found });
+        }
+        self.set_us = Some(wanted_us);
+        Ok(())
+    }
+
+    /// Whether somebody else wrote since: what was ours and what is there, told once.
+    pub(crate) fn watch(&mut self) -> Option<(bool, bool)> {
+        let ours_us = self.set_us?;
+        let found_us: i64 = read_value(&self.path).ok()?;
+        if found_us == ours_us {
+            return None;
+        }
+        self.set_us = None;
+        Some((ours_us >= 0, found_us >= 0))
+    }
+
+    /// Forgets the setting, after it was put back.
+    pub(crate) fn restored(&mut self) {
+        self.set_us = None;
+    }
+
+    fn what(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::LedgerError;
+    use crate::testing::Tree;
+    use crate::threads::LiveThread;
+
+    const PATH: &str = "proc/sys/kernel/sched_rt_runtime_us";
+
+    #[derive(Default)]
+    struct Saved(Vec<Original>);
+
+    impl SaveOld for Saved {
+        fn threads(&mut self, _: &[LiveThread]) -> Result<(), LedgerError> {
+            Ok(())
+        }
+
+        fn value(&mut self, original: Original) -> Result<(), LedgerError> {
+            self.0.push(original);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn on_again_is_the_value_that_was_there() {
+        let tree = Tree::new();
+        tree.write(PATH, "900000\n");
+        let mut saved = Saved::default();
+        let mut throttle = Throttle::new(&tree.roots());
+        throttle.set(false, &mut saved, true).unwrap();
+        assert!(!throttle.get().unwrap());
+        throttle.set(true, &mut saved, true).unwrap();
+        assert_eq!(read_value::<i64>(&tree.path(PATH)).unwrap(), 900_000);
+        let Original::RealTimeThrottle { runtime_us, .. } = &saved.0[0] else {
+            panic!("{saved:?}", saved = saved.0)
+        };
+        assert_eq!(*runtime_us, 900_000);
+    }
+
+    #[test]
+    fn another_writer_is_told_once() {
+        let tree = Tree::new();
+        tree.write(PATH, "950000\n");
+        let mut throttle = Throttle::new(&tree.roots());
+        assert_eq!(throttle.watch(), None, "never set");
+        throttle.set(false, &mut Saved::default(), true).unwrap();
+        assert_eq!(throttle.watch(), None);
+        tree.write(PATH, "500000\n");
+        assert_eq!(throttle.watch(), Some((false, true)));
+        assert_eq!(throttle.watch(), None);
+    }
+
+    #[test]
+    fn a_kernel_without_the_file_refuses() {
+        let mut throttle = Throttle::new(&Tree::new().roots());
+        assert!(throttle.get().is_err());
+        let error = throttle.set(false, &mut Saved::default(), true).unwrap_err();
+        assert!(error.to_string().contains("sched_rt_runtime_us"), "{error}");
+    }
+}
