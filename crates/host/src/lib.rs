@@ -16,6 +16,8 @@ pub mod apps;
 mod files;
 pub mod gauges;
 pub mod guard;
+pub mod knobs;
+pub mod plant;
 pub mod probe;
 mod roots;
 pub mod sys;
@@ -23,5 +25,6 @@ pub mod sys;
 mod testing;
 mod threads;
 
+pub use plant::{HostApp, HostConfig, HostError, HostPlant, ProgressFrom, Stop};
 pub use roots::Roots;
 pub use threads::LiveThread;

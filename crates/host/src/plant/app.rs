@@ -1,0 +1,136 @@
+//! One app on the host: its threads, its gauges and its knobs.
+
+use crate::Roots;
+use crate::apps::{AppHandle, ProcessTable};
+use crate::gauges::app_time::{AppTime, AppUse};
+use crate::gauges::counters::{AppCounters, Modes};
+use crate::knobs::{Affinity, ThreadKnob, Threads};
+use crate::sys::sched::SchedState;
+use crate::threads::LiveThread;
+use lull_control::{AppSpec, Progress, ProgressSource};
+use lull_measure::{Gauge, Missing, Nanos};
+
+/// Where an app's progress is read, fixed for a run: rates from two sources
+/// cannot be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressFrom {
+    /// The app pushes it.
+    Push,
+    /// Instructions retired.
+    Instructions,
+    /// CPU time.
+    CpuTime,
+}
+
+/// An app, started or found.
+#[derive(Debug)]
+pub struct HostApp {
+    /// What policies know of it.
+    pub spec: AppSpec,
+    /// Its processes.
+    pub handle: AppHandle,
+    /// Where its progress is read (best-effort apps).
+    pub progress: ProgressFrom,
+}
+
+/// An app during a run.
+#[derive(Debug)]
+pub(super) struct RunningApp {
+    pub(super) handle: AppHandle,
+    pub(super) cores: ThreadKnob<Affinity>,
+    pub(super) scheduling: ThreadKnob<SchedState>,
+    pub(super) progress: ProgressFrom,
+    time: AppTime,
+    counters: Result<AppCounters, Missing>,
+    /// The last complaint about listing its processes, told once.
+    complaint: Option<String>,
+}
+
+/// What an app did in an epoch, without what it pushed.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) cpu: Gauge<f64>,
+    pub(super) run_queue_wait: Gauge<f64>,
+    pub(super) context_switches_per_s: Gauge<f64>,
+    pub(super) instructions_per_s: Gauge<f64>,
+    pub(super) cycles_per_s: Gauge<f64>,
+}
+
+impl RunningApp {
+    pub(super) fn new(app: HostApp, roots: &Roots, modes: &Result<Modes, Missing>) -> Self {
+        Self {
+            handle: app.handle,
+            cores: ThreadKnob::default(),
+            scheduling: ThreadKnob::default(),
+            progress: app.progress,
+            time: AppTime::new(roots),
+            counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
+            complaint: None,
+        }
+    }
+
+    pub(super) fn threads(&self) -> &[LiveThread] {
+        self.handle.threads()
+    }
+
+    /// Lists its threads anew; says what is wrong, once.
+    pub(super) fn refresh(&mut self, table: &ProcessTable) -> Option<String> {
+        let complaint = self.handle.refresh(table).err().map(|error| error.to_string());
+        let is_new = complaint != self.complaint;
+        self.complaint.clone_from(&complaint);
+        complaint.filter(|_| is_new).map(|text| format!("{}: {text}", self.handle.name()))
+    }
+
+    /// What it did in `span`, which ends now, `since_boot`.
+    pub(super) fn work(&mut self, span: Nanos, since_boot: Nanos) -> Work {
+        let threads = self.handle.threads();
+        let AppUse { cpu, wait, switches } = self.time.read(threads, since_boot);
+        let counted = match &mut self.counters {
+            Ok(counters) => counters.read(threads, since_boot),
+            Err(why) => (Err(why.clone()), Err(why.clone())),
+        };
+        let cores = |time: Nanos| time.as_secs_f64() / span.as_secs_f64();
+        let per_s = |count: u64| count as f64 / span.as_secs_f64();
+        Work {
+            cpu: cpu.map(cores),
+            run_queue_wait: wait.map(cores),
+            context_switches_per_s: switches.map(per_s),
+            instructions_per_s: counted.0.map(per_s),
+            cycles_per_s: counted.1.map(per_s),
+        }
+    }
+
+    /// Whether one of its processes runs, as of the last [`RunningApp::work`].
+    pub(super) fn is_alive(&self) -> bool {
+        self.time.any_alive()
+    }
+}
+
+impl Work {
+    /// Progress from the source that needs nothing pushed.
+    pub(super) fn progress(&self, from: ProgressFrom) -> Gauge<Progress> {
+        let (rate, source) = match from {
+            ProgressFrom::Instructions => (&self.instructions_per_s, ProgressSource::Instructions),
+            ProgressFrom::CpuTime | ProgressFrom::Push => (&self.cpu, ProgressSource::CpuTime),
+        };
+        rate.clone().map(|per_s| Progress { per_s, source })
+    }
+}
+
+/// The threads of an app and the table they are found in.
+pub(super) struct Listed<'a> {
+    pub(super) handle: &'a mut AppHandle,
+    pub(super) table: &'a mut ProcessTable,
+}
+
+impl Threads for Listed<'_> {
+    fn list(&self) -> &[LiveThread] {
+        self.handle.threads()
+    }
+
+    fn refresh(&mut self) {
+        // What cannot be listed is told by the refresh of the next epoch.
+        let _ = self.table.refresh();
+        let _ = self.handle.refresh(self.table);
+    }
+}

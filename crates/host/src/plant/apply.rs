@@ -1,0 +1,177 @@
+//! Setting knobs, reading them, and putting them back.
+
+use super::HostPlant;
+use super::app::Listed;
+use crate::guard::{Key, Restoration};
+use crate::knobs::{KnobError, Means, check_scheduling, cores, scheduling};
+use lull_control::{
+    AppId, Applied, Capability, CoreSet, Got, Knob, Outcome, Scheduling, Setting, numbered,
+};
+
+impl HostPlant {
+    pub(super) fn all_settings(&self) -> Vec<Setting> {
+        let apps = numbered(&self.specs).map(|(app, _)| app);
+        let knobs = apps.flat_map(|app| [Knob::Cores(app), Knob::Scheduling(app)]);
+        let offered = |knob: &Knob| self.machine.capabilities.has(knob.capability());
+        knobs
+            .chain([Knob::RealTimeThrottle])
+            .filter(offered)
+            .filter_map(|knob| self.setting(knob))
+            .collect()
+    }
+
+    /// A knob as it is now; `None` if it cannot be read or has no thread.
+    fn setting(&self, knob: Knob) -> Option<Setting> {
+        let threads = |app: AppId| {
+            let app = self.apps.get(app.index()).filter(|app| app.is_alive())?;
+            Some(app.threads())
+        };
+        match knob {
+            Knob::Cores(app) => cores(threads(app)?).map(|cores| Setting::Cores(app, cores)),
+            Knob::Scheduling(app) => {
+                scheduling(threads(app)?).map(|class| Setting::Scheduling(app, class))
+            }
+            Knob::RealTimeThrottle => self.throttle.get().ok().map(Setting::RealTimeThrottle),
+            Knob::CacheWays(_) | Knob::MemoryBandwidth(_) | Knob::Frequency(_) => None,
+        }
+    }
+
+    pub(super) fn apply_all(&mut self, wanted: &[Setting]) -> Applied {
+        let answer = |setting: &Setting| {
+            let got = self.set(setting).unwrap_or_else(|why| Got::Refused { why });
+            Outcome { wanted: setting.clone(), got }
+        };
+        Applied { outcomes: wanted.iter().map(answer).collect() }
+    }
+
+    /// Sets one knob and says what came of it, or why not.
+    fn set(&mut self, wanted: &Setting) -> Result<Got, String> {
+        let knob = wanted.knob();
+        self.check(wanted)?;
+        let before = self.setting(knob).ok_or_else(|| self.unreadable(knob))?;
+        if before == *wanted {
+            return Ok(Got::Already);
+        }
+        self.write(wanted).map_err(|error| error.to_string())?;
+        self.originals.entry(knob).or_insert(before);
+        self.touched.insert(knob);
+        match self.setting(knob) {
+            Some(now) if now == *wanted => Ok(Got::Done),
+            Some(to) => Ok(Got::Clamped { to, why: limited(knob) }),
+            None => Err(self.unreadable(knob)),
+        }
+    }
+
+    /// Refuses what makes no sense here.
+    fn check(&self, wanted: &Setting) -> Result<(), String> {
+        let capability = wanted.knob().capability();
+        self.machine.capabilities.get(capability).map_err(|why| why.to_string())?;
+        if let Setting::Cores(_, cores) = wanted {
+            let all = self.machine.all_cores();
+            if cores.is_empty() || !cores.is_subset(&all) {
+                return Err(format!("`{cores}` are no cores of this machine, which has {all}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, knob: Knob) -> String {
+        match knob {
+            Knob::Cores(app) | Knob::Scheduling(app) => match self.specs.get(app.index()) {
+                Some(spec) => format!("{} has no live process", spec.name),
+                None => format!("there is no app number {}", app.0),
+            },
+            _ => format!("the state of {} cannot be read", knob.capability()),
+        }
+    }
+
+    fn write(&mut self, wanted: &Setting) -> Result<(), KnobError> {
+        match wanted {
+            Setting::Cores(app, cores) => self.write_cores(*app, cores),
+            Setting::Scheduling(app, class) => self.write_scheduling(*app, *class),
+            Setting::RealTimeThrottle(on) => {
+                self.throttle.set(*on, &mut self.ledger, self.is_privileged)
+            }
+            Setting::CacheWays(..) | Setting::MemoryBandwidth(..) | Setting::Frequency(..) => {
+                Err(KnobError::Nonsense(format!("{wanted}: this host has no such knob")))
+            }
+        }
+    }
+
+    fn write_cores(&mut self, app: AppId, wanted: &CoreSet) -> Result<(), KnobError> {
+        let app = &mut self.apps[app.index()];
+        let mut means =
+            Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
+        let mut listed = Listed { handle: &mut app.handle, table: &mut self.table };
+        app.cores.set(wanted, &mut listed, &mut means)
+    }
+
+    fn write_scheduling(&mut self, app: AppId, wanted: Scheduling) -> Result<(), KnobError> {
+        let app = &mut self.apps[app.index()];
+        check_scheduling(wanted, app.threads(), self.is_privileged, &self.roots)?;
+        let mut means =
+            Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
+        let mut listed = Listed { handle: &mut app.handle, table: &mut self.table };
+        app.scheduling.set(&wanted, &mut listed, &mut means)
+    }
+
+    /// Puts back every knob that was written, through the ledger, which knows
+    /// each thread's own value.
+    pub(super) fn put_back(&mut self) -> Applied {
+        let touched = std::mem::take(&mut self.touched);
+        let restored = match touched.is_empty() {
+            false => self.ledger.restore(),
+            true => Restoration::default(),
+        };
+        for app in &mut self.apps {
+            app.cores.restored();
+            app.scheduling.restored();
+        }
+        self.throttle.restored();
+        self.refresh();
+        let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
+        let outcome = |(knob, wanted): (Knob, Setting)| {
+            let now = self.setting(knob)?;
+            let was_touched = touched.contains(&knob);
+            let got = match self.failure(knob, &restored) {
+                Some(why) => Got::Refused { why },
+                None if now != wanted => Got::Clamped { to: now, why: changed_since(knob) },
+                None if was_touched => Got::Done,
+                None => Got::Already,
+            };
+            Some(Outcome { wanted, got })
+        };
+        Applied { outcomes: knobs.into_iter().filter_map(outcome).collect() }
+    }
+
+    /// Why a knob is not as it was, if the ledger could not put it back.
+    fn failure(&self, knob: Knob, restored: &Restoration) -> Option<String> {
+        let concerns = |key: &Key| match (knob, key) {
+            (Knob::Cores(app) | Knob::Scheduling(app), Key::Thread(tid, start)) => {
+                let mut threads = self.apps[app.index()].threads().iter();
+                threads.any(|thread| (thread.tid, thread.start_ticks) == (*tid, *start))
+            }
+            (Knob::RealTimeThrottle, Key::File(path)) => path == self.throttle.path(),
+            _ => false,
+        };
+        let (key, why) = restored.failed.iter().find(|(key, _)| concerns(key))?;
+        Some(format!("{key} is not as before: {why}"))
+    }
+}
+
+/// Why less than wanted was set.
+fn limited(knob: Knob) -> String {
+    match knob.capability() {
+        Capability::Cores => "the other cores are offline, or outside the cpuset of the app",
+        _ => "another writer was faster",
+    }
+    .to_owned()
+}
+
+fn changed_since(knob: Knob) -> String {
+    match knob {
+        Knob::RealTimeThrottle => "somebody else has set it since",
+        _ => "somebody else has set it since, or threads have come and gone",
+    }
+    .to_owned()
+}

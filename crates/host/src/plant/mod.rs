@@ -1,0 +1,227 @@
+//! The host as a plant: gauges and knobs of one machine and its apps.
+
+mod app;
+mod apply;
+mod observe;
+mod stop;
+
+pub use app::{HostApp, ProgressFrom};
+pub use stop::Stop;
+
+use crate::Roots;
+use crate::apps::{self, Ended, PauseError, ProcessTable};
+use crate::gauges::counters;
+use crate::gauges::energy::{Energy, PowerModel};
+use crate::gauges::frequency::Frequency;
+use crate::gauges::idle::IdleResidency;
+use crate::gauges::pressure::Pressure;
+use crate::gauges::push::PushGauge;
+use crate::gauges::utilisation::Utilisation;
+use crate::guard::{Ledger, LedgerError};
+use crate::knobs::Throttle;
+use crate::probe::{self, ProbeError, Rights};
+use app::RunningApp;
+use lull_control::{
+    AppId, AppSpec, Applied, Knob, Machine, Observation, Plant, PlantError, Setting,
+};
+use lull_measure::Nanos;
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// How a host is watched and steered.
+#[derive(Debug)]
+pub struct HostConfig {
+    /// Where the kernel's files are.
+    pub roots: Roots,
+    /// The apps, in the order of their ids.
+    pub apps: Vec<HostApp>,
+    /// Where apps and clients push; without it latency is missing.
+    pub push: Option<PushGauge>,
+    /// Stands in for a power meter.
+    pub power: PowerModel,
+    /// Where old values are saved before a knob is written.
+    pub ledger: Ledger,
+    /// Whether what others set stays when Lull restores.
+    pub foreign_wins: bool,
+    /// Ends a wait.
+    pub stop: Stop,
+}
+
+/// Why a host cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The machine cannot be made out.
+    #[error(transparent)]
+    Machine(#[from] ProbeError),
+    /// Processes cannot be listed.
+    #[error("cannot list processes: {0}; is proc mounted?")]
+    Processes(#[from] io::Error),
+}
+
+/// A machine, its apps, and everything that reads or sets them.
+#[derive(Debug)]
+pub struct HostPlant {
+    roots: Roots,
+    machine: Machine,
+    specs: Vec<AppSpec>,
+    apps: Vec<RunningApp>,
+    table: ProcessTable,
+    gauges: Gauges,
+    throttle: Throttle,
+    ledger: Ledger,
+    foreign_wins: bool,
+    is_privileged: bool,
+    /// What each knob was before its first write.
+    originals: BTreeMap<Knob, Setting>,
+    /// Knobs written since the last restore.
+    touched: BTreeSet<Knob>,
+    stop: Stop,
+    pace: Pace,
+    notices: RefCell<Vec<String>>,
+}
+
+/// Gauges of the machine as a whole.
+#[derive(Debug)]
+struct Gauges {
+    utilisation: Utilisation,
+    idle: IdleResidency,
+    frequency: Frequency,
+    pressure: Pressure,
+    energy: Energy,
+    push: Option<PushGauge>,
+}
+
+/// When epochs begin and end, `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    begin: Nanos,
+    /// When the gauges were read last.
+    last: Nanos,
+    /// When the current epoch should end.
+    deadline: Nanos,
+}
+
+impl HostPlant {
+    /// The machine under the config's roots. Values count from here.
+    ///
+    /// # Errors
+    /// If the machine's cores or processes cannot be listed.
+    pub fn new(config: HostConfig) -> Result<Self, HostError> {
+        let HostConfig { roots, apps, push, power, ledger, foreign_wins, stop } = config;
+        let machine = probe::machine(&roots)?;
+        let cores = machine.cores.len();
+        let modes = counters::modes(&roots);
+        let now = now(ClockId::Monotonic);
+        let mut plant = Self {
+            gauges: Gauges {
+                utilisation: Utilisation::new(&roots, cores),
+                idle: IdleResidency::new(&roots, cores),
+                frequency: Frequency::new(&roots, cores),
+                pressure: Pressure::new(&roots),
+                energy: Energy::new(&roots, power),
+                push,
+            },
+            specs: apps.iter().map(|app| app.spec.clone()).collect(),
+            apps: apps.into_iter().map(|app| RunningApp::new(app, &roots, &modes)).collect(),
+            table: ProcessTable::new(&roots)?,
+            throttle: Throttle::new(&roots),
+            roots,
+            machine,
+            ledger,
+            foreign_wins,
+            is_privileged: Rights::of_this_process().any_thread,
+            originals: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            stop,
+            pace: Pace { begin: now, last: now, deadline: now },
+            notices: RefCell::default(),
+        };
+        // The first reading of every gauge: a change needs two.
+        plant.read(Nanos(1));
+        Ok(plant)
+    }
+
+    /// What went wrong since the last call and stopped nothing, for the journal.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.notices.take()
+    }
+
+    /// Stops a started app until [`HostPlant::resume`], to see others without it.
+    ///
+    /// # Errors
+    /// As [`AppHandle::pause`](crate::apps::AppHandle::pause).
+    pub fn pause(&mut self, app: AppId) -> Result<(), PauseError> {
+        self.apps[app.index()].handle.pause(&mut self.table, &mut self.ledger)
+    }
+
+    /// Lets a paused app go on.
+    ///
+    /// # Errors
+    /// As [`AppHandle::resume`](crate::apps::AppHandle::resume).
+    pub fn resume(&mut self, app: AppId) -> Result<(), PauseError> {
+        self.apps[app.index()].handle.resume(&self.roots, &mut self.ledger)
+    }
+
+    /// How the first process of a started app has ended, if it has.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn exit_status(&mut self, app: AppId) -> io::Result<Option<ExitStatus>> {
+        self.apps[app.index()].handle.exit_status()
+    }
+
+    /// Ends the run after a [`Plant::restore`] that put everything back: stops
+    /// the apps that Lull started and closes the ledger, so that its guard has
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// If the ledger cannot be closed; the guard then restores once more.
+    pub fn close(self, grace: Duration) -> Result<Ended, LedgerError> {
+        let mut handles: Vec<_> = self.apps.into_iter().map(|app| app.handle).collect();
+        let ended = apps::stop(&mut handles, &self.roots, grace);
+        self.ledger.close().map(|()| ended)
+    }
+
+    fn notice(&self, text: String) {
+        self.notices.borrow_mut().push(text);
+    }
+}
+
+impl Plant for HostPlant {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.specs
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        self.wait(epoch)?;
+        let now = now(ClockId::Monotonic);
+        let span = now.saturating_sub(self.pace.last).max(Nanos(1));
+        self.pace.last = now;
+        Ok(self.read(span))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.all_settings()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        self.apply_all(wanted)
+    }
+
+    fn restore(&mut self) -> Applied {
+        self.put_back()
+    }
+}
+
+fn now(clock: ClockId) -> Nanos {
+    let now = clock_gettime(clock);
+    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}

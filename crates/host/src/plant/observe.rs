@@ -1,0 +1,234 @@
+//! Waiting for an epoch to pass, and reading every gauge at its end.
+
+use super::app::{ProgressFrom, RunningApp, Work};
+use super::{HostPlant, now};
+use crate::gauges::push::PushGauge;
+use crate::guard::Key;
+use crate::knobs::{Affinity, Change, KnobError, Means, ThreadValue, cores, key_of, scheduling};
+use crate::sys::sched::SchedState;
+use crate::threads::LiveThread;
+use lull_control::{
+    AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
+    Setting, numbered,
+};
+use lull_measure::{Gauge, Missing, Nanos};
+use rustix::time::ClockId;
+
+/// Longest nap between two looks at the push socket: its buffers hold some
+/// seconds of windows, and each nap costs a wake-up of a core that may sleep.
+const NAP_MAX: Nanos = Nanos::from_millis(500);
+/// An epoch is never shorter than this part of what was asked for; beyond it,
+/// a late start is not made up for.
+const SHORTEST_EPOCH: f64 = 0.995;
+
+impl HostPlant {
+    /// Waits for the epoch's end, taking in what is pushed meanwhile.
+    ///
+    /// Ends are a fixed distance apart, so that small delays do not add up.
+    pub(super) fn wait(&mut self, epoch: Nanos) -> Result<(), PlantError> {
+        let pace = &mut self.pace;
+        let earliest = pace.last.saturating_add(epoch.scale(SHORTEST_EPOCH));
+        pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
+        let deadline = pace.deadline;
+        loop {
+            let left = deadline.saturating_sub(now(ClockId::Monotonic));
+            let stop = self.stop.wait(left.min(NAP_MAX));
+            if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
+                return Err(PlantError::Stopped);
+            }
+            if let Some(push) = &mut self.gauges.push {
+                push.drain(now(ClockId::Monotonic), deadline);
+            }
+            if left == Nanos::ZERO {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Everything seen in the span that ends now.
+    pub(super) fn read(&mut self, span: Nanos) -> Observation {
+        let utilisation = self.gauges.utilisation.read();
+        let energy = self.gauges.energy.read(span, &utilisation);
+        let idle = self.gauges.idle.read(span);
+        let frequency = self.gauges.frequency.read();
+        let cores = utilisation.into_iter().zip(idle).zip(frequency).map(
+            |((utilisation, idle_residency), frequency)| CoreSeen {
+                utilisation,
+                idle_residency,
+                frequency,
+            },
+        );
+        let cores = cores.collect();
+        let cpu_pressure = self.gauges.pressure.read(span);
+        self.refresh();
+        let apps = self.read_apps(span);
+        let foreign = self.watch();
+        if let Some(push) = &mut self.gauges.push {
+            self.notices.borrow_mut().extend(push.take_notices());
+        }
+        let time = self.pace.last.saturating_sub(self.pace.begin);
+        Observation { time, epoch: span, apps, cores, energy, cpu_pressure, foreign }
+    }
+
+    /// Lists the processes and threads of all apps anew.
+    pub(super) fn refresh(&mut self) {
+        if let Err(error) = self.table.refresh() {
+            self.notice(format!("cannot list processes: {error}"));
+        }
+        for app in &mut self.apps {
+            self.notices.borrow_mut().extend(app.refresh(&self.table));
+        }
+    }
+
+    fn read_apps(&mut self, span: Nanos) -> Vec<AppSeen> {
+        let since_boot = now(ClockId::Boottime);
+        let deadline = self.pace.deadline;
+        let mut all = Vec::with_capacity(self.apps.len());
+        for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
+            let work = app.work(span, since_boot);
+            let push = &mut self.gauges.push;
+            let latency = latency(push.as_mut(), id, deadline);
+            let progress = match spec.is_latency_critical() {
+                true => Err(Missing::because("progress is read of best-effort apps")),
+                false => progress(push.as_mut(), id, deadline, app.progress, &work),
+            };
+            all.push(seen(app, latency, progress, work));
+        }
+        all
+    }
+
+    /// Brings new threads under what is set, and finds what others have set.
+    fn watch(&mut self) -> Vec<ForeignChange> {
+        let mut foreign = Vec::new();
+        for index in 0..self.apps.len() {
+            let id = AppId(index as u16);
+            let cores = self.watch_cores(index);
+            let cores = cores.map(|(change, ours)| self.foreign(id, &change, ours));
+            let class = self.watch_scheduling(index);
+            let class = class.map(|(change, ours)| self.foreign(id, &change, ours));
+            foreign.extend(cores.into_iter().chain(class).flatten());
+        }
+        foreign.extend(self.watch_throttle());
+        foreign
+    }
+
+    fn watch_cores(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
+        let app = &mut self.apps[index];
+        let mut means =
+            Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
+        let found = app.cores.watch(app.handle.threads(), &mut means);
+        let Change { ours, threads } = self.told::<Affinity>(index, found)?;
+        Some((threads, Setting::Cores(AppId(index as u16), ours)))
+    }
+
+    fn watch_scheduling(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
+        let app = &mut self.apps[index];
+        let mut means =
+            Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
+        let found = app.scheduling.watch(app.handle.threads(), &mut means);
+        let Change { ours, threads } = self.told::<SchedState>(index, found)?;
+        Some((threads, Setting::Scheduling(AppId(index as u16), ours)))
+    }
+
+    /// A change, or a notice that new threads could not be set.
+    fn told<V: ThreadValue>(
+        &self,
+        index: usize,
+        found: Result<Option<Change<V>>, KnobError>,
+    ) -> Option<Change<V>> {
+        found.unwrap_or_else(|error| {
+            self.notice(format!("{}: new threads: {error}", self.apps[index].handle.name()));
+            None
+        })
+    }
+
+    /// Tells what others set. Where they win and Lull has set nothing else of
+    /// these threads, their old values are no longer Lull's to put back.
+    fn foreign(
+        &mut self,
+        id: AppId,
+        threads: &[LiveThread],
+        ours: Setting,
+    ) -> Option<ForeignChange> {
+        let app = &self.apps[id.index()];
+        let found = match ours.knob() {
+            Knob::Cores(_) => Setting::Cores(id, cores(app.threads())?),
+            _ => Setting::Scheduling(id, scheduling(threads)?),
+        };
+        let first = threads.first()?.tid;
+        let whom = match threads.len() {
+            1 => format!("thread {first} of {}", app.handle.name()),
+            count => format!("{count} threads of {} ({first} first)", app.handle.name()),
+        };
+        let is_otherwise_ours = app.cores.wanted().is_some() || app.scheduling.wanted().is_some();
+        if self.foreign_wins && !is_otherwise_ours {
+            let keys: Vec<_> = threads.iter().copied().map(key_of).collect();
+            self.release(&keys);
+        }
+        Some(ForeignChange { knob: ours.knob(), ours, found, whom })
+    }
+
+    fn watch_throttle(&mut self) -> Option<ForeignChange> {
+        let (ours, found) = self.throttle.watch()?;
+        if self.foreign_wins {
+            let key = self.throttle.key();
+            self.release(&[key]);
+        }
+        Some(ForeignChange {
+            knob: Knob::RealTimeThrottle,
+            ours: Setting::RealTimeThrottle(ours),
+            found: Setting::RealTimeThrottle(found),
+            whom: self.throttle.path().display().to_string(),
+        })
+    }
+
+    fn release(&mut self, keys: &[Key]) {
+        if let Err(error) = self.ledger.release(keys) {
+            self.notice(format!("what others set will be put back too: {error}"));
+        }
+    }
+}
+
+fn latency(push: Option<&mut PushGauge>, app: AppId, deadline: Nanos) -> Gauge<LatencySeen> {
+    push.ok_or_else(no_socket)?.latency(app, deadline)
+}
+
+fn progress(
+    push: Option<&mut PushGauge>,
+    app: AppId,
+    deadline: Nanos,
+    from: ProgressFrom,
+    work: &Work,
+) -> Gauge<Progress> {
+    match from {
+        ProgressFrom::Push => push.ok_or_else(no_socket)?.progress(app, deadline),
+        ProgressFrom::Instructions | ProgressFrom::CpuTime => work.progress(from),
+    }
+}
+
+fn no_socket() -> Missing {
+    Missing::because("the agent has no socket to push to: give it one in its configuration")
+}
+
+fn seen(
+    app: &RunningApp,
+    latency: Gauge<LatencySeen>,
+    progress: Gauge<Progress>,
+    work: Work,
+) -> AppSeen {
+    if !app.is_alive() {
+        let why = Missing::because(format!("{} has no live process", app.handle.name()));
+        return AppSeen { latency, ..AppSeen::unknown(&why) };
+    }
+    AppSeen {
+        alive: true,
+        latency,
+        progress,
+        cpu: work.cpu,
+        run_queue_wait: work.run_queue_wait,
+        context_switches_per_s: work.context_switches_per_s,
+        instructions_per_s: work.instructions_per_s,
+        cycles_per_s: work.cycles_per_s,
+        threads: Ok(app.threads().len() as u32),
+    }
+}

@@ -1,0 +1,91 @@
+//! The request to stop, which ends a wait at once.
+
+use lull_measure::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A request to stop, once made never taken back. Clones share it.
+///
+/// A byte in a pipe, so that it wakes a plant that waits for its epoch to
+/// pass, and so that a signal handler can make it.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    ends: Arc<(OwnedFd, OwnedFd)>,
+}
+
+impl Stop {
+    /// No request yet.
+    ///
+    /// # Errors
+    /// If no pipe can be had.
+    pub fn new() -> io::Result<Self> {
+        let ends = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { ends: Arc::new(ends) })
+    }
+
+    /// Asks to stop.
+    pub fn request(&self) {
+        // A full pipe holds a request already.
+        let _ = rustix::io::write(&self.ends.1, b"s");
+    }
+
+    /// A descriptor for a signal handler: any byte written to it is a request.
+    ///
+    /// # Errors
+    /// If it cannot be duplicated.
+    pub fn waker(&self) -> io::Result<OwnedFd> {
+        self.ends.1.try_clone()
+    }
+
+    /// Whether a stop was asked for.
+    pub fn is_requested(&self) -> bool {
+        self.wait(Nanos::ZERO).unwrap_or(false)
+    }
+
+    /// Waits until a stop is asked for or `span` has passed; whether it was.
+    /// May return early.
+    pub(super) fn wait(&self, span: Nanos) -> io::Result<bool> {
+        let mut request = [PollFd::new(&self.ends.0, PollFlags::IN)];
+        let seconds = i64::try_from(span.0 / 1_000_000_000).unwrap_or(i64::MAX);
+        let nanos = (span.0 % 1_000_000_000).cast_signed();
+        match poll(&mut request, Some(&Timespec { tv_sec: seconds, tv_nsec: nanos })) {
+            Ok(_) => Ok(request[0].revents().contains(PollFlags::IN)),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_ends_a_long_wait_and_stays() {
+        let stop = Stop::new().unwrap();
+        assert!(!stop.is_requested());
+        let other = stop.clone();
+        let asking = std::thread::spawn(move || other.request());
+        while !stop.wait(Nanos::from_secs(3600)).unwrap() {}
+        asking.join().unwrap();
+        assert!(stop.is_requested());
+    }
+
+    #[test]
+    fn a_byte_of_a_signal_handler_is_a_request() {
+        let stop = Stop::new().unwrap();
+        rustix::io::write(stop.waker().unwrap(), b"x").unwrap();
+        assert!(stop.is_requested());
+    }
+
+    #[test]
+    fn any_number_of_requests_is_one() {
+        let stop = Stop::new().unwrap();
+        (0..100_000).for_each(|_| stop.request());
+        assert!(stop.is_requested());
+    }
+}

@@ -1,0 +1,69 @@
+//! Apps that go away, and threads that come and go while they are looked at.
+
+use crate::child::App;
+use crate::scene::{APP, EPOCH, Scene, one_core};
+use lull_control::{Got, Plant, Setting};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+#[test]
+fn an_app_that_is_gone_has_reasons_and_no_knobs() {
+    let mut app = App::start(2);
+    let mut scene = Scene::new(&app);
+    scene.set(Setting::Cores(APP, one_core()));
+    app.end();
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert!(!seen.apps[0].alive);
+    let why = seen.apps[0].cpu.as_ref().unwrap_err();
+    assert!(why.reason.contains("served has no live process"), "{why}");
+    assert!(!scene.plant.settings().iter().any(|setting| matches!(setting, Setting::Cores(..))));
+    let outcome = scene.set(Setting::Cores(APP, one_core()));
+    assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+    assert!(scene.plant.restore().outcomes.is_empty(), "nobody is left to restore");
+    assert_eq!(scene.plant.take_notices(), [""; 0]);
+}
+
+#[test]
+fn an_ended_app_that_nobody_waited_for_is_not_alive() {
+    let mut app = App::start(1);
+    let mut scene = Scene::new(&app);
+    assert!(scene.plant.observe(EPOCH).unwrap().apps[0].alive);
+    app.end_as_zombie();
+    assert!(!scene.plant.observe(EPOCH).unwrap().apps[0].alive);
+}
+
+#[test]
+fn threads_that_come_and_go_are_no_error() {
+    let mut app = App::start(2);
+    let mut scene = Scene::new(&app);
+    let churn = std::thread::spawn(move || {
+        app.churn(2_000);
+        app
+    });
+    let mut moves = 0;
+    while !churn.is_finished() {
+        for cores in [one_core(), crate::scene::allowed()] {
+            let outcome = scene.set(Setting::Cores(APP, cores));
+            assert!(outcome.in_force().is_some(), "{outcome:?}");
+            moves += 1;
+        }
+        let seen = scene.plant.observe(lull_measure::Nanos::from_millis(5)).unwrap();
+        assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
+        assert!(seen.apps[0].run_queue_wait.is_ok(), "{:?}", seen.apps[0].run_queue_wait);
+    }
+    assert!(moves > 0);
+    assert_eq!(scene.plant.take_notices(), [""; 0]);
+    drop(churn.join().unwrap());
+}
+
+#[test]
+fn a_bad_push_client_is_told_of() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let mut client = UnixStream::connect(scene.socket()).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    scene.plant.observe(EPOCH).unwrap();
+    let notices = scene.plant.take_notices();
+    assert!(notices[0].contains("was dropped: not a push message"), "{notices:?}");
+    assert!(scene.plant.take_notices().is_empty());
+}

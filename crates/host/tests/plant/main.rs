@@ -1,0 +1,8 @@
+//! The host plant on the machine that runs the tests, with real apps.
+
+mod child;
+mod conformance;
+mod faults;
+mod knobs;
+mod observing;
+mod scene;

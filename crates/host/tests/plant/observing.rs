@@ -1,0 +1,121 @@
+//! What is seen of a real app.
+
+use crate::child::App;
+use crate::scene::{APP, EPOCH, Scene, latency_critical};
+use lull_control::{AppSpec, Plant, PlantError, ProgressSource};
+use lull_host::ProgressFrom;
+use lull_measure::push::{LatencyWindow, Message, Progress};
+use lull_measure::{Latency, Nanos};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+fn now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}
+
+fn push(mut to: &UnixStream, message: &Message) {
+    let mut line = Vec::new();
+    message.encode(&mut line).unwrap();
+    to.write_all(&line).unwrap();
+}
+
+fn window(histogram: Latency) -> Message {
+    let length_ns = Nanos::from_millis(10);
+    Message::Latency(Box::new(LatencyWindow {
+        app: "served".to_owned(),
+        start_ns: now() - length_ns,
+        length_ns,
+        completed: histogram.count(),
+        histogram,
+        ..LatencyWindow::default()
+    }))
+}
+
+#[test]
+fn a_working_app_uses_cpu_and_switches_threads() {
+    let app = App::start(3);
+    let mut scene = Scene::new(&app);
+    let seen = scene.plant.observe(Nanos::from_millis(200)).unwrap();
+    let app = seen.app(APP).unwrap();
+    assert!(app.alive);
+    // The harness has a thread of its own beside the app's first and its workers.
+    assert!(*app.threads.as_ref().unwrap() >= 4, "{:?}", app.threads);
+    assert!(*app.cpu.as_ref().unwrap() > 0.0);
+    assert!(*app.context_switches_per_s.as_ref().unwrap() > 0.0);
+    assert!(app.run_queue_wait.is_ok(), "{:?}", app.run_queue_wait);
+    assert!(seen.cores.iter().any(|core| core.utilisation.as_ref().is_ok_and(|busy| *busy > 0.0)));
+    assert!(seen.energy.unwrap().energy.0 > 0.0);
+}
+
+#[test]
+fn latency_is_what_was_pushed_and_silence_is_missing() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let silent = scene.plant.observe(EPOCH).unwrap();
+    let why = silent.apps[0].latency.as_ref().unwrap_err();
+    assert!(why.reason.contains("nothing was pushed yet"), "{why}");
+    let client = UnixStream::connect(scene.socket()).unwrap();
+    push(&client, &window([1, 2, 3].map(Nanos::from_millis).into_iter().collect()));
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert_eq!(seen.apps[0].latency.as_ref().unwrap().window.count(), 3);
+    push(&client, &window(Latency::default()));
+    let idle = scene.plant.observe(EPOCH).unwrap();
+    assert_eq!(idle.apps[0].latency.as_ref().unwrap().window.count(), 0, "idle is not silent");
+    scene.plant.observe(EPOCH).unwrap();
+    let silent = scene.plant.observe(EPOCH).unwrap();
+    let why = silent.apps[0].latency.as_ref().unwrap_err();
+    assert!(why.reason.contains("no push for"), "{why}");
+}
+
+#[test]
+fn progress_is_read_where_it_was_said_to_be() {
+    let app = App::start(1);
+    let be = || AppSpec::best_effort("served");
+    let mut scene = Scene::with(&app, be(), ProgressFrom::CpuTime, true);
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    let progress = seen.apps[0].progress.as_ref().unwrap();
+    assert_eq!(progress.source, ProgressSource::CpuTime);
+    assert_eq!(progress.per_s, *seen.apps[0].cpu.as_ref().unwrap());
+
+    let mut scene = Scene::with(&app, be(), ProgressFrom::Push, true);
+    let client = UnixStream::connect(scene.socket()).unwrap();
+    let report = |total| {
+        let (app, unit) = ("served".to_owned(), "paths".to_owned());
+        push(&client, &Message::Progress(Progress { app, unit, total, time_ns: now() }));
+    };
+    report(10.0);
+    assert!(scene.plant.observe(EPOCH).unwrap().apps[0].progress.is_err(), "a rate needs two");
+    report(30.0);
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    let progress = seen.apps[0].progress.as_ref().unwrap();
+    assert_eq!(progress.source, ProgressSource::Pushed("paths".to_owned()));
+    assert!(progress.per_s > 0.0);
+    let lc =
+        Scene::with(&app, latency_critical(), ProgressFrom::CpuTime, true).plant.observe(EPOCH);
+    assert!(lc.unwrap().apps[0].progress.is_err());
+}
+
+#[test]
+fn epochs_do_not_drift() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let mut sum = Nanos::ZERO;
+    let mut last = Nanos::ZERO;
+    for _ in 0..10 {
+        let seen = scene.plant.observe(EPOCH).unwrap();
+        assert!(seen.epoch >= EPOCH.scale(0.99), "{}", seen.epoch);
+        sum += seen.epoch;
+        last = seen.time;
+    }
+    assert_eq!(last, sum, "no time lies between epochs");
+}
+
+#[test]
+fn a_stop_ends_the_wait() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    scene.stop.request();
+    let stopped = scene.plant.observe(Nanos::from_secs(3600));
+    assert_eq!(stopped.unwrap_err(), PlantError::Stopped);
+}

@@ -1,0 +1,90 @@
+//! A plant on this machine with one app or more.
+
+use crate::child::App;
+use lull_control::{AppId, AppSpec, CoreId, CoreSet, Outcome, Plant, Setting};
+use lull_host::apps::{AppHandle, Target};
+use lull_host::gauges::energy::PowerModel;
+use lull_host::gauges::push::PushGauge;
+use lull_host::guard::{Ledger, StateDir};
+use lull_host::sys::sched::affinity_of;
+use lull_host::{HostApp, HostConfig, HostPlant, ProgressFrom, Roots, Stop};
+use lull_measure::{Nanos, Percentile};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+pub(crate) const EPOCH: Nanos = Nanos::from_millis(40);
+pub(crate) const APP: AppId = AppId(0);
+
+/// A plant that attaches to `app`, and where its files are.
+pub(crate) struct Scene {
+    pub(crate) plant: HostPlant,
+    pub(crate) stop: Stop,
+    dir: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new(app: &App) -> Self {
+        Self::with(app, latency_critical(), ProgressFrom::CpuTime, true)
+    }
+
+    pub(crate) fn with(
+        app: &App,
+        spec: AppSpec,
+        progress: ProgressFrom,
+        foreign_wins: bool,
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::default();
+        let state = StateDir::locate(Some(&dir.path().join("state"))).unwrap();
+        let stop = Stop::new().unwrap();
+        let push =
+            PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
+        let handle = AppHandle::attach(&spec.name, &Target::Pid(app.pid()), &roots).unwrap();
+        let config = HostConfig {
+            apps: vec![HostApp { spec, handle, progress }],
+            push: Some(push),
+            power: PowerModel::default(),
+            ledger: Ledger::open(state, &roots).unwrap().ledger,
+            foreign_wins,
+            stop: stop.clone(),
+            roots,
+        };
+        Self { plant: HostPlant::new(config).unwrap(), stop, dir }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("push")
+    }
+
+    pub(crate) fn set(&mut self, setting: Setting) -> Outcome {
+        self.plant.apply(&[setting]).outcomes.remove(0)
+    }
+
+    /// The app's cores as the plant reads them.
+    pub(crate) fn cores(&self) -> CoreSet {
+        let cores = |setting: &Setting| match setting {
+            Setting::Cores(_, cores) => Some(cores.clone()),
+            _ => None,
+        };
+        self.plant.settings().iter().find_map(cores).unwrap()
+    }
+}
+
+pub(crate) fn latency_critical() -> AppSpec {
+    AppSpec::latency_critical("served", Percentile::P95, Nanos::from_millis(4))
+}
+
+/// The machine's cores that this process may use.
+pub(crate) fn allowed() -> CoreSet {
+    affinity_of(std::process::id().cast_signed()).unwrap()
+}
+
+/// The first of them, alone.
+pub(crate) fn one_core() -> CoreSet {
+    allowed().iter().take(1).collect()
+}
+
+/// A machine with one core has no other one to move to; such a test then ends.
+pub(crate) fn second_core() -> Option<CoreId> {
+    allowed().iter().nth(1)
+}
