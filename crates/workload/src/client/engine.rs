@@ -52,6 +52,8 @@ pub(super) struct Engine<'a> {
     /// Real time of the schedule's 0.
     start: Nanos,
     next_due: Option<Nanos>,
+    /// The last due time taken up.
+    last_due: Nanos,
     /// Intended send times of requests that no connection was free for.
     waiting: VecDeque<Nanos>,
     connections: Vec<Connection>,
@@ -101,6 +103,7 @@ impl<'a> Engine<'a> {
             arrivals: Arrivals::new(config.process, schedule, gaps),
             start: Nanos::ZERO,
             next_due: None,
+            last_due: Nanos::ZERO,
             waiting: VecDeque::new(),
             free: VecDeque::with_capacity(config.connections * config.depth),
             unflushed: Vec::new(),
@@ -123,9 +126,8 @@ impl<'a> Engine<'a> {
         self.connect_all(stop)?;
         self.begin();
         let mut now = clock::now();
-        let mut last_due = self.start;
-        while !stop.load(Ordering::Relaxed) && !self.is_over(now, last_due) {
-            last_due = last_due.max(self.take_up(now));
+        while !stop.load(Ordering::Relaxed) && !self.is_over(now) {
+            self.take_up(now);
             self.tick(now);
             self.sleep_and_hear(now)?;
             now = clock::now();
@@ -152,6 +154,7 @@ impl<'a> Engine<'a> {
 
     fn begin(&mut self) {
         self.start = clock::now();
+        self.last_due = self.start;
         let window = std::mem::take(&mut self.ledger.window);
         self.ledger = Ledger::new(self.start + self.config.warmup, window);
         self.open_window(self.start);
@@ -165,30 +168,28 @@ impl<'a> Engine<'a> {
         self.next_due = next.map(|due| self.start.saturating_add(due));
     }
 
-    fn is_over(&self, now: Nanos, last_due: Nanos) -> bool {
+    fn is_over(&self, now: Nanos) -> bool {
         if self.next_due.is_some() {
             return false;
         }
         let end = match self.config.duration {
             Some(duration) => self.start.saturating_add(duration),
-            None => last_due,
+            None => self.last_due,
         };
         let idle = self.outstanding() == 0;
         now >= end && (idle || now >= end + self.config.drain)
     }
 
-    /// Takes up requests that are due and sends what can be sent; the last due time.
-    fn take_up(&mut self, now: Nanos) -> Nanos {
-        let mut last = Nanos::ZERO;
+    /// Takes up requests that are due and sends what can be sent.
+    fn take_up(&mut self, now: Nanos) {
         for _ in 0..BATCH {
             let Some(due) = self.next_due.filter(|due| *due <= now) else { break };
             self.ledger.due(due);
             self.waiting.push_back(due);
-            last = due;
+            self.last_due = due;
             self.draw_next();
         }
         self.dispatch(Nanos::ZERO);
-        last
     }
 
     /// Gives waiting requests the free places; none was free before `freed`.
@@ -294,6 +295,8 @@ impl<'a> Engine<'a> {
             Ok(()) => {}
         }
         self.dispatch(now);
+        // A due request does not wait until all replies of a batch are taken in.
+        self.take_up(now);
     }
 
     /// Books the outcomes of a connection; whether there were more than requests.

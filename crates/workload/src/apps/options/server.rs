@@ -12,6 +12,7 @@ use crate::poller::{Events, Interest, Poller};
 use crate::summary::Summary;
 use lull_measure::{Latency, Nanos};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -84,6 +85,22 @@ pub struct ServerReport {
     pub service: Summary,
     /// Time from a request's arrival to its start.
     pub queueing: Summary,
+}
+
+impl fmt::Display for ServerReport {
+    /// The run for a person: a line of counts, then one of each distribution.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "requests  answered {}  refused {}  malformed {}  abandoned {}  on {} connections",
+            self.answered_requests,
+            self.refused_requests,
+            self.malformed_requests,
+            self.abandoned_requests,
+            self.connections
+        )?;
+        write!(f, "service   {}\nqueueing  {}", self.service, self.queueing)
+    }
 }
 
 /// A listening server that does not serve yet.
