@@ -2,15 +2,16 @@
 //! and knows neither.
 
 use crate::journal::Entry;
-use crate::{Applied, Controller, Observation, Plant, PlantError, Policy, Rng, Standing};
-use lull_measure::Nanos;
+use crate::{
+    Applied, Controller, EpochRule, Observation, Pace, Plant, PlantError, Policy, Rng, Standing,
+};
 
 /// One plant under one controller.
 pub struct ControlLoop<P> {
     plant: P,
     controller: Controller,
     rng: Rng,
-    epoch: Nanos,
+    pace: Pace,
     number: u64,
 }
 
@@ -30,9 +31,9 @@ pub struct Epoch {
 }
 
 impl<P: Plant> ControlLoop<P> {
-    /// A loop with a fixed epoch; a run is its seed.
-    pub fn new(plant: P, controller: Controller, epoch: Nanos, rng: Rng) -> Self {
-        Self { plant, controller, rng, epoch, number: 0 }
+    /// A loop with a fixed epoch (a span) or an adaptive one; a run is its seed.
+    pub fn new(plant: P, controller: Controller, epoch: impl Into<EpochRule>, rng: Rng) -> Self {
+        Self { plant, controller, rng, pace: Pace::new(epoch.into()), number: 0 }
     }
 
     /// One epoch.
@@ -41,7 +42,8 @@ impl<P: Plant> ControlLoop<P> {
     /// If the plant was stopped or lost; knobs are then still set, and
     /// [`ControlLoop::finish`] puts them back.
     pub fn turn(&mut self) -> Result<Epoch, PlantError> {
-        let seen = self.plant.observe(self.epoch)?;
+        let seen = self.plant.observe(self.pace.epoch())?;
+        self.pace.note(&seen);
         let turn = self.controller.turn(&seen, &mut self.rng);
         let applied = match turn.changes.as_slice() {
             [] => Applied::default(),

@@ -24,9 +24,11 @@ pub mod journal;
 mod limits;
 mod machine;
 mod observation;
+mod pace;
 mod plan;
 mod plant;
 mod policy;
+mod rhythm;
 mod safe;
 mod samples;
 
@@ -44,9 +46,11 @@ pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
     ProgressSource,
 };
+pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask};
 pub use plant::{Applied, Got, Outcome, Plant, PlantError};
 pub use policy::{Policy, PolicyError, Rng, require, without_ideal};
+pub use rhythm::{Rhythm, RhythmError, RhythmRule};
 pub use safe::safe_plan;
 pub(crate) use samples::sample_value;
 pub use samples::samples;

@@ -210,3 +210,59 @@ fn every_metric_of_the_catalogue_is_produced() {
     let described: BTreeSet<_> = catalogue::ALL.iter().map(|metric| metric.name).collect();
     assert_eq!(produced, described);
 }
+
+#[test]
+fn the_loop_quickens_with_the_rhythm_of_the_load() {
+    let plant = plant();
+    let keep = Box::new(Always(Plan::keep()));
+    let controller = Controller::new(keep, Rules::default(), &plant).unwrap();
+    let rule = EpochRule::Adaptive(AdaptiveEpoch::default());
+    let mut run = ControlLoop::new(Bursty { plant, time: Nanos::ZERO }, controller, rule, rng());
+    let epochs: Vec<_> = (0..60).map(|_| run.turn().unwrap().seen.epoch).collect();
+    assert_eq!(epochs[0], Nanos::from_millis(500));
+    let last_ms = epochs[59].as_millis_f64();
+    assert!((last_ms - 200.0).abs() < 40.0, "a 2 s cycle wants 200 ms, got {last_ms}");
+}
+
+fn rng() -> Rng {
+    Rng::seed_from_u64(1)
+}
+
+/// The in-memory plant under requests that come in bursts every 2 s.
+struct Bursty {
+    plant: MemoryPlant,
+    time: Nanos,
+}
+
+impl Plant for Bursty {
+    fn machine(&self) -> &Machine {
+        self.plant.machine()
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        self.plant.apps()
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        let mut seen = self.plant.observe(epoch)?;
+        let middle = (self.time + epoch / 2).as_secs_f64();
+        self.time += epoch;
+        let rate = if middle % 2.0 < 1.0 { 500.0 } else { 1_500.0 };
+        for latency in seen.apps.iter_mut().filter_map(|app| app.latency.as_mut().ok()) {
+            latency.offered_per_s = rate;
+        }
+        Ok(seen)
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.plant.settings()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        self.plant.apply(wanted)
+    }
+
+    fn restore(&mut self) -> Applied {
+        self.plant.restore()
+    }
+}
