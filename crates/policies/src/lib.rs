@@ -16,9 +16,14 @@ pub mod registry;
 mod toolkit;
 
 mod arq;
+mod conservative;
 mod even;
 mod lc_first;
+mod ondemand;
+mod performance;
+mod powersave;
 mod rr;
+mod schedutil;
 mod unmanaged;
 
 pub use config::Key;

@@ -3,14 +3,27 @@
 //! `lull policies`, its JSON and docs/policies.md derive from this.
 
 use crate::config::{self, Config, Key};
-use crate::{Dip, arq, even, lc_first, rr, unmanaged};
+use crate::{
+    Dip, arq, conservative, even, lc_first, ondemand, performance, powersave, rr, schedutil,
+    unmanaged,
+};
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
 use std::fmt::Write;
 
 /// Every policy, one line each.
-pub static ALL: &[&Entry] =
-    &[&unmanaged::ENTRY, &even::ENTRY, &lc_first::ENTRY, &rr::ENTRY, &arq::ENTRY];
+pub static ALL: &[&Entry] = &[
+    &unmanaged::ENTRY,
+    &even::ENTRY,
+    &lc_first::ENTRY,
+    &rr::ENTRY,
+    &arq::ENTRY,
+    &performance::ENTRY,
+    &powersave::ENTRY,
+    &ondemand::ENTRY,
+    &conservative::ENTRY,
+    &schedutil::ENTRY,
+];
 
 /// What a policy steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -18,16 +31,19 @@ pub static ALL: &[&Entry] =
 pub enum Family {
     /// Cores, ways, bandwidth and priority of apps that share a machine.
     Colocation,
+    /// Frequencies of domains.
+    Frequency,
 }
 
 impl Family {
     /// All families, in the order of the documentation.
-    pub const ALL: [Self; 1] = [Self::Colocation];
+    pub const ALL: [Self; 2] = [Self::Colocation, Self::Frequency];
 
     /// A heading for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Colocation => "Apps that share a machine",
+            Self::Frequency => "Frequencies",
         }
     }
 }
@@ -224,6 +240,15 @@ mod tests {
     use lull_measure::Missing;
     use std::collections::BTreeSet;
 
+    /// A machine that has everything.
+    fn machine() -> Machine {
+        let mut machine = MemoryPlant::new(4, Vec::new()).machine().clone();
+        for capability in Capability::ALL {
+            machine.capabilities = machine.capabilities.with(capability, "test");
+        }
+        machine
+    }
+
     fn message(error: &PolicyError) -> String {
         assert!(matches!(error, PolicyError::Config { key, .. } if key == "name"), "{error:?}");
         error.to_string()
@@ -249,12 +274,12 @@ mod tests {
 
     #[test]
     fn every_policy_builds_from_its_own_defaults_and_refuses_strange_keys() {
-        let plant = MemoryPlant::new(4, Vec::new());
+        let machine = machine();
         for entry in ALL {
-            let built = entry.build(&entry.defaults(), plant.machine(), &[]);
+            let built = entry.build(&entry.defaults(), &machine, &[]);
             assert!(built.is_ok(), "{}: {:?}", entry.name, built.err());
             let strange = "no_such_key = 1".parse().unwrap();
-            let refused = entry.build(&strange, plant.machine(), &[]).err();
+            let refused = entry.build(&strange, &machine, &[]).err();
             let named = matches!(&refused,
                 Some(PolicyError::Config { key, .. }) if key == "no_such_key");
             assert!(named, "{}: {refused:?}", entry.name);
@@ -265,7 +290,7 @@ mod tests {
     fn no_policy_runs_without_what_it_needs() {
         for entry in ALL {
             for need in entry.needs {
-                let mut machine = MemoryPlant::new(4, Vec::new()).machine().clone();
+                let mut machine = machine();
                 let gone = Missing::because("taken away");
                 machine.capabilities = machine.capabilities.without(*need, gone.clone());
                 let refused = entry.build(&toml::Table::new(), &machine, &[]).err();

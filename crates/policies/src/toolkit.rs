@@ -1,5 +1,6 @@
 //! What policies share: regions of resources, periods, plans.
 
+pub(crate) mod domains;
 pub(crate) mod period;
 pub(crate) mod placement;
 pub(crate) mod regions;

@@ -2,8 +2,8 @@
 
 use lull_control::conformance::MemoryPlant;
 use lull_control::{
-    AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Machine, Observation, Plant,
-    Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
+    AppSeen, AppSpec, Capability, CoreSeen, EnergySeen, EnergySource, LatencySeen, Machine,
+    Observation, Plant, Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::registry;
@@ -119,15 +119,18 @@ fn configs(name: &str) -> Vec<&'static str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn any_history_is_answered_with_plans_within_the_machine(
         cores in 4u16..12,
         contiguous: bool,
-        history in prop::collection::vec(any_epoch(), 1..40),
+        history in prop::collection::vec(any_epoch(), 1..30),
     ) {
         let mut machine = MemoryPlant::new(cores, Vec::new()).machine().clone();
+        for capability in Capability::ALL {
+            machine.capabilities = machine.capabilities.with(capability, "test");
+        }
         machine.cache.as_mut().expect("the plant has ways").contiguous = contiguous;
         for entry in registry::ALL {
             for config in configs(entry.name) {

@@ -1,0 +1,41 @@
+//! Linux `performance`: the highest frequency, always.
+//!
+//! The cpufreq governor of this name (drivers/cpufreq/cpufreq_performance.c),
+//! not a mode of a driver. The upper end of what frequency costs.
+
+use crate::config::{anything_goes, config, read};
+use crate::registry::{ConfigOf, Entry, Family};
+use crate::toolkit::domains::{Constant, PerDomain, Table};
+use lull_control::Capability;
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "performance",
+    family: Family::Frequency,
+    paper: "Linux, drivers/cpufreq/cpufreq_performance.c",
+    summary: "Runs every domain at its highest frequency.",
+    needs: &[Capability::Frequency],
+    uses: &[],
+    dip: None,
+    config: ConfigOf::of::<Config>(),
+    make: |table, machine, _| {
+        read::<Config>(table)?;
+        Ok(Box::new(PerDomain::new(machine, || Constant(Table::highest))))
+    },
+};
+
+config! {
+    /// Nothing to choose.
+    struct Config checked by anything_goes {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toolkit::domains::testing::{run, table};
+
+    #[test]
+    fn it_is_the_highest_whatever_the_load() {
+        assert_eq!(run(&mut Constant(Table::highest), &table(), &[0.0, 1.0]), [2_000, 2_000]);
+    }
+}
