@@ -15,15 +15,18 @@ mod dip;
 pub mod registry;
 mod toolkit;
 
+mod adaptive_dvfs;
 mod arq;
 mod conservative;
 mod even;
+mod full_speed;
 mod lc_first;
 mod ondemand;
 mod performance;
 mod powersave;
 mod rr;
 mod schedutil;
+mod step_dvfs;
 mod unmanaged;
 
 pub use config::Key;

@@ -4,8 +4,8 @@
 
 use crate::config::{self, Config, Key};
 use crate::{
-    Dip, arq, conservative, even, lc_first, ondemand, performance, powersave, rr, schedutil,
-    unmanaged,
+    Dip, adaptive_dvfs, arq, conservative, even, full_speed, lc_first, ondemand, performance,
+    powersave, rr, schedutil, step_dvfs, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -18,6 +18,9 @@ pub static ALL: &[&Entry] = &[
     &lc_first::ENTRY,
     &rr::ENTRY,
     &arq::ENTRY,
+    &full_speed::ENTRY,
+    &step_dvfs::ENTRY,
+    &adaptive_dvfs::ENTRY,
     &performance::ENTRY,
     &powersave::ENTRY,
     &ondemand::ENTRY,
