@@ -176,7 +176,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_aimed_at_reads_as_wanted(
-            nice in -20i8..20, priority in 1u8..100, found_nice in -20i32..20, fork in any::<bool>(),
+            nice in -20i8..20,
+            priority in 1u8..100,
+            found_nice in -20i32..20,
+            fork in any::<bool>(),
         ) {
             let found = state(OTHER | if fork { RESET_ON_FORK } else { 0 }, 0, found_nice);
             let round_robin = Scheduling::RoundRobin { priority };
