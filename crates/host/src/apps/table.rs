@@ -8,8 +8,10 @@
 //! each thread of an app where this takes one for each new process.
 //!
 //! Verified on Linux 6.18: inodes stay while processes do, and change when a
-//! number is reused. Measured on 2 virtual cores by the example `app_refresh`;
-//! the figures are in `docs/decisions.md`.
+//! number is reused. Measured there, optimised, on 2 busy virtual cores with
+//! 140 processes and 3 apps of 8 threads: 80 us of CPU time for a refresh of
+//! table and apps in a tight loop, 380 us every 100 ms, with cold caches and
+//! compilers coming and going; with 1,130 processes 0.7 and 1.6 ms.
 
 use super::identity::{Facts, numbers};
 use crate::Roots;

@@ -193,7 +193,7 @@ impl Ledger {
 
     /// Puts back everything now; the ledger stays open.
     pub fn restore(&self) -> Restoration {
-        restore::put_back(&self.roots, &self.held, &BTreeSet::new())
+        restore::put_back(&self.roots, &self.held)
     }
 
     /// Ends the ledger: there is nothing to put back any more.

@@ -145,8 +145,7 @@ pub(super) fn put_all_back(
         0 if is_empty => None,
         values if is_empty => Some(How::OtherBoot { values }),
         _ => {
-            let touched = restore::boost(roots, &held);
-            let restoration = restore::put_back(roots, &held, &touched);
+            let restoration = restore::boost_and_put_back(roots, &held);
             // Told to the next agent; the values are back whether or not it fits the disk.
             let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
             Some(How::Now(restoration))

@@ -152,52 +152,110 @@ fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
     Ok(Restored::Done)
 }
 
-/// The safe state: all cores for all threads, nothing stopped.
-///
-/// Answers what it changed; what fails here is told when it is put back.
-pub(super) fn boost(roots: &Roots, held: &Held) -> BTreeSet<Key> {
-    let all = CoreSet::first(ALL_CORES);
-    let mut touched = BTreeSet::new();
-    for (thread, _) in targets(roots, held) {
-        let before = sched::affinity_of(thread.tid);
-        let widened = sched::set_affinity(thread.tid, &all);
-        if widened.is_ok() && before.ok() != sched::affinity_of(thread.tid).ok() {
-            touched.insert(Key::Thread(thread.tid, thread.start_ticks));
-        }
-    }
-    for original in held.originals() {
-        let is_stopped = matches!(original, Original::Stopped { .. });
-        if is_stopped && original.restore(roots) == Restored::Done {
-            touched.insert(original.key());
-        }
-    }
-    touched
+/// First the safe state, then the saved one.
+pub(super) fn boost_and_put_back(roots: &Roots, held: &Held) -> Restoration {
+    let mut reach = Reach::new(roots, held);
+    let touched = reach.boost();
+    reach.put_back(&touched)
 }
 
-/// The saved state. `touched` are the values that the safe state changed.
-pub(super) fn put_back(roots: &Roots, held: &Held, touched: &BTreeSet<Key>) -> Restoration {
-    let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
-    for original in held.originals().filter(|original| !is_started(original)) {
-        outcomes.insert(original.key(), original.restore(roots));
+/// The saved state at once, by an agent that leaves nothing unsafe.
+pub(super) fn put_back(roots: &Roots, held: &Held) -> Restoration {
+    Reach::new(roots, held).put_back(&BTreeSet::new())
+}
+
+/// The threads that Lull's settings reached.
+struct Reach<'a> {
+    roots: &'a Roots,
+    held: &'a Held,
+    /// All processes, to find children; listed when what is known is done,
+    /// since the first listing of a machine with thousands takes a while.
+    table: Option<ProcessTable>,
+}
+
+impl<'a> Reach<'a> {
+    const fn new(roots: &'a Roots, held: &'a Held) -> Self {
+        Self { roots, held, table: None }
     }
-    for _ in 0..PASSES {
-        let mut changed = false;
-        for (_, original) in targets(roots, held) {
-            let outcome = original.restore(roots);
-            changed |= outcome == Restored::Done;
-            if outcome != Restored::Already {
-                outcomes.insert(original.key(), outcome);
+
+    /// The safe state: all cores for all threads, nothing stopped.
+    ///
+    /// Answers what it changed; what fails here is told when it is put back.
+    fn boost(&mut self) -> BTreeSet<Key> {
+        let mut touched = BTreeSet::new();
+        for original in self.held.originals() {
+            let is_stopped = matches!(original, Original::Stopped { .. });
+            if is_stopped && original.restore(self.roots) == Restored::Done {
+                touched.insert(original.key());
             }
         }
-        if !changed {
-            break;
+        for _ in 0..2 {
+            let widened = self.threads().into_iter().filter(|(thread, _)| widen(*thread));
+            touched.extend(widened.map(|(_, original)| original.key()));
+            self.look_for_children();
+        }
+        touched
+    }
+
+    /// The saved state. `touched` are the values that the safe state changed.
+    fn put_back(&mut self, touched: &BTreeSet<Key>) -> Restoration {
+        let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
+        for original in self.held.originals().filter(|original| !is_started(original)) {
+            outcomes.insert(original.key(), original.restore(self.roots));
+        }
+        for _ in 0..PASSES {
+            self.look_for_children();
+            let mut changed = false;
+            for (_, original) in self.threads() {
+                let outcome = original.restore(self.roots);
+                changed |= outcome == Restored::Done;
+                if outcome != Restored::Already {
+                    outcomes.insert(original.key(), outcome);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let mut total = Restoration::default();
+        for (key, outcome) in outcomes {
+            total.count(key, outcome, touched);
+        }
+        total
+    }
+
+    fn look_for_children(&mut self) {
+        match &mut self.table {
+            // Without a listing the known processes are put back all the same.
+            None => self.table = ProcessTable::new(self.roots).ok(),
+            Some(table) => drop(table.refresh()),
         }
     }
-    let mut total = Restoration::default();
-    for (key, outcome) in outcomes {
-        total.count(key, outcome, touched);
+
+    /// All threads in reach now, each with the state to give it.
+    fn threads(&self) -> Vec<(LiveThread, Original)> {
+        let mut processes = self.held.inherited.clone();
+        if let Some(table) = &self.table {
+            adopt_children(table, self.held, &mut processes);
+        }
+        let mut found = Vec::new();
+        for (pid, inherited) in &processes {
+            if !has_started_at(self.roots, *pid, inherited.start_ticks) {
+                continue;
+            }
+            let original = |thread| self.held.for_thread(thread, &inherited.original);
+            let threads = threads_of(self.roots, *pid).unwrap_or_default();
+            found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
+        }
+        found
     }
-    total
+}
+
+/// Gives a thread all cores; whether that changed anything.
+fn widen(thread: LiveThread) -> bool {
+    let before = sched::affinity_of(thread.tid).ok();
+    let widened = sched::set_affinity(thread.tid, &CoreSet::first(ALL_CORES));
+    widened.is_ok() && before != sched::affinity_of(thread.tid).ok()
 }
 
 impl Restoration {
@@ -216,32 +274,12 @@ const fn is_started(original: &Original) -> bool {
     matches!(original, Original::Started { .. })
 }
 
-/// All threads that Lull's settings reached, each with the state to give it.
-fn targets(roots: &Roots, held: &Held) -> Vec<(LiveThread, Original)> {
-    let mut processes = held.inherited.clone();
-    if !processes.is_empty() {
-        adopt_children(roots, held, &mut processes);
-    }
-    let mut found = Vec::new();
-    for (pid, inherited) in &processes {
-        let of_process =
-            |thread: LiveThread| Some((thread, held.for_thread(thread, &inherited.original)?));
-        if has_started_at(roots, *pid, inherited.start_ticks) {
-            found.extend(
-                threads_of(roots, *pid).unwrap_or_default().into_iter().filter_map(of_process),
-            );
-        }
-    }
-    found
-}
-
 fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
     Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
 }
 
 /// Adds the processes made by those of the ledger since their values were saved.
-fn adopt_children(roots: &Roots, held: &Held, processes: &mut BTreeMap<i32, Inherited>) {
-    let Ok(table) = ProcessTable::new(roots) else { return };
+fn adopt_children(table: &ProcessTable, held: &Held, processes: &mut BTreeMap<i32, Inherited>) {
     loop {
         let adopted = |(pid, facts): (i32, &Facts)| {
             let parent = processes.get(&facts.parent)?;
