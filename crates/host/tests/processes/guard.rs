@@ -1,0 +1,124 @@
+//! Whatever dies, the machine gets its settings back.
+
+use crate::scene::{Scene, runs, wait_for};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_clean_end_puts_everything_back_and_the_guard_goes_too", clean_end),
+    ("a_killed_agent_is_cleaned_up_after_by_its_guard", killed_at_work),
+    ("a_signal_to_the_whole_group_does_not_keep_the_guard_from_its_work", signal_to_group),
+    ("a_killed_guard_is_replaced", killed_guard),
+    ("an_agent_killed_at_any_moment_is_cleaned_up_after", || agents_killed(10)),
+    ("guard_and_agent_killed_in_any_order_leave_a_ledger_to_restore", || both_killed(10)),
+];
+
+/// The same at many more moments.
+pub(crate) const SLOW_TESTS: &[(&str, fn())] = &[
+    ("slow_an_agent_killed_at_any_of_200_moments", || agents_killed(200)),
+    ("slow_guard_and_agent_killed_at_any_of_200_moments", || both_killed(200)),
+];
+
+fn clean_end() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(1);
+    agent.wait_until_changed();
+    let (app, guards) = (agent.app(), agent.guards());
+    assert_eq!((app.len(), guards.len()), (3, 1), "{app:?} {guards:?}");
+    writeln!(agent.process.0.stdin.as_ref().unwrap()).unwrap();
+    assert!(agent.process.0.wait().unwrap().success());
+    scene.wait_until_as_before();
+    assert!(!app.into_iter().chain(guards).any(runs));
+}
+
+fn killed_at_work() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(2);
+    agent.wait_until_changed();
+    assert_ne!(scene.changed(), Vec::<String>::new());
+    let (app, guards) = (agent.app(), agent.guards());
+    agent.kill();
+    scene.wait_until_as_before();
+    wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
+    scene.wait_until_as_before();
+}
+
+fn signal_to_group() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let scene = Scene::new();
+        let mut agent = scene.start_agent(3);
+        agent.wait_until_changed();
+        let group = Pid::from_raw(agent.process.0.id().cast_signed()).unwrap();
+        kill_process_group(group, signal).unwrap();
+        assert!(!agent.process.0.wait().unwrap().success());
+        scene.wait_until_as_before();
+    }
+}
+
+fn killed_guard() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(4);
+    agent.wait_until_changed();
+    for _ in 0..3 {
+        let guards = agent.guards();
+        agent.kill_guard();
+        wait_for("a new guard", || agent.guards().last() != guards.last());
+    }
+    agent.kill();
+    scene.wait_until_as_before();
+}
+
+/// Moments from its start to well into its work, by chance.
+fn moment(rng: &mut Xoshiro256PlusPlus) -> Duration {
+    Duration::from_micros(rng.random_range(0..600_000))
+}
+
+fn agents_killed(rounds: u64) {
+    let scene = Scene::new();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(20);
+    let mut at_work = 0;
+    for seed in 0..rounds {
+        let mut agent = scene.start_agent(seed);
+        thread::sleep(moment(&mut rng));
+        at_work += u32::from(agent.has_changed());
+        agent.kill();
+        scene.wait_until_as_before();
+    }
+    // On a machine too slow for the moments, one that is surely at work.
+    if at_work == 0 {
+        let mut agent = scene.start_agent(rounds);
+        agent.wait_until_changed();
+        agent.kill();
+    }
+    scene.restore_by_hand();
+    scene.wait_until_as_before();
+}
+
+fn both_killed(rounds: u64) {
+    let scene = Scene::new();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(21);
+    for seed in 0..rounds {
+        let mut agent = scene.start_agent(seed);
+        agent.wait_until_changed();
+        let (app, gap) = (agent.app(), Duration::from_micros(rng.random_range(0..20_000)));
+        if rng.random() {
+            agent.kill_guard();
+            thread::sleep(gap);
+            agent.kill();
+        } else {
+            let guards = agent.guards();
+            agent.kill();
+            thread::sleep(gap);
+            if guards.last().is_some_and(|guard| runs(*guard)) {
+                agent.kill_guard();
+            }
+        }
+        scene.restore_by_hand();
+        scene.wait_until_as_before();
+        assert!(!app.into_iter().any(runs));
+    }
+}
