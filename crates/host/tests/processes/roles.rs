@@ -152,7 +152,10 @@ impl Agent {
             // A short-lived thread may be gone by now.
             let _ = sched::set_affinity(thread.tid, &CoreSet::from_iter([core]));
             let policy = if self.rng.random() { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
-            let nice = self.rng.random_range(5..19);
+            let Ok(before) = sched::scheduling_of(thread.tid) else { continue };
+            // Only root can take a nice value back.
+            let is_root = rustix::process::geteuid().is_root();
+            let nice = if is_root { self.rng.random_range(5..19) } else { before.nice };
             let state = SchedState { policy: policy.cast_unsigned(), rt_priority: 0, nice };
             let _ = sched::set_scheduling(thread.tid, state);
         }
