@@ -1,0 +1,361 @@
+//! How requests flow: programs, servers' cores and queues, permits.
+
+use super::program::{NO_VISIT, Op};
+use super::request::{NONE, Visit};
+use super::server::Asked;
+use super::{Engine, Stop};
+use crate::model::Discipline;
+use rand::RngExt;
+
+impl Engine {
+    /// A request of the app arrives and goes as far as it can.
+    #[inline(always)]
+    pub(super) fn admit(&mut self, app: usize) {
+        let state = &mut self.apps[app];
+        if self.requests.live() >= self.limits.in_flight {
+            return self.overrun(app);
+        }
+        state.arrived += 1;
+        let request = self.requests.take(app as u16, state.class, self.now_ns);
+        // All work is drawn now: what a request asks for must not depend on
+        // how a policy delays it.
+        for (which, (draw, at_arrival)) in state.draws.iter().enumerate() {
+            if *at_arrival {
+                *self.requests.amount(request, which) = draw.sample(&mut state.work);
+            }
+        }
+        self.requests.get(request).next_op = state.entry;
+        self.proceed(request);
+    }
+
+    #[cold]
+    fn overrun(&mut self, app: usize) {
+        let (at, in_flight) = (self.now(), self.requests.live());
+        self.fault = Some(Stop::Overrun { at, in_flight, app: self.apps[app].name.clone() });
+        self.pause_at = 0;
+    }
+
+    /// Takes a request's operations until it computes, waits, or is over.
+    pub(super) fn proceed(&mut self, request: u32) {
+        let mut at = self.requests.get(request).next_op;
+        loop {
+            let op = self.programs.ops[at as usize];
+            at += 1;
+            match op {
+                Op::Visit { tier, visit, same_as, amount } => {
+                    if !self.tiers[tier as usize].plain {
+                        continue;
+                    }
+                    let same = self.number_of(request, same_as);
+                    let server = self.tiers[tier as usize].choose(same);
+                    self.requests.visit(request, visit.into()).server = server;
+                    self.requests.get(request).next_op = at + 3;
+                    return self.work(request, server as usize, amount, false);
+                }
+                Op::Work { visit, amount, keeps_core } => {
+                    self.requests.get(request).next_op = at;
+                    let server = self.requests.visit(request, visit.into()).server;
+                    return self.work(request, server as usize, amount, keeps_core);
+                }
+                Op::Enter { tier, visit, same_as, way_out } => {
+                    match self.enter(request, tier.into(), visit.into(), same_as) {
+                        Asked::Granted => {}
+                        Asked::Waits => return self.requests.get(request).next_op = at,
+                        Asked::Refused => at = self.refuse(request, visit, way_out),
+                    }
+                }
+                Op::Leave { visit } => self.leave(request, visit.into(), true),
+                Op::Acquire { pool, visit, way_out } => {
+                    let permits = self.permits_of(request, pool, visit);
+                    match self.permits[permits].ask(&mut self.requests, request) {
+                        Asked::Granted => {}
+                        Asked::Waits => return self.requests.get(request).next_op = at,
+                        Asked::Refused => at = way_out,
+                    }
+                }
+                Op::Release { pool, visit } => {
+                    let permits = self.permits_of(request, pool, visit);
+                    self.give_back(permits);
+                }
+                Op::Done | Op::Lost => return self.end(request, op == Op::Done),
+                other => at = self.turn(request, other, at),
+            }
+        }
+    }
+
+    /// The rarer operations; returns where to go on.
+    #[inline(never)]
+    fn turn(&mut self, request: u32, op: Op, next: u32) -> u32 {
+        let app = self.requests.get(request).app as usize;
+        match op {
+            Op::FreeCore => self.free_core(request),
+            Op::Abandon { visit } => self.leave(request, visit.into(), false),
+            Op::Draw { amount } => {
+                let state = &mut self.apps[app];
+                let drawn = state.draws[amount as usize].0.sample(&mut state.path);
+                *self.requests.amount(request, amount.into()) = drawn;
+            }
+            Op::Choose { first } => {
+                let point = self.apps[app].path.random::<f64>();
+                let ways = &self.programs.ways[first as usize..];
+                let way = ways.iter().find(|way| point < way.0);
+                return way.expect("the last way of a choice takes every number").1;
+            }
+            Op::Jump { to } => return to,
+            Op::Repeat { chance, to } => {
+                let again = self.programs.chances[chance as usize];
+                return if self.apps[app].path.random::<f64>() < again { to } else { next };
+            }
+            _ => {}
+        }
+        next
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, request: u32, tier: usize, visit: usize, same_as: u8) -> Asked {
+        let same = self.number_of(request, same_as);
+        let chosen = self.tiers[tier].choose(same);
+        let called = Visit { called_ns: self.now_ns, server: chosen };
+        *self.requests.visit(request, visit) = called;
+        if self.watches.any() {
+            let app = self.requests.get(request).app;
+            self.watches.call(request, app, called);
+        }
+        let server = &mut self.servers[chosen as usize];
+        server.pending += 1;
+        self.tiers[tier].pending(chosen, server.pending, true);
+        if server.threads == NONE {
+            return Asked::Granted;
+        }
+        self.permits[server.threads as usize].ask(&mut self.requests, request)
+    }
+
+    /// The number, within its tier, of the server of an earlier visit.
+    #[inline(always)]
+    fn number_of(&mut self, request: u32, visit: u8) -> u32 {
+        if visit == NO_VISIT {
+            return 0;
+        }
+        let server = self.requests.visit(request, visit.into()).server;
+        server - self.tiers[self.servers[server as usize].tier as usize].first
+    }
+
+    /// Undoes a choice of server whose backlog was full.
+    #[inline(never)]
+    fn refuse(&mut self, request: u32, visit: u8, way_out: u32) -> u32 {
+        let visit = *self.requests.visit(request, visit.into());
+        let server = &mut self.servers[visit.server as usize];
+        server.pending -= 1;
+        self.tiers[server.tier as usize].pending(visit.server, server.pending, false);
+        let app = self.requests.get(request).app;
+        self.watches.end(request, app, visit, (self.now_ns, false));
+        self.free_core(request);
+        way_out
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, request: u32, visit: usize, answered: bool) {
+        let visit = *self.requests.visit(request, visit);
+        let server = &mut self.servers[visit.server as usize];
+        server.pending -= 1;
+        server.counts.answers += u64::from(answered);
+        if answered {
+            server.counts.call_ns += u128::from(self.now_ns - visit.called_ns);
+        }
+        let threads = server.threads;
+        self.tiers[server.tier as usize].pending(visit.server, server.pending, false);
+        if self.watches.any() {
+            let app = self.requests.get(request).app;
+            self.watches.end(request, app, visit, (self.now_ns, answered));
+        }
+        if threads != NONE {
+            self.give_back(threads as usize);
+        }
+    }
+
+    #[inline(never)]
+    fn permits_of(&mut self, request: u32, pool: u16, visit: u8) -> usize {
+        let group = self.pools[pool as usize];
+        if visit == NO_VISIT {
+            return group.first as usize;
+        }
+        let server = self.requests.visit(request, visit.into()).server;
+        (group.first + server - group.first_server) as usize
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, permits: usize) {
+        if let Some(next) = self.permits[permits].give_back(&self.requests) {
+            self.ready.push(next);
+        }
+    }
+
+    #[inline(always)]
+    fn end(&mut self, request: u32, answered: bool) {
+        let record = self.requests.drop(request);
+        let (app, took) = (record.app as usize, self.now_ns - record.started_ns);
+        let state = &mut self.apps[app];
+        if answered {
+            state.answered += 1;
+            state.response_ns += u128::from(took);
+            state.latency.record(took);
+        } else {
+            state.lost += 1;
+        }
+        self.client_thinks(app);
+    }
+
+    /// A piece of work comes to a server's cores.
+    #[inline(always)]
+    fn work(&mut self, request: u32, server_index: usize, work: u16, keeps_core: bool) {
+        let work_ns = *self.requests.amount(request, work.into());
+        let record = self.requests.get(request);
+        record.work_ns = work_ns;
+        record.keeps_core = keeps_core;
+        record.queued_ns = self.now_ns;
+        let server = &mut self.servers[server_index];
+        server.come(self.now_ns);
+        let first = server.first_lane as usize;
+        let lane = &mut self.lanes[first];
+        let starts = server.discipline == Discipline::Sharing || lane.has_free_core();
+        if server.lanes == 1 && starts {
+            lane.advance(self.now_ns);
+            lane.start(request, work_ns);
+            let next = lane.next_end_ns();
+            self.set_clock(first, next);
+        } else if server.lanes == 1 && server.discipline == Discipline::Fcfs {
+            server.waiting += 1;
+            server.queue.push(&mut self.requests, request);
+        } else {
+            self.work_anywhere(request, server_index, work_ns);
+        }
+    }
+
+    /// The same for servers with several lanes or with priorities.
+    #[inline(never)]
+    fn work_anywhere(&mut self, request: u32, server_index: usize, work_ns: f64) {
+        match self.lane_for(server_index, request) {
+            Some(lane) => {
+                self.lanes[lane].advance(self.now_ns);
+                self.lanes[lane].start(request, work_ns);
+                self.retime(lane);
+            }
+            None => {
+                self.servers[server_index].waiting += 1;
+                let class = self.requests.class(request);
+                let queue = self.servers[server_index].queue_of(&mut self.queues, class);
+                queue.push(&mut self.requests, request);
+            }
+        }
+    }
+
+    /// The lane that takes a request at once, if any does.
+    fn lane_for(&mut self, server_index: usize, request: u32) -> Option<usize> {
+        let server = &self.servers[server_index];
+        let first = server.first_lane as usize;
+        let lanes = first..first + server.lanes as usize;
+        let best = if server.discipline == Discipline::Sharing {
+            // Where it progresses fastest; it stays there.
+            pick(lanes, |lane| Some(self.lanes[lane].pace_of_next()))
+        } else {
+            pick(lanes, |lane| self.lanes[lane].has_free_core().then(|| self.lanes[lane].speed()))
+        };
+        if best.is_some() || server.discipline != Discipline::Preemptive {
+            return best;
+        }
+        self.preempt(server_index, self.requests.class(request))
+    }
+
+    /// Takes a core from the least important running request, if it is less
+    /// important than `class`; of equal ones from the one started last.
+    fn preempt(&mut self, server_index: usize, class: u8) -> Option<usize> {
+        let server = &self.servers[server_index];
+        let lanes = server.first_lane..server.first_lane + server.lanes;
+        let running = lanes.flat_map(|lane| {
+            self.lanes[lane as usize].jobs().map(move |(request, start)| (request, start, lane))
+        });
+        let worst = running
+            .max_by_key(|(request, start, lane)| (self.requests.class(*request), *start, *lane));
+        let (victim, _, lane) = worst.filter(|worst| self.requests.class(worst.0) > class)?;
+        let lane = lane as usize;
+        self.lanes[lane].advance(self.now_ns);
+        self.requests.get(victim).work_ns = self.lanes[lane].interrupt(victim);
+        self.servers[server_index].waiting += 1;
+        let class = self.requests.class(victim);
+        let queue = self.servers[server_index].queue_of(&mut self.queues, class);
+        queue.push_front(&mut self.requests, victim);
+        Some(lane)
+    }
+
+    pub(super) fn retime(&mut self, lane: usize) {
+        let next = self.lanes[lane].next_end_ns();
+        self.set_clock(lane, next);
+    }
+
+    /// The clock of a lane went off: its first request is done there.
+    #[inline(always)]
+    pub(super) fn end_of_work(&mut self, lane_index: usize) {
+        let lane = &mut self.lanes[lane_index];
+        lane.advance(self.now_ns);
+        let request = lane.finish();
+        let record = self.requests.get(request);
+        if record.keeps_core {
+            lane.held += 1;
+            record.held_lane = lane_index as u32;
+            self.retime(lane_index);
+        } else {
+            self.depart(lane_index, request);
+        }
+        self.proceed(request);
+    }
+
+    /// A request gives up its core, and the next one takes it; the lane must
+    /// be advanced to now.
+    #[inline(always)]
+    fn depart(&mut self, lane_index: usize, request: u32) {
+        let lane = &mut self.lanes[lane_index];
+        let queued_ns = self.requests.get(request).queued_ns;
+        let server = &mut self.servers[lane.server as usize];
+        server.go(self.now_ns, queued_ns);
+        if server.waiting > 0 {
+            server.waiting -= 1;
+            let next = if server.has_classes() {
+                let queues = &mut self.queues[server.first_queue as usize..][..self.classes];
+                queues.iter_mut().find_map(|queue| queue.pop(&self.requests))
+            } else {
+                server.queue.pop(&self.requests)
+            };
+            let next = next.expect("a server's queues hold as many requests as it counts");
+            lane.start(next, self.requests.get(next).work_ns);
+        }
+        let next = lane.next_end_ns();
+        self.set_clock(lane_index, next);
+    }
+
+    /// A request that kept its core gives it back.
+    #[inline(never)]
+    fn free_core(&mut self, request: u32) {
+        let record = self.requests.get(request);
+        let lane = std::mem::replace(&mut record.held_lane, NONE);
+        if lane == NONE {
+            return;
+        }
+        let lane = lane as usize;
+        self.lanes[lane].held -= 1;
+        self.lanes[lane].advance(self.now_ns);
+        self.depart(lane, request);
+    }
+}
+
+/// The lane with the greatest value; of equal ones the first.
+fn pick(lanes: std::ops::Range<usize>, value: impl Fn(usize) -> Option<f64>) -> Option<usize> {
+    let mut best: Option<(f64, usize)> = None;
+    for lane in lanes {
+        if let Some(value) = value(lane)
+            && best.is_none_or(|(most, _)| value > most)
+        {
+            best = Some((value, lane));
+        }
+    }
+    best.map(|(_, lane)| lane)
+}

@@ -1,0 +1,275 @@
+//! A lane: equal cores of one server in one frequency domain.
+//!
+//! All running requests of a lane progress at the same pace, so one *virtual
+//! clock* that counts the work done per request serves them all: a request
+//! that starts at virtual time `v` with work `w` ends at `v + w`, whatever
+//! happens to the pace meanwhile. A change of frequency or of the number of
+//! sharers therefore touches the pace and no request.
+
+use crate::order::{NEVER_NS, round_ns};
+use dary_heap::QuaternaryHeap;
+use std::cmp::Reverse;
+
+/// Running requests and the virtual clock of a group of cores.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    /// The running request that ends first, or [`Job::NONE`].
+    first: Job,
+    /// The other running requests by (virtual end, order of start).
+    others: QuaternaryHeap<Reverse<Job>>,
+    /// Number of running requests.
+    running: u32,
+    /// Virtual time: work per request since the lane was last empty, in work-nanoseconds.
+    virtual_ns: f64,
+    /// Progress of each request per nanosecond, and its inverse.
+    pace: f64,
+    inverse: f64,
+    /// Real time of the last change.
+    at_ns: u64,
+    /// Cores that compute.
+    busy: u32,
+    /// Cores.
+    pub(crate) cores: u32,
+    /// Cores held by requests that wait for room elsewhere.
+    pub(crate) held: u32,
+    /// Order of starts since the lane was last empty.
+    starts: u32,
+    /// Work per nanosecond of one core at the present frequency.
+    speed: f64,
+    /// Core-nanoseconds of computing.
+    pub(crate) busy_ns: u64,
+    /// Which server.
+    pub(crate) server: u32,
+    /// Whether requests share all cores evenly rather than having one each.
+    shared: bool,
+}
+
+/// A running request: (virtual end, order of start, request) in one integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Job(u128);
+
+impl Job {
+    /// Ends after every request.
+    const NONE: Self = Self(u128::MAX);
+
+    /// `end_ns` is never negative, so its bits order as the number does.
+    fn new(end_ns: f64, start: u32, request: u32) -> Self {
+        let low = u64::from(start) << 32 | u64::from(request);
+        Self(u128::from(end_ns.to_bits()) << 64 | u128::from(low))
+    }
+
+    fn end_ns(self) -> f64 {
+        f64::from_bits((self.0 >> 64) as u64)
+    }
+
+    fn start(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn request(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl Lane {
+    /// An idle lane.
+    pub(crate) fn new(server: u32, cores: u32, speed: f64, shared: bool) -> Self {
+        Self {
+            first: Job::NONE,
+            others: QuaternaryHeap::new(),
+            running: 0,
+            virtual_ns: 0.0,
+            pace: speed,
+            inverse: 1.0 / speed,
+            at_ns: 0,
+            busy: 0,
+            cores,
+            held: 0,
+            starts: 0,
+            speed,
+            busy_ns: 0,
+            server,
+            shared,
+        }
+    }
+
+    /// Brings clock and busy time up to now.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        let passed = now_ns - self.at_ns;
+        self.at_ns = now_ns;
+        self.busy_ns += passed * u64::from(self.busy);
+        self.virtual_ns += passed as i64 as f64 * self.pace;
+    }
+
+    /// Core-nanoseconds of computing up to a time not before the last change.
+    pub(crate) fn busy_at(&self, now_ns: u64) -> u64 {
+        self.busy_ns + (now_ns - self.at_ns) * u64::from(self.busy)
+    }
+
+    /// Whether a request could start at once on a core of its own.
+    #[inline(always)]
+    pub(crate) fn has_free_core(&self) -> bool {
+        self.running + self.held < self.cores
+    }
+
+    /// Pace that one more request would get.
+    pub(crate) fn pace_of_next(&self) -> f64 {
+        let sharers = f64::from(self.running + 1);
+        self.speed * (f64::from(self.cores) / sharers).min(1.0)
+    }
+
+    /// Work per nanosecond of one core.
+    pub(crate) fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// Starts a request; the lane must be advanced to now.
+    #[inline(always)]
+    pub(crate) fn start(&mut self, request: u32, work_ns: f64) {
+        if self.running == 0 {
+            // Counting from 0 again keeps the virtual clock precise for ever.
+            self.virtual_ns = 0.0;
+            self.starts = 0;
+            self.first = Job::new(work_ns, 0, request);
+        } else {
+            let job = Job::new(self.virtual_ns + work_ns, self.starts, request);
+            let (first, other) =
+                if job < self.first { (job, self.first) } else { (self.first, job) };
+            self.first = first;
+            self.others.push(Reverse(other));
+        }
+        self.starts = self.starts.wrapping_add(1);
+        self.running += 1;
+        self.changed();
+    }
+
+    /// Ends the request whose time has come; the lane must be advanced to now.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self) -> u32 {
+        let job = self.first;
+        // The event's time was rounded to a nanosecond; the work was not.
+        self.virtual_ns = job.end_ns();
+        self.first = self.next_first();
+        self.running -= 1;
+        self.changed();
+        job.request()
+    }
+
+    #[inline(always)]
+    fn next_first(&mut self) -> Job {
+        if self.running == 1 { Job::NONE } else { self.others.pop().map_or(Job::NONE, |job| job.0) }
+    }
+
+    /// Takes out a running request and says how much work it has left.
+    pub(crate) fn interrupt(&mut self, request: u32) -> f64 {
+        let mut taken = self.first;
+        if taken.request() == request {
+            self.first = self.next_first();
+        } else {
+            self.others.retain(|job| {
+                let found = job.0.request() == request;
+                taken = if found { job.0 } else { taken };
+                !found
+            });
+        }
+        self.running -= 1;
+        self.changed();
+        (taken.end_ns() - self.virtual_ns).max(0.0)
+    }
+
+    /// Running requests with the order of their starts, in no particular order.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = (self.running > 0).then_some(self.first);
+        let others = self.others.iter().map(|job| job.0);
+        first.into_iter().chain(others).map(|job| (job.request(), job.start()))
+    }
+
+    /// Sets the work per nanosecond of each core; 0 while the frequency changes.
+    /// The lane must be advanced to now.
+    pub(crate) fn set_speed(&mut self, speed: f64) {
+        self.speed = speed;
+        if !self.shared {
+            self.pace = speed;
+            self.inverse = 1.0 / speed;
+        }
+        self.changed();
+    }
+
+    /// When the next request ends; [`NEVER_NS`] if none runs or the cores stand still.
+    #[inline(always)]
+    pub(crate) fn next_end_ns(&self) -> u64 {
+        if self.running == 0 || self.speed == 0.0 {
+            return NEVER_NS;
+        }
+        let left_ns = (self.first.end_ns() - self.virtual_ns) * self.inverse;
+        self.at_ns + round_ns(left_ns.max(0.0))
+    }
+
+    /// Recounts who computes and at what pace.
+    #[inline(always)]
+    fn changed(&mut self) {
+        let sharers = self.running;
+        self.busy = sharers.min(self.cores);
+        if self.shared {
+            let per_core = f64::from(sharers.max(self.cores)) / f64::from(self.cores);
+            self.inverse = per_core / self.speed;
+            self.pace = self.speed / per_core;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frequency_change_stretches_what_is_left_and_nothing_else() {
+        let mut lane = Lane::new(0, 1, 1.0, false);
+        lane.start(7, 1000.0);
+        assert_eq!(lane.next_end_ns(), 1000);
+        lane.advance(400);
+        lane.set_speed(0.5);
+        assert_eq!(lane.next_end_ns(), 1600);
+        lane.advance(1600);
+        assert_eq!(lane.finish(), 7);
+        assert_eq!(lane.busy_ns, 1600);
+    }
+
+    #[test]
+    fn sharers_slow_each_other_only_beyond_the_cores() {
+        let mut lane = Lane::new(0, 2, 1.0, true);
+        for request in 0..2 {
+            lane.start(request, 1000.0);
+        }
+        assert_eq!(lane.next_end_ns(), 1000);
+        lane.start(2, 1000.0);
+        lane.start(3, 1000.0);
+        assert_eq!(lane.next_end_ns(), 2000);
+        lane.advance(2000);
+        let order: Vec<u32> = (0..4).map(|_| lane.finish()).collect();
+        assert_eq!(order, [0, 1, 2, 3], "equal ends go in the order of the starts");
+        assert_eq!(lane.busy_ns, 4000);
+    }
+
+    #[test]
+    fn a_lane_at_speed_zero_stands_still_and_goes_on_later() {
+        let mut lane = Lane::new(0, 1, 1.0, true);
+        lane.start(1, 100.0);
+        lane.advance(50);
+        lane.set_speed(0.0);
+        assert_eq!(lane.next_end_ns(), NEVER_NS);
+        lane.advance(80);
+        lane.set_speed(1.0);
+        assert_eq!(lane.next_end_ns(), 130);
+    }
+
+    #[test]
+    fn an_interrupted_request_keeps_its_remaining_work() {
+        let mut lane = Lane::new(0, 1, 2.0, false);
+        lane.start(1, 1000.0);
+        lane.advance(100);
+        assert_eq!(lane.interrupt(1), 800.0);
+        assert_eq!(lane.next_end_ns(), NEVER_NS);
+    }
+}

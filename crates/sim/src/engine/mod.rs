@@ -1,0 +1,277 @@
+//! The event engine: one replication of a model.
+//!
+//! Two structures hold the future. A winner tree has one clock per lane and
+//! per source, for what is re-timed at almost every event; a heap has the few
+//! one-shot timers. Their earliest key is the next event. Nothing else happens
+//! between events, so every integral (requests present, busy cores, energy) is
+//! brought up to date only where it changes.
+
+mod build;
+mod flow;
+mod lane;
+mod power;
+mod program;
+mod request;
+mod server;
+mod source;
+mod steer;
+mod tally;
+mod tier;
+mod totals;
+mod watch;
+
+pub use totals::{AppTotals, DomainTotals, ServerTotals, Totals};
+pub(crate) use watch::Calls;
+
+use crate::model::Draw;
+use crate::order::{Key, MOST_EVENTS};
+use crate::random::Stream;
+use crate::timers::{Purpose, Timers, owner_of};
+use crate::tree::WinnerTree;
+use lane::Lane;
+use lull_measure::Nanos;
+use power::Domain;
+use program::Programs;
+use request::{Fifo, Requests};
+use server::{Permits, Server};
+use source::{Answered, SourceState};
+use tier::TierState;
+
+/// Sequence numbers kept back, so that one event cannot run over the end.
+const SPARE_SEQUENCES: u64 = 1 << 32;
+
+/// One replication of a model, at some point of simulated time.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    now_ns: u64,
+    sequence: u64,
+    events: u64,
+    /// Number of events at which bounds are looked at.
+    pause_at: u64,
+    clocks: WinnerTree,
+    timers: Timers,
+    lanes: Vec<Lane>,
+    domains: Vec<Domain>,
+    hardware: power::Hardware,
+    servers: Vec<Server>,
+    queues: Vec<Fifo>,
+    permits: Vec<Permits>,
+    pools: Vec<PoolGroup>,
+    tiers: Vec<TierState>,
+    tier_names: Vec<String>,
+    apps: Vec<AppState>,
+    /// Number of priority classes, and each app's.
+    classes: usize,
+    class_of: Vec<u8>,
+    programs: Programs,
+    requests: Requests,
+    /// Requests that were granted what they waited for during this event.
+    ready: Vec<u32>,
+    watches: watch::Watches,
+    limits: crate::model::Limits,
+    fault: Option<Stop>,
+    counted_since_ns: u64,
+}
+
+/// Where a named pool's permits are: one set, or one per server of a tier.
+#[derive(Debug, Clone, Copy)]
+struct PoolGroup {
+    first: u32,
+    first_server: u32,
+}
+
+/// An app at work.
+#[derive(Debug, Clone)]
+struct AppState {
+    name: String,
+    entry: u32,
+    class: u8,
+    source: SourceState,
+    draws: Vec<(Draw, bool)>,
+    work: Stream,
+    path: Stream,
+    arrived: u64,
+    answered: u64,
+    lost: u64,
+    response_ns: u128,
+    latency: tally::Tally,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Stop {
+    /// More requests are in the system than the model allows.
+    #[error(
+        "stopped at {at}: {in_flight} requests in the system, the bound `limits.in_flight`; \
+         app `{app}` sends more than is served: lower its rate, add capacity or `backlog` limits"
+    )]
+    Overrun {
+        /// Simulated time.
+        at: Nanos,
+        /// Requests in the system.
+        in_flight: u32,
+        /// The app whose request was one too many.
+        app: String,
+    },
+    /// The run took more events than the model allows.
+    #[error("stopped at {at} after {events} events, the bound `limits.events`")]
+    Events {
+        /// Simulated time.
+        at: Nanos,
+        /// Events so far.
+        events: u64,
+    },
+}
+
+impl Engine {
+    /// Simulated time.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.now_ns)
+    }
+
+    /// Events so far: arrivals, ends of work, and timers.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Requests in the system.
+    pub fn in_flight(&self) -> u32 {
+        self.requests.live()
+    }
+
+    /// Runs all events before `until` and moves the clock there.
+    ///
+    /// # Errors
+    /// If a bound of the model's limits is reached; the engine then stays stopped.
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), Stop> {
+        self.review()?;
+        loop {
+            let clock = self.clocks.first();
+            let timer = self.timers.first();
+            if clock.earlier(timer).time_ns() >= until.0 {
+                break;
+            }
+            if clock < timer {
+                self.clock_event(clock);
+            } else {
+                self.timer_event(timer);
+            }
+            self.events += 1;
+            if self.events >= self.pause_at {
+                self.review()?;
+            }
+        }
+        self.now_ns = self.now_ns.max(until.0);
+        Ok(())
+    }
+
+    /// Looks whether a bound is reached, and sets when to look next.
+    #[cold]
+    fn review(&mut self) -> Result<(), Stop> {
+        let spare = MOST_EVENTS.saturating_sub(self.sequence);
+        if self.events >= self.limits.events || spare < SPARE_SEQUENCES {
+            let ran_out = Stop::Events { at: self.now(), events: self.events };
+            self.fault.get_or_insert(ran_out);
+        }
+        // Few events schedule more than a handful of others; a burst of more
+        // is what the spare numbers are for.
+        self.pause_at = self.limits.events.min(self.events + spare / 64);
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    #[inline(always)]
+    fn clock_event(&mut self, key: Key) {
+        self.now_ns = key.time_ns();
+        let owner = key.owner() as usize;
+        if owner < self.lanes.len() {
+            self.end_of_work(owner);
+        } else {
+            self.arrival(owner - self.lanes.len());
+        }
+        self.drain_ready();
+    }
+
+    fn timer_event(&mut self, key: Key) {
+        self.now_ns = key.time_ns();
+        self.timers.pop();
+        match owner_of(key) {
+            (Purpose::Think, app) => self.admit(app),
+            (Purpose::Phase, app) => self.phase(app),
+            (Purpose::Resume, lane) => self.resume(lane, key.sequence()),
+        }
+        self.drain_ready();
+    }
+
+    #[inline(always)]
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// The app's shared clock went off.
+    #[inline(always)]
+    fn arrival(&mut self, app: usize) {
+        let next = self.apps[app].source.arrive(self.now_ns);
+        self.set_source(app, next);
+        self.admit(app);
+    }
+
+    /// The app's schedule moves on.
+    fn phase(&mut self, app: usize) {
+        let source = &mut self.apps[app].source;
+        let ends = source.next_phase(self.now_ns);
+        let next = source.next_ns();
+        self.set_source(app, next);
+        if let Some(ends) = ends {
+            self.set_timer(ends, Purpose::Phase, app);
+        }
+    }
+
+    #[inline(always)]
+    fn set_source(&mut self, app: usize, next_ns: u64) {
+        let leaf = self.lanes.len() + app;
+        self.set_clock(leaf, next_ns);
+    }
+
+    #[inline(always)]
+    fn set_clock(&mut self, leaf: usize, time_ns: u64) {
+        let sequence = self.next_sequence();
+        self.clocks.set(leaf, Key::new(time_ns, sequence, leaf as u32));
+    }
+
+    fn set_timer(&mut self, time_ns: u64, purpose: Purpose, index: usize) -> u64 {
+        let sequence = self.next_sequence();
+        self.timers.push(time_ns, sequence, purpose, index);
+        sequence
+    }
+
+    /// The client of a finished request thinks again.
+    #[inline(always)]
+    fn client_thinks(&mut self, app: usize) {
+        match self.apps[app].source.answer(self.now_ns) {
+            Answered::Nothing => {}
+            Answered::Retime(next) => self.set_source(app, next),
+            Answered::Timer(time) => {
+                self.set_timer(time, Purpose::Think, app);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn drain_ready(&mut self) {
+        if !self.ready.is_empty() {
+            self.continue_ready();
+        }
+    }
+
+    fn continue_ready(&mut self) {
+        // First granted, first continued; a continuation may grant more.
+        let mut at = 0;
+        while at < self.ready.len() {
+            let request = self.ready[at];
+            at += 1;
+            self.proceed(request);
+        }
+        self.ready.clear();
+    }
+}

@@ -1,0 +1,148 @@
+//! Servers: a queue in front of lanes of cores, and what is counted there.
+
+use super::request::{Fifo, NONE};
+use crate::model::Discipline;
+
+/// One server.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    /// First of its lanes, and how many.
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: u32,
+    /// Who waits for a core, where there are no priorities.
+    pub(crate) queue: Fifo,
+    /// First of its queues by priority class, where there are.
+    pub(crate) first_queue: u32,
+    /// Its threads, an index of a pool, or [`NONE`].
+    pub(crate) threads: u32,
+    /// Which tier.
+    pub(crate) tier: u32,
+    /// Requests in its queues.
+    pub(crate) waiting: u32,
+    /// Requests at its cores: waiting, running, or holding a core.
+    pub(crate) present: u32,
+    /// Requests that chose it and have not left.
+    pub(crate) pending: u32,
+    /// Order in which cores serve.
+    pub(crate) discipline: Discipline,
+    /// What is counted.
+    pub(crate) counts: Counts,
+}
+
+/// What a server counts; zeroed when the warm-up ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Integral of `present` over time if everybody had left at time 0: each
+    /// arrival takes its time away and each departure adds its own, which
+    /// costs one addition and gives the integral exactly.
+    pub(crate) moments_ns: i128,
+    /// Pieces of work that came, and that left.
+    pub(crate) arrivals: u64,
+    pub(crate) departures: u64,
+    /// Sum of the times between coming and leaving.
+    pub(crate) response_ns: u128,
+    /// Calls answered, and the sum of their times from choice to answer.
+    pub(crate) answers: u64,
+    pub(crate) call_ns: u128,
+}
+
+impl Server {
+    /// A piece of work comes.
+    #[inline(always)]
+    pub(crate) fn come(&mut self, now_ns: u64) {
+        self.present += 1;
+        self.counts.arrivals += 1;
+        self.counts.moments_ns -= i128::from(now_ns);
+    }
+
+    /// A piece of work that came at `queued_ns` leaves.
+    #[inline(always)]
+    pub(crate) fn go(&mut self, now_ns: u64, queued_ns: u64) {
+        self.present -= 1;
+        self.counts.departures += 1;
+        self.counts.moments_ns += i128::from(now_ns);
+        self.counts.response_ns += u128::from(now_ns - queued_ns);
+    }
+
+    /// Counts anew from now on.
+    pub(crate) fn forget(&mut self, now_ns: u64) {
+        let moments_ns = -i128::from(now_ns) * i128::from(self.present);
+        self.counts = Counts { moments_ns, ..Counts::default() };
+    }
+
+    /// Integral of the number present since counting began.
+    pub(crate) fn area_ns(&self, now_ns: u64) -> u128 {
+        (self.counts.moments_ns + i128::from(now_ns) * i128::from(self.present)) as u128
+    }
+
+    /// The queue in which a request of this class waits.
+    pub(crate) fn queue_of<'q>(&'q mut self, queues: &'q mut [Fifo], class: u8) -> &'q mut Fifo {
+        if self.has_classes() {
+            &mut queues[self.first_queue as usize + class as usize]
+        } else {
+            &mut self.queue
+        }
+    }
+
+    /// Whether priorities matter here.
+    pub(crate) fn has_classes(&self) -> bool {
+        matches!(self.discipline, Discipline::Priority | Discipline::Preemptive)
+    }
+}
+
+/// Permits, and who waits for one.
+#[derive(Debug, Clone)]
+pub(crate) struct Permits {
+    /// Permits that nobody holds.
+    pub(crate) free: u32,
+    /// How many may wait; [`NONE`] is no limit.
+    backlog: u32,
+    waiters: u32,
+    waiting: Fifo,
+    /// Requests refused.
+    pub(crate) refused: u64,
+}
+
+/// What came of asking for a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Granted,
+    Waits,
+    Refused,
+}
+
+impl Permits {
+    /// A pool with all permits free.
+    pub(crate) fn new(size: u32, backlog: Option<u32>) -> Self {
+        let backlog = backlog.unwrap_or(NONE);
+        Self { free: size, backlog, waiters: 0, waiting: Fifo::EMPTY, refused: 0 }
+    }
+
+    /// Takes a permit, or queues, or is refused.
+    #[inline]
+    pub(crate) fn ask(&mut self, requests: &mut super::Requests, request: u32) -> Asked {
+        if self.free > 0 {
+            self.free -= 1;
+            return Asked::Granted;
+        }
+        if self.waiters >= self.backlog {
+            self.refused += 1;
+            return Asked::Refused;
+        }
+        self.waiters += 1;
+        self.waiting.push(requests, request);
+        Asked::Waits
+    }
+
+    /// Gives a permit back; it goes to the request that waited longest, if any.
+    #[inline]
+    pub(crate) fn give_back(&mut self, requests: &super::Requests) -> Option<u32> {
+        let next = self.waiting.pop(requests);
+        if next.is_some() {
+            self.waiters -= 1;
+        } else {
+            self.free += 1;
+        }
+        next
+    }
+}

@@ -1,0 +1,91 @@
+//! Watching calls of some servers, one by one: the latency gauge of a plant.
+//!
+//! Counting is on everywhere; single latencies are kept only where a plant
+//! asks for them, since a histogram per server would not fit for thousands.
+
+use super::Engine;
+use super::request::Visit;
+use lull_measure::{Latency, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The watched calls by (server, app).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watches {
+    by: BTreeMap<(u32, u16), Watch>,
+}
+
+/// Calls of one app to one server since the last look.
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    latencies: Vec<Nanos>,
+    calls: u64,
+    errors: u64,
+    open: BTreeSet<(u64, u32)>,
+}
+
+/// What became of calls between two looks.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Calls {
+    /// Latencies of the answered ones, from the choice of the server.
+    pub(crate) latency: Latency,
+    /// Calls that came.
+    pub(crate) came: u64,
+    /// Calls that failed: refused here or behind.
+    pub(crate) failed: u64,
+    /// Calls not answered yet.
+    pub(crate) outstanding: u64,
+    /// Age of the oldest of them.
+    pub(crate) oldest: Option<Nanos>,
+}
+
+impl Watches {
+    /// Whether anything is watched.
+    #[inline(always)]
+    pub(super) fn any(&self) -> bool {
+        !self.by.is_empty()
+    }
+
+    pub(super) fn call(&mut self, request: u32, app: u16, visit: Visit) {
+        if let Some(watch) = self.by.get_mut(&(visit.server, app)) {
+            watch.calls += 1;
+            watch.open.insert((visit.called_ns, request));
+        }
+    }
+
+    pub(super) fn end(&mut self, request: u32, app: u16, visit: Visit, end: (u64, bool)) {
+        let (now_ns, answered) = end;
+        let Some(watch) = self.by.get_mut(&(visit.server, app)) else { return };
+        watch.open.remove(&(visit.called_ns, request));
+        if answered {
+            watch.latencies.push(Nanos(now_ns - visit.called_ns));
+        } else {
+            watch.errors += 1;
+        }
+    }
+}
+
+impl Engine {
+    /// Keeps the latency of each call of an app to a server. To be asked for
+    /// before the first event, so that no call is seen by half.
+    pub(crate) fn watch(&mut self, server: usize, app: usize) {
+        debug_assert!(self.events == 0, "a plant is made before its system runs");
+        let tier = self.servers[server].tier as usize;
+        self.tiers[tier].plain = false;
+        self.watches.by.entry((server as u32, app as u16)).or_default();
+    }
+
+    /// What became of the watched calls since the last look; `None` if they
+    /// are not watched.
+    pub(crate) fn look(&mut self, server: usize, app: usize) -> Option<Calls> {
+        let now_ns = self.now_ns;
+        let watch = self.watches.by.get_mut(&(server as u32, app as u16))?;
+        let latency = watch.latencies.drain(..).collect();
+        Some(Calls {
+            latency,
+            came: std::mem::take(&mut watch.calls),
+            failed: std::mem::take(&mut watch.errors),
+            outstanding: watch.open.len() as u64,
+            oldest: watch.open.first().map(|(since, _)| Nanos(now_ns - since)),
+        })
+    }
+}

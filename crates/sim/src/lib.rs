@@ -1,0 +1,50 @@
+//! The discrete-event simulator: what happens to requests on a system of
+//! servers, under the policies that also run on live hosts.
+//!
+//! # How time passes
+//!
+//! Time is whole nanoseconds. Events are totally ordered by (time, sequence
+//! number of their scheduling). What is re-timed at nearly every event, the
+//! next end of work of each group of cores and the next arrival of each
+//! source, sits in a winner tree with one leaf each; the rare one-shot timers
+//! sit in a heap. There is no third place where the future hides, so there are
+//! no stale events but interrupted frequency transitions, which are told by
+//! their sequence number.
+//!
+//! Work is drawn when a request arrives, in time on a reference core at its
+//! highest frequency, and served against a *virtual clock* per group of cores.
+//! A change of frequency or of the number of sharers changes the pace of that
+//! clock and touches no request: it costs the same with one request running as
+//! with ten thousand. Thinking clients are not events: all of one app share a
+//! single clock, which is exact for exponential think times.
+//!
+//! # How randomness is kept apart
+//!
+//! Every use of randomness (arrivals, work, path, routing, phases, policies)
+//! of every source in every replication has its own generator, seeded from
+//! (seed, replication, use, index). Two policies that run the same replication
+//! meet the same requests with the same work, so that their difference
+//! is far more precise than either figure. The
+//! same seed gives the same bytes on any number of threads.
+//!
+//! # What is modelled, and what is not yet
+//!
+//! Servers of several groups of cores, each with its speed, frequency domains,
+//! P-states and power; order of arrival, processor sharing, and priorities
+//! with and without preemption; threads, pools and backlogs with push-back,
+//! blocking after service, and loss; routing; closed, open, bursty and
+//! modulated sources. Run queues with time slices, idle states, caches,
+//! network cards and gates are not modelled: what a plant lacks it states as a
+//! missing capability or gauge, with the reason. They fit in where the lane of
+//! cores (pace, power), the operations of a program (gates) and the plant
+//! (knobs, gauges) are.
+
+mod engine;
+pub mod model;
+mod order;
+mod random;
+mod timers;
+mod tree;
+
+pub use engine::{AppTotals, DomainTotals, Engine, ServerTotals, Stop, Totals};
+pub use model::{Model, ModelError};
