@@ -43,6 +43,7 @@ mod engine;
 pub mod model;
 mod order;
 mod random;
+pub mod theory;
 mod timers;
 mod tree;
 
