@@ -1,0 +1,111 @@
+//! A model's machine as policies see it, and its knobs.
+
+use super::PlantSpec;
+use crate::engine::Engine;
+use crate::model::MachineModel;
+use lull_control::{
+    Capabilities, Capability, Core, CoreId, CoreSet, CoreType, DomainId, FrequencyDomain, Got,
+    Machine, Setting,
+};
+use lull_measure::{Hertz, Missing};
+
+/// The machine of a plant.
+pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
+    let core_types = core_types(model);
+    let (mut cores, mut domains) = (Vec::new(), Vec::new());
+    for group in &model.cores {
+        let core_type = core_types.iter().position(|kind| kind.name == group.name).unwrap_or(0);
+        let steps: Vec<Hertz> = group.pstates.iter().rev().map(|state| state.frequency).collect();
+        let each = if group.domain == 0 { group.count } else { group.domain };
+        for number in 0..group.domains() {
+            let count = each.min(group.count - number * each);
+            let first = cores.len() as u16;
+            let ids = (first..first + count as u16).map(CoreId);
+            cores.extend(ids.clone().map(|id| Core { id, core_type, package: 0, smt_leader: id }));
+            domains.push(FrequencyDomain {
+                id: DomainId(domains.len() as u16),
+                cores: ids.collect::<CoreSet>(),
+                steps: steps.clone(),
+                continuous: false,
+            });
+        }
+    }
+    Machine {
+        name: format!("simulated {} {}", spec.tier, spec.server),
+        capabilities: capabilities(model, spec),
+        cores,
+        core_types,
+        domains,
+        cache: None,
+        bandwidth: None,
+    }
+}
+
+/// Core types, slowest first, with speeds relative to the slowest.
+fn core_types(model: &MachineModel) -> Vec<CoreType> {
+    let mut groups: Vec<_> = model.cores.iter().collect();
+    groups.sort_by(|a, b| a.speed.total_cmp(&b.speed).then_with(|| a.name.cmp(&b.name)));
+    groups.dedup_by(|a, b| a.name == b.name);
+    let slowest = groups[0].speed;
+    let kind = |name: &str, speed: f64| CoreType { name: name.to_owned(), speed: speed / slowest };
+    groups.into_iter().map(|group| kind(&group.name, group.speed)).collect()
+}
+
+fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
+    let mut all = Capabilities::default();
+    for absent in [
+        Capability::Cores,
+        Capability::Scheduling,
+        Capability::RealTimeThrottle,
+        Capability::CacheWays,
+        Capability::MemoryBandwidth,
+        Capability::CpuTime,
+        Capability::IdleResidency,
+        Capability::Instructions,
+    ] {
+        let why = format!("a tier's server has no {absent} in the simulator");
+        all = all.without(absent, Missing::because(why));
+    }
+    all = all
+        .with(Capability::Utilisation, "simulated busy time")
+        .without(Capability::Energy, Missing::because("simulated energy is modelled, not metered"));
+    let fixed = Missing::because("the model gives the cores no P-states");
+    let scales = model.cores.iter().any(|group| !group.pstates.is_empty());
+    all = match scales {
+        true => all.with(Capability::Frequency, "simulated P-states"),
+        false => all.without(Capability::Frequency, fixed),
+    };
+    let unwatched = || Missing::because("this plant watches no such app");
+    let critical = |wanted: bool| spec.apps.iter().any(|app| app.is_latency_critical() == wanted);
+    for (capability, there) in
+        [(Capability::TailLatency, critical(true)), (Capability::Progress, critical(false))]
+    {
+        all = match there {
+            true => all.with(capability, "simulated calls"),
+            false => all.without(capability, unwatched()),
+        };
+    }
+    all
+}
+
+/// Sets one knob of a server.
+pub(super) fn set(engine: &mut Engine, server: usize, machine: &Machine, wanted: &Setting) -> Got {
+    let Setting::Frequency(id, hertz) = wanted else {
+        let why = machine.capabilities.get(wanted.knob().capability());
+        return Got::Refused { why: why.map_or_else(|why| why.to_string(), ToOwned::to_owned) };
+    };
+    let Some(domain) = machine.domain(*id) else {
+        return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
+    };
+    let Some(to) = domain.nearest(*hertz) else {
+        return Got::Refused { why: "the model gives these cores no P-states".to_owned() };
+    };
+    let step = domain.steps.iter().rposition(|step| *step == to);
+    let step = step.expect("the nearest step is one of the steps");
+    let changed = engine.set_pstate(server, id.0 as usize, domain.steps.len() - 1 - step);
+    if to != *hertz {
+        let why = format!("{hertz} is no P-state");
+        return Got::Clamped { to: Setting::Frequency(*id, to), why };
+    }
+    if changed { Got::Done } else { Got::Already }
+}

@@ -1,0 +1,114 @@
+//! What a plant sees of its server in one epoch.
+
+use super::Side;
+use crate::engine::{Calls, Engine};
+use lull_control::{
+    AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
+    ProgressSource,
+};
+use lull_measure::{Gauge, Joules, Missing, Nanos};
+
+/// The formula behind modelled energy, as shown to people.
+const FORMULA: &str = "C*V^2*f per busy core + static";
+
+/// Counters at the end of the last epoch.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Window {
+    time: Nanos,
+    busy: Vec<Nanos>,
+    energy: Option<Joules>,
+}
+
+impl Window {
+    /// Counters as they are now.
+    pub(super) fn start(engine: &Engine, server: usize) -> Self {
+        Self {
+            time: engine.now(),
+            busy: (0..engine.domain_count(server)).map(|d| engine.busy(server, d)).collect(),
+            energy: engine.energy(server).ok(),
+        }
+    }
+}
+
+impl Side {
+    /// What happened since the last look.
+    pub(super) fn see(&mut self, engine: &mut Engine) -> Observation {
+        let epoch = engine.now() - self.window.time;
+        let cores = self.see_cores(engine, epoch);
+        let energy = self.see_energy(engine);
+        let apps = self.see_apps(engine, epoch);
+        self.window.time = engine.now();
+        let unknown =
+            Missing::because("a tier's server has no run-queue pressure in the simulator");
+        Observation {
+            time: engine.now(),
+            epoch,
+            apps,
+            cores,
+            energy,
+            cpu_pressure: Err(unknown),
+            foreign: Vec::new(),
+        }
+    }
+
+    /// The cores of a domain are not told apart: each shows the domain's mean.
+    fn see_cores(&mut self, engine: &Engine, epoch: Nanos) -> Vec<CoreSeen> {
+        let mut all = Vec::with_capacity(self.machine.cores.len());
+        for (number, domain) in self.machine.domains.iter().enumerate() {
+            let busy = engine.busy(self.server, number);
+            let before = std::mem::replace(&mut self.window.busy[number], busy);
+            let count = domain.cores.len();
+            let core_time = epoch.0 as f64 * count as f64;
+            let utilisation = if epoch == Nanos::ZERO {
+                Err(Missing::because("an epoch of no length"))
+            } else {
+                Ok(((busy - before).0 as f64 / core_time).min(1.0))
+            };
+            let fixed = || Missing::because("the model gives the cores no P-states");
+            let seen = CoreSeen {
+                utilisation,
+                idle_residency: Err(Missing::because("the simulator's tiers have no idle states")),
+                frequency: engine.frequency(self.server, number).ok_or_else(fixed),
+            };
+            all.resize(all.len() + count, seen);
+        }
+        all
+    }
+
+    fn see_energy(&mut self, engine: &Engine) -> Gauge<EnergySeen> {
+        let now = engine.energy(self.server)?;
+        let before = self.window.energy.replace(now).unwrap_or_default();
+        let energy = Joules((now.0 - before.0).max(0.0));
+        Ok(EnergySeen { energy, source: EnergySource::Modelled(FORMULA.to_owned()) })
+    }
+
+    fn see_apps(&self, engine: &mut Engine, epoch: Nanos) -> Vec<AppSeen> {
+        let specs = self.apps.iter().zip(&self.app_ids);
+        specs
+            .map(|(spec, id)| {
+                let calls = engine.look(self.server, *id);
+                see_app(spec, calls.expect("a plant watches its apps"), epoch)
+            })
+            .collect()
+    }
+}
+
+fn see_app(spec: &AppSpec, calls: Calls, epoch: Nanos) -> AppSeen {
+    let other = Missing::because("the simulator does not model it for a tier's server");
+    let mut seen = AppSeen { alive: true, ..AppSeen::unknown(&other) };
+    let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
+    if spec.is_latency_critical() {
+        seen.latency = Ok(LatencySeen {
+            offered_per_s: per_s(calls.came),
+            completed_per_s: per_s(calls.latency.count()),
+            errors_per_s: per_s(calls.failed),
+            outstanding: calls.outstanding,
+            oldest: calls.oldest,
+            window: calls.latency,
+        });
+    } else {
+        let per_s = per_s(calls.latency.count());
+        seen.progress = Ok(Progress { per_s, source: ProgressSource::Simulated });
+    }
+    seen
+}

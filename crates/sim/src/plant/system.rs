@@ -1,0 +1,225 @@
+//! Many plants on one clock, each under its own controller.
+
+use super::{PlantSpec, PlantSpecError, Side};
+use crate::engine::{Engine, Stop};
+use crate::model::Model;
+use crate::random::{Streams, Use};
+use lull_control::journal::Entry;
+use lull_control::{
+    AppSpec, Applied, Controller, EpochRule, LimitsError, Machine, Observation, Pace, Plant,
+    PlantError, Policy, Rng, Rules, Setting, Standing,
+};
+use lull_measure::Nanos;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A simulation whose servers are plants under controllers.
+///
+/// Control instants at the same time are taken in the order in which the
+/// plants were put under control, and before any event of that time.
+pub struct System {
+    engine: Engine,
+    streams: Streams,
+    managed: Vec<Managed>,
+    /// When each plant is due next, and its number.
+    due: BinaryHeap<Reverse<(Nanos, usize)>>,
+}
+
+/// A plant under a controller.
+pub struct Managed {
+    side: Side,
+    controller: Controller,
+    rng: Rng,
+    pace: Pace,
+}
+
+/// One turn of one controller.
+pub struct Turned<'t> {
+    /// Number of the plant, in the order in which they were put under control.
+    pub plant: usize,
+    /// What was seen.
+    pub seen: &'t Observation,
+    /// How the apps stand.
+    pub standing: &'t Standing,
+    /// What was done, and why.
+    pub entries: &'t [Entry],
+    /// The simulation as it stands after the turn.
+    pub engine: &'t Engine,
+}
+
+/// A side together with the engine: the seam as controllers know it.
+struct View<'v> {
+    engine: &'v mut Engine,
+    side: &'v mut Side,
+}
+
+impl System {
+    /// A replication of a model without controllers.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated.
+    pub fn new(model: &Model, seed: u64, replication: u64) -> Result<Self, crate::ModelError> {
+        let engine = Engine::new(model, seed, replication)?;
+        let streams = Streams { seed, replication };
+        Ok(Self { engine, streams, managed: Vec::new(), due: BinaryHeap::new() })
+    }
+
+    /// What policies see of a server: needed to construct the policy for it.
+    ///
+    /// # Errors
+    /// If the model lacks the server or an app.
+    pub fn plant(&mut self, model: &Model, spec: &PlantSpec) -> Result<PlantSide, PlantSpecError> {
+        Ok(PlantSide(Side::new(&mut self.engine, model, spec)?))
+    }
+
+    /// Puts a plant under a policy, from now on, with a fixed epoch (a span) or
+    /// an adaptive one. Returns the plant's number.
+    ///
+    /// # Errors
+    /// If the limits of the rules do not fit the machine.
+    pub fn manage(
+        &mut self,
+        plant: PlantSide,
+        policy: Box<dyn Policy>,
+        rules: Rules,
+        epoch: impl Into<EpochRule>,
+    ) -> Result<usize, LimitsError> {
+        let mut side = plant.0;
+        let view = View { engine: &mut self.engine, side: &mut side };
+        let controller = Controller::new(policy, rules, &view)?;
+        let number = self.managed.len();
+        let rng = self.streams.stream(Use::Policy, number);
+        let managed = Managed { side, controller, rng, pace: Pace::new(epoch.into()) };
+        self.due.push(Reverse((managed.next_turn(self.engine.now()), number)));
+        self.managed.push(managed);
+        Ok(number)
+    }
+
+    /// Runs events and controllers up to `until`.
+    ///
+    /// # Errors
+    /// If a bound of the model's limits is reached.
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), Stop> {
+        self.run_with(until, |_| {})
+    }
+
+    /// The same, and shows every turn to `look`.
+    ///
+    /// # Errors
+    /// If a bound of the model's limits is reached.
+    pub fn run_with(
+        &mut self,
+        until: Nanos,
+        mut look: impl FnMut(&Turned<'_>),
+    ) -> Result<(), Stop> {
+        while let Some(Reverse((time, number))) = self.due.peek().copied()
+            && time < until
+        {
+            self.engine.run_until(time)?;
+            self.due.pop();
+            let plant = &mut self.managed[number];
+            plant.turn(&mut self.engine, number, &mut look);
+            self.due.push(Reverse((plant.next_turn(time), number)));
+        }
+        self.engine.run_until(until)
+    }
+
+    /// The simulation.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The simulation, to forget a warm-up or to steer by hand.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// The plants under control, by number.
+    pub fn managed(&self) -> &[Managed] {
+        &self.managed
+    }
+}
+
+/// A server made ready for a controller.
+pub struct PlantSide(Side);
+
+impl PlantSide {
+    /// Its machine.
+    pub fn machine(&self) -> &Machine {
+        &self.0.machine
+    }
+
+    /// Its apps.
+    pub fn apps(&self) -> &[AppSpec] {
+        &self.0.apps
+    }
+}
+
+impl Managed {
+    fn turn(&mut self, engine: &mut Engine, number: usize, look: &mut impl FnMut(&Turned<'_>)) {
+        let seen = self.side.see(engine);
+        self.pace.note(&seen);
+        let turn = self.controller.turn(&seen, &mut self.rng);
+        let applied = match turn.changes.as_slice() {
+            [] => Applied::default(),
+            changes => self.side.apply(engine, changes),
+        };
+        let (standing, entries) = self.controller.conclude(turn, applied);
+        let turned =
+            Turned { plant: number, seen: &seen, standing: &standing, entries: &entries, engine };
+        look(&turned);
+    }
+
+    /// Its machine.
+    pub fn machine(&self) -> &Machine {
+        &self.side.machine
+    }
+
+    /// Index of its server in the engine.
+    pub fn server(&self) -> usize {
+        self.side.server
+    }
+
+    /// Its controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Length of its present epoch.
+    pub fn epoch(&self) -> Nanos {
+        self.pace.epoch()
+    }
+
+    /// When it is due again; an epoch of no length would never let time pass.
+    fn next_turn(&self, now: Nanos) -> Nanos {
+        now.saturating_add(self.pace.epoch().max(Nanos(1)))
+    }
+}
+
+impl Plant for View<'_> {
+    fn machine(&self) -> &Machine {
+        &self.side.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.side.apps
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        let until = self.engine.now().saturating_add(epoch);
+        self.engine.run_until(until).map_err(|stop| super::lost(&stop))?;
+        Ok(self.side.see(self.engine))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.side.settings(self.engine)
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        self.side.apply(self.engine, wanted)
+    }
+
+    fn restore(&mut self) -> Applied {
+        self.side.apply(self.engine, &self.side.original)
+    }
+}
