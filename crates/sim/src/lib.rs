@@ -1,6 +1,41 @@
 //! The discrete-event simulator: what happens to requests on a system of
 //! servers, under the policies that also run on live hosts.
 //!
+//! # From a model to figures
+//!
+//! ```
+//! use lull_measure::Nanos;
+//! use lull_sim::model::Model;
+//! use lull_sim::plant::System;
+//! use lull_sim::stats::{Experiment, Warmup};
+//!
+//! let model: Model = toml::from_str(r#"
+//!     [[tier]]
+//!     name = "web"
+//!
+//!     [[app]]
+//!     name = "site"
+//!     source = { open = { rate_per_s = 800.0 } }
+//!     steps = [{ call = { tier = "web", steps = [{ work = { mean = "1ms" } }] } }]
+//! "#)?;
+//! let experiment = Experiment {
+//!     warmup: Warmup::Fixed(Nanos::from_secs(1)),
+//!     length: Nanos::from_secs(20),
+//!     first: 0,
+//!     replications: 5,
+//! };
+//! let runs = experiment.run(|replication| Ok(System::new(&model, 1, replication)?))?;
+//! let busy = runs.estimate(|totals| totals.servers[0].utilisation(totals.span)).unwrap();
+//! assert!(busy.near(0.8, 2.0), "{busy:?}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`model`] is plain data, readable from TOML and checked before anything is
+//! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
+//! engine to policies through the seam that hosts have, and drives many of
+//! them on one clock. [`stats`] runs replications in parallel and turns them
+//! into means with intervals. [`theory`] knows exact answers.
+//!
 //! # How time passes
 //!
 //! Time is whole nanoseconds. Events are totally ordered by (time, sequence
@@ -24,7 +59,7 @@
 //! of every source in every replication has its own generator, seeded from
 //! (seed, replication, use, index). Two policies that run the same replication
 //! meet the same requests with the same work, so that their difference
-//! is far more precise than either figure. The
+//! ([`stats::Runs::difference`]) is far more precise than either figure. The
 //! same seed gives the same bytes on any number of threads.
 //!
 //! # What is modelled, and what is not yet
@@ -42,7 +77,9 @@
 mod engine;
 pub mod model;
 mod order;
+pub mod plant;
 mod random;
+pub mod stats;
 pub mod theory;
 mod timers;
 mod tree;
