@@ -74,6 +74,7 @@
 //! cores (pace, power), the operations of a program (gates) and the plant
 //! (knobs, gauges) are.
 
+pub mod bench_models;
 mod engine;
 pub mod model;
 mod order;

@@ -1,0 +1,119 @@
+//! Threads, pools and blocking: what holds up whom.
+
+use lull_measure::Nanos;
+use lull_sim::bench_models::{Bench, benches, ntier};
+use lull_sim::model::{Model, Source};
+use lull_sim::plant::System;
+use lull_sim::stats::{Experiment, Warmup};
+use lull_sim::theory::{Network, mva};
+use lull_sim::{Engine, Totals};
+
+/// Two single-core servers in a row; the second takes ten times as long.
+fn row(second: &str, steps: &str) -> Engine {
+    let text = format!(
+        r#"
+        [[tier]]
+        name = "front"
+        [[tier]]
+        name = "back"
+        {second}
+        [[app]]
+        name = "app"
+        source = {{ closed = {{ clients = 20, think = {{ mean = "1ms", shape = "constant" }} }} }}
+        steps = {steps}
+        "#
+    );
+    let model: Model = toml::from_str(&text).unwrap();
+    let mut engine = Engine::new(&model, 1, 0).unwrap();
+    engine.run_until(Nanos::from_secs(10)).unwrap();
+    engine
+}
+
+const IN_A_ROW: &str = r#"[
+    { call = { tier = "front", steps = [{ work = { mean = "1ms", shape = "constant" } }] } },
+    { call = { tier = "back", steps = [{ work = { mean = "10ms", shape = "constant" } }] } } ]"#;
+const NESTED: &str = r#"[{ call = { tier = "front", steps = [
+    { work = { mean = "1ms", shape = "constant" } },
+    { call = { tier = "back", steps = [
+        { work = { mean = "10ms", shape = "constant" } }] } } ] } }]"#;
+
+fn present(engine: &Engine) -> (u32, u32) {
+    let totals = engine.totals();
+    (totals.servers[0].present, totals.servers[1].present)
+}
+
+#[test]
+fn without_limits_the_queue_forms_where_the_work_is() {
+    let engine = row("", IN_A_ROW);
+    assert!(present(&engine).1 >= 18, "{:?}", present(&engine));
+}
+
+#[test]
+fn blocking_after_service_moves_the_queue_to_the_caller() {
+    let blocked = row("threads = 2\nwhen_full = \"block\"", IN_A_ROW);
+    let totals = blocked.totals();
+    // Two in the second server; all others in front of the first, whose core is held.
+    assert_eq!(totals.servers[1].present, 2);
+    assert!(totals.servers[0].present >= 16, "{:?}", present(&blocked));
+    let busy = totals.servers[0].utilisation(totals.span);
+    assert!((busy - 0.1).abs() < 0.01, "held is not busy: {busy}");
+    // The second server is the bottleneck either way.
+    assert!((totals.apps[0].answered as i64 - 1000).abs() <= 3, "{}", totals.apps[0].answered);
+}
+
+#[test]
+fn a_nested_call_that_blocks_holds_the_core_and_one_that_waits_does_not() {
+    let blocked = row("threads = 2\nwhen_full = \"block\"", NESTED);
+    let waiting = row("threads = 2", NESTED);
+    assert!(present(&blocked).0 >= 16, "{:?}", present(&blocked));
+    assert_eq!(present(&waiting).0, 0, "callers wait without their core");
+    for engine in [blocked, waiting] {
+        let totals = engine.totals();
+        assert!((totals.apps[0].answered as i64 - 1000).abs() <= 3);
+        // The call of the first server lasts as long as that of the second.
+        assert!(totals.servers[0].call_ns > totals.servers[1].call_ns);
+        assert!(totals.servers[0].pending >= totals.servers[1].pending);
+    }
+}
+
+fn throughput(model: &Model, seconds: u64) -> f64 {
+    let warmup = Warmup::Fixed(Nanos::from_secs(20));
+    let length = Nanos::from_secs(seconds);
+    let experiment = Experiment { warmup, length, first: 0, replications: 2 };
+    let runs = experiment.run(|number| Ok(System::new(model, 1, number)?)).unwrap();
+    let per_s = |totals: &Totals| totals.apps[0].answered as f64 / totals.span.as_secs_f64();
+    runs.estimate(per_s).unwrap().mean
+}
+
+#[test]
+fn one_of_each_tier_without_pools_is_a_product_form_network() {
+    let mut model = ntier([1, 1, 1, 1]);
+    model.tier[1].threads = None;
+    model.pool[0].size = 1_000_000;
+    for tier in &mut model.tier {
+        tier.machine = None;
+    }
+    // The demands of Tomcat come in two slices, which processor sharing does not notice.
+    let demands = [0.00015, 0.00096, 0.0001, 0.00106];
+    let network = Network { think_s: 7.0, stations: demands.map(|work| (work, 1)).to_vec() };
+    for clients in [3_000, 7_000] {
+        model.app[0].source = Source::clients(clients, Nanos::from_secs(7));
+        let exact = mva(&network, clients).throughput_per_s;
+        let ours = throughput(&model, 30);
+        assert!((ours / exact - 1.0).abs() < 0.02, "{clients}: {ours} for {exact}");
+    }
+}
+
+#[test]
+fn benchmark_models_run_under_their_controllers() {
+    for bench in benches().into_iter().take(4) {
+        let short = Bench { length: bench.warmup, warmup: bench.warmup.scale(0.1), ..bench };
+        let mut system = short.start(1).unwrap();
+        let done = short.run(&mut system).unwrap();
+        assert!(done.events > done.answered && done.answered > 100, "{}: {done:?}", short.name);
+        let switches = (0..system.engine().server_count())
+            .map(|server| system.engine().domain_totals(server, 0).switches)
+            .sum::<u64>();
+        assert_eq!(switches > 0, !short.steered.is_empty(), "{}", short.name);
+    }
+}
