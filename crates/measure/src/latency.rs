@@ -12,10 +12,31 @@ const LONGEST_NS: u64 = 1_000_000_000_000;
 /// Three digits: every quantile is within 0.1 % of the true order statistic.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// The histogram's first bucket ends here (2048 counts of 64 ns each, from the
+/// bounds above); each further one is twice as long as the one before.
+const FIRST_BUCKET_BITS: u32 = 17;
+const BUCKETS: usize = (LONGEST_NS.ilog2() - FIRST_BUCKET_BITS) as usize + 2;
+
 /// A set of request latencies: 100 ns to 1000 s, within 0.1 %.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency {
     histogram: Histogram<u64>,
+    /// Requests by bucket, so that a quantile need not add up 200 kB of counts:
+    /// every policy asks for tails in every epoch.
+    by_bucket: [u64; BUCKETS],
+}
+
+/// The bucket that a latency is counted in.
+const fn bucket_of(latency_ns: u64) -> usize {
+    let clamped = if latency_ns > LONGEST_NS { LONGEST_NS } else { latency_ns };
+    // The lowest bit set makes everything in the first bucket count as its last value.
+    ((clamped >> (FIRST_BUCKET_BITS - 1)) | 1).ilog2() as usize
+}
+
+/// Where a bucket begins and ends (exclusive), in nanoseconds.
+const fn bounds_of(bucket: usize) -> (u64, u64) {
+    let end = 1 << (FIRST_BUCKET_BITS as usize + bucket);
+    if bucket == 0 { (0, end) } else { (end / 2, end) }
 }
 
 /// Why a latency histogram could not be packed or unpacked.
@@ -26,7 +47,8 @@ pub struct LatencyError(String);
 impl Default for Latency {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, SIGNIFICANT_DIGITS);
-        Self { histogram: histogram.expect("the constant bounds are legal") }
+        let histogram = histogram.expect("the constant bounds are legal");
+        Self { histogram, by_bucket: [0; BUCKETS] }
     }
 }
 
@@ -35,22 +57,28 @@ impl Latency {
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
         self.histogram.saturating_record(latency.0.max(SHORTEST_NS));
+        self.by_bucket[bucket_of(latency.0)] += 1;
     }
 
     /// Adds `count` requests of one latency.
     pub fn record_many(&mut self, latency: Nanos, count: u64) {
         self.histogram.saturating_record_n(latency.0.max(SHORTEST_NS), count);
+        self.by_bucket[bucket_of(latency.0)] += count;
     }
 
     /// Adds all requests of another set.
     pub fn merge(&mut self, other: &Self) {
         // Both have the same bounds by construction, so this cannot fail.
         self.histogram.add(&other.histogram).expect("equal bounds");
+        for (ours, theirs) in self.by_bucket.iter_mut().zip(other.by_bucket) {
+            *ours += theirs;
+        }
     }
 
     /// Forgets all requests, keeping the memory.
     pub fn clear(&mut self) {
         self.histogram.reset();
+        self.by_bucket = [0; BUCKETS];
     }
 
     /// Number of requests.
@@ -65,7 +93,31 @@ impl Latency {
 
     /// The latency that `at` percent of the requests do not exceed; `None` without requests.
     pub fn quantile(&self, at: Percentile) -> Option<Nanos> {
-        (!self.is_empty()).then(|| Nanos(self.histogram.value_at_quantile(at.fraction())))
+        let rank = (at.fraction() * self.count() as f64).ceil() as u64;
+        let mut left = rank.max(1);
+        for (bucket, count) in self.by_bucket.iter().enumerate() {
+            if left <= *count {
+                return Some(self.ranked_in(bucket, left));
+            }
+            left -= count;
+        }
+        None
+    }
+
+    /// The latency of this rank (from 1) among those of one bucket, which has as many.
+    fn ranked_in(&self, bucket: usize, mut rank: u64) -> Nanos {
+        let (mut low, mut high) = bounds_of(bucket);
+        while self.histogram.lowest_equivalent(high - 1) > low {
+            let middle = low + (high - low) / 2;
+            let below = self.histogram.count_between(low, middle - 1);
+            if rank <= below {
+                high = middle;
+            } else {
+                rank -= below;
+                low = middle;
+            }
+        }
+        Nanos(self.histogram.highest_equivalent(low))
     }
 
     /// Mean latency; `None` without requests.
@@ -200,6 +252,19 @@ mod tests {
             // below 64 us the histogram's own unit of 64 ns is the coarser limit.
             let (low, high) = (nanos[rank - 1] as f64, nanos[rank.min(nanos.len() - 1)] as f64);
             prop_assert!(got >= low * 0.999 - 64.0 && got <= high * 1.001 + 64.0, "{got}");
+        }
+
+        #[test]
+        fn the_short_way_to_a_quantile_is_the_long_ways(
+            nanos in prop::collection::vec(0u64..1 << 41, 1..200),
+            others in prop::collection::vec(0u64..1 << 20, 0..200),
+            percent in 1u32..1000,
+        ) {
+            let at = Percentile::new(f64::from(percent) / 10.0).unwrap();
+            let mut set: Latency = nanos.into_iter().map(Nanos).collect();
+            set.merge(&others.into_iter().map(Nanos).collect());
+            let long = set.histogram.value_at_quantile(at.fraction());
+            prop_assert_eq!(set.quantile(at), Some(Nanos(long)));
         }
 
         #[test]
