@@ -23,6 +23,9 @@ const fn owner(knob: Knob) -> Option<AppId> {
 /// to set, and a refusal in every epoch would fill the journal.
 pub(crate) fn for_the_living(plan: &Plan, seen: &Observation) -> Plan {
     let lives = |app: AppId| seen.app(app).is_some_and(|app| app.alive);
+    if seen.apps.iter().all(|app| app.alive) {
+        return plan.clone();
+    }
     let mut kept = Plan::keep();
     for step in plan.steps() {
         if owner(step.setting.knob()).is_none_or(lives) {

@@ -53,24 +53,38 @@ impl Placement {
 
     /// Moves one core, the one that fits the receiver best.
     pub(crate) fn hand_over(&mut self, from: Region, to: Region) {
+        let near = self.by_package(to);
         let candidates = (0..self.places.len()).filter(|at| self.places[*at].region == from);
-        let Some(best) = candidates.min_by_key(|at| self.cost(*at, from, to)) else { return };
+        let Some(best) = candidates.min_by_key(|at| self.cost(*at, from, to, &near)) else {
+            return;
+        };
         self.places[best].region = to;
     }
 
+    /// How many cores of each package are in a region.
+    fn by_package(&self, region: Region) -> Vec<usize> {
+        let packages = self.places.iter().map(|place| usize::from(place.package) + 1);
+        let mut counts = vec![0; packages.max().unwrap_or(0)];
+        for place in self.places.iter().filter(|place| place.region == region) {
+            counts[usize::from(place.package)] += 1;
+        }
+        counts
+    }
+
     /// Lower is better; ends in the core's number, so there are no ties.
-    fn cost(&self, at: usize, from: Region, to: Region) -> impl Ord + use<> {
+    fn cost(&self, at: usize, from: Region, to: Region, near: &[usize]) -> impl Ord + use<> {
         let place = self.places[at];
-        let count = |test: &dyn Fn(&Place) -> bool| {
-            self.places.iter().filter(|other| other.core != place.core && test(other)).count()
+        let (before, after) = self.places.split_at(at);
+        let is_sibling = |other: &&Place| other.smt_leader == place.smt_leader;
+        // Siblings stand side by side, so those of `at` are the runs on both sides of it.
+        let siblings = || {
+            let left = before.iter().rev().take_while(is_sibling);
+            left.chain(after[1..].iter().take_while(is_sibling))
         };
-        let sibling = |other: &Place| other.smt_leader == place.smt_leader;
-        let joins = count(&|other| sibling(other) && other.region == to);
-        let splits = count(&|other| sibling(other) && other.region == from);
-        let near = count(&|other| other.package == place.package && other.region == to);
+        let of = |region| siblings().filter(|other| other.region == region).count();
         let number = i32::from(place.core.0);
         let order = if to == Region::Shared { number } else { -number };
-        (Reverse(joins), splits, Reverse(near), order)
+        (Reverse(of(to)), of(from), Reverse(near[usize::from(place.package)]), order)
     }
 
     /// The cores that only this app has.
