@@ -41,6 +41,9 @@
 //! 5. *An idle app is not a poor one.* Its tail is the last known; that can
 //!    make it a victim but not a beneficiary.
 //! 6. *An app that exits* leaves all it held to the shared region.
+//! 7. *Moves are judged among equals.* E_S is a mean over the apps that can be
+//!    read; when one falls silent or speaks up meanwhile, its change says
+//!    nothing about the move, which then stays.
 //!
 //! Where text and pseudo-code disagree (when the shared region benefits, when
 //! the next move follows an undo, what is spared), the code is followed.
@@ -195,6 +198,8 @@ struct Attempt {
     before: Regions,
     /// Offered load by app when it was made.
     offered: Vec<Option<f64>>,
+    /// Which apps could be read when it was made.
+    readings: Vec<bool>,
 }
 
 /// One latency-critical app in one period.
@@ -260,7 +265,7 @@ impl Arq {
         }
         let before = std::mem::replace(&mut self.entropy, standing.entropy.system);
         match self.attempt.take() {
-            Some(attempt) if self.rose(before) && !self.load_changed(&attempt, seen) => {
+            Some(attempt) if self.rose(before) && self.is_to_blame(&attempt, seen, &standing) => {
                 self.regret(attempt, before, seen, &standing);
             }
             _ => self.take_next_step(seen, &standing),
@@ -271,13 +276,15 @@ impl Arq {
         self.entropy > before + self.config.epsilon
     }
 
-    fn load_changed(&self, attempt: &Attempt, seen: &Observation) -> bool {
+    /// Whether nothing else that is known can have raised entropy.
+    fn is_to_blame(&self, attempt: &Attempt, seen: &Observation, standing: &Standing) -> bool {
         let changed = |(then, now): (&Option<f64>, Option<f64>)| match (then, now) {
             (Some(then), Some(now)) => (now - then).abs() > self.config.load_change * then.abs(),
             _ => false,
         };
-        self.config.skip_undo_on_load_change
-            && attempt.offered.iter().zip(offered(seen)).any(changed)
+        let excused = self.config.skip_undo_on_load_change
+            && attempt.offered.iter().zip(offered(seen)).any(changed);
+        attempt.readings == readings(standing) && !excused
     }
 
     /// An app that has exited needs no region; one with fewer threads than
@@ -321,7 +328,8 @@ impl Arq {
             return;
         }
         self.advance_pointer(to_move, &before);
-        self.attempt = Some(Attempt { moved: to_move, before, offered: offered(seen).collect() });
+        let (offered, readings) = (offered(seen).collect(), readings(standing));
+        self.attempt = Some(Attempt { moved: to_move, before, offered, readings });
         self.write(&self.reason(to_move, &views));
     }
 
@@ -433,6 +441,11 @@ fn slot(region: Region, apps: &[AppSpec]) -> usize {
 
 fn offered(seen: &Observation) -> impl Iterator<Item = Option<f64>> + '_ {
     seen.apps.iter().map(|app| app.latency.as_ref().ok().map(|latency| latency.offered_per_s))
+}
+
+/// Which apps are part of entropy.
+fn readings(standing: &Standing) -> Vec<bool> {
+    standing.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
 }
 
 /// The scheduling classes that put latency-critical apps first, if asked to.

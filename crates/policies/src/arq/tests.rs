@@ -282,6 +282,21 @@ fn a_change_of_load_excuses_a_move_only_if_asked() {
 }
 
 #[test]
+fn a_move_is_not_judged_across_an_app_that_speaks_up() {
+    let after = |b: fn() -> AppSeen| {
+        let mut bench = Bench::new("");
+        bench.see(vec![lc(20), b(), be(50.0)]);
+        bench.see(vec![lc(5), b(), be(50.0)]);
+        assert_eq!(bench.cores(), "a:0 b:0 shared:8");
+        // `b` now misses its bound: heard of for the first time, or after comfort.
+        bench.see(vec![lc(5), lc(20), be(50.0)]);
+        bench.cores()
+    };
+    assert_eq!(after(|| lc(5)), "a:1 b:0 shared:7", "comparable, so undone");
+    assert_eq!(after(alive), "a:0 b:1 shared:7", "not comparable, so b is served");
+}
+
+#[test]
 fn a_rise_within_epsilon_is_no_rise() {
     let after_small_rise = |text: &str| {
         let mut bench = Bench::new(text);
