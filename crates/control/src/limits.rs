@@ -1,6 +1,6 @@
 //! What keeps a policy from doing harm by haste: bounds, dwell, hysteresis.
 
-use crate::{CoreSet, Knob, Machine, Setting};
+use crate::{CoreSet, DomainId, Knob, Machine, Setting};
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -112,11 +112,22 @@ impl Limits {
     }
 }
 
+/// What shares one dwell: a kind of knob, or one frequency domain.
+type Kind = (Discriminant<Knob>, Option<DomainId>);
+
+fn kind(knob: Knob) -> Kind {
+    let alone = match knob {
+        Knob::Frequency(domain) => Some(domain),
+        _ => None,
+    };
+    (discriminant(&knob), alone)
+}
+
 /// Remembers what changed when, and applies [`Limits`] to plans.
 #[derive(Debug, Clone)]
 pub(crate) struct Gatekeeper {
     limits: Limits,
-    changed: Vec<(Discriminant<Knob>, Nanos)>,
+    changed: Vec<(Kind, Nanos)>,
 }
 
 impl Gatekeeper {
@@ -128,8 +139,8 @@ impl Gatekeeper {
     /// Judges one wanted setting against the knob's state at `now`.
     ///
     /// Dwell counts per kind of knob, so that the parts of one move (a core
-    /// from one app to another) pass or wait together. With `urgent` it does
-    /// not count.
+    /// from one app to another) pass or wait together; frequency domains move
+    /// alone and count alone. With `urgent` it does not count.
     pub(crate) fn judge(
         &self,
         wanted: &Setting,
@@ -143,7 +154,7 @@ impl Gatekeeper {
         if state.get(&to.knob()).is_some_and(|old| self.limits.same(old, &to)) {
             return Verdict::Same;
         }
-        let kind = discriminant(&to.knob());
+        let kind = kind(to.knob());
         let last = self.changed.iter().find(|(changed, _)| *changed == kind);
         match last {
             Some((_, at)) if !urgent && now < *at + self.limits.dwell => {
@@ -155,7 +166,7 @@ impl Gatekeeper {
 
     /// Notes that a knob changed at `now`.
     pub(crate) fn note_change(&mut self, knob: Knob, now: Nanos) {
-        let kind = discriminant(&knob);
+        let kind = kind(knob);
         self.changed.retain(|(changed, _)| *changed != kind);
         self.changed.push((kind, now));
     }
@@ -208,11 +219,22 @@ mod tests {
     #[test]
     fn dwell_holds_a_kind_of_knob_but_never_the_safe_state() {
         let mut gate = gate(Limits { dwell: Nanos::from_secs(1), ..Limits::default() });
+        gate.note_change(Knob::Cores(AppId(7)), Nanos::from_secs(10));
+        let cores = |count| Setting::Cores(AppId(0), CoreSet::first(count));
+        let (old, soon) = (state(cores(1)), Nanos::from_millis(10_500));
+        assert!(matches!(gate.judge(&cores(2), &old, soon, false), Verdict::Hold(_)));
+        assert!(matches!(gate.judge(&cores(2), &old, soon, true), Verdict::Pass(..)));
+        let later = Nanos::from_secs(11);
+        assert!(matches!(gate.judge(&cores(2), &old, later, false), Verdict::Pass(..)));
+    }
+
+    #[test]
+    fn one_domains_dwell_is_not_anothers() {
+        let mut gate = gate(Limits { dwell: Nanos::from_secs(1), ..Limits::default() });
         gate.note_change(Knob::Frequency(DomainId(7)), Nanos::from_secs(10));
         let (old, soon) = (state(GHZ(20)), Nanos::from_millis(10_500));
+        assert!(matches!(gate.judge(&GHZ(30), &old, soon, false), Verdict::Pass(..)));
+        gate.note_change(Knob::Frequency(DomainId(0)), Nanos::from_secs(10));
         assert!(matches!(gate.judge(&GHZ(30), &old, soon, false), Verdict::Hold(_)));
-        assert!(matches!(gate.judge(&GHZ(30), &old, soon, true), Verdict::Pass(..)));
-        let later = Nanos::from_secs(11);
-        assert!(matches!(gate.judge(&GHZ(30), &old, later, false), Verdict::Pass(..)));
     }
 }

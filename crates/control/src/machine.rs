@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     /// A name for people: CPU model or scenario.
     pub name: String,
-    /// All cores, `cores[i].id == i`.
+    /// All cores, ascending; `cores[i].id == i` on a machine that is not restricted.
     pub cores: Vec<Core>,
     /// Core types, slowest first; one entry on symmetric machines.
     pub core_types: Vec<CoreType>,
@@ -27,6 +27,18 @@ impl Machine {
     /// All cores as a set.
     pub fn all_cores(&self) -> CoreSet {
         self.cores.iter().map(|core| core.id).collect()
+    }
+
+    /// The machine as a policy sees it that may use only these cores: others
+    /// are not listed, and domains without a core left are gone.
+    #[must_use]
+    pub fn restricted_to(mut self, allowed: &CoreSet) -> Self {
+        self.cores.retain(|core| allowed.contains(core.id));
+        for domain in &mut self.domains {
+            domain.cores = domain.cores.intersection(allowed);
+        }
+        self.domains.retain(|domain| !domain.cores.is_empty());
+        self
     }
 
     /// The domain with this number, if there is one.
