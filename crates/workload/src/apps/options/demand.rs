@@ -75,6 +75,16 @@ impl Demand {
         }
     }
 
+    /// Mean paths of a request: `n0 E[(sigma/0.2)²] E[V]`.
+    ///
+    /// With sigma uniform on 0.1 to 0.4 the first mean is 1.75; with V capped at
+    /// c the second is `1 + 2 (1 - c^-0.5)`.
+    pub fn mean_paths(&self) -> f64 {
+        let volatility = (0.4f64.powi(3) - 0.1f64.powi(3)) / (3.0 * 0.3) / 0.2f64.powi(2);
+        let excess = (1.0 - VALUE_CAP.powf(1.0 - VALUE_SHAPE)) / (VALUE_SHAPE - 1.0);
+        self.base_paths * volatility * (1.0 + excess)
+    }
+
     /// The median of [`Demand::draw`]'s paths in units of `base_paths`.
     pub(crate) fn median_length(rng: &mut Generator) -> f64 {
         let mut lengths: Vec<_> = (0..20_001)
@@ -108,6 +118,15 @@ mod tests {
         assert!(longest <= 8_000, "20 times (0.4/0.2)² times 100: {longest}");
         let wanted = 100.0 * Demand::median_length(&mut rng);
         assert!((f64::from(median) / wanted - 1.0).abs() < 0.05, "{median} {wanted}");
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_draws() {
+        let (demand, mut rng) = (Demand { base_paths: 1000.0, steps: 1 }, rng(5));
+        let draws = 200_000;
+        let total: f64 = (0..draws).map(|_| f64::from(demand.draw(&mut rng).paths)).sum();
+        let ratio = total / f64::from(draws) / demand.mean_paths();
+        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
     }
 
     #[test]
