@@ -9,6 +9,7 @@ use super::restore::{self, Restoration};
 use super::state_dir::StateDir;
 use crate::Roots;
 use crate::apps::{self, GRACE, ProcessId};
+use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What was found of a dead agent, and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovery {
     /// The dead agent; `None` if the line that names it is damaged.
     pub agent: Option<ProcessId>,
@@ -30,7 +31,8 @@ pub struct Recovery {
 }
 
 /// What was done about a dead agent's values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum How {
     /// They were put back now.
     Now(Restoration),

@@ -145,6 +145,16 @@ impl HostPlant {
         Ok(plant)
     }
 
+    /// Where old values are saved, for what is started during a run.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// Changes what is known of an app, once its references are measured.
+    pub fn update_spec(&mut self, app: AppId, change: impl FnOnce(&mut AppSpec)) {
+        change(&mut self.specs[app.index()]);
+    }
+
     /// What went wrong since the last call and stopped nothing, for the journal.
     pub fn take_notices(&self) -> Vec<String> {
         self.notices.take()
