@@ -1,0 +1,127 @@
+//! The agent's config file.
+//!
+//! [`Config::load`] reads and checks it; what it returns can be run. Every
+//! refusal names file, line and key.
+
+mod objective;
+mod schema;
+
+pub(crate) use schema::{
+    AgentSection, AppSection, LoadSection, PowerSection, ProgressSource, Reference, Where,
+};
+
+use crate::located::{InputError, Located};
+use lull_control::{AppSpec, Class, Limits};
+use schema::File;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A checked config.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// The text it came from, for records and for later errors.
+    pub(crate) source: Located,
+    /// `[agent]`.
+    pub(crate) agent: AgentSection,
+    /// `[limits]`.
+    pub(crate) limits: Limits,
+    /// `[power]`.
+    pub(crate) power: PowerSection,
+    /// `policy.name`.
+    pub(crate) policy: String,
+    /// The other keys of `[policy]`.
+    pub(crate) policy_keys: toml::Table,
+    /// `[[app]]`, in order.
+    pub(crate) apps: Vec<AppSection>,
+    /// `[[load]]`, in order.
+    pub(crate) loads: Vec<LoadSection>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub(crate) fn load(path: &Path) -> Result<Self, InputError> {
+        Self::from_located(Located::read(path)?)
+    }
+
+    /// Checks a text that was read already.
+    pub(crate) fn from_located(source: Located) -> Result<Self, InputError> {
+        let File { agent, limits, power, mut policy, app, load } = source.parse()?;
+        let name = match policy.remove("name") {
+            Some(toml::Value::String(name)) => name,
+            Some(_) => return Err(source.error("policy.name", "must be a text: name = \"arq\"")),
+            None => return Err(source.error("policy", "has no name: write name = \"arq\"")),
+        };
+        let config = Self {
+            source,
+            agent,
+            limits,
+            power,
+            policy: name,
+            policy_keys: policy,
+            apps: app,
+            loads: load,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The apps as policies know them; measured references are still open.
+    pub(crate) fn specs(&self) -> Vec<AppSpec> {
+        self.apps.iter().map(AppSection::spec).collect()
+    }
+
+    fn check(&self) -> Result<(), InputError> {
+        if self.apps.is_empty() {
+            return Err(self.source.error("", "has no [[app]]: name at least one app"));
+        }
+        if self.agent.epoch.0 < 10_000_000 {
+            return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
+        }
+        let mut names = BTreeSet::new();
+        for (index, app) in self.apps.iter().enumerate() {
+            let at = |key: &str| format!("app[{index}].{key}");
+            if !names.insert(&app.name) {
+                let message = format!("two apps are called `{}`: give each its own name", app.name);
+                return Err(self.source.error(&at("name"), message));
+            }
+            self.check_app(app, &at)?;
+        }
+        for (index, load) in self.loads.iter().enumerate() {
+            let key = format!("load[{index}].app");
+            if !names.contains(&load.app) {
+                let message = format!("there is no app called `{}`", load.app);
+                return Err(self.source.error(&key, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
+        let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
+        if app.name.is_empty() || app.name.contains(char::is_whitespace) {
+            return fail("name", "must be a word without blanks".to_owned());
+        }
+        if let Err(message) = app.place() {
+            return fail("name", message);
+        }
+        if app.start.as_ref().is_some_and(Vec::is_empty) {
+            return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
+        }
+        let spec = app.spec();
+        match (app.class, spec.tail()) {
+            (Class::LatencyCritical, None) => {
+                let advice = "write objectives = [{ p95 = \"4.2ms\" }]";
+                let problem = "is latency-critical and has no tail objective";
+                fail("objectives", format!("`{}` {problem}: {advice}", app.name))
+            }
+            (_, Some((_, bound))) if spec.ideal.is_some_and(|ideal| ideal > bound) => {
+                let ideal = spec.ideal.unwrap_or_default();
+                fail("ideal", format!("{ideal} is above the bound {bound}: no policy can meet it"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Bad configs and what is said of them.
+
+use super::*;
+use lull_measure::Nanos;
+
+const GOOD: &str = r#"
+[policy]
+name = "arq"
+period = "500ms"
+
+[[app]]
+name = "cache"
+class = "latency-critical"
+objectives = [{ p95 = "4.2ms" }, { throughput = 1000 }]
+ideal = "2.8ms"
+start = ["memcached", "-t", "4"]
+
+[[app]]
+name = "batch"
+class = "best-effort"
+solo = "measure"
+pid = 1
+"#;
+
+fn load(text: &str) -> Result<Config, InputError> {
+    Config::from_located(Located::embedded("lull.toml", text))
+}
+
+fn refusal(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "the test replaces nothing");
+    load(&GOOD.replacen(from, to, 1)).expect_err(to).to_string()
+}
+
+#[test]
+fn a_good_config_is_what_it_says() {
+    let config = load(GOOD).unwrap();
+    assert_eq!(config.policy, "arq");
+    assert_eq!(config.policy_keys.len(), 1);
+    let specs = config.specs();
+    assert_eq!(specs[0].ideal, Some(Nanos(2_800_000)));
+    assert_eq!(specs[0].objectives.len(), 2);
+    assert_eq!(specs[1].solo_per_s, None);
+    assert_eq!(config.apps[1].place(), Ok(Where::Pid(1)));
+}
+
+#[test]
+fn every_refusal_names_file_line_and_key() {
+    let cases = [
+        ("period", "[agent]\nperoid", "lull.toml:5: agent.peroid: unknown field"),
+        ("ideal = \"2.8ms\"", "idle = \"2.8ms\"", "lull.toml:10: app[0].idle: unknown field"),
+        ("\"4.2ms\"", "\"4.2\"", "lull.toml:9: app[0].objectives"),
+        ("p95 =", "bound =", "unknown objective `bound`"),
+        (
+            "{ p95 = \"4.2ms\" }, ",
+            "",
+            "lull.toml:9: app[0].objectives: `cache` is latency-critical",
+        ),
+        ("\"batch\"", "\"cache\"", "lull.toml:14: app[1].name: two apps are called `cache`"),
+        ("ideal = \"2.8ms\"", "ideal = \"5ms\"", "lull.toml:10: app[0].ideal: 5ms is above"),
+        ("pid = 1", "", "app[1].name: say where the app is"),
+        ("pid = 1", "pid = 1\nunit = \"x\"", "more than one of"),
+        ("name = \"arq\"", "", "lull.toml:2: policy: has no name"),
+        ("[\"memcached\", \"-t\", \"4\"]", "[]", "lull.toml:11: app[0].start: is empty"),
+        ("best-effort", "batch", "lull.toml:15: app[1].class: unknown variant"),
+    ];
+    for (from, to, want) in cases {
+        let got = refusal(from, to);
+        assert!(got.contains(want), "{to}\n  got:  {got}\n  want: {want}");
+    }
+}
+
+#[test]
+fn a_load_for_nobody_is_refused() {
+    let load_section = "\n[[load]]\napp = \"cach\"\ntarget = \"x\"\nrate = \"1/s\"\n";
+    let error = load(&format!("{GOOD}{load_section}")).unwrap_err().to_string();
+    assert!(error.starts_with("lull.toml:20: load[0].app: there is no app"), "{error}");
+}
+
+#[test]
+fn no_app_is_refused() {
+    let error = load("[policy]\nname = \"arq\"\n").unwrap_err().to_string();
+    assert!(error.contains("has no [[app]]"), "{error}");
+}
