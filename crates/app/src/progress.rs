@@ -1,0 +1,18 @@
+//! Progress of what takes over two seconds: on stderr, only on a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// A bar of known length in seconds, or nothing where nobody looks.
+pub(crate) fn seconds(total_s: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total_s.max(1));
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let style = ProgressStyle::with_template("{msg:36} [{bar:30}] {pos}/{len} s")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
