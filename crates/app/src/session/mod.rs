@@ -1,0 +1,133 @@
+//! A run on this machine: apps, plant, policy, record and guard, together.
+//!
+//! `run` and `demo` open a session, turn it, and close it. However a session
+//! ends, its guard puts back what is left: closing only does it politely.
+
+mod open;
+mod reference;
+
+pub(crate) use open::{Opening, policy_of};
+
+use crate::config::Config;
+use crate::record::{RecordError, Recorder};
+use lull_control::{AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting};
+use lull_host::apps::{AppHandle, GRACE};
+use lull_host::guard::{GuardError, GuardHandle, GuardState};
+use lull_host::plant::HostPlant;
+use lull_host::{Roots, apps};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// An open run.
+pub(crate) struct Session {
+    config: Config,
+    roots: Roots,
+    control: ControlLoop<HostPlant>,
+    recorder: Recorder,
+    guard: GuardHandle,
+    loads: Vec<AppHandle>,
+}
+
+/// Why a session ended before it was over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TurnError {
+    /// The plant stopped or was lost.
+    #[error(transparent)]
+    Plant(#[from] PlantError),
+    /// The record cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Nobody guards the knobs.
+    #[error("the guard has ended and cannot be started again: {0}")]
+    Guard(#[from] GuardError),
+}
+
+/// What closing a session came to.
+pub(crate) struct Closed {
+    /// Knobs that are not as they were, in words.
+    pub(crate) left: Vec<String>,
+    /// What the user should know.
+    pub(crate) notices: Vec<String>,
+}
+
+impl Session {
+    /// One epoch, recorded under a phase.
+    pub(crate) fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
+        let epoch = self.control.turn()?;
+        let apps = self.control.plant().apps();
+        self.recorder.write(apps, self.control.controller().state(), &epoch, phase)?;
+        if let GuardState::Respawned(status) = self.guard.poll()? {
+            self.recorder.note("guard_respawned", &status.to_string())?;
+        }
+        Ok(epoch)
+    }
+
+    /// Puts every knob back and goes on with another policy.
+    pub(crate) fn switch(&mut self, policy: Box<dyn Policy>) -> Vec<String> {
+        refusals(&self.control.switch(policy))
+    }
+
+    /// The config, with what it left open filled in.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The apps as policies know them, references measured.
+    pub(crate) fn apps(&self) -> &[AppSpec] {
+        self.control.plant().apps()
+    }
+
+    /// The machine.
+    pub(crate) fn plant(&self) -> &HostPlant {
+        self.control.plant()
+    }
+
+    /// The knobs as last known.
+    pub(crate) fn state(&self) -> &BTreeMap<Knob, Setting> {
+        self.control.controller().state()
+    }
+
+    /// Where the output of started apps goes.
+    pub(crate) fn logs(&self) -> PathBuf {
+        logs_of(&self.config)
+    }
+
+    /// Where the record is.
+    pub(crate) fn record(&self) -> &Path {
+        self.recorder.file()
+    }
+
+    /// Puts every knob back, ends what was started, closes record and ledger.
+    pub(crate) fn close(self) -> anyhow::Result<Closed> {
+        let Self { roots, control, recorder, guard, mut loads, .. } = self;
+        let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
+        let (plant, restored) = control.finish();
+        let left = refusals(&restored);
+        let mut notices = plant.take_notices();
+        // A full disk must not keep the knobs from being put back.
+        if let Err(error) = recorder.note("ended", "orderly") {
+            notices.push(error.to_string());
+        }
+        let ended = plant.close(GRACE)?;
+        for process in stopped_loads.left.iter().chain(&ended.left) {
+            notices.push(format!("process {} does not end; kill it by hand", process.pid));
+        }
+        if let Err(error) = guard.finish() {
+            notices.push(format!("the guard: {error}"));
+        }
+        Ok(Closed { left, notices })
+    }
+}
+
+/// What could not be put back, in words.
+fn refusals(applied: &lull_control::Applied) -> Vec<String> {
+    let refused = applied.outcomes.iter().filter_map(|outcome| match &outcome.got {
+        lull_control::Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
+        _ => None,
+    });
+    refused.collect()
+}
+
+fn logs_of(config: &Config) -> PathBuf {
+    config.agent.record.join("logs")
+}

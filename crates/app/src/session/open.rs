@@ -1,0 +1,278 @@
+//! Opening a session: check everything first, then start, then take the knobs.
+
+use super::{Session, reference};
+use crate::config::{AppSection, Config, LoadSection, ProgressSource, Where};
+use crate::located::InputError;
+use crate::record::{self, Head, Recorder};
+use crate::signals;
+use anyhow::Context;
+use lull_control::{
+    AppSpec, Capability, ControlLoop, Controller, Machine, Plant, Policy, PolicyError, Rng, Rules,
+};
+use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
+use lull_host::gauges::energy::PowerModel;
+use lull_host::gauges::push::PushGauge;
+use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, Recovery, StateDir, spawn};
+use lull_host::plant::{HostApp, HostConfig, HostPlant, ProgressFrom};
+use lull_host::{Roots, apps, probe};
+use lull_measure::Watts;
+use rand::SeedableRng;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How long a started app may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How to open a session.
+pub(crate) struct Opening<'a> {
+    /// What to run.
+    pub(crate) config: Config,
+    /// Whether plans are only journalled.
+    pub(crate) dry_run: bool,
+    /// Told to the user while it takes time.
+    pub(crate) say: &'a dyn Fn(&str),
+    /// Changes what is known of the apps once their references are measured.
+    pub(crate) adjust: &'a dyn Fn(&mut HostPlant),
+}
+
+/// What is started before there is a plant.
+struct Started {
+    ledger: Ledger,
+    guard: GuardHandle,
+    handles: Vec<AppHandle>,
+    recovery: Option<Recovery>,
+}
+
+impl Opening<'_> {
+    /// Checks, starts, measures references, and takes the knobs.
+    pub(crate) fn open(self) -> anyhow::Result<Session> {
+        let roots = Roots::default();
+        let machine = probe::machine(&roots)?;
+        policy_of(&self.config, &machine, &self.config.specs())?;
+        reference::check(&self.config)?;
+        let stop = signals::stop_request()?;
+        let place = StateDir::locate(self.config.agent.state.as_deref())?;
+        let socket = self.socket(&place);
+        let started = self.start(place, &roots, &socket)?;
+        if let Some(recovery) = &started.recovery {
+            (self.say)(&format!("an earlier agent had died: {recovery:?}"));
+        }
+        let Started { ledger, guard, handles, .. } = started;
+        let push = PushGauge::listen(&socket, &self.config.specs())?;
+        let mut plant = HostPlant::new(HostConfig {
+            apps: self.host_apps(handles, &machine),
+            push: Some(push),
+            power: self.power_model(),
+            ledger,
+            foreign_wins: !self.config.agent.override_foreign,
+            stop,
+            roots: roots.clone(),
+        })?;
+        let loads = match self.prepare(&mut plant, &roots, &socket) {
+            Ok(loads) => loads,
+            Err(error) => {
+                tell_left(&plant.close(GRACE)?, self.say);
+                return Err(error);
+            }
+        };
+        self.control(plant, roots, guard, loads)
+    }
+
+    /// References that need quiet, then the load, then those that need load.
+    fn prepare(
+        &self,
+        plant: &mut HostPlant,
+        roots: &Roots,
+        socket: &Path,
+    ) -> anyhow::Result<Vec<AppHandle>> {
+        reference::measure_solo(&self.config, plant, self.say)?;
+        let mut loads = Vec::new();
+        for load in &self.config.loads {
+            let launch = self.load_launch(load, socket)?;
+            loads.push(AppHandle::start(&launch, roots, plant.ledger_mut())?);
+        }
+        reference::measure_ideal(&self.config, plant, self.say)?;
+        (self.adjust)(plant);
+        Ok(loads)
+    }
+
+    fn control(
+        self,
+        plant: HostPlant,
+        roots: Roots,
+        guard: GuardHandle,
+        loads: Vec<AppHandle>,
+    ) -> anyhow::Result<Session> {
+        let config = self.config;
+        let policy = policy_of(&config, plant.machine(), plant.apps())?;
+        let rules = Rules {
+            limits: config.limits.clone(),
+            importance: config.agent.importance,
+            silence_max: config.agent.silence,
+            override_foreign: config.agent.override_foreign,
+            dry_run: self.dry_run,
+        };
+        let controller = Controller::new(policy, rules, &plant).map_err(|error| {
+            config.source.error(&format!("limits.{}", error.key), error.message)
+        })?;
+        let recorder = record_of(&config, &plant)?;
+        let rng = Rng::seed_from_u64(config.agent.seed);
+        let control = ControlLoop::new(plant, controller, config.agent.epoch, rng);
+        Ok(Session { config, roots, control, recorder, guard, loads })
+    }
+
+    fn start(&self, place: StateDir, roots: &Roots, socket: &Path) -> anyhow::Result<Started> {
+        let Opened { mut ledger, recovery } = Ledger::open(place, roots)?;
+        let guard = spawn(GuardCommand::default(), &ledger)?;
+        let mut handles = Vec::new();
+        for app in &self.config.apps {
+            match self.start_app(app, roots, socket, &mut ledger) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    tell_left(&apps::stop(&mut handles, roots, GRACE), self.say);
+                    ledger.close()?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Started { ledger, guard, handles, recovery })
+    }
+
+    fn start_app(
+        &self,
+        app: &AppSection,
+        roots: &Roots,
+        socket: &Path,
+        ledger: &mut Ledger,
+    ) -> anyhow::Result<AppHandle> {
+        let target = match app.place().map_err(anyhow::Error::msg)? {
+            Where::Start(argv) => {
+                let ready = app.ready.as_deref().map(ready_at);
+                let launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
+                return Ok(AppHandle::start(&launch, roots, ledger)?);
+            }
+            Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
+            Where::Cgroup(path) => Target::Cgroup(path),
+            Where::Unit(unit) => Target::Unit(unit),
+        };
+        AppHandle::attach(&app.name, &target, roots)
+            .with_context(|| format!("app `{}` cannot be attached", app.name))
+    }
+
+    /// Started programs learn by environment where to push and as whom.
+    fn launch(
+        &self,
+        name: &str,
+        mut argv: Vec<String>,
+        app: &str,
+        socket: &Path,
+        ready: Option<Ready>,
+    ) -> anyhow::Result<Launch> {
+        // `lull` means this very program, so that examples work uninstalled.
+        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
+            *program = std::env::current_exe()?.to_string_lossy().into_owned();
+        }
+        let env = vec![
+            ("LULL_SOCKET".to_owned(), socket.display().to_string()),
+            ("LULL_APP".to_owned(), app.to_owned()),
+        ];
+        let directory = super::logs_of(&self.config);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let output = Output::Log(directory.join(format!("{name}.log")));
+        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
+    }
+
+    fn load_launch(&self, load: &LoadSection, socket: &Path) -> anyhow::Result<Launch> {
+        let mut argv: Vec<String> = ["lull", "load", &load.target].map(str::to_owned).into();
+        let options = [
+            ("--rate", load.rate.clone()),
+            ("--arrivals", load.arrivals.clone()),
+            ("--connections", load.connections.to_string()),
+        ];
+        argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        argv.extend(load.extra.iter().cloned());
+        self.launch(&format!("load-{}", load.app), argv, &load.app, socket, None)
+    }
+
+    fn socket(&self, place: &StateDir) -> PathBuf {
+        self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
+    }
+
+    fn host_apps(&self, handles: Vec<AppHandle>, machine: &Machine) -> Vec<HostApp> {
+        let counters = machine.capabilities.has(Capability::Instructions);
+        let each = self.config.apps.iter().zip(handles);
+        let host_app = |(app, handle): (&AppSection, AppHandle)| HostApp {
+            spec: app.spec(),
+            handle,
+            progress: progress_from(app, counters),
+        };
+        each.map(host_app).collect()
+    }
+
+    fn power_model(&self) -> PowerModel {
+        let power = self.config.power;
+        PowerModel {
+            busy: Watts(power.busy_core_watts),
+            idle: Watts(power.idle_core_watts),
+            base: Watts(power.base_watts),
+        }
+    }
+}
+
+fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
+    for process in &ended.left {
+        say(&format!("process {} does not end; kill it by hand", process.pid));
+    }
+}
+
+fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
+    match app.progress {
+        ProgressSource::Push => ProgressFrom::Push,
+        ProgressSource::Instructions => ProgressFrom::Instructions,
+        ProgressSource::Auto if has_counters => ProgressFrom::Instructions,
+        ProgressSource::Auto | ProgressSource::CpuTime => ProgressFrom::CpuTime,
+    }
+}
+
+/// The config's policy for these apps; a bad key is an error with its line.
+pub(crate) fn policy_of(
+    config: &Config,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<Box<dyn Policy>, InputError> {
+    let allowed = config.limits.cores.clone().unwrap_or_else(|| machine.all_cores());
+    let machine = machine.clone().restricted_to(&allowed);
+    let built = lull_policies::registry::build(&config.policy, &config.policy_keys, &machine, apps);
+    built.map_err(|error| match error {
+        PolicyError::Config { key, message } if key.is_empty() => {
+            config.source.error("policy", message)
+        }
+        PolicyError::Config { key, message } => {
+            config.source.error(&format!("policy.{key}"), message)
+        }
+        other => config.source.error("policy.name", other.to_string()),
+    })
+}
+
+fn ready_at(address: &str) -> Ready {
+    let endpoint = match address.strip_prefix("unix:") {
+        Some(path) => Endpoint::Unix(path.into()),
+        None => Endpoint::Tcp(address.to_owned()),
+    };
+    Ready { endpoint, timeout: READY_TIMEOUT }
+}
+
+fn record_of(config: &Config, plant: &HostPlant) -> anyhow::Result<Recorder> {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let file = record::fresh_path(&config.agent.record, &config.policy, since_1970.as_secs());
+    let head = Head {
+        config: config.source.text(),
+        machine: plant.machine(),
+        apps: plant.apps(),
+        policy: &config.policy,
+        seed: config.agent.seed,
+        started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+    };
+    Ok(Recorder::create(&file, &head)?)
+}
