@@ -1,0 +1,229 @@
+//! The command line as clap sees it. What a flag means is said here and nowhere else.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use lull_measure::Nanos;
+use lull_workload::apps::burner::Work;
+use lull_workload::apps::options::Demand;
+use lull_workload::arrivals::{Process, Rate};
+use lull_workload::etc::EtcConfig;
+use lull_workload::target::Address;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Turns the slack of latency-critical servers into saved energy and
+/// best-effort work, without missing their objectives.
+#[derive(Debug, Parser)]
+#[command(name = "lull", version = crate::VERSION, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what this machine offers: every gauge and knob, found or why not
+    Check(CheckArgs),
+    /// Show Lull at work here: built-in server, load and burners, policy off and on
+    Demo(DemoArgs),
+    /// Run the agent on a config
+    Run(RunArgs),
+    /// Load a server at a rate, whatever it does, and say how late its replies were
+    Load(Box<LoadArgs>),
+    /// Run a built-in latency-critical server
+    Serve(ServeArgs),
+    /// Run a built-in best-effort app
+    Burn(BurnArgs),
+    /// List the policies with paper, needs and defaults
+    Policies(ListArgs),
+    /// List the metrics with unit, meaning and source
+    Metrics(ListArgs),
+    /// Put back what a killed agent left behind
+    Restore(RestoreArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Restores knobs when its agent dies; started by the agent
+    #[command(hide = true)]
+    Guard(GuardArgs),
+}
+
+/// `lull check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Policy to compare with doing nothing
+    #[arg(long, default_value = "arq")]
+    pub(crate) policy: String,
+    /// Pairs of blocks, one without and one with the policy
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) pairs: u32,
+    /// Length of a block; its first quarter is left out of the figures
+    #[arg(long, default_value = "8s")]
+    pub(crate) block: Nanos,
+    /// Directory for the record
+    #[arg(long, default_value = "runs")]
+    pub(crate) record: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The config
+    pub(crate) config: PathBuf,
+    /// Print plans and touch nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Stop after this long
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Print one JSON object an epoch instead of the status line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// memcached://HOST:PORT, http://HOST:PORT/PATH or options://HOST:PORT
+    pub(crate) target: Address,
+    /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
+    #[arg(long)]
+    pub(crate) rate: Rate,
+    /// How the gaps vary: poisson, constant or gpareto:SHAPE
+    #[arg(long, default_value = "poisson")]
+    pub(crate) arrivals: Process,
+    /// Connections held open
+    #[arg(long, short, default_value_t = 16)]
+    pub(crate) connections: usize,
+    /// Requests under way at most on one connection
+    #[arg(long, default_value_t = 1)]
+    pub(crate) depth: usize,
+    /// How long to send; without it until interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Leave requests due before this out of the report
+    #[arg(long, default_value = "0s")]
+    pub(crate) warmup: Nanos,
+    /// Age at which a request counts as timed out
+    #[arg(long, default_value = "10s")]
+    pub(crate) timeout: Nanos,
+    /// Stay awake for this long before a request is due (costs CPU, buys accuracy)
+    #[arg(long, default_value = "0us")]
+    pub(crate) spin: Nanos,
+    /// Seed: the same seed sends the same requests at the same times
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Unix socket of an agent to push to
+    #[arg(long, env = "LULL_SOCKET", requires = "app")]
+    pub(crate) push: Option<PathBuf>,
+    /// The app's name in the agent's config
+    #[arg(long, env = "LULL_APP", requires = "push")]
+    pub(crate) app: Option<String>,
+    /// Do not store memcached's keys first
+    #[arg(long)]
+    pub(crate) no_preload: bool,
+    /// Length of an options request: paths at volatility 0.2 and value 1
+    #[arg(long, default_value_t = Demand::default().base_paths)]
+    pub(crate) base_paths: f64,
+    /// memcached: number of different keys
+    #[arg(long, default_value_t = EtcConfig::default().records)]
+    pub(crate) records: u32,
+    /// memcached: share of requests that store, 0 to 1
+    #[arg(long, default_value_t = EtcConfig::default().set_share)]
+    pub(crate) set_share: f64,
+    /// Write the latencies as an HDR histogram (V2, base64) to this file
+    #[arg(long)]
+    pub(crate) hdr: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The server
+    #[arg(value_enum)]
+    pub(crate) server: BuiltinServer,
+    /// Where to listen; port 0 takes a free one and says which
+    #[arg(long, default_value = "127.0.0.1:7300")]
+    pub(crate) listen: SocketAddr,
+    /// Threads that price; by default one a core
+    #[arg(long)]
+    pub(crate) workers: Option<usize>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A built-in server.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum BuiltinServer {
+    /// Prices Asian options by Monte Carlo (the interactive server of EETL section 5.1)
+    Options,
+}
+
+/// `lull burn`.
+#[derive(Debug, Args)]
+pub(crate) struct BurnArgs {
+    /// compute, memory or memory:256MiB
+    pub(crate) work: Work,
+    /// Threads; by default one a core
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Stop after this long; without it when interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Unix socket of an agent to push progress to
+    #[arg(long, env = "LULL_SOCKET", requires = "app")]
+    pub(crate) push: Option<PathBuf>,
+    /// The app's name in the agent's config
+    #[arg(long, env = "LULL_APP", requires = "push")]
+    pub(crate) app: Option<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull policies`, `lull metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+    /// Print the page of the docs
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+/// `lull restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull guard`: what the agent hands to its guard.
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    /// As the library wants them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<std::ffi::OsString>,
+}

@@ -1,0 +1,48 @@
+//! The subcommands, one file each.
+
+mod burn;
+mod check;
+mod completions;
+mod demo;
+mod guard;
+mod load;
+mod metrics;
+mod policies;
+mod restore;
+mod run;
+mod serve;
+
+use crate::cli::{Cli, Command};
+
+/// Something the user asked for that cannot be; exit status 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+/// Runs what the command line asks for.
+pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    // An agent must not die of a closed pipe before it has put things back; a
+    // list whose reader has gone may.
+    if !matches!(cli.command, Command::Run(_) | Command::Demo(_) | Command::Guard(_)) {
+        sigpipe::reset();
+    }
+    match cli.command {
+        Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Load(args) => load::run(*args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Burn(args) => burn::run(args),
+        Command::Policies(args) => policies::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Restore(args) => restore::run(&args),
+        Command::Completions { shell } => completions::run(shell),
+        Command::Guard(args) => guard::run(&args),
+    }
+}
+
+/// Prints a value as indented JSON.
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! `lull restore`: puts back what a killed agent and guard left behind.
+
+use crate::cli::RestoreArgs;
+use lull_host::Roots;
+use lull_host::guard::{StateDir, restore_stale};
+
+pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    let place = StateDir::locate(args.state.as_deref())?;
+    let recovery = restore_stale(&place, &Roots::default())?;
+    if args.json {
+        return super::print_json(&recovery);
+    }
+    match recovery {
+        None => println!("nothing to put back in {}", place.path().display()),
+        Some(recovery) => println!("{recovery}"),
+    }
+    Ok(())
+}
