@@ -36,8 +36,6 @@ pub(crate) struct Head<'a> {
     pub(crate) config: &'a str,
     /// The machine.
     pub(crate) machine: &'a Machine,
-    /// The apps.
-    pub(crate) apps: &'a [AppSpec],
     /// The policy's name.
     pub(crate) policy: &'a str,
     /// The seed.
@@ -51,6 +49,7 @@ pub(crate) struct Recorder {
     file: PathBuf,
     database: Connection,
     missing: BTreeMap<(String, String), String>,
+    is_empty: bool,
 }
 
 impl Recorder {
@@ -61,7 +60,7 @@ impl Recorder {
             std::fs::create_dir_all(directory).map_err(|error| wrong(error.to_string()))?;
         }
         let database = schema::create(file, head).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { file: file.to_owned(), database, missing: BTreeMap::new() })
+        Ok(Self { file: file.to_owned(), database, missing: BTreeMap::new(), is_empty: true })
     }
 
     /// Where it is.
@@ -78,7 +77,14 @@ impl Recorder {
         phase: &str,
     ) -> Result<(), RecordError> {
         let all = samples(apps, state, &epoch.seen, &epoch.standing);
-        self.write_epoch(apps, epoch, phase, &all).map_err(|error| self.wrong(&error))
+        self.write_epoch(apps, epoch, phase, &all).map_err(|error| self.wrong(&error))?;
+        self.is_empty = false;
+        Ok(())
+    }
+
+    /// The apps, once all that is measured beforehand is known.
+    pub(crate) fn describe_apps(&mut self, apps: &[AppSpec]) -> Result<(), RecordError> {
+        schema::insert_apps(&self.database, apps).map_err(|error| self.wrong(&error))
     }
 
     /// States something about the run that is known only later.
@@ -121,6 +127,20 @@ impl Recorder {
         }
         note_missing(&transaction, number, all, &mut self.missing)?;
         transaction.commit()
+    }
+}
+
+impl Drop for Recorder {
+    /// A run that failed before its first epoch leaves no empty record behind.
+    fn drop(&mut self) {
+        if self.is_empty {
+            for suffix in ["", "-wal", "-shm"] {
+                let mut path = self.file.clone().into_os_string();
+                path.push(suffix);
+                // What cannot be removed is an empty file, which harms nobody.
+                let _ = std::fs::remove_file(path);
+            }
+        }
     }
 }
 

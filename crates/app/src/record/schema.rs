@@ -1,6 +1,7 @@
 //! The tables of a record. Epoch columns derive from the metric catalogue.
 
 use super::{Head, versions};
+use lull_control::AppSpec;
 use lull_measure::catalogue::{ALL, Metric, Scope};
 use rusqlite::{Connection, params};
 use std::path::Path;
@@ -70,11 +71,16 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     for (key, value) in facts.into_iter().chain(versions()) {
         transaction.execute("INSERT INTO run VALUES (?1, ?2)", params![key, value])?;
     }
-    for (id, app) in head.apps.iter().enumerate() {
-        let spec = json(serde_json::to_string(app));
-        let row = params![id as i64, app.name, spec];
-        transaction.execute("INSERT INTO apps VALUES (?1, ?2, ?3)", row)?;
-    }
     transaction.commit()?;
     Ok(database)
+}
+
+/// Fills the table of apps.
+pub(super) fn insert_apps(database: &Connection, apps: &[AppSpec]) -> rusqlite::Result<()> {
+    for (id, app) in apps.iter().enumerate() {
+        let spec = serde_json::to_string(app).unwrap_or_default();
+        let row = params![id as i64, app.name, spec];
+        database.execute("INSERT INTO apps VALUES (?1, ?2, ?3)", row)?;
+    }
+    Ok(())
 }

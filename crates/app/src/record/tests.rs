@@ -33,12 +33,12 @@ fn record(file: &Path, epochs: usize) -> Result<(), RecordError> {
     let head = Head {
         config: "# test",
         machine: &machine,
-        apps: &apps,
         policy: "one-core",
         seed: 1,
         started_unix_ns: 7,
     };
     let mut recorder = Recorder::create(file, &head)?;
+    recorder.describe_apps(&apps)?;
     for _ in 0..epochs {
         let epoch = run.turn().unwrap();
         recorder.write(&apps, run.controller().state(), &epoch, "on")?;
@@ -65,6 +65,19 @@ fn a_record_that_was_never_closed_is_read_whole() {
         .query_row("SELECT hdr_v2_base64 FROM latencies LIMIT 1", [], |row| row.get(0))
         .unwrap();
     assert_eq!(Latency::from_base64(&packed).unwrap().count(), 1_000);
+}
+
+#[test]
+fn a_run_without_an_epoch_leaves_no_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.db");
+    let run = run();
+    let machine = run.plant().machine();
+    let head = Head { config: "", machine, policy: "p", seed: 1, started_unix_ns: 7 };
+    let recorder = Recorder::create(&file, &head).unwrap();
+    assert!(file.exists());
+    drop(recorder);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[test]
