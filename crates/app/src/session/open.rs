@@ -7,12 +7,13 @@ use crate::record::{self, Head, Recorder};
 use crate::signals;
 use anyhow::Context;
 use lull_control::{
-    AppSpec, Capability, ControlLoop, Controller, Machine, Plant, Policy, PolicyError, Rng, Rules,
+    AppSpec, Capability, ControlLoop, Controller, LimitsError, Machine, Plant, Policy, PolicyError,
+    Rng, Rules,
 };
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
-use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, Recovery, StateDir, spawn};
+use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, ProgressFrom};
 use lull_host::{Roots, apps, probe};
 use lull_measure::Watts;
@@ -39,8 +40,16 @@ pub(crate) struct Opening<'a> {
 struct Started {
     ledger: Ledger,
     guard: GuardHandle,
+    push: PushGauge,
     handles: Vec<AppHandle>,
-    recovery: Option<Recovery>,
+}
+
+/// What a session has around its plant.
+struct Around {
+    roots: Roots,
+    recorder: Recorder,
+    guard: GuardHandle,
+    loads: Vec<AppHandle>,
 }
 
 impl Opening<'_> {
@@ -49,16 +58,14 @@ impl Opening<'_> {
         let roots = Roots::default();
         let machine = probe::machine(&roots)?;
         policy_of(&self.config, &machine, &self.config.specs())?;
+        let limits = self.config.limits.check(&machine);
+        limits.map_err(|error| limits_error(&self.config, &error))?;
         reference::check(&self.config)?;
         let stop = signals::stop_request()?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
+        let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
-        let started = self.start(place, &roots, &socket)?;
-        if let Some(recovery) = &started.recovery {
-            (self.say)(&format!("an earlier agent had died: {recovery:?}"));
-        }
-        let Started { ledger, guard, handles, .. } = started;
-        let push = PushGauge::listen(&socket, &self.config.specs())?;
+        let Started { ledger, guard, push, handles } = self.start(place, &roots, &socket)?;
         let mut plant = HostPlant::new(HostConfig {
             apps: self.host_apps(handles, &machine),
             push: Some(push),
@@ -75,7 +82,7 @@ impl Opening<'_> {
                 return Err(error);
             }
         };
-        self.control(plant, roots, guard, loads)
+        self.control(plant, Around { roots, recorder, guard, loads })
     }
 
     /// References that need quiet, then the load, then those that need load.
@@ -87,22 +94,33 @@ impl Opening<'_> {
     ) -> anyhow::Result<Vec<AppHandle>> {
         reference::measure_solo(&self.config, plant, self.say)?;
         let mut loads = Vec::new();
+        match self.load_and_measure(plant, roots, socket, &mut loads) {
+            Ok(()) => Ok(loads),
+            Err(error) => {
+                tell_left(&apps::stop(&mut loads, roots, GRACE), self.say);
+                Err(error)
+            }
+        }
+    }
+
+    fn load_and_measure(
+        &self,
+        plant: &mut HostPlant,
+        roots: &Roots,
+        socket: &Path,
+        loads: &mut Vec<AppHandle>,
+    ) -> anyhow::Result<()> {
         for load in &self.config.loads {
             let launch = self.load_launch(load, socket)?;
             loads.push(AppHandle::start(&launch, roots, plant.ledger_mut())?);
         }
         reference::measure_ideal(&self.config, plant, self.say)?;
         (self.adjust)(plant);
-        Ok(loads)
+        Ok(())
     }
 
-    fn control(
-        self,
-        plant: HostPlant,
-        roots: Roots,
-        guard: GuardHandle,
-        loads: Vec<AppHandle>,
-    ) -> anyhow::Result<Session> {
+    fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
+        let Around { roots, mut recorder, guard, loads } = around;
         let config = self.config;
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = Rules {
@@ -112,10 +130,9 @@ impl Opening<'_> {
             override_foreign: config.agent.override_foreign,
             dry_run: self.dry_run,
         };
-        let controller = Controller::new(policy, rules, &plant).map_err(|error| {
-            config.source.error(&format!("limits.{}", error.key), error.message)
-        })?;
-        let recorder = record_of(&config, &plant)?;
+        let controller = Controller::new(policy, rules, &plant)
+            .map_err(|error| limits_error(&config, &error))?;
+        recorder.describe_apps(plant.apps())?;
         let rng = Rng::seed_from_u64(config.agent.seed);
         let control = ControlLoop::new(plant, controller, config.agent.epoch, rng);
         Ok(Session { config, roots, control, recorder, guard, loads })
@@ -123,7 +140,12 @@ impl Opening<'_> {
 
     fn start(&self, place: StateDir, roots: &Roots, socket: &Path) -> anyhow::Result<Started> {
         let Opened { mut ledger, recovery } = Ledger::open(place, roots)?;
+        if let Some(recovery) = recovery {
+            (self.say)(&recovery.to_string());
+        }
         let guard = spawn(GuardCommand::default(), &ledger)?;
+        // Before any app starts, so that none pushes into the void.
+        let push = PushGauge::listen(socket, &self.config.specs())?;
         let mut handles = Vec::new();
         for app in &self.config.apps {
             match self.start_app(app, roots, socket, &mut ledger) {
@@ -135,7 +157,7 @@ impl Opening<'_> {
                 }
             }
         }
-        Ok(Started { ledger, guard, handles, recovery })
+        Ok(Started { ledger, guard, push, handles })
     }
 
     fn start_app(
@@ -263,13 +285,18 @@ fn ready_at(address: &str) -> Ready {
     Ready { endpoint, timeout: READY_TIMEOUT }
 }
 
-fn record_of(config: &Config, plant: &HostPlant) -> anyhow::Result<Recorder> {
+fn limits_error(config: &Config, error: &LimitsError) -> InputError {
+    config.source.error(&format!("limits.{}", error.key), &error.message)
+}
+
+/// The record, made before anything is started: a place that cannot be
+/// written is best known then.
+fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let file = record::fresh_path(&config.agent.record, &config.policy, since_1970.as_secs());
     let head = Head {
         config: config.source.text(),
-        machine: plant.machine(),
-        apps: plant.apps(),
+        machine,
         policy: &config.policy,
         seed: config.agent.seed,
         started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),

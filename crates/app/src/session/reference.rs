@@ -90,12 +90,14 @@ pub(super) fn measure_ideal(
             );
         };
         if ideal > bound {
-            bail!(
-                "`{}` has {percentile} {ideal:.2} even alone, above its bound {bound}: raise the \
-                   bound, lower the load or give it more cores",
+            // The measurement may have met a bad moment, so this is no reason not to start.
+            say(&format!(
+                "`{}` has {percentile} {ideal:.2} even alone, above its bound {bound}: no policy \
+                 can meet it unless the load falls; raise the bound or give it more cores",
                 spec.name
-            );
+            ));
         }
+        let ideal = ideal.min(bound);
         plant.update_spec(app, |spec| spec.ideal = Some(ideal));
     }
     Ok(())
