@@ -77,6 +77,9 @@ impl Config {
         if self.agent.epoch.0 < 10_000_000 {
             return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
         }
+        if let Err(error) = self.agent.epoch_rule().check() {
+            return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
+        }
         let mut names = BTreeSet::new();
         for (index, app) in self.apps.iter().enumerate() {
             let at = |key: &str| format!("app[{index}].{key}");

@@ -1,7 +1,7 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::objective::Written;
-use lull_control::{AppSpec, Class, Limits};
+use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
@@ -31,6 +31,8 @@ pub(super) struct File {
 pub(crate) struct AgentSection {
     /// Length of an epoch.
     pub(crate) epoch: Nanos,
+    /// Lets the rhythm of the load's bursts choose the epoch instead.
+    pub(crate) adaptive_epoch: Option<AdaptiveEpoch>,
     /// Unix socket for pushed latency and progress; default in the state directory.
     pub(crate) socket: Option<PathBuf>,
     /// Directory for records.
@@ -52,6 +54,7 @@ impl Default for AgentSection {
     fn default() -> Self {
         Self {
             epoch: Nanos::from_millis(500),
+            adaptive_epoch: None,
             socket: None,
             record: PathBuf::from("runs"),
             state: None,
@@ -59,6 +62,16 @@ impl Default for AgentSection {
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),
             override_foreign: false,
+        }
+    }
+}
+
+impl AgentSection {
+    /// How the loop chooses the length of its epochs.
+    pub(crate) fn epoch_rule(&self) -> EpochRule {
+        match &self.adaptive_epoch {
+            Some(rule) => EpochRule::Adaptive(rule.clone()),
+            None => EpochRule::Fixed(self.epoch),
         }
     }
 }

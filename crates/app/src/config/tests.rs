@@ -1,6 +1,7 @@
 //! Bad configs and what is said of them.
 
 use super::*;
+use lull_control::EpochRule;
 use lull_measure::Nanos;
 
 const GOOD: &str = r#"
@@ -74,6 +75,17 @@ fn a_load_for_nobody_is_refused() {
     let load_section = "\n[[load]]\napp = \"cach\"\ntarget = \"x\"\nrate = \"1/s\"\n";
     let error = load(&format!("{GOOD}{load_section}")).unwrap_err().to_string();
     assert!(error.starts_with("lull.toml:20: load[0].app: there is no app"), "{error}");
+}
+
+#[test]
+fn an_epoch_may_follow_the_load_and_its_constants_are_checked() {
+    let text = |longest: &str| {
+        format!("[agent.adaptive_epoch]\nrhythm = {{ longest = \"{longest}\" }}\n{GOOD}")
+    };
+    let config = load(&text("400ms")).unwrap();
+    assert!(matches!(config.agent.epoch_rule(), EpochRule::Adaptive(_)));
+    let error = load(&text("1ms")).unwrap_err().to_string();
+    assert!(error.starts_with("lull.toml:1: agent.adaptive_epoch:"), "{error}");
 }
 
 #[test]

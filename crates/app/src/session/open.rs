@@ -134,7 +134,7 @@ impl Opening<'_> {
             .map_err(|error| limits_error(&config, &error))?;
         recorder.describe_apps(plant.apps())?;
         let rng = Rng::seed_from_u64(config.agent.seed);
-        let control = ControlLoop::new(plant, controller, config.agent.epoch, rng);
+        let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         Ok(Session { config, roots, control, recorder, guard, loads })
     }
 
