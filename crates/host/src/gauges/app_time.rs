@@ -60,7 +60,8 @@ pub struct AppTime {
     threads: BTreeMap<(i32, u64), Thread>,
     /// CPU time of vanished processes that may yet show in a parent's `cutime`.
     owed: Nanos,
-    last: Nanos,
+    /// When the threads of the last reading were listed, since boot.
+    listed: Nanos,
     round: u64,
 }
 
@@ -120,7 +121,7 @@ impl AppTime {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             owed: Nanos::ZERO,
-            last: Nanos::MAX,
+            listed: Nanos::MAX,
             round: 0,
         }
     }
@@ -128,9 +129,10 @@ impl AppTime {
     /// What the app used since the last call; at the first, only what it uses
     /// from now on will count.
     ///
-    /// `live` are its threads, those of one process side by side; `now` is
-    /// the time since boot, from which a thread's age follows.
-    pub fn read(&mut self, live: &[LiveThread], now: Nanos) -> AppUse {
+    /// `live` are its threads, those of one process side by side, of a listing
+    /// made at `listed` since boot: what is new in the next one and younger
+    /// than this one counts from its birth.
+    pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> AppUse {
         self.round += 1;
         let mut sums = Sums::default();
         for of_process in live.chunk_by(|one, next| one.pid == next.pid) {
@@ -142,7 +144,7 @@ impl AppTime {
         let late = self.late(sums.reaped, sums.vanished);
         let round = self.round;
         self.threads.retain(|_, thread| thread.round == round);
-        self.last = now;
+        self.listed = listed;
         let or_missing = |missing: Option<Missing>| missing.map_or(Ok(()), Err);
         let waited = or_missing(sums.no_wait);
         AppUse {
@@ -179,7 +181,7 @@ impl AppTime {
         let is_same = last.start_ticks == now.start_ticks;
         let from = match is_same {
             true => last,
-            false if is_born_since(self.last, self.ticks_per_s, now.start_ticks) => {
+            false if is_born_since(self.listed, self.ticks_per_s, now.start_ticks) => {
                 Reading::default()
             }
             false => now,
@@ -192,7 +194,7 @@ impl AppTime {
     }
 
     fn read_thread(&mut self, live: &LiveThread, sums: &mut Sums) {
-        let is_young = is_born_since(self.last, self.ticks_per_s, live.start_ticks);
+        let is_young = is_born_since(self.listed, self.ticks_per_s, live.start_ticks);
         let mut is_new = false;
         let entry = self.threads.entry((live.tid, live.start_ticks));
         let thread = entry.or_insert_with(|| {
@@ -246,12 +248,13 @@ impl Process {
     }
 }
 
-/// Whether something began after the last reading, so that all it did is new.
+/// Whether something that is new began after the last listing, so that all it
+/// did is new.
 ///
-/// Ticks are coarse: what began in the tick of the last reading was not
-/// listed then, or it would be known.
-pub(crate) fn is_born_since(last: Nanos, ticks_per_s: u64, start_ticks: u64) -> bool {
-    let last_ticks = u128::from(last.0) * u128::from(ticks_per_s) / 1_000_000_000;
+/// Ticks are coarse: what began in the tick of the listing was not listed
+/// then, or it would be known.
+pub(crate) fn is_born_since(listed: Nanos, ticks_per_s: u64, start_ticks: u64) -> bool {
+    let last_ticks = u128::from(listed.0) * u128::from(ticks_per_s) / 1_000_000_000;
     u128::from(start_ticks) >= last_ticks
 }
 

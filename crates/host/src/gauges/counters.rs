@@ -87,9 +87,10 @@ impl AppCounters {
         }
     }
 
-    /// Instructions and cycles since the last call, in this order.
-    pub fn read(&mut self, live: &[LiveThread], now: Nanos) -> (Gauge<u64>, Gauge<u64>) {
-        (self.instructions.read(live, now), self.cycles.read(live, now))
+    /// Instructions and cycles since the last call, in this order; `live` and
+    /// `listed` as for [`AppTime::read`](super::app_time::AppTime::read).
+    pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> (Gauge<u64>, Gauge<u64>) {
+        (self.instructions.read(live, listed), self.cycles.read(live, listed))
     }
 }
 
@@ -102,7 +103,7 @@ struct Tally<E> {
     counters: Vec<Tracked>,
     /// Processes that are counted, by an own counter or by inheritance.
     covered: BTreeSet<i32>,
-    last: Nanos,
+    listed: Nanos,
 }
 
 #[derive(Debug)]
@@ -116,12 +117,12 @@ struct Tracked {
 impl<E: Event + Copy> Tally<E> {
     fn new(roots: &Roots, event: E, modes: Modes) -> Self {
         let (counters, covered) = (Vec::new(), BTreeSet::new());
-        Self { roots: roots.clone(), event, modes, counters, covered, last: Nanos::MAX }
+        Self { roots: roots.clone(), event, modes, counters, covered, listed: Nanos::MAX }
     }
 
-    fn read(&mut self, live: &[LiveThread], now: Nanos) -> Gauge<u64> {
+    fn read(&mut self, live: &[LiveThread], listed: Nanos) -> Gauge<u64> {
         let opened = self.cover(live);
-        self.last = now;
+        self.listed = listed;
         let sum: Gauge<f64> = self.counters.iter_mut().map(Tracked::change).sum();
         opened.and(sum).map(|count| count.round() as u64)
     }
@@ -154,7 +155,7 @@ impl<E: Event + Copy> Tally<E> {
     /// Its parent tells, unless that has exited meanwhile; then its youth does.
     fn is_inherited(&self, known: &BTreeSet<i32>, pid: i32, start_ticks: u64) -> bool {
         let ticks_per_s = rustix::param::clock_ticks_per_second();
-        let is_young = is_born_since(self.last, ticks_per_s, start_ticks);
+        let is_young = is_born_since(self.listed, ticks_per_s, start_ticks);
         let has_counted_parent =
             || parent(&self.roots, pid).is_some_and(|parent| self.covered.contains(&parent));
         !known.is_empty() && (is_young || has_counted_parent())

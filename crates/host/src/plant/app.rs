@@ -81,12 +81,13 @@ impl RunningApp {
         complaint.filter(|_| is_new).map(|text| format!("{}: {text}", self.handle.name()))
     }
 
-    /// What it did in `span`, which ends now, `since_boot`.
-    pub(super) fn work(&mut self, span: Nanos, since_boot: Nanos) -> Work {
+    /// What it did in `span`, which ends now; processes were listed at
+    /// `listed` since boot.
+    pub(super) fn work(&mut self, span: Nanos, listed: Nanos) -> Work {
         let threads = self.handle.threads();
-        let AppUse { cpu, wait, switches } = self.time.read(threads, since_boot);
+        let AppUse { cpu, wait, switches } = self.time.read(threads, listed);
         let counted = match &mut self.counters {
-            Ok(counters) => counters.read(threads, since_boot),
+            Ok(counters) => counters.read(threads, listed),
             Err(why) => (Err(why.clone()), Err(why.clone())),
         };
         let cores = |time: Nanos| time.as_secs_f64() / span.as_secs_f64();

@@ -7,6 +7,7 @@ use crate::knobs::{KnobError, Means, check_scheduling, cores, scheduling};
 use lull_control::{
     AppId, Applied, Capability, CoreSet, Got, Knob, Outcome, Scheduling, Setting, numbered,
 };
+use lull_measure::Nanos;
 
 impl HostPlant {
     pub(super) fn all_settings(&self) -> Vec<Setting> {
@@ -128,7 +129,7 @@ impl HostPlant {
             app.scheduling.restored();
         }
         self.throttle.restored();
-        self.refresh();
+        self.refresh(Nanos::ZERO);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
         let outcome = |(knob, wanted): (Knob, Setting)| {
             let now = self.setting(knob)?;

@@ -70,6 +70,8 @@ pub struct HostPlant {
     specs: Vec<AppSpec>,
     apps: Vec<RunningApp>,
     table: ProcessTable,
+    /// When all processes were listed last, since boot.
+    listed: Nanos,
     gauges: Gauges,
     throttle: Throttle,
     ledger: Ledger,
@@ -127,6 +129,7 @@ impl HostPlant {
             },
             specs: apps.iter().map(|app| app.spec.clone()).collect(),
             apps: apps.into_iter().map(|app| RunningApp::new(app, &roots, &modes)).collect(),
+            listed: self::now(ClockId::Boottime),
             table: ProcessTable::new(&roots)?,
             throttle: Throttle::new(&roots),
             roots,

@@ -17,6 +17,9 @@ use rustix::time::ClockId;
 /// Longest nap between two looks at the push socket: its buffers hold some
 /// seconds of windows, and each nap costs a wake-up of a core that may sleep.
 const NAP_MAX: Nanos = Nanos::from_millis(500);
+/// Shortest time between two listings of all processes, which cost most of an
+/// epoch; new threads of known processes are found in every epoch.
+const LISTING_MIN: Nanos = Nanos::from_millis(250);
 /// An epoch is never shorter than this part of what was asked for; beyond it,
 /// a late start is not made up for.
 const SHORTEST_EPOCH: f64 = 0.995;
@@ -60,7 +63,7 @@ impl HostPlant {
         );
         let cores = cores.collect();
         let cpu_pressure = self.gauges.pressure.read(span);
-        self.refresh();
+        self.refresh(LISTING_MIN);
         let apps = self.read_apps(span);
         let foreign = self.watch();
         if let Some(push) = &mut self.gauges.push {
@@ -70,10 +73,15 @@ impl HostPlant {
         Observation { time, epoch: span, apps, cores, energy, cpu_pressure, foreign }
     }
 
-    /// Lists the processes and threads of all apps anew.
-    pub(super) fn refresh(&mut self) {
-        if let Err(error) = self.table.refresh() {
-            self.notice(format!("cannot list processes: {error}"));
+    /// Lists the threads of all apps anew, and processes too if the last
+    /// listing is `age` old.
+    pub(super) fn refresh(&mut self, age: Nanos) {
+        let since_boot = now(ClockId::Boottime);
+        if since_boot >= self.listed.saturating_add(age) {
+            self.listed = since_boot;
+            if let Err(error) = self.table.refresh() {
+                self.notice(format!("cannot list processes: {error}"));
+            }
         }
         for app in &mut self.apps {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
@@ -81,11 +89,11 @@ impl HostPlant {
     }
 
     fn read_apps(&mut self, span: Nanos) -> Vec<AppSeen> {
-        let since_boot = now(ClockId::Boottime);
+        let listed = self.listed;
         let deadline = self.pace.deadline;
         let mut all = Vec::with_capacity(self.apps.len());
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
-            let work = app.work(span, since_boot);
+            let work = app.work(span, listed);
             let push = &mut self.gauges.push;
             let latency = latency(push.as_mut(), id, deadline);
             let progress = match spec.is_latency_critical() {

@@ -1,9 +1,16 @@
 //! Apps that go away, and threads that come and go while they are looked at.
 
 use crate::child::App;
+use crate::nobody::as_nobody;
 use crate::scene::{APP, EPOCH, Scene, one_core};
 use lull_control::{Got, Plant, Setting};
+use lull_host::gauges::app_time::AppTime;
+use lull_host::gauges::energy::Rapl;
+use lull_host::gauges::pressure::Pressure;
+use lull_host::{LiveThread, Roots};
+use lull_measure::Nanos;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 #[test]
@@ -47,13 +54,44 @@ fn threads_that_come_and_go_are_no_error() {
             assert!(outcome.in_force().is_some(), "{outcome:?}");
             moves += 1;
         }
-        let seen = scene.plant.observe(lull_measure::Nanos::from_millis(5)).unwrap();
+        let seen = scene.plant.observe(Nanos::from_millis(5)).unwrap();
         assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
         assert!(seen.apps[0].run_queue_wait.is_ok(), "{:?}", seen.apps[0].run_queue_wait);
     }
     assert!(moves > 0);
     assert_eq!(scene.plant.take_notices(), [""; 0]);
     drop(churn.join().unwrap());
+}
+
+#[test]
+fn what_may_not_be_read_is_a_reason() {
+    if as_nobody("faults::what_may_not_be_read_is_a_reason") {
+        return;
+    }
+    let tree = tempfile::tempdir().unwrap();
+    let roots = Roots::under(tree.path());
+    let secret = |path: &str, content: &str| {
+        let path = tree.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
+    };
+    secret("proc/7/stat", "7 (a) S 1");
+    secret("proc/7/task/7/schedstat", "1 1 1");
+    secret("proc/pressure/cpu", "some total=1");
+    secret("sys/class/powercap/intel-rapl:0/energy_uj", "1");
+    std::fs::write(tree.path().join("sys/class/powercap/intel-rapl:0/name"), "package-0").unwrap();
+    let live = [LiveThread { pid: 7, tid: 7, start_ticks: 1 }];
+    let used = AppTime::new(&roots).read(&live, Nanos::from_secs(1));
+    let reasons = [
+        used.cpu.unwrap_err(),
+        used.wait.unwrap_err(),
+        Pressure::probe(&roots).unwrap_err(),
+        Rapl::open(&roots).unwrap_err(),
+    ];
+    for why in reasons {
+        assert!(why.reason.contains("run as root to read it"), "{why}");
+    }
 }
 
 #[test]

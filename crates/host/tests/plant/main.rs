@@ -4,5 +4,6 @@ mod child;
 mod conformance;
 mod faults;
 mod knobs;
+mod nobody;
 mod observing;
 mod scene;

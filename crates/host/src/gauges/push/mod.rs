@@ -166,7 +166,7 @@ impl PushGauge {
                 let end = window.start_ns.saturating_add(window.length_ns);
                 let recent = is_recent(end, clock.now)?;
                 if recent {
-                    pushed.latency.add(client, &window, clock.deadline);
+                    pushed.latency.add(client, *window, clock.deadline);
                 }
                 Ok(recent)
             }

@@ -23,7 +23,9 @@ pub(super) struct Windows {
 /// Windows of one epoch.
 #[derive(Debug, Default)]
 struct Batch {
-    merged: Latency,
+    /// A histogram takes 200 kB: there is none before the first window, whose
+    /// own becomes the sum.
+    merged: Option<Latency>,
     sums: BTreeMap<u64, Sums>,
 }
 
@@ -52,33 +54,30 @@ struct Pusher {
 
 impl Windows {
     /// Files a window under the epoch that ends at `deadline`, or the next.
-    pub(super) fn add(&mut self, client: u64, window: &LatencyWindow, deadline: Nanos) {
-        let is_current = end_of(window) <= deadline;
-        let batch = if is_current { &mut self.current } else { &mut self.next };
-        batch.merged.merge(&window.histogram);
-        batch.sums.entry(client).or_default().add(window);
-        self.heard = self.heard.max(Some(end_of(window)));
+    pub(super) fn add(&mut self, client: u64, window: LatencyWindow, deadline: Nanos) {
+        let end = end_of(&window);
+        let batch = if end <= deadline { &mut self.current } else { &mut self.next };
+        batch.sums.entry(client).or_default().add(&window);
+        match &mut batch.merged {
+            Some(merged) => merged.merge(&window.histogram),
+            None => batch.merged = Some(window.histogram),
+        }
+        self.heard = self.heard.max(Some(end));
     }
 
     /// What was seen in the epoch that ended at `deadline`.
     pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
         self.pushers.retain(|_, pusher| deadline < pusher.overdue);
-        let sums = std::mem::take(&mut self.current.sums);
+        let Batch { merged, sums } =
+            std::mem::replace(&mut self.current, std::mem::take(&mut self.next));
         self.pushers.extend(sums.into_iter().map(|(client, sums)| (client, sums.close())));
-        let seen = self.seen(deadline);
-        self.current.merged.clear();
-        std::mem::swap(&mut self.current, &mut self.next);
-        seen
-    }
-
-    fn seen(&self, deadline: Nanos) -> Gauge<LatencySeen> {
         if self.pushers.is_empty() {
             return Err(self.silence(deadline));
         }
         let sum = |rate: fn(&Pusher) -> f64| self.pushers.values().map(rate).sum();
         let oldest = self.pushers.values().map(|one| one.oldest).max();
         Ok(LatencySeen {
-            window: self.current.merged.clone(),
+            window: merged.unwrap_or_default(),
             offered_per_s: sum(|one| one.offered_per_s),
             completed_per_s: sum(|one| one.completed_per_s),
             errors_per_s: sum(|one| one.errors_per_s),
@@ -161,9 +160,9 @@ mod tests {
     fn windows_of_several_clients_are_merged() {
         let mut windows = Windows::default();
         for end in [600, 700, 800, 900, 1000] {
-            windows.add(1, &window(millis(end), &[1, 2]), millis(1000));
+            windows.add(1, window(millis(end), &[1, 2]), millis(1000));
         }
-        windows.add(2, &window(millis(950), &[9]), millis(1000));
+        windows.add(2, window(millis(950), &[9]), millis(1000));
         let seen = windows.harvest(millis(1000)).unwrap();
         assert_eq!(seen.window.count(), 11);
         assert_eq!(seen.completed_per_s, 20.0 + 10.0);
@@ -174,8 +173,8 @@ mod tests {
     #[test]
     fn a_window_belongs_to_the_epoch_in_which_it_ended() {
         let mut windows = Windows::default();
-        windows.add(1, &window(millis(1000), &[1]), millis(1000));
-        windows.add(1, &window(millis(1001), &[2, 2]), millis(1000));
+        windows.add(1, window(millis(1000), &[1]), millis(1000));
+        windows.add(1, window(millis(1001), &[2, 2]), millis(1000));
         assert_eq!(windows.harvest(millis(1000)).unwrap().window.count(), 1);
         assert_eq!(windows.harvest(millis(1100)).unwrap().window.count(), 2);
     }
@@ -189,7 +188,7 @@ mod tests {
             oldest_ns: Nanos::ZERO,
             ..window(millis(100), &[])
         };
-        windows.add(1, &idle, millis(1000));
+        windows.add(1, idle, millis(1000));
         let seen = windows.harvest(millis(1000)).unwrap();
         assert_eq!((seen.window.count(), seen.offered_per_s, seen.oldest), (0, 0.0, None));
     }
@@ -199,7 +198,7 @@ mod tests {
         let mut windows = Windows::default();
         let never = windows.harvest(millis(500)).unwrap_err();
         assert!(never.reason.contains("nothing was pushed yet"));
-        windows.add(1, &window(millis(1000), &[1]), millis(1000));
+        windows.add(1, window(millis(1000), &[1]), millis(1000));
         windows.harvest(millis(1000)).unwrap();
         // Epochs of 50 ms: every other one sees no window end.
         let between = windows.harvest(millis(1050)).unwrap();
@@ -214,10 +213,10 @@ mod tests {
     fn one_silent_client_of_two_is_left_out_of_the_rates() {
         let mut windows = Windows::default();
         for client in [1, 2] {
-            windows.add(client, &window(millis(1000), &[1]), millis(1000));
+            windows.add(client, window(millis(1000), &[1]), millis(1000));
         }
         assert_eq!(windows.harvest(millis(1000)).unwrap().completed_per_s, 20.0);
-        windows.add(1, &window(millis(1950), &[1]), millis(2000));
+        windows.add(1, window(millis(1950), &[1]), millis(2000));
         let seen = windows.harvest(millis(2000)).unwrap();
         assert_eq!((seen.completed_per_s, seen.outstanding), (10.0, 1));
     }
@@ -240,7 +239,7 @@ mod tests {
                 let due = unsent.extract_if(.., |end| *end < deadline + 300);
                 for end in due.collect::<Vec<_>>() {
                     let (end_at, now) = (millis(1000 + end), millis(1000 + deadline));
-                    windows.add(end % 3, &window(end_at, &[5]), now);
+                    windows.add(end % 3, window(end_at, &[5]), now);
                 }
                 let now = windows.harvest(millis(1000 + deadline));
                 seen += now.map_or(0, |now| now.window.count());

@@ -1,0 +1,33 @@
+//! Running a test again without any privilege.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const NOBODY: u32 = 65534;
+
+/// If this is root, runs the named test as nobody and demands that it passes;
+/// says whether it did.
+pub(crate) fn as_nobody(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
+    // Nobody may read neither the build directory nor what root made in it.
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for path in [dir.path(), &program] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let run = Command::new(&program)
+        .args([test, "--exact"])
+        .env("TMPDIR", "/tmp")
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+    true
+}
