@@ -171,12 +171,12 @@ metrics! {
         "Work done by a best-effort app, in its own unit.",
         "push, instructions retired, or CPU time; the record says which";
     CPU = "cpu", Ratio, App,
-        "CPU time used, in cores.", "/proc/PID/task/TID/schedstat";
+        "CPU time used, in cores.", "the process CPU clock; /proc/PID/stat for reaped children";
     RUN_QUEUE_WAIT = "run_queue_wait", Ratio, App,
         "Time its threads were runnable but not running, in cores.",
         "/proc/PID/task/TID/schedstat";
     CONTEXT_SWITCHES = "context_switches", PerSecond, App,
-        "Context switches of its threads.", "/proc/PID/task/TID/status";
+        "Context switches of its threads.", "/proc/PID/task/TID/schedstat";
     INSTRUCTIONS = "instructions", PerSecond, App,
         "Instructions retired.", "perf_event";
     CYCLES = "cycles", PerSecond, App,

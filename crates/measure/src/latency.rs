@@ -291,6 +291,7 @@ mod tests {
             let set: Latency = nanos.into_iter().map(Nanos).collect();
             let back = Latency::from_base64(&set.to_base64()).unwrap();
             prop_assert_eq!(back.count(), set.count());
+            prop_assert_eq!(back.by_bucket, set.by_bucket);
             prop_assert_eq!(back.quantile(Percentile::P99), set.quantile(Percentile::P99));
         }
     }
