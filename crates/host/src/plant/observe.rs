@@ -39,10 +39,11 @@ impl HostPlant {
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
                 return Err(PlantError::Stopped);
             }
-            if let Some(push) = &mut self.gauges.push {
+            let is_over = left == Nanos::ZERO;
+            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || left > NAP_MAX) {
                 push.drain(now(ClockId::Monotonic), deadline);
             }
-            if left == Nanos::ZERO {
+            if is_over {
                 return Ok(());
             }
         }

@@ -97,7 +97,7 @@ fn progress_is_read_where_it_was_said_to_be() {
 }
 
 #[test]
-fn epochs_do_not_drift() {
+fn epochs_follow_each_other_without_a_gap() {
     let app = App::start(0);
     let mut scene = Scene::new(&app);
     let mut sum = Nanos::ZERO;
