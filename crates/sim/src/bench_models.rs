@@ -55,9 +55,9 @@ pub fn benches() -> Vec<Bench> {
         bench("mm1", mm1(), 100, 5_000, &[]),
         bench("closed", closed(100, 10, &[100, 120, 80], Discipline::Fcfs), 1_000, 200_000, &[]),
         bench("sharing", sharing(), 100, 10_000, &[]),
-        bench("ntier-1/2/1/2", ntier([1, 2, 1, 2]), 20, 200, &steered),
-        bench("ntier-8/32/8/32", ntier([8, 32, 8, 32]), 14, 20, &steered),
-        bench("ntier-10000", ntier([1250, 3750, 1250, 3750]), 2, 1, &steered),
+        bench("ntier-1/2/1/2", ntier([1, 2, 1, 2], 7_000), 20, 200, &steered),
+        bench("ntier-8/32/8/32", ntier([8, 32, 8, 32], 7_000), 14, 20, &steered),
+        bench("ntier-10000", ntier([1250, 3750, 1250, 3750], 4_000), 2, 1, &steered),
     ]
 }
 
@@ -127,9 +127,10 @@ pub fn sharing() -> Model {
     model
 }
 
-/// Numbers of Apache, Tomcat, C-JDBC and MySQL servers; 7000 clients per
-/// Tomcat. Every Tomcat has 75 threads and 50 connections to the tiers behind.
-pub fn ntier([web, app_servers, middle, data]: [u32; 4]) -> Model {
+/// Numbers of Apache, Tomcat, C-JDBC and MySQL servers, and of clients per
+/// Tomcat: 4000 are half of what it can serve, 7000 saturate it. Every Tomcat
+/// has 75 threads and 50 connections to the tiers behind.
+pub fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> Model {
     let tier = |name: &str, servers, threads, machine: Option<&str>| Tier {
         servers,
         threads,
@@ -147,7 +148,7 @@ pub fn ntier([web, app_servers, middle, data]: [u32; 4]) -> Model {
         work(480),
     ];
     let steps = vec![call("apache", vec![work(150), call("tomcat", slice)])];
-    let clients = app_servers.saturating_mul(7_000);
+    let clients = app_servers.saturating_mul(clients_each);
     Model {
         machine: [("dvfs".to_owned(), dvfs_machine())].into(),
         tier: vec![

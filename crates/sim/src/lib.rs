@@ -76,6 +76,7 @@
 
 pub mod bench_models;
 mod engine;
+mod heap;
 pub mod model;
 mod order;
 pub mod plant;

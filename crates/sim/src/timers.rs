@@ -2,14 +2,12 @@
 //!
 //! Few things need it (think times that are not exponential, phase changes,
 //! the end of a frequency transition): whatever is re-timed lives in the
-//! winner tree. The heap is 4-ary, which from a thousand pending timers on is
-//! quicker than a binary one. A radix heap would be quicker still from 1e5 on,
+//! winner tree. A radix heap would be quicker from some 1e5 pending timers on,
 //! but it cannot tell its earliest key without committing to it, and here a
 //! station's event usually comes first.
 
+use crate::heap::MinHeap;
 use crate::order::Key;
-use dary_heap::QuaternaryHeap;
-use std::cmp::Reverse;
 
 /// What a timer is for; with the index it makes a key's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +26,7 @@ const INDEX_BITS: u32 = 20;
 /// The pending timers.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
-    heap: QuaternaryHeap<Reverse<Key>>,
+    heap: MinHeap<Key>,
     /// The earliest, at hand for the comparison at every event.
     first: Key,
 }
@@ -36,7 +34,7 @@ pub(crate) struct Timers {
 impl Timers {
     /// No timers.
     pub(crate) fn new() -> Self {
-        Self { heap: QuaternaryHeap::new(), first: Key::NEVER }
+        Self { heap: MinHeap::new(), first: Key::NEVER }
     }
 
     /// The earliest timer, or [`Key::NEVER`].
@@ -48,7 +46,7 @@ impl Timers {
     /// Takes out the earliest timer.
     pub(crate) fn pop(&mut self) {
         self.heap.pop();
-        self.first = self.heap.peek().map_or(Key::NEVER, |key| key.0);
+        self.first = self.heap.peek().unwrap_or(Key::NEVER);
     }
 
     /// Adds a timer.
@@ -56,7 +54,7 @@ impl Timers {
         let owner = (purpose as u32) << INDEX_BITS | index as u32;
         let key = Key::new(time_ns, sequence, owner);
         self.first = self.first.min(key);
-        self.heap.push(Reverse(key));
+        self.heap.push(key);
     }
 }
 

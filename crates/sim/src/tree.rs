@@ -7,6 +7,9 @@
 
 use crate::order::Key;
 
+/// Levels above the leaves at which a change of the winner is likely.
+const UNSURE_LEVELS: u32 = 2;
+
 /// The earliest of a fixed number of clocks.
 #[derive(Debug, Clone)]
 pub(crate) struct WinnerTree {
@@ -34,11 +37,16 @@ impl WinnerTree {
         let mut at = leaf + self.leaves;
         let mut winner = key;
         self.nodes[at] = key;
+        let mut level = 0;
         while at > 1 {
-            // No early stop where the winner stays: whether it does is a coin
-            // toss that the branch predictor loses.
             winner = winner.earlier(self.nodes[at ^ 1]);
             at >>= 1;
+            // Stopping where the winner stays pays only further up: near the
+            // leaf it is a coin toss, which the branch predictor loses.
+            if level >= UNSURE_LEVELS && self.nodes[at] == winner {
+                return;
+            }
+            level += 1;
             self.nodes[at] = winner;
         }
     }

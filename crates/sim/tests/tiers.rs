@@ -71,7 +71,7 @@ fn a_nested_call_that_blocks_holds_the_core_and_one_that_waits_does_not() {
         let totals = engine.totals();
         assert!((totals.apps[0].answered as i64 - 1000).abs() <= 3);
         // The call of the first server lasts as long as that of the second.
-        assert!(totals.servers[0].call_ns > totals.servers[1].call_ns);
+        assert!(totals.servers[0].call_area_ns > totals.servers[1].call_area_ns);
         assert!(totals.servers[0].pending >= totals.servers[1].pending);
     }
 }
@@ -87,7 +87,7 @@ fn throughput(model: &Model, seconds: u64) -> f64 {
 
 #[test]
 fn one_of_each_tier_without_pools_is_a_product_form_network() {
-    let mut model = ntier([1, 1, 1, 1]);
+    let mut model = ntier([1, 1, 1, 1], 1);
     model.tier[1].threads = None;
     model.pool[0].size = 1_000_000;
     for tier in &mut model.tier {

@@ -1,7 +1,7 @@
 //! How requests flow: programs, servers' cores and queues, permits.
 
 use super::program::{NO_VISIT, Op};
-use super::request::{NONE, Visit};
+use super::request::NONE;
 use super::server::Asked;
 use super::{Engine, Stop};
 use crate::model::Discipline;
@@ -24,8 +24,8 @@ impl Engine {
                 *self.requests.amount(request, which) = draw.sample(&mut state.work);
             }
         }
-        self.requests.get(request).next_op = state.entry;
-        self.proceed(request);
+        let entry = state.entry;
+        self.go_on(request, entry);
     }
 
     #[cold]
@@ -35,9 +35,25 @@ impl Engine {
         self.pause_at = 0;
     }
 
+    /// Takes a request's operations from `at` on; in line for the two that
+    /// make up simple models.
+    #[inline(always)]
+    fn go_on(&mut self, request: u32, at: u32) {
+        match self.programs.ops[at as usize] {
+            Op::Done => self.end(request, true),
+            Op::Visit { tier, visit, same_as, amount } if self.tiers[tier as usize].plain => {
+                let same = self.number_of(request, same_as);
+                let server = self.tiers[tier as usize].choose(same);
+                *self.requests.server(request, visit.into()) = server;
+                // Behind it are the three operations that it stands for.
+                self.work(request, server, (amount, at + 4, false));
+            }
+            _ => self.proceed(request, at),
+        }
+    }
+
     /// Takes a request's operations until it computes, waits, or is over.
-    pub(super) fn proceed(&mut self, request: u32) {
-        let mut at = self.requests.get(request).next_op;
+    pub(super) fn proceed(&mut self, request: u32, mut at: u32) {
         loop {
             let op = self.programs.ops[at as usize];
             at += 1;
@@ -48,14 +64,12 @@ impl Engine {
                     }
                     let same = self.number_of(request, same_as);
                     let server = self.tiers[tier as usize].choose(same);
-                    self.requests.visit(request, visit.into()).server = server;
-                    self.requests.get(request).next_op = at + 3;
-                    return self.work(request, server as usize, amount, false);
+                    *self.requests.server(request, visit.into()) = server;
+                    return self.work(request, server, (amount, at + 3, false));
                 }
                 Op::Work { visit, amount, keeps_core } => {
-                    self.requests.get(request).next_op = at;
-                    let server = self.requests.visit(request, visit.into()).server;
-                    return self.work(request, server as usize, amount, keeps_core);
+                    let server = *self.requests.server(request, visit.into());
+                    return self.work(request, server, (amount, at, keeps_core));
                 }
                 Op::Enter { tier, visit, same_as, way_out } => {
                     match self.enter(request, tier.into(), visit.into(), same_as) {
@@ -67,7 +81,7 @@ impl Engine {
                 Op::Leave { visit } => self.leave(request, visit.into(), true),
                 Op::Acquire { pool, visit, way_out } => {
                     let permits = self.permits_of(request, pool, visit);
-                    match self.permits[permits].ask(&mut self.requests, request) {
+                    match self.permits[permits].ask(request) {
                         Asked::Granted => {}
                         Asked::Waits => return self.requests.get(request).next_op = at,
                         Asked::Refused => at = way_out,
@@ -115,19 +129,19 @@ impl Engine {
     fn enter(&mut self, request: u32, tier: usize, visit: usize, same_as: u8) -> Asked {
         let same = self.number_of(request, same_as);
         let chosen = self.tiers[tier].choose(same);
-        let called = Visit { called_ns: self.now_ns, server: chosen };
-        *self.requests.visit(request, visit) = called;
+        *self.requests.server(request, visit) = chosen;
         if self.watches.any() {
             let app = self.requests.get(request).app;
-            self.watches.call(request, app, called);
+            self.watches.call((chosen, app), (request, visit), self.now_ns);
         }
         let server = &mut self.servers[chosen as usize];
         server.pending += 1;
+        server.counts.call_moments_ns -= i128::from(self.now_ns);
         self.tiers[tier].pending(chosen, server.pending, true);
         if server.threads == NONE {
             return Asked::Granted;
         }
-        self.permits[server.threads as usize].ask(&mut self.requests, request)
+        self.permits[server.threads as usize].ask(request)
     }
 
     /// The number, within its tier, of the server of an earlier visit.
@@ -136,37 +150,36 @@ impl Engine {
         if visit == NO_VISIT {
             return 0;
         }
-        let server = self.requests.visit(request, visit.into()).server;
+        let server = *self.requests.server(request, visit.into());
         server - self.tiers[self.servers[server as usize].tier as usize].first
     }
 
     /// Undoes a choice of server whose backlog was full.
     #[inline(never)]
     fn refuse(&mut self, request: u32, visit: u8, way_out: u32) -> u32 {
-        let visit = *self.requests.visit(request, visit.into());
-        let server = &mut self.servers[visit.server as usize];
+        let refusing = *self.requests.server(request, visit.into());
+        let server = &mut self.servers[refusing as usize];
         server.pending -= 1;
-        self.tiers[server.tier as usize].pending(visit.server, server.pending, false);
+        server.counts.call_moments_ns += i128::from(self.now_ns);
+        self.tiers[server.tier as usize].pending(refusing, server.pending, false);
         let app = self.requests.get(request).app;
-        self.watches.end(request, app, visit, (self.now_ns, false));
+        self.watches.end((refusing, app), (request, visit.into()), self.now_ns, false);
         self.free_core(request);
         way_out
     }
 
     #[inline(always)]
     fn leave(&mut self, request: u32, visit: usize, answered: bool) {
-        let visit = *self.requests.visit(request, visit);
-        let server = &mut self.servers[visit.server as usize];
+        let left = *self.requests.server(request, visit);
+        let server = &mut self.servers[left as usize];
         server.pending -= 1;
         server.counts.answers += u64::from(answered);
-        if answered {
-            server.counts.call_ns += u128::from(self.now_ns - visit.called_ns);
-        }
+        server.counts.call_moments_ns += i128::from(self.now_ns);
         let threads = server.threads;
-        self.tiers[server.tier as usize].pending(visit.server, server.pending, false);
+        self.tiers[server.tier as usize].pending(left, server.pending, false);
         if self.watches.any() {
             let app = self.requests.get(request).app;
-            self.watches.end(request, app, visit, (self.now_ns, answered));
+            self.watches.end((left, app), (request, visit), self.now_ns, answered);
         }
         if threads != NONE {
             self.give_back(threads as usize);
@@ -179,13 +192,13 @@ impl Engine {
         if visit == NO_VISIT {
             return group.first as usize;
         }
-        let server = self.requests.visit(request, visit.into()).server;
+        let server = *self.requests.server(request, visit.into());
         (group.first + server - group.first_server) as usize
     }
 
     #[inline(always)]
     fn give_back(&mut self, permits: usize) {
-        if let Some(next) = self.permits[permits].give_back(&self.requests) {
+        if let Some(next) = self.permits[permits].give_back() {
             self.ready.push(next);
         }
     }
@@ -207,9 +220,11 @@ impl Engine {
 
     /// A piece of work comes to a server's cores.
     #[inline(always)]
-    fn work(&mut self, request: u32, server_index: usize, work: u16, keeps_core: bool) {
-        let work_ns = *self.requests.amount(request, work.into());
+    fn work(&mut self, request: u32, server: u32, (amount, then, keeps_core): (u16, u32, bool)) {
+        let server_index = server as usize;
+        let work_ns = *self.requests.amount(request, amount.into());
         let record = self.requests.get(request);
+        record.next_op = then;
         record.work_ns = work_ns;
         record.keeps_core = keeps_core;
         record.queued_ns = self.now_ns;
@@ -299,22 +314,22 @@ impl Engine {
         lane.advance(self.now_ns);
         let request = lane.finish();
         let record = self.requests.get(request);
+        let (next_op, queued_ns) = (record.next_op, record.queued_ns);
         if record.keeps_core {
             lane.held += 1;
             record.held_lane = lane_index as u32;
             self.retime(lane_index);
         } else {
-            self.depart(lane_index, request);
+            self.depart(lane_index, queued_ns);
         }
-        self.proceed(request);
+        self.go_on(request, next_op);
     }
 
-    /// A request gives up its core, and the next one takes it; the lane must
-    /// be advanced to now.
+    /// A request that came at `queued_ns` gives up its core, and the next one
+    /// takes it; the lane must be advanced to now.
     #[inline(always)]
-    fn depart(&mut self, lane_index: usize, request: u32) {
+    fn depart(&mut self, lane_index: usize, queued_ns: u64) {
         let lane = &mut self.lanes[lane_index];
-        let queued_ns = self.requests.get(request).queued_ns;
         let server = &mut self.servers[lane.server as usize];
         server.go(self.now_ns, queued_ns);
         if server.waiting > 0 {
@@ -337,13 +352,14 @@ impl Engine {
     fn free_core(&mut self, request: u32) {
         let record = self.requests.get(request);
         let lane = std::mem::replace(&mut record.held_lane, NONE);
+        let queued_ns = record.queued_ns;
         if lane == NONE {
             return;
         }
         let lane = lane as usize;
         self.lanes[lane].held -= 1;
         self.lanes[lane].advance(self.now_ns);
-        self.depart(lane, request);
+        self.depart(lane, queued_ns);
     }
 }
 

@@ -6,9 +6,8 @@
 //! happens to the pace meanwhile. A change of frequency or of the number of
 //! sharers therefore touches the pace and no request.
 
+use crate::heap::MinHeap;
 use crate::order::{NEVER_NS, round_ns};
-use dary_heap::QuaternaryHeap;
-use std::cmp::Reverse;
 
 /// Running requests and the virtual clock of a group of cores.
 #[derive(Debug, Clone)]
@@ -16,7 +15,7 @@ pub(crate) struct Lane {
     /// The running request that ends first, or [`Job::NONE`].
     first: Job,
     /// The other running requests by (virtual end, order of start).
-    others: QuaternaryHeap<Reverse<Job>>,
+    others: MinHeap<Job>,
     /// Number of running requests.
     running: u32,
     /// Virtual time: work per request since the lane was last empty, in work-nanoseconds.
@@ -36,6 +35,9 @@ pub(crate) struct Lane {
     starts: u32,
     /// Work per nanosecond of one core at the present frequency.
     speed: f64,
+    /// Work per nanosecond of all cores, and the inverse.
+    capacity: f64,
+    inverse_capacity: f64,
     /// Core-nanoseconds of computing.
     pub(crate) busy_ns: u64,
     /// Which server.
@@ -74,13 +76,15 @@ impl Job {
 impl Lane {
     /// An idle lane.
     pub(crate) fn new(server: u32, cores: u32, speed: f64, shared: bool) -> Self {
-        Self {
+        let mut lane = Self {
             first: Job::NONE,
-            others: QuaternaryHeap::new(),
+            others: MinHeap::new(),
             running: 0,
             virtual_ns: 0.0,
             pace: speed,
             inverse: 1.0 / speed,
+            capacity: 0.0,
+            inverse_capacity: 0.0,
             at_ns: 0,
             busy: 0,
             cores,
@@ -90,7 +94,9 @@ impl Lane {
             busy_ns: 0,
             server,
             shared,
-        }
+        };
+        lane.set_speed(speed);
+        lane
     }
 
     /// Brings clock and busy time up to now.
@@ -137,7 +143,7 @@ impl Lane {
             let (first, other) =
                 if job < self.first { (job, self.first) } else { (self.first, job) };
             self.first = first;
-            self.others.push(Reverse(other));
+            self.others.push(other);
         }
         self.starts = self.starts.wrapping_add(1);
         self.running += 1;
@@ -158,7 +164,7 @@ impl Lane {
 
     #[inline(always)]
     fn next_first(&mut self) -> Job {
-        if self.running == 1 { Job::NONE } else { self.others.pop().map_or(Job::NONE, |job| job.0) }
+        if self.running == 1 { Job::NONE } else { self.others.pop().unwrap_or(Job::NONE) }
     }
 
     /// Takes out a running request and says how much work it has left.
@@ -168,8 +174,8 @@ impl Lane {
             self.first = self.next_first();
         } else {
             self.others.retain(|job| {
-                let found = job.0.request() == request;
-                taken = if found { job.0 } else { taken };
+                let found = job.request() == request;
+                taken = if found { *job } else { taken };
                 !found
             });
         }
@@ -181,7 +187,7 @@ impl Lane {
     /// Running requests with the order of their starts, in no particular order.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = (self.running > 0).then_some(self.first);
-        let others = self.others.iter().map(|job| job.0);
+        let others = self.others.iter().copied();
         first.into_iter().chain(others).map(|job| (job.request(), job.start()))
     }
 
@@ -189,6 +195,8 @@ impl Lane {
     /// The lane must be advanced to now.
     pub(crate) fn set_speed(&mut self, speed: f64) {
         self.speed = speed;
+        self.capacity = speed * f64::from(self.cores);
+        self.inverse_capacity = 1.0 / self.capacity;
         if !self.shared {
             self.pace = speed;
             self.inverse = 1.0 / speed;
@@ -212,9 +220,9 @@ impl Lane {
         let sharers = self.running;
         self.busy = sharers.min(self.cores);
         if self.shared {
-            let per_core = f64::from(sharers.max(self.cores)) / f64::from(self.cores);
-            self.inverse = per_core / self.speed;
-            self.pace = self.speed / per_core;
+            let sharers = f64::from(sharers.max(self.cores));
+            self.inverse = sharers * self.inverse_capacity;
+            self.pace = self.capacity / sharers;
         }
     }
 }

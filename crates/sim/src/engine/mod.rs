@@ -270,7 +270,8 @@ impl Engine {
         while at < self.ready.len() {
             let request = self.ready[at];
             at += 1;
-            self.proceed(request);
+            let at = self.requests.get(request).next_op;
+            self.proceed(request, at);
         }
         self.ready.clear();
     }

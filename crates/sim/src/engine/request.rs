@@ -3,47 +3,61 @@
 /// No request, no lane, no server.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A request in flight.
+/// Amounts of work and visits that a record has room for; further ones live elsewhere.
+const INLINE: usize = 6;
+
+/// A request in flight. All of it in two adjacent cache lines: with many
+/// thousand in flight a request has left the cache each time its turn comes.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(128))]
 pub(crate) struct Request {
     /// When it arrived.
     pub(crate) started_ns: u64,
     /// When its present work came to its server.
     pub(crate) queued_ns: u64,
+    /// Work of its present operation; what is left of it after an interruption.
+    pub(crate) work_ns: f64,
     /// Next operation of its program.
     pub(crate) next_op: u32,
     /// The one behind it in the queue where it waits, or in the free list.
     link: u32,
     /// Lane of which it holds a core without computing.
     pub(crate) held_lane: u32,
-    /// Work of its present operation; what is left of it after an interruption.
-    pub(crate) work_ns: f64,
     /// Which app.
     pub(crate) app: u16,
     /// Dense priority class; 0 goes first.
     pub(crate) class: u8,
     /// Whether it keeps its core when its present work is done.
     pub(crate) keeps_core: bool,
+    /// Servers of its first visits.
+    servers: [u32; INLINE],
+    /// Its first amounts of work.
+    amounts: [f64; INLINE],
 }
 
-/// One call of a request: which server, since when.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Visit {
-    /// When the server was chosen.
-    pub(crate) called_ns: u64,
-    /// The server.
-    pub(crate) server: u32,
-}
+const EMPTY: Request = Request {
+    started_ns: 0,
+    queued_ns: 0,
+    work_ns: 0.0,
+    next_op: 0,
+    link: NONE,
+    held_lane: NONE,
+    app: 0,
+    class: 0,
+    keeps_core: false,
+    servers: [0; INLINE],
+    amounts: [0.0; INLINE],
+};
 
-/// All requests, with the same number of amounts of work and of visits each.
+/// All requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
     records: Vec<Request>,
-    amounts: Vec<f64>,
-    visits: Vec<Visit>,
-    /// Binary logarithms of how many amounts and visits each has room for.
-    amounts_shift: u32,
-    visits_shift: u32,
+    /// Amounts and servers beyond those in the records, so many per request.
+    more_amounts: Vec<f64>,
+    more_servers: Vec<u32>,
+    amounts_each: usize,
+    servers_each: usize,
     free: u32,
     live: u32,
 }
@@ -56,14 +70,14 @@ pub(crate) struct Fifo {
 }
 
 impl Requests {
-    /// No requests yet.
-    pub(crate) fn new(amounts_each: usize, visits_each: usize) -> Self {
+    /// No requests yet; each will have at most so many amounts of work and visits.
+    pub(crate) fn new(amounts: usize, visits: usize) -> Self {
         Self {
             records: Vec::new(),
-            amounts: Vec::new(),
-            visits: Vec::new(),
-            amounts_shift: amounts_each.next_power_of_two().trailing_zeros(),
-            visits_shift: visits_each.next_power_of_two().trailing_zeros(),
+            more_amounts: Vec::new(),
+            more_servers: Vec::new(),
+            amounts_each: amounts.saturating_sub(INLINE),
+            servers_each: visits.saturating_sub(INLINE),
             free: NONE,
             live: 0,
         }
@@ -94,20 +108,10 @@ impl Requests {
     /// Adds a free record.
     #[cold]
     fn grow(&mut self) {
-        self.records.push(Request {
-            started_ns: 0,
-            queued_ns: 0,
-            next_op: 0,
-            link: self.free,
-            held_lane: NONE,
-            work_ns: 0.0,
-            app: 0,
-            class: 0,
-            keeps_core: false,
-        });
+        self.records.push(Request { link: self.free, ..EMPTY });
         self.free = self.records.len() as u32 - 1;
-        self.amounts.resize(self.records.len() << self.amounts_shift, 0.0);
-        self.visits.resize(self.records.len() << self.visits_shift, Visit::default());
+        self.more_amounts.resize(self.records.len() * self.amounts_each, 0.0);
+        self.more_servers.resize(self.records.len() * self.servers_each, 0);
     }
 
     /// Ends a request, whose index may be used again; returns its last record.
@@ -134,13 +138,21 @@ impl Requests {
     /// Its amount of work number `which`.
     #[inline(always)]
     pub(crate) fn amount(&mut self, request: u32, which: usize) -> &mut f64 {
-        &mut self.amounts[((request as usize) << self.amounts_shift) + which]
+        let inline = &mut self.records[request as usize].amounts;
+        if which < INLINE {
+            return &mut inline[which];
+        }
+        &mut self.more_amounts[request as usize * self.amounts_each + which - INLINE]
     }
 
-    /// Its visit number `which`.
+    /// Server of its visit number `which`.
     #[inline(always)]
-    pub(crate) fn visit(&mut self, request: u32, which: usize) -> &mut Visit {
-        &mut self.visits[((request as usize) << self.visits_shift) + which]
+    pub(crate) fn server(&mut self, request: u32, which: usize) -> &mut u32 {
+        let inline = &mut self.records[request as usize].servers;
+        if which < INLINE {
+            return &mut inline[which];
+        }
+        &mut self.more_servers[request as usize * self.servers_each + which - INLINE]
     }
 }
 

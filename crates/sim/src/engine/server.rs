@@ -2,6 +2,7 @@
 
 use super::request::{Fifo, NONE};
 use crate::model::Discipline;
+use std::collections::VecDeque;
 
 /// One server.
 #[derive(Debug, Clone)]
@@ -41,9 +42,9 @@ pub(crate) struct Counts {
     pub(crate) departures: u64,
     /// Sum of the times between coming and leaving.
     pub(crate) response_ns: u128,
-    /// Calls answered, and the sum of their times from choice to answer.
+    /// Calls answered, and the same integral for `pending`.
     pub(crate) answers: u64,
-    pub(crate) call_ns: u128,
+    pub(crate) call_moments_ns: i128,
 }
 
 impl Server {
@@ -67,7 +68,14 @@ impl Server {
     /// Counts anew from now on.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let moments_ns = -i128::from(now_ns) * i128::from(self.present);
-        self.counts = Counts { moments_ns, ..Counts::default() };
+        let call_moments_ns = -i128::from(now_ns) * i128::from(self.pending);
+        self.counts = Counts { moments_ns, call_moments_ns, ..Counts::default() };
+    }
+
+    /// Integral of the number pending since counting began.
+    pub(crate) fn call_area_ns(&self, now_ns: u64) -> u128 {
+        let now = i128::from(now_ns) * i128::from(self.pending);
+        (self.counts.call_moments_ns + now) as u128
     }
 
     /// Integral of the number present since counting began.
@@ -97,8 +105,9 @@ pub(crate) struct Permits {
     pub(crate) free: u32,
     /// How many may wait; [`NONE`] is no limit.
     backlog: u32,
-    waiters: u32,
-    waiting: Fifo,
+    /// Indices in a buffer, not links through the requests: those at the end
+    /// of a long queue have left the cache, and would be touched to link one more.
+    waiting: VecDeque<u32>,
     /// Requests refused.
     pub(crate) refused: u64,
 }
@@ -115,34 +124,29 @@ impl Permits {
     /// A pool with all permits free.
     pub(crate) fn new(size: u32, backlog: Option<u32>) -> Self {
         let backlog = backlog.unwrap_or(NONE);
-        Self { free: size, backlog, waiters: 0, waiting: Fifo::EMPTY, refused: 0 }
+        Self { free: size, backlog, waiting: VecDeque::new(), refused: 0 }
     }
 
     /// Takes a permit, or queues, or is refused.
     #[inline]
-    pub(crate) fn ask(&mut self, requests: &mut super::Requests, request: u32) -> Asked {
+    pub(crate) fn ask(&mut self, request: u32) -> Asked {
         if self.free > 0 {
             self.free -= 1;
             return Asked::Granted;
         }
-        if self.waiters >= self.backlog {
+        if self.waiting.len() as u64 >= u64::from(self.backlog) {
             self.refused += 1;
             return Asked::Refused;
         }
-        self.waiters += 1;
-        self.waiting.push(requests, request);
+        self.waiting.push_back(request);
         Asked::Waits
     }
 
     /// Gives a permit back; it goes to the request that waited longest, if any.
     #[inline]
-    pub(crate) fn give_back(&mut self, requests: &super::Requests) -> Option<u32> {
-        let next = self.waiting.pop(requests);
-        if next.is_some() {
-            self.waiters -= 1;
-        } else {
-            self.free += 1;
-        }
+    pub(crate) fn give_back(&mut self) -> Option<u32> {
+        let next = self.waiting.pop_front();
+        self.free += u32::from(next.is_none());
         next
     }
 }

@@ -51,10 +51,11 @@ pub struct ServerTotals {
     pub area_ns: u128,
     /// Sum over departures of the time at the cores.
     pub response_ns: u128,
-    /// Calls answered, and the sum of the times they took.
+    /// Calls answered.
     pub answers: u64,
-    /// Sum over answered calls of the time from the choice of the server.
-    pub call_ns: u128,
+    /// Integral over time of the calls pending; over `answers` it is their
+    /// mean time from the choice of the server to the answer.
+    pub call_area_ns: u128,
     /// Frequency domains.
     pub domains: Vec<DomainTotals>,
     /// Static energy of machine and cores; `Missing` if the model gives the
@@ -176,7 +177,11 @@ impl Engine {
             area_ns: state.area_ns(self.now_ns),
             response_ns: counts.response_ns,
             answers: if plain { counts.departures } else { counts.answers },
-            call_ns: if plain { counts.response_ns } else { counts.call_ns },
+            call_area_ns: if plain {
+                state.area_ns(self.now_ns)
+            } else {
+                state.call_area_ns(self.now_ns)
+            },
             domains,
             static_energy: self.static_energy(server),
         }

@@ -4,9 +4,8 @@
 //! asks for them, since a histogram per server would not fit for thousands.
 
 use super::Engine;
-use super::request::Visit;
 use lull_measure::{Latency, Nanos};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The watched calls by (server, app).
 #[derive(Debug, Clone, Default)]
@@ -20,7 +19,8 @@ struct Watch {
     latencies: Vec<Nanos>,
     calls: u64,
     errors: u64,
-    open: BTreeSet<(u64, u32)>,
+    /// When the open ones came, by request and visit.
+    open: BTreeMap<(u32, usize), u64>,
 }
 
 /// What became of calls between two looks.
@@ -45,19 +45,20 @@ impl Watches {
         !self.by.is_empty()
     }
 
-    pub(super) fn call(&mut self, request: u32, app: u16, visit: Visit) {
-        if let Some(watch) = self.by.get_mut(&(visit.server, app)) {
+    /// A call comes to a server, of an app.
+    pub(super) fn call(&mut self, to: (u32, u16), call: (u32, usize), now_ns: u64) {
+        if let Some(watch) = self.by.get_mut(&to) {
             watch.calls += 1;
-            watch.open.insert((visit.called_ns, request));
+            watch.open.insert(call, now_ns);
         }
     }
 
-    pub(super) fn end(&mut self, request: u32, app: u16, visit: Visit, end: (u64, bool)) {
-        let (now_ns, answered) = end;
-        let Some(watch) = self.by.get_mut(&(visit.server, app)) else { return };
-        watch.open.remove(&(visit.called_ns, request));
+    /// It ends, with an answer or without.
+    pub(super) fn end(&mut self, to: (u32, u16), call: (u32, usize), now_ns: u64, answered: bool) {
+        let Some(watch) = self.by.get_mut(&to) else { return };
+        let called_ns = watch.open.remove(&call).unwrap_or(now_ns);
         if answered {
-            watch.latencies.push(Nanos(now_ns - visit.called_ns));
+            watch.latencies.push(Nanos(now_ns - called_ns));
         } else {
             watch.errors += 1;
         }
@@ -85,7 +86,7 @@ impl Engine {
             came: std::mem::take(&mut watch.calls),
             failed: std::mem::take(&mut watch.errors),
             outstanding: watch.open.len() as u64,
-            oldest: watch.open.first().map(|(since, _)| Nanos(now_ns - since)),
+            oldest: watch.open.values().min().map(|since| Nanos(now_ns - since)),
         })
     }
 }

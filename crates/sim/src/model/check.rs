@@ -17,8 +17,10 @@ const MOST_CALLS: u64 = 255;
 /// Most steps of an app, and most apps, tiers and named pools.
 const MOST_STEPS: u64 = 1 << 14;
 const MOST_NAMED: u64 = 1 << 12;
-/// Most clients of a closed app.
-const MOST_CLIENTS: u64 = 1 << 24;
+/// Most clients of a closed app: with exponential think times, which share one
+/// clock, and with others, which have a timer each.
+const MOST_CLIENTS: u64 = 1 << 30;
+const MOST_TIMED_CLIENTS: u64 = 1 << 24;
 
 type Checked = Result<(), ModelError>;
 
@@ -297,9 +299,10 @@ fn check_source(source: &Source, key: &str) -> Checked {
         Source::Closed(closed) => {
             let key = format!("{key}.closed");
             above_zero(closed.clients, "clients", &format!("{key}.clients"))?;
-            at_most(closed.clients.into(), MOST_CLIENTS, "clients", &format!("{key}.clients"))?;
-            check_distribution(closed.think, &format!("{key}.think"))?;
             let timed = closed.think.shape != Shape::Exponential;
+            let most = if timed { MOST_TIMED_CLIENTS } else { MOST_CLIENTS };
+            at_most(closed.clients.into(), most, "clients", &format!("{key}.clients"))?;
+            check_distribution(closed.think, &format!("{key}.think"))?;
             let why = "a schedule of clients needs exponential think times";
             refuse_if(timed && closed.schedule.is_some(), why, || format!("{key}.schedule"))?;
             check_schedule(closed.schedule.as_ref(), closed.clients.into(), &key)
