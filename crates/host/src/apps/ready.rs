@@ -67,7 +67,10 @@ mod tests {
         let endpoint = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
         assert!(endpoint.accepts());
         drop(listener);
-        assert!(!endpoint.accepts());
+        // A child of another test may hold the listener until it executes its program.
+        while endpoint.accepts() {
+            std::thread::yield_now();
+        }
         assert!(!Endpoint::Tcp("no port".to_owned()).accepts());
 
         let place = tempfile::tempdir().unwrap();
@@ -75,6 +78,9 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         assert!(Endpoint::Unix(path.clone()).accepts());
         drop(listener);
-        assert!(path.exists() && !Endpoint::Unix(path).accepts());
+        assert!(path.exists());
+        while Endpoint::Unix(path.clone()).accepts() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Running a test again without any privilege.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,14 +20,16 @@ pub(crate) fn as_nobody(test: &str) -> bool {
     for path in [dir.path(), &program] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
     }
-    let run = Command::new(&program)
-        .args([test, "--exact"])
-        .env("TMPDIR", "/tmp")
-        .current_dir("/")
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .unwrap();
+    let mut command = Command::new(&program);
+    command.args([test, "--exact"]).env("TMPDIR", "/tmp").current_dir("/").uid(NOBODY).gid(NOBODY);
+    let run = loop {
+        // A child of another test holds the copy open for writing until it
+        // executes its own program.
+        match command.output() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {}
+            run => break run.unwrap(),
+        }
+    };
     let told = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && told.contains("1 passed"), "{told}");
     true

@@ -130,9 +130,11 @@ mod tests {
         let refused = Socket::bind(&path).unwrap_err();
         assert!(matches!(refused, PushSocketError::InUse { .. }), "{refused}");
         assert!(first.accept().is_some(), "the first goes on; this was the second's question");
-        // What SIGKILL leaves: the file stays, nobody listens.
+        // What SIGKILL leaves: the file stays, nobody listens. A listener that is
+        // dropped here could live on for a moment in a child of another test.
         let abandoned = dir.path().join("abandoned");
-        drop(UnixListener::bind(&abandoned).unwrap());
+        let deaf = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        bind(deaf.unwrap(), &SocketAddrUnix::new(&abandoned).unwrap()).unwrap();
         assert!(abandoned.exists());
         Socket::bind(&abandoned).unwrap();
     }
