@@ -57,13 +57,15 @@ impl Latency {
     #[inline]
     pub fn record(&mut self, latency: Nanos) {
         self.histogram.saturating_record(latency.0.max(SHORTEST_NS));
-        self.by_bucket[bucket_of(latency.0)] += 1;
+        let bucket = &mut self.by_bucket[bucket_of(latency.0)];
+        *bucket = bucket.saturating_add(1);
     }
 
     /// Adds `count` requests of one latency.
     pub fn record_many(&mut self, latency: Nanos, count: u64) {
         self.histogram.saturating_record_n(latency.0.max(SHORTEST_NS), count);
-        self.by_bucket[bucket_of(latency.0)] += count;
+        let bucket = &mut self.by_bucket[bucket_of(latency.0)];
+        *bucket = bucket.saturating_add(count);
     }
 
     /// Adds all requests of another set.
@@ -71,7 +73,7 @@ impl Latency {
         // Both have the same bounds by construction, so this cannot fail.
         self.histogram.add(&other.histogram).expect("equal bounds");
         for (ours, theirs) in self.by_bucket.iter_mut().zip(other.by_bucket) {
-            *ours += theirs;
+            *ours = ours.saturating_add(theirs);
         }
     }
 
@@ -232,6 +234,17 @@ mod tests {
         let set: Latency = [Nanos(0), Nanos::MAX].into_iter().collect();
         assert_eq!(set.count(), 2);
         assert!(set.max().unwrap() >= Nanos::from_secs(999));
+    }
+
+    #[test]
+    fn counts_beyond_reason_saturate() {
+        // Pushed by a client that lies; the agent must live on.
+        let mut set = Latency::default();
+        set.record_many(Nanos::from_millis(1), u64::MAX);
+        set.record_many(Nanos::from_millis(1), 5);
+        set.merge(&set.clone());
+        set.record(Nanos::from_millis(1));
+        assert!(set.quantile(Percentile::P99).is_some());
     }
 
     #[test]
