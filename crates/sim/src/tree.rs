@@ -7,8 +7,8 @@
 
 use crate::order::Key;
 
-/// Levels above the leaves at which a change of the winner is likely.
-const UNSURE_LEVELS: u32 = 2;
+/// Levels above the first at which a change of the winner is likely.
+const UNSURE_LEVELS: u32 = 1;
 
 /// The earliest of a fixed number of clocks.
 #[derive(Debug, Clone)]
@@ -35,18 +35,23 @@ impl WinnerTree {
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, key: Key) {
         let mut at = leaf + self.leaves;
-        let mut winner = key;
         self.nodes[at] = key;
-        let mut level = 0;
+        if at == 1 {
+            return;
+        }
+        let mut winner = key.earlier(self.nodes[at ^ 1]);
+        at >>= 1;
+        self.nodes[at] = winner;
+        // Stopping where the winner stays pays only further up: near the leaf
+        // it is a coin toss, which the branch predictor loses.
+        let mut unsure = UNSURE_LEVELS;
         while at > 1 {
             winner = winner.earlier(self.nodes[at ^ 1]);
             at >>= 1;
-            // Stopping where the winner stays pays only further up: near the
-            // leaf it is a coin toss, which the branch predictor loses.
-            if level >= UNSURE_LEVELS && self.nodes[at] == winner {
+            if unsure == 0 && self.nodes[at] == winner {
                 return;
             }
-            level += 1;
+            unsure = unsure.saturating_sub(1);
             self.nodes[at] = winner;
         }
     }

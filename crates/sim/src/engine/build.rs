@@ -80,8 +80,7 @@ impl Engine {
         let index = self.tiers.len();
         let first = self.servers.len() as u32;
         let stream = streams.stream(Use::Route, index);
-        let plain = self.programs.plain[index];
-        self.tiers.push(TierState::new((first, tier.servers), &tier.routing, plain, stream));
+        self.tiers.push(TierState::new(first, tier.servers, &tier.routing, stream));
         let machine = model.machine_of(tier);
         let ids = self.hardware.add(&machine);
         for _ in 0..tier.servers {

@@ -41,11 +41,8 @@ impl Engine {
     fn go_on(&mut self, request: u32, at: u32) {
         match self.programs.ops[at as usize] {
             Op::Done => self.end(request, true),
-            Op::Visit { tier, visit, same_as, amount } if self.tiers[tier as usize].plain => {
-                let same = self.number_of(request, same_as);
-                let server = self.tiers[tier as usize].choose(same);
-                *self.requests.server(request, visit.into()) = server;
-                // Behind it are the three operations that it stands for.
+            // Behind it are the three operations that it stands for.
+            Op::VisitOnly { server, amount } => {
                 self.work(request, server, (amount, at + 4, false));
             }
             _ => self.proceed(request, at),
@@ -58,10 +55,10 @@ impl Engine {
             let op = self.programs.ops[at as usize];
             at += 1;
             match op {
+                Op::VisitOnly { server, amount } => {
+                    return self.work(request, server, (amount, at + 3, false));
+                }
                 Op::Visit { tier, visit, same_as, amount } => {
-                    if !self.tiers[tier as usize].plain {
-                        continue;
-                    }
                     let same = self.number_of(request, same_as);
                     let server = self.tiers[tier as usize].choose(same);
                     *self.requests.server(request, visit.into()) = server;

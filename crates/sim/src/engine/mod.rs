@@ -147,14 +147,11 @@ impl Engine {
         self.review()?;
         loop {
             let clock = self.clocks.first();
-            let timer = self.timers.first();
-            if clock.earlier(timer).time_ns() >= until.0 {
-                break;
-            }
-            if clock < timer {
+            // Usually a clock is next and before both the end and any timer.
+            if clock.time_ns() < self.timers.first().time_ns().min(until.0) {
                 self.clock_event(clock);
-            } else {
-                self.timer_event(timer);
+            } else if !self.other_event(clock, until.0) {
+                break;
             }
             self.events += 1;
             if self.events >= self.pause_at {
@@ -177,6 +174,22 @@ impl Engine {
         // is what the spare numbers are for.
         self.pause_at = self.limits.events.min(self.events + spare / 64);
         self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// The next event where it may be a timer or beyond `until_ns`; returns
+    /// whether there was one.
+    #[inline(never)]
+    fn other_event(&mut self, clock: Key, until_ns: u64) -> bool {
+        let timer = self.timers.first();
+        if clock.min(timer).time_ns() >= until_ns {
+            return false;
+        }
+        if clock < timer {
+            self.clock_event(clock);
+        } else {
+            self.timer_event(timer);
+        }
+        true
     }
 
     #[inline(always)]

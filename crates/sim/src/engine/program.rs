@@ -6,7 +6,7 @@
 //! there, in reverse order.
 
 use super::request::NONE;
-use crate::model::{App, Distribution, Model, Pool, Routing, Step, WhenFull};
+use crate::model::{App, Distribution, Model, Pool, Routing, Step, Tier, WhenFull};
 
 /// No visit: the pool is not per server, the routing needs no earlier call.
 pub(crate) const NO_VISIT: u8 = u8::MAX;
@@ -21,6 +21,8 @@ pub(crate) enum Op {
     /// calls. Stands for the three operations behind it, which are taken
     /// instead where calls of the tier are watched.
     Visit { tier: u16, visit: u8, same_as: u8, amount: u16 },
+    /// The same where there is no choice and nothing later refers to it.
+    VisitOnly { server: u32, amount: u16 },
     /// Gives back the core that was kept until the tier behind had room.
     FreeCore,
     /// Computes on the visit's server, an amount drawn at arrival.
@@ -56,7 +58,8 @@ pub(crate) struct Programs {
     pub(crate) entries: Vec<u32>,
     /// Each app's amounts of work and whether they are drawn at arrival.
     pub(crate) amounts: Vec<Vec<(Distribution, bool)>>,
-    /// Tiers that are only called by [`Op::Visit`].
+    /// Tiers whose calls are not counted apart from their work: each call is
+    /// one piece of work and nothing else, and nobody watches.
     pub(crate) plain: Vec<bool>,
     /// Most calls of any app.
     pub(crate) visits: usize,
@@ -87,6 +90,24 @@ struct Compiler<'m> {
     exits: Vec<(usize, Vec<Held>)>,
     /// Depth of repetitions around.
     repeats: u32,
+}
+
+impl Programs {
+    /// Makes calls of a tier, whose first server is `first`, be counted one by
+    /// one from now on.
+    pub(crate) fn count_calls(&mut self, tier: usize, first: u32) {
+        self.plain[tier] = false;
+        for at in 0..self.ops.len() {
+            let plain = match self.ops[at] {
+                Op::Visit { tier: called, .. } => usize::from(called) == tier,
+                Op::VisitOnly { server, .. } => server == first,
+                _ => false,
+            };
+            if plain {
+                self.ops[at] = Op::Jump { to: at as u32 + 1 };
+            }
+        }
+    }
 }
 
 /// Compiles a checked model.
@@ -182,7 +203,10 @@ impl<'m> Compiler<'m> {
             let amount = self.amounts.len() as u16;
             self.amounts.push((*work, true));
             let tier = tier as u16;
-            self.emit(Op::Visit { tier, visit, same_as, amount });
+            self.emit(match self.only_server(tier.into()) {
+                Some(server) => Op::VisitOnly { server, amount },
+                None => Op::Visit { tier, visit, same_as, amount },
+            });
             self.emit(Op::Enter { tier, visit, same_as, way_out: NONE });
             self.emit(Op::Work { visit, amount, keeps_core: false });
             self.emit(Op::Leave { visit });
@@ -205,6 +229,19 @@ impl<'m> Compiler<'m> {
             self.emit(Op::Leave { visit });
         }
         visit
+    }
+
+    /// The server of a tier that has one, if no pool or routing refers to it.
+    fn only_server(&self, tier: usize) -> Option<u32> {
+        let Tier { name, servers, .. } = &self.model.tier[tier];
+        let pools = self.model.pool.iter().filter_map(|pool| pool.per.as_ref());
+        let routings = self.model.tier.iter().filter_map(|tier| match &tier.routing {
+            Routing::SameAs(other) => Some(other),
+            _ => None,
+        });
+        let referred = pools.chain(routings).any(|other| other == name);
+        let first = self.model.tier[..tier].iter().map(|tier| tier.servers).sum();
+        (*servers == 1 && !referred).then_some(first)
     }
 
     fn hold(&mut self, pool: &str, steps: &'m [Step], visit: u8) {

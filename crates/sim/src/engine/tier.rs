@@ -12,9 +12,6 @@ pub(crate) struct TierState {
     /// First of its servers, and how many.
     pub(crate) first: u32,
     pub(crate) servers: u32,
-    /// Whether each call of it is one piece of work and nothing else, and
-    /// nobody watches, so that calls need not be counted apart from work.
-    pub(crate) plain: bool,
     rule: Rule,
     stream: Stream,
 }
@@ -32,12 +29,7 @@ enum Rule {
 
 impl TierState {
     /// A tier of `servers` servers from `first` on.
-    pub(crate) fn new(
-        (first, servers): (u32, u32),
-        routing: &Routing,
-        plain: bool,
-        stream: Stream,
-    ) -> Self {
+    pub(crate) fn new(first: u32, servers: u32, routing: &Routing, stream: Stream) -> Self {
         let rule = match routing {
             _ if servers == 1 => Rule::Only,
             Routing::Random => Rule::Random,
@@ -46,7 +38,7 @@ impl TierState {
             Routing::Probabilities(list) => Rule::Cumulative(cumulative(list)),
             Routing::SameAs(_) => Rule::SameAs,
         };
-        Self { first, servers, plain, rule, stream }
+        Self { first, servers, rule, stream }
     }
 
     /// The server for a call; `same_as` is the number, within its tier, of the
@@ -125,7 +117,7 @@ mod tests {
 
     fn tier(servers: u32, routing: &Routing) -> TierState {
         let stream = Streams { seed: 1, replication: 0 }.stream(Use::Route, 0);
-        TierState::new((10, servers), routing, false, stream)
+        TierState::new(10, servers, routing, stream)
     }
 
     #[test]

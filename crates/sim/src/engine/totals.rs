@@ -163,7 +163,7 @@ impl Engine {
     pub fn server_totals(&self, server: usize) -> ServerTotals {
         let state = &self.servers[server];
         let counts = &state.counts;
-        let plain = self.tiers[state.tier as usize].plain;
+        let plain = self.programs.plain[state.tier as usize];
         let domains: Vec<_> =
             (0..state.lanes as usize).map(|domain| self.domain_totals(server, domain)).collect();
         ServerTotals {

@@ -71,7 +71,7 @@ impl Engine {
     pub(crate) fn watch(&mut self, server: usize, app: usize) {
         debug_assert!(self.events == 0, "a plant is made before its system runs");
         let tier = self.servers[server].tier as usize;
-        self.tiers[tier].plain = false;
+        self.programs.count_calls(tier, self.tiers[tier].first);
         self.watches.by.entry((server as u32, app as u16)).or_default();
     }
 
