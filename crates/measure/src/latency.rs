@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use std::fmt;
 
 /// Shortest and longest latency told apart; what lies outside is clamped.
 const SHORTEST_NS: u64 = 100;
@@ -18,7 +19,7 @@ const FIRST_BUCKET_BITS: u32 = 17;
 const BUCKETS: usize = (LONGEST_NS.ilog2() - FIRST_BUCKET_BITS) as usize + 2;
 
 /// A set of request latencies: 100 ns to 1000 s, within 0.1 %.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Latency {
     histogram: Histogram<u64>,
     /// Requests by bucket, so that a quantile need not add up 200 kB of counts:
@@ -43,6 +44,17 @@ const fn bounds_of(bucket: usize) -> (u64, u64) {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an HDR histogram (V2, base64): {0}")]
 pub struct LatencyError(String);
+
+impl fmt::Debug for Latency {
+    /// The few numbers that tell sets apart, not 25,000 counters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latency")
+            .field("count", &self.count())
+            .field("p50", &self.quantile(Percentile::P50))
+            .field("max", &self.max())
+            .finish()
+    }
+}
 
 impl Default for Latency {
     fn default() -> Self {
@@ -234,6 +246,12 @@ mod tests {
         let set: Latency = [Nanos(0), Nanos::MAX].into_iter().collect();
         assert_eq!(set.count(), 2);
         assert!(set.max().unwrap() >= Nanos::from_secs(999));
+    }
+
+    #[test]
+    fn a_set_is_printed_in_a_line() {
+        let set: Latency = [Nanos::from_millis(2)].into_iter().collect();
+        assert!(format!("{set:?}").len() < 100, "{set:?}");
     }
 
     #[test]
