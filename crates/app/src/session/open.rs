@@ -7,14 +7,14 @@ use crate::record::{self, Head, Recorder};
 use crate::signals;
 use anyhow::Context;
 use lull_control::{
-    AppSpec, Capability, ControlLoop, Controller, LimitsError, Machine, Plant, Policy, PolicyError,
-    Rng, Rules,
+    AppSpec, Capability, ControlLoop, Controller, LimitsError, Machine, Plant, PlantError, Policy,
+    PolicyError, Rng, Rules,
 };
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
-use lull_host::plant::{HostApp, HostConfig, HostPlant, ProgressFrom};
+use lull_host::plant::{HostApp, HostConfig, HostPlant, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
 use lull_measure::Watts;
 use rand::SeedableRng;
@@ -65,7 +65,7 @@ impl Opening<'_> {
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
-        let Started { ledger, guard, push, handles } = self.start(place, &roots, &socket)?;
+        let Started { ledger, guard, push, handles } = self.start(place, &roots, &socket, &stop)?;
         let mut plant = HostPlant::new(HostConfig {
             apps: self.host_apps(handles, &machine),
             push: Some(push),
@@ -79,7 +79,7 @@ impl Opening<'_> {
             Ok(loads) => loads,
             Err(error) => {
                 tell_left(&plant.close(GRACE)?, self.say);
-                return Err(error);
+                return Err(in_words(error));
             }
         };
         self.control(plant, Around { roots, recorder, guard, loads })
@@ -138,7 +138,13 @@ impl Opening<'_> {
         Ok(Session { config, roots, control, recorder, guard, loads })
     }
 
-    fn start(&self, place: StateDir, roots: &Roots, socket: &Path) -> anyhow::Result<Started> {
+    fn start(
+        &self,
+        place: StateDir,
+        roots: &Roots,
+        socket: &Path,
+        stop: &Stop,
+    ) -> anyhow::Result<Started> {
         let Opened { mut ledger, recovery } = Ledger::open(place, roots)?;
         if let Some(recovery) = recovery {
             (self.say)(&recovery.to_string());
@@ -148,7 +154,7 @@ impl Opening<'_> {
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let mut handles = Vec::new();
         for app in &self.config.apps {
-            match self.start_app(app, roots, socket, &mut ledger) {
+            match self.start_app(app, roots, socket, stop, &mut ledger) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
                     tell_left(&apps::stop(&mut handles, roots, GRACE), self.say);
@@ -165,11 +171,12 @@ impl Opening<'_> {
         app: &AppSection,
         roots: &Roots,
         socket: &Path,
+        stop: &Stop,
         ledger: &mut Ledger,
     ) -> anyhow::Result<AppHandle> {
         let target = match app.place().map_err(anyhow::Error::msg)? {
             Where::Start(argv) => {
-                let ready = app.ready.as_deref().map(ready_at);
+                let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
                 let launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
                 return Ok(AppHandle::start(&launch, roots, ledger)?);
             }
@@ -206,10 +213,10 @@ impl Opening<'_> {
     }
 
     fn load_launch(&self, load: &LoadSection, socket: &Path) -> anyhow::Result<Launch> {
-        let mut argv: Vec<String> = ["lull", "load", &load.target].map(str::to_owned).into();
+        let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
         let options = [
-            ("--rate", load.rate.clone()),
-            ("--arrivals", load.arrivals.clone()),
+            ("--rate", load.rate.to_string()),
+            ("--arrivals", load.arrivals.to_string()),
             ("--connections", load.connections.to_string()),
         ];
         argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
@@ -239,6 +246,14 @@ impl Opening<'_> {
             idle: Watts(power.idle_core_watts),
             base: Watts(power.base_watts),
         }
+    }
+}
+
+/// `stopped` alone would not say that nothing was done yet.
+fn in_words(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(PlantError::Stopped) => error.context("before any knob was taken"),
+        _ => error,
     }
 }
 
@@ -277,12 +292,12 @@ pub(crate) fn policy_of(
     })
 }
 
-fn ready_at(address: &str) -> Ready {
+fn ready_at(address: &str, stop: &Stop) -> Ready {
     let endpoint = match address.strip_prefix("unix:") {
         Some(path) => Endpoint::Unix(path.into()),
         None => Endpoint::Tcp(address.to_owned()),
     };
-    Ready { endpoint, timeout: READY_TIMEOUT }
+    Ready { endpoint, timeout: READY_TIMEOUT, stop: Some(stop.clone()) }
 }
 
 fn limits_error(config: &Config, error: &LimitsError) -> InputError {

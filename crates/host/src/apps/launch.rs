@@ -21,7 +21,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How to start an app.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Launch {
     /// The app's name.
     pub name: String,
@@ -121,6 +121,14 @@ pub enum StartError {
         /// The last lines of its output, if they went to a log.
         last: Vec<String>,
     },
+    /// The run was asked to stop meanwhile.
+    #[error("stopped before app `{name}` accepted connections at {endpoint}")]
+    Stopped {
+        /// The app.
+        name: String,
+        /// Where it should.
+        endpoint: Endpoint,
+    },
     /// It cannot be written to the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -209,7 +217,11 @@ fn wait_until_ready(launch: &Launch, child: &mut Child) -> Result<(), StartError
         match &launch.ready {
             None if is_over => return Ok(()),
             Some(ready) if ready.endpoint.accepts() => return Ok(()),
-            Some(Ready { endpoint, timeout: waited }) if is_over => {
+            Some(ready) if ready.is_stopped() => {
+                let endpoint = ready.endpoint.clone();
+                return Err(StartError::Stopped { name: name(), endpoint });
+            }
+            Some(Ready { endpoint, timeout: waited, .. }) if is_over => {
                 let (endpoint, waited) = (endpoint.clone(), *waited);
                 let last = last_lines(launch);
                 return Err(StartError::NotReady { name: name(), endpoint, waited, last });

@@ -1,6 +1,7 @@
 //! When a started app counts as running: it answers at its endpoint, or it
 //! has not exited for a while.
 
+use crate::plant::Stop;
 use rustix::io::Errno;
 use std::fmt;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,12 +19,14 @@ pub enum Endpoint {
 }
 
 /// How to tell that an app is ready.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Ready {
     /// Where it accepts connections then.
     pub endpoint: Endpoint,
     /// How long it may take.
     pub timeout: Duration,
+    /// Ends the wait.
+    pub stop: Option<Stop>,
 }
 
 /// How long one attempt to connect may take.
@@ -35,6 +38,12 @@ impl fmt::Display for Endpoint {
             Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => path.display().fmt(f),
         }
+    }
+}
+
+impl Ready {
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::is_requested)
     }
 }
 

@@ -8,6 +8,7 @@ use lull_host::apps::{
     Ready, StartError, Target, stop,
 };
 use lull_host::guard::{Ledger, StateDir};
+use lull_host::plant::Stop;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -24,6 +25,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_program_that_is_missing_is_told", missing_program),
     ("an_app_is_ready_when_it_accepts_connections", ready),
     ("an_app_that_never_accepts_connections_is_ended_and_told", never_ready),
+    ("an_app_that_is_not_ready_when_the_run_stops_is_ended", stopped_before_ready),
     ("an_address_that_is_taken_is_told_before_the_start", taken),
     ("a_paused_app_stands_still_and_goes_on", pause),
     ("a_process_that_its_owner_stopped_stays_stopped", stopped_before),
@@ -195,7 +197,7 @@ fn ready() {
         };
         let listener = argv("listener", &[&address]).join(" ");
         let mut launch = stage.shell(&format!("sleep 0.3; exec {listener}"));
-        launch.ready = Some(Ready { endpoint: endpoint.clone(), timeout: PATIENT });
+        launch.ready = Some(Ready { endpoint: endpoint.clone(), timeout: PATIENT, stop: None });
         stage.start(&launch).unwrap();
         assert!(endpoint.accepts(), "{}", stage.log());
     }
@@ -205,11 +207,24 @@ fn never_ready() {
     let mut stage = Stage::new();
     let mut launch = stage.shell("echo $$; sleep 3000");
     let timeout = Duration::from_millis(300);
-    launch.ready = Some(Ready { endpoint: Endpoint::Tcp(free_address()), timeout });
+    launch.ready = Some(Ready { endpoint: Endpoint::Tcp(free_address()), timeout, stop: None });
     let refused = stage.start(&launch).unwrap_err();
     assert!(matches!(refused, StartError::NotReady { .. }));
     let pid = stage.log().trim().parse().unwrap();
     assert!(!ProcessId::of(&stage.roots, pid).is_ok_and(runs));
+}
+
+fn stopped_before_ready() {
+    let mut stage = Stage::new();
+    let mut launch = stage.shell("echo $$; sleep 3000");
+    let stop = Stop::new().unwrap();
+    stop.request();
+    let endpoint = Endpoint::Tcp(free_address());
+    launch.ready = Some(Ready { endpoint, timeout: PATIENT, stop: Some(stop) });
+    assert!(matches!(stage.start(&launch), Err(StartError::Stopped { .. })));
+    for pid in stage.log().lines().map(|line| line.parse().unwrap()) {
+        assert!(!ProcessId::of(&stage.roots, pid).is_ok_and(runs));
+    }
 }
 
 fn taken() {
@@ -217,7 +232,7 @@ fn taken() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut launch = stage.shell("sleep 3000");
     let endpoint = Endpoint::Tcp(listener.local_addr().unwrap().to_string());
-    launch.ready = Some(Ready { endpoint, timeout: PATIENT });
+    launch.ready = Some(Ready { endpoint, timeout: PATIENT, stop: None });
     assert!(matches!(stage.start(&launch), Err(StartError::Taken { .. })));
     assert!(!stage.place.path().join("log").exists(), "it was started");
 }
