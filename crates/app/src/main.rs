@@ -9,6 +9,7 @@ mod config;
 mod located;
 mod progress;
 mod record;
+mod say;
 mod session;
 mod signals;
 mod status;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     match commands::dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lull: {error:#}");
+            say::told(format_args!("{error:#}"));
             ExitCode::from(status_of(&error))
         }
     }

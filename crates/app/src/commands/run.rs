@@ -3,7 +3,7 @@
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::session::{Opening, Session, TurnError};
-use crate::status;
+use crate::{say, status};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_control::{Epoch, PlantError, samples};
@@ -15,7 +15,7 @@ const PLAIN_PERIOD: Nanos = Nanos::from_secs(10);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let config = Config::load(&args.config)?;
-    let say = |text: &str| eprintln!("lull: {text}");
+    let say = |text: &str| say::told(text);
     let mut session =
         Opening { config, dry_run: args.dry_run, say: &say, adjust: &|_| {} }.open()?;
     say(&format!("recording to {}", session.record().display()));
@@ -91,7 +91,7 @@ impl Display {
             Some(bar) => bar.set_message(line),
             None if epoch.seen.time >= self.plain_due => {
                 self.plain_due = epoch.seen.time + PLAIN_PERIOD;
-                eprintln!("{line}");
+                say::line(line);
             }
             None => {}
         }
@@ -101,7 +101,7 @@ impl Display {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => say::line(text),
         }
     }
 }

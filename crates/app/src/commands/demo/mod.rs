@@ -12,8 +12,8 @@ mod result;
 use crate::cli::DemoArgs;
 use crate::config::Config;
 use crate::located::Located;
-use crate::progress;
 use crate::session::{Opening, Session, TurnError, policy_of};
+use crate::{progress, say};
 use anyhow::Context;
 use block::Block;
 use figure::{Figure, Point};
@@ -43,7 +43,7 @@ const STEPS: u32 = 252;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let config = config(args)?;
-    let say = |text: &str| eprintln!("lull: {text}");
+    let say = |text: &str| say::told(text);
     say("starting the options server, its load and a memory-bound best-effort app");
     let opening = Opening { config, dry_run: false, say: &say, adjust: &set_objective };
     let session = opening.open()?;
@@ -56,6 +56,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
         say(notice);
     }
     alternated?;
+    // All is put back: from here on a closed pipe may end this.
+    sigpipe::reset();
     if args.json {
         return super::print_json(&findings);
     }
@@ -201,7 +203,7 @@ impl Demo {
             rows: result::rows(&self.pairs, percentile, bound),
             energy_source: self.energy_source,
             record,
-            figure: drawn.inspect_err(|error| eprintln!("lull: {error:#}")).ok(),
+            figure: drawn.inspect_err(|error| say::told(format_args!("{error:#}"))).ok(),
             caveat: caveat(cores),
         };
         (self.session, findings)
