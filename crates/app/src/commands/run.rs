@@ -4,10 +4,11 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::session::{Opening, Session, TurnError};
 use crate::{say, status};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_control::{Epoch, PlantError, samples};
 use lull_measure::Nanos;
+use lull_measure::catalogue::Scope;
 use std::io::{IsTerminal, Write};
 
 /// How often a line goes to a stderr that is no terminal.
@@ -22,7 +23,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let ended = control(&mut session, args);
     let record = session.record().display().to_string();
     let closed = session.close()?;
-    for notice in &closed.notices {
+    // What ended the run is told once, below.
+    let cause = ended.as_ref().err().map(ToString::to_string);
+    for notice in closed.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
         say(notice);
     }
     if !closed.left.is_empty() {
@@ -77,11 +80,11 @@ impl Display {
     }
 
     fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-        if self.json {
-            return print_epoch(session, epoch);
-        }
         for notice in session.plant().take_notices() {
             self.line(&notice);
+        }
+        if self.json {
+            return print_epoch(session, epoch);
         }
         for entry in &epoch.entries {
             self.line(&status::describe(session.apps(), entry));
@@ -114,17 +117,21 @@ impl Drop for Display {
     }
 }
 
-/// One line of JSON an epoch: every metric by label, and the journal.
+/// One line of JSON an epoch: every metric by scope and label, and the journal.
 fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-    let mut metrics = serde_json::Map::new();
+    // An app may be called `0` or `machine`: each scope has its own names.
+    let mut metrics = serde_json::json!({ "machine": {}, "apps": {}, "cores": {} });
     for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.standing) {
         let value = match &sample.value {
             Ok(value) => serde_json::json!(value),
             Err(why) => serde_json::json!({ "missing": why.reason }),
         };
-        let of = if sample.label.is_empty() { "machine" } else { &sample.label };
-        let scope = metrics.entry(of).or_insert_with(|| serde_json::json!({}));
-        scope[sample.metric.json_key()] = value;
+        let of = match sample.metric.scope {
+            Scope::Machine => &mut metrics["machine"],
+            Scope::App => &mut metrics["apps"][&sample.label],
+            Scope::Core => &mut metrics["cores"][&sample.label],
+        };
+        of[sample.metric.json_key()] = value;
     }
     let line = serde_json::json!({
         "epoch": epoch.number,
@@ -133,6 +140,6 @@ fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         "metrics": metrics,
         "journal": epoch.entries,
     });
-    writeln!(std::io::stdout(), "{line}")?;
+    writeln!(std::io::stdout(), "{line}").context("cannot write to standard output")?;
     Ok(())
 }
