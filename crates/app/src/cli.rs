@@ -73,6 +73,9 @@ pub(crate) struct DemoArgs {
     /// Directory for the record
     #[arg(long, default_value = "runs")]
     pub(crate) record: PathBuf,
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -27,15 +27,15 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A mean with its interval to two digits of the interval: `1.23 ± 0.04`.
-pub(crate) fn estimate(estimate: Option<Estimate>, scale: f64) -> String {
+pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
     match estimate {
         None => "-".to_owned(),
-        Some(Estimate { mean, half_width: None }) => number(mean * scale),
+        Some(Estimate { mean, half_width: None }) => number(mean),
         Some(Estimate { mean, half_width: Some(half) }) => {
             // An interval of (almost) nothing says nothing about digits.
             let exact = half <= mean.abs() * 1e-9;
-            let digits = if exact { decimals(mean * scale, 3) } else { decimals(half * scale, 2) };
-            format!("{:.digits$} ± {:.digits$}", mean * scale, half * scale)
+            let digits = if exact { decimals(mean, 3) } else { decimals(half, 2) };
+            format!("{mean:.digits$} ± {half:.digits$}")
         }
     }
 }
@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn an_estimate_without_interval_shows_none() {
         let one = Some(Estimate { mean: 2.0, half_width: None });
-        assert_eq!(estimate(one, 1.0), "2.00");
-        assert_eq!(estimate(None, 1.0), "-");
-        let two = Some(Estimate { mean: 0.002, half_width: Some(0.0005) });
-        assert_eq!(estimate(two, 1e3), "2.00 ± 0.50");
+        assert_eq!(estimate(one), "2.00");
+        assert_eq!(estimate(None), "-");
+        let two = Some(Estimate { mean: 2.0, half_width: Some(0.5) });
+        assert_eq!(estimate(two), "2.00 ± 0.50");
     }
 }

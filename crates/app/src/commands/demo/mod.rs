@@ -72,14 +72,22 @@ fn config(args: &DemoArgs) -> anyhow::Result<Config> {
     let mean_s = found.demand.mean_paths() * found.path_ns / 1e9;
     let rate = (LOAD * cores as f64 / mean_s).round();
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let state = args.state.as_ref().map(|state| quoted(&state.to_string_lossy()));
+    let state = state.map(|state| format!("state = {state}")).unwrap_or_default();
     let text = include_str!("demo.toml")
-        .replace("{policy}", &args.policy)
-        .replace("{record}", &args.record.display().to_string())
+        .replace("{policy}", &quoted(&args.policy))
+        .replace("{record}", &quoted(&args.record.to_string_lossy()))
+        .replace("{state}", &state)
         .replace("{port}", &port.to_string())
         .replace("{cores}", &cores.to_string())
         .replace("{rate}", &rate.to_string())
         .replace("{base_paths}", &found.demand.base_paths.to_string());
     Ok(Config::from_located(Located::embedded("demo.toml", &text))?)
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
 }
 
 /// The objective follows from the tail that was just measured alone.
@@ -185,6 +193,9 @@ impl Demo {
             Err(why) => format!("unknown: {why}"),
         };
         self.bar.set_position(time_s as u64);
+        for notice in self.session.plant().take_notices() {
+            self.bar.suspend(|| say::line(notice));
+        }
     }
 
     fn conclude(self, cores: usize) -> (Session, Findings) {

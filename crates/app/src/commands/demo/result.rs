@@ -12,10 +12,7 @@ use std::path::PathBuf;
 pub(super) struct Row {
     /// What, with its unit.
     quantity: String,
-    /// From SI to the unit in `quantity`.
-    #[serde(skip)]
-    scale: f64,
-    /// Without the policy, in SI units.
+    /// Without the policy, in that unit.
     off: Option<Estimate>,
     /// With it.
     on: Option<Estimate>,
@@ -46,7 +43,7 @@ pub(super) struct Findings {
     pub(super) caveat: Option<String>,
 }
 
-/// A quantity of a block.
+/// A quantity of a block, in SI units.
 type Quantity<'a> = Box<dyn Fn(&Block) -> Option<f64> + 'a>;
 
 /// The rows of the table from pairs of blocks (off, on).
@@ -63,10 +60,11 @@ pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nano
     ];
     let row = |(quantity, scale, of): (String, f64, Quantity<'_>)| {
         let mut paired = Paired::default();
+        let of = |block: &Block| of(block).map(|si| si * scale);
         pairs.iter().for_each(|(off, on)| paired.push(of(off), of(on)));
         let difference = paired.difference();
         let clear = difference.is_some_and(|difference| difference.is_clear());
-        Row { quantity, scale, off: paired.off(), on: paired.on(), difference, clear }
+        Row { quantity, off: paired.off(), on: paired.on(), difference, clear }
     };
     quantities.into_iter().map(row).collect()
 }
@@ -78,9 +76,9 @@ impl Findings {
             let verdict = if row.clear { "yes" } else { "not shown" };
             vec![
                 row.quantity.clone(),
-                estimate(row.off, row.scale),
-                estimate(row.on, row.scale),
-                estimate(row.difference, row.scale),
+                estimate(row.off),
+                estimate(row.on),
+                estimate(row.difference),
                 verdict.to_owned(),
             ]
         });
