@@ -101,8 +101,10 @@ impl Config {
 
     fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
-        if app.name.is_empty() || app.name.contains(char::is_whitespace) {
-            return fail("name", "must be a word without blanks".to_owned());
+        // The name is also that of the file of its output.
+        let is_odd = |letter: char| letter.is_whitespace() || letter == '/';
+        if app.name.is_empty() || app.name.contains(is_odd) {
+            return fail("name", "must be a word without blanks and slashes".to_owned());
         }
         if let Err(message) = app.place() {
             return fail("name", message);

@@ -5,7 +5,10 @@ use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
+use lull_workload::arrivals::{Process, Rate};
+use lull_workload::target::Address;
 use serde::Deserialize;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// The whole file.
@@ -185,26 +188,22 @@ pub(crate) struct LoadSection {
     /// The app it loads.
     pub(crate) app: String,
     /// As on `lull load`.
-    pub(crate) target: String,
+    pub(crate) target: Address,
     /// As `--rate` of `lull load`.
-    pub(crate) rate: String,
+    pub(crate) rate: Rate,
     /// As `--arrivals` of `lull load`.
-    #[serde(default = "poisson")]
-    pub(crate) arrivals: String,
+    #[serde(default)]
+    pub(crate) arrivals: Process,
     /// Number of connections.
     #[serde(default = "connections")]
-    pub(crate) connections: u32,
+    pub(crate) connections: NonZeroU32,
     /// Further arguments of `lull load`.
     #[serde(default)]
     pub(crate) extra: Vec<String>,
 }
 
-fn poisson() -> String {
-    "poisson".to_owned()
-}
-
-const fn connections() -> u32 {
-    16
+const fn connections() -> NonZeroU32 {
+    NonZeroU32::new(16).expect("16 is not zero")
 }
 
 /// How an app comes under the agent.

@@ -72,7 +72,8 @@ fn every_refusal_names_file_line_and_key() {
 
 #[test]
 fn a_load_for_nobody_is_refused() {
-    let load_section = "\n[[load]]\napp = \"cach\"\ntarget = \"x\"\nrate = \"1/s\"\n";
+    let load_section =
+        "\n[[load]]\napp = \"cach\"\ntarget = \"http://localhost\"\nrate = \"1/s\"\n";
     let error = load(&format!("{GOOD}{load_section}")).unwrap_err().to_string();
     assert!(error.starts_with("lull.toml:20: load[0].app: there is no app"), "{error}");
 }
