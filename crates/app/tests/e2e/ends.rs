@@ -1,0 +1,102 @@
+//! How a run can be ended from outside: orderly, with all as before.
+
+use crate::runs::attached;
+use crate::support::record::Record;
+use crate::support::scene::Scene;
+use crate::support::victim::Victim;
+use crate::support::{cores, free_port, skip};
+use rustix::process::Signal;
+use std::process::Stdio;
+
+#[test]
+fn every_stop_signal_ends_a_run_orderly() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let scene = Scene::new();
+        let (server, batch) = (Victim::server(), Victim::sleeper());
+        let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+        let mut agent = scene.agent(&config);
+        agent.wait_for("a change", || server.is_changed() && batch.is_changed());
+        agent.signal(signal);
+        let ended = agent.wait().well();
+        assert!(ended.err.contains("knobs are as they were"), "{}", ended.err);
+        server.assert_as_before();
+        batch.assert_as_before();
+        let record = Record::open(&scene.records()[0]);
+        assert_eq!(record.fact("ended").as_deref(), Some("orderly"));
+        assert!(record.epochs() > 0);
+        scene.wait_until_quiet();
+    }
+}
+
+#[test]
+fn an_interrupt_while_references_are_measured_lets_go_of_what_was_paused() {
+    let scene = Scene::new();
+    let port = free_port();
+    let apps = format!(
+        r#"
+[policy]
+name = "arq"
+[[app]]
+name = "server"
+class = "latency-critical"
+objectives = [{{ p95 = "1s" }}]
+ideal = "measure"
+start = ["lull", "serve", "options", "--listen", "127.0.0.1:{port}", "--workers", "1"]
+ready = "127.0.0.1:{port}"
+[[app]]
+name = "batch"
+class = "best-effort"
+start = ["sleep", "3000"]
+"#
+    );
+    let mut agent = scene.agent(&scene.config("", &apps));
+    agent.wait_until_said("measuring tail latency");
+    let ended = agent.interrupt();
+    assert_eq!(ended.code(), 1, "{}", ended.err);
+    assert!(ended.err.contains("stopped"), "{}", ended.err);
+    scene.wait_until_quiet();
+    assert!(scene.records().is_empty(), "a run without an epoch left a record");
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_keep_knobs_from_being_put_back() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let mut command = scene.lull(&["run".as_ref(), config.as_os_str(), "--json".as_ref()]);
+    let mut agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    crate::support::wait_for("a change", || server.is_changed() && batch.is_changed());
+    drop((agent.stdout.take(), agent.stderr.take()));
+    let status = agent.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{status}");
+    server.assert_as_before();
+    batch.assert_as_before();
+    let record = Record::open(&scene.records()[0]);
+    assert_eq!(record.fact("ended").as_deref(), Some("orderly"));
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_terminal_that_goes_away_does_not_end_a_run() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let mut command = scene.lull(&["run".as_ref(), config.as_os_str()]);
+    let mut agent = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(agent.stderr.take());
+    crate::support::wait_for("a change", || server.is_changed() && batch.is_changed());
+    crate::support::send(agent.id().cast_signed(), Signal::INT);
+    let status = agent.wait().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}");
+    server.assert_as_before();
+    batch.assert_as_before();
+}

@@ -1,0 +1,194 @@
+//! SIGKILL of agent, guard and both at any moment: all is put back.
+
+use crate::runs::attached;
+use crate::support::agent::Agent;
+use crate::support::record::Record;
+use crate::support::scene::Scene;
+use crate::support::victim::Victim;
+use crate::support::{cores, send, skip};
+use lull_workload::Generator;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy)]
+enum Whom {
+    Agent,
+    Guard,
+    Both,
+}
+
+/// From before the first write to well into the run.
+const MOMENTS_MS: std::ops::Range<u64> = 0..2_000;
+
+/// A run with two attached victims and a started app, under a policy that
+/// writes at its first epoch.
+struct Stage {
+    scene: Scene,
+    server: Victim,
+    batch: Victim,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { scene: Scene::new(), server: Victim::server(), batch: Victim::sleeper() }
+    }
+
+    fn start(&self) -> Agent {
+        let two = attached("even", &self.server, &self.batch);
+        let app =
+            "[[app]]\nname = \"own\"\nclass = \"best-effort\"\nstart = [\"sleep\", \"3000\"]\n";
+        // Three apps cannot each have a core of two.
+        let app = if cores() > 2 { app } else { "" };
+        let config = self.scene.config("silence = \"1h\"", &format!("{two}{app}"));
+        self.scene.agent(&config)
+    }
+
+    fn guard(&self) -> Option<i32> {
+        self.scene.process_with(&["guard"])
+    }
+
+    fn kill(&self, agent: &Agent, whom: Whom) {
+        let guard = self.guard();
+        match whom {
+            Whom::Agent => agent.signal(Signal::KILL),
+            Whom::Guard => guard.into_iter().for_each(|guard| send(guard, Signal::KILL)),
+            Whom::Both => {
+                guard.into_iter().for_each(|guard| send(guard, Signal::KILL));
+                agent.signal(Signal::KILL);
+            }
+        }
+    }
+
+    fn assert_put_back(&self) {
+        self.server.wait_until_as_before();
+        self.batch.wait_until_as_before();
+        self.scene.wait_until_quiet();
+        for record in self.scene.records() {
+            // A kill while the record is made may leave an empty one.
+            let record = Record::open(&record);
+            if !record.text("SELECT name FROM sqlite_master").is_empty() {
+                let _ = record.number("SELECT count(*) FROM epochs");
+            }
+        }
+    }
+
+    fn restore_by_hand(&self) {
+        let state = self.scene.path("state");
+        let restore =
+            ["restore".as_ref(), "--json".as_ref(), "--state".as_ref(), state.as_os_str()];
+        self.scene.run(&restore).well().json();
+    }
+}
+
+fn kill_at(whom: Whom, moment: Duration) {
+    let stage = Stage::new();
+    let agent = stage.start();
+    sleep(moment);
+    stage.kill(&agent, whom);
+    match whom {
+        Whom::Agent => drop(agent.wait()),
+        Whom::Both => {
+            drop(agent.wait());
+            stage.restore_by_hand();
+        }
+        Whom::Guard => {
+            // It may be waiting for that guard to get ready.
+            agent.signal(Signal::INT);
+            agent.wait();
+        }
+    }
+    stage.assert_put_back();
+}
+
+fn kill_at_random(rounds: u32, seed: u64) {
+    let mut random = Generator::seed_from_u64(seed);
+    for round in 0..rounds {
+        for whom in [Whom::Agent, Whom::Guard, Whom::Both] {
+            let moment = Duration::from_millis(random.random_range(MOMENTS_MS));
+            eprintln!("seed {seed}, round {round}: kill of {whom:?} after {moment:?}");
+            kill_at(whom, moment);
+        }
+    }
+}
+
+#[test]
+fn kills_at_random_moments_leave_all_as_before() {
+    kill_at_random(2, 2);
+}
+
+#[test]
+#[ignore = "slow: sixty runs of up to two seconds each"]
+fn many_kills_at_random_moments_leave_all_as_before() {
+    kill_at_random(20, 1);
+}
+
+#[test]
+fn an_agent_killed_at_work_is_undone_by_its_guard() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let stage = Stage::new();
+    let mut agent = stage.start();
+    agent.wait_for("a change", || stage.server.is_changed() && stage.batch.is_changed());
+    agent.signal(Signal::KILL);
+    agent.wait();
+    stage.assert_put_back();
+    let record = Record::open(&stage.scene.records()[0]);
+    assert!(record.epochs() > 0);
+    assert_eq!(record.fact("ended"), None);
+    let state = stage.scene.path("state");
+    let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
+    let told = stage.scene.run(&restore).well();
+    assert!(told.out.contains("its guard did"), "{}", told.out);
+}
+
+#[test]
+fn a_killed_guard_is_replaced_and_the_run_goes_on() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let stage = Stage::new();
+    let mut agent = stage.start();
+    agent.wait_for("a change", || stage.server.is_changed());
+    let first = stage.guard().unwrap();
+    send(first, Signal::KILL);
+    agent.wait_for("another guard", || stage.guard().is_some_and(|guard| guard != first));
+    agent.signal(Signal::KILL);
+    agent.wait();
+    stage.assert_put_back();
+    let record = Record::open(&stage.scene.records()[0]);
+    assert!(record.fact("guard_respawned").unwrap().contains("signal: 9"));
+}
+
+#[test]
+fn what_agent_and_guard_left_is_put_back_by_the_next_agent() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let stage = Stage::new();
+    let mut agent = stage.start();
+    agent.wait_for("a change", || stage.server.is_changed() && stage.batch.is_changed());
+    stage.kill(&agent, Whom::Both);
+    agent.wait();
+    assert!(stage.server.is_changed(), "nothing is left to be put back");
+    let unmanaged = attached("unmanaged", &stage.server, &stage.batch);
+    let ended = stage.scene.run_for(&stage.scene.config("", &unmanaged), "400ms").well();
+    assert!(ended.err.contains("ended without putting back its changes"), "{}", ended.err);
+    stage.assert_put_back();
+}
+
+#[test]
+fn started_apps_end_with_a_killed_agent() {
+    let scene = Scene::new();
+    let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"own\"\nclass = \"best-effort\"\n\
+               start = [\"sh\", \"-c\", \"sleep 3000 & sleep 3000\"]\n";
+    let mut agent = scene.agent(&scene.config("", app));
+    agent.wait_until_said("recording to");
+    assert!(scene.process_with(&["sleep", "3000"]).is_some());
+    agent.signal(Signal::KILL);
+    agent.wait();
+    scene.wait_until_quiet();
+}

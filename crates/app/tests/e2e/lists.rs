@@ -1,0 +1,68 @@
+//! Commands that only tell: valid JSON, and no panic when nobody listens.
+
+use crate::support::scene::Scene;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+#[test]
+fn check_tells_of_every_capability_and_policy() {
+    let scene = Scene::new();
+    let report = scene.run(&["check", "--json"]).well().json();
+    assert!(!report["machine"]["cores"].as_array().unwrap().is_empty());
+    assert!(report["kernel"].as_str().unwrap().starts_with("Linux "));
+    let policies = report["policies"].as_array().unwrap();
+    let arq = policies.iter().find(|policy| policy["name"] == "arq").unwrap();
+    assert!(arq["lacks"].is_array());
+    let told = scene.run(&["check"]).well();
+    assert!(told.out.contains("by, or why not") && told.out.contains("sched_setaffinity"));
+}
+
+#[test]
+fn lists_are_data_with_what_their_tables_show() {
+    let scene = Scene::new();
+    for (list, key) in [("policies", "name"), ("metrics", "key")] {
+        let all = scene.run(&[list, "--json"]).well().json();
+        let told = scene.run(&[list]).well().out;
+        let all = all.as_array().unwrap();
+        assert!(!all.is_empty());
+        for one in all {
+            let name = one[key].as_str().unwrap();
+            assert!(told.contains(name), "{name} is not in the table of {list}");
+        }
+    }
+}
+
+#[test]
+fn the_completions_are_a_script_that_bash_accepts() {
+    let scene = Scene::new();
+    let script = scene.run(&["completions", "bash"]).well().out;
+    assert!(script.contains("_lull()") && script.contains("policies"));
+    let file = scene.write("lull.bash", &script);
+    match std::process::Command::new("bash").arg("-n").arg(file).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => crate::support::skip(&format!("no bash: {error}")),
+    }
+}
+
+#[test]
+fn a_list_whose_reader_has_gone_ends_quietly() {
+    let scene = Scene::new();
+    for list in ["policies", "metrics", "check"] {
+        let mut command = scene.lull(&[list]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::with_capacity(16, child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(!first.is_empty());
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(said, "", "{list} has complained about a closed pipe");
+    }
+}
+
+#[test]
+fn restoring_when_nothing_is_left_says_so() {
+    let scene = Scene::new();
+    let state = scene.path("state");
+    let ended = scene.run(&["restore".as_ref(), "--state".as_ref(), state.as_os_str()]).well();
+    assert!(ended.out.contains("nothing to put back"), "{}", ended.out);
+}

@@ -1,0 +1,17 @@
+//! The `lull` command end to end: real processes, real signals, real files.
+//!
+//! Each test has a directory, a state directory and records of its own, and
+//! ends what it started. Nothing is asserted on how long something takes:
+//! tests wait for what must come, with a deadline that only a fault needs.
+
+mod bad_input;
+mod demo;
+mod ends;
+mod faults;
+mod kills;
+mod lists;
+mod needs_memcached;
+mod runs;
+mod start_faults;
+mod support;
+mod unprivileged;

@@ -1,0 +1,257 @@
+//! What can be wrong when a run starts: said clearly, status 1, nothing left.
+
+use crate::runs::attached;
+use crate::support::scene::Scene;
+use crate::support::victim::Victim;
+use crate::support::{cores, free_port, is_root, send, skip, wait_for};
+use rustix::process::Signal;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One best-effort app, of which `place` says where it is.
+fn batch(place: &str) -> String {
+    format!(
+        "[policy]\nname = \"even\"\n[[app]]\nname = \"batch\"\nclass = \"best-effort\"\n{place}\n"
+    )
+}
+
+/// Two attached victims, of which an agent changes both at its first epoch.
+struct Two {
+    server: Victim,
+    batch: Victim,
+}
+
+impl Two {
+    fn new() -> Self {
+        Self { server: Victim::server(), batch: Victim::sleeper() }
+    }
+
+    /// A config with further lines of `[agent]`.
+    fn config(&self, scene: &Scene, agent: &str) -> PathBuf {
+        let agent = format!("silence = \"1h\"\n{agent}");
+        scene.config(&agent, &attached("even", &self.server, &self.batch))
+    }
+
+    fn is_changed(&self) -> bool {
+        self.server.is_changed() && self.batch.is_changed()
+    }
+
+    fn assert_as_before(&self) {
+        self.server.assert_as_before();
+        self.batch.assert_as_before();
+    }
+}
+
+#[test]
+fn an_app_that_exits_at_once_is_quoted() {
+    let scene = Scene::new();
+    let script = r#"start = ["sh", "-c", "echo no licence found >&2; exit 3"]"#;
+    let ended = scene.run_for(&scene.config("", &batch(script)), "1s");
+    let ended = ended.refused(1, "app `batch` exited at once (exit status: 3)");
+    assert!(ended.err.contains("no licence found"), "{}", ended.err);
+    assert!(scene.records().is_empty());
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn an_app_that_fails_takes_those_started_before_it_along() {
+    let scene = Scene::new();
+    let first = batch("start = [\"sleep\", \"3000\"]");
+    let second = "[[app]]\nname = \"more\"\nclass = \"best-effort\"\nstart = [\"no-such-thing\"]\n";
+    let ended = scene.run_for(&scene.config("", &format!("{first}{second}")), "1s");
+    ended.refused(1, "cannot start app `more`: `no-such-thing`");
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_pid_that_is_gone_is_said_to_be() {
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let scene = Scene::new();
+    let config = scene.config("", &batch(&format!("pid = {}", gone.id())));
+    let ended = scene.run_for(&config, "1s").refused(1, "app `batch` cannot be attached");
+    assert!(ended.err.contains(&gone.id().to_string()), "{}", ended.err);
+    assert!(scene.records().is_empty());
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_port_in_use_is_said_to_be() {
+    let scene = Scene::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = scene.run(&["serve", "options", "--listen", &address]);
+    let ended = ended.refused(1, &address);
+    assert!(ended.err.contains("in use"), "{}", ended.err);
+
+    let place = format!("start = [\"sleep\", \"3000\"]\nready = \"{address}\"");
+    let ended = scene.run_for(&scene.config("", &batch(&place)), "1s");
+    ended.refused(1, &format!("something already accepts connections at {address}"));
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_load_without_a_server_fails_and_says_where() {
+    let scene = Scene::new();
+    let target = format!("options://127.0.0.1:{}", free_port());
+    let ended = scene.run(&["load", &target, "--rate", "10/s", "--for", "1s"]);
+    ended.refused(1, target.trim_start_matches("options://"));
+}
+
+#[test]
+fn a_second_agent_is_refused_and_told_of_the_first() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let two = Two::new();
+    let config = two.config(&scene, "");
+    let mut first = scene.agent(&config);
+    first.wait_for("the first agent's change", || two.is_changed());
+    let whole = format!("another agent, process {}, already controls", first.pid());
+    scene.run_for(&config, "1s").refused(1, &whole);
+    let state = scene.path("state");
+    let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
+    scene.run(&restore).refused(1, &whole);
+    assert!(two.is_changed(), "the second agent has undone what the first did");
+    first.interrupt().well();
+    assert_eq!(scene.records().len(), 1, "the refused agent left a record");
+    two.assert_as_before();
+}
+
+#[test]
+fn a_push_socket_of_a_live_agent_is_not_taken_from_it() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let two = Two::new();
+    let socket = scene.path("push.sock");
+    let agent = format!("socket = {socket:?}");
+    let mut first = scene.agent(&two.config(&scene, &agent));
+    first.wait_for("the first agent's change", || two.is_changed());
+
+    let other = Scene::new();
+    let started = batch("start = [\"sleep\", \"3000\"]");
+    let ended = other.run_for(&other.config(&agent, &started), "1s");
+    ended.refused(1, &format!("{} is in use by another agent", socket.display()));
+    other.wait_until_quiet();
+    assert!(socket.exists());
+    first.interrupt().well();
+    two.assert_as_before();
+}
+
+#[test]
+fn a_record_directory_that_cannot_be_written_ends_it_before_it_begins() {
+    let scene = Scene::new();
+    let two = Two::new();
+    let text = std::fs::read_to_string(two.config(&scene, "")).unwrap();
+    let records = format!("{:?}", scene.records_dir());
+    let config = scene.write("lull.toml", &text.replace(&records, "\"/proc/lull-records\""));
+    let ended = scene.run_for(&config, "1s");
+    let ended = ended.refused(1, "the record /proc/lull-records/");
+    assert!(ended.err.contains("set agent.record elsewhere"), "{}", ended.err);
+    two.assert_as_before();
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_state_directory_that_others_could_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("state")).unwrap();
+    let open = PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(scene.path("state"), open).unwrap();
+    let app = batch("start = [\"sleep\", \"3000\"]");
+    let ended = scene.run_for(&scene.config("", &app), "1s");
+    ended.refused(1, "can be written by other users");
+    assert!(scene.records().is_empty());
+}
+
+#[test]
+fn an_interrupt_while_an_app_gets_ready_ends_it() {
+    let scene = Scene::new();
+    let place = format!("start = [\"sleep\", \"3000\"]\nready = \"127.0.0.1:{}\"", free_port());
+    let agent = scene.agent(&scene.config("", &batch(&place)));
+    wait_for("the app", || scene.process_with(&["sleep", "3000"]).is_some());
+    let ended = agent.interrupt();
+    assert_eq!(ended.code(), 1, "{}", ended.err);
+    assert!(ended.err.contains("stopped"), "{}", ended.err);
+    scene.wait_until_quiet();
+    assert!(scene.records().is_empty());
+}
+
+/// A tmpfs that is unmounted when dropped.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(at: &'a Path) -> Option<Self> {
+        std::fs::create_dir(at).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=512k,mode=700", "lull-test"];
+        let mounted = Command::new("mount").args(options).arg(at).status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self(at))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_in_mid_run_ends_it_with_all_as_before_and_the_record_readable() {
+    if !is_root() {
+        return skip("only root can mount a small disk");
+    }
+    let scene = Scene::new();
+    let records = scene.records_dir();
+    let Some(_disk) = SmallDisk::mount(&records) else {
+        return skip("a tmpfs cannot be mounted here");
+    };
+    let two = Two::new();
+    let text = std::fs::read_to_string(two.config(&scene, "")).unwrap();
+    let text = text.replace("epoch = \"200ms\"", "epoch = \"20ms\"");
+    let ended = scene.agent(&scene.write("lull.toml", &text)).wait();
+    let ended = ended.refused(1, "cannot be written: ");
+    assert_eq!(ended.err.matches("free some space").count(), 1, "{}", ended.err);
+    two.assert_as_before();
+    scene.wait_until_quiet();
+    let file = scene.records().pop().expect("the record is gone");
+    // As a user would after copying it from the full disk.
+    for end in ["", "-wal"] {
+        let from = format!("{}{end}", file.display());
+        if Path::new(&from).exists() {
+            std::fs::copy(from, scene.path(&format!("copy.db{end}"))).unwrap();
+        }
+    }
+    let record = crate::support::record::Record::open(&scene.path("copy.db"));
+    assert!(record.epochs() > 0);
+    assert!(cores() < 2 || !record.events("decision").is_empty(), "no knob was changed");
+}
+
+#[test]
+fn a_guard_started_by_hand_says_what_to_use() {
+    let scene = Scene::new();
+    scene.run(&["guard"]).refused(1, "lull restore");
+}
+
+#[test]
+fn a_stop_signal_does_not_end_the_guard() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let two = Two::new();
+    let mut agent = scene.agent(&two.config(&scene, ""));
+    agent.wait_for("the agent's change", || two.is_changed());
+    let guard = scene.process_with(&["guard"]).expect("no guard runs");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        send(guard, signal);
+    }
+    agent.signal(Signal::KILL);
+    two.server.wait_until_as_before();
+    two.batch.wait_until_as_before();
+    scene.wait_until_quiet();
+}

@@ -1,0 +1,119 @@
+//! A command under test: started, signalled, listened to, waited for.
+
+use super::{send, wait_or};
+use rustix::process::Signal;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A started command.
+pub(crate) struct Agent {
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Agent {
+    pub(super) fn start(mut command: Command, out: &Path, err: &Path) -> Self {
+        command.stdin(Stdio::null());
+        command.stdout(File::create(out).unwrap()).stderr(File::create(err).unwrap());
+        let child = command.spawn().unwrap();
+        Self { child, out: out.to_owned(), err: err.to_owned() }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(self.pid(), signal);
+    }
+
+    /// What it has said on standard output so far.
+    pub(crate) fn out(&self) -> String {
+        std::fs::read_to_string(&self.out).unwrap()
+    }
+
+    /// What it has said on standard error so far.
+    pub(crate) fn err(&self) -> String {
+        std::fs::read_to_string(&self.err).unwrap()
+    }
+
+    /// Waits for something that must come while it runs.
+    pub(crate) fn wait_for(&mut self, what: &str, mut has_come: impl FnMut() -> bool) {
+        let (child, err) = (&mut self.child, &self.err);
+        let said = || std::fs::read_to_string(err).unwrap();
+        wait_or(|| format!("did not come: {what}\n{}", said()), &mut || {
+            // Looked at first: what has come before it ended has come.
+            let ended = child.try_wait().unwrap();
+            let come = has_come();
+            assert!(come || ended.is_none(), "ended ({ended:?}) before {what}:\n{}", said());
+            come
+        });
+    }
+
+    /// Waits for words on its standard error.
+    pub(crate) fn wait_until_said(&mut self, words: &str) {
+        let err = self.err.clone();
+        self.wait_for(words, || std::fs::read_to_string(&err).unwrap().contains(words));
+    }
+
+    /// Waits for it to end.
+    pub(crate) fn wait(mut self) -> Ended {
+        let mut status = None;
+        let (child, err) = (&mut self.child, &self.err);
+        let said = || format!("does not end:\n{}", std::fs::read_to_string(err).unwrap());
+        wait_or(said, &mut || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        Ended { status: status.unwrap(), out: self.out(), err: self.err() }
+    }
+
+    /// SIGINT as Ctrl-C sends, and its end.
+    pub(crate) fn interrupt(self) -> Ended {
+        self.signal(Signal::INT);
+        self.wait()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// The exit status; a death by signal is a failure of the test.
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("{self:?}"))
+    }
+
+    /// Asserts that it ended well.
+    pub(crate) fn well(self) -> Self {
+        assert_eq!(self.code(), 0, "{}\n{}", self.err, self.out);
+        self
+    }
+
+    /// Asserts that it failed with a status and told why, without a panic.
+    pub(crate) fn refused(self, status: i32, words: &str) -> Self {
+        assert_eq!(self.code(), status, "{}", self.err);
+        assert!(self.err.contains(words), "wanted: {words}\nsaid: {}", self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+
+    /// Standard output as one JSON value.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}

@@ -1,0 +1,65 @@
+//! What the tests share: a scene, the agent, victims, records.
+
+pub(crate) mod agent;
+pub(crate) mod record;
+pub(crate) mod scene;
+pub(crate) mod threads;
+pub(crate) mod victim;
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long to wait for what must come; only a fault needs it all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The program under test.
+pub(crate) const LULL: &str = env!("CARGO_BIN_EXE_lull");
+
+/// Waits for something that must come, and says what is the matter if it does not.
+pub(crate) fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
+    wait_or(|| format!("did not come: {what}"), &mut has_come);
+}
+
+/// As [`wait_for`], with words found when they are needed.
+pub(crate) fn wait_or(complaint: impl Fn() -> String, has_come: &mut dyn FnMut() -> bool) {
+    let begun = Instant::now();
+    while !has_come() {
+        assert!(begun.elapsed() < PATIENCE, "{}", complaint());
+        sleep(PAUSE);
+    }
+}
+
+/// Whether the tests may do everything.
+pub(crate) fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Says why a test was left out.
+pub(crate) fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// Number of cores of this machine.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Sends a signal to a process; one that has ended is no matter.
+pub(crate) fn send(pid: i32, signal: Signal) {
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
+}
+
+/// A TCP port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The arguments of a process; empty if it has ended.
+pub(crate) fn arguments(pid: i32) -> Vec<String> {
+    let bytes = std::fs::read(PathBuf::from(format!("/proc/{pid}/cmdline"))).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    text.split_terminator('\0').map(str::to_owned).collect()
+}

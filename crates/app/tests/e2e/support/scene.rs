@@ -1,0 +1,152 @@
+//! One test's directory, and everything that runs because of the test.
+
+use super::agent::{Agent, Ended};
+use super::{LULL, send, wait_or};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The variable that marks whatever a scene starts, and what that starts.
+const MARK: &str = "LULL_E2E_SCENE";
+
+/// A directory, and all that runs on its behalf until it is dropped.
+pub(crate) struct Scene {
+    place: tempfile::TempDir,
+    program: PathBuf,
+    started: AtomicU32,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        Self { place, program: LULL.into(), started: AtomicU32::new(0) }
+    }
+
+    /// With a copy of the program, which other users may execute wherever the
+    /// original is.
+    pub(crate) fn with_program_for_all() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let mut scene = Self::new();
+        scene.program = scene.path("lull");
+        std::fs::copy(LULL, &scene.program).unwrap();
+        for path in [scene.place.path(), &scene.program] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        scene
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A config with this scene's state and records, of which `body` is the rest;
+    /// `agent` are further lines of `[agent]`.
+    pub(crate) fn config(&self, agent: &str, body: &str) -> PathBuf {
+        let (state, record) = (self.path("state"), self.records_dir());
+        let head = format!("[agent]\nepoch = \"200ms\"\nstate = {state:?}\nrecord = {record:?}\n");
+        self.write("lull.toml", &format!("{head}{agent}\n{body}"))
+    }
+
+    pub(crate) fn records_dir(&self) -> PathBuf {
+        self.path("records")
+    }
+
+    /// The records there are, oldest first.
+    pub(crate) fn records(&self) -> Vec<PathBuf> {
+        let Ok(files) = std::fs::read_dir(self.records_dir()) else { return Vec::new() };
+        let files = files.flatten().map(|file| file.path());
+        let mut records: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|end| end == "db")).collect();
+        records.sort();
+        records
+    }
+
+    /// The program with arguments, marked as of this scene.
+    pub(crate) fn lull<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        self.mark(&mut command);
+        command
+    }
+
+    /// As [`Scene::lull`], as a user without rights. Needs root.
+    pub(crate) fn lull_as_nobody<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+        command.arg(&self.program).args(arguments);
+        self.mark(&mut command);
+        command
+    }
+
+    fn mark(&self, command: &mut Command) {
+        command.env(MARK, self.place.path()).current_dir(self.place.path());
+        for inherited in ["LULL_SOCKET", "LULL_APP", "LULL_STATE"] {
+            command.env_remove(inherited);
+        }
+    }
+
+    /// Starts a command; its output goes to files of the scene.
+    pub(crate) fn start(&self, command: Command) -> Agent {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let [out, err] = ["out", "err"].map(|end| self.path(&format!("said-{number}.{end}")));
+        Agent::start(command, &out, &err)
+    }
+
+    /// Runs `lull` with arguments to its end.
+    pub(crate) fn run<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Ended {
+        self.start(self.lull(arguments)).wait()
+    }
+
+    /// Runs `lull run` on a config for a while.
+    pub(crate) fn run_for(&self, config: &Path, time: &str) -> Ended {
+        self.run(&["run".as_ref(), config.as_os_str(), "--for".as_ref(), time.as_ref()])
+    }
+
+    /// Starts `lull run` on a config.
+    pub(crate) fn agent(&self, config: &Path) -> Agent {
+        self.start(self.lull(&["run".as_ref(), config.as_os_str()]))
+    }
+
+    /// The processes that run on behalf of this scene.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let mark = format!("{MARK}={}", self.place.path().display()).into_bytes();
+        let is_ours = |pid: &i32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark)
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.filter_map(|one| one.file_name().to_str()?.parse().ok()).filter(is_ours).collect()
+    }
+
+    /// The one process of this scene with these words among its arguments.
+    pub(crate) fn process_with(&self, words: &[&str]) -> Option<i32> {
+        self.processes().into_iter().find(|pid| {
+            let arguments = super::arguments(*pid);
+            words.iter().all(|word| arguments.iter().any(|argument| argument == word))
+        })
+    }
+
+    /// Waits until nothing runs any more that the scene's commands have started.
+    pub(crate) fn wait_until_quiet(&self) {
+        let left = || {
+            let all = self.processes().into_iter();
+            all.map(|pid| format!("{pid} {:?}", super::arguments(pid))).collect::<Vec<_>>()
+        };
+        wait_or(|| format!("still there: {:?}", left()), &mut || self.processes().is_empty());
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            send(pid, Signal::KILL);
+        }
+    }
+}

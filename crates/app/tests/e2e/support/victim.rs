@@ -1,0 +1,96 @@
+//! Processes that the agent attaches to and must leave as it found them.
+
+use super::threads::{ThreadState, threads};
+use super::{LULL, wait_or};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A process that somebody else started, and how its threads were.
+pub(crate) struct Victim {
+    child: Child,
+    before: BTreeMap<i32, ThreadState>,
+    address: String,
+    _output: Option<BufReader<ChildStdout>>,
+}
+
+impl Victim {
+    /// An options server at a free port, with threads that wait for requests.
+    pub(crate) fn server() -> Self {
+        let mut command = Command::new(LULL);
+        command.args(["serve", "options", "--listen", "127.0.0.1:0", "--workers", "2"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+        // It listens before its workers are there.
+        let pid = child.id().cast_signed();
+        super::wait_for("the server's threads", || threads(pid).len() > 2);
+        Self::new(child, address, Some(output))
+    }
+
+    /// A process that only sleeps.
+    pub(crate) fn sleeper() -> Self {
+        let child = Command::new("sleep").arg("3000").stdin(Stdio::null()).spawn().unwrap();
+        Self::new(child, String::new(), None)
+    }
+
+    fn new(child: Child, address: String, output: Option<BufReader<ChildStdout>>) -> Self {
+        let before = threads(child.id().cast_signed());
+        Self { child, before, address, _output: output }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Where a server listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The threads that there were before, as they are now.
+    pub(crate) fn now(&self) -> BTreeMap<i32, ThreadState> {
+        threads(self.pid())
+    }
+
+    /// Whether any thread is not as it was.
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.changes().is_empty()
+    }
+
+    /// A thread that is not the main one.
+    pub(crate) fn other_thread(&self) -> i32 {
+        *self.before.keys().find(|tid| **tid != self.pid()).unwrap()
+    }
+
+    /// What of the threads is not as it was; a new thread must be as the main one was.
+    fn changes(&self) -> Vec<String> {
+        let usual = &self.before[&self.pid()];
+        let differs = |(tid, state): (i32, ThreadState)| {
+            let was = self.before.get(&tid).unwrap_or(usual);
+            (state != *was).then(|| format!("thread {tid} is {state:?}, was {was:?}"))
+        };
+        self.now().into_iter().filter_map(differs).collect()
+    }
+
+    /// Asserts that it lives and that all its threads are as they were.
+    pub(crate) fn assert_as_before(&self) {
+        assert!(!self.now().is_empty(), "the victim has ended");
+        assert_eq!(self.changes(), Vec::<String>::new());
+    }
+
+    /// Waits until all its threads are as they were.
+    pub(crate) fn wait_until_as_before(&self) {
+        wait_or(|| format!("{:?}", self.changes()), &mut || !self.is_changed());
+        self.assert_as_before();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
