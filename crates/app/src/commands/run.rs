@@ -22,15 +22,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     say(&format!("recording to {}", session.record().display()));
     let ended = control(&mut session, args);
     let record = session.record().display().to_string();
-    let closed = session.close()?;
-    // What ended the run is told once, below.
-    let cause = ended.as_ref().err().map(ToString::to_string);
-    for notice in closed.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
-        say(notice);
-    }
-    if !closed.left.is_empty() {
-        bail!("not put back: {}", closed.left.join("; "));
-    }
+    session.close()?.tell(&ended, &say)?;
     ended?;
     say(&format!("knobs are as they were; the record is {record}"));
     Ok(())

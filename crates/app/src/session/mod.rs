@@ -45,9 +45,9 @@ pub(crate) enum TurnError {
 /// What closing a session came to.
 pub(crate) struct Closed {
     /// Knobs that are not as they were, in words.
-    pub(crate) left: Vec<String>,
+    left: Vec<String>,
     /// What the user should know.
-    pub(crate) notices: Vec<String>,
+    notices: Vec<String>,
 }
 
 impl Session {
@@ -116,6 +116,23 @@ impl Session {
             notices.push(format!("the guard: {error}"));
         }
         Ok(Closed { left, notices })
+    }
+}
+
+impl Closed {
+    /// Tells the notices, but for what ended the run, which the caller tells;
+    /// knobs that are not as they were are a failure.
+    pub(crate) fn tell(
+        &self,
+        ended: &anyhow::Result<()>,
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<()> {
+        let cause = ended.as_ref().err().map(ToString::to_string);
+        for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
+            say(notice);
+        }
+        anyhow::ensure!(self.left.is_empty(), "not put back: {}", self.left.join("; "));
+        Ok(())
     }
 }
 

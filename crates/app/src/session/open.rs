@@ -110,8 +110,8 @@ impl Opening<'_> {
         socket: &Path,
         loads: &mut Vec<AppHandle>,
     ) -> anyhow::Result<()> {
-        for load in &self.config.loads {
-            let launch = self.load_launch(load, socket)?;
+        for (number, load) in self.config.loads.iter().enumerate() {
+            let launch = self.load_launch(number, load, socket)?;
             loads.push(AppHandle::start(&launch, roots, plant.ledger_mut())?);
         }
         reference::measure_ideal(&self.config, plant, self.say)?;
@@ -212,7 +212,12 @@ impl Opening<'_> {
         Ok(Launch { name: name.to_owned(), argv, env, output, ready })
     }
 
-    fn load_launch(&self, load: &LoadSection, socket: &Path) -> anyhow::Result<Launch> {
+    fn load_launch(
+        &self,
+        number: usize,
+        load: &LoadSection,
+        socket: &Path,
+    ) -> anyhow::Result<Launch> {
         let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
         let options = [
             ("--rate", load.rate.to_string()),
@@ -221,7 +226,9 @@ impl Opening<'_> {
         ];
         argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         argv.extend(load.extra.iter().cloned());
-        self.launch(&format!("load-{}", load.app), argv, &load.app, socket, None)
+        // Several loads may be on one app; each has its own log.
+        let name = format!("load-{number}-{}", load.app);
+        self.launch(&name, argv, &load.app, socket, None)
     }
 
     fn socket(&self, place: &StateDir) -> PathBuf {

@@ -51,10 +51,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let mut demo = Demo::new(args, session);
     let alternated = demo.alternate();
     let (session, findings) = demo.conclude(cores);
-    let closed = session.close()?;
-    for notice in closed.notices.iter().chain(&closed.left) {
-        say(notice);
-    }
+    session.close()?.tell(&alternated, &say)?;
     alternated?;
     // All is put back: from here on a closed pipe may end this.
     sigpipe::reset();
