@@ -11,10 +11,13 @@
 //! ```
 //!
 //! The paper gives n = 10 and the bounds 50 and 500 ms, but not k; 5 is ours
-//! (1 to 20 made no difference in a prototype). It does not say either what
-//! follows when bursts cease: after ten times the longest period without one
-//! the past is forgotten and the longest period holds. An interval as long as
-//! that would give the longest period anyway.
+//! (1 to 20 made no difference to throughput in a prototype). It does not say
+//! either what follows when bursts cease: while ten times the longest period
+//! passes without one, the longest period holds. When the next burst comes the
+//! silence counts as an interval like any other, as equation 1 has it. To
+//! forget it instead makes the period short after every lull: simulated at
+//! 8,000 clients that costs 6 % of power instead of 4 (k = 10), and the paper
+//! claims the same power as without the rule.
 
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -99,7 +102,6 @@ impl Rhythm {
 
     /// Takes note of a burst.
     pub fn burst(&mut self, at: Nanos) {
-        self.forget_if_quiet(at);
         if let Some(last) = self.last.replace(at) {
             self.intervals.push_back(at.saturating_sub(last));
             while self.intervals.len() > self.rule.intervals {
@@ -109,10 +111,9 @@ impl Rhythm {
     }
 
     /// The period that suits the rhythm now.
-    pub fn period(&mut self, now: Nanos) -> Nanos {
-        self.forget_if_quiet(now);
+    pub fn period(&self, now: Nanos) -> Nanos {
         let RhythmRule { per_burst, shortest, longest, .. } = self.rule;
-        match self.interval() {
+        match self.interval().filter(|_| !self.is_quiet(now)) {
             Some(interval) => interval.scale(1.0 / per_burst).clamp(shortest, longest),
             None => longest,
         }
@@ -124,12 +125,9 @@ impl Rhythm {
         (count > 0).then(|| self.intervals.iter().copied().sum::<Nanos>() / count)
     }
 
-    fn forget_if_quiet(&mut self, now: Nanos) {
+    fn is_quiet(&self, now: Nanos) -> bool {
         let quiet = self.rule.longest.0.saturating_mul(10);
-        if self.last.is_some_and(|last| now.saturating_sub(last).0 > quiet) {
-            self.last = None;
-            self.intervals.clear();
-        }
+        self.last.is_some_and(|last| now.saturating_sub(last).0 > quiet)
     }
 }
 
@@ -170,12 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn silence_forgets_the_past_and_is_no_interval() {
+    fn silence_means_the_longest_period_and_then_is_one_interval_of_many() {
         let mut rhythm = after(&[0, 1_000, 2_000]);
         assert_eq!(rhythm.period(ms(7_000)), ms(100));
         assert_eq!(rhythm.period(ms(7_001)), ms(500));
         rhythm.burst(ms(60_000));
-        assert_eq!(rhythm.interval(), None);
+        assert_eq!(rhythm.interval(), Some(ms(20_000)));
+        assert_eq!(rhythm.period(ms(60_000)), ms(500));
+        for at in [61_000, 62_000, 63_000, 64_000, 65_000] {
+            rhythm.burst(ms(at));
+        }
+        assert_eq!(rhythm.period(ms(65_000)), ms(100));
     }
 
     #[test]
