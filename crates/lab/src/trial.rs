@@ -1,0 +1,252 @@
+//! One model under some policies, replicated: what scenarios and experiments
+//! are made of.
+
+use crate::progress::Progress;
+use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
+use lull_measure::Nanos;
+use lull_policies::registry;
+use lull_sim::plant::{PlantSpec, System, Turned};
+use lull_sim::stats::{Estimate, Experiment, Failure, Runs, Warmup};
+use lull_sim::{Model, Totals};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// A policy over the servers of some tiers, a controller of its own on each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Control {
+    /// Its name in the registry.
+    pub policy: String,
+    /// Its config keys.
+    pub config: toml::Table,
+    /// Tiers whose servers it steers.
+    pub tiers: Vec<String>,
+    /// How often it looks and decides.
+    pub epoch: EpochRule,
+}
+
+/// A model, the policies on it, and how long it runs.
+#[derive(Debug, Clone)]
+pub struct Trial<'m> {
+    /// The system.
+    pub model: &'m Model,
+    /// The policies.
+    pub controls: Vec<Control>,
+    /// Apps as policies see them; one left out is not watched.
+    pub apps: Vec<AppSpec>,
+    /// Seed; replications count from 0 below it.
+    pub seed: u64,
+    /// Forgotten at the start of each replication.
+    pub warmup: Nanos,
+    /// Counted time of each replication.
+    pub length: Nanos,
+}
+
+/// A plant of a trial: where it is and how fast it could run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlantAt {
+    /// Index of its server in the engine.
+    pub server: usize,
+    /// Index of its tier in the model.
+    pub tier: usize,
+}
+
+impl Trial<'_> {
+    /// Sets one replication up.
+    ///
+    /// # Errors
+    /// If the model or a policy cannot be used.
+    pub fn system(&self, replication: u64) -> Result<System, Failure> {
+        let mut system = System::new(self.model, self.seed, replication)?;
+        for control in &self.controls {
+            let build = |error: PolicyError| Failure::Setup(error.to_string());
+            for tier in &control.tiers {
+                let servers = system.engine().servers_of(tier).map_or(0, |range| range.len());
+                for server in 0..servers {
+                    self.manage(&mut system, control, tier, server)?.map_err(build)?;
+                }
+            }
+        }
+        Ok(system)
+    }
+
+    /// Puts one server under a control. The outer error is the model's, the inner the policy's.
+    fn manage(
+        &self,
+        system: &mut System,
+        control: &Control,
+        tier: &str,
+        server: usize,
+    ) -> Result<Result<(), PolicyError>, Failure> {
+        let spec = PlantSpec { tier: tier.to_owned(), server, apps: self.apps.clone() };
+        let plant = system.plant(self.model, &spec).map_err(|e| Failure::Setup(e.to_string()))?;
+        let built =
+            registry::build(&control.policy, &control.config, plant.machine(), plant.apps());
+        match built {
+            Ok(policy) => {
+                system.manage(plant, policy, rules(), control.epoch.clone())?;
+                Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Whether each control can be built on each of its tiers.
+    ///
+    /// # Errors
+    /// The number of the control, and what is wrong with it.
+    pub fn check(&self) -> Result<(), CheckError> {
+        let mut system = System::new(self.model, self.seed, 0).map_err(Failure::from)?;
+        for (number, control) in self.controls.iter().enumerate() {
+            for tier in &control.tiers {
+                let managed = self.manage(&mut system, control, tier, 0)?;
+                managed.map_err(|error| CheckError::Policy(number, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the plants are, by their numbers.
+    pub fn plants(&self) -> Vec<PlantAt> {
+        let mut first = vec![0];
+        for tier in &self.model.tier {
+            first.push(first[first.len() - 1] + tier.servers as usize);
+        }
+        let tiers = self.controls.iter().flat_map(|control| &control.tiers);
+        let found = tiers.filter_map(|name| self.model.tier.iter().position(|t| t.name == *name));
+        found
+            .flat_map(|tier| {
+                (first[tier]..first[tier + 1]).map(move |server| PlantAt { server, tier })
+            })
+            .collect()
+    }
+
+    /// Runs one replication and shows every turn after the warm-up to `look`.
+    ///
+    /// # Errors
+    /// If it cannot be set up or a bound of the model is reached.
+    pub fn follow(
+        &self,
+        replication: u64,
+        mut look: impl FnMut(&Turned<'_>),
+    ) -> Result<Totals, Failure> {
+        let stopped = |stop| Failure::Stopped { replication, stop };
+        let mut system = self.system(replication)?;
+        system.run_until(self.warmup).map_err(stopped)?;
+        system.engine_mut().forget();
+        let end = self.warmup.saturating_add(self.length);
+        system.run_with(end, &mut look).map_err(stopped)?;
+        Ok(system.engine().totals())
+    }
+
+    /// Runs these replications, each with a state of its own that sees every turn.
+    ///
+    /// The result is the same on any number of threads: replications share
+    /// nothing and come back in order.
+    ///
+    /// # Errors
+    /// The first failure, in the order of the replications.
+    pub fn replicate<S: Send>(
+        &self,
+        numbers: Range<u64>,
+        progress: &Progress<'_>,
+        start: impl Fn() -> S + Sync,
+        look: impl Fn(&mut S, &Turned<'_>) + Sync,
+    ) -> Result<Vec<(Totals, S)>, Failure> {
+        let all: Vec<Result<_, Failure>> = numbers
+            .into_par_iter()
+            .map(|replication| {
+                let mut state = start();
+                let totals = self.follow(replication, |turned| look(&mut state, turned))?;
+                progress.step();
+                Ok((totals, state))
+            })
+            .collect();
+        all.into_iter().collect()
+    }
+
+    /// Runs these replications and keeps the totals.
+    ///
+    /// # Errors
+    /// As [`Trial::replicate`].
+    pub fn run(&self, numbers: Range<u64>, progress: &Progress<'_>) -> Result<Runs, Failure> {
+        let all = self.replicate(numbers, progress, || (), |(), _| {})?;
+        let totals = all.into_iter().map(|(totals, ())| totals).collect();
+        Ok(Runs { warmup: self.warmup, totals })
+    }
+
+    /// The end of the warm-up by MSER-5 on a pilot run of this length.
+    ///
+    /// # Errors
+    /// If the pilot fails or finds no steady state.
+    pub fn find_warmup(&self) -> Result<Nanos, Failure> {
+        let length = self.length;
+        let pilot = Experiment { warmup: Warmup::Mser, length, first: 0, replications: 0 };
+        Ok(pilot.run(|replication| self.system(replication))?.warmup)
+    }
+}
+
+/// Why a trial cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CheckError {
+    /// The model or a bound.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// A policy, with the number of its control.
+    #[error("{1}")]
+    Policy(usize, PolicyError),
+}
+
+/// A simulated plant needs no protection from haste: what a policy wants is
+/// what it gets, so that it is the policy that is measured.
+fn rules() -> Rules {
+    let mut rules = Rules::default();
+    rules.limits.dwell = Nanos::ZERO;
+    rules.limits.hysteresis = 0.0;
+    rules
+}
+
+/// Requests of app `app` answered per second.
+pub fn throughput(app: usize) -> impl Fn(&Totals) -> f64 {
+    move |totals| totals.apps[app].answered as f64 / totals.span.as_secs_f64()
+}
+
+/// Mean response time of app `app`, in milliseconds.
+pub fn response_ms(app: usize) -> impl Fn(&Totals) -> f64 {
+    move |totals| {
+        let app = &totals.apps[app];
+        app.response_ns as f64 / 1e6 / app.answered as f64
+    }
+}
+
+/// Mean power of the servers of these tiers, in watts; NaN where none is modelled.
+pub fn power_w(tiers: &[usize]) -> impl Fn(&Totals) -> f64 + use<> {
+    let tiers = tiers.to_vec();
+    move |totals| {
+        let servers = totals.servers.iter().filter(|server| tiers.contains(&server.tier));
+        let joules = servers.map(|server| server.energy().map_or(f64::NAN, |energy| energy.0));
+        joules.sum::<f64>() / totals.span.as_secs_f64()
+    }
+}
+
+/// Changes of frequency per second and server of these tiers.
+pub fn switches_per_s(tiers: &[usize]) -> impl Fn(&Totals) -> f64 + use<> {
+    let tiers = tiers.to_vec();
+    move |totals| {
+        let servers: Vec<_> =
+            totals.servers.iter().filter(|server| tiers.contains(&server.tier)).collect();
+        let domains = servers.iter().flat_map(|server| &server.domains);
+        let switches: u64 = domains.map(|domain| domain.switches).sum();
+        switches as f64 / servers.len() as f64 / totals.span.as_secs_f64()
+    }
+}
+
+/// The estimate of a value over replications.
+pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
+    of(&runs.values(value))
+}
+
+/// The estimate of independent values; NaN without any.
+pub fn of(values: &[f64]) -> Estimate {
+    let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };
+    Estimate::of(values).unwrap_or(none)
+}
