@@ -1,0 +1,133 @@
+//! Experiments: what `lull lab` can run.
+
+use crate::figure::DrawError;
+use crate::papers::trios_2013_ntier as ntier;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::theory;
+use lull_control::PolicyError;
+use lull_sim::stats::Failure;
+use serde::Serialize;
+
+/// Every experiment, one line each.
+pub static ALL: &[&Experiment] = &[
+    &theory::EXPERIMENT,
+    &ntier::table2::EXPERIMENT,
+    &ntier::table3::EXPERIMENT,
+    &ntier::burst::EXPERIMENT,
+    &ntier::period::EXPERIMENT,
+    &ntier::adaptive::EXPERIMENT,
+    &ntier::goodput::EXPERIMENT,
+    &ntier::error::EXPERIMENT,
+];
+
+/// One experiment.
+#[derive(Debug, Serialize)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Paper and table or figure.
+    pub paper: &'static str,
+    /// The seed document; empty if it is about none.
+    pub seed_file: &'static str,
+    /// What it shows, in one sentence.
+    pub summary: &'static str,
+    /// Runs it.
+    #[serde(skip)]
+    pub(crate) run: fn(&Setup<'_>) -> Result<Report, LabError>,
+}
+
+/// How an experiment is run.
+pub struct Setup<'a> {
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Whether to cut lengths down to see that it works; tolerances then need not hold.
+    pub quick: bool,
+    /// Commit of the program, for the report.
+    pub commit: String,
+    /// Who is told how far it is.
+    pub progress: Progress<'a>,
+}
+
+/// Why an experiment has no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// No experiment has the name.
+    #[error("no experiment is called `{name}`; there are: {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// A simulation failed.
+    #[error(transparent)]
+    Simulation(#[from] Failure),
+    /// A policy could not be made.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A figure could not be drawn.
+    #[error(transparent)]
+    Figure(#[from] DrawError),
+}
+
+impl<'a> Setup<'a> {
+    /// The full experiment with seed 1 and nobody watching.
+    pub fn new(commit: &str) -> Self {
+        Self { seed: 1, quick: false, commit: commit.to_owned(), progress: Progress::silent() }
+    }
+
+    /// `full`, or `quick` if lengths are to be cut down.
+    pub(crate) fn either<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+impl Experiment {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a simulation, policy or figure fails; a row outside its tolerance is no error.
+    pub fn run(&self, setup: &Setup<'_>) -> Result<Report, LabError> {
+        (self.run)(setup)
+    }
+
+    /// An empty report of this experiment.
+    pub(crate) fn report(&self, title: impl Into<String>, setup: &Setup<'_>) -> Report {
+        Report {
+            experiment: self.name,
+            seed_file: self.seed_file,
+            title: title.into(),
+            choices: Vec::new(),
+            rows: Vec::new(),
+            figures: Vec::new(),
+            commit: setup.commit.clone(),
+            seeds: vec![setup.seed],
+            quick: setup.quick,
+        }
+    }
+}
+
+/// The experiment of this name.
+///
+/// # Errors
+/// [`LabError::Unknown`] with all names.
+pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
+    let known = || ALL.iter().map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
+    let unknown = || LabError::Unknown { name: name.to_owned(), known: known() };
+    ALL.iter().copied().find(|experiment| experiment.name == name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_a_slip_lists_them() {
+        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        let text = find("ntier").unwrap_err().to_string();
+        assert!(names.iter().all(|name| text.contains(name)), "{text}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Section 4.1 and Figs. 9 to 11: the control error over the burst cycle.
+
+use super::SEED_FILE;
+use super::burst::CYCLES_MS;
+use super::paper::paper;
+use super::system::{Clock, MYSQL, NTier, trial};
+use crate::backlog::{ControlError, ErrorMeter};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::trial::{of, response_ms};
+use lull_measure::Nanos;
+use lull_sim::Totals;
+use lull_sim::stats::{Estimate, Failure};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "ntier-error",
+    paper: "Wang et al. 2013, section 4.1 and Figs. 9 to 11",
+    seed_file: SEED_FILE,
+    summary: "The control error: largest when burst cycle and climb have similar lengths",
+    run,
+};
+
+/// How much of the run is drawn, at these cycles.
+const SHOWN_S: f64 = 16.0;
+const SHOWN_MS: [u64; 3] = [8000, 2000, 200];
+
+/// One burst cycle, its replications together.
+struct Cycle {
+    cycle_s: f64,
+    runs: Vec<(Totals, Watcher)>,
+}
+
+/// What is followed in one replication.
+struct Watcher {
+    error: ErrorMeter,
+    cycle_s: f64,
+    /// Error over time of the first server, in ms of work.
+    trace: Vec<Point>,
+    begin_s: Option<f64>,
+    /// Windows of the first server in the right P-state, and all of them.
+    right: u64,
+    windows: u64,
+    /// Time from the start of a high half to the first arrival at P0 in it, each.
+    climbs_s: Vec<f64>,
+    climbed: bool,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (seconds, replications) = setup.either((192, 6), (32, 2));
+    setup.progress.expect(CYCLES_MS.len() as u64 * replications);
+    let follow = |cycle_ms: u64| -> Result<Cycle, Failure> {
+        let model = NTier::bursts(Nanos::from_millis(cycle_ms)).model();
+        let trial = trial(&model, Clock::FITTED, &[MYSQL], setup.seed, seconds);
+        let first = trial.plants()[0].server;
+        let cycle_s = cycle_ms as f64 / 1e3;
+        let start = || Watcher::new(ErrorMeter::new(&trial, 0), cycle_s);
+        let runs =
+            trial.replicate(0..replications, &setup.progress, start, |watcher, turned| {
+                let error_s = watcher.error.see(turned);
+                if turned.plant == 0 {
+                    let pstate = turned.engine.pstate(first, 0);
+                    watcher.note(turned.seen.time.as_secs_f64(), pstate, error_s);
+                }
+            })?;
+        Ok(Cycle { cycle_s, runs })
+    };
+    let cycles = CYCLES_MS.into_iter().map(follow).collect::<Result<Vec<_>, _>>()?;
+    let paper = paper();
+    let title = format!("{}, section 4.1: {}", paper.venue, paper.title);
+    let mut report = EXPERIMENT.report(title, setup);
+    report.choices = choices();
+    report.rows = rows(&cycles);
+    let figures = [vec![sweep_figure(&cycles)], trace_figures(&cycles)].concat();
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    Ok(report)
+}
+
+fn choices() -> Vec<String> {
+    [
+        "reading: the error is the backlog at the end of each window, as the algorithm of section \
+         4.1 adds it up (work launched less work completed, a task at its mean); the formula \
+         |util * clock * TW - required| is shown beside it",
+        "the system of Fig. 8: 12,000 and 4,000 clients in turn, DVFS on MySQL, no pools, a step \
+         down goes to P8",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
+
+impl Watcher {
+    fn new(error: ErrorMeter, cycle_s: f64) -> Self {
+        Self {
+            error,
+            cycle_s,
+            trace: Vec::new(),
+            begin_s: None,
+            right: 0,
+            windows: 0,
+            climbs_s: Vec::new(),
+            climbed: false,
+        }
+    }
+
+    fn note(&mut self, time_s: f64, pstate: usize, error_s: f64) {
+        let begin_s = *self.begin_s.get_or_insert(time_s);
+        if time_s - begin_s <= SHOWN_S {
+            self.trace.push(Point::at(time_s - begin_s, error_s * 1e3));
+        }
+        // A cycle begins with its high half; a window belongs to where it ended.
+        let into_s = (time_s - 1e-9) % self.cycle_s;
+        let high = into_s < self.cycle_s / 2.0;
+        self.windows += 1;
+        self.right += u64::from(if high { pstate == 0 } else { pstate == 2 });
+        if !high {
+            self.climbed = false;
+        } else if pstate == 0 && !std::mem::replace(&mut self.climbed, true) {
+            self.climbs_s.push(into_s);
+        }
+    }
+}
+
+impl Cycle {
+    fn responses(&self) -> Estimate {
+        let all: Vec<f64> = self.runs.iter().map(|(totals, _)| response_ms(0)(totals)).collect();
+        of(&all)
+    }
+
+    fn error_ms(&self, part: fn(&ControlError) -> f64) -> Estimate {
+        let all = self.runs.iter().map(|(_, watcher)| 1e3 * part(&watcher.error.read()));
+        of(&all.collect::<Vec<_>>())
+    }
+
+    fn right_percent(&self) -> Estimate {
+        let share =
+            |watcher: &Watcher| 100.0 * watcher.right as f64 / watcher.windows.max(1) as f64;
+        of(&self.runs.iter().map(|(_, watcher)| share(watcher)).collect::<Vec<_>>())
+    }
+
+    /// Mean climb of each replication.
+    fn climb_s(&self) -> Estimate {
+        let climbs = self.runs.iter().map(|(_, watcher)| of(&watcher.climbs_s).mean);
+        of(&climbs.collect::<Vec<_>>())
+    }
+}
+
+const BACKLOG: fn(&ControlError) -> f64 = |error| error.backlog_mean_s;
+const WINDOW: fn(&ControlError) -> f64 = |error| error.window_mean_s;
+
+fn worst(cycles: &[Cycle], part: fn(&ControlError) -> f64) -> Estimate {
+    let error = |cycle: &Cycle| cycle.error_ms(part).mean;
+    let worst = cycles.iter().max_by(|a, b| error(a).total_cmp(&error(b)));
+    of(&[worst.map_or(f64::NAN, |cycle| cycle.cycle_s)])
+}
+
+fn rows(cycles: &[Cycle]) -> Vec<Row> {
+    let number = Printed::Number;
+    let between = Tolerance::Between(1.5, 4.0);
+    let pairs: Vec<_> =
+        cycles.iter().map(|cycle| (cycle.error_ms(BACKLOG).mean, cycle.responses().mean)).collect();
+    let mut rows = vec![
+        Row::held(
+            "cycle of the largest mean error",
+            "s",
+            number(2.0),
+            &worst(cycles, BACKLOG),
+            between,
+        ),
+        Row::reported(
+            "the same by the formula",
+            "s",
+            number(2.0),
+            &worst(cycles, WINDOW),
+            "the section's formula beside its algorithm",
+        ),
+        Row::held(
+            "correlation of error and response over cycles",
+            "1",
+            Printed::Claim("strong"),
+            &of(&[correlation(&pairs)]),
+            Tolerance::AtLeast(0.9),
+        ),
+    ];
+    if let Some(slow) = cycles.iter().find(|cycle| cycle.cycle_s == 8.0) {
+        let why = "noise in a window of 50 ms also sends a busy server down, which the paper's \
+                   sketch of one cycle leaves out";
+        rows.push(Row::held(
+            "cycle 8 s, climb from P8 to P0",
+            "s",
+            number(1.0),
+            &slow.climb_s(),
+            Tolerance::Absolute(0.1),
+        ));
+        rows.push(Row::reported(
+            "cycle 8 s, time in the right P-state",
+            "%",
+            number(87.5),
+            &slow.right_percent(),
+            why,
+        ));
+    }
+    for cycle in cycles {
+        let name = format!("cycle {} s, mean error", cycle.cycle_s);
+        let why = "the figures survive as curves without numbers";
+        rows.push(Row::reported(name, "ms", Printed::Nothing, &cycle.error_ms(BACKLOG), why));
+    }
+    rows
+}
+
+/// Pearson's correlation coefficient; NaN where one side does not vary.
+pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let count = pairs.len() as f64;
+    let (sum_x, sum_y) = pairs.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+    let (mean_x, mean_y) = (sum_x / count, sum_y / count);
+    let product = |f: fn(f64, f64) -> f64| -> f64 {
+        pairs.iter().map(|(x, y)| f(x - mean_x, y - mean_y)).sum()
+    };
+    product(|x, y| x * y) / (product(|x, _| x * x) * product(|_, y| y * y)).sqrt()
+}
+
+fn sweep_figure(cycles: &[Cycle]) -> Figure {
+    let points = |part| -> Vec<Point> {
+        cycles.iter().map(|cycle| Point::of(cycle.cycle_s, &cycle.error_ms(part))).collect()
+    };
+    Figure::new(
+        "Control error over the burst cycle, per server",
+        Axis::log("burst cycle (s)").ticks([0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]),
+        Axis::linear("mean error (ms of work at P0)"),
+    )
+    .with("backlog (algorithm)", Look::Line, points(BACKLOG))
+    .with("|done - required| (formula)", Look::Line, points(WINDOW))
+}
+
+fn trace_figures(cycles: &[Cycle]) -> Vec<Figure> {
+    let shown = cycles
+        .iter()
+        .filter(|cycle| SHOWN_MS.iter().any(|ms| (*ms as f64 / 1e3 - cycle.cycle_s).abs() < 1e-9));
+    shown
+        .map(|cycle| {
+            let points = cycle.runs.first().map_or_else(Vec::new, |(_, w)| w.trace.clone());
+            Figure::new(
+                format!("Error of one server over time, burst cycle {} s", cycle.cycle_s),
+                Axis::linear("time (s)").between(0.0, SHOWN_S),
+                Axis::linear("error (ms of work at P0)"),
+            )
+            .with("error", Look::Trace, points)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn correlation_is_one_on_a_line_and_minus_one_on_a_falling_one() {
+        let line = |slope: f64| [1.0, 2.0, 4.0].map(|x| (x, slope * x + 3.0));
+        assert!((correlation(&line(2.0)) - 1.0).abs() < 1e-12);
+        assert!((correlation(&line(-0.5)) + 1.0).abs() < 1e-12);
+        assert!(correlation(&line(0.0)).is_nan());
+    }
+}

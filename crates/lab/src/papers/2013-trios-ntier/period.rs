@@ -1,0 +1,144 @@
+//! Figs. 13 and 14: throughput and P-state switches over the adjustment period.
+
+use super::SEED_FILE;
+use super::paper::paper;
+use super::system::{Clock, DVFS_TIERS, Down, NTier, Windows, trial};
+use super::table2::CHOICES;
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::trial::{estimate, of, switches_per_s, throughput};
+use lull_measure::Nanos;
+use lull_sim::stats::{Estimate, Runs};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "ntier-period",
+    paper: "Wang et al. 2013, Figs. 13 and 14",
+    seed_file: SEED_FILE,
+    summary: "Throughput and P-state switches over the adjustment period, 14,000 clients",
+    run,
+};
+
+/// Adjustment periods in microseconds: 500 ms halved again and again.
+const PERIODS_US: [u64; 7] = [500_000, 250_000, 125_000, 62_500, 31_250, 15_625, 8_000];
+const CLIENTS: u32 = 14_000;
+
+/// One reading of the period over all lengths.
+struct Sweep {
+    runs: Vec<(f64, Runs)>,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (seconds, replications) = setup.either((200, 8), (40, 2));
+    setup.progress.expect((2 * PERIODS_US.len() as u64 + 1) * replications);
+    let model = NTier::table2(CLIENTS).model();
+    let measure = |clock| {
+        let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
+        trial.run(0..replications, &setup.progress)
+    };
+    let full = measure(Clock::FullSpeed)?;
+    let sweep = |windows| {
+        let runs = PERIODS_US.map(|period_us| {
+            let clock = Clock::Step(Nanos::from_micros(period_us), windows, Down::Lowest);
+            Ok((period_us as f64 / 1e3, measure(clock)?))
+        });
+        let runs = runs.into_iter().collect::<Result<_, LabError>>()?;
+        Ok::<_, LabError>(Sweep { runs })
+    };
+    let (fixed, scaled) = (sweep(Windows::Fixed)?, sweep(Windows::Scaled)?);
+    let paper = paper();
+    let title = format!("{}, Figs. 13 and 14: {}", paper.venue, paper.title);
+    let mut report = EXPERIMENT.report(title, setup);
+    report.choices = choices();
+    report.rows = rows(&full, &fixed, &scaled);
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&full, &fixed, &scaled))?];
+    Ok(report)
+}
+
+fn choices() -> Vec<String> {
+    let own = "reading: the period is ten windows that shrink with it (scaled), or as many \
+               windows of 50 ms as fit (fixed). Fig. 13's \"125 ms is enough\" needs fixed ones, \
+               Fig. 14's growth of switches scaled ones; the paper does not say which";
+    CHOICES[..2].iter().chain([&own]).map(ToString::to_string).collect()
+}
+
+impl Sweep {
+    fn at(&self, period_ms: f64) -> &Runs {
+        let distance = |run: &&(f64, Runs)| ((run.0 - period_ms).abs() * 1e6) as u64;
+        &self.runs.iter().min_by_key(distance).expect("a sweep has runs").1
+    }
+
+    fn switches(&self, period_ms: f64) -> Estimate {
+        estimate(self.at(period_ms), switches_per_s(&DVFS_TIERS))
+    }
+
+    /// Share of the throughput lost at 500 ms that is back at a period, in percent.
+    fn recovered(&self, full: &Runs, period_ms: f64) -> Estimate {
+        let mean = |runs| estimate(runs, throughput(0)).mean;
+        let (top, bottom) = (mean(full), mean(self.at(500.0)));
+        let share = |value: f64| 100.0 * (value - bottom) / (top - bottom);
+        of(&self.at(period_ms).values(throughput(0)).into_iter().map(share).collect::<Vec<_>>())
+    }
+}
+
+fn rows(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> Vec<Row> {
+    let claim = Printed::Claim;
+    let growth = of(&[scaled.switches(8.0).mean / scaled.switches(500.0).mean]);
+    let other = "the other reading of the period, to show what the figure depends on";
+    let recovered = |name: &str, sweep: &Sweep, period_ms| {
+        (
+            format!("lost throughput back at {period_ms} ms, {name} windows"),
+            sweep.recovered(full, period_ms),
+        )
+    };
+    let (name, at_125) = recovered("fixed", fixed, 125.0);
+    let first = Row::held(name, "%", claim("all of it"), &at_125, Tolerance::AtLeast(90.0));
+    let (name, at_125) = recovered("scaled", scaled, 125.0);
+    let second = Row::reported(name, "%", claim("all of it"), &at_125, other);
+    let later = [("fixed", fixed), ("scaled", scaled)].map(|(windows, sweep)| {
+        let (name, back) = recovered(windows, sweep, 62.5);
+        Row::held(name, "%", claim("all of it"), &back, Tolerance::AtLeast(95.0))
+    });
+    let grow = Tolerance::Between(10.0, 20.0);
+    let name = "switches at 8 ms against 500 ms, scaled windows";
+    let mut rows = vec![first, second];
+    rows.extend(later);
+    rows.push(Row::held(name, "times", claim("they grow"), &growth, grow));
+    rows.push(monotone_row(scaled));
+    let growth = of(&[fixed.switches(8.0).mean / fixed.switches(500.0).mean]);
+    let name = "switches at 8 ms against 500 ms, fixed windows";
+    rows.push(Row::reported(name, "times", claim("they grow"), &growth, other));
+    rows
+}
+
+/// The least growth of switches from one period to the next shorter one.
+fn monotone_row(scaled: &Sweep) -> Row {
+    let rates: Vec<f64> =
+        PERIODS_US.iter().map(|us| scaled.switches(*us as f64 / 1e3).mean).collect();
+    let least = rates.windows(2).map(|pair| pair[1] / pair[0]).fold(f64::INFINITY, f64::min);
+    let name = "least growth of switches from one period to the next, scaled windows";
+    Row::held(name, "times", Printed::Claim("they grow"), &of(&[least]), Tolerance::AtLeast(1.0))
+}
+
+fn figures(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> [Figure; 2] {
+    let axis = || {
+        let ticks = PERIODS_US.map(|us| us as f64 / 1e3);
+        Axis::log("adjustment period (ms)").ticks(ticks)
+    };
+    let points = |sweep: &Sweep, value: &dyn Fn(&Runs) -> Estimate| -> Vec<Point> {
+        sweep.runs.iter().rev().map(|(at, runs)| Point::of(*at, &value(runs))).collect()
+    };
+    let requests = |runs: &Runs| estimate(runs, throughput(0));
+    let switches = |runs: &Runs| estimate(runs, switches_per_s(&DVFS_TIERS));
+    let top = estimate(full, throughput(0)).mean;
+    [
+        Figure::new("Throughput, 14,000 clients", axis(), Axis::linear("throughput (requests/s)"))
+            .with("fixed windows", Look::Line, points(fixed, &requests))
+            .with("scaled windows", Look::Line, points(scaled, &requests))
+            .mark(top, "full speed"),
+        Figure::new("P-state switches", axis(), Axis::linear("switches per second and server"))
+            .with("fixed windows", Look::Line, points(fixed, &switches))
+            .with("scaled windows", Look::Line, points(scaled, &switches)),
+    ]
+}

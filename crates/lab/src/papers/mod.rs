@@ -1,0 +1,5 @@
+//! One directory a paper, named year-venue-subject: what it prints as data,
+//! and the experiments that hold us to it.
+
+#[path = "2013-trios-ntier/mod.rs"]
+pub(crate) mod trios_2013_ntier;

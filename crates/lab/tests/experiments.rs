@@ -1,0 +1,73 @@
+//! The experiments: their shapes in seconds, their tables whole if asked for.
+
+use lull_lab::experiment::{ALL, Setup, find};
+use lull_lab::report::{Report, Verdict};
+
+fn run(name: &str, quick: bool) -> Report {
+    let setup = Setup { quick, ..Setup::new("test") };
+    find(name).unwrap().run(&setup).unwrap()
+}
+
+/// Every row is held or says why not, and every figure is there.
+fn well_formed(report: &Report) {
+    assert!(!report.rows.is_empty() && report.figures.iter().all(|it| it.svg.contains("</svg>")));
+    for row in &report.rows {
+        assert!(row.verdict != Verdict::Reported || row.why.is_some(), "{row:?}");
+        assert!(row.ours.is_finite(), "{row:?}");
+    }
+}
+
+fn ours(report: &Report, row: &str) -> f64 {
+    let found = report.rows.iter().find(|it| it.row == row);
+    found.unwrap_or_else(|| panic!("no row `{row}`")).ours
+}
+
+#[test]
+fn table_2_full_speed_serves_what_the_clients_send_up_to_saturation() {
+    let report = run("ntier-table2", true);
+    well_formed(&report);
+    for (clients, sent) in [("1K", 143.0), ("4K", 571.0), ("8K", 1140.0), ("12K", 1710.0)] {
+        let served = ours(&report, &format!("{clients} clients, full speed"));
+        assert!((served / sent - 1.0).abs() < 0.05, "{clients}: {served}");
+    }
+    let saturated = ours(&report, "16K clients, full speed");
+    assert!((1800.0..1900.0).contains(&saturated), "{saturated}");
+    // The loss needs the hidden choices; the printed rule has next to none.
+    let (fitted, literal) = ("16K clients, DVFS on", "16K clients, literal eq. 4");
+    assert!(ours(&report, fitted) < 0.93 * ours(&report, literal));
+    assert!(report.choices.iter().any(|choice| choice.contains("75 threads")));
+}
+
+#[test]
+fn the_control_error_is_largest_at_cycles_of_a_few_seconds() {
+    let report = run("ntier-error", true);
+    well_formed(&report);
+    let error = |cycle: &str| ours(&report, &format!("cycle {cycle} s, mean error"));
+    assert!(error("2") > 1.5 * error("0.1") && error("2") > 1.2 * error("16"));
+    assert!(ours(&report, "correlation of error and response over cycles") > 0.9);
+    let climb = ours(&report, "cycle 8 s, climb from P8 to P0");
+    assert!((0.9..1.4).contains(&climb), "two periods of 500 ms: {climb}");
+}
+
+#[test]
+fn simulated_queues_come_near_theory_even_when_run_briefly() {
+    let report = run("theory", true);
+    well_formed(&report);
+    for name in ["M/M/1, load 0.5", "M/M/16, load 0.8", "utilisation law, load 0.8"] {
+        let row = report.rows.iter().find(|row| row.row == name).unwrap();
+        let lull_lab::report::Printed::Number(exact) = row.paper else { panic!("{row:?}") };
+        assert!((row.ours / exact - 1.0).abs() < 0.05, "{row:?}");
+    }
+}
+
+#[test]
+#[ignore = "slow: all tables at full length, some minutes in a release build"]
+fn every_table_passes_every_row_that_is_held() {
+    for experiment in ALL {
+        let report = run(experiment.name, false);
+        well_formed(&report);
+        let failed: Vec<_> =
+            report.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
+        assert!(failed.is_empty(), "{}: {failed:#?}", experiment.name);
+    }
+}
