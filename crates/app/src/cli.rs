@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
     Metrics(ListArgs),
+    /// List or run the papers' tables: paper, ours, tolerance, verdict
+    Lab(LabArgs),
     /// Put back what a killed agent left behind
     Restore(RestoreArgs),
     /// Print a completion script for a shell
@@ -210,6 +212,45 @@ pub(crate) struct ListArgs {
     /// Print the page of the docs
     #[arg(long)]
     pub(crate) markdown: bool,
+}
+
+/// `lull lab`.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) action: LabAction,
+}
+
+/// What to do with the experiments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabAction {
+    /// List the experiments
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one experiment; exit status 1 if a row misses its tolerance
+    Run(LabRunArgs),
+}
+
+/// `lull lab run`.
+#[derive(Debug, Args)]
+pub(crate) struct LabRunArgs {
+    /// Its name in `lull lab list`
+    pub(crate) name: String,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Cut lengths down to see that it works; tolerances need not hold then
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Directory to write the figures to, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) figures: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `lull restore`.

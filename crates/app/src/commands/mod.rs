@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod demo;
 mod guard;
+mod lab;
 mod load;
 mod metrics;
 mod policies;
@@ -35,6 +36,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Burn(args) => burn::run(args),
         Command::Policies(args) => policies::run(&args),
         Command::Metrics(args) => metrics::run(&args),
+        Command::Lab(args) => lab::run(args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),
