@@ -66,6 +66,10 @@ pub(crate) struct DemoArgs {
     /// Policy to compare with doing nothing
     #[arg(long, default_value = "arq")]
     pub(crate) policy: String,
+    /// A key of that policy, as in a config; arq without any is shown with
+    /// priority="latency-critical", which needs no root
+    #[arg(long = "key", value_name = "KEY=VALUE")]
+    pub(crate) keys: Vec<String>,
     /// Pairs of blocks, one without and one with the policy
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) pairs: u32,

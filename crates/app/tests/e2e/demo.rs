@@ -16,6 +16,7 @@ fn demo(scene: &Scene, pairs: &str) -> Command {
 /// Asserts that what a demo has printed is what it says.
 pub(crate) fn assert_findings(found: &Value, base: &Path) {
     assert_eq!(found["policy"], "arq");
+    assert_eq!(found["keys"], serde_json::json!(["priority = \"latency-critical\""]));
     assert_eq!(found["pairs"], 1);
     let rows = found["rows"].as_array().unwrap();
     assert!(rows.len() >= 6, "{rows:?}");
@@ -54,4 +55,13 @@ fn an_interrupted_demo_leaves_nothing_running_and_claims_nothing() {
     scene.wait_until_quiet();
     let records: Vec<PathBuf> = scene.records();
     assert_eq!(Record::open(&records[0]).fact("ended").as_deref(), Some("orderly"));
+}
+
+#[test]
+fn a_wrong_key_of_the_demos_policy_is_refused_by_name() {
+    let scene = Scene::new();
+    let mut command = demo(&scene, "1");
+    command.args(["--key", "no-such = 1"]);
+    scene.start(command).wait().refused(2, "policy.no-such");
+    scene.wait_until_quiet();
 }

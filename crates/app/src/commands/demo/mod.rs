@@ -73,6 +73,7 @@ fn config(args: &DemoArgs) -> anyhow::Result<Config> {
     let state = state.map(|state| format!("state = {state}")).unwrap_or_default();
     let text = include_str!("demo.toml")
         .replace("{policy}", &quoted(&args.policy))
+        .replace("{keys}", &keys(args).join("\n"))
         .replace("{record}", &quoted(&args.record.to_string_lossy()))
         .replace("{state}", &state)
         .replace("{port}", &port.to_string())
@@ -80,6 +81,15 @@ fn config(args: &DemoArgs) -> anyhow::Result<Config> {
         .replace("{rate}", &rate.to_string())
         .replace("{base_paths}", &found.demand.base_paths.to_string());
     Ok(Config::from_located(Located::embedded("demo.toml", &text))?)
+}
+
+/// The policy's keys. ARQ's shared region with equal standing changes little on
+/// few cores; with priority it shows what the policy is for.
+fn keys(args: &DemoArgs) -> Vec<String> {
+    if args.policy == "arq" && args.keys.is_empty() {
+        return vec!["priority = \"latency-critical\"".to_owned()];
+    }
+    args.keys.clone()
 }
 
 /// A text as TOML writes it.
@@ -103,6 +113,7 @@ fn set_objective(plant: &mut HostPlant) {
 struct Demo {
     session: Session,
     policy: String,
+    keys: Vec<String>,
     blocks: u32,
     block: Nanos,
     pairs: Vec<(Block, Block)>,
@@ -119,6 +130,7 @@ impl Demo {
         Self {
             session,
             policy: args.policy.clone(),
+            keys: keys(args),
             blocks: args.pairs,
             block: args.block,
             pairs: Vec::new(),
@@ -207,6 +219,7 @@ impl Demo {
                  server has alone at this load"
             ),
             policy: self.policy,
+            keys: self.keys,
             pairs: self.pairs.len(),
             rows: result::rows(&self.pairs, percentile, bound),
             energy_source: self.energy_source,

@@ -27,6 +27,8 @@ pub(super) struct Row {
 pub(super) struct Findings {
     /// The policy.
     pub(super) policy: String,
+    /// Its keys, as in a config.
+    pub(super) keys: Vec<String>,
     /// The objective, in words.
     pub(super) objective: String,
     /// Pairs of blocks.
@@ -82,9 +84,9 @@ impl Findings {
                 verdict.to_owned(),
             ]
         });
-        let on = format!("{} on", self.policy);
+        println!("Policy: {}", [&[self.policy.clone()][..], &self.keys].concat().join(", "));
         println!("Objective: {}\n", self.objective);
-        println!("{}\n", table(&["", "off", &on, "difference", "a difference?"], rows));
+        println!("{}\n", table(&["", "off", "on", "difference", "a difference?"], rows));
         println!(
             "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs).",
             self.pairs
