@@ -9,6 +9,7 @@ mod demo;
 mod ends;
 mod faults;
 mod kills;
+mod lab;
 mod lists;
 mod needs_memcached;
 mod runs;

@@ -1,0 +1,44 @@
+//! `lull lab`: what its JSON promises, its pictures, and its refusals.
+
+use crate::support::scene::Scene;
+
+#[test]
+fn a_table_as_json_has_the_promised_keys_and_its_pictures_are_written() {
+    let scene = Scene::new();
+    let figures = scene.path("figures");
+    let command = ["lab", "run", "theory", "--quick", "--json", "--figures"].map(AsRef::as_ref);
+    let report = scene.run(&[&command[..], &[figures.as_os_str()]].concat()).well().json();
+    assert_eq!(report["experiment"], "theory");
+    assert!(report["seed_file"].is_string() && report["quick"] == true);
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() > 20, "{}", rows.len());
+    for row in rows {
+        for key in ["row", "paper", "ours", "ci95", "unit", "tolerance", "verdict"] {
+            assert!(row.get(key).is_some(), "{key} is missing in {row}");
+        }
+        let verdict = row["verdict"].as_str().unwrap();
+        assert!(["pass", "fail", "reported"].contains(&verdict), "{row}");
+    }
+    for figure in report["figures"].as_array().unwrap() {
+        let svg = std::fs::read_to_string(figures.join(figure.as_str().unwrap())).unwrap();
+        assert!(svg.contains("</svg>"));
+    }
+}
+
+#[test]
+fn the_list_names_every_experiment_and_a_slip_repeats_it() {
+    let scene = Scene::new();
+    let list = scene.run(&["lab", "list", "--json"]).well().json();
+    let names: Vec<_> = list.as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    let told = scene.run(&["lab", "run", "ntier"]).refused(2, "no experiment is called `ntier`");
+    assert!(names.iter().all(|name| told.err.contains(name.as_str().unwrap())), "{}", told.err);
+}
+
+#[test]
+fn a_quick_run_says_that_its_tolerances_need_not_hold() {
+    let scene = Scene::new();
+    let quick = scene.run(&["lab", "run", "theory", "--quick", "--seed", "7"]).well();
+    assert!(quick.out.contains("a quick run, tolerances need not hold"), "{}", quick.out);
+    assert!(quick.out.contains("(seed 7, commit "), "{}", quick.out);
+}
