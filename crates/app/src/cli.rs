@@ -67,7 +67,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "arq")]
     pub(crate) policy: String,
     /// A key of that policy, as in a config; arq without any is shown with
-    /// priority="latency-critical", which needs no root
+    /// priority="latency-critical" where scheduling classes can be set (root)
     #[arg(long = "key", value_name = "KEY=VALUE")]
     pub(crate) keys: Vec<String>,
     /// Pairs of blocks, one without and one with the policy

@@ -18,8 +18,9 @@ use anyhow::Context;
 use block::Block;
 use figure::{Figure, Point};
 use indicatif::ProgressBar;
-use lull_control::{AppId, Epoch, Objective, Plant, PlantError};
+use lull_control::{AppId, Capability, Epoch, Objective, Plant, PlantError};
 use lull_host::plant::HostPlant;
+use lull_host::{Roots, probe};
 use lull_measure::{Nanos, Percentile};
 use lull_workload::Generator;
 use lull_workload::apps::options::calibrate;
@@ -42,13 +43,14 @@ const SETTLE: f64 = 0.25;
 const STEPS: u32 = 252;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
-    let config = config(args)?;
+    let keys = keys(args)?;
+    let config = config(args, &keys)?;
     let say = |text: &str| say::told(text);
     say("starting the options server, its load and a memory-bound best-effort app");
     let opening = Opening { config, dry_run: false, say: &say, adjust: &set_objective };
     let session = opening.open()?;
     let cores = session.plant().machine().cores.len();
-    let mut demo = Demo::new(args, session);
+    let mut demo = Demo::new(args, keys, session);
     let alternated = demo.alternate();
     let (session, findings) = demo.conclude(cores);
     session.close()?.tell(&alternated, &say)?;
@@ -63,7 +65,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
 }
 
 /// The config of the demo: what a user would write, with this machine's numbers.
-fn config(args: &DemoArgs) -> anyhow::Result<Config> {
+fn config(args: &DemoArgs, keys: &[String]) -> anyhow::Result<Config> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let found = calibrate(SERVICE, STEPS, &mut Generator::seed_from_u64(1));
     let mean_s = found.demand.mean_paths() * found.path_ns / 1e9;
@@ -73,7 +75,7 @@ fn config(args: &DemoArgs) -> anyhow::Result<Config> {
     let state = state.map(|state| format!("state = {state}")).unwrap_or_default();
     let text = include_str!("demo.toml")
         .replace("{policy}", &quoted(&args.policy))
-        .replace("{keys}", &keys(args).join("\n"))
+        .replace("{keys}", &keys.join("\n"))
         .replace("{record}", &quoted(&args.record.to_string_lossy()))
         .replace("{state}", &state)
         .replace("{port}", &port.to_string())
@@ -84,12 +86,13 @@ fn config(args: &DemoArgs) -> anyhow::Result<Config> {
 }
 
 /// The policy's keys. ARQ's shared region with equal standing changes little on
-/// few cores; with priority it shows what the policy is for.
-fn keys(args: &DemoArgs) -> Vec<String> {
-    if args.policy == "arq" && args.keys.is_empty() {
-        return vec!["priority = \"latency-critical\"".to_owned()];
+/// few cores; with priority, where it can be given, it shows what the policy is for.
+fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
+    if args.policy != "arq" || !args.keys.is_empty() {
+        return Ok(args.keys.clone());
     }
-    args.keys.clone()
+    let may = probe::machine(&Roots::default())?.capabilities.has(Capability::Scheduling);
+    Ok(may.then(|| "priority = \"latency-critical\"".to_owned()).into_iter().collect())
 }
 
 /// A text as TOML writes it.
@@ -125,12 +128,12 @@ struct Demo {
 }
 
 impl Demo {
-    fn new(args: &DemoArgs, session: Session) -> Self {
+    fn new(args: &DemoArgs, keys: Vec<String>, session: Session) -> Self {
         let total = f64::from(2 * args.pairs) * args.block.as_secs_f64();
         Self {
             session,
             policy: args.policy.clone(),
-            keys: keys(args),
+            keys,
             blocks: args.pairs,
             block: args.block,
             pairs: Vec::new(),
