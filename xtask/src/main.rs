@@ -82,10 +82,12 @@ fn bench(root: &Path, names: &[String], list: bool) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The repository's root.
+/// The repository's root: where cargo runs this, or, run by hand, where it was
+/// built. A program moved with its target directory must not check the old place.
 fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().expect("xtask lies in the root").to_path_buf()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    here.parent().map_or(here.clone(), Path::to_path_buf)
 }
 
 /// Whether the workspace has the binary already.
