@@ -31,6 +31,7 @@ mod policy;
 mod rhythm;
 mod safe;
 mod samples;
+mod written;
 
 pub use app::{AppId, AppSpec, Class, Objective, numbered};
 pub use assess::{AppStanding, Assessor, Standing, Tail};
@@ -54,3 +55,4 @@ pub use rhythm::{Rhythm, RhythmError, RhythmRule};
 pub use safe::safe_plan;
 pub(crate) use samples::sample_value;
 pub use samples::samples;
+pub use written::{AppError, WrittenObjective};

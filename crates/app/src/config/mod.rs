@@ -3,7 +3,6 @@
 //! [`Config::load`] reads and checks it; what it returns can be run. Every
 //! refusal names file, line and key.
 
-mod objective;
 mod schema;
 
 pub(crate) use schema::{
@@ -11,7 +10,7 @@ pub(crate) use schema::{
 };
 
 use crate::located::{InputError, Located};
-use lull_control::{AppSpec, Class, Limits};
+use lull_control::{AppSpec, Limits};
 use schema::File;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -112,19 +111,7 @@ impl Config {
         if app.start.as_ref().is_some_and(Vec::is_empty) {
             return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
         }
-        let spec = app.spec();
-        match (app.class, spec.tail()) {
-            (Class::LatencyCritical, None) => {
-                let advice = "write objectives = [{ p95 = \"4.2ms\" }]";
-                let problem = "is latency-critical and has no tail objective";
-                fail("objectives", format!("`{}` {problem}: {advice}", app.name))
-            }
-            (_, Some((_, bound))) if spec.ideal.is_some_and(|ideal| ideal > bound) => {
-                let ideal = spec.ideal.unwrap_or_default();
-                fail("ideal", format!("{ideal} is above the bound {bound}: no policy can meet it"))
-            }
-            _ => Ok(()),
-        }
+        app.spec().check().or_else(|error| fail(error.key, error.message))
     }
 }
 

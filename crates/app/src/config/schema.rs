@@ -1,7 +1,6 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
-use super::objective::Written;
-use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits};
+use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
@@ -112,7 +111,7 @@ pub(crate) struct AppSection {
     /// `latency-critical` or `best-effort`.
     pub(crate) class: Class,
     #[serde(default)]
-    objectives: Vec<Written>,
+    objectives: Vec<WrittenObjective>,
     /// Highest load it can serve, in requests per second.
     pub(crate) max_load: Option<f64>,
     /// How many of its threads can work at once.

@@ -1,0 +1,147 @@
+//! Objectives as people write them, in configs and in scenarios:
+//! `{ p95 = "4.2ms" }` or `{ throughput = 1000 }`.
+//!
+//! One reader for both, so that an app is asked for the same thing in the same
+//! words whether it runs on a host or in the simulator.
+
+use crate::{AppSpec, Class, Objective};
+use lull_measure::{Nanos, Percentile};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use std::fmt;
+
+/// One objective as it is written: a map of one key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WrittenObjective(pub Objective);
+
+/// What is wrong with an app as it is written, and at which of its keys.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct AppError {
+    /// The key below the app.
+    pub key: &'static str,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+impl AppSpec {
+    /// Checks that the app can be steered by: a latency-critical one has a tail
+    /// objective, and its bound can be met.
+    ///
+    /// # Errors
+    /// The key at fault and what to write.
+    pub fn check(&self) -> Result<(), AppError> {
+        let fail = |key, message| Err(AppError { key, message });
+        match (self.class, self.tail()) {
+            (Class::LatencyCritical, None) => {
+                let advice = "write objectives = [{ p95 = \"4.2ms\" }]";
+                let problem = "is latency-critical and has no tail objective";
+                fail("objectives", format!("`{}` {problem}: {advice}", self.name))
+            }
+            (_, Some((_, bound))) if self.ideal.is_some_and(|ideal| ideal > bound) => {
+                let ideal = self.ideal.unwrap_or_default();
+                fail("ideal", format!("{ideal} is above the bound {bound}: no policy can meet it"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WrittenObjective {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(OneKey).map(Self)
+    }
+}
+
+/// The two forms, for every refusal.
+const FORMS: &str = "write { p95 = \"4.2ms\" } or { throughput = 1000 }";
+
+struct OneKey;
+
+impl<'de> Visitor<'de> for OneKey {
+    type Value = Objective;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an objective such as { p95 = \"4.2ms\" } or { throughput = 1000 }")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Objective, A::Error> {
+        let key: String = map
+            .next_key()?
+            .ok_or_else(|| A::Error::custom(format!("an objective is empty: {FORMS}")))?;
+        let objective = match (key.as_str(), key.parse::<Percentile>()) {
+            ("throughput", _) => {
+                Objective::Throughput { floor_per_s: positive(map.next_value()?)? }
+            }
+            (_, Ok(percentile)) => {
+                let bound: Nanos = map.next_value()?;
+                if bound == Nanos::ZERO {
+                    return Err(A::Error::custom("a bound of zero cannot be met"));
+                }
+                Objective::Tail { percentile, bound }
+            }
+            (_, Err(_)) => {
+                return Err(A::Error::custom(format!("unknown objective `{key}`: {FORMS}")));
+            }
+        };
+        match map.next_key::<String>()? {
+            None => Ok(objective),
+            Some(second) => Err(A::Error::custom(format!(
+                "one objective has two keys, `{key}` and `{second}`: write them as two objectives"
+            ))),
+        }
+    }
+}
+
+fn positive<E: Error>(value: f64) -> Result<f64, E> {
+    if value > 0.0 && value.is_finite() {
+        Ok(value)
+    } else {
+        Err(E::custom(format!("{value} is not a rate above zero")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Objective, String> {
+        let read = serde_json::from_str::<WrittenObjective>(text);
+        read.map(|written| written.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn both_forms_are_read() {
+        let percentile = Percentile::new(95.0).unwrap();
+        let bound = Nanos::from_micros(4200);
+        assert_eq!(read(r#"{"p95": "4.2ms"}"#), Ok(Objective::Tail { percentile, bound }));
+        let floor_per_s = 1000.0;
+        assert_eq!(read(r#"{"throughput": 1000}"#), Ok(Objective::Throughput { floor_per_s }));
+    }
+
+    #[test]
+    fn what_is_no_objective_is_refused_with_what_to_write() {
+        let cases = [
+            ("{}", "an objective is empty: write"),
+            (r#"{"bound": "4ms"}"#, "unknown objective `bound`"),
+            (r#"{"p95": "0ms"}"#, "a bound of zero"),
+            (r#"{"p95": "1ms", "p99": "2ms"}"#, "two keys, `p95` and `p99`"),
+            (r#"{"throughput": -1}"#, "-1 is not a rate above zero"),
+        ];
+        for (text, wanted) in cases {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_app_without_tail_or_with_an_ideal_above_its_bound_is_refused() {
+        let percentile = Percentile::new(95.0).unwrap();
+        let mut app = AppSpec::latency_critical("cache", percentile, Nanos::from_millis(4));
+        assert_eq!(app.check(), Ok(()));
+        app.ideal = Some(Nanos::from_millis(5));
+        assert_eq!(app.check().unwrap_err().key, "ideal");
+        app.objectives.clear();
+        assert_eq!(app.check().unwrap_err().key, "objectives");
+        assert_eq!(AppSpec::best_effort("batch").check(), Ok(()));
+    }
+}
