@@ -106,6 +106,43 @@ impl Schedule {
         Self { phases, cycle: true, spans: Spans::Fixed }
     }
 
+    /// Length of all phases together, where they come again and again and
+    /// last exactly as long as they say.
+    pub fn cycle_length(&self) -> Option<Nanos> {
+        let fixed = self.cycle && self.spans == Spans::Fixed;
+        fixed.then(|| Nanos(self.phases.iter().map(|phase| phase.span.0).sum()))
+    }
+
+    /// The same phases, stretched or squeezed to a cycle of this length.
+    #[must_use]
+    pub fn with_cycle(&self, cycle: Nanos) -> Self {
+        let now: u64 = self.phases.iter().map(|phase| phase.span.0).sum();
+        let (mut end, mut scaled_end) = (0, 0);
+        // Ends are scaled and not spans, so that rounding does not add up.
+        let phases = self.phases.iter().map(|phase| {
+            end += phase.span.0;
+            let begin = scaled_end;
+            scaled_end = (u128::from(end) * u128::from(cycle.0) / u128::from(now.max(1))) as u64;
+            Phase { span: Nanos((scaled_end - begin).max(1)), ..*phase }
+        });
+        Self { phases: phases.collect(), ..self.clone() }
+    }
+
+    /// Integral of the level over the first `span`: requests, for an open source.
+    pub fn level_seconds(&self, span: Nanos) -> f64 {
+        if self.cycle {
+            return self.mean_level() * span.as_secs_f64();
+        }
+        let (mut left, mut sum) = (span, 0.0);
+        for (at, phase) in self.phases.iter().enumerate() {
+            let lasts = at + 1 == self.phases.len();
+            let here = if lasts { left } else { left.min(phase.span) };
+            sum += here.as_secs_f64() * phase.level;
+            left = left.saturating_sub(here);
+        }
+        sum
+    }
+
     /// Mean level over a cycle; the last phase's where there is no cycle.
     pub fn mean_level(&self) -> f64 {
         let (time, sum) = self.phases.iter().fold((0.0, 0.0), |(time, sum), phase| {
@@ -121,4 +158,30 @@ impl Schedule {
 /// The default of `cycle`.
 fn yes() -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretched_cycle_keeps_levels_and_proportions() {
+        let bursts = Schedule::bursts(3.0, 1.0, Nanos::from_secs(2));
+        assert_eq!(bursts.cycle_length(), Some(Nanos::from_secs(2)));
+        let other = bursts.with_cycle(Nanos(1_000_000_001));
+        assert_eq!(other.cycle_length(), Some(Nanos(1_000_000_001)));
+        assert_eq!(other.phases[0], Phase { span: Nanos(500_000_000), level: 3.0 });
+        assert!((other.mean_level() - 2.0).abs() < 1e-8);
+        let lasting = Schedule { cycle: false, ..bursts };
+        assert_eq!(lasting.cycle_length(), None);
+    }
+
+    #[test]
+    fn the_last_phase_of_a_schedule_without_cycle_lasts() {
+        let bursts = Schedule::bursts(3.0, 1.0, Nanos::from_secs(2));
+        assert_eq!(bursts.level_seconds(Nanos::from_secs(10)), 20.0);
+        let lasting = Schedule { cycle: false, ..bursts };
+        assert_eq!(lasting.level_seconds(Nanos::from_secs(10)), 12.0);
+        assert_eq!(lasting.level_seconds(Nanos::from_millis(500)), 1.5);
+    }
 }

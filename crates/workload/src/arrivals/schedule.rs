@@ -117,6 +117,12 @@ impl Schedule {
         self.segments.last().map_or(0.0, |segment| segment.to)
     }
 
+    /// The stretches in order: length in seconds (infinite for one that holds
+    /// for good), and the rates per second at its start and end.
+    pub fn stretches(&self) -> impl Iterator<Item = (f64, [f64; 2])> + '_ {
+        self.segments.iter().map(|segment| (segment.length_s, [segment.from, segment.to]))
+    }
+
     /// The highest rate ever reached, in requests per second.
     pub fn peak(&self) -> f64 {
         self.segments.iter().map(|segment| segment.from.max(segment.to)).fold(0.0, f64::max)
@@ -228,6 +234,8 @@ mod tests {
         let ramp = Schedule::ramps(&[(5.0, 0.0), (15.0, 100.0)]).unwrap();
         assert_eq!([0.0, 5.0, 99.0].map(|at| ramp.rate_at(at)), [0.0, 50.0, 100.0]);
         assert_eq!(ramp.peak(), 100.0);
+        let stretches: Vec<_> = ramp.stretches().collect();
+        assert_eq!(stretches, [(10.0, [0.0, 100.0]), (f64::INFINITY, [100.0, 100.0])]);
     }
 
     proptest! {
