@@ -92,17 +92,25 @@ fn work_done(turned: &Turned<'_>, top_hz: f64) -> f64 {
     let epoch_s = turned.seen.epoch.as_secs_f64();
     let cores = turned.seen.cores.iter();
     cores
-        .filter_map(|core| Some((core.utilisation.as_ref().ok()?, core.frequency.as_ref().ok()?)))
-        .map(|(busy, clock)| busy * clock.0 as f64 / top_hz * epoch_s)
+        .filter_map(|core| {
+            // A core without P-states has no frequency: it is always at full speed.
+            let pace = core.frequency.as_ref().map_or(1.0, |clock| clock.0 as f64 / top_hz);
+            Some(core.utilisation.as_ref().ok()? * pace * epoch_s)
+        })
         .sum()
 }
 
 /// Mean work of one piece of an app's work at each tier, in seconds.
 fn mean_pieces(model: &Model, app: usize) -> Vec<f64> {
+    let each = model.demands_s(app).into_iter().zip(pieces(model, app));
+    each.map(|(work_s, pieces)| if pieces > 0.0 { work_s / pieces } else { 0.0 }).collect()
+}
+
+/// Mean number of pieces of work that a request of an app brings to each tier.
+pub(crate) fn pieces(model: &Model, app: usize) -> Vec<f64> {
     let mut counting = model.clone();
     set_to_a_second(&mut counting.app[app].steps);
-    let each = model.demands_s(app).into_iter().zip(counting.demands_s(app));
-    each.map(|(work_s, pieces)| if pieces > 0.0 { work_s / pieces } else { 0.0 }).collect()
+    counting.demands_s(app)
 }
 
 /// With every piece of work a second long, the demand is the number of pieces.

@@ -2,10 +2,12 @@
 //! tables as experiments.
 
 pub mod backlog;
+pub mod cycles;
 pub mod experiment;
 pub mod figure;
 mod papers;
 pub mod progress;
 pub mod report;
+pub mod scenario;
 mod theory;
 pub mod trial;

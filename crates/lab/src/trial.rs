@@ -10,6 +10,7 @@ use lull_sim::stats::{Estimate, Experiment, Failure, Runs, Warmup};
 use lull_sim::{Model, Totals};
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A policy over the servers of some tiers, a controller of its own on each.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,16 +153,11 @@ impl Trial<'_> {
         start: impl Fn() -> S + Sync,
         look: impl Fn(&mut S, &Turned<'_>) + Sync,
     ) -> Result<Vec<(Totals, S)>, Failure> {
-        let all: Vec<Result<_, Failure>> = numbers
-            .into_par_iter()
-            .map(|replication| {
-                let mut state = start();
-                let totals = self.follow(replication, |turned| look(&mut state, turned))?;
-                progress.step();
-                Ok((totals, state))
-            })
-            .collect();
-        all.into_iter().collect()
+        in_order(numbers, progress, |replication| {
+            let mut state = start();
+            let totals = self.follow(replication, |turned| look(&mut state, turned))?;
+            Ok((totals, state))
+        })
     }
 
     /// Runs these replications and keeps the totals.
@@ -169,9 +165,22 @@ impl Trial<'_> {
     /// # Errors
     /// As [`Trial::replicate`].
     pub fn run(&self, numbers: Range<u64>, progress: &Progress<'_>) -> Result<Runs, Failure> {
-        let all = self.replicate(numbers, progress, || (), |(), _| {})?;
-        let totals = all.into_iter().map(|(totals, ())| totals).collect();
+        let totals = self.measure(numbers, progress, |totals| totals)?;
         Ok(Runs { warmup: self.warmup, totals })
+    }
+
+    /// Runs these replications and keeps what is read of the totals, which of
+    /// thousands of servers are large.
+    ///
+    /// # Errors
+    /// As [`Trial::replicate`].
+    pub fn measure<T: Send>(
+        &self,
+        numbers: Range<u64>,
+        progress: &Progress<'_>,
+        read: impl Fn(Totals) -> T + Sync,
+    ) -> Result<Vec<T>, Failure> {
+        in_order(numbers, progress, |replication| Ok(read(self.follow(replication, |_| {})?)))
     }
 
     /// The end of the warm-up by MSER-5 on a pilot run of this length.
@@ -194,6 +203,34 @@ pub enum CheckError {
     /// A policy, with the number of its control.
     #[error("{1}")]
     Policy(usize, PolicyError),
+}
+
+/// Runs replications in parallel and puts them in order; after a failure only
+/// those before it are still run, so that the first failure is the same on any
+/// number of threads and nobody waits for the rest.
+fn in_order<T: Send>(
+    numbers: Range<u64>,
+    progress: &Progress<'_>,
+    run: impl Fn(u64) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let first_failed = AtomicU64::new(u64::MAX);
+    let all: Vec<Option<Result<T, Failure>>> = numbers
+        .into_par_iter()
+        .map(|replication| {
+            if replication > first_failed.load(Ordering::Relaxed) {
+                return None;
+            }
+            let done = run(replication);
+            match done {
+                Ok(_) => progress.step(),
+                Err(_) => {
+                    first_failed.fetch_min(replication, Ordering::Relaxed);
+                }
+            }
+            Some(done)
+        })
+        .collect();
+    all.into_iter().flatten().collect()
 }
 
 /// A simulated plant needs no protection from haste: what a policy wants is
@@ -249,4 +286,23 @@ pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
 pub fn of(values: &[f64]) -> Estimate {
     let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };
     Estimate::of(values).unwrap_or(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_is_told_and_what_comes_after_it_is_not_run() {
+        let ran = AtomicU64::new(0);
+        let run = |number: u64| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            if number % 7 == 3 { Err(Failure::Setup(number.to_string())) } else { Ok(number) }
+        };
+        let failed = in_order(0..1_000_000, &Progress::silent(), run);
+        assert_eq!(failed, Err(Failure::Setup("3".to_owned())));
+        // Each part of the range that a thread had begun ran into a failure of its own.
+        assert!(ran.load(Ordering::Relaxed) < 10_000, "{ran:?}");
+        assert_eq!(in_order(0..3, &Progress::silent(), run), Ok(vec![0, 1, 2]));
+    }
 }

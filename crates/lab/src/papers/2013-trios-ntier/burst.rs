@@ -3,10 +3,11 @@
 use super::SEED_FILE;
 use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, trial};
+use crate::cycles::{Cycle, nearest, response_figure, worst};
 use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::Figure;
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, response_ms};
+use crate::trial::{of, response_ms};
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
 
@@ -26,22 +27,23 @@ pub(super) const CYCLES_MS: [u64; 11] =
 /// One variant of the system over all cycles.
 struct Sweep {
     name: &'static str,
-    points: Vec<(f64, Estimate)>,
+    cycles: Vec<Cycle>,
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let replications = setup.either(6, 2);
     setup.progress.expect(4 * replications * CYCLES_MS.len() as u64);
     let sweep = |name, clock, tiers: &[usize], pools: bool| -> Result<Sweep, Failure> {
-        let mut points = Vec::new();
+        let mut cycles = Vec::new();
         for cycle_ms in CYCLES_MS {
             let model = system(cycle_ms, pools).model();
             // Whole cycles, and enough of the longest.
             let trial = trial(&model, clock, tiers, setup.seed, setup.either(192, 32));
             let runs = trial.run(0..replications, &setup.progress)?;
-            points.push((cycle_ms as f64 / 1e3, estimate(&runs, response_ms(0))));
+            let cycle = Nanos::from_millis(cycle_ms);
+            cycles.push(Cycle { cycle, responses_ms: runs.values(response_ms(0)), errors: vec![] });
         }
-        Ok(Sweep { name, points })
+        Ok(Sweep { name, cycles })
     };
     let one = sweep("one DVFS tier", Clock::FITTED, &[MYSQL], false)?;
     let both = sweep("both DVFS tiers", Clock::FITTED, &DVFS_TIERS, false)?;
@@ -77,15 +79,16 @@ fn system(cycle_ms: u64, pools: bool) -> NTier {
     NTier { bursts: bursts.bursts, ..NTier::table2(bursts.clients) }
 }
 
-/// The point of the highest response time.
+/// The cycle of the highest response time, and that.
 fn peak(sweep: &Sweep) -> (f64, Estimate) {
-    let higher = |a: &&(f64, Estimate), b: &&(f64, Estimate)| a.1.mean.total_cmp(&b.1.mean);
-    *sweep.points.iter().max_by(higher).expect("a sweep has points")
+    let at = worst(&sweep.cycles, |cycle| cycle.response_ms().mean);
+    at.map_or((f64::NAN, of(&[])), |at| {
+        (sweep.cycles[at].seconds(), sweep.cycles[at].response_ms())
+    })
 }
 
 fn at(sweep: &Sweep, cycle_s: f64) -> Estimate {
-    let nearest = |point: &&(f64, Estimate)| ((point.0 / cycle_s).ln().abs() * 1e6) as u64;
-    sweep.points.iter().min_by_key(nearest).map_or_else(|| of(&[]), |point| point.1)
+    nearest(&sweep.cycles, cycle_s).map_or_else(|| of(&[]), Cycle::response_ms)
 }
 
 fn rows(one: &Sweep, full: &Sweep) -> Vec<Row> {
@@ -140,13 +143,7 @@ fn peak_row(sweep: &Sweep) -> Row {
 }
 
 fn figure(sweeps: &[Sweep]) -> Figure {
-    let axes = Figure::new(
-        "Mean response time over the burst cycle, 12,000 / 4,000 clients",
-        Axis::log("burst cycle (s)").ticks([0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]),
-        Axis::linear("mean response time (ms)"),
-    );
-    sweeps.iter().fold(axes, |figure, sweep| {
-        let points = sweep.points.iter().map(|(cycle_s, estimate)| Point::of(*cycle_s, estimate));
-        figure.with(sweep.name, Look::Line, points)
-    })
+    let title = "Mean response time over the burst cycle, 12,000 / 4,000 clients";
+    let sweeps: Vec<_> = sweeps.iter().map(|sweep| (sweep.name, &*sweep.cycles)).collect();
+    response_figure(title, &sweeps)
 }

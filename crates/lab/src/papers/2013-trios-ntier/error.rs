@@ -5,6 +5,7 @@ use super::burst::CYCLES_MS;
 use super::paper::paper;
 use super::system::{Clock, MYSQL, NTier, trial};
 use crate::backlog::{ControlError, ErrorMeter};
+use crate::cycles::{self, BACKLOG, WINDOW, axis, worst};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
@@ -28,8 +29,8 @@ const SHOWN_MS: [u64; 3] = [8000, 2000, 200];
 
 /// One burst cycle, its replications together.
 struct Cycle {
-    cycle_s: f64,
-    runs: Vec<(Totals, Watcher)>,
+    measured: cycles::Cycle,
+    watchers: Vec<Watcher>,
 }
 
 /// What is followed in one replication.
@@ -64,7 +65,13 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
                     watcher.note(turned.seen.time.as_secs_f64(), pstate, error_s);
                 }
             })?;
-        Ok(Cycle { cycle_s, runs })
+        let (totals, watchers): (Vec<Totals>, Vec<Watcher>) = runs.into_iter().unzip();
+        let measured = cycles::Cycle {
+            cycle: Nanos::from_millis(cycle_ms),
+            responses_ms: totals.iter().map(response_ms(0)).collect(),
+            errors: watchers.iter().map(|watcher| watcher.error.read()).collect(),
+        };
+        Ok(Cycle { measured, watchers })
     };
     let cycles = CYCLES_MS.into_iter().map(follow).collect::<Result<Vec<_>, _>>()?;
     let paper = paper();
@@ -122,56 +129,54 @@ impl Watcher {
 }
 
 impl Cycle {
-    fn responses(&self) -> Estimate {
-        let all: Vec<f64> = self.runs.iter().map(|(totals, _)| response_ms(0)(totals)).collect();
-        of(&all)
+    fn seconds(&self) -> f64 {
+        self.measured.seconds()
     }
 
     fn error_ms(&self, part: fn(&ControlError) -> f64) -> Estimate {
-        let all = self.runs.iter().map(|(_, watcher)| 1e3 * part(&watcher.error.read()));
-        of(&all.collect::<Vec<_>>())
+        self.measured.error_ms(part)
     }
 
     fn right_percent(&self) -> Estimate {
         let share =
             |watcher: &Watcher| 100.0 * watcher.right as f64 / watcher.windows.max(1) as f64;
-        of(&self.runs.iter().map(|(_, watcher)| share(watcher)).collect::<Vec<_>>())
+        of(&self.watchers.iter().map(share).collect::<Vec<_>>())
     }
 
     /// Mean climb of each replication.
     fn climb_s(&self) -> Estimate {
-        let climbs = self.runs.iter().map(|(_, watcher)| of(&watcher.climbs_s).mean);
+        let climbs = self.watchers.iter().map(|watcher| of(&watcher.climbs_s).mean);
         of(&climbs.collect::<Vec<_>>())
     }
 }
 
-const BACKLOG: fn(&ControlError) -> f64 = |error| error.backlog_mean_s;
-const WINDOW: fn(&ControlError) -> f64 = |error| error.window_mean_s;
-
-fn worst(cycles: &[Cycle], part: fn(&ControlError) -> f64) -> Estimate {
-    let error = |cycle: &Cycle| cycle.error_ms(part).mean;
-    let worst = cycles.iter().max_by(|a, b| error(a).total_cmp(&error(b)));
-    of(&[worst.map_or(f64::NAN, |cycle| cycle.cycle_s)])
+/// The cycle at which a part of the error is largest, in seconds.
+fn worst_s(cycles: &[Cycle], part: fn(&ControlError) -> f64) -> Estimate {
+    let all: Vec<_> = cycles.iter().map(|cycle| cycle.measured.clone()).collect();
+    let at = worst(&all, |cycle| cycle.error_ms(part).mean);
+    of(&[at.map_or(f64::NAN, |at| all[at].seconds())])
 }
 
 fn rows(cycles: &[Cycle]) -> Vec<Row> {
     let number = Printed::Number;
     let between = Tolerance::Between(1.5, 4.0);
-    let pairs: Vec<_> =
-        cycles.iter().map(|cycle| (cycle.error_ms(BACKLOG).mean, cycle.responses().mean)).collect();
+    let pairs: Vec<_> = cycles
+        .iter()
+        .map(|cycle| (cycle.error_ms(BACKLOG).mean, cycle.measured.response_ms().mean))
+        .collect();
     let mut rows = vec![
         Row::held(
             "cycle of the largest mean error",
             "s",
             number(2.0),
-            &worst(cycles, BACKLOG),
+            &worst_s(cycles, BACKLOG),
             between,
         ),
         Row::reported(
             "the same by the formula",
             "s",
             number(2.0),
-            &worst(cycles, WINDOW),
+            &worst_s(cycles, WINDOW),
             "the section's formula beside its algorithm",
         ),
         Row::held(
@@ -182,7 +187,7 @@ fn rows(cycles: &[Cycle]) -> Vec<Row> {
             Tolerance::AtLeast(0.9),
         ),
     ];
-    if let Some(slow) = cycles.iter().find(|cycle| cycle.cycle_s == 8.0) {
+    if let Some(slow) = cycles.iter().find(|cycle| cycle.seconds() == 8.0) {
         let why = "noise in a window of 50 ms also sends a busy server down, which the paper's \
                    sketch of one cycle leaves out";
         rows.push(Row::held(
@@ -201,7 +206,7 @@ fn rows(cycles: &[Cycle]) -> Vec<Row> {
         ));
     }
     for cycle in cycles {
-        let name = format!("cycle {} s, mean error", cycle.cycle_s);
+        let name = format!("cycle {} s, mean error", cycle.seconds());
         let why = "the figures survive as curves without numbers";
         rows.push(Row::reported(name, "ms", Printed::Nothing, &cycle.error_ms(BACKLOG), why));
     }
@@ -221,11 +226,11 @@ pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
 
 fn sweep_figure(cycles: &[Cycle]) -> Figure {
     let points = |part| -> Vec<Point> {
-        cycles.iter().map(|cycle| Point::of(cycle.cycle_s, &cycle.error_ms(part))).collect()
+        cycles.iter().map(|cycle| Point::of(cycle.seconds(), &cycle.error_ms(part))).collect()
     };
     Figure::new(
         "Control error over the burst cycle, per server",
-        Axis::log("burst cycle (s)").ticks([0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]),
+        axis(),
         Axis::linear("mean error (ms of work at P0)"),
     )
     .with("backlog (algorithm)", Look::Line, points(BACKLOG))
@@ -233,14 +238,15 @@ fn sweep_figure(cycles: &[Cycle]) -> Figure {
 }
 
 fn trace_figures(cycles: &[Cycle]) -> Vec<Figure> {
-    let shown = cycles
-        .iter()
-        .filter(|cycle| SHOWN_MS.iter().any(|ms| (*ms as f64 / 1e3 - cycle.cycle_s).abs() < 1e-9));
+    let shown = cycles.iter().filter(|cycle| {
+        SHOWN_MS.iter().any(|ms| (*ms as f64 / 1e3 - cycle.seconds()).abs() < 1e-9)
+    });
     shown
         .map(|cycle| {
-            let points = cycle.runs.first().map_or_else(Vec::new, |(_, w)| w.trace.clone());
+            let points =
+                cycle.watchers.first().map_or_else(Vec::new, |watcher| watcher.trace.clone());
             Figure::new(
-                format!("Error of one server over time, burst cycle {} s", cycle.cycle_s),
+                format!("Error of one server over time, burst cycle {} s", cycle.seconds()),
                 Axis::linear("time (s)").between(0.0, SHOWN_S),
                 Axis::linear("error (ms of work at P0)"),
             )

@@ -1,0 +1,209 @@
+//! Checks of a scenario as a whole: bounds, policies, and load against capacity.
+
+use super::file::PrecisionSection;
+use super::{Scenario, Variant, Wanted, Wrong};
+use crate::backlog::pieces;
+use crate::trial::CheckError;
+use lull_control::{EpochRule, PolicyError};
+use lull_measure::Nanos;
+use lull_sim::model::{Model, Source};
+
+/// Events of a replication where the scenario sets no bound: about half an
+/// hour at the simulator's pace. A slip in a unit is to be noticed, not waited for.
+pub(super) const EVENTS: u64 = 10_000_000_000;
+/// Requests in the system at a time where the scenario sets no bound: some
+/// 200 MB for each thread that simulates.
+pub(super) const IN_FLIGHT: u32 = 1_000_000;
+/// Turns of all controllers in one replication; each costs as much as some events.
+const TURNS: f64 = 1e9;
+/// Events of all replications from which on it is said that there are many.
+const MANY_EVENTS: f64 = 1e11;
+/// Most replications.
+const REPLICATIONS: u64 = 100_000;
+/// Most values kept: replications times policies times figures.
+const VALUES: u64 = 100_000_000;
+/// Longest run: ten years, as for any span of a model.
+const LONGEST: Nanos = Nanos::from_secs(315_360_000);
+
+impl Scenario {
+    /// Checks all that a section alone cannot know; notes what is doubtful.
+    pub(super) fn check(&mut self, bounded: bool) -> Result<(), Wrong> {
+        self.check_run()?;
+        self.check_events(self.span(), "run.length")?;
+        for variant in &self.variants {
+            self.check_turns(variant)?;
+        }
+        for variant in &self.variants {
+            self.check_policy(variant)?;
+        }
+        self.notices.extend(overloads(&self.model, bounded));
+        self.notices.extend(self.length_notice());
+        Ok(())
+    }
+
+    /// The precision to reach, with its figure found.
+    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
+        let at = |key: &str, message: String| Wrong::at(format!("run.precision.{key}"), message);
+        let all = self.quantities();
+        let exact = all.iter().position(|quantity| quantity.id == written.figure);
+        let mut short = (0..all.len()).filter(|at| all[*at].kind() == written.figure);
+        let short = short.next().filter(|_| short.next().is_none());
+        let quantity = exact.or(short).ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|quantity| quantity.id.as_str()).collect();
+            let known = known.join(", ");
+            at("figure", format!("there is no figure `{}`; there are: {known}", written.figure))
+        })?;
+        if !(written.relative > 0.0 && written.relative < 1.0) {
+            let message = format!("is {}: write a share such as 0.02", written.relative);
+            return Err(at("relative", message));
+        }
+        if written.most < self.replications || written.most > REPLICATIONS {
+            let message = format!(
+                "is {}, must be from {} (run.replications) to {REPLICATIONS}",
+                written.most, self.replications
+            );
+            return Err(at("most", message));
+        }
+        Ok(Wanted { quantity, relative: written.relative, most: written.most })
+    }
+
+    fn check_run(&self) -> Result<(), Wrong> {
+        if self.length == Nanos::ZERO {
+            return Err(Wrong::at("run.length", "is zero: nothing would be counted"));
+        }
+        let warmup = self.warmup.unwrap_or_default();
+        for (key, span) in [("run.length", self.length), ("run.warmup", warmup)] {
+            if span > LONGEST {
+                return Err(Wrong::at(key, format!("is {span}, at most ten years can be run")));
+            }
+        }
+        if !(1..=REPLICATIONS).contains(&self.replications) {
+            let message = format!("is {}, must be from 1 to {REPLICATIONS}", self.replications);
+            return Err(Wrong::at("run.replications", message));
+        }
+        let most = self.precision.map_or(self.replications, |wanted| wanted.most);
+        let values = most * (self.variants.len() * self.quantities().len()) as u64;
+        if values > VALUES {
+            let message = format!("{most} replications make {values} values, at most {VALUES} fit");
+            return Err(Wrong::at("run.replications", message));
+        }
+        Ok(())
+    }
+
+    /// Simulated time of a replication.
+    fn span(&self) -> Nanos {
+        self.warmup.unwrap_or_default().saturating_add(self.length)
+    }
+
+    /// Events of a replication of this length, about.
+    fn events(&self, span: Nanos) -> f64 {
+        let apps = 0..self.model.app.len();
+        apps.map(|app| expected_events(&self.model, app, span)).sum()
+    }
+
+    /// Refuses a replication that would not come to its end within its bound.
+    pub(super) fn check_events(&self, span: Nanos, key: &str) -> Result<(), Wrong> {
+        let (events, most) = (self.events(span), self.model.limits.events);
+        if events <= most as f64 {
+            return Ok(());
+        }
+        let message = format!(
+            "a replication would take about {events:.1e} events, more than limits.events = {most}: \
+             run shorter, send less, or raise limits.events"
+        );
+        Err(Wrong::at(key, message))
+    }
+
+    /// Says how much there is to do where that is a matter of hours.
+    fn length_notice(&self) -> Option<String> {
+        let most = self.precision.map_or(self.replications, |wanted| wanted.most);
+        let events = self.events(self.span()) * most as f64 * self.variants.len() as f64;
+        let long = events > MANY_EVENTS;
+        long.then(|| format!("long: up to {events:.1e} events in all; some 1e7 a second and core"))
+    }
+
+    fn check_turns(&self, variant: &Variant) -> Result<(), Wrong> {
+        let (epoch, key) = match &variant.control.epoch {
+            EpochRule::Fixed(epoch) => (*epoch, "epoch"),
+            EpochRule::Adaptive(rule) => (rule.rhythm.shortest, "adaptive_epoch"),
+        };
+        let plants = self.trial(variant).plants().len();
+        let turns = plants as f64 * self.span().as_secs_f64() / epoch.as_secs_f64();
+        if turns <= TURNS {
+            return Ok(());
+        }
+        let message = format!(
+            "epochs of {epoch} on {plants} servers make {turns:.1e} decisions in a replication, \
+             at most {TURNS:.0e} are taken: make the epoch longer or the run shorter"
+        );
+        Err(Wrong::at(variant.key_of(key), message))
+    }
+
+    fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
+        let wrong = |error| match error {
+            CheckError::Failure(failure) => Wrong::at(variant.key_of(""), failure.to_string()),
+            CheckError::Policy(_, PolicyError::Config { key, message }) => {
+                Wrong::at(variant.key_of(&key), message)
+            }
+            CheckError::Policy(_, other) => Wrong::at(variant.key_of("name"), other.to_string()),
+        };
+        self.trial(variant).check().map_err(wrong)
+    }
+}
+
+impl Variant {
+    /// One of its keys as it stands in the file, or the flag it came from.
+    fn key_of(&self, key: &str) -> String {
+        if self.key.starts_with("--") || key.is_empty() {
+            return self.key.clone();
+        }
+        format!("{}.{key}", self.key)
+    }
+}
+
+/// Events that an app's requests make in a span, about: each arrival and each
+/// end of work is one.
+fn expected_events(model: &Model, app: usize, span: Nanos) -> f64 {
+    let requests = match &model.app[app].source {
+        Source::Open(open) => match &open.schedule {
+            Some(schedule) => schedule.level_seconds(span),
+            None => open.rate_per_s * span.as_secs_f64(),
+        },
+        Source::Closed(closed) => {
+            let asked = f64::from(closed.clients) / closed.think.mean.as_secs_f64();
+            asked.min(bottleneck_per_s(model, app)) * span.as_secs_f64()
+        }
+    };
+    requests * (1.0 + pieces(model, app).iter().sum::<f64>())
+}
+
+/// Requests of an app per second that its slowest tier can serve.
+fn bottleneck_per_s(model: &Model, app: usize) -> f64 {
+    let demands = model.demands_s(app);
+    let capacity =
+        |tier: &lull_sim::model::Tier| f64::from(tier.servers) * model.machine_of(tier).capacity();
+    let rates = model.tier.iter().zip(demands).map(|(tier, demand_s)| capacity(tier) / demand_s);
+    rates.fold(f64::INFINITY, f64::min)
+}
+
+/// Tiers that open apps overload, in words.
+fn overloads(model: &Model, bounded: bool) -> Vec<String> {
+    let loses = model.tier.iter().any(|tier| tier.backlog.is_some())
+        || model.pool.iter().any(|pool| pool.backlog.is_some());
+    if loses {
+        return Vec::new();
+    }
+    let most = model.limits.in_flight;
+    let bound = if bounded { "limits.in_flight" } else { "the default of limits.in_flight" };
+    let over = model.tier.iter().zip(model.offered_load()).filter(|(_, load)| *load >= 1.0);
+    over.map(|(tier, load)| {
+        format!(
+            "unstable: tier `{}` is offered {load:.3} times what it can do at full speed and \
+             refuses nobody (no `backlog`), so that requests pile up until the run ends or \
+             {most} are in the system ({bound}); its response times say how long the run was, \
+             not how fast the system is",
+            tier.name
+        )
+    })
+    .collect()
+}

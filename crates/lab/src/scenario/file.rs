@@ -1,0 +1,361 @@
+//! The scenario file: its sections and keys. Unknown keys are refused by serde.
+
+use super::Wrong;
+use lull_control::{AppSpec, Class, EpochRule, WrittenObjective};
+use lull_measure::Nanos;
+use lull_sim::model::{
+    App, Closed, Distribution, MachineModel, Open, Phase, Pool, Schedule, Shape, Source, Step, Tier,
+};
+use lull_workload::arrivals::{Rate, Steps};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A scenario as it is written, before it is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// What it is about, in a few words.
+    pub(super) title: String,
+    /// How long and how often.
+    #[serde(default)]
+    pub(super) run: RunSection,
+    /// The policies to compare, each a table of its own keys and of the policy's.
+    #[serde(default)]
+    pub(super) policy: Vec<toml::Table>,
+    #[serde(default)]
+    pub(super) machine: BTreeMap<String, MachineModel>,
+    pub(super) tier: Vec<Tier>,
+    #[serde(default)]
+    pub(super) pool: Vec<Pool>,
+    pub(super) app: Vec<AppSection>,
+    #[serde(default)]
+    pub(super) limits: LimitsSection,
+}
+
+/// `[run]`: how long and how often.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RunSection {
+    pub(super) seed: u64,
+    pub(super) warmup: WarmupRule,
+    pub(super) length: Nanos,
+    pub(super) replications: u64,
+    pub(super) precision: Option<PrecisionSection>,
+}
+
+impl Default for RunSection {
+    /// Seed 1, warm-up by MSER-5, 60 s, five replications: ours.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            warmup: WarmupRule::Found(MserWord::Mser),
+            length: Nanos::from_secs(60),
+            replications: 5,
+            precision: None,
+        }
+    }
+}
+
+/// What is forgotten at the start of each replication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a time such as \"20s\", or \"mser\"")]
+pub(super) enum WarmupRule {
+    /// `"mser"`.
+    Found(MserWord),
+    /// A time.
+    Given(Nanos),
+}
+
+/// The word `mser`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MserWord {
+    /// The only one.
+    Mser,
+}
+
+/// `run.precision`: replications until a figure is known well enough.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PrecisionSection {
+    pub(super) figure: String,
+    pub(super) relative: f64,
+    #[serde(default = "hundred")]
+    pub(super) most: u64,
+}
+
+const fn hundred() -> u64 {
+    100
+}
+
+/// `[limits]`: where a replication gives up.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct LimitsSection {
+    pub(super) in_flight: Option<u32>,
+    pub(super) events: Option<u64>,
+}
+
+/// `[[app]]`: what the simulator needs of an app, and what policies see of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppSection {
+    pub(super) name: String,
+    pub(super) source: SourceSection,
+    #[serde(default)]
+    pub(super) priority: u8,
+    pub(super) steps: Vec<Step>,
+    pub(super) class: Option<Class>,
+    #[serde(default)]
+    pub(super) objectives: Vec<WrittenObjective>,
+    pub(super) ideal: Option<Nanos>,
+    pub(super) max_load: Option<f64>,
+    pub(super) threads: Option<u32>,
+    pub(super) solo: Option<f64>,
+}
+
+/// `app.source`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum SourceSection {
+    Closed(ClosedSection),
+    Open(OpenSection),
+}
+
+/// `app.source.closed`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClosedSection {
+    clients: u32,
+    think: Distribution,
+    schedule: Option<Schedule>,
+    bursts: Option<Bursts>,
+}
+
+/// `app.source.open`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OpenSection {
+    rate_per_s: Option<f64>,
+    #[serde(default)]
+    gaps: Shape,
+    schedule: Option<Schedule>,
+    bursts: Option<Bursts>,
+    trace: Option<PathBuf>,
+}
+
+/// Two levels in turn, each for half of the cycle, beginning high.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bursts {
+    high: f64,
+    low: f64,
+    cycle: Nanos,
+}
+
+impl Bursts {
+    fn schedule(self) -> Schedule {
+        Schedule::bursts(self.high, self.low, self.cycle)
+    }
+}
+
+impl AppSection {
+    /// The app as the simulator knows it; files are looked for from `base`.
+    pub(super) fn model(&self, key: &str, base: &Path) -> Result<App, Wrong> {
+        let source = match &self.source {
+            SourceSection::Closed(closed) => closed.model(&format!("{key}.source.closed"))?,
+            SourceSection::Open(open) => open.model(&format!("{key}.source.open"), base)?,
+        };
+        let (name, steps) = (self.name.clone(), self.steps.clone());
+        Ok(App { name, source, priority: self.priority, steps })
+    }
+
+    /// The app as policies know it; `None` if the scenario gives it no class,
+    /// so that policies do not watch it.
+    pub(super) fn spec(&self, key: &str) -> Result<Option<AppSpec>, Wrong> {
+        let Some(class) = self.class else {
+            let idle = !self.objectives.is_empty();
+            let message = "an app with objectives needs a class: write class = \
+                           \"latency-critical\" or \"best-effort\"";
+            return if idle { Err(Wrong::at(format!("{key}.class"), message)) } else { Ok(None) };
+        };
+        let spec = AppSpec {
+            name: self.name.clone(),
+            class,
+            objectives: self.objectives.iter().map(|written| written.0).collect(),
+            threads: self.threads,
+            ideal: self.ideal,
+            max_load_per_s: self.max_load,
+            solo_per_s: self.solo,
+        };
+        spec.check().map_err(|e| Wrong::at(format!("{key}.{}", e.key), e.message))?;
+        Ok(Some(spec))
+    }
+
+    /// The key as it was written where the model's is another: bursts and
+    /// traces are schedules in the model.
+    pub(super) fn written_key(&self, key: &str) -> String {
+        let (bursts, trace) = match &self.source {
+            SourceSection::Closed(closed) => (closed.bursts.is_some(), false),
+            SourceSection::Open(open) => (open.bursts.is_some(), open.trace.is_some()),
+        };
+        let Some((head, rest)) = key.split_once(".schedule") else { return key.to_owned() };
+        if trace {
+            return format!("{head}.trace");
+        }
+        if !bursts {
+            return key.to_owned();
+        }
+        let part = match rest {
+            ".phases[0].level" => ".high",
+            ".phases[1].level" => ".low",
+            ".phases[0].span" | ".phases[1].span" => ".cycle",
+            _ => "",
+        };
+        format!("{head}.bursts{part}")
+    }
+}
+
+impl ClosedSection {
+    fn model(&self, key: &str) -> Result<Source, Wrong> {
+        if self.schedule.is_some() && self.bursts.is_some() {
+            return Err(Wrong::at(format!("{key}.bursts"), "stands beside `schedule`: keep one"));
+        }
+        let schedule = self.schedule.clone().or(self.bursts.map(Bursts::schedule));
+        Ok(Source::Closed(Closed { clients: self.clients, think: self.think, schedule }))
+    }
+}
+
+impl OpenSection {
+    fn model(&self, key: &str, base: &Path) -> Result<Source, Wrong> {
+        let given = [
+            ("rate_per_s", self.rate_per_s.is_some()),
+            ("schedule", self.schedule.is_some()),
+            ("bursts", self.bursts.is_some()),
+            ("trace", self.trace.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
+        let choice = "say how many requests come by one of rate_per_s, schedule, bursts and trace";
+        match (given.next(), given.next()) {
+            (None, _) => return Err(Wrong::at(key, choice)),
+            (Some(first), Some(second)) => {
+                let message = format!("stands beside `{first}`: {choice}");
+                return Err(Wrong::at(format!("{key}.{second}"), message));
+            }
+            (Some(_), None) => {}
+        }
+        let traced = self.trace.as_ref().map(|file| read_trace(&base.join(file)));
+        let traced = traced.transpose().map_err(|m| Wrong::at(format!("{key}.trace"), m))?;
+        let schedule = self.schedule.clone().or(self.bursts.map(Bursts::schedule)).or(traced);
+        let rate_per_s = match (&schedule, self.rate_per_s) {
+            (_, Some(rate)) => rate,
+            // The schedule tells the rate; this one has to be a rate and is not used.
+            (Some(schedule), None) => {
+                schedule.phases.iter().map(|phase| phase.level).fold(1e-9, f64::max)
+            }
+            (None, None) => return Err(Wrong::at(key, choice)),
+        };
+        // A level out of range is to be named at its own key.
+        let rate_per_s = if self.rate_per_s.is_none() { rate_per_s.min(1e9) } else { rate_per_s };
+        Ok(Source::Open(Open { rate_per_s, gaps: self.gaps, schedule }))
+    }
+}
+
+/// The rates of a CSV trace as phases; the last one lasts.
+fn read_trace(file: &Path) -> Result<Schedule, String> {
+    let rate = Rate::Trace { file: file.to_owned(), steps: Steps::Hold };
+    let read = rate.schedule().map_err(|error| error.to_string())?;
+    let some_time = |(length_s, _): &(f64, [f64; 2])| *length_s > 0.0;
+    let phases = read.stretches().filter(some_time).map(|(length_s, [rate_per_s, _])| {
+        // The last phase has no end; whatever it says, it lasts.
+        let span = if length_s.is_finite() { Nanos::from_secs_f64(length_s) } else { LAST };
+        Phase { span: span.max(Nanos(1)), level: rate_per_s }
+    });
+    let phases = phases.collect();
+    Ok(Schedule { phases, cycle: false, spans: lull_sim::model::Spans::Fixed })
+}
+
+/// Nominal length of a phase that lasts.
+const LAST: Nanos = Nanos::from_secs(1);
+
+/// A `[[policy]]` with its own keys apart from those of the policy.
+#[derive(Debug, Clone)]
+pub(super) struct PolicySection {
+    pub(super) name: String,
+    pub(super) label: Option<String>,
+    pub(super) tiers: Option<Vec<String>>,
+    pub(super) epoch: EpochRule,
+    pub(super) config: toml::Table,
+}
+
+/// The epoch where none is given: the agent's.
+pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
+
+impl PolicySection {
+    pub(super) fn read(mut config: toml::Table, key: &str) -> Result<Self, Wrong> {
+        let missing = || Wrong::at(key, "has no name: write name = \"step-dvfs\"");
+        let name: Option<String> = take(&mut config, "name", key)?;
+        let name = name.ok_or_else(missing)?;
+        let label = take(&mut config, "label", key)?;
+        let tiers = take(&mut config, "tiers", key)?;
+        let fixed: Option<Nanos> = take(&mut config, "epoch", key)?;
+        let adaptive = take(&mut config, "adaptive_epoch", key)?;
+        let (epoch, at) = match (fixed, adaptive) {
+            (Some(_), Some(_)) => {
+                let message = "stands beside `epoch`: keep one";
+                return Err(Wrong::at(format!("{key}.adaptive_epoch"), message));
+            }
+            (_, Some(rule)) => (EpochRule::Adaptive(rule), "adaptive_epoch"),
+            (fixed, None) => (EpochRule::Fixed(fixed.unwrap_or(EPOCH)), "epoch"),
+        };
+        epoch.check().map_err(|error| Wrong::at(format!("{key}.{at}"), error.to_string()))?;
+        Ok(Self { name, label, tiers, epoch, config })
+    }
+}
+
+/// Takes a key out of a table.
+fn take<T: DeserializeOwned>(
+    table: &mut toml::Table,
+    name: &str,
+    key: &str,
+) -> Result<Option<T>, Wrong> {
+    let Some(value) = table.remove(name) else { return Ok(None) };
+    let read = T::deserialize(value);
+    read.map(Some).map_err(|error| {
+        let message = error.message().trim_end().replace('\n', ", ");
+        Wrong::at(format!("{key}.{name}"), message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_policies::registry;
+
+    /// The keys of `[[policy]]` that are not the policy's.
+    const OWN_KEYS: [&str; 5] = ["name", "label", "tiers", "epoch", "adaptive_epoch"];
+
+    #[test]
+    fn no_policy_has_a_key_that_a_scenario_takes_for_itself() {
+        for entry in registry::ALL {
+            for key in entry.keys() {
+                assert!(!OWN_KEYS.contains(&key.name), "{}: {}", entry.name, key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trace_becomes_phases_of_which_the_last_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rates.csv");
+        std::fs::write(&file, "time_s,rate_per_s\n0,100\n10,300\n10,200\n15,50\n").unwrap();
+        let schedule = read_trace(&file).unwrap();
+        let phases: Vec<_> =
+            schedule.phases.iter().map(|phase| (phase.span.as_secs_f64(), phase.level)).collect();
+        assert_eq!(phases, [(10.0, 100.0), (5.0, 200.0), (1.0, 50.0)]);
+        assert!(!schedule.cycle);
+        assert_eq!(schedule.level_seconds(Nanos::from_secs(20)), 2250.0);
+    }
+}

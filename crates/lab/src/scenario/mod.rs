@@ -1,0 +1,301 @@
+//! Scenarios: a system, its load, and the policies to compare on it.
+//!
+//! A scenario is a TOML file. It has the keys of [`lull_sim::Model`] (tiers,
+//! pools, machines, apps), `[run]` (seed, warm-up, length, replications or a
+//! precision to reach) and a `[[policy]]` for each policy, the first being the
+//! reference of paired differences. docs/scenario.md lists every key.
+//!
+//! [`ScenarioFile`] is what serde reads; [`Scenario::new`] checks it and says
+//! what is wrong by key, so that whoever read the file can add name and line.
+//! [`Scenario::run`] simulates and [`Outcome`] is what comes of it.
+
+mod check;
+mod file;
+mod outcome;
+mod picture;
+mod quantity;
+mod records;
+mod run;
+mod worst;
+
+pub use file::ScenarioFile;
+pub use outcome::{Comparison, Outcome, PolicyOutcome};
+pub use quantity::Quantity;
+pub use records::RecordError;
+pub use run::RunError;
+pub use worst::{Search, Sweep, WorstCycles};
+
+use crate::trial::{Control, Trial};
+use file::{AppSection, EPOCH, PolicySection, WarmupRule};
+use lull_control::AppSpec;
+use lull_measure::Nanos;
+use lull_policies::registry;
+use lull_sim::model::{Limits, Model};
+use std::path::Path;
+
+/// What is wrong with a scenario, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct Wrong {
+    /// The key, such as `tier[1].threads`; empty for the file as a whole.
+    pub key: String,
+    /// What is wrong with it and what to write.
+    pub message: String,
+}
+
+impl Wrong {
+    pub(crate) fn at(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
+    }
+}
+
+/// What the command line has to say about a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Labels of policies to compare, in order, or names in the registry; all
+    /// of the file if empty.
+    pub policies: Vec<String>,
+    /// Exactly so many replications.
+    pub replications: Option<u64>,
+    /// Another seed.
+    pub seed: Option<u64>,
+}
+
+/// One policy of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// What it is called in tables: its name in the registry unless it says otherwise.
+    pub label: String,
+    /// The policy, its config, where and how often it acts.
+    pub control: Control,
+    /// Where it stands in the file; `--policy` if it is only on the command line.
+    key: String,
+}
+
+/// A checked scenario.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// What it is about.
+    pub title: String,
+    /// The system.
+    pub model: Model,
+    /// The apps that policies watch.
+    pub apps: Vec<AppSpec>,
+    /// The policies, the reference first.
+    pub variants: Vec<Variant>,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Forgotten at the start of each replication; found by MSER-5 if `None`.
+    pub warmup: Option<Nanos>,
+    /// Counted time of a replication.
+    pub length: Nanos,
+    /// Replications, at least.
+    pub replications: u64,
+    /// When to stop replicating.
+    pub precision: Option<Wanted>,
+    /// What the user should know before believing any figure.
+    pub notices: Vec<String>,
+}
+
+/// A precision to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wanted {
+    /// Number of the figure in [`Scenario::quantities`].
+    pub quantity: usize,
+    /// Half width of its 95 % interval, relative to its mean.
+    pub relative: f64,
+    /// Replications after which to give up.
+    pub most: u64,
+}
+
+impl Scenario {
+    /// Checks a scenario; files that it names are looked for from `base`.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+        let model = model(&file, base)?;
+        let apps = specs(&file.app)?;
+        let variants = variants(&file.policy, &model, choice)?;
+        let warmup = match file.run.warmup {
+            WarmupRule::Found(_) => None,
+            WarmupRule::Given(length) => Some(length),
+        };
+        let mut scenario = Self {
+            title: file.title,
+            model,
+            apps,
+            variants,
+            seed: choice.seed.unwrap_or(file.run.seed),
+            warmup,
+            length: file.run.length,
+            replications: choice.replications.unwrap_or(file.run.replications),
+            precision: None,
+            notices: Vec::new(),
+        };
+        if choice.replications.is_none()
+            && let Some(wanted) = &file.run.precision
+        {
+            scenario.precision = Some(scenario.wanted(wanted)?);
+        }
+        scenario.check(file.limits.in_flight.is_some())?;
+        Ok(scenario)
+    }
+
+    /// The trial of one variant, without its warm-up if that is still to be found.
+    pub fn trial(&self, variant: &Variant) -> Trial<'_> {
+        Trial {
+            model: &self.model,
+            controls: vec![variant.control.clone()],
+            apps: self.apps.clone(),
+            seed: self.seed,
+            warmup: self.warmup.unwrap_or_default(),
+            length: self.length,
+        }
+    }
+
+    /// What is measured, in the order of tables.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        quantity::of(&self.model, &self.apps)
+    }
+}
+
+/// The model of a file, checked.
+fn model(file: &ScenarioFile, base: &Path) -> Result<Model, Wrong> {
+    let apps = file.app.iter().enumerate();
+    let apps = apps.map(|(at, app)| app.model(&format!("app[{at}]"), base));
+    let limits = Limits {
+        in_flight: file.limits.in_flight.unwrap_or(check::IN_FLIGHT),
+        events: file.limits.events.unwrap_or(check::EVENTS),
+    };
+    let model = Model {
+        machine: file.machine.clone(),
+        tier: file.tier.clone(),
+        pool: file.pool.clone(),
+        app: apps.collect::<Result<_, _>>()?,
+        limits,
+    };
+    model.check().map_err(|error| {
+        let number = error.key.strip_prefix("app[").and_then(|rest| rest.split(']').next());
+        let app = number.and_then(|number| file.app.get(number.parse::<usize>().ok()?));
+        let key = app.map_or_else(|| error.key.clone(), |app| app.written_key(&error.key));
+        Wrong::at(key, error.problem.to_string())
+    })?;
+    Ok(model)
+}
+
+/// The apps that policies watch.
+fn specs(apps: &[AppSection]) -> Result<Vec<AppSpec>, Wrong> {
+    let specs = apps.iter().enumerate().map(|(at, app)| app.spec(&format!("app[{at}]")));
+    Ok(specs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// The policies to compare: those of the file, or those that are asked for.
+fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+    let mut written: Vec<Variant> = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let key = format!("policy[{at}]");
+        let section = PolicySection::read(table.clone(), &key)?;
+        let variant = variant(section, model, key)?;
+        if written.iter().any(|known| known.label == variant.label) {
+            let message = format!(
+                "two policies are called `{}`: give each a label of its own",
+                variant.label
+            );
+            return Err(Wrong::at(format!("{}.label", variant.key), message));
+        }
+        written.push(variant);
+    }
+    if choice.policies.is_empty() {
+        return if written.is_empty() { Err(no_policy()) } else { Ok(written) };
+    }
+    let mut chosen: Vec<Variant> = Vec::new();
+    for wanted in &choice.policies {
+        if chosen.iter().any(|known| known.label == *wanted) {
+            return Err(Wrong::at("--policy", format!("`{wanted}` is given twice")));
+        }
+        chosen.push(choose(wanted, &written, model)?);
+    }
+    Ok(chosen)
+}
+
+fn no_policy() -> Wrong {
+    let message = "there is none: write [[policy]] with name = \"unmanaged\" to watch the system \
+                   as it is, or give --policy";
+    Wrong::at("policy", message)
+}
+
+/// A policy of the file by its label, or one of the registry with its defaults.
+fn choose(wanted: &str, written: &[Variant], model: &Model) -> Result<Variant, Wrong> {
+    if let Some(found) = written.iter().find(|known| known.label == wanted) {
+        return Ok(found.clone());
+    }
+    let unknown = |message: String| {
+        let labels: Vec<_> = written.iter().map(|known| known.label.as_str()).collect();
+        let of_file = format!("; of the file: {}", labels.join(", "));
+        let of_file = if labels.is_empty() { String::new() } else { of_file };
+        Wrong::at("--policy", message + &of_file)
+    };
+    let entry = registry::find(wanted).map_err(|error| unknown(error.to_string()))?;
+    // It acts where and when the file's first policy does.
+    let like = written.first().map(|first| first.control.clone());
+    let (tiers, epoch) = match like {
+        Some(control) => (control.tiers, control.epoch),
+        None => (steerable(model), EPOCH.into()),
+    };
+    let policy = entry.name.to_owned();
+    let control = Control { policy, config: toml::Table::new(), tiers, epoch };
+    Ok(Variant { label: wanted.to_owned(), control, key: "--policy".to_owned() })
+}
+
+fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {
+    let PolicySection { name, label, tiers, epoch, config } = section;
+    if let Err(error) = registry::find(&name) {
+        return Err(Wrong::at(format!("{key}.name"), error.to_string()));
+    }
+    let tiers = match tiers {
+        None => steerable(model),
+        Some(tiers) => {
+            check_tiers(&tiers, model, &key)?;
+            tiers
+        }
+    };
+    let label = label.unwrap_or_else(|| name.clone());
+    Ok(Variant { label, control: Control { policy: name, config, tiers, epoch }, key })
+}
+
+fn check_tiers(tiers: &[String], model: &Model, key: &str) -> Result<(), Wrong> {
+    let known: Vec<_> = model.tier.iter().map(|tier| tier.name.as_str()).collect();
+    if tiers.is_empty() {
+        let message = format!(
+            "is empty: name tiers to steer, or leave the key out; there are: {}",
+            known.join(", ")
+        );
+        return Err(Wrong::at(format!("{key}.tiers"), message));
+    }
+    for (at, tier) in tiers.iter().enumerate() {
+        if !known.contains(&tier.as_str()) {
+            let message = format!("there is no tier `{tier}`; there are: {}", known.join(", "));
+            return Err(Wrong::at(format!("{key}.tiers[{at}]"), message));
+        }
+        if tiers[..at].contains(tier) {
+            return Err(Wrong::at(
+                format!("{key}.tiers[{at}]"),
+                format!("`{tier}` is named twice"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Tiers whose cores have P-states; all tiers if none has.
+fn steerable(model: &Model) -> Vec<String> {
+    let scales = |name: &&lull_sim::model::Tier| {
+        model.machine_of(name).cores.iter().any(|group| !group.pstates.is_empty())
+    };
+    let names = |tiers: Vec<&lull_sim::model::Tier>| -> Vec<String> {
+        tiers.into_iter().map(|tier| tier.name.clone()).collect()
+    };
+    let found: Vec<_> = model.tier.iter().filter(scales).collect();
+    if found.is_empty() { names(model.tier.iter().collect()) } else { names(found) }
+}

@@ -1,0 +1,221 @@
+//! The figures of every replication as CSV and Parquet, in long form: one
+//! value a row, so that a new figure is a new row and not a new column.
+
+use super::{Outcome, WorstCycles};
+use crate::cycles::{BACKLOG, Cycle, LARGEST, WINDOW};
+use parquet::basic::Compression;
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use std::io::Write;
+use std::sync::Arc;
+
+/// The columns. A replication's random numbers follow from the scenario's
+/// seed and its number.
+const HEADER: [&str; 6] = ["scenario", "policy", "replication", "figure", "unit", "value"];
+/// A further one where the burst cycle was varied.
+const CYCLE: &str = "cycle_s";
+
+/// Why a record could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// As CSV.
+    #[error("cannot write CSV: {0}")]
+    Csv(#[from] csv::Error),
+    /// As Parquet.
+    #[error("cannot write Parquet: {0}")]
+    Parquet(#[from] ParquetError),
+    /// To its destination.
+    #[error("cannot write: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+/// One row.
+struct Row<'a> {
+    policy: &'a str,
+    replication: usize,
+    figure: &'a str,
+    unit: &'a str,
+    /// `None` where there is no value, such as the response time of no request.
+    value: Option<f64>,
+    /// The burst cycle, where it was varied.
+    cycle_s: Option<f64>,
+}
+
+/// All rows of a result.
+struct Rows<'a> {
+    title: &'a str,
+    rows: Vec<Row<'a>>,
+    has_cycles: bool,
+}
+
+impl Outcome {
+    /// All values: policy by policy, replication by replication.
+    fn rows(&self) -> Rows<'_> {
+        let mut rows = Vec::new();
+        for policy in &self.policies {
+            for replication in 0..self.replications() {
+                let values = policy.values.iter().zip(&self.quantities);
+                rows.extend(values.map(|(values, quantity)| Row {
+                    policy: &policy.label,
+                    replication,
+                    figure: &quantity.id,
+                    unit: quantity.unit,
+                    value: finite(values[replication]),
+                    cycle_s: None,
+                }));
+            }
+        }
+        Rows { title: &self.title, rows, has_cycles: false }
+    }
+
+    /// Writes CSV with a header: scenario, policy, replication, figure, unit,
+    /// value. A value that there is not is an empty field.
+    ///
+    /// # Errors
+    /// If the destination cannot be written to.
+    pub fn write_csv(&self, to: impl Write) -> Result<(), RecordError> {
+        self.rows().write_csv(to)
+    }
+
+    /// Writes Parquet with the columns of [`Outcome::write_csv`]; a value that
+    /// there is not is null.
+    ///
+    /// # Errors
+    /// If the destination cannot be written to.
+    pub fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
+        self.rows().write_parquet(to)
+    }
+}
+
+impl WorstCycles {
+    /// All values: policy by policy, cycle by cycle, replication by replication.
+    fn rows(&self) -> Rows<'_> {
+        let mut rows = Vec::new();
+        for sweep in &self.policies {
+            for cycle in &sweep.cycles {
+                for replication in 0..cycle.responses_ms.len() {
+                    rows.extend(of_cycle(cycle, replication).map(|(figure, value)| Row {
+                        policy: &sweep.label,
+                        replication,
+                        figure,
+                        unit: "ms",
+                        value: finite(value),
+                        cycle_s: Some(cycle.seconds()),
+                    }));
+                }
+            }
+        }
+        Rows { title: &self.title, rows, has_cycles: true }
+    }
+
+    /// Writes CSV as [`Outcome::write_csv`] does, with a further column `cycle_s`.
+    ///
+    /// # Errors
+    /// If the destination cannot be written to.
+    pub fn write_csv(&self, to: impl Write) -> Result<(), RecordError> {
+        self.rows().write_csv(to)
+    }
+
+    /// Writes Parquet as [`Outcome::write_parquet`] does, with a further column `cycle_s`.
+    ///
+    /// # Errors
+    /// If the destination cannot be written to.
+    pub fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
+        self.rows().write_parquet(to)
+    }
+}
+
+/// The figures of one replication at a cycle, in milliseconds.
+fn of_cycle(cycle: &Cycle, replication: usize) -> [(&'static str, f64); 4] {
+    let error = &cycle.errors[replication];
+    [
+        ("mean", cycle.responses_ms[replication]),
+        ("error", 1e3 * BACKLOG(error)),
+        ("largest-error", 1e3 * LARGEST(error)),
+        ("window-error", 1e3 * WINDOW(error)),
+    ]
+}
+
+fn finite(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite())
+}
+
+impl Rows<'_> {
+    fn write_csv(&self, to: impl Write) -> Result<(), RecordError> {
+        let mut csv = csv::Writer::from_writer(to);
+        let cycle = self.has_cycles.then_some(CYCLE);
+        csv.write_record(HEADER.into_iter().chain(cycle))?;
+        // The shortest text that reads back as the same number.
+        let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        for row in &self.rows {
+            let (replication, value) = (row.replication.to_string(), number(row.value));
+            let fields = [self.title, row.policy, &replication, row.figure, row.unit, &value];
+            let cycle = row.cycle_s.map(|_| number(row.cycle_s));
+            csv.write_record(fields.into_iter().chain(cycle.as_deref()))?;
+        }
+        csv.flush()?;
+        Ok(())
+    }
+
+    fn schema(&self) -> String {
+        let cycle = if self.has_cycles { "REQUIRED DOUBLE cycle_s;" } else { "" };
+        format!(
+            "message lull_sim {{
+                REQUIRED BYTE_ARRAY scenario (UTF8);
+                REQUIRED BYTE_ARRAY policy (UTF8);
+                REQUIRED INT64 replication;
+                REQUIRED BYTE_ARRAY figure (UTF8);
+                REQUIRED BYTE_ARRAY unit (UTF8);
+                OPTIONAL DOUBLE value;
+                {cycle}
+            }}"
+        )
+    }
+
+    fn texts<'r>(&'r self, of: impl Fn(&'r Row<'_>) -> &'r str) -> Vec<ByteArray> {
+        self.rows.iter().map(|row| of(row).into()).collect()
+    }
+
+    fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
+        let schema = Arc::new(parse_message_type(&self.schema())?);
+        // Columns repeat themselves so much that their dictionaries are small already.
+        let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED);
+        let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
+        let mut group = file.next_row_group()?;
+        let columns = if self.has_cycles { 7 } else { 6 };
+        for number in 0..columns {
+            let Some(mut column) = group.next_column()? else { break };
+            let mut text = |texts: Vec<ByteArray>| {
+                column.typed::<ByteArrayType>().write_batch(&texts, None, None)
+            };
+            match number {
+                0 => text(self.texts(|_| self.title))?,
+                1 => text(self.texts(|row| row.policy))?,
+                3 => text(self.texts(|row| row.figure))?,
+                4 => text(self.texts(|row| row.unit))?,
+                2 => {
+                    let all: Vec<i64> =
+                        self.rows.iter().map(|row| row.replication as i64).collect();
+                    column.typed::<Int64Type>().write_batch(&all, None, None)?
+                }
+                5 => {
+                    let all: Vec<f64> = self.rows.iter().filter_map(|row| row.value).collect();
+                    let there: Vec<i16> =
+                        self.rows.iter().map(|row| i16::from(row.value.is_some())).collect();
+                    column.typed::<DoubleType>().write_batch(&all, Some(&there), None)?
+                }
+                _ => {
+                    let all: Vec<f64> = self.rows.iter().filter_map(|row| row.cycle_s).collect();
+                    column.typed::<DoubleType>().write_batch(&all, None, None)?
+                }
+            };
+            column.close()?;
+        }
+        group.close()?;
+        file.close()?;
+        Ok(())
+    }
+}
