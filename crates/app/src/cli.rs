@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
     Metrics(ListArgs),
+    /// Simulate a scenario under several policies and compare them
+    Sim(Box<SimArgs>),
     /// List or run the papers' tables: paper, ours, tolerance, verdict
     Lab(LabArgs),
     /// Put back what a killed agent left behind
@@ -216,6 +218,53 @@ pub(crate) struct ListArgs {
     /// Print the page of the docs
     #[arg(long)]
     pub(crate) markdown: bool,
+}
+
+/// `lull sim`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The scenario (docs/scenario.md; examples in examples/sim/)
+    pub(crate) scenario: PathBuf,
+    /// Policy to simulate: a label of the scenario, or a name in `lull policies`; the first of
+    /// several is the reference. Without it all of the scenario
+    #[arg(long, value_name = "POLICY", num_args = 1..)]
+    pub(crate) policy: Vec<String>,
+    /// Exactly so many replications of each policy
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: Option<u64>,
+    /// Seed of all random numbers
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Check the scenario and simulate nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Stretch and squeeze the bursts: at which cycle does each policy hurt most?
+    #[arg(long)]
+    pub(crate) find_worst_cycle: bool,
+    /// Shortest burst cycle to look at [default: 100ms]
+    #[arg(long, value_name = "TIME", requires = "find_worst_cycle")]
+    pub(crate) shortest: Option<Nanos>,
+    /// Longest burst cycle to look at [default: 16s]
+    #[arg(long, value_name = "TIME", requires = "find_worst_cycle")]
+    pub(crate) longest: Option<Nanos>,
+    /// Burst cycles at equal ratios from the shortest to the longest [default: 9]
+    #[arg(long, value_name = "N", requires = "find_worst_cycle")]
+    pub(crate) grid: Option<u32>,
+    /// Further burst cycles around the worst [default: 6]
+    #[arg(long, value_name = "N", requires = "find_worst_cycle")]
+    pub(crate) refine: Option<u32>,
+    /// Write the figures of every replication as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write the figures of every replication as Parquet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parquet: Option<PathBuf>,
+    /// Draw the figures with their intervals, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `lull lab`.

@@ -12,6 +12,7 @@ mod policies;
 mod restore;
 mod run;
 mod serve;
+mod sim;
 
 use crate::cli::{Cli, Command};
 
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Policies(args) => policies::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Lab(args) => lab::run(args),
+        Command::Sim(args) => sim::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),

@@ -13,6 +13,7 @@ mod lab;
 mod lists;
 mod needs_memcached;
 mod runs;
+mod sim;
 mod start_faults;
 mod support;
 mod unprivileged;
