@@ -50,6 +50,15 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Run one model of `bench sim` and print what it took; started by that benchmark
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    SimModel {
+        /// Its name
+        name: String,
+        /// Seed of all random numbers
+        seed: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -59,6 +68,8 @@ fn main() -> ExitCode {
         Task::Test { quick, release } => test::run(&root(), &test::Options { quick, release }),
         Task::Docs { check } => docs::run(&root(), check),
         Task::Bench { names, list } => bench(&root(), &names, list),
+        #[cfg(feature = "bench")]
+        Task::SimModel { name, seed } => bench::sim_model(&name, seed),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");

@@ -4,10 +4,14 @@
 //! its contenders in turn ([`stats::interleave`]), so that a machine that slows
 //! down slows all of them, and returns rows with the bounds they must keep.
 
+mod agent;
+mod load;
 mod machine;
 mod measure;
+mod policies;
 mod process;
 mod report;
+mod sim;
 mod stats;
 mod tidy;
 
@@ -27,7 +31,8 @@ struct Bench {
 }
 
 /// All benchmarks, in the order in which they run.
-const BENCHES: &[Bench] = &[measure::BENCH, tidy::BENCH];
+const BENCHES: &[Bench] =
+    &[measure::BENCH, tidy::BENCH, policies::BENCH, agent::BENCH, load::BENCH, sim::BENCH];
 
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";
@@ -40,16 +45,41 @@ struct Context {
 impl Context {
     /// Builds a binary of the workspace, optimised, and returns its path.
     fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
-        let arguments = ["build", "--quiet", "--release", "--package", package, "--bin", binary];
-        let mut command = Command::new("cargo");
-        let status = command.current_dir(&self.root).args(arguments).status();
-        if !status.context("cannot start cargo")?.success() {
-            bail!("{binary} does not build; run cargo build --release --package {package}");
-        }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        let target = target.unwrap_or_else(|| self.root.join("target"));
-        Ok(target.join("release").join(binary))
+        self.cargo(package, ["--bin", binary])?;
+        Ok(self.target().join("release").join(binary))
     }
+
+    /// The same for an example.
+    fn build_example(&self, package: &str, example: &str) -> Result<PathBuf> {
+        self.cargo(package, ["--example", example])?;
+        Ok(self.target().join("release/examples").join(example))
+    }
+
+    fn cargo(&self, package: &str, what: [&str; 2]) -> Result<()> {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.root).args(["build", "--quiet", "--release"]);
+        let status = command.args(["--package", package]).args(what).status();
+        if !status.context("cannot start cargo")?.success() {
+            let what = what.join(" ");
+            bail!("does not build; run cargo build --release --package {package} {what}");
+        }
+        Ok(())
+    }
+
+    /// Where cargo puts what it builds.
+    fn target(&self) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        target.unwrap_or_else(|| self.root.join("target"))
+    }
+}
+
+/// Runs one model of the simulator in this process and prints what it took.
+///
+/// # Errors
+/// If there is no such model or it cannot run.
+pub(crate) fn sim_model(name: &str, seed: u64) -> Result<ExitCode> {
+    sim::model(name, seed)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints every benchmark with its sentence.

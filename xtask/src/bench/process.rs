@@ -1,9 +1,13 @@
-//! What a child and all its children cost: CPU time and memory, from /proc.
+//! Children of a benchmark: what they cost (CPU time and memory, from /proc),
+//! what they print, and their end.
 
 use anyhow::{Context, Result, bail};
+use lull_host::sys::clock::process_cpu_time;
 use procfs::process::{Process, Stat, all_processes};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a tree of processes has used up to now.
@@ -84,6 +88,130 @@ fn has_ended(pid: u32) -> Result<bool> {
     Ok(Process::new(pid.cast_signed())?.stat()?.state == 'Z')
 }
 
+/// What one process holds in memory, without its children.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Memory {
+    /// Resident now.
+    pub(super) resident_mb: f64,
+    /// Most that was ever resident.
+    pub(super) peak_mb: f64,
+}
+
+/// The memory of one process.
+///
+/// # Errors
+/// If the process is gone.
+pub(super) fn memory(pid: u32) -> Result<Memory> {
+    let status = Process::new(pid.cast_signed()).and_then(|process| process.status());
+    let status = status.with_context(|| format!("no process {pid} to measure"))?;
+    // The kernel writes kB and means 1024 bytes.
+    let mb = |kib: Option<u64>| kib.map(|kib| kib as f64 * 1024.0 / 1e6);
+    let both = mb(status.vmrss).zip(mb(status.vmhwm));
+    let (resident_mb, peak_mb) = both.with_context(|| format!("process {pid} has no memory"))?;
+    Ok(Memory { resident_mb, peak_mb })
+}
+
+/// The children of a process whose command line contains this word.
+pub(super) fn children_with(pid: u32, word: &str) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for process in all_processes()?.flatten() {
+        let is_child = process.stat().is_ok_and(|stat| stat.ppid == pid.cast_signed());
+        let says_so = process.cmdline().is_ok_and(|words| words.iter().any(|own| own == word));
+        if is_child && says_so {
+            found.push(process.pid.cast_unsigned());
+        }
+    }
+    Ok(found)
+}
+
+/// How many processes there are, the kernel's threads included.
+pub(super) fn count() -> Result<usize> {
+    Ok(all_processes()?.flatten().count())
+}
+
+/// What a command printed to standard output, and what it cost.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Printed {
+    pub(super) text: String,
+    /// CPU time of the process itself, to the nanosecond.
+    pub(super) cpu_s: f64,
+}
+
+/// Runs a command to its end without looking at it meanwhile: looking costs CPU
+/// time, which a load client on a small machine would feel.
+///
+/// # Errors
+/// If it cannot start or fails; it has then said why on standard error.
+pub(super) fn printed(command: &mut Command) -> Result<Printed> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {command:?}"))?;
+    let mut text = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut text)?;
+    }
+    // Ended and not yet waited for, it still has its clock.
+    let pid = Pid::from_child(&child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    let cpu_s = process_cpu_time(pid.as_raw_nonzero().get())?.as_secs_f64();
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{command:?} failed ({status})");
+    }
+    Ok(Printed { text, cpu_s })
+}
+
+/// A child that is asked to end when this value goes.
+pub(super) struct Running(Child);
+
+/// How long a child may take to end when asked.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Running {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// If it cannot start.
+    pub(super) fn start(command: &mut Command) -> Result<Self> {
+        let child = command.stdin(Stdio::null()).spawn();
+        Ok(Self(child.with_context(|| format!("cannot start {command:?}"))?))
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    fn ask(&self) {
+        if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        self.ask();
+        let asked = Instant::now();
+        while !self.has_ended() {
+            if asked.elapsed() > GRACE {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +225,34 @@ mod tests {
         let busy = cost(Command::new("sh").args(["-c", &nested])).unwrap();
         assert!(busy.cpu_s > alone.cpu_s, "{busy:?} {alone:?}");
         assert!(busy.wall_s > 0.0 && busy.rss_peak_mib > 0.0, "{busy:?}");
+    }
+
+    #[test]
+    fn a_child_is_measured_found_and_ended() {
+        let family = Command::new("sh").args(["-c", "sleep 99 & wait"]).spawn().unwrap();
+        let mut family = Running(family);
+        let own = memory(family.pid()).unwrap();
+        assert!(own.resident_mb > 0.0 && own.peak_mb >= own.resident_mb, "{own:?}");
+        while children_with(family.pid(), "99").unwrap().is_empty() {
+            assert!(!family.has_ended());
+        }
+        let child = children_with(family.pid(), "99").unwrap()[0];
+        assert!(children_with(family.pid(), "98").unwrap().is_empty());
+        assert!(count().unwrap() > 2);
+        let (pid, _end) = (family.pid(), Running::start(Command::new("sleep").arg("0")).unwrap());
+        drop(family);
+        assert!(memory(pid).is_err());
+        kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn what_a_command_prints_is_returned_with_its_cost() {
+        let text = |command: &mut Command| printed(command).unwrap().text;
+        assert_eq!(text(Command::new("echo").arg("text")), "text\n");
+        let busy = printed(Command::new("sh").args(["-c", BUSY])).unwrap();
+        assert!(busy.cpu_s > printed(&mut Command::new("true")).unwrap().cpu_s, "{busy:?}");
+        let error = printed(Command::new("sh").args(["-c", "echo text; exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("failed"), "{error}");
     }
 
     #[test]

@@ -41,10 +41,24 @@ pub(super) fn interleave<const N: usize>(
     rounds: usize,
     contenders: &mut [Contender; N],
 ) -> Result<[Vec<f64>; N]> {
-    let mut values = [const { Vec::new() }; N];
+    let boxed = contenders.iter_mut().map(|run| Box::new(run) as BoxedContender<'_>);
+    let mut values = interleave_all(rounds, &mut boxed.collect::<Vec<_>>())?.into_iter();
+    Ok(std::array::from_fn(|_| values.next().unwrap_or_default()))
+}
+
+/// A contender of which there are as many as the machine or a registry has.
+pub(super) type BoxedContender<'a> = Box<dyn FnMut() -> Result<f64> + 'a>;
+
+/// As [`interleave`], for any number of contenders.
+pub(super) fn interleave_all(
+    rounds: usize,
+    contenders: &mut [BoxedContender<'_>],
+) -> Result<Vec<Vec<f64>>> {
+    let count = contenders.len();
+    let mut values = vec![Vec::new(); count];
     for round in 0..=rounds {
-        for turn in 0..N {
-            let which = if round % 2 == 0 { turn } else { N - 1 - turn };
+        for turn in 0..count {
+            let which = if round % 2 == 0 { turn } else { count - 1 - turn };
             let value = contenders[which]()?;
             if round > 0 {
                 values[which].push(value);
@@ -52,6 +66,11 @@ pub(super) fn interleave<const N: usize>(
         }
     }
     Ok(values)
+}
+
+/// One contender's value over another's, round by round.
+pub(super) fn ratios(over: &[f64], under: &[f64]) -> Summary {
+    Summary::of(over.iter().zip(under).map(|(over, under)| over / under))
 }
 
 /// Nanoseconds of a core that each of `count` operations takes.
@@ -94,6 +113,12 @@ mod tests {
         let values = interleave(2, &mut [&mut || run('a'), &mut || run('b')]).unwrap();
         assert_eq!(*order.borrow(), "abbaab");
         assert_eq!(values, [vec![4.0, 5.0], vec![3.0, 6.0]]);
+    }
+
+    #[test]
+    fn ratios_are_those_of_single_rounds() {
+        let slow_machine_in_round_two = ratios(&[10.0, 30.0, 10.0], &[5.0, 15.0, 5.0]);
+        assert_eq!(slow_machine_in_round_two, Summary { median: 2.0, low: 2.0, high: 2.0 });
     }
 
     #[test]

@@ -1,0 +1,270 @@
+//! What the agent itself costs the machine it manages.
+//!
+//! Three contenders for each epoch, in turn: the agent, the agent in a dry run
+//! (same gauges, records and status; no knob is set), and the bare plant of
+//! `plant_cost`, an example of `host` that observes and does nothing else.
+
+use super::process::{Memory, Running, children_with, count, memory, printed};
+use super::stats::{BoxedContender, Summary, interleave_all};
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result, bail};
+use lull_host::sys::clock::process_cpu_time;
+use std::cell::RefCell;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "loop",
+    about: "The agent under ARQ with 3 apps and 100 more processes, beside a dry run of it \
+            and the bare plant: share of a core and memory",
+    run,
+};
+
+const ROUNDS: usize = 3;
+const SLEEPERS: usize = 100;
+/// What is measured, after the agent has settled.
+const MEASURED: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(2);
+/// How long apps may take to start.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Epoch, and the share of a core that the agent may use at it.
+const EPOCHS: [(u64, f64); 2] = [(1000, 0.2), (100, 1.0)];
+const RESIDENT_MAX_MB: f64 = 15.0;
+/// What `lull run` says when its session is open.
+const OPEN: &str = "recording to";
+
+/// How the machine is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Agent,
+    DryRun,
+    BarePlant,
+}
+
+/// Programs and places of this benchmark.
+struct Setup {
+    lull: PathBuf,
+    plant_cost: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+/// What one run of a contender showed.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    cpu_percent: f64,
+    memory: Memory,
+    /// Of the agent's guard, a process of its own.
+    guard: Option<Memory>,
+}
+
+fn run(context: &Context) -> Result<Report> {
+    let setup = Setup {
+        lull: context.build("lull-app", "lull")?,
+        plant_cost: context.build_example("lull-host", "plant_cost")?,
+        directory: tempfile::tempdir()?,
+    };
+    let hows = [How::Agent, How::DryRun, How::BarePlant];
+    let cases: Vec<(u64, f64, How)> =
+        EPOCHS.into_iter().flat_map(|(epoch, bound)| hows.map(|how| (epoch, bound, how))).collect();
+    let processes = count()?;
+    let seen: Vec<_> = cases.iter().map(|_| RefCell::new(Vec::new())).collect();
+    let contenders = cases.iter().zip(&seen).map(|((epoch_ms, _, how), seen)| {
+        let setup = &setup;
+        Box::new(move || {
+            let now = setup.measure(*epoch_ms, *how)?;
+            seen.borrow_mut().push(now);
+            Ok(now.cpu_percent)
+        }) as BoxedContender<'_>
+    });
+    let mut contenders: Vec<_> = contenders.collect();
+    let shares = interleave_all(ROUNDS, &mut contenders)?;
+    drop(contenders);
+    let mut report = Report::default();
+    for (((epoch_ms, bound, how), shares), seen) in cases.iter().zip(&shares).zip(&seen) {
+        rows(&mut report, (*epoch_ms, *bound, *how), shares, &seen.borrow()[1..]);
+    }
+    report.note(note(processes));
+    Ok(report)
+}
+
+fn rows(
+    report: &mut Report,
+    (epoch_ms, bound, how): (u64, f64, How),
+    shares: &[f64],
+    seen: &[Seen],
+) {
+    let who = match how {
+        How::Agent => "agent",
+        How::DryRun => "dry run",
+        How::BarePlant => "bare plant",
+    };
+    let what = |figure: &str| format!("{who}, {epoch_ms} ms epoch: {figure}");
+    let share = Summary::of(shares.iter().copied());
+    let memory = |of: fn(&Seen) -> f64| Summary::of(seen.iter().map(of));
+    let peak = memory(|seen| seen.memory.peak_mb);
+    if how == How::Agent {
+        report.bounded(&what("CPU"), share, "% of a core", 0.0..=bound);
+        report.bounded(&what("peak resident"), peak, "MB", 0.0..=RESIDENT_MAX_MB);
+        let guard = seen.iter().filter_map(|seen| seen.guard).map(|guard| guard.resident_mb);
+        report.reported(&what("its guard, resident"), Summary::of(guard), "MB");
+    } else {
+        report.reported(&what("CPU"), share, "% of a core");
+        report.reported(&what("peak resident"), peak, "MB");
+    }
+}
+
+fn note(processes: usize) -> String {
+    format!(
+        "{ROUNDS} rounds in turn; CPU time of the process itself over {} s (its apps, load and \
+         guard are processes of their own), to the nanosecond. The agent runs the built-in \
+         options server under `lull load` at 1000 requests/s and two burners that keep every \
+         core busy, and records. The bare plant watches three apps of eight threads that nap, \
+         and two sources of latency. {SLEEPERS} sleeping processes were started in addition to \
+         the {processes} of the machine.",
+        MEASURED.as_secs()
+    )
+}
+
+impl Setup {
+    fn measure(&self, epoch_ms: u64, how: How) -> Result<Seen> {
+        match how {
+            How::Agent => self.agent(epoch_ms, &[]),
+            How::DryRun => self.agent(epoch_ms, &["--dry-run"]),
+            How::BarePlant => self.bare_plant(epoch_ms),
+        }
+    }
+
+    fn agent(&self, epoch_ms: u64, options: &[&str]) -> Result<Seen> {
+        let sleep = || Running::start(Command::new("sleep").arg("3600"));
+        let _sleepers = (0..SLEEPERS).map(|_| sleep()).collect::<Result<Vec<_>>>()?;
+        // A place of its own each time, so that no run finds what another left.
+        let place = tempfile::tempdir_in(self.directory.path())?;
+        let config = place.path().join("agent.toml");
+        std::fs::write(&config, config_text(epoch_ms, place.path(), free_port()?))?;
+        let log = place.path().join("agent.log");
+        let mut command = Command::new(&self.lull);
+        command.arg("run").arg(&config).args(options);
+        command.stdout(Stdio::null()).stderr(File::create(&log)?);
+        let mut agent = Running::start(&mut command)?;
+        wait_until_open(&mut agent, &log)?;
+        std::thread::sleep(SETTLE);
+        let seen = watch(&agent)?;
+        if agent.has_ended() {
+            bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
+        }
+        Ok(seen)
+    }
+
+    fn bare_plant(&self, epoch_ms: u64) -> Result<Seen> {
+        let epochs = MEASURED.as_millis() as u64 / epoch_ms;
+        let mut command = Command::new(&self.plant_cost);
+        let arguments = [epoch_ms, epochs].map(|number| number.to_string());
+        let text = printed(command.args(arguments))?.text;
+        bare_plant_seen(&text).with_context(|| format!("plant_cost printed {text}"))
+    }
+}
+
+/// What `plant_cost` says of itself.
+fn bare_plant_seen(text: &str) -> Option<Seen> {
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let kib: f64 = json["rss"].as_str()?.strip_suffix(" kB")?.parse().ok()?;
+    let resident_mb = kib * 1024.0 / 1e6;
+    let memory = Memory { resident_mb, peak_mb: resident_mb };
+    Some(Seen { cpu_percent: json["cpu_percent"].as_f64()?, memory, guard: None })
+}
+
+/// The share of a core that a process uses from now on, and its memory then.
+fn watch(agent: &Running) -> Result<Seen> {
+    let pid = agent.pid();
+    let (started, before) = (Instant::now(), process_cpu_time(pid.cast_signed())?);
+    std::thread::sleep(MEASURED);
+    let used = process_cpu_time(pid.cast_signed())?.saturating_sub(before);
+    let cpu_percent = 100.0 * used.as_secs_f64() / started.elapsed().as_secs_f64();
+    let guard = children_with(pid, "guard")?.first().map(|guard| memory(*guard)).transpose()?;
+    Ok(Seen { cpu_percent, memory: memory(pid)?, guard })
+}
+
+fn wait_until_open(agent: &mut Running, log: &Path) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(log)?;
+        if text.contains(OPEN) {
+            return Ok(());
+        }
+        if agent.has_ended() || started.elapsed() > START_MAX {
+            bail!("the agent does not come up: {}", text.trim());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// The config of the agent that is measured.
+fn config_text(epoch_ms: u64, place: &Path, port: u16) -> String {
+    let place = place.display();
+    format!(
+        r#"[agent]
+epoch = "{epoch_ms}ms"
+record = "{place}/runs"
+state = "{place}/state"
+
+[policy]
+name = "arq"
+
+[[app]]
+name = "options"
+class = "latency-critical"
+objectives = [{{ p95 = "20ms" }}]
+ideal = "1ms"
+start = ["lull", "serve", "options", "--listen", "127.0.0.1:{port}"]
+ready = "127.0.0.1:{port}"
+
+[[app]]
+name = "compute"
+class = "best-effort"
+progress = "push"
+start = ["lull", "burn", "compute"]
+
+[[app]]
+name = "memory"
+class = "best-effort"
+progress = "push"
+start = ["lull", "burn", "memory"]
+
+[[load]]
+app = "options"
+target = "options://127.0.0.1:{port}"
+rate = "1000/s"
+extra = ["--base-paths", "10"]
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_bare_plant_prints_is_understood() {
+        let text = r#"{"cpu_percent": 0.25, "rss": "8000 kB", "epochs": 10}"#;
+        let seen = bare_plant_seen(text).unwrap();
+        assert_eq!((seen.cpu_percent, seen.memory.resident_mb), (0.25, 8.192));
+        assert!(bare_plant_seen(r#"{"cpu_percent": 0.25, "rss": "unknown"}"#).is_none());
+        assert!(bare_plant_seen("nothing").is_none());
+    }
+
+    #[test]
+    fn the_config_is_toml_with_three_apps() {
+        let text = config_text(100, Path::new("/tmp/x"), 7300);
+        let config: toml::Table = text.parse().unwrap();
+        assert_eq!(config["agent"]["epoch"].as_str(), Some("100ms"));
+        assert_eq!(config["app"].as_array().unwrap().len(), 3);
+        assert_eq!(config["load"][0]["target"].as_str(), Some("options://127.0.0.1:7300"));
+    }
+}

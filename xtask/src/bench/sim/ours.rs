@@ -1,0 +1,54 @@
+//! Our side of the comparison: one model in this process.
+
+use crate::bench::process::memory;
+use crate::bench::stats::ns_each;
+use anyhow::{Context as _, Result};
+use lull_sim::bench_models::{Done, benches};
+use serde_json::{Value, json};
+
+/// Runs a model and prints what it took, as the other simulators do.
+///
+/// # Errors
+/// If there is no such model or it reaches a bound.
+pub(crate) fn model(name: &str, seed: u64) -> Result<()> {
+    println!("{}", outcome(name, seed)?);
+    Ok(())
+}
+
+fn outcome(name: &str, seed: u64) -> Result<Value> {
+    let bench = benches().into_iter().find(|bench| bench.name == name);
+    let bench = bench.with_context(|| format!("the simulator has no benchmark model {name}"))?;
+    let mut system = bench.start(seed)?;
+    let mut ran = None;
+    let cpu_ns = ns_each(1, || ran = Some(bench.run(&mut system)));
+    let Done { events, answered } = ran.context("the model did not run")??;
+    let engine = system.engine();
+    let response_ns: u128 = (0..engine.app_count()).map(|app| engine.responses(app).1).sum();
+    Ok(json!({
+        "cpu_s": cpu_ns / 1e9,
+        "answered": answered,
+        "events": events,
+        "mean_response_s": response_ns as f64 / 1e9 / answered as f64,
+        "peak_mb": memory(std::process::id())?.peak_mb,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "slow: 4 million customers, unoptimised"]
+    fn a_model_prints_its_cost_and_its_mean() {
+        let outcome = outcome("mm1", 1).unwrap();
+        assert!(outcome["cpu_s"].as_f64().unwrap() > 0.0, "{outcome}");
+        assert!(outcome["events"].as_u64() > outcome["answered"].as_u64(), "{outcome}");
+        let mean_s = outcome["mean_response_s"].as_f64().unwrap();
+        assert!((mean_s - 5e-3).abs() < 2.5e-4, "{outcome}");
+    }
+
+    #[test]
+    fn an_unknown_model_is_refused() {
+        assert!(outcome("mm2", 1).unwrap_err().to_string().contains("no benchmark model mm2"));
+    }
+}

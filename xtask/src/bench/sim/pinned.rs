@@ -1,0 +1,45 @@
+//! One core for everybody who is measured.
+
+use anyhow::{Context as _, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Keeps this thread, and children that it starts, on one core until it goes.
+pub(super) struct Pinned {
+    before: CpuSet,
+}
+
+impl Pinned {
+    /// The last core that may be used: the first has most of the interrupts.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(super) fn to_last_core() -> Result<Self> {
+        let before = sched_getaffinity(None)?;
+        let last = (0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core));
+        let mut only = CpuSet::new();
+        only.set(last.context("this process may use no core")?);
+        sched_setaffinity(None, &only)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Where all cores were allowed before they are allowed again.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_core_is_left_until_the_end() {
+        let before = sched_getaffinity(None).unwrap();
+        let pinned = Pinned::to_last_core().unwrap();
+        assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        drop(pinned);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+}
