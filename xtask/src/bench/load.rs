@@ -305,9 +305,9 @@ mod tests {
     fn report(failed: u64) -> String {
         let spread = r#"{"p50_seconds": 1e-5, "p99_seconds": 1e-4, "max_seconds": null}"#;
         format!(
-            r#"{{"measured_seconds": 0.1, "due_requests": 1000, "sent_requests": 1000, "completed_requests": 999,
-                "failed_requests": {failed}, "timed_out_requests": 0, "target": "other keys",
-                "latency": {spread}, "lag": {spread}}}"#
+            r#"{{"measured_seconds": 0.1, "due_requests": 1000, "sent_requests": 1000,
+                "completed_requests": 999, "failed_requests": {failed}, "timed_out_requests": 0,
+                "target": "other keys", "latency": {spread}, "lag": {spread}}}"#
         )
     }
 
