@@ -1,5 +1,7 @@
 //! Requests in flight: a slab of records linked into queues by index.
 
+use std::hint::select_unpredictable;
+
 /// No request, no lane, no server.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -160,15 +162,16 @@ impl Fifo {
     /// An empty queue.
     pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE };
 
-    /// Adds behind the last.
+    /// Adds behind the last, without a branch: whether there is one is as good
+    /// as random wherever a queue matters.
     #[inline(always)]
     pub(crate) fn push(&mut self, requests: &mut Requests, request: u32) {
+        let is_first = self.tail == NONE;
+        // The first one links to itself, until it is the last.
+        let before = select_unpredictable(is_first, request, self.tail);
+        requests.records[before as usize].link = request;
         requests.records[request as usize].link = NONE;
-        if self.tail == NONE {
-            self.head = request;
-        } else {
-            requests.records[self.tail as usize].link = request;
-        }
+        self.head = select_unpredictable(is_first, request, self.head);
         self.tail = request;
     }
 
@@ -189,9 +192,7 @@ impl Fifo {
             return None;
         }
         self.head = requests.records[first as usize].link;
-        if self.head == NONE {
-            self.tail = NONE;
-        }
+        self.tail = select_unpredictable(self.head == NONE, NONE, self.tail);
         Some(first)
     }
 }

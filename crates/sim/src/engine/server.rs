@@ -4,8 +4,9 @@ use super::request::{Fifo, NONE};
 use crate::model::Discipline;
 use std::collections::VecDeque;
 
-/// One server.
+/// One server, in two adjacent cache lines.
 #[derive(Debug, Clone)]
+#[repr(align(128))]
 pub(crate) struct Server {
     /// First of its lanes, and how many.
     pub(crate) first_lane: u32,
