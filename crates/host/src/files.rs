@@ -63,8 +63,9 @@ impl HotFile {
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
         if let Some(file) = self.kept.take() {
             let length = read_from(&file, buffer);
-            // The file of a thread that is gone; a later thread may have its number.
-            if !matches!(&length, Err(error) if error.raw_os_error() == Some(libc::ESRCH)) {
+            // The file of a thread or device that is gone; a later one may have its name.
+            let gone = [Some(libc::ESRCH), Some(libc::ENODEV)];
+            if !matches!(&length, Err(error) if gone.contains(&error.raw_os_error())) {
                 self.kept = Some(file);
                 return length.map(|length| &buffer[..length]);
             }

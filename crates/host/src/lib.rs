@@ -13,6 +13,7 @@
 //! code lives in [`sys`] and nowhere else.
 
 pub mod apps;
+pub mod drivers;
 mod files;
 pub mod gauges;
 pub mod guard;

@@ -1,6 +1,8 @@
-//! Trees of kernel files for tests.
+//! Trees of kernel files for tests, and a ledger in memory.
 
-use crate::Roots;
+use crate::guard::{LedgerError, Original};
+use crate::knobs::SaveOld;
+use crate::{LiveThread, Roots};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -31,5 +33,33 @@ impl Tree {
 
     pub(crate) fn remove(&self, name: &str) {
         std::fs::remove_file(self.path(name)).unwrap();
+    }
+}
+
+/// A ledger in memory; a full one saves nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    pub(crate) originals: Vec<Original>,
+    /// How often anything new was saved.
+    pub(crate) batches: usize,
+    pub(crate) is_full: bool,
+}
+
+impl SaveOld for Saved {
+    fn threads(&mut self, _: &[LiveThread]) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
+        if self.is_full {
+            let (path, source) = ("/full/ledger".into(), std::io::ErrorKind::StorageFull.into());
+            return Err(LedgerError::Write { path, source });
+        }
+        let known: Vec<_> = self.originals.iter().map(Original::key).collect();
+        let new = originals.iter().filter(|original| !known.contains(&original.key()));
+        let before = self.originals.len();
+        self.originals.extend(new.cloned());
+        self.batches += usize::from(self.originals.len() > before);
+        Ok(())
     }
 }

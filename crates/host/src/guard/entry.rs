@@ -16,7 +16,7 @@ use crate::apps::ProcessId;
 use serde::{Deserialize, Serialize};
 
 /// The format that this version writes.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

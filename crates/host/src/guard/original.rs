@@ -1,6 +1,7 @@
 //! What Lull changes outside itself, with the value that was there before.
 
 use crate::apps::{Facts, ProcessId};
+use crate::drivers::cpufreq::PolicyState;
 use crate::sys::sched::{self, SchedState};
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -37,6 +38,17 @@ pub enum Original {
         /// Its value; -1 is off.
         runtime_us: i64,
     },
+    /// A file of the kernel that takes and shows one text.
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Its text.
+        text: String,
+        /// What is safe for every objective, where that is not the text itself.
+        safe: Option<String>,
+    },
+    /// The frequency of some cores.
+    CpuFreq(PolicyState),
     /// A running process that Lull stops (SIGSTOP) and must continue.
     Stopped {
         /// Its number.
@@ -59,7 +71,7 @@ pub enum Original {
 pub enum Key {
     /// How this thread is scheduled.
     Thread(i32, u64),
-    /// This file of the kernel.
+    /// This file or directory of the kernel.
     File(PathBuf),
     /// Whether this process is stopped.
     Stopped(ProcessId),
@@ -119,7 +131,7 @@ impl Original {
                 let facts = Facts::of_thread(roots, pid, tid);
                 facts.is_ok_and(|facts| facts.start_ticks == start_time_ticks)
             }
-            Self::RealTimeThrottle { .. } => true,
+            Self::RealTimeThrottle { .. } | Self::Text { .. } | Self::CpuFreq(_) => true,
             Self::Stopped { pid, start_time_ticks: start_ticks }
             | Self::Started { pid, start_time_ticks: start_ticks } => {
                 ProcessId { pid, start_ticks }.facts(roots).is_some()
@@ -131,7 +143,10 @@ impl Original {
     pub fn key(&self) -> Key {
         match self {
             Self::Thread { tid, start_time_ticks, .. } => Key::Thread(*tid, *start_time_ticks),
-            Self::RealTimeThrottle { path, .. } => Key::File(path.clone()),
+            Self::RealTimeThrottle { path, .. } | Self::Text { path, .. } => {
+                Key::File(path.clone())
+            }
+            Self::CpuFreq(state) => Key::File(state.dir.clone()),
             Self::Stopped { pid, start_time_ticks } => {
                 Key::Stopped(ProcessId { pid: *pid, start_ticks: *start_time_ticks })
             }

@@ -1,8 +1,9 @@
 //! Putting back: first the state that is safe for every SLO, then the saved one.
 //!
-//! Safe means that every thread may run on every core and no process is
-//! stopped. It takes one pass of cheap calls, so that a machine left by a
-//! killed agent serves its requests while the rest is put back.
+//! Safe means that every thread may run on every core at the highest
+//! frequency that its bounds allow, and no process is stopped. It takes one
+//! pass of cheap calls, so that a machine left by a killed agent serves its
+//! requests while the rest is put back.
 //!
 //! A thread made under Lull's settings has no value of its own; it gets that
 //! of its process's main thread, and a process made meanwhile that of its
@@ -18,6 +19,7 @@
 use super::held::{Held, Inherited};
 use super::original::{Key, Original};
 use crate::apps::{Facts, ProcessId, ProcessTable, signal, threads_of};
+use crate::drivers::{FileError, text};
 use crate::sys::sched::{self, SchedState};
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -86,6 +88,8 @@ impl Original {
                 is_alive(roots, thread).map_or(Ok(Restored::Gone), |()| self.reschedule(*tid))
             }
             Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
+            Self::Text { path, text, .. } => retext(path, text).map_err(io::Error::other),
+            Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
             Self::Stopped { pid, start_time_ticks } => {
                 let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
                 resume(roots, process)
@@ -96,6 +100,19 @@ impl Original {
             Some(libc::ESRCH) => Restored::Gone,
             _ => Restored::Failed { why: error.to_string() },
         })
+    }
+
+    /// Makes one value safe for every objective at little cost, threads left
+    /// out; whether that changed anything. What fails is told when it is put back.
+    fn boost(&self, roots: &Roots) -> bool {
+        match self {
+            Self::Stopped { .. } => self.restore(roots) == Restored::Done,
+            Self::CpuFreq(state) => state.boost().unwrap_or(false),
+            Self::Text { path, safe: Some(safe), .. } => {
+                text::read(path).is_ok_and(|now| now != *safe) && text::write(path, safe).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// Gives a thread this affinity and class.
@@ -143,6 +160,23 @@ fn rewrite(path: &Path, value: i64) -> io::Result<Restored> {
     Ok(Restored::Done)
 }
 
+fn retext(path: &Path, text: &str) -> Result<Restored, FileError> {
+    if text::read(path)? == text {
+        return Ok(Restored::Already);
+    }
+    text::write(path, text)?;
+    let found = text::read(path)?;
+    if found == text {
+        return Ok(Restored::Done);
+    }
+    let source = io::Error::other(format!("it reads back as `{found}`"));
+    Err(FileError { path: path.to_owned(), wanted: Some(text.to_owned()), source })
+}
+
+const fn written(was_needed: bool) -> Restored {
+    if was_needed { Restored::Done } else { Restored::Already }
+}
+
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
     let Some(facts) = process.facts(roots) else { return Ok(Restored::Gone) };
     if facts.state != 'T' {
@@ -184,8 +218,7 @@ impl<'a> Reach<'a> {
     fn boost(&mut self) -> BTreeSet<Key> {
         let mut touched = BTreeSet::new();
         for original in self.held.originals() {
-            let is_stopped = matches!(original, Original::Stopped { .. });
-            if is_stopped && original.restore(self.roots) == Restored::Done {
+            if original.boost(self.roots) {
                 touched.insert(original.key());
             }
         }

@@ -1,5 +1,6 @@
 //! Why a knob could not be set, and what would help.
 
+use crate::drivers::FileError;
 use crate::guard::LedgerError;
 use std::io;
 
@@ -9,6 +10,9 @@ pub enum KnobError {
     /// The old values are not safe, so nothing may be written.
     #[error(transparent)]
     Unsaved(#[from] LedgerError),
+    /// A file of the kernel could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The kernel refused.
     #[error("cannot set {what}: {source}{}", remedy(.source, .is_privileged))]
     Refused {

@@ -6,12 +6,14 @@
 
 mod cores;
 mod error;
+mod frequency;
 mod scheduling;
 mod threads;
 mod throttle;
 
 pub(crate) use cores::{Affinity, cores};
 pub use error::KnobError;
+pub(crate) use frequency::{Came, Foreign, Frequencies};
 pub(crate) use scheduling::{check as check_scheduling, scheduling};
 pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
 pub(crate) use throttle::Throttle;
@@ -23,8 +25,8 @@ use crate::threads::LiveThread;
 pub(crate) trait SaveOld {
     /// Saves how threads are scheduled now; those known already are skipped.
     fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
-    /// Saves another value; one known already is skipped.
-    fn value(&mut self, original: Original) -> Result<(), LedgerError>;
+    /// Saves other values together; those known already are skipped.
+    fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError>;
 }
 
 impl SaveOld for Ledger {
@@ -32,8 +34,8 @@ impl SaveOld for Ledger {
         self.record_threads(threads)
     }
 
-    fn value(&mut self, original: Original) -> Result<(), LedgerError> {
-        self.record(&[original])
+    fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
+        self.record(originals)
     }
 }
 

@@ -57,7 +57,7 @@ impl Throttle {
         let on_us = self.original_us.filter(|us| *us >= 0).unwrap_or(DEFAULT_US);
         let wanted_us = if on { on_us } else { OFF_US };
         let refused = |source| KnobError::Refused { what: self.what(), source, is_privileged };
-        save.value(Original::of_real_time_throttle(&self.roots).map_err(refused)?)?;
+        save.values(&[Original::of_real_time_throttle(&self.roots).map_err(refused)?])?;
         std::fs::write(&self.path, wanted_us.to_string()).map_err(refused)?;
         let found_us: i64 = read_value(&self.path).map_err(refused)?;
         if found_us != wanted_us {
@@ -92,25 +92,9 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::LedgerError;
-    use crate::testing::Tree;
-    use crate::threads::LiveThread;
+    use crate::testing::{Saved, Tree};
 
     const PATH: &str = "proc/sys/kernel/sched_rt_runtime_us";
-
-    #[derive(Default)]
-    struct Saved(Vec<Original>);
-
-    impl SaveOld for Saved {
-        fn threads(&mut self, _: &[LiveThread]) -> Result<(), LedgerError> {
-            Ok(())
-        }
-
-        fn value(&mut self, original: Original) -> Result<(), LedgerError> {
-            self.0.push(original);
-            Ok(())
-        }
-    }
 
     #[test]
     fn on_again_is_the_value_that_was_there() {
@@ -122,8 +106,8 @@ mod tests {
         assert!(!throttle.get().unwrap());
         throttle.set(true, &mut saved, true).unwrap();
         assert_eq!(read_value::<i64>(&tree.path(PATH)).unwrap(), 900_000);
-        let Original::RealTimeThrottle { runtime_us, .. } = &saved.0[0] else {
-            panic!("{saved:?}", saved = saved.0)
+        let Original::RealTimeThrottle { runtime_us, .. } = &saved.originals[0] else {
+            panic!("{saved:?}")
         };
         assert_eq!(*runtime_us, 900_000);
     }

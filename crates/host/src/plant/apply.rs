@@ -3,11 +3,12 @@
 use super::HostPlant;
 use super::app::Listed;
 use crate::guard::{Key, Restoration};
-use crate::knobs::{KnobError, Means, check_scheduling, cores, scheduling};
+use crate::knobs::{Came, KnobError, Means, check_scheduling, cores, scheduling};
 use lull_control::{
-    AppId, Applied, Capability, CoreSet, Got, Knob, Outcome, Scheduling, Setting, numbered,
+    AppId, Applied, Capability, CoreSet, DomainId, Got, Knob, Outcome, Scheduling, Setting,
+    numbered,
 };
-use lull_measure::Nanos;
+use lull_measure::{Hertz, Nanos};
 
 impl HostPlant {
     pub(super) fn all_settings(&self) -> Vec<Setting> {
@@ -16,6 +17,7 @@ impl HostPlant {
         let offered = |knob: &Knob| self.machine.capabilities.has(knob.capability());
         knobs
             .chain([Knob::RealTimeThrottle])
+            .chain(self.machine.domains.iter().map(|domain| Knob::Frequency(domain.id)))
             .filter(offered)
             .filter_map(|knob| self.setting(knob))
             .collect()
@@ -33,7 +35,11 @@ impl HostPlant {
                 scheduling(threads(app)?).map(|class| Setting::Scheduling(app, class))
             }
             Knob::RealTimeThrottle => self.throttle.get().ok().map(Setting::RealTimeThrottle),
-            Knob::CacheWays(_) | Knob::MemoryBandwidth(_) | Knob::Frequency(_) => None,
+            Knob::Frequency(domain) => {
+                let hertz = self.frequencies.get(domain)?;
+                Some(Setting::Frequency(domain, hertz))
+            }
+            Knob::CacheWays(_) | Knob::MemoryBandwidth(_) => None,
         }
     }
 
@@ -49,6 +55,9 @@ impl HostPlant {
     fn set(&mut self, wanted: &Setting) -> Result<Got, String> {
         let knob = wanted.knob();
         self.check(wanted)?;
+        if let Setting::Frequency(domain, hertz) = wanted {
+            return self.set_frequency(*domain, *hertz);
+        }
         let before = self.setting(knob).ok_or_else(|| self.unreadable(knob))?;
         if before == *wanted {
             return Ok(Got::Already);
@@ -60,6 +69,33 @@ impl HostPlant {
             Some(now) if now == *wanted => Ok(Got::Done),
             Some(to) => Ok(Got::Clamped { to, why: limited(knob) }),
             None => Err(self.unreadable(knob)),
+        }
+    }
+
+    /// A domain under a governor that chooses has no setting to begin with.
+    fn set_frequency(&mut self, domain: DomainId, wanted: Hertz) -> Result<Got, String> {
+        let nearest = self.machine.domain(domain).and_then(|domain| domain.nearest(wanted));
+        let nearest =
+            nearest.ok_or_else(|| format!("there is no frequency domain {}", domain.0))?;
+        let knob = Knob::Frequency(domain);
+        let before = self.setting(knob);
+        let came = self.frequencies.set(domain, nearest, &mut self.ledger);
+        let came = came.map_err(|error| error.to_string())?;
+        if let Some(before) = before {
+            self.originals.entry(knob).or_insert(before);
+        }
+        if came == Came::Already && nearest == wanted {
+            return Ok(Got::Already);
+        }
+        self.touched.insert(knob);
+        let clamped = |to, why: &str| {
+            let to = Setting::Frequency(domain, to);
+            Ok(Got::Clamped { to, why: why.to_owned() })
+        };
+        match came {
+            Came::Held(to) => clamped(to, "scaling_min_freq and scaling_max_freq allow no other"),
+            _ if nearest != wanted => clamped(nearest, "the nearest frequency that the domain has"),
+            _ => Ok(Got::Done),
         }
     }
 
@@ -129,7 +165,9 @@ impl HostPlant {
             app.scheduling.restored();
         }
         self.throttle.restored();
+        self.frequencies.restored();
         self.refresh(Nanos::ZERO);
+        self.tell_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
         let outcome = |(knob, wanted): (Knob, Setting)| {
             let now = self.setting(knob)?;
@@ -145,6 +183,17 @@ impl HostPlant {
         Applied { outcomes: knobs.into_iter().filter_map(outcome).collect() }
     }
 
+    /// Tells of domains that had no one frequency before, and so have no
+    /// outcome, where their governor could not be put back.
+    fn tell_unsettled(&self, restored: &Restoration) {
+        for (key, why) in &restored.failed {
+            let had_one = |knob: &Knob| self.failure(*knob, restored).is_some();
+            if matches!(key, Key::File(_)) && !self.originals.keys().any(had_one) {
+                self.notice(format!("{key} is not as before: {why}"));
+            }
+        }
+    }
+
     /// Why a knob is not as it was, if the ledger could not put it back.
     fn failure(&self, knob: Knob, restored: &Restoration) -> Option<String> {
         let concerns = |key: &Key| match (knob, key) {
@@ -153,6 +202,7 @@ impl HostPlant {
                 threads.any(|thread| (thread.tid, thread.start_ticks) == (*tid, *start))
             }
             (Knob::RealTimeThrottle, Key::File(path)) => path == self.throttle.path(),
+            (Knob::Frequency(domain), key) => self.frequencies.is_of(domain, key),
             _ => false,
         };
         let (key, why) = restored.failed.iter().find(|(key, _)| concerns(key))?;

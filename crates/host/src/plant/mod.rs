@@ -18,7 +18,7 @@ use crate::gauges::pressure::Pressure;
 use crate::gauges::push::PushGauge;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{Ledger, LedgerError};
-use crate::knobs::Throttle;
+use crate::knobs::{Frequencies, Throttle};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
 use lull_control::{
@@ -74,6 +74,7 @@ pub struct HostPlant {
     listed: Nanos,
     gauges: Gauges,
     throttle: Throttle,
+    frequencies: Frequencies,
     ledger: Ledger,
     foreign_wins: bool,
     is_privileged: bool,
@@ -132,6 +133,7 @@ impl HostPlant {
             listed: self::now(ClockId::Boottime),
             table: ProcessTable::new(&roots)?,
             throttle: Throttle::new(&roots),
+            frequencies: Frequencies::new(probe::policies(&roots)),
             roots,
             machine,
             ledger,

@@ -4,7 +4,9 @@ use super::app::{ProgressFrom, RunningApp, Work};
 use super::{HostPlant, now};
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
-use crate::knobs::{Affinity, Change, KnobError, Means, ThreadValue, cores, key_of, scheduling};
+use crate::knobs::{
+    Affinity, Change, Foreign, KnobError, Means, ThreadValue, cores, key_of, scheduling,
+};
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{
@@ -118,6 +120,25 @@ impl HostPlant {
             foreign.extend(cores.into_iter().chain(class).flatten());
         }
         foreign.extend(self.watch_throttle());
+        foreign.extend(self.watch_frequencies());
+        foreign
+    }
+
+    fn watch_frequencies(&mut self) -> Vec<ForeignChange> {
+        let (changes, notices) = self.frequencies.watch();
+        self.notices.borrow_mut().extend(notices);
+        let mut foreign = Vec::new();
+        for Foreign { domain, ours, found, whom, key } in changes {
+            if self.foreign_wins {
+                self.release(&[key]);
+            }
+            foreign.push(ForeignChange {
+                knob: Knob::Frequency(domain),
+                ours: Setting::Frequency(domain, ours),
+                found: Setting::Frequency(domain, found),
+                whom,
+            });
+        }
         foreign
     }
 

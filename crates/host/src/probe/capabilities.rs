@@ -82,7 +82,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::RealTimeThrottle, throttle(roots)),
         (Capability::CacheWays, nobody_sets("cache ways")),
         (Capability::MemoryBandwidth, nobody_sets("memory bandwidth")),
-        (Capability::Frequency, nobody_sets("frequencies")),
+        (Capability::Frequency, super::frequencies::settable(roots)),
         (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
         (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),
         (Capability::CpuTime, crate::gauges::app_time::probe(roots)),

@@ -6,6 +6,7 @@ mod frequencies;
 
 pub(crate) use capabilities::throttle_path;
 pub use capabilities::{Rights, capabilities};
+pub(crate) use frequencies::policies;
 
 use crate::Roots;
 use lull_control::Machine;

@@ -1,0 +1,302 @@
+//! One cpufreq policy: the cores that share a frequency, their governor and bounds
+//! (Documentation/admin-guide/pm/cpufreq.rst).
+//!
+//! What kernels answer, seen on 6.1, 6.12 and 7.2 with acpi-cpufreq: bounds
+//! beyond those of the hardware are clamped without an error; a minimum above
+//! the maximum is kept and takes effect when the maximum is raised; reading
+//! `scaling_setspeed` gives the speed in force on 6.1 and 6.12, and the last
+//! request on 7.2, however absurd; a policy whose cores are all offline
+//! answers EBUSY.
+
+use super::text::{FileError, read, read_number, write};
+use crate::files::{HotFile, number};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The governor under which a frequency is set as such.
+pub(crate) const USERSPACE: &str = "userspace";
+
+/// What a policy is set to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyState {
+    /// `/sys/devices/system/cpu/cpufreq/policyN`.
+    pub dir: PathBuf,
+    /// `scaling_governor`.
+    pub governor: String,
+    /// `scaling_min_freq`.
+    pub min_khz: u64,
+    /// `scaling_max_freq`.
+    pub max_khz: u64,
+    /// `scaling_setspeed`; `None` where the governor has none.
+    pub speed_khz: Option<u64>,
+}
+
+impl PolicyState {
+    /// The state now.
+    ///
+    /// # Errors
+    /// If one of the files cannot be read, as when the cores are offline.
+    pub fn read(dir: &Path) -> Result<Self, FileError> {
+        Files::new(dir).read()
+    }
+
+    /// The one frequency that the state allows; `None` where a governor chooses.
+    pub(crate) fn pinned_khz(&self) -> Option<u64> {
+        let bounded = |khz: u64| khz.max(self.min_khz).min(self.max_khz);
+        match self.governor.as_str() {
+            USERSPACE => self.speed_khz.map(bounded),
+            "performance" => Some(self.max_khz),
+            _ if self.min_khz == self.max_khz => Some(self.max_khz),
+            _ => None,
+        }
+    }
+
+    /// As fast as the saved bounds allow: what is safe for every objective.
+    /// Whether anything was written.
+    pub(crate) fn boost(&self) -> Result<bool, FileError> {
+        let now = Self::read(&self.dir)?;
+        let highest_khz = self.max_khz;
+        if now.max_khz < highest_khz {
+            write(&self.file("scaling_max_freq"), &highest_khz.to_string())?;
+        }
+        let is_slow = now.governor == USERSPACE && now.pinned_khz() < Some(highest_khz);
+        if is_slow {
+            write(&self.file("scaling_setspeed"), &highest_khz.to_string())?;
+        }
+        Ok(is_slow || now.max_khz < highest_khz)
+    }
+
+    /// Writes the state; whether anything had to be written.
+    ///
+    /// # Errors
+    /// If a write fails, or does not read back.
+    pub fn put_back(&self) -> Result<bool, FileError> {
+        let now = Self::read(&self.dir)?;
+        if self.is_like(&now) {
+            return Ok(false);
+        }
+        self.write_bounds(&now)?;
+        if now.governor != self.governor {
+            write(&self.file("scaling_governor"), &self.governor)?;
+        }
+        if let Some(khz) = self.speed_khz.filter(|_| self.governor == USERSPACE) {
+            write(&self.file("scaling_setspeed"), &khz.to_string())?;
+        }
+        let kept = Self::read(&self.dir)?;
+        match self.is_like(&kept) {
+            true => Ok(true),
+            false => Err(FileError {
+                path: self.dir.clone(),
+                wanted: Some(self.to_string()),
+                source: std::io::Error::other(format!("it reads back as {kept}")),
+            }),
+        }
+    }
+
+    /// A minimum is written below the maximum in force, or the kernel holds it back.
+    pub(crate) fn write_bounds(&self, now: &Self) -> Result<(), FileError> {
+        let max = || write(&self.file("scaling_max_freq"), &self.max_khz.to_string());
+        let min = || write(&self.file("scaling_min_freq"), &self.min_khz.to_string());
+        if self.max_khz > now.max_khz {
+            max()?;
+        }
+        if self.min_khz != now.min_khz {
+            min()?;
+        }
+        if self.max_khz < now.max_khz {
+            max()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Whether two states do the same: a speed counts under `userspace` alone.
+    fn is_like(&self, other: &Self) -> bool {
+        let bounds = |state: &Self| (state.min_khz, state.max_khz);
+        let pinned = |state: &Self| (state.governor == USERSPACE).then(|| state.pinned_khz());
+        self.governor == other.governor
+            && bounds(self) == bounds(other)
+            && pinned(self) == pinned(other)
+    }
+}
+
+impl std::fmt::Display for PolicyState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}-{} kHz", self.governor, self.min_khz, self.max_khz)?;
+        match self.speed_khz {
+            Some(khz) => write!(f, " at {khz} kHz"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The files of one policy, kept open.
+#[derive(Debug)]
+pub(crate) struct Files {
+    dir: PathBuf,
+    governor: HotFile,
+    min: HotFile,
+    max: HotFile,
+    speed: HotFile,
+}
+
+impl Files {
+    pub(crate) fn new(dir: &Path) -> Self {
+        let file = |name: &str| HotFile::new(dir.join(name));
+        Self {
+            dir: dir.to_owned(),
+            governor: file("scaling_governor"),
+            min: file("scaling_min_freq"),
+            max: file("scaling_max_freq"),
+            speed: file("scaling_setspeed"),
+        }
+    }
+
+    /// The state now.
+    pub(crate) fn read(&mut self) -> Result<PolicyState, FileError> {
+        let governor = text_of(&mut self.governor)?;
+        let speed_khz = match governor.as_str() {
+            USERSPACE => number(text_of(&mut self.speed)?.as_bytes()),
+            _ => None,
+        };
+        let (min_khz, max_khz) = (number_of(&mut self.min)?, number_of(&mut self.max)?);
+        Ok(PolicyState { dir: self.dir.clone(), governor, min_khz, max_khz, speed_khz })
+    }
+}
+
+fn text_of(file: &mut HotFile) -> Result<String, FileError> {
+    let path = file.path().to_owned();
+    let mut buffer = [0; 64];
+    let read = file.read(&mut buffer);
+    let text = read.map_err(|source| FileError { path, wanted: None, source })?;
+    Ok(String::from_utf8_lossy(text).trim().to_owned())
+}
+
+fn number_of(file: &mut HotFile) -> Result<u64, FileError> {
+    let path = file.path().to_owned();
+    file.read_number().map_err(|source| FileError { path, wanted: None, source })
+}
+
+/// How the frequency of a policy can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// The governor `userspace` and `scaling_setspeed`.
+    Speed,
+    /// Minimum and maximum at one value: drivers that choose themselves
+    /// (intel_pstate, amd-pstate) and kernels without that governor.
+    Bounds,
+}
+
+/// How the policy in `dir` can be set, and with which driver.
+///
+/// # Errors
+/// If its files cannot be read.
+pub(crate) fn means(dir: &Path) -> Result<(Means, String), FileError> {
+    let driver = read(&dir.join("scaling_driver"))?;
+    let governors = read(&dir.join("scaling_available_governors"))?;
+    for bound in ["scaling_min_freq", "scaling_max_freq"] {
+        read_number(&dir.join(bound))?;
+    }
+    let has_userspace = governors.split_whitespace().any(|name| name == USERSPACE);
+    Ok((if has_userspace { Means::Speed } else { Means::Bounds }, driver))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    pub(crate) const DIR: &str = "sys/devices/system/cpu/cpufreq/policy0";
+
+    /// A made-up policy; a tree of files keeps whatever is written.
+    pub(crate) fn policy(tree: &Tree, dir: &str, governors: &str) {
+        for (name, text) in [
+            ("scaling_driver", "acpi-cpufreq"),
+            ("scaling_available_governors", governors),
+            ("scaling_governor", governors.split(' ').next().unwrap()),
+            ("scaling_min_freq", "800000"),
+            ("scaling_max_freq", "2400000"),
+            ("cpuinfo_min_freq", "800000"),
+            ("cpuinfo_max_freq", "2400000"),
+            ("scaling_cur_freq", "800000"),
+            ("scaling_setspeed", "<unsupported>"),
+        ] {
+            tree.write(&format!("{dir}/{name}"), &format!("{text}\n"));
+        }
+    }
+
+    fn state(governor: &str, min_khz: u64, max_khz: u64, speed_khz: Option<u64>) -> PolicyState {
+        let governor = governor.to_owned();
+        PolicyState { dir: PathBuf::from("/d"), governor, min_khz, max_khz, speed_khz }
+    }
+
+    #[test]
+    fn a_frequency_is_known_where_nobody_else_chooses_it() {
+        assert_eq!(state("schedutil", 8, 24, None).pinned_khz(), None);
+        assert_eq!(state("schedutil", 24, 24, None).pinned_khz(), Some(24));
+        assert_eq!(state("performance", 8, 24, None).pinned_khz(), Some(24));
+        assert_eq!(state("userspace", 8, 24, Some(16)).pinned_khz(), Some(16));
+        assert_eq!(
+            state("userspace", 8, 24, Some(99)).pinned_khz(),
+            Some(24),
+            "7.2 keeps the request"
+        );
+    }
+
+    #[test]
+    fn what_was_read_is_put_back_whatever_came_between() {
+        let tree = Tree::new();
+        policy(&tree, DIR, "schedutil userspace");
+        let dir = tree.path(DIR);
+        let before = PolicyState::read(&dir).unwrap();
+        assert!(!before.put_back().unwrap());
+        for (name, text) in [
+            ("scaling_governor", "userspace"),
+            ("scaling_min_freq", "1200000"),
+            ("scaling_max_freq", "1200000"),
+            ("scaling_setspeed", "1200000"),
+        ] {
+            tree.write(&format!("{DIR}/{name}"), text);
+        }
+        assert!(before.boost().unwrap());
+        assert_eq!(PolicyState::read(&dir).unwrap().pinned_khz(), Some(2_400_000));
+        assert!(before.put_back().unwrap());
+        assert_eq!(PolicyState::read(&dir).unwrap(), before);
+    }
+
+    #[test]
+    fn bounds_are_written_so_that_they_never_cross() {
+        let tree = Tree::new();
+        policy(&tree, DIR, "powersave performance");
+        let dir = tree.path(DIR);
+        let low = PolicyState { max_khz: 800_000, ..PolicyState::read(&dir).unwrap() };
+        let high = PolicyState { min_khz: 2_400_000, ..PolicyState::read(&dir).unwrap() };
+        for wanted in [&low, &high, &low] {
+            assert!(wanted.put_back().unwrap());
+            assert_eq!(
+                PolicyState::read(&dir).unwrap().pinned_khz(),
+                Some(wanted.max_khz.max(wanted.min_khz))
+            );
+        }
+    }
+
+    #[test]
+    fn means_are_those_of_the_driver() {
+        let tree = Tree::new();
+        policy(&tree, DIR, "schedutil userspace");
+        assert_eq!(means(&tree.path(DIR)).unwrap(), (Means::Speed, "acpi-cpufreq".to_owned()));
+        policy(&tree, DIR, "performance powersave");
+        assert_eq!(means(&tree.path(DIR)).unwrap().0, Means::Bounds);
+        tree.remove(&format!("{DIR}/scaling_max_freq"));
+        assert!(means(&tree.path(DIR)).unwrap_err().to_string().contains("scaling_max_freq"));
+    }
+
+    #[test]
+    fn a_policy_whose_driver_is_gone_is_an_error_that_names_it() {
+        let error = PolicyState::read(Path::new("/no/such/policy0")).unwrap_err();
+        assert!(error.is_absent() && error.to_string().contains("policy0/scaling_governor"));
+    }
+}

@@ -1,0 +1,9 @@
+//! How the kernel's knobs are read and written, without any notion of a run.
+//!
+//! Knobs use it to set and guards to put back, so that both speak to the
+//! kernel in the same way.
+
+pub mod cpufreq;
+pub(crate) mod text;
+
+pub use text::FileError;

@@ -1,0 +1,373 @@
+//! The frequency of a domain: `userspace` and `scaling_setspeed` where the
+//! driver has them, else minimum and maximum at one value.
+//!
+//! A domain under a governor that chooses has no setting, since there is no
+//! one frequency to tell. The bounds that were there before Lull came are
+//! the administrator's and hold for Lull too. A core that goes offline and
+//! comes back has its governor but runs at its highest frequency again (seen
+//! on 6.1 to 7.2), so a domain whose cores changed is set anew; a change
+//! within one epoch looks like another writer's, who wins.
+
+use super::{KnobError, SaveOld};
+use crate::drivers::cpufreq::{Files, Means, PolicyState, USERSPACE, means};
+use crate::drivers::text::{self, FileError};
+use crate::files::read_text;
+use crate::guard::{Key, Original};
+use lull_control::DomainId;
+use lull_measure::Hertz;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// All domains whose frequency can be set.
+#[derive(Debug)]
+pub(crate) struct Frequencies {
+    domains: BTreeMap<DomainId, Domain>,
+    /// Whether the old state of all domains is in the ledger.
+    is_saved: bool,
+}
+
+#[derive(Debug)]
+struct Domain {
+    dir: PathBuf,
+    files: Files,
+    means: Means,
+    /// As it was before the first write.
+    original: Option<PolicyState>,
+    set: Option<Set>,
+}
+
+/// What Lull set last.
+#[derive(Debug, Clone, PartialEq)]
+struct Set {
+    khz: u64,
+    state: PolicyState,
+    /// `affected_cpus` then.
+    cores: String,
+}
+
+/// A domain that somebody else has set since.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Foreign {
+    pub(crate) domain: DomainId,
+    pub(crate) ours: Hertz,
+    pub(crate) found: Hertz,
+    pub(crate) whom: String,
+    pub(crate) key: Key,
+}
+
+/// What came of setting a domain.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    Already,
+    Done,
+    /// The bounds of the administrator or the hardware held it here.
+    Held(Hertz),
+}
+
+impl Frequencies {
+    /// The policies in these directories; one that cannot be set is left out.
+    pub(crate) fn new(policies: impl Iterator<Item = (DomainId, PathBuf)>) -> Self {
+        let domain = |(id, dir): (DomainId, PathBuf)| {
+            let (means, _) = means(&dir).ok()?;
+            let files = Files::new(&dir);
+            Some((id, Domain { dir, files, means, original: None, set: None }))
+        };
+        Self { domains: policies.filter_map(domain).collect(), is_saved: false }
+    }
+
+    /// The one frequency that a domain is set to; `None` where a governor chooses.
+    pub(crate) fn get(&self, id: DomainId) -> Option<Hertz> {
+        let dir = &self.domains.get(&id)?.dir;
+        PolicyState::read(dir).ok()?.pinned_khz().map(Hertz::from_khz)
+    }
+
+    /// Sets a domain; if that fails in the middle it is as before.
+    pub(crate) fn set(
+        &mut self,
+        id: DomainId,
+        wanted: Hertz,
+        save: &mut impl SaveOld,
+    ) -> Result<Came, KnobError> {
+        self.save_all(save)?;
+        let none = || KnobError::Nonsense(format!("domain {} has no frequency to set", id.0));
+        let domain = self.domains.get_mut(&id).ok_or_else(none)?;
+        let before = domain.files.read()?;
+        let came = domain.write(wanted.0 / 1000, &before);
+        if came.is_err() {
+            // If this fails too the ledger still has the old state.
+            let _ = before.put_back();
+        }
+        came
+    }
+
+    /// One line in the ledger for each domain, written together.
+    fn save_all(&mut self, save: &mut impl SaveOld) -> Result<(), KnobError> {
+        if self.is_saved {
+            return Ok(());
+        }
+        let mut originals = Vec::new();
+        for domain in self.domains.values_mut() {
+            // One that is offline now is saved when it is first written.
+            if let Ok(state) = domain.files.read() {
+                domain.original = Some(state.clone());
+                originals.push(Original::CpuFreq(state));
+            }
+        }
+        save.values(&originals)?;
+        self.is_saved = originals.len() == self.domains.len();
+        Ok(())
+    }
+
+    /// What others have set since, told once; domains whose cores went and
+    /// came are set anew, and a failure of that is told as text.
+    pub(crate) fn watch(&mut self) -> (Vec<Foreign>, Vec<String>) {
+        let (mut foreign, mut notices) = (Vec::new(), Vec::new());
+        for (id, domain) in &mut self.domains {
+            match domain.watch(*id) {
+                Ok(found) => foreign.extend(found),
+                Err(error) => notices.push(error.to_string()),
+            }
+        }
+        (foreign, notices)
+    }
+
+    /// Forgets what was set, after all was put back.
+    pub(crate) fn restored(&mut self) {
+        self.domains.values_mut().for_each(|domain| domain.set = None);
+    }
+
+    /// Whether the ledger's name is that of a domain.
+    pub(crate) fn is_of(&self, id: DomainId, key: &Key) -> bool {
+        let dir = self.domains.get(&id).map(|domain| &domain.dir);
+        matches!((key, dir), (Key::File(path), Some(dir)) if path == dir)
+    }
+}
+
+impl Domain {
+    fn write(&mut self, wanted_khz: u64, before: &PolicyState) -> Result<Came, KnobError> {
+        let limits = self.original.as_ref().unwrap_or(before);
+        let khz = wanted_khz.max(limits.min_khz).min(limits.max_khz);
+        let came = |wrote: bool| match (khz == wanted_khz, wrote) {
+            (false, _) => Came::Held(Hertz::from_khz(khz)),
+            (true, true) => Came::Done,
+            (true, false) => Came::Already,
+        };
+        if before.pinned_khz() == Some(khz) {
+            return Ok(came(false));
+        }
+        self.request(khz, before)?;
+        let kept = self.files.read()?;
+        if kept.pinned_khz() != Some(khz) {
+            return Err(KnobError::NotKept {
+                what: self.dir.display().to_string(),
+                wanted: format!("{khz} kHz"),
+                found: kept.to_string(),
+            });
+        }
+        self.set = Some(Set::of(khz, &kept));
+        Ok(came(true))
+    }
+
+    fn request(&self, khz: u64, before: &PolicyState) -> Result<(), FileError> {
+        match self.means {
+            Means::Speed => {
+                if before.governor != USERSPACE {
+                    text::write(&before.file("scaling_governor"), USERSPACE)?;
+                }
+                text::write(&before.file("scaling_setspeed"), &khz.to_string())
+            }
+            Means::Bounds => {
+                let wanted = PolicyState { min_khz: khz, max_khz: khz, ..before.clone() };
+                wanted.write_bounds(before)
+            }
+        }
+    }
+
+    fn watch(&mut self, id: DomainId) -> Result<Option<Foreign>, KnobError> {
+        let Some(set) = self.set.clone() else { return Ok(None) };
+        let cores = cores_of(&self.dir);
+        let now = match self.files.read() {
+            Ok(now) if !cores.is_empty() => now,
+            Err(error) if !error.is_absent() => return Err(error.into()),
+            // All its cores are offline, or its driver is being changed.
+            _ => {
+                self.set = Some(Set { cores: String::new(), ..set });
+                return Ok(None);
+            }
+        };
+        if now == set.state && cores == set.cores {
+            return Ok(None);
+        }
+        if cores != set.cores && now.governor == set.state.governor {
+            self.request(set.khz, &now)?;
+            let state = self.files.read()?;
+            self.set = Some(Set { state, cores, ..set });
+            return Ok(None);
+        }
+        self.set = None;
+        let found_khz = now.pinned_khz().or_else(|| current_khz(&self.dir)).unwrap_or(now.max_khz);
+        Ok(Some(Foreign {
+            domain: id,
+            ours: Hertz::from_khz(set.khz),
+            found: Hertz::from_khz(found_khz),
+            whom: format!("{} ({now})", self.dir.display()),
+            key: Key::File(self.dir.clone()),
+        }))
+    }
+}
+
+impl Set {
+    fn of(khz: u64, state: &PolicyState) -> Self {
+        Self { khz, cores: cores_of(&state.dir), state: state.clone() }
+    }
+}
+
+fn cores_of(dir: &Path) -> String {
+    read_text(&dir.join("affected_cpus")).unwrap_or_default()
+}
+
+fn current_khz(dir: &Path) -> Option<u64> {
+    text::read_number(&dir.join("scaling_cur_freq")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drivers::cpufreq::tests::policy;
+    use crate::drivers::text::faults;
+    use crate::guard::Restored;
+    use crate::testing::{Saved, Tree};
+
+    const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
+    const GHZ: Hertz = Hertz(1_200_000_000);
+
+    struct Scene {
+        tree: Tree,
+        saved: Saved,
+        frequencies: Frequencies,
+    }
+
+    impl Scene {
+        fn new(domains: u16, governors: &str) -> Self {
+            let tree = Tree::new();
+            for id in 0..domains {
+                let dir = format!("{CPUFREQ}/policy{id}");
+                policy(&tree, &dir, governors);
+                tree.write(&format!("{dir}/affected_cpus"), &format!("{id}\n"));
+            }
+            let policies = crate::probe::policies(&tree.roots());
+            Self { frequencies: Frequencies::new(policies), saved: Saved::default(), tree }
+        }
+
+        fn set(&mut self, id: u16, hertz: Hertz) -> Result<Came, KnobError> {
+            self.frequencies.set(DomainId(id), hertz, &mut self.saved)
+        }
+
+        fn file(&self, id: u16, name: &str) -> String {
+            text::read(&self.tree.path(&format!("{CPUFREQ}/policy{id}/{name}"))).unwrap()
+        }
+
+        fn write(&self, id: u16, name: &str, text: &str) {
+            self.tree.write(&format!("{CPUFREQ}/policy{id}/{name}"), text);
+        }
+    }
+
+    #[test]
+    fn a_speed_is_set_under_userspace_and_put_back_with_its_governor() {
+        let mut scene = Scene::new(2, "schedutil userspace");
+        assert_eq!(scene.frequencies.get(DomainId(0)), None, "a governor chooses");
+        assert_eq!(scene.set(0, GHZ).unwrap(), Came::Done);
+        assert_eq!(scene.set(0, GHZ).unwrap(), Came::Already);
+        assert_eq!(scene.frequencies.get(DomainId(0)), Some(GHZ));
+        assert_eq!(scene.file(0, "scaling_setspeed"), "1200000");
+        assert_eq!(scene.file(1, "scaling_governor"), "schedutil", "the other is left alone");
+        assert_eq!(scene.saved.batches, 1, "one wait for the disk for all domains");
+        assert_eq!(scene.saved.originals.len(), 2);
+        let restore = |original: &Original| original.restore(&scene.tree.roots());
+        let restored: Vec<_> = scene.saved.originals.iter().map(restore).collect();
+        assert!(restored.contains(&Restored::Done) && restored.contains(&Restored::Already));
+        assert_eq!(scene.file(0, "scaling_governor"), "schedutil");
+    }
+
+    #[test]
+    fn a_driver_that_chooses_itself_is_held_by_its_bounds() {
+        let mut scene = Scene::new(1, "powersave performance");
+        for hertz in [GHZ, Hertz(2_000_000_000), Hertz(800_000_000)] {
+            assert_eq!(scene.set(0, hertz).unwrap(), Came::Done);
+            assert_eq!(scene.frequencies.get(DomainId(0)), Some(hertz));
+            assert_eq!(scene.file(0, "scaling_governor"), "powersave");
+        }
+    }
+
+    #[test]
+    fn out_of_range_is_held_at_the_administrators_bounds() {
+        for governors in ["powersave performance", "schedutil userspace"] {
+            let mut scene = Scene::new(1, governors);
+            scene.write(0, "scaling_max_freq", "2000000\n");
+            let highest = Hertz(2_000_000_000);
+            assert_eq!(scene.set(0, Hertz(u64::MAX)).unwrap(), Came::Held(highest));
+            assert_eq!(scene.set(0, Hertz(0)).unwrap(), Came::Held(Hertz(800_000_000)));
+            assert_eq!(scene.frequencies.get(DomainId(0)), Some(Hertz(800_000_000)));
+        }
+    }
+
+    #[test]
+    fn a_refusal_in_the_middle_leaves_the_domain_as_it_was() {
+        for (governors, file) in
+            [("schedutil userspace", "scaling_setspeed"), ("powersave x", "scaling_max_freq")]
+        {
+            for errno in [libc::EINVAL, libc::EBUSY, libc::EACCES, libc::ENODEV, libc::EROFS] {
+                let mut scene = Scene::new(1, governors);
+                let before = PolicyState::read(&scene.tree.path(&format!("{CPUFREQ}/policy0")));
+                faults::refuse(file, 0, errno);
+                let error = scene.set(0, GHZ).unwrap_err().to_string();
+                faults::clear();
+                let said = std::io::Error::from_raw_os_error(errno).to_string();
+                assert!(error.contains(file) && error.contains(&said), "{error}");
+                let after = PolicyState::read(&scene.tree.path(&format!("{CPUFREQ}/policy0")));
+                assert_eq!(after.unwrap(), before.unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn old_values_that_cannot_be_saved_keep_the_knob_untouched() {
+        let mut scene = Scene::new(1, "schedutil userspace");
+        scene.saved.is_full = true;
+        assert!(matches!(scene.set(0, GHZ), Err(KnobError::Unsaved(_))));
+        assert_eq!(scene.file(0, "scaling_governor"), "schedutil");
+    }
+
+    #[test]
+    fn a_governor_changed_under_us_is_told_once_with_what_is_there() {
+        let mut scene = Scene::new(1, "schedutil userspace");
+        scene.set(0, GHZ).unwrap();
+        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()));
+        scene.write(0, "scaling_governor", "schedutil\n");
+        let (foreign, notices) = scene.frequencies.watch();
+        assert!(notices.is_empty());
+        assert_eq!((foreign.len(), foreign[0].ours), (1, GHZ));
+        assert!(foreign[0].whom.contains("schedutil"), "{}", foreign[0].whom);
+        assert!(scene.frequencies.is_of(DomainId(0), &foreign[0].key));
+        assert!(scene.frequencies.watch().0.is_empty(), "told twice");
+    }
+
+    #[test]
+    fn a_core_that_went_and_came_is_set_anew() {
+        let mut scene = Scene::new(1, "schedutil userspace");
+        scene.set(0, GHZ).unwrap();
+        scene.write(0, "affected_cpus", "\n");
+        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()), "offline");
+        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()), "still");
+        scene.write(0, "affected_cpus", "0\n");
+        scene.write(0, "scaling_setspeed", "2400000\n");
+        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()));
+        assert_eq!(scene.frequencies.get(DomainId(0)), Some(GHZ));
+    }
+
+    #[test]
+    fn a_domain_that_does_not_exist_is_refused() {
+        let mut scene = Scene::new(1, "schedutil userspace");
+        assert!(matches!(scene.set(7, GHZ), Err(KnobError::Nonsense(_))));
+    }
+}
