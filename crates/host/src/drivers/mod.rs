@@ -4,6 +4,7 @@
 //! kernel in the same way.
 
 pub mod cpufreq;
+pub(crate) mod resctrl;
 pub(crate) mod text;
 
 pub use text::FileError;

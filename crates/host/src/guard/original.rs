@@ -47,6 +47,11 @@ pub enum Original {
         /// What is safe for every objective, where that is not the text itself.
         safe: Option<String>,
     },
+    /// A resctrl group that Lull makes and must remove.
+    Group {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// The frequency of some cores.
     CpuFreq(PolicyState),
     /// A running process that Lull stops (SIGSTOP) and must continue.
@@ -132,6 +137,7 @@ impl Original {
                 facts.is_ok_and(|facts| facts.start_ticks == start_time_ticks)
             }
             Self::RealTimeThrottle { .. } | Self::Text { .. } | Self::CpuFreq(_) => true,
+            Self::Group { ref path } => path.exists(),
             Self::Stopped { pid, start_time_ticks: start_ticks }
             | Self::Started { pid, start_time_ticks: start_ticks } => {
                 ProcessId { pid, start_ticks }.facts(roots).is_some()
@@ -143,9 +149,9 @@ impl Original {
     pub fn key(&self) -> Key {
         match self {
             Self::Thread { tid, start_time_ticks, .. } => Key::Thread(*tid, *start_time_ticks),
-            Self::RealTimeThrottle { path, .. } | Self::Text { path, .. } => {
-                Key::File(path.clone())
-            }
+            Self::RealTimeThrottle { path, .. }
+            | Self::Text { path, .. }
+            | Self::Group { path } => Key::File(path.clone()),
             Self::CpuFreq(state) => Key::File(state.dir.clone()),
             Self::Stopped { pid, start_time_ticks } => {
                 Key::Stopped(ProcessId { pid: *pid, start_ticks: *start_time_ticks })

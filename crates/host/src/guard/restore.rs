@@ -19,7 +19,7 @@
 use super::held::{Held, Inherited};
 use super::original::{Key, Original};
 use crate::apps::{Facts, ProcessId, ProcessTable, signal, threads_of};
-use crate::drivers::{FileError, text};
+use crate::drivers::{FileError, resctrl, text};
 use crate::sys::sched::{self, SchedState};
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -89,6 +89,7 @@ impl Original {
             }
             Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
             Self::Text { path, text, .. } => retext(path, text).map_err(io::Error::other),
+            Self::Group { path } => resctrl::remove(path).map(written),
             Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
             Self::Stopped { pid, start_time_ticks } => {
                 let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
@@ -106,7 +107,7 @@ impl Original {
     /// out; whether that changed anything. What fails is told when it is put back.
     fn boost(&self, roots: &Roots) -> bool {
         match self {
-            Self::Stopped { .. } => self.restore(roots) == Restored::Done,
+            Self::Stopped { .. } | Self::Group { .. } => self.restore(roots) == Restored::Done,
             Self::CpuFreq(state) => state.boost().unwrap_or(false),
             Self::Text { path, safe: Some(safe), .. } => {
                 text::read(path).is_ok_and(|now| now != *safe) && text::write(path, safe).is_ok()

@@ -7,6 +7,7 @@
 mod cores;
 mod error;
 mod frequency;
+mod partitions;
 mod scheduling;
 mod threads;
 mod throttle;
@@ -14,6 +15,7 @@ mod throttle;
 pub(crate) use cores::{Affinity, cores};
 pub use error::KnobError;
 pub(crate) use frequency::{Came, Foreign, Frequencies};
+pub(crate) use partitions::{Partitions, Share, Taken};
 pub(crate) use scheduling::{check as check_scheduling, scheduling};
 pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
 pub(crate) use throttle::Throttle;

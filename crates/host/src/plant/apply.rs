@@ -3,7 +3,7 @@
 use super::HostPlant;
 use super::app::Listed;
 use crate::guard::{Key, Restoration};
-use crate::knobs::{Came, KnobError, Means, check_scheduling, cores, scheduling};
+use crate::knobs::{Came, KnobError, Means, Share, check_scheduling, cores, scheduling};
 use lull_control::{
     AppId, Applied, Capability, CoreSet, DomainId, Got, Knob, Outcome, Scheduling, Setting,
     numbered,
@@ -13,7 +13,12 @@ use lull_measure::{Hertz, Nanos};
 impl HostPlant {
     pub(super) fn all_settings(&self) -> Vec<Setting> {
         let apps = numbered(&self.specs).map(|(app, _)| app);
-        let knobs = apps.flat_map(|app| [Knob::Cores(app), Knob::Scheduling(app)]);
+        let of_app = |app| {
+            [Knob::Cores(app), Knob::Scheduling(app), Knob::CacheWays(app)]
+                .into_iter()
+                .chain([Knob::MemoryBandwidth(app)])
+        };
+        let knobs = apps.flat_map(of_app);
         let offered = |knob: &Knob| self.machine.capabilities.has(knob.capability());
         knobs
             .chain([Knob::RealTimeThrottle])
@@ -39,7 +44,14 @@ impl HostPlant {
                 let hertz = self.frequencies.get(domain)?;
                 Some(Setting::Frequency(domain, hertz))
             }
-            Knob::CacheWays(_) | Knob::MemoryBandwidth(_) => None,
+            Knob::CacheWays(app) => {
+                threads(app)?;
+                self.partitions.ways(app).map(|ways| Setting::CacheWays(app, ways))
+            }
+            Knob::MemoryBandwidth(app) => {
+                threads(app)?;
+                self.partitions.percent(app).map(|share| Setting::MemoryBandwidth(app, share))
+            }
         }
     }
 
@@ -109,12 +121,19 @@ impl HostPlant {
                 return Err(format!("`{cores}` are no cores of this machine, which has {all}"));
             }
         }
-        Ok(())
+        match *wanted {
+            Setting::CacheWays(_, ways) => self.partitions.check(Share::Ways(ways)),
+            Setting::MemoryBandwidth(_, percent) => self.partitions.check(Share::Percent(percent)),
+            _ => Ok(()),
+        }
     }
 
     fn unreadable(&self, knob: Knob) -> String {
         match knob {
-            Knob::Cores(app) | Knob::Scheduling(app) => match self.specs.get(app.index()) {
+            Knob::Cores(app)
+            | Knob::Scheduling(app)
+            | Knob::CacheWays(app)
+            | Knob::MemoryBandwidth(app) => match self.specs.get(app.index()) {
                 Some(spec) => format!("{} has no live process", spec.name),
                 None => format!("there is no app number {}", app.0),
             },
@@ -129,10 +148,19 @@ impl HostPlant {
             Setting::RealTimeThrottle(on) => {
                 self.throttle.set(*on, &mut self.ledger, self.is_privileged)
             }
-            Setting::CacheWays(..) | Setting::MemoryBandwidth(..) | Setting::Frequency(..) => {
-                Err(KnobError::Nonsense(format!("{wanted}: this host has no such knob")))
+            Setting::CacheWays(app, ways) => self.write_share(*app, Share::Ways(*ways)),
+            Setting::MemoryBandwidth(app, share) => self.write_share(*app, Share::Percent(*share)),
+            Setting::Frequency(domain, hertz) => {
+                self.frequencies.set(*domain, *hertz, &mut self.ledger).map(drop)
             }
         }
+    }
+
+    fn write_share(&mut self, app: AppId, share: Share) -> Result<(), KnobError> {
+        let name = self.specs[app.index()].name.clone();
+        let handle = &mut self.apps[app.index()].handle;
+        let mut listed = Listed { handle, table: &mut self.table };
+        self.partitions.set((app, &name), share, &mut listed, &mut self.ledger)
     }
 
     fn write_cores(&mut self, app: AppId, wanted: &CoreSet) -> Result<(), KnobError> {
@@ -166,6 +194,7 @@ impl HostPlant {
         }
         self.throttle.restored();
         self.frequencies.restored();
+        self.partitions.restored();
         self.refresh(Nanos::ZERO);
         self.tell_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
@@ -202,6 +231,9 @@ impl HostPlant {
                 threads.any(|thread| (thread.tid, thread.start_ticks) == (*tid, *start))
             }
             (Knob::RealTimeThrottle, Key::File(path)) => path == self.throttle.path(),
+            (Knob::CacheWays(app) | Knob::MemoryBandwidth(app), key) => {
+                self.partitions.is_of(app, key)
+            }
             (Knob::Frequency(domain), key) => self.frequencies.is_of(domain, key),
             _ => false,
         };
@@ -213,6 +245,7 @@ impl HostPlant {
 /// Why less than wanted was set.
 fn limited(knob: Knob) -> String {
     match knob.capability() {
+        Capability::MemoryBandwidth => "the nearest share that the hardware has",
         Capability::Cores => "the other cores are offline, or outside the cpuset of the app",
         _ => "another writer was faster",
     }

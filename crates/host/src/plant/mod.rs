@@ -18,7 +18,7 @@ use crate::gauges::pressure::Pressure;
 use crate::gauges::push::PushGauge;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{Ledger, LedgerError};
-use crate::knobs::{Frequencies, Throttle};
+use crate::knobs::{Frequencies, Partitions, Throttle};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
 use lull_control::{
@@ -75,6 +75,7 @@ pub struct HostPlant {
     gauges: Gauges,
     throttle: Throttle,
     frequencies: Frequencies,
+    partitions: Partitions,
     ledger: Ledger,
     foreign_wins: bool,
     is_privileged: bool,
@@ -134,6 +135,7 @@ impl HostPlant {
             table: ProcessTable::new(&roots)?,
             throttle: Throttle::new(&roots),
             frequencies: Frequencies::new(probe::policies(&roots)),
+            partitions: Partitions::new(&roots.sys),
             roots,
             machine,
             ledger,

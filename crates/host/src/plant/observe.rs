@@ -5,7 +5,8 @@ use super::{HostPlant, now};
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
 use crate::knobs::{
-    Affinity, Change, Foreign, KnobError, Means, ThreadValue, cores, key_of, scheduling,
+    Affinity, Change, Foreign, KnobError, Means, Share, Taken, ThreadValue, cores, key_of,
+    scheduling,
 };
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
@@ -118,9 +119,31 @@ impl HostPlant {
             let class = self.watch_scheduling(index);
             let class = class.map(|(change, ours)| self.foreign(id, &change, ours));
             foreign.extend(cores.into_iter().chain(class).flatten());
+            foreign.extend(self.watch_shares(id));
         }
         foreign.extend(self.watch_throttle());
         foreign.extend(self.watch_frequencies());
+        foreign
+    }
+
+    fn watch_shares(&mut self, id: AppId) -> Vec<ForeignChange> {
+        let app = &self.apps[id.index()];
+        let taken = self.partitions.watch(id, app.threads()).unwrap_or_else(|error| {
+            self.notice(format!("{}: new threads: {error}", app.handle.name()));
+            Vec::new()
+        });
+        let setting = |share| match share {
+            Share::Ways(ways) => Setting::CacheWays(id, ways),
+            Share::Percent(percent) => Setting::MemoryBandwidth(id, percent),
+        };
+        let mut foreign = Vec::new();
+        for Taken { ours, found, whom, key } in taken {
+            if self.foreign_wins {
+                self.release(&[key]);
+            }
+            let (ours, found) = (setting(ours), setting(found));
+            foreign.push(ForeignChange { knob: ours.knob(), ours, found, whom });
+        }
         foreign
     }
 

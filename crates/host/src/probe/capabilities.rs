@@ -75,13 +75,13 @@ pub(crate) fn throttle_path(roots: &Roots) -> PathBuf {
 
 /// What the machine under these roots offers to a process with these rights.
 pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
-    let nobody_sets = |what: &str| Err(Missing::because(format!("Lull does not set {what} yet")));
+    let shares = super::shares::shares(roots);
     let found = [
         (Capability::Cores, Ok(cores(rights))),
         (Capability::Scheduling, rights.scheduling.clone()),
         (Capability::RealTimeThrottle, throttle(roots)),
-        (Capability::CacheWays, nobody_sets("cache ways")),
-        (Capability::MemoryBandwidth, nobody_sets("memory bandwidth")),
+        (Capability::CacheWays, shares.ways),
+        (Capability::MemoryBandwidth, shares.percent),
         (Capability::Frequency, super::frequencies::settable(roots)),
         (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
         (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),

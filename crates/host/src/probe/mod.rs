@@ -3,6 +3,7 @@
 mod capabilities;
 mod cpus;
 mod frequencies;
+mod shares;
 
 pub(crate) use capabilities::throttle_path;
 pub use capabilities::{Rights, capabilities};
@@ -40,13 +41,14 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
     let online = cpus::online(roots)?;
     let (cores, core_types) = cpus::cores(roots, &online);
     let domains = frequencies::domains(roots, &online);
+    let shares = shares::shares(roots);
     Ok(Machine {
         name: cpus::model_name(roots),
         cores,
         core_types,
         domains,
-        cache: None,
-        bandwidth: None,
+        cache: shares.cache,
+        bandwidth: shares.bandwidth,
         capabilities: capabilities(roots, &Rights::of_this_process()),
     })
 }
