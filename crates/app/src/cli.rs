@@ -1,6 +1,7 @@
 //! The command line as clap sees it. What a flag means is said here and nowhere else.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use lull_host::knobs::hold::Wish;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
 use lull_workload::apps::options::Demand;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Sim(Box<SimArgs>),
     /// List or run the papers' tables: paper, ours, tolerance, verdict
     Lab(LabArgs),
+    /// Hold knobs that no policy steers while a command runs, then put them back
+    Hold(HoldArgs),
     /// Put back what a killed agent left behind
     Restore(RestoreArgs),
     /// Print a completion script for a shell
@@ -304,6 +307,22 @@ pub(crate) struct LabRunArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `lull hold`.
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// governor=NAME, energy-preference=NAME, idle-latency=TIME, wake-latency=TIME,
+    /// resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
+    /// cgroup=PATH:FILE:VALUE or coalescing=NIC:KEY:VALUE
+    #[arg(required = true, value_name = "KNOB=VALUE")]
+    pub(crate) wishes: Vec<Wish>,
+    /// What to run meanwhile; without it until interrupted
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// `lull restore`.

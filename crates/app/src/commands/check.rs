@@ -3,6 +3,7 @@
 use crate::cli::CheckArgs;
 use crate::text::table;
 use lull_control::{Capability, Machine};
+use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::{Roots, probe};
 use lull_policies::{Dip, registry};
 use serde::Serialize;
@@ -13,6 +14,10 @@ struct Report {
     version: &'static str,
     kernel: String,
     machine: Machine,
+    /// Knobs that no policy steers, for `lull hold`.
+    hold: Vec<Offered>,
+    /// Other programs that run here and set knobs, and which.
+    managers: Vec<(String, &'static str)>,
     /// What its knobs can do about interference (Ah-Q section II).
     dip: Dip,
     policies: Vec<PolicyHere>,
@@ -26,12 +31,15 @@ struct PolicyHere {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
-    let machine = probe::machine(&Roots::default())?;
+    let roots = Roots::default();
+    let machine = probe::machine(&roots)?;
     let report = Report {
         version: crate::VERSION,
         kernel: kernel(),
         dip: Dip::of(&machine.capabilities),
         policies: policies(&machine),
+        hold: hold::offers(&roots),
+        managers: hold::managers(&roots),
         machine,
     };
     if args.json {
@@ -68,6 +76,14 @@ fn print(report: &Report) {
             Err(why) => vec![what.to_string(), "no".to_owned(), why.to_string()],
         });
         println!("{}\n", table(&[title, "", "by, or why not"], rows));
+    }
+    let rows = report.hold.iter().map(|offered| match &offered.found {
+        Found::By(means) => vec![offered.knob.to_owned(), "yes".to_owned(), means.clone()],
+        Found::Missing(why) => vec![offered.knob.to_owned(), "no".to_owned(), why.to_string()],
+    });
+    println!("{}\n", table(&["lull hold", "", "by, or why not"], rows));
+    for (name, sets) in &report.managers {
+        println!("{name} runs here too and sets {sets}: what it changes stays as it wants");
     }
     println!("DIP class of the knobs: {}", report.dip);
     let rows = report.policies.iter().map(|policy| {

@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod demo;
 mod guard;
+mod hold;
 mod lab;
 mod load;
 mod metrics;
@@ -25,7 +26,10 @@ pub(crate) struct UsageError(pub(crate) String);
 pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
     // An agent must not die of a closed pipe before it has put things back; a
     // list whose reader has gone may.
-    if !matches!(cli.command, Command::Run(_) | Command::Demo(_) | Command::Guard(_)) {
+    if !matches!(
+        cli.command,
+        Command::Run(_) | Command::Demo(_) | Command::Hold(_) | Command::Guard(_)
+    ) {
         sigpipe::reset();
     }
     match cli.command {
@@ -39,6 +43,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Metrics(args) => metrics::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Sim(args) => sim::run(&args),
+        Command::Hold(args) => hold::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),

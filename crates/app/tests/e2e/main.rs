@@ -8,6 +8,7 @@ mod bad_input;
 mod demo;
 mod ends;
 mod faults;
+mod hold;
 mod kills;
 mod lab;
 mod lists;

@@ -4,7 +4,9 @@
 //! kernel in the same way.
 
 pub mod cpufreq;
+pub mod ethtool;
 pub(crate) mod resctrl;
 pub(crate) mod text;
+pub(crate) mod texts;
 
 pub use text::FileError;

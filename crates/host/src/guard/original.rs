@@ -2,6 +2,7 @@
 
 use crate::apps::{Facts, ProcessId};
 use crate::drivers::cpufreq::PolicyState;
+use crate::drivers::ethtool::Coalescing;
 use crate::sys::sched::{self, SchedState};
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -52,6 +53,13 @@ pub enum Original {
         /// Its directory.
         path: PathBuf,
     },
+    /// Interrupt coalescing of a network interface.
+    Coalescing {
+        /// The interface.
+        nic: String,
+        /// All that it was set to.
+        was: Coalescing,
+    },
     /// The frequency of some cores.
     CpuFreq(PolicyState),
     /// A running process that Lull stops (SIGSTOP) and must continue.
@@ -78,6 +86,8 @@ pub enum Key {
     Thread(i32, u64),
     /// This file or directory of the kernel.
     File(PathBuf),
+    /// Interrupt coalescing of this network interface.
+    Nic(String),
     /// Whether this process is stopped.
     Stopped(ProcessId),
     /// Whether this process is there.
@@ -136,7 +146,10 @@ impl Original {
                 let facts = Facts::of_thread(roots, pid, tid);
                 facts.is_ok_and(|facts| facts.start_ticks == start_time_ticks)
             }
-            Self::RealTimeThrottle { .. } | Self::Text { .. } | Self::CpuFreq(_) => true,
+            Self::RealTimeThrottle { .. }
+            | Self::Text { .. }
+            | Self::Coalescing { .. }
+            | Self::CpuFreq(_) => true,
             Self::Group { ref path } => path.exists(),
             Self::Stopped { pid, start_time_ticks: start_ticks }
             | Self::Started { pid, start_time_ticks: start_ticks } => {
@@ -152,6 +165,7 @@ impl Original {
             Self::RealTimeThrottle { path, .. }
             | Self::Text { path, .. }
             | Self::Group { path } => Key::File(path.clone()),
+            Self::Coalescing { nic, .. } => Key::Nic(nic.clone()),
             Self::CpuFreq(state) => Key::File(state.dir.clone()),
             Self::Stopped { pid, start_time_ticks } => {
                 Key::Stopped(ProcessId { pid: *pid, start_ticks: *start_time_ticks })
@@ -168,6 +182,7 @@ impl fmt::Display for Key {
         match self {
             Self::Thread(tid, _) => write!(f, "thread {tid}"),
             Self::File(path) => path.display().fmt(f),
+            Self::Nic(nic) => write!(f, "coalescing of {nic}"),
             Self::Stopped(process) => write!(f, "stopped {process}"),
             Self::Started(process) => write!(f, "started {process}"),
         }

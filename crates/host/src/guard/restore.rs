@@ -19,6 +19,7 @@
 use super::held::{Held, Inherited};
 use super::original::{Key, Original};
 use crate::apps::{Facts, ProcessId, ProcessTable, signal, threads_of};
+use crate::drivers::ethtool::{self, Coalescing};
 use crate::drivers::{FileError, resctrl, text};
 use crate::sys::sched::{self, SchedState};
 use crate::{LiveThread, Roots};
@@ -89,6 +90,7 @@ impl Original {
             }
             Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
             Self::Text { path, text, .. } => retext(path, text).map_err(io::Error::other),
+            Self::Coalescing { nic, was } => recoalesce(nic, was),
             Self::Group { path } => resctrl::remove(path).map(written),
             Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
             Self::Stopped { pid, start_time_ticks } => {
@@ -178,6 +180,21 @@ const fn written(was_needed: bool) -> Restored {
     if was_needed { Restored::Done } else { Restored::Already }
 }
 
+fn recoalesce(nic: &str, was: &Coalescing) -> io::Result<Restored> {
+    let now = match ethtool::get(nic) {
+        Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => {
+            return Ok(Restored::Gone);
+        }
+        now => now.map_err(io::Error::other)?,
+    };
+    let changed = was.unlike(&now);
+    if changed == Coalescing::default() {
+        return Ok(Restored::Already);
+    }
+    ethtool::set(nic, &changed).map_err(io::Error::other)?;
+    Ok(Restored::Done)
+}
+
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
     let Some(facts) = process.facts(roots) else { return Ok(Restored::Gone) };
     if facts.state != 'T' {
@@ -234,8 +251,15 @@ impl<'a> Reach<'a> {
     /// The saved state. `touched` are the values that the safe state changed.
     fn put_back(&mut self, touched: &BTreeSet<Key>) -> Restoration {
         let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
-        for original in self.held.originals().filter(|original| !is_started(original)) {
-            outcomes.insert(original.key(), original.restore(self.roots));
+        // Twice: one file may decide what another takes (a governor its preferences).
+        for _ in 0..2 {
+            for original in self.held.originals().filter(|original| !is_started(original)) {
+                let outcome = original.restore(self.roots);
+                let was_done = outcomes.get(&original.key()) == Some(&Restored::Done);
+                if !(was_done && outcome == Restored::Already) {
+                    outcomes.insert(original.key(), outcome);
+                }
+            }
         }
         for _ in 0..PASSES {
             self.look_for_children();

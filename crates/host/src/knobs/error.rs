@@ -1,6 +1,7 @@
 //! Why a knob could not be set, and what would help.
 
 use crate::drivers::FileError;
+use crate::drivers::ethtool::EthtoolError;
 use crate::guard::LedgerError;
 use std::io;
 
@@ -13,6 +14,9 @@ pub enum KnobError {
     /// A file of the kernel could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Interrupt coalescing could not be read or set.
+    #[error(transparent)]
+    Ethtool(#[from] EthtoolError),
     /// The kernel refused.
     #[error("cannot set {what}: {source}{}", remedy(.source, .is_privileged))]
     Refused {

@@ -7,6 +7,7 @@
 mod cores;
 mod error;
 mod frequency;
+pub mod hold;
 mod partitions;
 mod scheduling;
 mod threads;

@@ -48,7 +48,10 @@ impl Stop {
 
     /// Waits until a stop is asked for or `span` has passed; whether it was.
     /// May return early.
-    pub(super) fn wait(&self, span: Nanos) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn wait(&self, span: Nanos) -> io::Result<bool> {
         let mut request = [PollFd::new(&self.ends.0, PollFlags::IN)];
         let seconds = i64::try_from(span.0 / 1_000_000_000).unwrap_or(i64::MAX);
         let nanos = (span.0 % 1_000_000_000).cast_signed();

@@ -1,0 +1,306 @@
+//! Knobs that no policy steers: set once, held for a while, put back.
+//!
+//! One file each. A [`Wish`] is checked against what is there before anything
+//! is written; then all wishes are granted or none. Old values are in the
+//! ledger first, so that a guard puts them back if this process dies; the
+//! wake-up latency is held by an open file, which the kernel closes itself.
+
+mod cgroup;
+mod coalescing;
+mod governor;
+mod idle;
+mod irq;
+mod latency;
+mod offers;
+mod power_limit;
+
+pub use offers::{Found, Offered, managers, offers};
+
+use super::{KnobError, SaveOld};
+use crate::Roots;
+use crate::drivers::ethtool::Coalescing;
+use crate::drivers::texts::{TextWrite, WriteError, Written, undo, write_all};
+use crate::drivers::{ethtool, text};
+use crate::guard::{Ledger, Original};
+use lull_control::CoreSet;
+use lull_measure::{Nanos, Watts};
+use std::fs::File;
+use std::str::FromStr;
+
+/// One knob and the value to hold it at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    /// The governor of all frequency domains.
+    Governor(String),
+    /// The energy-performance preference of all frequency domains.
+    EnergyPreference(String),
+    /// No idle state that takes longer to leave than this, on any core.
+    IdleLatency(Nanos),
+    /// The kernel's bound on wake-up latency, held by an open file.
+    WakeLatency(Nanos),
+    /// The bound on wake-up latency of some cores.
+    ResumeLatency(CoreSet, Nanos),
+    /// The long-term power limit of a RAPL domain.
+    PowerLimit {
+        /// Its name: `package-0`.
+        domain: String,
+        /// The limit.
+        power: Watts,
+    },
+    /// The cores that an interrupt may go to.
+    Irq(u32, CoreSet),
+    /// One file of a cgroup (v2).
+    Cgroup {
+        /// The cgroup, as `/proc/PID/cgroup` has it: `/system.slice/a.service`.
+        path: String,
+        /// What to set.
+        control: CgroupControl,
+    },
+    /// Interrupt coalescing of a network interface.
+    Coalescing {
+        /// Its name.
+        nic: String,
+        /// What to set; the rest stays.
+        wanted: Coalescing,
+    },
+}
+
+/// What can be held of a cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CgroupControl {
+    /// `cpu.weight`, 1 to 10000.
+    Weight(u32),
+    /// `cpu.max`: CPU time in each period; `None` is no limit.
+    Max(Option<(Nanos, Nanos)>),
+    /// `cpuset.cpus`.
+    Cores(CoreSet),
+}
+
+/// Why a text is no wish.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no knob to hold: {why}")]
+pub struct WishError {
+    text: String,
+    why: String,
+}
+
+/// Wishes as they are granted. Dropping it leaves what the ledger puts back.
+#[derive(Debug)]
+pub struct Held {
+    written: Vec<Written>,
+    nics: Vec<(String, Coalescing)>,
+    latency: Option<File>,
+}
+
+impl FromStr for Wish {
+    type Err = WishError;
+
+    fn from_str(text: &str) -> Result<Self, WishError> {
+        let wrong = |why: String| WishError { text: text.to_owned(), why };
+        let (knob, value) =
+            text.split_once('=').ok_or_else(|| wrong("write KNOB=VALUE".to_owned()))?;
+        parse(knob, value).map_err(wrong)
+    }
+}
+
+fn parse(knob: &str, value: &str) -> Result<Wish, String> {
+    let time = |text: &str| text.parse::<Nanos>().map_err(|error| error.to_string());
+    let cores = |text: &str| text.parse::<CoreSet>().map_err(|error| error.to_string());
+    let two = |what: &str| value.split_once(':').ok_or(format!("write {knob}={what}"));
+    Ok(match knob {
+        "governor" => Wish::Governor(value.to_owned()),
+        "energy-preference" => Wish::EnergyPreference(value.to_owned()),
+        "idle-latency" => Wish::IdleLatency(time(value)?),
+        "wake-latency" => Wish::WakeLatency(time(value)?),
+        "resume-latency" => {
+            let (of, at_most) = two("CORES:TIME")?;
+            Wish::ResumeLatency(cores(of)?, time(at_most)?)
+        }
+        "power-limit" => {
+            let (domain, watts) = two("DOMAIN:WATTS")?;
+            let power = watts.trim_end_matches('W').parse().map(Watts);
+            let power = power.map_err(|_| format!("`{watts}` is no number of watts"))?;
+            Wish::PowerLimit { domain: domain.to_owned(), power }
+        }
+        "irq" => {
+            let (number, of) = two("NUMBER:CORES")?;
+            let number = number.parse().map_err(|_| format!("`{number}` is no interrupt"))?;
+            Wish::Irq(number, cores(of)?)
+        }
+        "cgroup" => cgroup::parse(value)?,
+        "coalescing" => coalescing::parse(value)?,
+        other => {
+            return Err(format!(
+                "there is no `{other}`; there are governor, energy-preference, idle-latency, \
+                 wake-latency, resume-latency, power-limit, irq, cgroup and coalescing"
+            ));
+        }
+    })
+}
+
+/// Grants all wishes, in order, or none.
+///
+/// # Errors
+/// [`KnobError`] for the first wish that cannot be granted; those before it
+/// are undone.
+pub fn hold(wishes: &[Wish], roots: &Roots, ledger: &mut Ledger) -> Result<Held, KnobError> {
+    grant(wishes, roots, ledger)
+}
+
+fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held, KnobError> {
+    let mut writes = Vec::new();
+    for wish in wishes {
+        writes.extend(wish.writes(roots)?);
+    }
+    save_texts(&writes, save)?;
+    let written = write_all(&writes).map_err(KnobError::from)?;
+    let mut held = Held { written, nics: Vec::new(), latency: None };
+    for wish in wishes {
+        if let Err(error) = held.grant_other(wish, roots, save) {
+            held.undo();
+            return Err(error);
+        }
+    }
+    Ok(held)
+}
+
+fn save_texts(writes: &[TextWrite], save: &mut impl SaveOld) -> Result<(), KnobError> {
+    let original = |write: &TextWrite| {
+        let path = write.path.clone();
+        text::read(&path).map(|text| Original::Text { path, text, safe: None })
+    };
+    let originals: Vec<_> = writes.iter().map(original).collect::<Result<_, _>>()?;
+    Ok(save.values(&originals)?)
+}
+
+impl Wish {
+    /// The files to write; none for what is no file.
+    fn writes(&self, roots: &Roots) -> Result<Vec<TextWrite>, KnobError> {
+        match self {
+            Self::Governor(name) => governor::governor(roots, name),
+            Self::EnergyPreference(name) => governor::preference(roots, name),
+            Self::IdleLatency(at_most) => idle::shallow(roots, *at_most),
+            Self::ResumeLatency(cores, at_most) => latency::resume(roots, cores, *at_most),
+            Self::PowerLimit { domain, power } => power_limit::limit(roots, domain, *power),
+            Self::Irq(number, cores) => irq::affinity(roots, *number, cores),
+            Self::Cgroup { path, control } => cgroup::control(roots, path, control),
+            Self::WakeLatency(_) | Self::Coalescing { .. } => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Held {
+    fn grant_other(
+        &mut self,
+        wish: &Wish,
+        roots: &Roots,
+        save: &mut impl SaveOld,
+    ) -> Result<(), KnobError> {
+        match wish {
+            Wish::WakeLatency(at_most) => {
+                self.latency = Some(latency::wake(roots, *at_most)?);
+            }
+            Wish::Coalescing { nic, wanted } => {
+                let before = coalescing::set(nic, wanted, save)?;
+                self.nics.push((nic.clone(), before));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn undo(&self) {
+        for (nic, before) in self.nics.iter().rev() {
+            // If this fails the ledger still has the old value.
+            let _ = ethtool::set(nic, before);
+        }
+        undo(&self.written);
+    }
+
+    /// What was changed, a line each: file, old value, new value.
+    pub fn changes(&self) -> Vec<String> {
+        let file = |one: &Written| format!("{}: {} -> {}", one.path.display(), one.before, one.now);
+        let mut lines: Vec<_> = self.written.iter().map(file).collect();
+        for (nic, before) in &self.nics {
+            let now = ethtool::get(nic).map_or("unreadable".to_owned(), |now| now.to_string());
+            lines.push(format!("{nic}: {before} -> {now}"));
+        }
+        if self.latency.is_some() {
+            lines.push("cpu_dma_latency: held open".to_owned());
+        }
+        lines
+    }
+}
+
+impl From<WriteError> for KnobError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::File(error) => Self::File(error),
+            WriteError::NotKept { path, wanted, found } => {
+                Self::NotKept { what: path.display().to_string(), wanted, found }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drivers::cpufreq::tests::policy;
+    use crate::drivers::text::faults;
+    use crate::testing::{Saved, Tree};
+
+    const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
+
+    #[test]
+    fn wishes_are_read_as_documented_and_others_say_what_there_is() {
+        let wish = |text: &str| text.parse::<Wish>();
+        assert_eq!(wish("governor=powersave"), Ok(Wish::Governor("powersave".to_owned())));
+        assert_eq!(wish("wake-latency=20us"), Ok(Wish::WakeLatency(Nanos::from_micros(20))));
+        assert_eq!(wish("irq=24:0-3"), Ok(Wish::Irq(24, CoreSet::first(4))));
+        let limit = Wish::PowerLimit { domain: "package-0".to_owned(), power: Watts(45.0) };
+        assert_eq!(wish("power-limit=package-0:45W"), Ok(limit));
+        let resume = Wish::ResumeLatency(CoreSet::first(2), Nanos::from_micros(5));
+        assert_eq!(wish("resume-latency=0-1:5us"), Ok(resume));
+        for wrong in ["", "governor", "irq=x:1", "irq=1", "turbo=off", "power-limit=a:b"] {
+            let error = wish(wrong).unwrap_err().to_string();
+            assert!(error.contains("is no knob to hold"), "{error}");
+        }
+        assert!(wish("turbo=off").unwrap_err().to_string().contains("idle-latency"));
+    }
+
+    #[test]
+    fn all_wishes_are_granted_or_none() {
+        let tree = Tree::new();
+        policy(&tree, POLICY, "schedutil performance");
+        tree.write("proc/irq/24/smp_affinity_list", "0-3\n");
+        let file = |name: &str| text::read(&tree.path(name)).unwrap();
+        let wishes: Vec<Wish> =
+            ["governor=performance", "irq=24:1"].map(|text| text.parse().unwrap()).to_vec();
+        faults::refuse("smp_affinity_list", 0, libc::EIO);
+        let refused = grant(&wishes, &tree.roots(), &mut Saved::default()).unwrap_err();
+        faults::clear();
+        assert!(refused.to_string().contains("irq/24/smp_affinity_list"), "{refused}");
+        assert_eq!(file(&format!("{POLICY}/scaling_governor")), "schedutil");
+        let mut saved = Saved::default();
+        let held = grant(&wishes, &tree.roots(), &mut saved).unwrap();
+        assert_eq!((held.changes().len(), saved.batches), (2, 1));
+        assert_eq!(file("proc/irq/24/smp_affinity_list"), "1");
+        for original in &saved.originals {
+            assert_eq!(original.restore(&tree.roots()), crate::guard::Restored::Done);
+        }
+        assert_eq!(file("proc/irq/24/smp_affinity_list"), "0-3");
+    }
+
+    #[test]
+    fn a_latency_that_cannot_be_held_undoes_the_files() {
+        let tree = Tree::new();
+        policy(&tree, POLICY, "schedutil performance");
+        let wishes: Vec<Wish> =
+            ["governor=performance", "wake-latency=5us"].map(|text| text.parse().unwrap()).to_vec();
+        let refused = grant(&wishes, &tree.roots(), &mut Saved::default()).unwrap_err();
+        assert!(refused.to_string().contains("cpu_dma_latency"), "{refused}");
+        let governor = text::read(&tree.path(&format!("{POLICY}/scaling_governor"))).unwrap();
+        assert_eq!(governor, "schedutil");
+    }
+}
