@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod docs;
+mod rig;
 mod test;
 mod tidy;
 
@@ -42,6 +43,20 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Boot real kernels in QEMU and run the host's tests in them
+    Rig {
+        /// Which machines; without a name those of CI
+        names: Vec<String>,
+        /// All machines
+        #[arg(long)]
+        all: bool,
+        /// Only tests whose name contains this
+        #[arg(long)]
+        filter: Option<String>,
+        /// Print the machines and boot none
+        #[arg(long)]
+        list: bool,
+    },
     /// Measure side by side and keep the results under bench-results/
     Bench {
         /// Which benchmarks; all without a name
@@ -67,6 +82,10 @@ fn main() -> ExitCode {
         Task::Tidy { list: false } => tidy::run(&root()),
         Task::Test { quick, release } => test::run(&root(), &test::Options { quick, release }),
         Task::Docs { check } => docs::run(&root(), check),
+        Task::Rig { list: true, .. } => Ok(rig::list()),
+        Task::Rig { names, all, filter, .. } => {
+            rig::run(&root(), &rig::Options { names, all, filter })
+        }
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]
         Task::SimModel { name, seed } => bench::sim_model(&name, seed),

@@ -14,6 +14,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tally::{Round, Tally};
 
+pub(crate) use needs::install_packages;
+
 /// What `cargo xtask test` was asked for.
 pub(crate) struct Options {
     /// Leave out the slow tests.

@@ -56,6 +56,11 @@ pub(super) fn provide() -> Vec<String> {
     missing.iter().map(|need| need.tests()).collect()
 }
 
+/// Installs Debian packages where this is root on a Debian; whether it could.
+pub(crate) fn install_packages(packages: &[&str]) -> bool {
+    may_install() && (install(packages) || (apt(&["update"]) && install(packages)))
+}
+
 fn missing_needs() -> Vec<&'static Need> {
     NEEDS.iter().filter(|need| !need.is_there()).collect()
 }

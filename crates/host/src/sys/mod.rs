@@ -1,5 +1,7 @@
 //! The only place with `unsafe`: system calls that no safe library offers.
 
 pub mod clock;
+#[cfg(feature = "rig")]
+pub mod device_memory;
 pub mod netlink;
 pub mod sched;

@@ -35,9 +35,10 @@ impl Rapl {
     /// If there is no RAPL, or its counters cannot be read.
     pub fn open(roots: &Roots) -> Result<Self, Missing> {
         let powercap = roots.sys.join("class/powercap");
-        let mut zones = zones(&powercap);
-        zones.sort();
-        let mut domains = zones.iter().filter_map(|zone| Domain::new(zone)).collect::<Vec<_>>();
+        let (mut domains, mut how) = (domains(&powercap, "intel-rapl:"), "");
+        if domains.is_empty() {
+            (domains, how) = (domains_by_mmio(&powercap), " (by MMIO)");
+        }
         if domains.is_empty() {
             let reason = format!(
                 "no RAPL: {} has no package domain (usual in virtual machines)",
@@ -49,7 +50,7 @@ impl Rapl {
             domain.change()?;
         }
         let names: Vec<_> = domains.iter().map(|domain| domain.name.as_str()).collect();
-        let source = EnergySource::Measured(format!("RAPL {}", names.join(" + ")));
+        let source = EnergySource::Measured(format!("RAPL {}{how}", names.join(" + ")));
         Ok(Self { domains, source })
     }
 
@@ -97,14 +98,21 @@ impl Domain {
     }
 }
 
-/// `intel-rapl:N` and `intel-rapl:N:M`; AMD uses the same names. The zones of
-/// `intel-rapl-mmio` show the same counters a second time.
-fn zones(powercap: &Path) -> Vec<PathBuf> {
+/// The domains that count, of the zones whose names begin like this:
+/// `intel-rapl:N` and `intel-rapl:N:M`; AMD uses the same names.
+fn domains(powercap: &Path, start: &str) -> Vec<Domain> {
     let entries = std::fs::read_dir(powercap).into_iter().flatten().flatten();
     let is_zone = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"intel-rapl:"))
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
     };
-    entries.map(|entry| entry.path()).filter(is_zone).collect()
+    let mut zones: Vec<_> = entries.map(|entry| entry.path()).filter(is_zone).collect();
+    zones.sort();
+    zones.iter().filter_map(|zone| Domain::new(zone)).collect()
+}
+
+/// The same counters at another place, for kernels that have no other way to them.
+fn domains_by_mmio(powercap: &Path) -> Vec<Domain> {
+    domains(powercap, "intel-rapl-mmio:")
 }
 
 #[cfg(test)]
@@ -134,6 +142,16 @@ mod tests {
         assert_eq!(meter.source().to_string(), "measured by RAPL package-0 + dram");
         set(500_100, 100_200, 900_000);
         assert_eq!(meter.read().unwrap().energy, Joules(0.6));
+    }
+
+    #[test]
+    fn counters_by_mmio_count_where_there_are_no_others() {
+        let tree = Tree::new();
+        zone(&tree, "intel-rapl-mmio:0", "package-0", 10);
+        let mut meter = Rapl::open(&tree.roots()).unwrap();
+        assert_eq!(meter.source().to_string(), "measured by RAPL package-0 (by MMIO)");
+        zone(&tree, "intel-rapl-mmio:0", "package-0", 500_010);
+        assert_eq!(meter.read().unwrap().energy, Joules(0.5));
     }
 
     #[test]

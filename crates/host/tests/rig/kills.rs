@@ -1,0 +1,159 @@
+//! Agents and guards killed at any moment: the knobs come back.
+
+use crate::Tests;
+use crate::roles;
+use crate::scene::{policy, read, wait_for, write};
+use lull_host::Roots;
+use lull_host::drivers::cpufreq::PolicyState;
+use lull_host::guard::{StateDir, restore_stale};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) const TESTS: Tests = &[
+    ("kills::an_agent_killed_at_any_moment_is_cleaned_up_after", agents),
+    ("kills::agent_and_guard_killed_in_any_order_leave_a_ledger_to_restore", both),
+];
+
+/// Enough to hit every step, few enough for an emulated machine.
+const ROUNDS: usize = 40;
+const WISHES: [&str; 3] =
+    ["idle-latency=10us", "resume-latency=1-3:50us", "coalescing=eth0:rx-usecs:200"];
+
+/// All that an agent changes.
+#[derive(Debug, PartialEq)]
+struct Knobs {
+    policies: Vec<PolicyState>,
+    files: Vec<String>,
+    coalescing: String,
+}
+
+impl Knobs {
+    fn now() -> Self {
+        let cpu = "/sys/devices/system/cpu/cpu1";
+        let files = [
+            format!("{cpu}/cpuidle/state2/disable"),
+            format!("{cpu}/power/pm_qos_resume_latency_us"),
+        ];
+        let nic = lull_host::drivers::ethtool::get("eth0").unwrap();
+        Self {
+            policies: (0..4).map(policy).collect(),
+            files: files.map(read).to_vec(),
+            coalescing: nic.to_string(),
+        }
+    }
+}
+
+struct Agent {
+    process: Child,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Agent {
+    fn start(dir: &TempDir) -> Self {
+        let dir = dir.path().to_str().unwrap();
+        let mut process = roles::start("agent", &[&[dir], &WISHES[..]].concat());
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let output = BufReader::new(process.stdout.take().unwrap());
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Self { process, said }
+    }
+
+    fn has_changed(&self) -> bool {
+        self.said.lock().unwrap().iter().any(|line| line == "changed")
+    }
+
+    fn wait_until_changed(&self) {
+        wait_for("an agent at work", || self.has_changed());
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn kill_guard(&self) {
+        let said = self.said.lock().unwrap();
+        let guard = said.iter().rev().find_map(|line| line.strip_prefix("guard ")?.parse().ok());
+        if let Some(pid) = guard.and_then(Pid::from_raw) {
+            // It may have ended already.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+fn restore_by_hand(dir: &TempDir) {
+    let state = StateDir::locate(Some(&dir.path().join("state"))).unwrap();
+    let _ = restore_stale(&state, &Roots::default()).unwrap();
+}
+
+fn wait_until(before: &Knobs) {
+    let begun = std::time::Instant::now();
+    while Knobs::now() != *before && begun.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(Knobs::now(), *before);
+}
+
+/// State 2 enabled, so that there is something to disable and enable again.
+fn enable_deep_idle(is_on: bool) {
+    for cpu in 0..4 {
+        let file = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state2/disable");
+        write(file, if is_on { "0" } else { "1" });
+    }
+}
+
+fn agents() {
+    enable_deep_idle(true);
+    let before = Knobs::now();
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut at_work = 0;
+    for round in 0..ROUNDS {
+        let mut agent = Agent::start(&dir);
+        if round % 2 == 0 {
+            agent.wait_until_changed();
+        }
+        thread::sleep(Duration::from_micros(rng.random_range(0..200_000)));
+        at_work += usize::from(agent.has_changed());
+        agent.kill();
+        wait_until(&before);
+    }
+    assert!(at_work >= ROUNDS / 2, "{at_work} of {ROUNDS} were at work");
+    restore_by_hand(&dir);
+    assert_eq!(Knobs::now(), before);
+    enable_deep_idle(false);
+}
+
+fn both() {
+    enable_deep_idle(true);
+    let before = Knobs::now();
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(8);
+    for _ in 0..ROUNDS / 2 {
+        let mut agent = Agent::start(&dir);
+        agent.wait_until_changed();
+        let gap = Duration::from_micros(rng.random_range(0..20_000));
+        if rng.random() {
+            agent.kill_guard();
+            thread::sleep(gap);
+            agent.kill();
+        } else {
+            agent.kill();
+            thread::sleep(gap);
+            agent.kill_guard();
+        }
+        restore_by_hand(&dir);
+        wait_until(&before);
+    }
+    enable_deep_idle(false);
+}

@@ -1,0 +1,50 @@
+//! Tests that need a kernel with knobs, run by `cargo xtask rig` in a guest.
+//!
+//! In the guest this binary is all of user space: the first process, the
+//! tests, and the apps, agents and guards that they start. On an ordinary
+//! machine it has no tests, since it would turn that machine's knobs.
+
+mod frequency;
+mod hold;
+mod init;
+mod kills;
+mod plant;
+mod power;
+mod resctrl;
+mod roles;
+mod scene;
+
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+/// A test and the first part of its name, which says where it runs.
+type Tests = &'static [(&'static str, fn())];
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::run();
+    }
+    if let Some(code) = roles::play() {
+        return code;
+    }
+    let mut args = Arguments::from_args();
+    let suite = std::env::var(init::SUITE).ok();
+    args.test_threads = Some(1);
+    libtest_mimic::run(&args, suite.map_or_else(Vec::new, |suite| trials(&suite))).exit_code()
+}
+
+fn trials(suite: &str) -> Vec<Trial> {
+    let all: &[Tests] = match suite {
+        "knobs" => &[frequency::TESTS, hold::TESTS, power::TESTS, plant::TESTS, kills::TESTS],
+        "resctrl" => &[resctrl::TESTS, plant::TESTS],
+        other => panic!("no suite {other}"),
+    };
+    let trial = |(name, test): &(&'static str, fn())| {
+        let test = *test;
+        Trial::test(*name, move || {
+            test();
+            Ok(())
+        })
+    };
+    all.iter().flat_map(|tests| tests.iter()).map(trial).collect()
+}

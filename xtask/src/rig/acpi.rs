@@ -1,0 +1,79 @@
+//! ACPI tables that give a guest P-states, idle states and power domains.
+//!
+//! Registers are the page registers of QEMU's DMA controller: bytes that keep
+//! what is written and mean nothing else, one for each CPU.
+
+use super::done;
+use anyhow::Result;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// CPUs of a guest, each with a port of its own.
+const PORTS: [u8; 4] = [0x81, 0x82, 0x83, 0x87];
+/// MHz and the byte that stands for it, fastest first (ACPI 6.5, section 8.4.5.2).
+const STATES: [(u32, u8); 5] =
+    [(2400, 0x18), (2000, 0x14), (1600, 0x10), (1200, 0x0c), (800, 0x08)];
+
+/// P-states by system I/O, each CPU a domain, and three idle states.
+pub(super) fn states() -> String {
+    let mut out = "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"STATES\", 1)\n{\n".to_owned();
+    for cpu in 0..PORTS.len() {
+        let _ = writeln!(out, "  External (\\_SB.CPUS.C{cpu:03X}, DeviceObj)");
+    }
+    for (cpu, port) in PORTS.iter().enumerate() {
+        let register = format!("ResourceTemplate () {{ Register (SystemIO, 8, 0, {port:#x}, ) }}");
+        let states: Vec<_> = STATES
+            .iter()
+            .map(|(mhz, byte)| format!("Package () {{ {mhz}, {mhz}0, 10, 10, {byte}, {byte} }}"))
+            .collect();
+        let _ = writeln!(
+            out,
+            "  Scope (\\_SB.CPUS.C{cpu:03X}) {{\n\
+             Name (_PCT, Package () {{ {register}, {register} }})\n\
+             Name (_PSS, Package () {{ {} }})\n\
+             Method (_PPC, 0, NotSerialized) {{ Return (Zero) }}\n\
+             Name (_PSD, Package () {{ Package () {{ 5, 0, {cpu}, 0xFC, 1 }} }})\n\
+             Name (_CST, Package () {{ 3, {} }})\n  }}",
+            states.join(", "),
+            idle_states()
+        );
+    }
+    out + "}\n"
+}
+
+/// C1 by HLT; C2 and C3 by reading a port, which returns at once in a guest.
+fn idle_states() -> String {
+    [
+        "Package () { ResourceTemplate () { Register (FFixedHW, 1, 2, 0, 1) }, 1, 1, 1000 }",
+        "Package () { ResourceTemplate () { Register (SystemIO, 8, 0, 0x84, ) }, 2, 50, 500 }",
+        "Package () { ResourceTemplate () { Register (SystemIO, 8, 0, 0x85, ) }, 3, 200, 250 }",
+    ]
+    .join(", ")
+}
+
+/// Power limits (PPCC) of the PCI device in slot 4, as Intel's thermal driver wants them.
+pub(super) fn power_domains() -> String {
+    "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"POWER\", 1)\n{\n\
+     External (\\_SB.PCI0.S20, DeviceObj)\n\
+     Scope (\\_SB.PCI0.S20) {\n\
+     Name (PPCC, Package () { 2,\n\
+     Package () { 0, 5000, 65000, 28000, 32000, 500 },\n\
+     Package () { 1, 5000, 80000, 28000, 32000, 500 } })\n\
+     Method (_TMP, 0, NotSerialized) { Return (3131) } } }\n"
+        .to_owned()
+}
+
+/// Compiles tables; where they are.
+pub(super) fn compile(tables: &[fn() -> String], place: &Path) -> Result<Vec<PathBuf>> {
+    let mut compiled = Vec::new();
+    for (number, table) in tables.iter().enumerate() {
+        let source = place.join(format!("table{number}.asl"));
+        std::fs::write(&source, table())?;
+        let mut iasl = Command::new("iasl");
+        iasl.current_dir(place).arg("-va").arg(&source).stdout(Stdio::null());
+        done(iasl.stderr(Stdio::null()))?;
+        compiled.push(source.with_extension("aml"));
+    }
+    Ok(compiled)
+}

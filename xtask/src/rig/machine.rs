@@ -1,0 +1,86 @@
+//! The machines of the rig: a kernel, QEMU's arguments, and modules.
+
+use super::acpi;
+
+/// One guest.
+pub(crate) struct Machine {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Which kernel, as `kernel.rs` knows it.
+    pub(crate) kernel: &'static str,
+    /// Whether it is booted without being named.
+    pub(crate) in_ci: bool,
+    /// `-cpu` and `-smp`.
+    pub(crate) cpu: &'static str,
+    pub(crate) smp: &'static str,
+    /// Further arguments of QEMU.
+    pub(crate) devices: &'static [&'static str],
+    /// Further words of the kernel's command line.
+    pub(crate) append: &'static str,
+    /// Modules to load, in order; those they depend on are found.
+    pub(crate) modules: &'static [&'static str],
+    /// ACPI tables to add, as source.
+    pub(crate) tables: &'static [fn() -> String],
+    /// Which tests run on it, by the first part of their names.
+    pub(crate) suite: &'static str,
+}
+
+/// Drivers look at vendor and family; emulation's own is one that they refuse.
+const INTEL: &str = "max,vendor=GenuineIntel,family=6,model=94,stepping=3";
+/// With `level` at the topology leaf, a query for leaf 0x10 (cache allocation)
+/// is answered with that leaf, which reads as cache allocation with 8 ways.
+const INTEL_RESCTRL: &str =
+    "max,vendor=GenuineIntel,family=6,model=94,stepping=3,level=0xb,min-level=0xb";
+const KNOBS: &[&str] = &[
+    "acpi-cpufreq",
+    "cpufreq_userspace",
+    "cpufreq_powersave",
+    "processor_thermal_device_pci_legacy",
+    "e1000e",
+];
+/// A graphics card's memory stands in for the registers of the power domains.
+const KNOB_DEVICES: &[&str] = &["-device", "secondary-vga,addr=4", "-device", "e1000e,addr=5"];
+
+/// All machines, those of CI first.
+pub(crate) const MACHINES: &[Machine] = &[
+    Machine {
+        name: "knobs",
+        about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, e1000e, cgroup v2",
+        kernel: "6.1",
+        in_ci: true,
+        cpu: INTEL,
+        smp: "4",
+        devices: KNOB_DEVICES,
+        append: "iomem=relaxed",
+        modules: KNOBS,
+        tables: &[acpi::states, acpi::power_domains],
+        suite: "knobs",
+    },
+    Machine {
+        name: "resctrl",
+        about: "Linux 7.2: resctrl with four classes of service and eight ways",
+        kernel: "7.2",
+        in_ci: true,
+        cpu: INTEL_RESCTRL,
+        smp: "4,sockets=1,cores=64,threads=2,maxcpus=128",
+        devices: &[],
+        append: "setcpuid=rdt_a,cat_l3,cqm,cqm_llc,cqm_occup_llc,cqm_mbm_total,cqm_mbm_local \
+                 isolcpus=0-2",
+        modules: &[],
+        tables: &[],
+        suite: "resctrl",
+    },
+    Machine {
+        name: "knobs-7.2",
+        about: "Linux 7.2: as knobs",
+        kernel: "7.2",
+        in_ci: false,
+        cpu: INTEL,
+        smp: "4",
+        devices: KNOB_DEVICES,
+        append: "iomem=relaxed",
+        modules: KNOBS,
+        tables: &[acpi::states, acpi::power_domains],
+        suite: "knobs",
+    },
+];

@@ -1,0 +1,140 @@
+//! `cargo xtask rig`: the host's tests that need a kernel with knobs.
+//!
+//! Unmodified Debian kernels boot in QEMU under software emulation, with ACPI
+//! tables that give them P-states, idle states and power domains. The test
+//! binary `rig` of crates/host, linked statically, is all of user space: it
+//! mounts what it needs, loads the modules, runs the tests for its machine,
+//! and hands the outcome to QEMU. Kernels are unpacked under target/rig and
+//! never installed.
+
+mod acpi;
+mod boot;
+mod initramfs;
+mod kernel;
+mod machine;
+
+use anyhow::{Context, Result, bail};
+use machine::{MACHINES, Machine};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// The programs that the rig starts, and their Debian packages.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("iasl", "acpica-tools"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+    ("dpkg-deb", "dpkg"),
+];
+/// Linking needs a target of its own, or build scripts would be static too.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What `cargo xtask rig` was asked for.
+pub(crate) struct Options {
+    /// Machines by name; without any those that CI boots.
+    pub(crate) names: Vec<String>,
+    /// All machines, on all kernels.
+    pub(crate) all: bool,
+    /// Only tests whose name contains this.
+    pub(crate) filter: Option<String>,
+}
+
+/// Prints the machines.
+pub(crate) fn list() -> ExitCode {
+    for machine in MACHINES {
+        println!("{:<14} {}", machine.name, machine.about);
+    }
+    ExitCode::SUCCESS
+}
+
+/// Boots the machines one after the other.
+///
+/// # Errors
+/// If something that the rig needs is missing, or does not build.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let machines = chosen(options)?;
+    provide()?;
+    let place = root.join("target/rig");
+    let binary = build(root)?;
+    let mut failed = Vec::new();
+    for machine in machines {
+        let started = Instant::now();
+        println!("== rig {}: {}", machine.name, machine.about);
+        let kernel = kernel::provide(machine.kernel, &place)?;
+        let guest = boot::Guest { machine, kernel: &kernel, place: &place, binary: &binary };
+        let outcome = guest.run(options.filter.as_deref())?;
+        println!("== rig {}: {outcome} in {} s", machine.name, started.elapsed().as_secs());
+        if outcome != boot::Outcome::Passed {
+            failed.push(machine.name);
+        }
+    }
+    match failed.as_slice() {
+        [] => Ok(ExitCode::SUCCESS),
+        names => {
+            println!("== rig: failed on {}; again with: cargo xtask rig {0}", names.join(" "));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn chosen(options: &Options) -> Result<Vec<&'static Machine>> {
+    if options.names.is_empty() {
+        return Ok(MACHINES.iter().filter(|machine| options.all || machine.in_ci).collect());
+    }
+    let find = |name: &String| {
+        let found = MACHINES.iter().find(|machine| machine.name == name);
+        found.with_context(|| format!("no machine {name}; see cargo xtask rig --list"))
+    };
+    options.names.iter().map(find).collect()
+}
+
+fn provide() -> Result<()> {
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !is_there(program)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    if !crate::test::install_packages(&packages) {
+        bail!("the rig needs: apt-get install {}", packages.join(" "));
+    }
+    Ok(())
+}
+
+fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// The static test binary.
+fn build(root: &Path) -> Result<PathBuf> {
+    let output = Command::new("cargo")
+        .current_dir(root)
+        .args(["test", "--package", "lull-host", "--test", "rig", "--features", "rig", "--no-run"])
+        .args(["--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics"])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("the rig's test binary does not build");
+    }
+    // The one line with an executable; a JSON parser for one string is too much.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let executable = text.lines().rev().find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(PathBuf::from(rest.split_once('"')?.0))
+    });
+    executable.context("cargo names no test binary")
+}
+
+/// Runs a program to its end; its error output is shown.
+fn done(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
