@@ -123,6 +123,8 @@ mod tests {
             apps,
             cores: Vec::new(),
             energy: Err(none.clone()),
+            interrupts_per_s: Err(none.clone()),
+            packets_per_s: Err(none.clone()),
             cpu_pressure: Err(none),
             foreign: Vec::new(),
         }

@@ -21,6 +21,10 @@ pub struct Observation {
     pub energy: Gauge<EnergySeen>,
     /// Share of the epoch in which some task waited for a CPU, in [0, 1].
     pub cpu_pressure: Gauge<f64>,
+    /// Interrupts per second, of all cores and devices.
+    pub interrupts_per_s: Gauge<f64>,
+    /// Packets received and sent per second, of all network hardware.
+    pub packets_per_s: Gauge<f64>,
     /// Knobs found changed by somebody else.
     pub foreign: Vec<ForeignChange>,
 }
@@ -44,6 +48,10 @@ pub struct AppSeen {
     pub instructions_per_s: Gauge<f64>,
     /// Core cycles per second.
     pub cycles_per_s: Gauge<f64>,
+    /// Last-level cache that it fills now, in bytes.
+    pub cache_occupancy_bytes: Gauge<f64>,
+    /// Bytes per second between cache and memory on its behalf.
+    pub memory_bandwidth_bytes_per_s: Gauge<f64>,
     /// Threads alive at the end of the epoch.
     pub threads: Gauge<u32>,
 }
@@ -60,6 +68,8 @@ impl AppSeen {
             context_switches_per_s: Err(why.clone()),
             instructions_per_s: Err(why.clone()),
             cycles_per_s: Err(why.clone()),
+            cache_occupancy_bytes: Err(why.clone()),
+            memory_bandwidth_bytes_per_s: Err(why.clone()),
             threads: Err(why.clone()),
         }
     }

@@ -210,6 +210,8 @@ mod tests {
             apps: offered.iter().map(app).collect(),
             cores: busy.map(core).into_iter().collect(),
             energy: Err(because()),
+            interrupts_per_s: Err(because()),
+            packets_per_s: Err(because()),
             cpu_pressure: Err(because()),
             foreign: Vec::new(),
         }

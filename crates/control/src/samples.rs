@@ -80,6 +80,8 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
     sink.put(metrics::CONTEXT_SWITCHES, seen.context_switches_per_s.clone());
     sink.put(metrics::INSTRUCTIONS, seen.instructions_per_s.clone());
     sink.put(metrics::CYCLES, seen.cycles_per_s.clone());
+    sink.put(metrics::CACHE_OCCUPANCY, seen.cache_occupancy_bytes.clone());
+    sink.put(metrics::MEMORY_BANDWIDTH, seen.memory_bandwidth_bytes_per_s.clone());
     sink.put(metrics::THREADS, seen.threads.clone().map(f64::from));
 }
 
@@ -155,5 +157,7 @@ fn machine_samples(sink: &mut Sink<'_>, seen: &Observation, standing: &Standing)
     let each = energy.and_then(|energy| requests.map(|count| energy.0 / count as f64));
     sink.put(metrics::ENERGY_PER_REQUEST, each);
     sink.put(metrics::CPU_PRESSURE, seen.cpu_pressure.clone());
+    sink.put(metrics::INTERRUPTS, seen.interrupts_per_s.clone());
+    sink.put(metrics::PACKETS, seen.packets_per_s.clone());
     sink.put(metrics::EPOCH, Ok(seconds(seen.epoch)));
 }

@@ -24,6 +24,10 @@ pub enum Unit {
     Ratio,
     /// Events per second.
     PerSecond,
+    /// Bytes.
+    Bytes,
+    /// Bytes per second.
+    BytesPerSecond,
     /// A number of things.
     Count,
 }
@@ -38,6 +42,8 @@ impl Unit {
             Self::Hertz => "_hertz",
             Self::Ratio => "_ratio",
             Self::PerSecond => "_per_second",
+            Self::Bytes => "_bytes",
+            Self::BytesPerSecond => "_bytes_per_second",
             Self::Count => "",
         }
     }
@@ -181,6 +187,12 @@ metrics! {
         "Instructions retired.", "perf_event";
     CYCLES = "cycles", PerSecond, App,
         "Core cycles spent.", "perf_event";
+    CACHE_OCCUPANCY = "cache_occupancy", Bytes, App,
+        "Last-level cache that the app fills now, all sockets together.",
+        "resctrl llc_occupancy of the app's group";
+    MEMORY_BANDWIDTH = "memory_bandwidth", BytesPerSecond, App,
+        "Bytes between cache and memory on the app's behalf.",
+        "resctrl mbm_total_bytes of the app's group";
     THREADS = "threads", Count, App,
         "Threads alive at the end of the epoch.", "/proc/PID/task";
     APP_CORES = "app_cores", Count, App,
@@ -191,7 +203,7 @@ metrics! {
         "Share of the epoch spent in idle states, all states together.",
         "cpuidle/state*/time";
     CORE_FREQUENCY = "core_frequency", Hertz, Core,
-        "Core frequency.", "cpufreq/scaling_cur_freq";
+        "Core frequency.", "cpufreq/cpuinfo_avg_freq, else cpufreq/scaling_cur_freq";
     ENTROPY_SYSTEM = "entropy_system", Ratio, Machine,
         "E_S: how much co-location hurts, 0 best, 1 worst.", "Ah-Q eq. 17";
     ENTROPY_LC = "entropy_lc", Ratio, Machine,
@@ -199,14 +211,19 @@ metrics! {
     ENTROPY_BE = "entropy_be", Ratio, Machine,
         "E_BE: one minus the harmonic mean of best-effort progress.", "Ah-Q eq. 16";
     POWER = "power", Watts, Machine,
-        "Mean power.", "RAPL where there is one, else a stated model; the record says which";
+        "Mean power.", "RAPL, else a power meter, else a stated model; the record says which";
     ENERGY = "energy", Joules, Machine,
         "Energy of the epoch.",
-        "RAPL where there is one, else a stated model; the record says which";
+        "RAPL, else a power meter, else a stated model; the record says which";
     ENERGY_PER_REQUEST = "energy_per_request", Joules, Machine,
         "Energy over all requests completed in the epoch.", "derived";
     CPU_PRESSURE = "cpu_pressure", Ratio, Machine,
         "Share of the epoch in which some task waited for a CPU.", "/proc/pressure/cpu";
+    INTERRUPTS = "interrupts", PerSecond, Machine,
+        "Interrupts of all cores and devices.", "/proc/stat";
+    PACKETS = "packets", PerSecond, Machine,
+        "Packets received and sent by all network hardware.",
+        "/sys/class/net/*/statistics";
     EPOCH = "epoch", Seconds, Machine,
         "Length of the epoch as it really was.", "the plant's clock";
 }

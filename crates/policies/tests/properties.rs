@@ -82,6 +82,8 @@ prop_compose! {
             apps,
             cores: busy.into_iter().map(core).collect(),
             energy: joules.map(|joules| EnergySeen { energy: Joules(joules), source }),
+            interrupts_per_s: Err(because()),
+            packets_per_s: Err(because()),
             cpu_pressure: Err(because()),
             foreign: Vec::new(),
         }

@@ -37,6 +37,7 @@ const KNOBS: &[&str] = &[
     "cpufreq_powersave",
     "processor_thermal_device_pci_legacy",
     "e1000e",
+    "acpi_power_meter",
 ];
 /// A graphics card's memory stands in for the registers of the power domains.
 const KNOB_DEVICES: &[&str] = &["-device", "secondary-vga,addr=4", "-device", "e1000e,addr=5"];
@@ -45,7 +46,7 @@ const KNOB_DEVICES: &[&str] = &["-device", "secondary-vga,addr=4", "-device", "e
 pub(crate) const MACHINES: &[Machine] = &[
     Machine {
         name: "knobs",
-        about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, e1000e, cgroup v2",
+        about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, power meter, e1000e, cgroup v2",
         kernel: "6.1",
         in_ci: true,
         cpu: INTEL,
@@ -53,7 +54,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         devices: KNOB_DEVICES,
         append: "iomem=relaxed",
         modules: KNOBS,
-        tables: &[acpi::states, acpi::power_domains],
+        tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
         suite: "knobs",
     },
     Machine {
@@ -80,7 +81,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         devices: KNOB_DEVICES,
         append: "iomem=relaxed",
         modules: KNOBS,
-        tables: &[acpi::states, acpi::power_domains],
+        tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
         suite: "knobs",
     },
 ];

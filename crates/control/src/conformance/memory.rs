@@ -257,6 +257,8 @@ impl Plant for MemoryPlant {
             apps,
             cores: vec![core; self.machine.cores.len()],
             energy: Ok(EnergySeen { energy, source }),
+            interrupts_per_s: Err(none.clone()),
+            packets_per_s: Err(none.clone()),
             cpu_pressure: Err(none),
             foreign: std::mem::take(&mut self.foreign),
         })

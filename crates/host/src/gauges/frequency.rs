@@ -1,4 +1,6 @@
-//! Frequency of each core from `cpufreq/scaling_cur_freq`.
+//! Frequency of each core: what it really ran at where the kernel says so
+//! (`cpufreq/cpuinfo_avg_freq`, from APERF and MPERF, since Linux 6.16 or so),
+//! else what cpufreq last set or measured (`cpufreq/scaling_cur_freq`).
 
 use super::unreadable;
 use crate::Roots;
@@ -9,7 +11,7 @@ use std::io;
 /// Frequency of cores at an instant.
 #[derive(Debug)]
 pub struct Frequency {
-    cores: Vec<HotFile>,
+    cores: Vec<CoreFiles>,
     /// Cores without the file are not tried again each epoch.
     any: bool,
 }
@@ -17,10 +19,8 @@ pub struct Frequency {
 impl Frequency {
     /// A gauge of the cores `0..cores`.
     pub fn new(roots: &Roots, cores: usize) -> Self {
-        let path =
-            |core| roots.sys.join(format!("devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq"));
-        let cores: Vec<_> = (0..cores).map(|core| HotFile::new(path(core))).collect();
-        let any = cores.iter().any(|file| file.path().exists());
+        let cores: Vec<_> = (0..cores).map(|core| CoreFiles::new(roots, core)).collect();
+        let any = cores.iter().any(|core| core.set.path().exists());
         Self { cores, any }
     }
 
@@ -30,13 +30,40 @@ impl Frequency {
     /// If core 0 has no cpufreq policy.
     pub fn probe(roots: &Roots) -> Result<String, Missing> {
         let mut gauge = Self::new(roots, 1);
-        gauge.read().remove(0).map(|_| "cpufreq/scaling_cur_freq".to_owned())
+        let means = match gauge.cores[0].real {
+            Some(_) => "cpufreq/cpuinfo_avg_freq",
+            None => "cpufreq/scaling_cur_freq",
+        };
+        gauge.read().remove(0).map(|_| means.to_owned())
     }
 
     /// Frequency of each core now.
     pub fn read(&mut self) -> Vec<Gauge<Hertz>> {
         let any = self.any;
-        self.cores.iter_mut().map(|file| if any { current(file) } else { Err(none()) }).collect()
+        self.cores.iter_mut().map(|core| if any { core.read() } else { Err(none()) }).collect()
+    }
+}
+
+/// Where the frequency of one core is read.
+#[derive(Debug)]
+struct CoreFiles {
+    /// Measured by the processor; not every driver has it.
+    real: Option<HotFile>,
+    set: HotFile,
+}
+
+impl CoreFiles {
+    fn new(roots: &Roots, core: usize) -> Self {
+        let dir = roots.sys.join(format!("devices/system/cpu/cpu{core}/cpufreq"));
+        let real = Some(dir.join("cpuinfo_avg_freq")).filter(|file| file.exists());
+        Self { real: real.map(HotFile::new), set: HotFile::new(dir.join("scaling_cur_freq")) }
+    }
+
+    /// A core that slept through the last tick has no average; then the setting counts.
+    fn read(&mut self) -> Gauge<Hertz> {
+        let real = self.real.as_mut().and_then(|file| file.read_number().ok());
+        real.filter(|khz| *khz > 0)
+            .map_or_else(|| current(&mut self.set), |khz| Ok(Hertz::from_khz(khz)))
     }
 }
 
@@ -69,5 +96,18 @@ mod tests {
         tree.write(path, "<unknown>\n");
         assert!(gauge.read()[0].as_ref().unwrap_err().reason.contains("cannot be read"));
         assert!(Frequency::probe(&Tree::new().roots()).is_err());
+    }
+
+    #[test]
+    fn what_a_core_really_ran_at_comes_before_what_was_set() {
+        let tree = Tree::new();
+        let dir = "sys/devices/system/cpu/cpu0/cpufreq";
+        tree.write(&format!("{dir}/scaling_cur_freq"), "2260000\n");
+        tree.write(&format!("{dir}/cpuinfo_avg_freq"), "1900000\n");
+        let mut gauge = Frequency::new(&tree.roots(), 1);
+        assert_eq!(gauge.read(), [Ok(Hertz::from_khz(1_900_000))]);
+        assert_eq!(Frequency::probe(&tree.roots()).unwrap(), "cpufreq/cpuinfo_avg_freq");
+        tree.write(&format!("{dir}/cpuinfo_avg_freq"), "\n");
+        assert_eq!(gauge.read(), [Ok(Hertz::from_khz(2_260_000))], "it was asleep");
     }
 }

@@ -4,12 +4,14 @@
 //! `probe` says by which means it reads, or why it cannot here.
 
 pub mod app_time;
+pub mod cache;
 pub mod counters;
 pub mod energy;
 pub mod frequency;
 pub mod idle;
 pub mod pressure;
 pub mod push;
+pub mod traffic;
 pub mod utilisation;
 
 use lull_measure::Missing;

@@ -87,6 +87,11 @@ impl Partitions {
         self.groups.get(&app).map_or(&self.resctrl.root, |group| &group.dir)
     }
 
+    /// The app's own group, if it has one.
+    pub(crate) fn group(&self, app: AppId) -> Option<&Path> {
+        self.groups.get(&app).map(|group| group.dir.as_path())
+    }
+
     /// Refuses what the hardware cannot do.
     pub(crate) fn check(&self, share: Share) -> Result<(), String> {
         let cache = self.offer.as_ref().and_then(|offer| offer.cache.as_ref());

@@ -3,12 +3,14 @@
 use crate::Roots;
 use crate::apps::{AppHandle, ProcessTable};
 use crate::gauges::app_time::{AppTime, AppUse};
+use crate::gauges::cache::{CacheMonitor, CacheUse};
 use crate::gauges::counters::{AppCounters, Modes};
 use crate::knobs::{Affinity, ThreadKnob, Threads};
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{AppSpec, Progress, ProgressSource};
 use lull_measure::{Gauge, Missing, Nanos};
+use std::path::Path;
 
 /// Where an app's progress is read, fixed for a run: rates from two sources
 /// cannot be compared.
@@ -42,6 +44,7 @@ pub(super) struct RunningApp {
     pub(super) progress: ProgressFrom,
     time: AppTime,
     counters: Result<AppCounters, Missing>,
+    cache: CacheMonitor,
     /// The last complaint about listing its processes, told once.
     complaint: Option<String>,
 }
@@ -54,6 +57,7 @@ pub(super) struct Work {
     pub(super) context_switches_per_s: Gauge<f64>,
     pub(super) instructions_per_s: Gauge<f64>,
     pub(super) cycles_per_s: Gauge<f64>,
+    pub(super) cache: CacheUse,
 }
 
 impl RunningApp {
@@ -64,6 +68,7 @@ impl RunningApp {
             scheduling: ThreadKnob::default(),
             progress: app.progress,
             time: AppTime::new(roots),
+            cache: CacheMonitor::default(),
             counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
             complaint: None,
         }
@@ -82,8 +87,8 @@ impl RunningApp {
     }
 
     /// What it did in `span`, which ends now; processes were listed at
-    /// `listed` since boot.
-    pub(super) fn work(&mut self, span: Nanos, listed: Nanos) -> Work {
+    /// `listed` since boot, and `group` is its resctrl group.
+    pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Work {
         let threads = self.handle.threads();
         let AppUse { cpu, wait, switches } = self.time.read(threads, listed);
         let counted = match &mut self.counters {
@@ -98,6 +103,7 @@ impl RunningApp {
             context_switches_per_s: switches.map(per_s),
             instructions_per_s: counted.0.map(per_s),
             cycles_per_s: counted.1.map(per_s),
+            cache: self.cache.read(group, span),
         }
     }
 

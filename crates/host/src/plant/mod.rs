@@ -16,6 +16,7 @@ use crate::gauges::frequency::Frequency;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::pressure::Pressure;
 use crate::gauges::push::PushGauge;
+use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{Ledger, LedgerError};
 use crate::knobs::{Frequencies, Partitions, Throttle};
@@ -95,6 +96,7 @@ struct Gauges {
     idle: IdleResidency,
     frequency: Frequency,
     pressure: Pressure,
+    traffic: Traffic,
     energy: Energy,
     push: Option<PushGauge>,
 }
@@ -126,6 +128,7 @@ impl HostPlant {
                 idle: IdleResidency::new(&roots, cores),
                 frequency: Frequency::new(&roots, cores),
                 pressure: Pressure::new(&roots),
+                traffic: Traffic::new(&roots),
                 energy: Energy::new(&roots, power),
                 push,
             },

@@ -67,6 +67,8 @@ impl HostPlant {
         );
         let cores = cores.collect();
         let cpu_pressure = self.gauges.pressure.read(span);
+        let interrupts_per_s = self.gauges.traffic.interrupts(span);
+        let packets_per_s = self.gauges.traffic.packets(span);
         self.refresh(LISTING_MIN);
         let apps = self.read_apps(span);
         let foreign = self.watch();
@@ -74,7 +76,17 @@ impl HostPlant {
             self.notices.borrow_mut().extend(push.take_notices());
         }
         let time = self.pace.last.saturating_sub(self.pace.begin);
-        Observation { time, epoch: span, apps, cores, energy, cpu_pressure, foreign }
+        Observation {
+            time,
+            epoch: span,
+            apps,
+            cores,
+            energy,
+            cpu_pressure,
+            interrupts_per_s,
+            packets_per_s,
+            foreign,
+        }
     }
 
     /// Lists the threads of all apps anew, and processes too if the last
@@ -97,7 +109,7 @@ impl HostPlant {
         let deadline = self.pace.deadline;
         let mut all = Vec::with_capacity(self.apps.len());
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
-            let work = app.work(span, listed);
+            let work = app.work(span, listed, self.partitions.group(id));
             let push = &mut self.gauges.push;
             let latency = latency(push.as_mut(), id, deadline);
             let progress = match spec.is_latency_critical() {
@@ -282,6 +294,8 @@ fn seen(
         context_switches_per_s: work.context_switches_per_s,
         instructions_per_s: work.instructions_per_s,
         cycles_per_s: work.cycles_per_s,
+        cache_occupancy_bytes: work.cache.occupancy_bytes,
+        memory_bandwidth_bytes_per_s: work.cache.bandwidth_bytes_per_s,
         threads: Ok(app.threads().len() as u32),
     }
 }

@@ -1,7 +1,7 @@
 //! What can be read and set here: by which means, or why not.
 
 use crate::Roots;
-use crate::gauges::energy::Rapl;
+use crate::gauges::energy::Energy;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::utilisation::Utilisation;
 use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
@@ -89,7 +89,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::Utilisation, Utilisation::probe(roots)),
         (Capability::IdleResidency, IdleResidency::probe(roots)),
         (Capability::Instructions, crate::gauges::counters::probe(roots)),
-        (Capability::Energy, Rapl::open(roots).map(|meter| meter.source().to_string())),
+        (Capability::Energy, Energy::probe(roots)),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, finding)| match finding {
         Ok(means) => all.with(what, means),

@@ -4,15 +4,17 @@ use crate::Tests;
 use crate::hold::Holding;
 use crate::scene::{read, wait_for, write};
 use lull_host::Roots;
-use lull_host::gauges::energy::Rapl;
+use lull_host::gauges::energy::{Hwmon, Rapl};
 use lull_host::sys::device_memory::DeviceMemory;
-use lull_measure::Joules;
+use lull_measure::{Joules, Nanos};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
 pub(crate) const TESTS: Tests = &[
     ("power::energy_follows_the_registers_and_survives_their_wrap", energy),
     ("power::a_limit_is_set_in_the_register_and_put_back", limit),
+    ("power::the_machines_own_meter_is_read_and_integrated", meter),
 ];
 
 const ZONE: &str = "/sys/class/powercap/intel-rapl-mmio:0";
@@ -75,4 +77,21 @@ fn limit() {
     assert_eq!(read(&file), before);
     let refused = Holding::try_of(&["power-limit=package-0:9999"]).err().unwrap();
     assert!(refused.contains("is no limit for package-0"), "{refused}");
+}
+
+fn meter() {
+    // In units of 10 mW, at the ports that the table names.
+    let set = |power_10mw: u16| {
+        let port = std::fs::OpenOptions::new().write(true).open("/dev/port").unwrap();
+        for (at, byte) in (0x8a..).zip(power_10mw.to_le_bytes()) {
+            port.write_all_at(&[byte], at).unwrap();
+        }
+        // The driver asks the firmware once an interval, of 100 ms at first.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+    };
+    set(10_000);
+    let mut meter = Hwmon::open(&Roots::default()).unwrap();
+    let _ = meter.read(Nanos::from_secs(1));
+    set(20_000);
+    assert_eq!(meter.read(Nanos::from_secs(2)).unwrap().energy, Joules(300.0));
 }

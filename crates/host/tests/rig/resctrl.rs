@@ -35,7 +35,12 @@ fn ways() {
     let tasks: Vec<_> = read(format!("{OURS}/tasks")).lines().map(str::to_owned).collect();
     let threads = fs::read_dir(format!("/proc/{}/task", scene.app.id())).unwrap().count();
     assert_eq!(tasks.len(), threads);
-    assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert!(seen.foreign.is_empty());
+    // This emulated processor has monitors, and they count nothing.
+    assert_eq!(seen.apps[0].cache_occupancy_bytes, Ok(0.0));
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert_eq!(seen.apps[0].memory_bandwidth_bytes_per_s, Ok(0.0));
     let _ = scene.plant.restore();
     assert!(!Path::new(OURS).exists());
     assert_eq!(scene.set(wish(0x3)).got, Got::Done, "and once more");

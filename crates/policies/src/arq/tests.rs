@@ -61,6 +61,8 @@ impl Bench {
             apps,
             cores: Vec::new(),
             energy: Err(none.clone()),
+            interrupts_per_s: Err(none.clone()),
+            packets_per_s: Err(none.clone()),
             cpu_pressure: Err(none),
             foreign: Vec::new(),
         };

@@ -326,6 +326,8 @@ mod tests {
             apps: Vec::new(),
             cores: busy.iter().map(core).collect(),
             energy: Err(missing()),
+            interrupts_per_s: Err(missing()),
+            packets_per_s: Err(missing()),
             cpu_pressure: Err(missing()),
             foreign: Vec::new(),
         }

@@ -76,6 +76,8 @@ fn merge(mut old: Observation, new: &Observation) -> Observation {
     }
     merge_energy(&mut old.energy, &new.energy);
     weights.gauge(&mut old.cpu_pressure, &new.cpu_pressure);
+    weights.gauge(&mut old.interrupts_per_s, &new.interrupts_per_s);
+    weights.gauge(&mut old.packets_per_s, &new.packets_per_s);
     old.foreign.extend(new.foreign.iter().cloned());
     old.time = new.time;
     old.epoch += new.epoch;
@@ -100,6 +102,8 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: Weights) {
     weights.gauge(&mut old.run_queue_wait, &new.run_queue_wait);
     weights.gauge(&mut old.context_switches_per_s, &new.context_switches_per_s);
     weights.gauge(&mut old.instructions_per_s, &new.instructions_per_s);
+    weights.gauge(&mut old.memory_bandwidth_bytes_per_s, &new.memory_bandwidth_bytes_per_s);
+    old.cache_occupancy_bytes.clone_from(&new.cache_occupancy_bytes);
     weights.gauge(&mut old.cycles_per_s, &new.cycles_per_s);
     old.alive = new.alive;
     old.threads.clone_from(&new.threads);

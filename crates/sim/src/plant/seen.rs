@@ -46,6 +46,8 @@ impl Side {
             apps,
             cores,
             energy,
+            interrupts_per_s: Err(unknown.clone()),
+            packets_per_s: Err(unknown.clone()),
             cpu_pressure: Err(unknown),
             foreign: Vec::new(),
         }
