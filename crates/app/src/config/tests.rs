@@ -94,3 +94,12 @@ fn no_app_is_refused() {
     let error = load("[policy]\nname = \"arq\"\n").unwrap_err().to_string();
     assert!(error.contains("has no [[app]]"), "{error}");
 }
+
+#[test]
+fn the_config_in_the_daemonset_is_a_good_one() {
+    let manifest = include_str!("../../../../packaging/daemonset.yaml");
+    let (_, rest) = manifest.split_once("lull.toml: |\n").unwrap();
+    let indented = rest.lines().take_while(|line| line.starts_with("    "));
+    let text: String = indented.map(|line| format!("{}\n", line.trim_start())).collect();
+    assert_eq!(load(&text).unwrap().policy, "unmanaged");
+}
