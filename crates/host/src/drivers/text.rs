@@ -53,9 +53,7 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.wanted {
-            Some(text) => {
-                write!(f, "cannot write `{}` to {path}: {}", text.trim_end(), self.source)?
-            }
+            Some(text) => write!(f, "cannot write `{text}` to {path}: {}", self.source)?,
             None => write!(f, "cannot read {path}: {}", self.source)?,
         }
         f.write_str(self.remedy())

@@ -38,8 +38,8 @@ fn registers() -> &'static DeviceMemory {
         let registers = DeviceMemory::open(&device.join("resource0"), REGISTERS_BYTES).unwrap();
         registers.set(UNITS, UNITS_VALUE);
         // 65 W at most, and a limit of 28 W.
-        registers.set(PACKAGE_INFO, 65 * 8 | (5 * 8) << 16 | (65 * 8) << 32);
-        registers.set(PACKAGE_LIMIT, 28 * 8 | 1 << 15);
+        registers.set(PACKAGE_INFO, (65 * 8) | ((5 * 8) << 16) | ((65 * 8) << 32));
+        registers.set(PACKAGE_LIMIT, (28 * 8) | (1 << 15));
         registers.set_half(PACKAGE_ENERGY, 1000);
         registers.set_half(MEMORY_ENERGY, 1000);
         let drivers = Path::new("/sys/bus/pci/drivers/proc_thermal");

@@ -56,7 +56,9 @@ impl Hwmon {
         let name = read_text(&chip.join("name")).unwrap_or_default();
         let all = |end: &str| dirs.iter().flat_map(|dir| inputs(dir, end)).collect::<Vec<_>>();
         let (kind, files) = match name.as_str() {
-            "amd_energy" => (Kind::Energy, all("_input").into_iter().filter(is_socket).collect()),
+            "amd_energy" => {
+                (Kind::Energy, all("_input").into_iter().filter(|file| is_socket(file)).collect())
+            }
             "xgene" => (Kind::Power, all("_input")),
             "power_meter" | "" => (Kind::Power, all("_average")),
             _ => return None,
@@ -121,7 +123,7 @@ fn inputs(dir: &Path, end: &str) -> Vec<PathBuf> {
 }
 
 /// Whether a counter is a socket's and not that of a core in it.
-fn is_socket(file: &PathBuf) -> bool {
+fn is_socket(file: &Path) -> bool {
     let label = file.to_string_lossy().replace("_input", "_label");
     read_text(Path::new(&label)).is_ok_and(|label| label.starts_with("Esocket"))
 }
