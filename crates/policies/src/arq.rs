@@ -70,6 +70,7 @@ use crate::config::{config, fraction, read, some_time, text, wrong};
 use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::{Kind, Move, Region, Regions};
+use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
     AppId, AppSpec, Assessor, Capability, Direction, Expectation, Machine, Observation, Plan,
@@ -233,11 +234,7 @@ impl Arq {
         if config.priority == Priority::LatencyCritical {
             require(ENTRY.name, &[Capability::Scheduling], machine)?;
         }
-        let unbound = apps.iter().find(|app| app.is_latency_critical() && app.tail().is_none());
-        if let Some(app) = unbound {
-            let message = format!("`{}` needs an objective such as {{ p95 = \"5ms\" }}", app.name);
-            return Err(PolicyError::Apps { policy: ENTRY.name, message });
-        }
+        check_apps(ENTRY.name, apps)?;
         let regions = Regions::shared(machine, apps.len(), &Kind::ALL);
         let mut plan = Plan::keep();
         revise(&mut plan, priorities(&config, apps), &Reason::Fixed);

@@ -13,6 +13,8 @@
 mod config;
 mod dip;
 pub mod registry;
+#[cfg(test)]
+mod testing;
 mod toolkit;
 
 mod adaptive_dvfs;
@@ -20,8 +22,10 @@ mod arq;
 mod conservative;
 mod even;
 mod full_speed;
+mod heracles;
 mod lc_first;
 mod ondemand;
+mod parties;
 mod performance;
 mod powersave;
 mod rr;

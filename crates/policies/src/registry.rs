@@ -4,8 +4,8 @@
 
 use crate::config::{self, Config, Key};
 use crate::{
-    Dip, adaptive_dvfs, arq, conservative, even, full_speed, lc_first, ondemand, performance,
-    powersave, rr, schedutil, step_dvfs, unmanaged,
+    Dip, adaptive_dvfs, arq, conservative, even, full_speed, heracles, lc_first, ondemand, parties,
+    performance, powersave, rr, schedutil, step_dvfs, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -17,6 +17,8 @@ pub static ALL: &[&Entry] = &[
     &even::ENTRY,
     &lc_first::ENTRY,
     &rr::ENTRY,
+    &heracles::ENTRY,
+    &parties::ENTRY,
     &arq::ENTRY,
     &full_speed::ENTRY,
     &step_dvfs::ENTRY,

@@ -88,7 +88,6 @@ impl Placement {
     }
 
     /// The cores that only this app has.
-    #[cfg(test)]
     pub(crate) fn own(&self, app: AppId) -> CoreSet {
         self.cores(|region| region == Region::Isolated(app))
     }

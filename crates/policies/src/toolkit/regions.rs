@@ -25,7 +25,17 @@ impl Kind {
     /// All kinds.
     pub(crate) const ALL: [Self; 3] = [Self::Cores, Self::Ways, Self::Bandwidth];
 
-    const fn capability(self) -> Capability {
+    /// What it is called, in the plural, for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cores => "cores",
+            Self::Ways => "cache ways",
+            Self::Bandwidth => "steps of memory bandwidth",
+        }
+    }
+
+    /// The capability a machine needs to divide it.
+    pub(crate) const fn capability(self) -> Capability {
         match self {
             Self::Cores => Capability::Cores,
             Self::Ways => Capability::CacheWays,
@@ -265,7 +275,7 @@ impl Regions {
 }
 
 /// Units and floor of a kind on a machine; `None` where it cannot be divided.
-fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
+pub(super) fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
     match kind {
         Kind::Cores => Some((machine.cores.len() as u32, 1)),
         Kind::Ways => machine.cache.as_ref().map(|cache| (cache.ways, 1)),
@@ -276,7 +286,8 @@ fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
     }
 }
 
-fn even_shares(total: u32, apps: usize) -> Vec<u32> {
+/// The same for everybody, the first ones one more each where some are left over.
+pub(super) fn even_shares(total: u32, apps: usize) -> Vec<u32> {
     let count = apps.max(1) as u32;
     (0..apps as u32).map(|app| total / count + u32::from(app < total % count)).collect()
 }
