@@ -1,0 +1,153 @@
+//! Refuses nodes that cannot be simulated, naming the key.
+
+use super::model::{Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler};
+use crate::model::{Distribution, ModelError, Problem};
+use lull_measure::Nanos;
+use lull_workload::arrivals::{Schedule, ScheduleError};
+use std::collections::BTreeSet;
+
+/// Cores and ways are bits of a word.
+const MOST_CORES: u64 = 64;
+const MOST_WAYS: u64 = 64;
+/// Most threads of one app and of all.
+const MOST_THREADS: u64 = 1 << 14;
+
+type Checked = Result<(), ModelError>;
+
+impl NodeModel {
+    /// Checks everything that can be told without running.
+    ///
+    /// # Errors
+    /// The first thing found that cannot be simulated, with its key.
+    pub fn check(&self) -> Checked {
+        at_least_one(u64::from(self.cores), "cores", "cores")?;
+        at_most(u64::from(self.cores), MOST_CORES, "cores", "cores")?;
+        positive(self.frequency.0 as f64, "frequency")?;
+        some_time(self.refresh, "refresh")?;
+        check_scheduler(&self.scheduler)?;
+        self.cache.as_ref().map_or(Ok(()), check_cache)?;
+        self.memory.as_ref().map_or(Ok(()), check_memory)?;
+        if self.app.is_empty() {
+            return fail("app", Problem::Empty { wanted: "a node needs at least one `[[app]]`" });
+        }
+        let mut names = BTreeSet::new();
+        for (at, app) in self.app.iter().enumerate() {
+            let key = format!("app[{at}]");
+            if !names.insert(app.name.as_str()) {
+                let name = app.name.clone();
+                return fail(format!("{key}.name"), Problem::Duplicate { name });
+            }
+            check_app(app, &key)?;
+        }
+        let threads = self.app.iter().map(|app| u64::from(app.threads)).sum();
+        at_most(threads, MOST_THREADS, "threads of all apps", "app")
+    }
+}
+
+fn check_scheduler(scheduler: &Scheduler) -> Checked {
+    some_time(scheduler.slice, "scheduler.slice")?;
+    some_time(scheduler.real_time_slice, "scheduler.real-time-slice")?;
+    some_time(scheduler.balance, "scheduler.balance")?;
+    if scheduler.switch_cost >= scheduler.slice {
+        let problem = "a switch that costs a whole slice leaves no time for work: \
+                       make `switch-cost` less than `slice`";
+        return fail("scheduler.switch-cost", Problem::Conflict(problem));
+    }
+    Ok(())
+}
+
+fn check_cache(cache: &Cache) -> Checked {
+    at_least_one(u64::from(cache.ways), "ways", "cache.ways")?;
+    at_most(u64::from(cache.ways), MOST_WAYS, "ways", "cache.ways")?;
+    at_least_one(u64::from(cache.reference_ways.unwrap_or(1)), "ways", "cache.reference-ways")
+}
+
+fn check_memory(memory: &Memory) -> Checked {
+    positive(memory.peak_bytes_per_s, "memory.peak-bytes-per-s")?;
+    let queueing = memory.queueing;
+    range(queueing, (0.0..=1e3).contains(&queueing), "0 to 1000", "memory.queueing")?;
+    let [min, step] = [memory.min_percent, memory.step_percent].map(f64::from);
+    range(min, (1.0..=100.0).contains(&min), "1 to 100", "memory.min-percent")?;
+    range(step, (1.0..=100.0).contains(&step), "1 to 100", "memory.step-percent")
+}
+
+fn check_app(app: &NodeApp, key: &str) -> Checked {
+    at_least_one(u64::from(app.threads), "threads", &format!("{key}.threads"))?;
+    positive(app.ipc, &format!("{key}.ipc"))?;
+    check_use(&app.memory, &format!("{key}.memory"))?;
+    match &app.activity {
+        Activity::Endless => Ok(()),
+        Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
+        Activity::Requests { work, load } => {
+            check_work(work, &format!("{key}.activity.requests.work"))?;
+            match schedule(load) {
+                Ok(_) => Ok(()),
+                Err(error) => fail(format!("{key}.activity.requests.load"), problem(error)),
+            }
+        }
+    }
+}
+
+/// The arrival rate over time that load steps mean.
+pub(super) fn schedule(load: &[LoadStep]) -> Result<Schedule, ScheduleError> {
+    let begins = load.first().is_some_and(|first| first.from == Nanos::ZERO);
+    let ascends = load.is_sorted_by(|a, b| a.from < b.from);
+    if !load.is_empty() && !(begins && ascends) {
+        return Err(ScheduleError::Time);
+    }
+    let points: Vec<_> =
+        load.iter().map(|step| (step.from.as_secs_f64(), step.rate_per_s)).collect();
+    Schedule::steps(&points)
+}
+
+fn problem(error: ScheduleError) -> Problem {
+    Problem::Conflict(match error {
+        ScheduleError::Rate => "a rate must lie between 0 and 1e9 requests/s",
+        ScheduleError::Time => "the first step begins at 0s, and each later than the one before",
+        ScheduleError::Idle => "no request would ever come: give a rate above 0",
+    })
+}
+
+fn check_work(work: &Distribution, key: &str) -> Checked {
+    some_time(work.mean, &format!("{key}.mean"))?;
+    let cv2 = work.shape.cv2();
+    range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", &format!("{key}.shape.cv2"))
+}
+
+fn check_use(memory: &MemoryUse, key: &str) -> Checked {
+    let MemoryUse { share, bytes_per_s, floor, ways } = *memory;
+    range(share, (0.0..=1.0).contains(&share), "0 to 1", &format!("{key}.share"))?;
+    let traffic = bytes_per_s.is_finite() && bytes_per_s >= 0.0;
+    range(bytes_per_s, traffic, "at least 0", &format!("{key}.bytes-per-s"))?;
+    range(floor, floor > 0.0 && floor <= 1.0, "above 0, at most 1", &format!("{key}.floor"))?;
+    positive(ways, &format!("{key}.ways"))?;
+    if bytes_per_s > 0.0 && share == 0.0 {
+        let what = "an app with memory traffic waits for it: give a `share` above 0";
+        return fail(format!("{key}.share"), Problem::Conflict(what));
+    }
+    Ok(())
+}
+
+fn fail(key: impl Into<String>, problem: Problem) -> Checked {
+    Err(ModelError { key: key.into(), problem })
+}
+
+fn range(value: f64, holds: bool, wanted: &'static str, key: &str) -> Checked {
+    if holds { Ok(()) } else { fail(key, Problem::Range { value, wanted }) }
+}
+
+fn positive(value: f64, key: &str) -> Checked {
+    range(value, value.is_finite() && value > 0.0, "above 0", key)
+}
+
+fn some_time(span: Nanos, key: &str) -> Checked {
+    range(span.as_secs_f64(), span > Nanos::ZERO, "above 0", key)
+}
+
+fn at_least_one(found: u64, what: &'static str, key: &str) -> Checked {
+    if found == 0 { fail(key, Problem::Zero { what }) } else { Ok(()) }
+}
+
+fn at_most(found: u64, most: u64, what: &'static str, key: &str) -> Checked {
+    if found > most { fail(key, Problem::TooMany { what, found, most }) } else { Ok(()) }
+}

@@ -1,0 +1,42 @@
+//! A count that changes over time, and its integral.
+
+/// A number of things and how long how many there were.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Level {
+    value: u32,
+    since_ns: u64,
+    integral_ns: u128,
+}
+
+impl Level {
+    /// The count now.
+    pub(super) fn value(&self) -> u32 {
+        self.value
+    }
+
+    /// Sets the count.
+    #[inline]
+    pub(super) fn set(&mut self, now_ns: u64, value: u32) {
+        self.integral_ns = self.integral_at(now_ns);
+        self.since_ns = now_ns;
+        self.value = value;
+    }
+
+    /// One more.
+    #[inline]
+    pub(super) fn rise(&mut self, now_ns: u64) {
+        self.set(now_ns, self.value + 1);
+    }
+
+    /// One less.
+    #[inline]
+    pub(super) fn fall(&mut self, now_ns: u64) {
+        self.set(now_ns, self.value - 1);
+    }
+
+    /// Count times nanoseconds since the start.
+    #[inline]
+    pub(super) fn integral_at(&self, now_ns: u64) -> u128 {
+        self.integral_ns + u128::from(now_ns - self.since_ns) * u128::from(self.value)
+    }
+}

@@ -1,0 +1,432 @@
+//! One machine shared by several apps: the co-location node.
+//!
+//! Cores have run queues with weights, real-time priorities, affinity, slices,
+//! stealing and a cost of switching. Latency-critical apps serve a queue of
+//! requests with a few threads; best-effort apps compute, with or without
+//! barriers. Apps slow each other down through the ways of the last-level
+//! cache and through memory bandwidth ([`NodeModel`] says how). Policies reach
+//! it as [`NodePlant`], through the seam that hosts have.
+//!
+//! ```
+//! use lull_measure::Nanos;
+//! use lull_sim::node::{Node, NodeModel};
+//!
+//! let model: NodeModel = toml::from_str(r#"
+//!     name = "two cores"
+//!     cores = 2
+//!     frequency = "2GHz"
+//!
+//!     [[app]]
+//!     name = "search"
+//!     threads = 2
+//!     [app.activity.requests]
+//!     work = { mean = "1ms" }
+//!     load = [{ from = "0s", rate-per-s = 800.0 }]
+//!
+//!     [[app]]
+//!     name = "batch"
+//!     threads = 2
+//!     activity = "endless"
+//! "#)?;
+//! let mut node = Node::new(&model, 1, 0)?;
+//! node.run_until(Nanos::from_secs(10));
+//! let totals = node.totals();
+//! assert!(totals.apps[0].answered > 7000);
+//! let busy: f64 = totals.apps.iter().map(|app| app.busy_cores).sum();
+//! assert!((busy - 2.0).abs() < 1e-9, "somebody always wants to run");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Work is drawn when a request arrives, from a stream of its own for each
+//! app, so that all policies meet the same requests with the same work. The
+//! machine has one frequency and no power model; simultaneous multithreading
+//! and sockets are not modelled.
+
+mod check;
+mod contention;
+mod knobs;
+mod level;
+mod model;
+mod plant;
+mod queue;
+mod schedule;
+mod totals;
+
+pub use model::{Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler};
+pub use plant::{NodePlant, NodePlantError};
+pub use totals::{NodeAppTotals, NodeTotals};
+
+use crate::model::{Draw, ModelError};
+use crate::order::{Key, NEVER_NS};
+use crate::random::{Stream, Streams, Use};
+use crate::tree::WinnerTree;
+use contention::Contention;
+use level::Level;
+use lull_measure::{Latency, Nanos};
+use lull_workload::arrivals::{Arrivals, Process};
+use queue::{CoreState, NICE_0_WEIGHT, NORMAL, State, Thread, Treatment};
+use std::collections::VecDeque;
+use totals::Origin;
+
+/// Work below this, in nanoseconds, is rounding and done.
+const DONE_NS: f64 = 1.0;
+
+/// One replication of a node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    now_ns: u64,
+    sequence: u64,
+    events: u64,
+    /// One leaf a core, one an app's arrivals, the refresh, the balance.
+    clocks: WinnerTree,
+    cores: Vec<CoreState>,
+    threads: Vec<Thread>,
+    apps: Vec<AppState>,
+    scheduler: Scheduler,
+    contention: Contention,
+    refresh_ns: u64,
+    /// Cores without anything to run, a bit each.
+    idle: u64,
+    /// Threads that wait, by class.
+    queued: [usize; 3],
+    /// Whether any thread waits.
+    pressure: Level,
+    frequency_hz: f64,
+    origin: Origin,
+}
+
+/// One app.
+#[derive(Debug, Clone)]
+struct AppState {
+    treatment: Treatment,
+    work: Work,
+    ipc: f64,
+    /// Work done per time on a core.
+    pace: f64,
+    running: Level,
+    queued: Level,
+    outstanding: Level,
+    /// `running` at the last refresh.
+    ran_ns: u128,
+    arrived: u64,
+    answered: u64,
+    switches: u64,
+    work_ns: f64,
+    /// Since the window was last taken.
+    window: Latency,
+    /// Since the start of what is counted.
+    latency: Latency,
+    /// Every latency, if asked for.
+    log: Option<Vec<Nanos>>,
+}
+
+/// Where an app's work comes from.
+#[derive(Debug, Clone)]
+enum Work {
+    Requests(Box<Requests>),
+    Endless,
+    Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
+}
+
+/// Requests of an app, and the workers that have none.
+#[derive(Debug, Clone)]
+struct Requests {
+    arrivals: Arrivals<Stream>,
+    draw: Draw,
+    stream: Stream,
+    /// When each came, and its work.
+    queue: VecDeque<(u64, f64)>,
+    /// Threads without a request.
+    free: Vec<usize>,
+}
+
+impl Node {
+    /// A fresh replication.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated.
+    pub fn new(model: &NodeModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
+        model.check()?;
+        let cores = usize::from(model.cores);
+        let mut node = Self {
+            now_ns: 0,
+            sequence: 0,
+            events: 0,
+            clocks: WinnerTree::new(cores + model.app.len() + 2),
+            cores: vec![CoreState::default(); cores],
+            threads: Vec::new(),
+            apps: Vec::new(),
+            scheduler: model.scheduler,
+            contention: Contention::new(model),
+            refresh_ns: model.refresh.0,
+            idle: u64::MAX >> (64 - cores),
+            queued: [0; 3],
+            pressure: Level::default(),
+            frequency_hz: model.frequency.0 as f64,
+            origin: Origin::default(),
+        };
+        let streams = Streams { seed, replication };
+        for (number, app) in model.app.iter().enumerate() {
+            node.add_app(number, app, streams);
+        }
+        for app in 0..node.apps.len() {
+            node.start_app(app);
+        }
+        node.set_clock(node.refresh_leaf(), node.refresh_ns);
+        node.set_clock(node.refresh_leaf() + 1, node.scheduler.balance.0);
+        node.forget();
+        Ok(node)
+    }
+
+    fn add_app(&mut self, number: usize, app: &NodeApp, streams: Streams) {
+        let first = self.threads.len();
+        let threads = first..first + app.threads as usize;
+        self.threads.extend(threads.clone().map(|thread| Thread {
+            app: number,
+            state: State::Sleeping,
+            core: thread % self.cores.len(),
+            left_ns: 0.0,
+            virtual_ns: 0.0,
+            arrived_ns: 0,
+        }));
+        let stream = |purpose| streams.stream(purpose, number);
+        let work = match &app.activity {
+            Activity::Endless => Work::Endless,
+            Activity::Phases { work } => Work::Phases {
+                draw: work.draw(),
+                stream: stream(Use::Work),
+                threads: threads.collect(),
+                waiting: app.threads as usize,
+            },
+            Activity::Requests { work, load } => {
+                let schedule = check::schedule(load).expect("the model is checked");
+                Work::Requests(Box::new(Requests {
+                    arrivals: Arrivals::new(Process::Poisson, schedule, stream(Use::Arrivals)),
+                    draw: work.draw(),
+                    stream: stream(Use::Work),
+                    queue: VecDeque::new(),
+                    free: threads.rev().collect(),
+                }))
+            }
+        };
+        let mask = u64::MAX >> (64 - self.cores.len());
+        let pace = 1.0 / self.contention.slowdown(number);
+        let treatment = Treatment { mask, rank: NORMAL, weight: NICE_0_WEIGHT };
+        self.apps.push(AppState::new(work, app.ipc, pace, treatment));
+    }
+
+    fn start_app(&mut self, app: usize) {
+        match &self.apps[app].work {
+            Work::Requests(_) => self.expect_arrival(app),
+            Work::Phases { .. } => self.next_phase(app, None),
+            Work::Endless => {
+                for thread in 0..self.threads.len() {
+                    if self.threads[thread].app == app {
+                        self.threads[thread].left_ns = f64::INFINITY;
+                        self.place(thread, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Now, since the start.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.now_ns)
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Lets everything happen that is due before `until`.
+    pub fn run_until(&mut self, until: Nanos) {
+        loop {
+            let key = self.clocks.first();
+            if key.time_ns() >= until.0 {
+                break;
+            }
+            self.now_ns = key.time_ns();
+            self.events += 1;
+            let leaf = key.owner() as usize;
+            let app = leaf.wrapping_sub(self.cores.len());
+            if leaf < self.cores.len() {
+                self.core_event(leaf);
+            } else if app < self.apps.len() {
+                self.arrival(app);
+            } else if leaf == self.refresh_leaf() {
+                self.refresh();
+            } else {
+                self.balance();
+                self.set_clock(leaf, self.now_ns + self.scheduler.balance.0);
+            }
+        }
+        self.now_ns = self.now_ns.max(until.0);
+    }
+
+    fn refresh_leaf(&self) -> usize {
+        self.cores.len() + self.apps.len()
+    }
+
+    fn set_clock(&mut self, leaf: usize, time_ns: u64) {
+        if time_ns == NEVER_NS {
+            return self.clocks.set(leaf, Key::NEVER);
+        }
+        self.sequence += 1;
+        self.clocks.set(leaf, Key::new(time_ns, self.sequence, leaf as u32));
+    }
+
+    /// The running thread has done its work, or its slice is over.
+    fn core_event(&mut self, core: usize) {
+        self.credit(core);
+        let Some(current) = self.cores[core].current else { return };
+        if self.threads[current].left_ns <= DONE_NS {
+            self.finish(core, current);
+        } else {
+            self.end_slice(core);
+        }
+    }
+
+    fn finish(&mut self, core: usize, thread: usize) {
+        let app = self.threads[thread].app;
+        let state = &mut self.apps[app];
+        match &mut state.work {
+            Work::Requests(requests) => {
+                let next = requests.queue.pop_front();
+                if next.is_none() {
+                    requests.free.push(thread);
+                }
+                state.answer(self.now_ns, self.threads[thread].arrived_ns);
+                match next {
+                    Some((arrived_ns, work_ns)) => {
+                        self.threads[thread].arrived_ns = arrived_ns;
+                        self.threads[thread].left_ns = work_ns;
+                        self.retime(core);
+                    }
+                    None => self.sleep(core, thread),
+                }
+            }
+            Work::Phases { threads, waiting, .. } => {
+                *waiting += 1;
+                if *waiting == threads.len() {
+                    self.next_phase(app, Some(core));
+                } else {
+                    self.sleep(core, thread);
+                }
+            }
+            Work::Endless => self.retime(core),
+        }
+    }
+
+    fn sleep(&mut self, core: usize, thread: usize) {
+        self.halt(core);
+        self.threads[thread].state = State::Sleeping;
+        self.pick(core);
+    }
+
+    /// All threads pass the barrier; the last to arrive runs on `core` still.
+    fn next_phase(&mut self, app: usize, core: Option<usize>) {
+        let Work::Phases { draw, stream, threads, waiting } = &mut self.apps[app].work else {
+            return;
+        };
+        *waiting = 0;
+        let all = threads.clone();
+        for thread in &all {
+            self.threads[*thread].left_ns = draw.sample(stream);
+        }
+        core.into_iter().for_each(|core| self.retime(core));
+        for thread in all {
+            if self.threads[thread].state == State::Sleeping {
+                self.place(thread, true);
+            }
+        }
+    }
+
+    fn expect_arrival(&mut self, app: usize) {
+        let Work::Requests(requests) = &mut self.apps[app].work else { return };
+        let next = requests.arrivals.next().map_or(NEVER_NS, |at| at.0);
+        self.set_clock(self.cores.len() + app, next);
+    }
+
+    fn arrival(&mut self, app: usize) {
+        let now_ns = self.now_ns;
+        let state = &mut self.apps[app];
+        state.arrived += 1;
+        state.outstanding.rise(now_ns);
+        let Work::Requests(requests) = &mut state.work else { return };
+        let work_ns = requests.draw.sample(&mut requests.stream);
+        match requests.free.pop() {
+            Some(thread) => {
+                self.threads[thread].arrived_ns = now_ns;
+                self.threads[thread].left_ns = work_ns;
+                self.place(thread, true);
+            }
+            None => requests.queue.push_back((now_ns, work_ns)),
+        }
+        self.expect_arrival(app);
+    }
+
+    /// Brings cache shares, memory latency and with them all paces up to date.
+    fn refresh(&mut self) {
+        let (now_ns, refresh_ns) = (self.now_ns, self.refresh_ns);
+        let running = self.apps.iter_mut().map(|app| {
+            let ran_ns = app.running.integral_at(now_ns);
+            let span_ns = ran_ns - std::mem::replace(&mut app.ran_ns, ran_ns);
+            span_ns as f64 / refresh_ns as f64
+        });
+        self.contention.refresh(running);
+        for core in 0..self.cores.len() {
+            self.credit(core);
+        }
+        for (number, app) in self.apps.iter_mut().enumerate() {
+            app.pace = 1.0 / self.contention.slowdown(number);
+        }
+        for core in 0..self.cores.len() {
+            self.retime(core);
+        }
+        self.set_clock(self.refresh_leaf(), now_ns + refresh_ns);
+    }
+}
+
+impl AppState {
+    fn new(work: Work, ipc: f64, pace: f64, treatment: Treatment) -> Self {
+        Self {
+            treatment,
+            work,
+            ipc,
+            pace,
+            running: Level::default(),
+            queued: Level::default(),
+            outstanding: Level::default(),
+            ran_ns: 0,
+            arrived: 0,
+            answered: 0,
+            switches: 0,
+            work_ns: 0.0,
+            window: Latency::default(),
+            latency: Latency::default(),
+            log: None,
+        }
+    }
+
+    fn answer(&mut self, now_ns: u64, arrived_ns: u64) {
+        let latency = Nanos(now_ns - arrived_ns);
+        self.answered += 1;
+        self.outstanding.fall(now_ns);
+        self.window.record(latency);
+        self.latency.record(latency);
+        if let Some(log) = &mut self.log {
+            log.push(latency);
+        }
+    }
+
+    /// When the oldest unanswered request came.
+    fn oldest_ns(&self, threads: &[Thread], app: usize) -> Option<u64> {
+        let Work::Requests(requests) = &self.work else { return None };
+        let served = threads.iter().filter(|thread| thread.app == app);
+        let served = served.filter(|thread| thread.state != State::Sleeping);
+        let first = served.map(|thread| thread.arrived_ns);
+        first.chain(requests.queue.front().map(|(arrived_ns, _)| *arrived_ns)).min()
+    }
+}

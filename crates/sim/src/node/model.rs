@@ -1,0 +1,194 @@
+//! One machine and its apps as plain data.
+
+use crate::model::Distribution;
+use lull_measure::{Hertz, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// A machine on which apps run side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NodeModel {
+    /// A name for people.
+    pub name: String,
+    /// Number of cores, at most 64.
+    pub cores: u16,
+    /// Frequency of all cores, which is fixed.
+    pub frequency: Hertz,
+    /// How threads share cores.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The last-level cache; without one, work does not depend on ways.
+    #[serde(default)]
+    pub cache: Option<Cache>,
+    /// Main memory; without it, bandwidth is endless.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+    /// How often cache shares and memory latency are brought up to date.
+    #[serde(default = "refresh")]
+    pub refresh: Nanos,
+    /// What runs.
+    pub app: Vec<NodeApp>,
+}
+
+/// How threads share cores: run queues as Linux's fair and real-time classes
+/// have them, in a few numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Scheduler {
+    /// How long a thread runs before a waiting one of its class gets the core.
+    pub slice: Nanos,
+    /// The same among real-time threads of one priority (Linux: 100 ms).
+    pub real_time_slice: Nanos,
+    /// What it costs a core to begin with another thread than its last.
+    pub switch_cost: Nanos,
+    /// How far the running thread must be ahead in virtual time for a waking
+    /// one of its class to take the core at once; never if absent.
+    pub wakeup_lead: Option<Nanos>,
+    /// How much virtual time a sleeper may lag behind, so that it soon runs.
+    pub sleeper_credit: Nanos,
+    /// How often lengths of run queues are evened out. Idle cores pull at once.
+    pub balance: Nanos,
+}
+
+/// A last-level cache divided by ways.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Cache {
+    /// Ways that there are, at most 64.
+    pub ways: u32,
+    /// Ways of the machine on which work was measured; `ways` if absent.
+    #[serde(default)]
+    pub reference_ways: Option<u32>,
+    /// Size of one way.
+    pub way_bytes: u64,
+}
+
+/// Main memory as one server whose latency rises with its load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Memory {
+    /// Most bytes per second.
+    pub peak_bytes_per_s: f64,
+    /// `q` of the latency factor `1 + q u²/(1 - u)` at utilisation `u`.
+    pub queueing: f64,
+    /// Least share that an app can be throttled to, in percent.
+    #[serde(default = "ten")]
+    pub min_percent: u8,
+    /// Granularity of the throttle, in percent.
+    #[serde(default = "ten")]
+    pub step_percent: u8,
+}
+
+/// An app of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NodeApp {
+    /// Unique name.
+    pub name: String,
+    /// Its threads.
+    pub threads: u32,
+    /// What they do.
+    pub activity: Activity,
+    /// What they want of cache and memory.
+    #[serde(default)]
+    pub memory: MemoryUse,
+    /// Instructions per cycle, alone with all resources.
+    #[serde(default = "one")]
+    pub ipc: f64,
+}
+
+/// What an app's threads do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Activity {
+    /// They serve requests in order of arrival, one each at a time.
+    Requests {
+        /// Work of a request: time on a core alone with all resources.
+        work: Distribution,
+        /// When requests come.
+        load: Vec<LoadStep>,
+    },
+    /// They compute without end.
+    Endless,
+    /// Each works through a phase, then waits for all others at a barrier.
+    Phases {
+        /// Work of one thread in one phase.
+        work: Distribution,
+    },
+}
+
+/// From `from` on, Poisson arrivals at this rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LoadStep {
+    /// Since the start; the first step begins at zero.
+    pub from: Nanos,
+    /// Requests per second.
+    pub rate_per_s: f64,
+}
+
+/// What a thread's work needs of the memory system, measured alone.
+///
+/// Of the time that work takes alone, `share` waits for memory. With `w` ways
+/// the misses are `m(w) = floor + (1 - floor) exp(-w / ways)`, and that share
+/// grows with `m(w)` and with memory latency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MemoryUse {
+    /// Share of its time that waits for memory, in [0, 1].
+    pub share: f64,
+    /// Bytes per second of one running thread.
+    pub bytes_per_s: f64,
+    /// Misses that no cache avoids, relative to those without cache, in (0, 1].
+    pub floor: f64,
+    /// Ways by which the avoidable misses fall to 1/e.
+    pub ways: f64,
+}
+
+impl Default for Scheduler {
+    /// Linux's fair class on eight cores in round numbers, no wake-up
+    /// preemption; 10 us for a switch with its cold caches.
+    fn default() -> Self {
+        Self {
+            slice: Nanos::from_millis(4),
+            real_time_slice: Nanos::from_millis(100),
+            switch_cost: Nanos::from_micros(10),
+            wakeup_lead: None,
+            sleeper_credit: Nanos::from_millis(12),
+            balance: Nanos::from_millis(4),
+        }
+    }
+}
+
+impl Default for MemoryUse {
+    /// Work that never leaves its core.
+    fn default() -> Self {
+        Self { share: 0.0, bytes_per_s: 0.0, floor: 1.0, ways: 1.0 }
+    }
+}
+
+impl NodeModel {
+    /// Number of the app of this name.
+    pub fn app_named(&self, name: &str) -> Option<usize> {
+        self.app.iter().position(|app| app.name == name)
+    }
+}
+
+impl NodeApp {
+    /// Whether it serves requests.
+    pub fn serves(&self) -> bool {
+        matches!(self.activity, Activity::Requests { .. })
+    }
+}
+
+const fn refresh() -> Nanos {
+    Nanos::from_millis(10)
+}
+
+const fn ten() -> u8 {
+    10
+}
+
+const fn one() -> f64 {
+    1.0
+}

@@ -1,0 +1,312 @@
+//! A node as policies see it.
+
+use super::totals::Counters;
+use super::{Node, NodeModel};
+use crate::model::ModelError;
+use lull_control::{
+    AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
+    Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, FrequencyDomain, LatencySeen, Machine,
+    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting,
+};
+use lull_measure::{Gauge, Hertz, Missing, Nanos};
+
+/// A simulated node under a policy.
+#[derive(Debug, Clone)]
+pub struct NodePlant {
+    node: Node,
+    machine: Machine,
+    apps: Vec<AppSpec>,
+    /// Number in the model of each app.
+    numbers: Vec<usize>,
+    classes: Vec<Scheduling>,
+    frequency: Hertz,
+    seen: Seen,
+}
+
+/// Why a node cannot be watched.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NodePlantError {
+    /// The model cannot be simulated.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// There is no such app.
+    #[error("the node has no app `{app}`; it has: {known}")]
+    NoApp {
+        /// The name.
+        app: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// Requests of an app without any.
+    #[error("`{app}` is latency-critical, but its threads serve no requests")]
+    NoRequests {
+        /// The name.
+        app: String,
+    },
+}
+
+/// Counters at the last look.
+#[derive(Debug, Clone)]
+struct Seen {
+    time: Nanos,
+    apps: Vec<Counters>,
+    busy_ns: Vec<u128>,
+    pressure_ns: u128,
+}
+
+const NORMAL: Scheduling = Scheduling::Normal { nice: 0 };
+
+impl NodePlant {
+    /// A fresh replication, watched and steered for these apps. An app of the
+    /// model that is left out runs unseen.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated or an app is not in it.
+    pub fn new(
+        model: &NodeModel,
+        apps: &[AppSpec],
+        seed: u64,
+        replication: u64,
+    ) -> Result<Self, NodePlantError> {
+        let node = Node::new(model, seed, replication)?;
+        let number = |spec: &AppSpec| {
+            let app = spec.name.clone();
+            let known = || model.app.iter().map(|app| app.name.clone()).collect::<Vec<_>>();
+            let Some(number) = model.app_named(&app) else {
+                return Err(NodePlantError::NoApp { app, known: known().join(", ") });
+            };
+            if spec.is_latency_critical() && !model.app[number].serves() {
+                return Err(NodePlantError::NoRequests { app });
+            }
+            Ok(number)
+        };
+        let numbers = apps.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+        let seen = Seen::of(&node);
+        Ok(Self {
+            machine: machine_of(model, apps),
+            apps: apps.to_vec(),
+            classes: vec![NORMAL; apps.len()],
+            frequency: model.frequency,
+            numbers,
+            node,
+            seen,
+        })
+    }
+
+    /// The simulation, to look at.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The simulation, to forget a warm-up or to keep a log.
+    pub fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    fn see(&mut self) -> Observation {
+        let now = Seen::of(&self.node);
+        let before = std::mem::replace(&mut self.seen, now);
+        let epoch = self.seen.time - before.time;
+        let epoch_ns = epoch.0 as f64;
+        let apps = (0..self.apps.len()).map(|app| self.see_app(app, &before, epoch)).collect();
+        let share = |part_ns: u128| match epoch {
+            Nanos::ZERO => Err(Missing::because("an epoch of no length")),
+            _ => Ok((part_ns as f64 / epoch_ns).min(1.0)),
+        };
+        let busy = self.seen.busy_ns.iter().zip(&before.busy_ns);
+        let core = |utilisation| CoreSeen {
+            utilisation,
+            idle_residency: Err(Missing::because("the simulated node has no idle states")),
+            frequency: Ok(self.frequency),
+        };
+        Observation {
+            time: self.seen.time,
+            epoch,
+            apps,
+            cores: busy.map(|(now, then)| core(share(now - then))).collect(),
+            energy: Err(Missing::because("the simulated node has no power model")),
+            cpu_pressure: share(self.seen.pressure_ns - before.pressure_ns),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn see_app(&mut self, app: usize, before: &Seen, epoch: Nanos) -> AppSeen {
+        let number = self.numbers[app];
+        let counted = self.seen.apps[number].since(&before.apps[number]);
+        let latency = self.apps[app].is_latency_critical();
+        let none = Missing::because("an epoch of no length");
+        let seconds = epoch.as_secs_f64();
+        if epoch == Nanos::ZERO {
+            return AppSeen { alive: true, ..AppSeen::unknown(&none) };
+        }
+        let state = &self.node.apps[number];
+        let (busy_s, work_s) = (counted.busy_ns as f64 / 1e9, counted.work_ns / 1e9);
+        let hertz = self.node.frequency_hz;
+        AppSeen {
+            alive: true,
+            cpu: Ok(busy_s / seconds),
+            run_queue_wait: Ok(counted.queued_ns as f64 / 1e9 / seconds),
+            context_switches_per_s: Ok(counted.switches as f64 / seconds),
+            instructions_per_s: Ok(work_s * hertz * state.ipc / seconds),
+            cycles_per_s: Ok(busy_s * hertz / seconds),
+            threads: Ok(self.node.threads.iter().filter(|it| it.app == number).count() as u32),
+            progress: progress(latency, work_s / seconds),
+            latency: match latency {
+                true => Ok(self.node.take_latency(number, &counted, epoch)),
+                false => Err(Missing::because("a best-effort app has no requests")),
+            },
+        }
+    }
+}
+
+fn progress(latency_critical: bool, per_s: f64) -> Gauge<Progress> {
+    if latency_critical {
+        return Err(Missing::because("a latency-critical app is measured by its latency"));
+    }
+    Ok(Progress { per_s, source: ProgressSource::Simulated })
+}
+
+impl Node {
+    /// Requests of an app since the last look.
+    fn take_latency(&mut self, app: usize, counted: &Counters, epoch: Nanos) -> LatencySeen {
+        let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
+        let oldest = self.apps[app].oldest_ns(&self.threads, app);
+        LatencySeen {
+            window: std::mem::take(&mut self.apps[app].window),
+            offered_per_s: per_s(counted.arrived),
+            completed_per_s: per_s(counted.answered),
+            errors_per_s: 0.0,
+            outstanding: u64::from(self.apps[app].outstanding.value()),
+            oldest: oldest.map(|arrived_ns| Nanos(self.now_ns - arrived_ns)),
+        }
+    }
+}
+
+impl Seen {
+    fn of(node: &Node) -> Self {
+        let now_ns = node.now_ns;
+        Self {
+            time: node.now(),
+            apps: (0..node.apps.len()).map(|app| node.counters(app)).collect(),
+            busy_ns: node.cores.iter().map(|core| core.busy.integral_at(now_ns)).collect(),
+            pressure_ns: node.pressure.integral_at(now_ns),
+        }
+    }
+}
+
+impl Plant for NodePlant {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.apps
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        self.node.run_until(self.node.now().saturating_add(epoch));
+        Ok(self.see())
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let each = (0u16..).map(AppId).zip(&self.numbers).zip(&self.classes);
+        each.flat_map(|((id, number), class)| {
+            self.node.settings_of(*number, id, *class, &self.machine)
+        })
+        .collect()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        let outcomes = wanted.iter().map(|setting| {
+            let app = owner(setting).map(AppId::index).filter(|app| *app < self.apps.len());
+            let now = self.settings();
+            let number = app.map(|app| self.numbers[app]);
+            let got = self.node.set(number, setting, &now, &self.machine);
+            let outcome = Outcome { wanted: setting.clone(), got };
+            if let (Some(app), Some(Setting::Scheduling(_, class))) = (app, outcome.in_force()) {
+                self.classes[app] = *class;
+            }
+            outcome
+        });
+        Applied { outcomes: outcomes.collect() }
+    }
+
+    fn restore(&mut self) -> Applied {
+        let machine = &self.machine;
+        let original = (0u16..).map(AppId).take(self.apps.len()).flat_map(|app| {
+            let ways = machine
+                .cache
+                .as_ref()
+                .map(|cache| Setting::CacheWays(app, lull_control::WayMask::run(0, cache.ways)));
+            let bandwidth = machine.bandwidth.as_ref().map(|_| Setting::MemoryBandwidth(app, 100));
+            [Setting::Cores(app, machine.all_cores()), Setting::Scheduling(app, NORMAL)]
+                .into_iter()
+                .chain(ways)
+                .chain(bandwidth)
+        });
+        let original: Vec<_> = original.collect();
+        self.apply(&original)
+    }
+}
+
+/// The app whose knob a setting is of.
+fn owner(setting: &Setting) -> Option<AppId> {
+    match setting {
+        Setting::Cores(app, _)
+        | Setting::Scheduling(app, _)
+        | Setting::CacheWays(app, _)
+        | Setting::MemoryBandwidth(app, _) => Some(*app),
+        Setting::RealTimeThrottle(_) | Setting::Frequency(..) => None,
+    }
+}
+
+fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
+    let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
+    let cache = model.cache.map(|cache| CacheControl {
+        ways: cache.ways,
+        contiguous: true,
+        size_bytes: u64::from(cache.ways) * cache.way_bytes,
+    });
+    let bandwidth = model.memory.map(|memory| BandwidthControl {
+        min_percent: memory.min_percent,
+        step_percent: memory.step_percent,
+    });
+    let domain = FrequencyDomain {
+        id: DomainId(0),
+        cores: CoreSet::first(model.cores),
+        steps: Vec::new(),
+        continuous: false,
+    };
+    Machine {
+        name: format!("simulated {}", model.name),
+        cores: (0..model.cores).map(core).collect(),
+        core_types: vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+        domains: vec![domain],
+        capabilities: capabilities(model, apps),
+        cache,
+        bandwidth,
+    }
+}
+
+fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
+    let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
+    let found = [
+        (Capability::Cores, true, ""),
+        (Capability::Scheduling, true, ""),
+        (Capability::CpuTime, true, ""),
+        (Capability::Utilisation, true, ""),
+        (Capability::Instructions, true, ""),
+        (Capability::CacheWays, model.cache.is_some(), "the model gives the node no cache"),
+        (Capability::MemoryBandwidth, model.memory.is_some(), "the model gives the node no memory"),
+        (Capability::TailLatency, critical(true), "no latency-critical app is watched"),
+        (Capability::Progress, critical(false), "no best-effort app is watched"),
+        (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),
+        (Capability::Frequency, false, "the simulated node has one frequency"),
+        (Capability::IdleResidency, false, "the simulated node has no idle states"),
+        (Capability::Energy, false, "the simulated node has no power model"),
+    ];
+    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
+        true => all.with(what, "simulated"),
+        false => all.without(what, Missing::because(why)),
+    })
+}

@@ -1,0 +1,101 @@
+//! Cores with their run queues, threads, and who goes first.
+
+use super::level::Level;
+
+/// Weight of a thread of nice 0.
+pub(super) const NICE_0_WEIGHT: f64 = 1024.0;
+/// Weight of SCHED_IDLE threads (Linux: 3).
+pub(super) const IDLE_WEIGHT: f64 = 3.0;
+
+/// How a thread stands against others: 0 SCHED_IDLE, 1 SCHED_OTHER, above
+/// that SCHED_RR priority plus 1. A higher rank takes the core at once; ranks
+/// 0 and 1 share it by weight.
+pub(super) type Rank = u8;
+pub(super) const IDLE: Rank = 0;
+pub(super) const NORMAL: Rank = 1;
+
+/// What a thread is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Sleeping,
+    Queued,
+    Running,
+}
+
+/// One thread.
+#[derive(Debug, Clone)]
+pub(super) struct Thread {
+    pub(super) app: usize,
+    pub(super) state: State,
+    /// Where it is, or was last.
+    pub(super) core: usize,
+    /// Work left, in nanoseconds alone.
+    pub(super) left_ns: f64,
+    /// Weighted time on cores, relative to the clock of its core.
+    pub(super) virtual_ns: f64,
+    /// When the request it serves came.
+    pub(super) arrived_ns: u64,
+}
+
+/// One core.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CoreState {
+    pub(super) current: Option<usize>,
+    /// The thread that ran last.
+    pub(super) last: Option<usize>,
+    pub(super) queue: Vec<usize>,
+    /// Up to when the running thread's time is accounted for.
+    pub(super) counted_ns: u64,
+    /// From when on its work is not yet; later than now during a switch.
+    pub(super) since_ns: u64,
+    pub(super) slice_end_ns: u64,
+    /// Virtual time of its fair queue; never goes back.
+    pub(super) clock_ns: f64,
+    pub(super) busy: Level,
+}
+
+impl CoreState {
+    /// Threads that want it.
+    pub(super) fn load(&self) -> usize {
+        self.queue.len() + usize::from(self.current.is_some())
+    }
+}
+
+/// How the threads of an app are scheduled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Treatment {
+    /// Cores they may run on.
+    pub(super) mask: u64,
+    pub(super) rank: Rank,
+    pub(super) weight: f64,
+}
+
+/// The weight of a nice value: a quarter more a step (Linux's table, unrounded).
+pub(super) fn weight_of_nice(nice: i8) -> f64 {
+    NICE_0_WEIGHT * 1.25_f64.powi(-i32::from(nice))
+}
+
+/// Index of a rank's class among idle, normal and real-time.
+pub(super) const fn class_of(rank: Rank) -> usize {
+    if rank > NORMAL { 2 } else { rank as usize }
+}
+
+/// Whether a waking thread of rank `ours` takes the core from one of rank `theirs`.
+pub(super) const fn goes_before(ours: Rank, theirs: Rank) -> bool {
+    ours > theirs
+}
+
+/// Whether threads of both ranks take turns.
+pub(super) const fn take_turns(ours: Rank, theirs: Rank) -> bool {
+    ours == theirs || (ours <= NORMAL && theirs <= NORMAL)
+}
+
+/// The cores of a mask, ascending.
+pub(super) fn cores_of(mask: u64) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let core = (left != 0).then(|| left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(core)
+    })
+}

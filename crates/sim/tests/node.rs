@@ -1,0 +1,380 @@
+//! The co-location node: laws that hold whatever runs, and the seam to policies.
+
+use lull_control::{
+    AppId, AppSpec, CoreSet, Got, Plant, Scheduling, Setting, WayMask, conformance,
+};
+use lull_measure::{Nanos, Percentile};
+use lull_sim::model::{Distribution, Shape};
+use lull_sim::node::{
+    Activity, Cache, LoadStep, Memory, MemoryUse, Node, NodeApp, NodeModel, NodePlant, Scheduler,
+};
+use proptest::prelude::*;
+use rayon::prelude::*;
+
+const SECOND: Nanos = Nanos::from_secs(1);
+
+fn requests(name: &str, threads: u32, rate_per_s: f64, shape: Shape) -> NodeApp {
+    let work = Distribution { mean: Nanos::from_millis(1), shape };
+    let load = vec![LoadStep { from: Nanos::ZERO, rate_per_s }];
+    let memory = MemoryUse { share: 0.3, bytes_per_s: 0.5e9, floor: 0.3, ways: 4.0 };
+    let activity = Activity::Requests { work, load };
+    NodeApp { name: name.to_owned(), threads, activity, memory, ipc: 1.2 }
+}
+
+fn batch(name: &str, threads: u32, activity: Activity) -> NodeApp {
+    let memory = MemoryUse { share: 0.4, bytes_per_s: 2e9, floor: 0.5, ways: 6.0 };
+    NodeApp { name: name.to_owned(), threads, activity, memory, ipc: 1.0 }
+}
+
+fn phases() -> Activity {
+    Activity::Phases { work: Distribution::exponential(Nanos::from_millis(5)) }
+}
+
+fn node(cores: u16, app: Vec<NodeApp>) -> NodeModel {
+    NodeModel {
+        name: "test".to_owned(),
+        cores,
+        frequency: "2GHz".parse().unwrap(),
+        scheduler: Scheduler::default(),
+        cache: Some(Cache { ways: 20, reference_ways: None, way_bytes: 1 << 20 }),
+        memory: Some(Memory {
+            peak_bytes_per_s: 20e9,
+            queueing: 0.5,
+            min_percent: 10,
+            step_percent: 10,
+        }),
+        refresh: Nanos::from_millis(10),
+        app,
+    }
+}
+
+/// Without cache and memory, and with switches that cost nothing: a queue.
+fn bare(cores: u16, app: Vec<NodeApp>) -> NodeModel {
+    let scheduler = Scheduler { switch_cost: Nanos::ZERO, ..Scheduler::default() };
+    NodeModel { cache: None, memory: None, scheduler, ..node(cores, app) }
+}
+
+fn three() -> NodeModel {
+    let apps = vec![
+        requests("a", 4, 900.0, Shape::Lognormal { cv2: 3.0 }),
+        requests("b", 2, 700.0, Shape::Exponential),
+        batch("c", 3, phases()),
+        batch("d", 2, Activity::Endless),
+    ];
+    node(4, apps)
+}
+
+fn specs() -> Vec<AppSpec> {
+    let lc = |name| AppSpec::latency_critical(name, Percentile::P95, Nanos::from_millis(10));
+    let be = AppSpec::best_effort;
+    vec![lc("a"), lc("b"), be("c"), be("d")]
+}
+
+fn plant(replication: u64) -> NodePlant {
+    NodePlant::new(&three(), &specs(), 1, replication).unwrap()
+}
+
+#[test]
+fn a_simulated_node_is_a_plant() {
+    conformance::check(Nanos::from_millis(50), || plant(0));
+}
+
+#[test]
+fn a_node_without_cache_and_memory_has_no_such_knobs() {
+    let make = || NodePlant::new(&bare(2, three().app), &specs(), 1, 0).unwrap();
+    conformance::check(Nanos::from_millis(50), make);
+    let wanted = [Setting::CacheWays(AppId(0), WayMask(1))];
+    assert!(matches!(make().apply(&wanted).outcomes[0].got, Got::Refused { .. }));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_on_any_number_of_threads() {
+    let run = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let all = (0..6u64).into_par_iter().map(|replication| {
+                let mut plant = plant(replication);
+                for epoch in 0..6u16 {
+                    let cores = CoreSet::first(1 + epoch % 4);
+                    let _ = plant.apply(&[Setting::Cores(AppId(epoch % 4), cores)]);
+                    plant.observe(Nanos::from_millis(150)).unwrap();
+                }
+                plant.node().totals()
+            });
+            all.collect::<Vec<_>>()
+        })
+    };
+    let one = run(1);
+    assert_eq!(one, run(2));
+    assert_eq!(one, run(4));
+    assert_ne!(one[0], one[1], "replications differ");
+}
+
+#[test]
+fn looking_does_not_change_what_happens() {
+    let (mut often, mut once) = (plant(0), plant(0));
+    (0..200).for_each(|_| drop(often.observe(Nanos::from_millis(10)).unwrap()));
+    once.observe(SECOND * 2).unwrap();
+    let events = |plant: &NodePlant| (plant.node().events(), plant.node().totals());
+    assert_eq!(events(&often), events(&once));
+}
+
+#[test]
+fn policies_that_steer_differently_meet_the_same_requests() {
+    let arrived = |cores: u16| {
+        let mut plant = plant(0);
+        let _ = plant.apply(&[Setting::Cores(AppId(0), CoreSet::first(cores))]);
+        plant.observe(SECOND * 3).unwrap();
+        plant.node().totals().apps.iter().map(|app| app.arrived).collect::<Vec<_>>()
+    };
+    assert_eq!(arrived(1), arrived(4));
+}
+
+/// Mean response of an app alone on `cores` with as many threads, in units of its work.
+fn alone(cores: u16, rate_per_s: f64) -> f64 {
+    let app = requests("q", u32::from(cores), rate_per_s, Shape::Exponential);
+    let model = bare(cores, vec![app]);
+    let runs = (0..8u64).into_par_iter().map(|replication| {
+        let mut node = Node::new(&model, 7, replication).unwrap();
+        node.run_until(SECOND * 2);
+        node.forget();
+        node.run_until(SECOND * 102);
+        node.totals().apps[0].latency.mean().unwrap().as_secs_f64() * 1e3
+    });
+    runs.collect::<Vec<_>>().iter().sum::<f64>() / 8.0
+}
+
+#[test]
+fn an_app_alone_is_the_queue_that_theory_knows() {
+    // M/M/1 at load 0.8: 5 units. M/M/4 at load 0.8: Erlang C gives 1.7455.
+    let (one, four) = (alone(1, 800.0), alone(4, 3200.0));
+    assert!((one / 5.0 - 1.0).abs() < 0.05, "{one}");
+    assert!((four / 1.7455 - 1.0).abs() < 0.03, "{four}");
+}
+
+#[test]
+fn real_time_goes_first_and_idle_goes_last() {
+    let apps = vec![requests("a", 4, 900.0, Shape::Exponential), batch("c", 4, Activity::Endless)];
+    let specs = [
+        AppSpec::latency_critical("a", Percentile::P95, Nanos::from_millis(10)),
+        AppSpec::best_effort("c"),
+    ];
+    let tail = |setting: Option<Setting>| {
+        let mut plant = NodePlant::new(&bare(2, apps.clone()), &specs, 1, 0).unwrap();
+        setting.iter().for_each(|it| drop(plant.apply(std::slice::from_ref(it))));
+        let seen = plant.observe(SECOND * 20).unwrap();
+        seen.apps[0].latency.as_ref().unwrap().tail(Percentile::P95).unwrap()
+    };
+    let shared = tail(None);
+    let real_time =
+        tail(Some(Setting::Scheduling(AppId(0), Scheduling::RoundRobin { priority: 1 })));
+    let idle = tail(Some(Setting::Scheduling(AppId(1), Scheduling::Idle)));
+    // M/M/2 alone at load 0.45 has its 95th percentile at 3.5 ms.
+    assert!(real_time < Nanos::from_micros(4200), "{real_time}");
+    assert!(idle < Nanos::from_micros(4600), "{idle}");
+    assert!(shared > real_time * 2, "{shared} shared, {real_time} real-time");
+}
+
+#[test]
+fn nice_values_share_a_core_by_weight() {
+    let apps = vec![batch("c", 1, Activity::Endless), batch("d", 1, Activity::Endless)];
+    let specs = [AppSpec::best_effort("c"), AppSpec::best_effort("d")];
+    let mut plant = NodePlant::new(&bare(1, apps), &specs, 1, 0).unwrap();
+    let _ = plant.apply(&[Setting::Scheduling(AppId(1), Scheduling::Normal { nice: 5 })]);
+    let seen = plant.observe(SECOND * 20).unwrap();
+    let cpu = |app: usize| *seen.apps[app].cpu.as_ref().unwrap();
+    let ratio = cpu(0) / cpu(1);
+    assert!((ratio / 1.25_f64.powi(5) - 1.0).abs() < 0.02, "{ratio}");
+}
+
+#[test]
+fn threads_leave_cores_that_they_may_no_longer_use() {
+    let mut plant = plant(0);
+    plant.observe(SECOND).unwrap();
+    for app in 0..4 {
+        let _ = plant.apply(&[Setting::Cores(AppId(app), CoreSet::first(1))]);
+    }
+    let seen = plant.observe(SECOND).unwrap();
+    let used: Vec<f64> =
+        seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).collect();
+    assert!(used[0] > 0.999 && used[1..].iter().all(|used| *used == 0.0), "{used:?}");
+}
+
+#[test]
+fn threads_at_a_barrier_leave_their_cores_to_others() {
+    let busy = |app: Vec<NodeApp>, watched: usize| {
+        let mut node = Node::new(&bare(4, app), 1, 0).unwrap();
+        node.run_until(SECOND * 10);
+        let totals = node.totals();
+        (totals.apps[watched].busy_cores, totals.utilisation.iter().sum::<f64>())
+    };
+    // Four exponential phases end together after 1 + 1/2 + 1/3 + 1/4 means: 4/2.083 = 1.92 cores.
+    let (alone, _) = busy(vec![batch("c", 4, phases())], 0);
+    assert!((alone - 1.92).abs() < 0.1, "{alone}");
+    let filled = vec![batch("c", 4, phases()), batch("d", 4, Activity::Endless)];
+    assert!((busy(filled, 1).1 - 4.0).abs() < 1e-9, "an endless app fills every gap");
+}
+
+#[test]
+fn ipc_tells_of_interference_and_cpu_time_does_not() {
+    let quiet = NodeModel { app: vec![three().app.remove(3)], ..three() };
+    let mut apps = quiet.app.clone();
+    let noisy = MemoryUse { share: 0.9, bytes_per_s: 12e9, floor: 0.9, ways: 2.0 };
+    apps.push(NodeApp { memory: noisy, ..batch("noise", 2, Activity::Endless) });
+    let run = |model: &NodeModel| {
+        let mut node = Node::new(model, 1, 0).unwrap();
+        node.run_until(SECOND * 2);
+        let app = node.totals().apps.remove(0);
+        (app.ipc, app.busy_cores)
+    };
+    let (alone, beside) = (run(&quiet), run(&NodeModel { app: apps, ..three() }));
+    assert!(beside.0 < 0.8 * alone.0, "{alone:?} {beside:?}");
+    assert!((alone.1 - 2.0).abs() < 1e-9 && (beside.1 - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_bad_node_is_refused_by_key() {
+    let broken: [(&str, fn(&mut NodeModel)); 7] = [
+        ("cores", |model| model.cores = 0),
+        ("cores", |model| model.cores = 65),
+        ("app", |model| model.app.clear()),
+        ("app[1].threads", |model| model.app[1].threads = 0),
+        ("app[2].name", |model| model.app[2].name = "a".to_owned()),
+        ("app[3].memory.share", |model| model.app[3].memory.share = 0.0),
+        ("scheduler.switch-cost", |model| model.scheduler.switch_cost = Nanos::from_millis(4)),
+    ];
+    for (key, break_it) in broken {
+        let mut model = three();
+        break_it(&mut model);
+        let error = Node::new(&model, 1, 0).unwrap_err();
+        assert_eq!(error.key, key, "{error}");
+    }
+    let strange = [AppSpec::best_effort("nobody")];
+    let text = NodePlant::new(&three(), &strange, 1, 0).unwrap_err().to_string();
+    assert!(text.contains("nobody") && text.contains("a, b, c, d"), "{text}");
+    let silent = [AppSpec::latency_critical("d", Percentile::P95, SECOND)];
+    assert!(NodePlant::new(&three(), &silent, 1, 0).is_err());
+}
+
+/// What a policy might do to app `app`.
+#[derive(Debug, Clone)]
+enum Turn {
+    Cores(u16),
+    Class(Scheduling),
+    Ways(u32, u32),
+    Percent(u8),
+}
+
+fn turn() -> impl Strategy<Value = (u16, Turn)> {
+    let class = prop_oneof![
+        Just(Scheduling::Idle),
+        (-20i8..20).prop_map(|nice| Scheduling::Normal { nice }),
+        (1u8..4).prop_map(|priority| Scheduling::RoundRobin { priority }),
+    ];
+    let turn = prop_oneof![
+        (1u16..16).prop_map(Turn::Cores),
+        class.prop_map(Turn::Class),
+        (0u32..10, 1u32..10).prop_map(|(first, count)| Turn::Ways(first, count)),
+        (1u8..=100).prop_map(Turn::Percent),
+    ];
+    (0u16..4, turn)
+}
+
+fn steer(plant: &mut NodePlant, app: u16, turn: &Turn) {
+    let app = AppId(app);
+    let setting = match turn {
+        Turn::Cores(bits) => {
+            let cores = (0..4).filter(|core| bits & 1 << core != 0).map(lull_control::CoreId);
+            Setting::Cores(app, cores.collect())
+        }
+        Turn::Class(class) => Setting::Scheduling(app, *class),
+        Turn::Ways(first, count) => Setting::CacheWays(app, WayMask::run(*first, *count)),
+        Turn::Percent(percent) => Setting::MemoryBandwidth(app, *percent),
+    };
+    for outcome in plant.apply(&[setting]).outcomes {
+        assert!(outcome.in_force().is_some(), "{outcome:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn the_laws_hold_whatever_a_policy_does(
+        turns in prop::collection::vec(turn(), 0..24),
+        replication in 0u64..1000,
+    ) {
+        let mut plant = plant(replication);
+        for (app, turn) in &turns {
+            steer(&mut plant, *app, turn);
+            let seen = plant.observe(Nanos::from_millis(37)).unwrap();
+            let cores: f64 = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).sum();
+            let apps: f64 = seen.apps.iter().map(|app| *app.cpu.as_ref().unwrap()).sum();
+            prop_assert!((cores - apps).abs() < 1e-6, "busy cores {cores}, apps {apps}");
+        }
+        plant.observe(SECOND).unwrap();
+        let totals = plant.node().totals();
+        for app in &totals.apps {
+            // Work is conserved: none is done off a core, none faster than alone.
+            prop_assert!(app.work_per_s <= app.busy_cores * (1.0 + 1e-9), "{app:?}");
+            prop_assert!(app.answered <= app.arrived);
+            prop_assert_eq!(app.latency.count(), app.answered);
+        }
+        // Nothing idles while a thread that may run there waits: the endless app's cores are busy.
+        let mask = plant.settings().into_iter().find_map(|setting| match setting {
+            Setting::Cores(AppId(3), cores) => Some(cores),
+            _ => None,
+        });
+        if turns.is_empty() {
+            let free = mask.unwrap().len().min(2) as f64;
+            prop_assert!(totals.utilisation.iter().sum::<f64>() >= free - 1e-6);
+        }
+    }
+
+    #[test]
+    fn no_core_idles_while_somebody_who_may_use_it_waits(
+        turns in prop::collection::vec(turn(), 0..12),
+        replication in 0u64..1000,
+    ) {
+        // More endless threads than cores, free to go everywhere.
+        let mut apps = three().app;
+        apps[3].threads = 5;
+        let mut plant = NodePlant::new(&node(4, apps), &specs(), 1, replication).unwrap();
+        for (app, turn) in turns.iter().filter(|(app, _)| *app != 3) {
+            steer(&mut plant, *app, turn);
+            let seen = plant.observe(Nanos::from_millis(20)).unwrap();
+            for core in &seen.cores {
+                let used = *core.utilisation.as_ref().unwrap();
+                prop_assert!((used - 1.0).abs() < 1e-9, "{used}");
+            }
+        }
+    }
+
+    #[test]
+    fn littles_law_is_exact_once_everybody_has_left(
+        turns in prop::collection::vec(turn(), 0..12),
+        replication in 0u64..1000,
+    ) {
+        let mut model = three();
+        for app in &mut model.app {
+            if let Activity::Requests { load, .. } = &mut app.activity {
+                load.push(LoadStep { from: SECOND, rate_per_s: 0.0 });
+            }
+        }
+        model.app.truncate(2);
+        let mut plant = NodePlant::new(&model, &specs()[..2], 1, replication).unwrap();
+        for (app, turn) in turns.iter().filter(|(app, _)| *app < 2) {
+            steer(&mut plant, *app, turn);
+            plant.observe(Nanos::from_millis(50)).unwrap();
+        }
+        plant.observe(SECOND * 60).unwrap();
+        let totals = plant.node().totals();
+        for app in &totals.apps {
+            prop_assert_eq!(app.arrived, app.answered);
+            let rate = app.answered as f64 / totals.span.as_secs_f64();
+            let mean = app.latency.mean().unwrap().as_secs_f64();
+            // Latencies are kept within 0.1 %.
+            prop_assert!((rate * mean / app.outstanding - 1.0).abs() < 2e-3, "{app:?}");
+        }
+    }
+}
