@@ -100,7 +100,9 @@ fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Ta
 }
 
 fn progress_of(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> Option<BeReading> {
-    let real = seen.progress.as_ref().ok()?.per_s;
+    // What is no number is no reading: `NaN` would pass for an unharmed app.
+    let real = seen.progress.as_ref().ok().map(|progress| progress.per_s);
+    let real = real.filter(|real| real.is_finite() && *real >= 0.0)?;
     memory.best_progress = memory.best_progress.max(real);
     let solo = spec.solo_per_s.unwrap_or(memory.best_progress);
     // An app that has never moved has no slow-down yet.
@@ -189,6 +191,17 @@ mod tests {
         let q = standing.apps[0].lc.unwrap().untolerated();
         assert!((q - 0.5).abs() < 1e-3, "{q}");
         assert!((standing.entropy.system - (0.8 * q + 0.2 * 0.5)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn progress_that_is_no_number_is_missing_and_not_perfect() {
+        let be = AppSpec { solo_per_s: Some(100.0), ..AppSpec::best_effort("be") };
+        let mut assessor = Assessor::new(&[be], RelativeImportance::default());
+        let mut e_be = |per_s| assessor.assess(&observation(vec![working(per_s)])).entropy.be;
+        for strange in [f64::NAN, f64::INFINITY, -1.0] {
+            assert_eq!(e_be(strange), None, "{strange}");
+        }
+        assert_eq!(e_be(50.0), Some(0.5));
     }
 
     #[test]

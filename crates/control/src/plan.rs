@@ -170,6 +170,20 @@ pub enum Reason {
         /// Its value after it.
         after: f64,
     },
+    /// A setting is tried to learn from it.
+    Trial {
+        /// Which trial of its search, from 1.
+        number: u32,
+        /// By how much a model expects it to beat the best so far, if a model chose it.
+        expected_gain: Option<f64>,
+    },
+    /// The best that a search has found.
+    Found {
+        /// After how many trials.
+        trials: u32,
+        /// The value it had.
+        score: f64,
+    },
     /// An app has exited; what it held is free.
     Exited {
         /// Which app.
@@ -193,6 +207,13 @@ impl fmt::Display for Reason {
             }
             Self::Undo { metric, before, after } => {
                 write!(f, "undo: {} went from {before:.3} to {after:.3}", metric.name)
+            }
+            Self::Trial { number, expected_gain: None } => write!(f, "trial {number}"),
+            Self::Trial { number, expected_gain: Some(gain) } => {
+                write!(f, "trial {number}, expected to gain {gain:.3}")
+            }
+            Self::Found { trials, score } => {
+                write!(f, "the best of {trials} trials, with a score of {score:.3}")
             }
             Self::Exited { .. } => f.write_str("an app has exited"),
             Self::Safe { cause } => write!(f, "SLO-safe state: {cause}"),

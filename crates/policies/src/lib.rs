@@ -19,6 +19,7 @@ mod toolkit;
 
 mod adaptive_dvfs;
 mod arq;
+mod clite;
 mod conservative;
 mod even;
 mod full_speed;
@@ -29,6 +30,7 @@ mod parties;
 mod performance;
 mod powersave;
 mod rr;
+mod satori;
 mod schedutil;
 mod step_dvfs;
 mod unmanaged;

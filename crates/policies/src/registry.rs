@@ -4,8 +4,8 @@
 
 use crate::config::{self, Config, Key};
 use crate::{
-    Dip, adaptive_dvfs, arq, conservative, even, full_speed, heracles, lc_first, ondemand, parties,
-    performance, powersave, rr, schedutil, step_dvfs, unmanaged,
+    Dip, adaptive_dvfs, arq, clite, conservative, even, full_speed, heracles, lc_first, ondemand,
+    parties, performance, powersave, rr, satori, schedutil, step_dvfs, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -19,6 +19,8 @@ pub static ALL: &[&Entry] = &[
     &rr::ENTRY,
     &heracles::ENTRY,
     &parties::ENTRY,
+    &clite::ENTRY,
+    &satori::ENTRY,
     &arq::ENTRY,
     &full_speed::ENTRY,
     &step_dvfs::ENTRY,

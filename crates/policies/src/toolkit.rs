@@ -1,11 +1,13 @@
 //! What policies share: regions of resources, periods, plans.
 
 pub(crate) mod domains;
+pub(crate) mod lattice;
 pub(crate) mod partition;
 pub(crate) mod period;
 pub(crate) mod placement;
 pub(crate) mod regions;
 pub(crate) mod slack;
+pub(crate) mod surrogate;
 pub(crate) mod ways;
 
 use lull_control::{AppId, Capability, Knob, Machine, Observation, Plan, Reason, Setting};

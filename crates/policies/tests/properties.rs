@@ -116,6 +116,12 @@ fn configs(name: &str) -> Vec<&'static str> {
             "ban = \"all\"\nundo = \"all\"\npriority = \"latency-critical\"",
             "period = \"2s\"\nskip_undo_on_load_change = true\nepsilon = 0.01",
         ],
+        "parties" => vec!["", "mode = \"script\""],
+        "heracles" => vec!["period = \"500ms\"\ngrowth_period = \"200ms\"", "mode = \"literal\""],
+        "clite" => {
+            vec!["starts = 2\nasks_max = 50", "window = \"200ms\"\ntrials_max = 6\nasks_max = 50"]
+        }
+        "satori" => vec!["starts = 2\nasks_max = 50"],
         _ => vec![""],
     }
 }

@@ -345,6 +345,39 @@ fn priority_needs_the_scheduling_knob_and_equality_does_not() {
 }
 
 #[test]
+fn an_ideal_above_its_bound_is_refused_by_name() {
+    let mut apps = specs(2);
+    apps[1].ideal = Some(Nanos::from_millis(BOUND_MS + 1));
+    let text = Arq::new(Config::default(), &cores_only(), &apps).err().unwrap().to_string();
+    assert!(text.contains("`b`") && text.contains("11ms") && text.contains("10ms"), "{text}");
+}
+
+#[test]
+fn epochs_without_answers_and_progress_that_is_no_number_move_nothing_by_themselves() {
+    let mut bench = Bench::new("");
+    for progress in [f64::NAN, f64::INFINITY] {
+        let plan = bench.see(vec![alive(), alive(), be(progress)]);
+        assert_eq!((bench.cores().as_str(), plan.expected), ("a:0 b:0 shared:8", None));
+    }
+    bench.period(20, 5, f64::NAN);
+    assert_eq!(bench.cores(), "a:1 b:0 shared:7", "who suffers is still served");
+}
+
+#[test]
+fn without_one_class_the_other_has_everything() {
+    for apps in [vec![specs(2).remove(0)], vec![specs(2).remove(2)]] {
+        let seen = if apps[0].is_latency_critical() { lc(5) } else { be(50.0) };
+        let arq = Arq::new(Config::default(), &cores_only(), &apps).unwrap();
+        let mut bench = Bench { arq, time: Nanos::ZERO, rng: Rng::seed_from_u64(1) };
+        for _ in 0..3 {
+            let plan = bench.see(vec![seen.clone()]);
+            let all = Setting::Cores(A, CoreSet::first(8));
+            assert_eq!(plan.setting(Knob::Cores(A)), Some(&all));
+        }
+    }
+}
+
+#[test]
 fn thresholds_upside_down_are_refused() {
     let error = read::<Config>(&"beneficiary_below = 0.2".parse().unwrap()).unwrap_err();
     assert!(matches!(&error, PolicyError::Config { key, .. } if key == "beneficiary_below"));

@@ -106,11 +106,6 @@ impl Partition {
         self.shares(kind).map_or(0, |shares| shares.held[holder])
     }
 
-    /// Units of a kind that nobody has.
-    pub(crate) fn idle(&self, kind: Kind) -> u32 {
-        self.shares(kind).map_or(0, |shares| shares.idle)
-    }
-
     /// Units of a kind in all.
     pub(crate) fn total(&self, kind: Kind) -> u32 {
         self.shares(kind).map_or(0, |shares| shares.idle + shares.held.iter().sum::<u32>())
@@ -237,7 +232,8 @@ impl Partition {
     #[cfg(test)]
     pub(crate) fn line(&self, kind: Kind) -> String {
         let held = (0..self.holders()).map(|holder| format!("{} ", self.of(kind, holder)));
-        held.collect::<String>() + &format!("+{}", self.idle(kind))
+        held.collect::<String>()
+            + &format!("+{}", self.shares(kind).map_or(0, |shares| shares.idle))
     }
 }
 

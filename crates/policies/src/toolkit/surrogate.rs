@@ -1,0 +1,236 @@
+//! A Gaussian process as a stand-in for what is dear to measure.
+//!
+//! Matérn kernel with ν = 5/2, one length for all inputs, a constant mean and
+//! noise on top. Mean and scale have closed forms given the rest; length and
+//! noise are chosen from a grid by the exact marginal likelihood (Rasmussen
+//! and Williams, "Gaussian Processes for Machine Learning", sections 2.2, 4.2.1
+//! and 5.4.1). A grid of 20 pairs finds the hill without gradients that can
+//! run away, and always takes the same time.
+//!
+//! `nalgebra` does the linear algebra. Whole Gaussian-process crates were
+//! tried first; docs/decisions.md says why none is used.
+
+use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
+use statrs::distribution::{Continuous, ContinuousCDF, Normal};
+
+/// Noise as a share of the scale that the grid offers (CLITE's jitter is learned; the range is ours).
+const NOISES: [f64; 4] = [1e-6, 1e-4, 1e-2, 1e-1];
+/// Lengths that the grid offers, as multiples of the mean distance of the inputs.
+const LENGTHS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+
+/// A fitted process.
+#[derive(Debug, Clone)]
+pub(crate) struct GaussianProcess {
+    inputs: Vec<Vec<f64>>,
+    length: f64,
+    #[cfg(test)]
+    noise: f64,
+    mean: f64,
+    scale: f64,
+    factor: Cholesky<f64, Dyn>,
+    /// K^-1 (y - mean).
+    weights: DVector<f64>,
+    log_likelihood: f64,
+}
+
+/// What is expected at a point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Belief {
+    pub(crate) mean: f64,
+    /// Standard deviation of the function itself, noise left out.
+    pub(crate) deviation: f64,
+}
+
+impl GaussianProcess {
+    /// The process that explains the outputs best; `None` without two points
+    /// or with an output that is no number.
+    pub(crate) fn fit(inputs: &[Vec<f64>], outputs: &[f64]) -> Option<Self> {
+        if inputs.len() < 2 || outputs.iter().any(|output| !output.is_finite()) {
+            return None;
+        }
+        let distances = DMatrix::from_fn(inputs.len(), inputs.len(), |row, column| {
+            distance(&inputs[row], &inputs[column])
+        });
+        let pairs = (inputs.len() * (inputs.len() - 1)) as f64;
+        let typical = (distances.sum() / pairs).max(1e-9);
+        let outputs = DVector::from_column_slice(outputs);
+        let grid = LENGTHS.iter().flat_map(|length| NOISES.map(|noise| (length * typical, noise)));
+        let fitted = grid.filter_map(|(length, noise)| {
+            let kernel = distances.map(|distance| matern(distance / length));
+            Self::condition(inputs, &outputs, kernel, (length, noise))
+        });
+        fitted.max_by(|a, b| a.log_likelihood.total_cmp(&b.log_likelihood))
+    }
+
+    fn condition(
+        inputs: &[Vec<f64>],
+        outputs: &DVector<f64>,
+        mut kernel: DMatrix<f64>,
+        (length, noise): (f64, f64),
+    ) -> Option<Self> {
+        let count = outputs.len() as f64;
+        for diagonal in 0..outputs.len() {
+            kernel[(diagonal, diagonal)] += noise;
+        }
+        let factor = Cholesky::new(kernel)?;
+        let ones = DVector::from_element(outputs.len(), 1.0);
+        let whitened_ones = factor.solve(&ones);
+        let mean = whitened_ones.dot(outputs) / whitened_ones.sum();
+        let residual = outputs.add_scalar(-mean);
+        let weights = factor.solve(&residual);
+        // Equal outputs have no scale; a tiny one keeps the logarithm finite.
+        let scale = (residual.dot(&weights) / count).max(1e-12);
+        let log_determinant: f64 =
+            factor.l_dirty().diagonal().iter().map(|entry| 2.0 * entry.ln()).sum();
+        let log_likelihood = -0.5 * (count * scale.ln() + log_determinant);
+        Some(Self {
+            inputs: inputs.to_vec(),
+            length,
+            #[cfg(test)]
+            noise,
+            mean,
+            scale,
+            factor,
+            weights,
+            log_likelihood,
+        })
+    }
+
+    /// What is expected at a point.
+    pub(crate) fn at(&self, point: &[f64]) -> Belief {
+        let kernel = |input: &Vec<f64>| matern(distance(input, point) / self.length);
+        let kernel = DVector::from_iterator(self.inputs.len(), self.inputs.iter().map(kernel));
+        let mean = self.mean + kernel.dot(&self.weights);
+        let mut explained = kernel;
+        // L is lower triangular and positive on its diagonal, so this cannot fail.
+        self.factor.l_dirty().solve_lower_triangular_mut(&mut explained);
+        let variance = self.scale * (1.0 - explained.norm_squared()).max(0.0);
+        Belief { mean, deviation: variance.sqrt() }
+    }
+
+    /// Standard deviation of the noise that the outputs carry.
+    #[cfg(test)]
+    fn noise_deviation(&self) -> f64 {
+        (self.scale * self.noise).sqrt()
+    }
+}
+
+/// Expected improvement over `best` by more than `margin` (Mockus; CLITE's ζ).
+pub(crate) fn expected_improvement(belief: Belief, best: f64, margin: f64) -> f64 {
+    let gain = belief.mean - best - margin;
+    if belief.deviation <= 0.0 {
+        return 0.0;
+    }
+    let normal = Normal::standard();
+    let z = gain / belief.deviation;
+    (gain * normal.cdf(z) + belief.deviation * normal.pdf(z)).max(0.0)
+}
+
+/// Matérn, ν = 5/2, at a distance in lengths (Rasmussen and Williams, equation 4.17).
+fn matern(distance: f64) -> f64 {
+    let x = 5f64.sqrt() * distance;
+    (1.0 + x + x * x / 3.0) * (-x).exp()
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::Rng;
+    use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+
+    fn line(count: usize) -> Vec<Vec<f64>> {
+        (0..count).map(|at| vec![at as f64 / (count - 1) as f64]).collect()
+    }
+
+    #[test]
+    fn the_kernel_has_the_values_of_its_closed_form() {
+        // (1 + sqrt5 d + 5/3 d^2) exp(-sqrt5 d) at 0, 1 and 2.
+        for (distance, value) in [(0.0, 1.0), (1.0, 0.523_994), (2.0, 0.138_660)] {
+            assert!((matern(distance) - value).abs() < 1e-6, "{distance}: {}", matern(distance));
+        }
+    }
+
+    #[test]
+    fn with_two_points_the_posterior_is_that_of_the_formula() {
+        // By hand for k(d) = 0.5240 between two points, noise 1e-2, at the first of them.
+        let inputs = [vec![0.0], vec![1.0]];
+        let outputs = DVector::from_column_slice(&[0.0, 1.0]);
+        let kernel = DMatrix::from_fn(2, 2, |a, b| matern((a as f64 - b as f64).abs()));
+        let fitted = GaussianProcess::condition(&inputs, &outputs, kernel, (1.0, 1e-2)).unwrap();
+        let k = matern(1.0);
+        let (weight, scale) = (0.5 / (1.01 - k), 0.25 / (1.01 - k));
+        assert!((fitted.mean - 0.5).abs() < 1e-12);
+        assert!((fitted.scale - scale).abs() < 1e-12);
+        let belief = fitted.at(&[0.0]);
+        assert!((belief.mean - (0.5 - weight * (1.0 - k))).abs() < 1e-9, "{belief:?}");
+        let determinant = 1.01 * 1.01 - k * k;
+        let explained = (1.01 - 2.0 * k * k + 1.01 * k * k) / determinant;
+        let deviation = (scale * (1.0 - explained)).sqrt();
+        assert!((belief.deviation - deviation).abs() < 1e-9, "{belief:?} {deviation}");
+    }
+
+    #[test]
+    fn a_smooth_function_is_learnt_and_its_gaps_are_known_as_such() {
+        let f = |x: f64| (6.0 * x).sin();
+        let inputs: Vec<_> = line(21).into_iter().filter(|x| x[0] < 0.4 || x[0] > 0.6).collect();
+        let outputs: Vec<_> = inputs.iter().map(|x| f(x[0])).collect();
+        let fitted = GaussianProcess::fit(&inputs, &outputs).unwrap();
+        let near = fitted.at(&[0.23]);
+        assert!((near.mean - f(0.23)).abs() < 0.01, "{near:?}");
+        let far = fitted.at(&[0.5]);
+        assert!(far.deviation > 5.0 * near.deviation, "{near:?} {far:?}");
+        assert!((far.mean - f(0.5)).abs() < 3.0 * far.deviation, "{far:?}");
+    }
+
+    #[test]
+    fn noise_is_taken_for_noise() {
+        let mut rng = Rng::seed_from_u64(7);
+        let inputs = line(60);
+        let noisy = |x: &Vec<f64>| 3.0 * x[0] + 0.2 * (rng.random::<f64>() - 0.5);
+        let outputs: Vec<_> = inputs.iter().map(noisy).collect();
+        let fitted = GaussianProcess::fit(&inputs, &outputs).unwrap();
+        // Uniform on ±0.1: deviation 0.058; the grid has one step a decade.
+        assert!((0.02..0.2).contains(&fitted.noise_deviation()), "{}", fitted.noise_deviation());
+        assert!((fitted.at(&[0.5]).mean - 1.5).abs() < 0.05);
+    }
+
+    #[test]
+    fn improvement_has_its_closed_form_and_none_where_nothing_is_unknown() {
+        // With mean = best and deviation 1 it is pdf(0).
+        let belief = Belief { mean: 1.0, deviation: 1.0 };
+        assert!((expected_improvement(belief, 1.0, 0.0) - 0.398_942).abs() < 1e-6);
+        let known = Belief { mean: 5.0, deviation: 0.0 };
+        assert_eq!(expected_improvement(known, 1.0, 0.0), 0.0);
+        let hopeless = Belief { mean: -50.0, deviation: 1.0 };
+        assert!(expected_improvement(hopeless, 1.0, 0.01) < 1e-12);
+    }
+
+    #[test]
+    fn equal_outputs_and_repeated_inputs_are_no_trouble_and_nan_is_refused() {
+        let same = vec![vec![0.5, 0.5]; 5];
+        let fitted = GaussianProcess::fit(&same, &[1.0; 5]).unwrap();
+        assert!((fitted.at(&[0.5, 0.5]).mean - 1.0).abs() < 1e-9);
+        assert!(GaussianProcess::fit(&same, &[1.0, f64::NAN, 1.0, 1.0, 1.0]).is_none());
+        assert!(GaussianProcess::fit(&same[..1], &[1.0]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn beliefs_are_numbers_whatever_was_seen(
+            outputs in prop::collection::vec(0.0f64..1.0, 2..30),
+            at in prop::collection::vec(0.0f64..1.0, 3),
+        ) {
+            let mut rng = Rng::seed_from_u64(outputs.len() as u64);
+            let inputs: Vec<Vec<f64>> =
+                outputs.iter().map(|_| (0..3).map(|_| rng.random::<f64>()).collect()).collect();
+            let belief = GaussianProcess::fit(&inputs, &outputs).unwrap().at(&at);
+            prop_assert!(belief.mean.is_finite() && belief.deviation >= 0.0, "{belief:?}");
+            prop_assert!(expected_improvement(belief, 0.5, 0.01) >= 0.0);
+        }
+    }
+}
