@@ -33,6 +33,7 @@ mod rr;
 mod satori;
 mod schedutil;
 mod step_dvfs;
+mod tide;
 mod unmanaged;
 
 pub use config::Key;

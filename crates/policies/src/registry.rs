@@ -5,7 +5,7 @@
 use crate::config::{self, Config, Key};
 use crate::{
     Dip, adaptive_dvfs, arq, clite, conservative, even, full_speed, heracles, lc_first, ondemand,
-    parties, performance, powersave, rr, satori, schedutil, step_dvfs, unmanaged,
+    parties, performance, powersave, rr, satori, schedutil, step_dvfs, tide, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -22,6 +22,7 @@ pub static ALL: &[&Entry] = &[
     &clite::ENTRY,
     &satori::ENTRY,
     &arq::ENTRY,
+    &tide::ENTRY,
     &full_speed::ENTRY,
     &step_dvfs::ENTRY,
     &adaptive_dvfs::ENTRY,

@@ -24,6 +24,11 @@ impl Period {
         Self { length, merged: None }
     }
 
+    /// Another length, from the period under way on.
+    pub(crate) fn set_length(&mut self, length: Nanos) {
+        self.length = length;
+    }
+
     /// Adds an epoch; the whole period's observation if it ends with it.
     pub(crate) fn add<'a>(&mut self, seen: &'a Observation) -> Option<Cow<'a, Observation>> {
         let so_far = self.merged.as_ref().map_or(Nanos::ZERO, |merged| merged.epoch);

@@ -275,7 +275,7 @@ impl Regions {
 }
 
 /// Units and floor of a kind on a machine; `None` where it cannot be divided.
-pub(super) fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
+pub(crate) fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
     match kind {
         Kind::Cores => Some((machine.cores.len() as u32, 1)),
         Kind::Ways => machine.cache.as_ref().map(|cache| (cache.ways, 1)),

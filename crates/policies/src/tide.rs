@@ -1,0 +1,365 @@
+//! tide: latency-critical apps reach everything, best-effort work what the tide leaves it.
+//!
+//! Ours. It uses what Ah-Q (seed 004) teaches and what its simulator shows:
+//! priority serves scarce resources, isolation serves what priority cannot
+//! reach (theorem 1), and most of what ARQ loses it loses by going one unit in
+//! 500 ms and by undoing moves on noise. One number steers everything, the
+//! *level*:
+//!
+//! ```text
+//! top      best-effort work reaches all cores, ways and bandwidth
+//!   |      ways, then bandwidth, then cores are taken away, unit by unit
+//! bottom   one of each is left to it
+//! ```
+//!
+//! Latency-critical apps reach everything at every level and go first on
+//! cores (best-effort work is SCHED_IDLE), so nothing is ever locked away from
+//! an app in need nor idle in an app's partition. Where the machine has no
+//! scheduling classes, cores are taken away first, and *Little's law* gives the
+//! first guess at once: an app that is offered φ requests a second, each s
+//! seconds of CPU, keeps φ s cores busy; it is left φ s + sqrt(φ s) (square-root
+//! staffing), at most one a thread.
+//!
+//! Every period the app with the highest tail over bound decides:
+//!
+//! ```text
+//! above 1, beyond chance          the level halves
+//! above 0.95                      one level down
+//! below 0.9, beyond chance        up: 1, 2, 4, ... levels while that lasts
+//! after going up, E_S has risen
+//! by more than its interval       back to where it was
+//! ```
+//!
+//! *Beyond chance*: a tail of n requests is known to the order statistics
+//! whose ranks are 1.96 standard deviations of a binomial count away. E_S has
+//! the interval that follows. A level that broke an app at a load is marked, and
+//! not tried at that load or above for 10 s, then 20, 40 and so on; when the load
+//! comes back the level goes to the mark at once, before anything breaks.
+//!
+//! The period follows the rhythm of the load (equations 1 and 2 of seed 003):
+//! 500 ms, down to 50 ms or one epoch where bursts come often.
+//!
+//! Nobody answers, or only idle apps: nothing moves. No best-effort app:
+//! there is nothing to take. No latency-critical app: the level is the top. An
+//! app whose progress cannot be read is left out of E_S. More apps than cores
+//! are no trouble, since nothing is divided.
+
+use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::registry::{ConfigOf, Entry, Family};
+use crate::toolkit::period::Period;
+use crate::toolkit::slack::check_apps;
+use crate::toolkit::{for_the_living, revise};
+use ladder::Ladder;
+use lull_control::{
+    AdaptiveEpoch, AppId, AppSpec, Assessor, Capability, Direction, EpochRule, Expectation,
+    Machine, Observation, Pace, Plan, Policy, PolicyError, Reason, RhythmRule, Rng, Scheduling,
+    Setting, numbered,
+};
+use lull_measure::Nanos;
+use lull_measure::catalogue::{ENTROPY_SYSTEM, SLACK};
+use lull_measure::entropy::RelativeImportance;
+use marks::{Hold, Marks};
+use reading::{Bounded, Reading, entropy_of, readings};
+
+mod ladder;
+mod marks;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "tide",
+    family: Family::Colocation,
+    paper: "ours, after Ah-Q (seed 004): theorem 1, ARQ, and what its simulator shows",
+    summary: "Puts latency-critical apps first everywhere and lets best-effort work reach as much \
+              cache, bandwidth and cores as their tails allow.",
+    needs: &[Capability::Cores, Capability::TailLatency],
+    uses: &[
+        Capability::Scheduling,
+        Capability::CacheWays,
+        Capability::MemoryBandwidth,
+        Capability::Progress,
+        Capability::CpuTime,
+    ],
+    dip: Some(crate::Dip::DIP),
+    config: ConfigOf::of::<Config>(),
+    make: |table, machine, apps| Ok(Box::new(Tide::new(read(table)?, machine, apps)?)),
+};
+
+config! {
+    /// Our numbers, and the paper's where it has them.
+    struct Config checked by check {
+        /// Longest time between adjustments (Ah-Q, section VI-B: 500 ms).
+        #[serde(serialize_with = "text")]
+        period: Nanos = Nanos::from_millis(500),
+        /// Shortest, where the load's bursts come often (seed 003, equation 2: 50 ms).
+        #[serde(serialize_with = "text")]
+        period_min: Nanos = Nanos::from_millis(50),
+        /// Slack below which best-effort work gives way (Ah-Q, section VI-B: 0.05).
+        ebb_below: f64 = 0.05,
+        /// Slack above which it may take more (Ah-Q, section VI-B: 0.1).
+        flow_above: f64 = 0.1,
+        /// Standard deviations that are chance (ours: 1.96, a 95 % interval).
+        chance: f64 = 1.96,
+        /// How long a level that broke an app is not tried again at its load, first (ours).
+        #[serde(serialize_with = "text")]
+        hold: Nanos = Nanos::from_secs(10),
+        /// And at most (Ah-Q spares victims for 60 s).
+        #[serde(serialize_with = "text")]
+        hold_max: Nanos = Nanos::from_secs(60),
+        /// Whether best-effort apps become SCHED_IDLE where the machine can (theorem 1: scarce
+        /// resources need priority).
+        priority: bool = true,
+        /// Relative importance of latency-critical apps in E_S (section V-B: 0.8).
+        importance: RelativeImportance = RelativeImportance::default(),
+    }
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("period_min", config.period_min)?;
+    if config.period < config.period_min {
+        let message = "`period` is shorter than `period_min`".to_owned();
+        return Err(wrong("period", message));
+    }
+    fraction("ebb_below", config.ebb_below)?;
+    fraction("flow_above", config.flow_above)?;
+    if config.ebb_below > config.flow_above {
+        let message = "`ebb_below` is above `flow_above`: the level would never rest";
+        return Err(wrong("ebb_below", message.to_owned()));
+    }
+    if !(config.chance >= 0.0 && config.chance.is_finite()) {
+        let message = format!("`chance` is {}: write a number such as 1.96", config.chance);
+        return Err(wrong("chance", message));
+    }
+    Ok(())
+}
+
+/// A rise of the level whose effect is not known yet.
+#[derive(Debug, Clone, Copy)]
+struct Rise {
+    from: usize,
+    before: Bounded,
+}
+
+/// The policy.
+struct Tide {
+    config: Config,
+    apps: Vec<AppSpec>,
+    has_priority: bool,
+    ladder: Ladder,
+    level: usize,
+    /// How many levels to go up next.
+    stride: usize,
+    rise: Option<Rise>,
+    /// The worst tail over bound when the level last fell; it is given a period to work.
+    fell_at: Option<f64>,
+    marks: Vec<Marks>,
+    /// Least CPU seconds a request seen, by app.
+    service_s: Vec<Option<f64>>,
+    assessor: Assessor,
+    pace: Pace,
+    period: Period,
+    cores: u32,
+    plan: Plan,
+}
+
+impl Tide {
+    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        check_apps(ENTRY.name, apps)?;
+        let has_priority = config.priority && machine.capabilities.has(Capability::Scheduling);
+        let ladder = Ladder::of(machine, has_priority);
+        let rhythm = RhythmRule {
+            shortest: config.period_min,
+            longest: config.period,
+            ..RhythmRule::default()
+        };
+        let pace = EpochRule::Adaptive(AdaptiveEpoch { rhythm, ..AdaptiveEpoch::default() });
+        let mut tide = Self {
+            has_priority,
+            level: ladder.top(),
+            stride: 1,
+            rise: None,
+            fell_at: None,
+            marks: vec![Marks::default(); apps.len()],
+            service_s: vec![None; apps.len()],
+            assessor: Assessor::new(apps, config.importance),
+            pace: Pace::new(pace),
+            period: Period::new(config.period),
+            cores: machine.cores.len() as u32,
+            apps: apps.to_vec(),
+            plan: Plan::keep(),
+            ladder,
+            config,
+        };
+        tide.write(&Reason::Start);
+        Ok(tide)
+    }
+
+    /// One period is over.
+    fn steer(&mut self, seen: &Observation) {
+        let standing = self.assessor.assess(seen);
+        self.learn_service(seen);
+        let all = readings(&self.apps, seen, &standing, self.config.chance);
+        let Some(worst) = all.iter().copied().max_by(|a, b| a.tail.value.total_cmp(&b.tail.value))
+        else {
+            return;
+        };
+        let entropy = entropy_of(&all, &standing, self.config.importance);
+        let before = self.level;
+        match self.rise.take() {
+            Some(rise) if entropy.low > rise.before.high => {
+                self.mark(&worst, seen);
+                (self.level, self.stride) = (rise.from, 1);
+                let (before, after) = (rise.before.value, entropy.value);
+                self.write(&Reason::Undo { metric: ENTROPY_SYSTEM, before, after });
+                return;
+            }
+            _ => self.move_level(&worst, entropy, seen),
+        }
+        let limit = self.limit(&all, seen);
+        if self.level > limit {
+            (self.level, self.stride) = (limit, 1);
+        }
+        if self.level != before {
+            self.explain(&worst, before);
+        }
+    }
+
+    /// Down if the worst app is in need, up if all have room.
+    fn move_level(&mut self, worst: &Reading, entropy: Bounded, seen: &Observation) {
+        let Config { ebb_below, flow_above, .. } = self.config;
+        let tail = worst.tail;
+        // What the level's last fall did shows only now; only if things got worse is it not enough.
+        let is_settling = self.fell_at.take().is_some_and(|then| tail.value < then);
+        if tail.value > 1.0 - ebb_below {
+            if is_settling {
+                return;
+            }
+            self.mark(worst, seen);
+            self.stride = 1;
+            self.fell_at = Some(tail.value);
+            self.level = if tail.low > 1.0 { self.level / 2 } else { self.level.saturating_sub(1) };
+        } else if tail.high < 1.0 - flow_above && self.level < self.ladder.top() {
+            self.rise = Some(Rise { from: self.level, before: entropy });
+            self.level = (self.level + self.stride).min(self.ladder.top());
+            self.stride *= 2;
+        } else {
+            self.stride = 1;
+        }
+    }
+
+    /// The level broke this app at its load.
+    fn mark(&mut self, worst: &Reading, seen: &Observation) {
+        let hold = Hold { first: self.config.hold, longest: self.config.hold_max };
+        if let Some(load) = self.load(worst.app, seen) {
+            self.marks[worst.app.index()].broke(load, self.level, seen.time, hold);
+        }
+    }
+
+    /// The highest level that marks and first guesses allow.
+    fn limit(&self, all: &[Reading], seen: &Observation) -> usize {
+        let marked = all.iter().filter_map(|one| {
+            let load = self.load(one.app, seen)?;
+            self.marks[one.app.index()].limit(load, seen.time)
+        });
+        let guessed = match self.has_priority {
+            true => self.ladder.top(),
+            false => self.ladder.with_cores(self.cores.saturating_sub(self.staff(seen))),
+        };
+        marked.min().unwrap_or(guessed).min(guessed)
+    }
+
+    /// The least CPU time a request seen; interference only ever adds to it.
+    fn learn_service(&mut self, seen: &Observation) {
+        for ((app, spec), least) in numbered(&self.apps).zip(&mut self.service_s) {
+            let Some(now) = seen.app(app).filter(|_| spec.is_latency_critical()) else { continue };
+            let (Ok(cpu), Ok(latency)) = (&now.cpu, &now.latency) else { continue };
+            // A few requests say little of their mean.
+            if latency.window.count() >= 30 && *cpu > 0.0 && cpu.is_finite() {
+                let service_s = cpu / latency.completed_per_s;
+                *least = Some(least.map_or(service_s, |least| least.min(service_s)));
+            }
+        }
+    }
+
+    /// Cores that an app's requests keep busy (Little's law), if known.
+    fn busy(&self, app: AppId, seen: &Observation) -> Option<f64> {
+        let latency = seen.app(app)?.latency.as_ref().ok()?;
+        Some(latency.offered_per_s * self.service_s[app.index()]?)
+    }
+
+    /// An app's load as a share of what its threads, or its stated maximum, can carry.
+    fn load(&self, app: AppId, seen: &Observation) -> Option<f64> {
+        let spec = &self.apps[app.index()];
+        let now = seen.app(app)?;
+        if let Some(most) = spec.max_load_per_s {
+            return Some(now.latency.as_ref().ok()?.offered_per_s / most);
+        }
+        let threads = self.threads(app, seen)?;
+        Some(self.busy(app, seen)? / f64::from(threads.max(1)))
+    }
+
+    fn threads(&self, app: AppId, seen: &Observation) -> Option<u32> {
+        let now = seen.app(app)?;
+        self.apps[app.index()].threads.or_else(|| now.threads.as_ref().ok().copied())
+    }
+
+    /// Cores that all latency-critical apps should find free: square-root
+    /// staffing over Little's law, at most one a thread.
+    fn staff(&self, seen: &Observation) -> u32 {
+        let of = |(app, _): (AppId, &AppSpec)| {
+            let busy = self.busy(app, seen)?;
+            let wanted = (busy + busy.sqrt()).ceil() as u32;
+            Some(self.threads(app, seen).map_or(wanted, |threads| wanted.min(threads)))
+        };
+        numbered(&self.apps).filter_map(of).sum()
+    }
+
+    fn explain(&mut self, worst: &Reading, before: usize) {
+        let threshold =
+            if self.level < before { self.config.ebb_below } else { self.config.flow_above };
+        let (app, value) = (Some(worst.app), 1.0 - worst.tail.value);
+        self.write(&Reason::Threshold { metric: SLACK, app, value, threshold });
+        let (metric, direction) = (ENTROPY_SYSTEM, Direction::Lower);
+        self.plan.expected = Some(Expectation { metric, app: None, direction, by: None });
+    }
+
+    fn write(&mut self, reason: &Reason) {
+        let mut settings = Vec::new();
+        for (app, spec) in numbered(&self.apps) {
+            let critical = spec.is_latency_critical();
+            settings.extend(self.ladder.settings(self.level, app, critical));
+            if self.has_priority && !critical {
+                settings.push(Setting::Scheduling(app, Scheduling::Idle));
+            }
+        }
+        revise(&mut self.plan, settings, reason);
+    }
+
+    /// With nobody left to protect, best-effort work has everything.
+    fn settle_exits(&mut self, seen: &Observation) {
+        let lives = |(app, spec): (AppId, &AppSpec)| {
+            spec.is_latency_critical() && seen.app(app).is_some_and(|now| now.alive)
+        };
+        let gone = numbered(&self.apps).find(|(_, spec)| spec.is_latency_critical());
+        if self.level < self.ladder.top() && !numbered(&self.apps).any(lives) {
+            self.level = self.ladder.top();
+            let reason = gone.map_or(Reason::Start, |(app, _)| Reason::Exited { app });
+            self.write(&reason);
+        }
+    }
+}
+
+impl Policy for Tide {
+    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
+        self.plan.expected = None;
+        self.settle_exits(seen);
+        self.pace.note(seen);
+        self.period.set_length(self.pace.epoch());
+        if let Some(whole) = self.period.add(seen) {
+            self.steer(&whole);
+        }
+        for_the_living(&self.plan, seen)
+    }
+}

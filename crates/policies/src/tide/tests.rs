@@ -1,0 +1,206 @@
+//! The level: what makes it fall and rise, and what is none of its business.
+
+use super::*;
+use crate::testing::{
+    Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, machine, p95_ms, plant, silent, steer,
+};
+use lull_control::{AppSeen, CoreSet, Knob, Plant};
+use lull_measure::Latency;
+
+const PERIOD: Nanos = Nanos::from_millis(500);
+
+fn specs() -> Vec<AppSpec> {
+    let a = AppSpec { max_load_per_s: Some(10_000.0), ..lc_spec("a") };
+    vec![a, lc_spec("b"), be_spec("be")]
+}
+
+fn build(config: &str, machine: &Machine, apps: &[AppSpec]) -> Result<Tide, PolicyError> {
+    Tide::new(read(&config.parse().unwrap())?, machine, apps)
+}
+
+fn bench() -> Bench<Tide> {
+    Bench::new(build("", &machine(10), &specs()).unwrap(), PERIOD)
+}
+
+/// All requests at one latency, so that chance has no part in it.
+fn level_after(bench: &mut Bench<Tide>, tails_ms: &[f64]) -> Vec<usize> {
+    let mut levels = Vec::new();
+    for tail in tails_ms {
+        bench.see(vec![lc(*tail), lc(5.0), be(50.0)]);
+        levels.push(bench.policy.level);
+    }
+    levels
+}
+
+#[test]
+fn it_begins_with_everything_for_everybody_and_latency_critical_apps_first() {
+    let plan = bench().see(vec![lc(5.0), lc(5.0), be(50.0)]);
+    for app in 0..3 {
+        let all = Setting::Cores(AppId(app), CoreSet::first(10));
+        assert_eq!(plan.setting(Knob::Cores(AppId(app))), Some(&all));
+    }
+    let idle = Setting::Scheduling(AppId(2), Scheduling::Idle);
+    assert_eq!(plan.setting(Knob::Scheduling(AppId(2))), Some(&idle));
+    assert_eq!(plan.setting(Knob::Scheduling(AppId(0))), None);
+}
+
+#[test]
+fn a_miss_beyond_chance_halves_the_level_and_a_near_miss_takes_one() {
+    // 9 + 19 + 9 levels above the bottom.
+    assert_eq!(level_after(&mut bench(), &[12.0]), [18]);
+    assert_eq!(level_after(&mut bench(), &[9.6]), [36]);
+    assert_eq!(level_after(&mut bench(), &[9.4]), [37], "between the thresholds nothing moves");
+}
+
+#[test]
+fn a_fall_is_given_a_period_to_work_unless_things_get_worse() {
+    assert_eq!(level_after(&mut bench(), &[20.0, 15.0, 15.0]), [18, 18, 9]);
+    assert_eq!(level_after(&mut bench(), &[20.0, 25.0]), [18, 9]);
+}
+
+#[test]
+fn comfort_lets_it_rise_faster_and_faster_up_to_what_broke() {
+    let mut bench = bench();
+    let levels = level_after(&mut bench, &[20.0, 5.0, 5.0, 5.0, 5.0, 5.0]);
+    // 37 broke at this load: 36 is as far as it goes for ten seconds.
+    assert_eq!(levels, [18, 19, 21, 25, 33, 36]);
+    let levels = level_after(&mut bench, &[5.0; 16]);
+    assert_eq!((levels[13], levels[15]), (36, 37), "{levels:?}");
+}
+
+#[test]
+fn a_load_that_broke_a_level_finds_it_lowered_when_it_comes_back() {
+    let loaded = |tail: f64, share: f64| {
+        let mut app = lc(tail);
+        app.latency.as_mut().unwrap().offered_per_s = 10_000.0 * share;
+        vec![app, lc(5.0), be(50.0)]
+    };
+    let mut bench = bench();
+    bench.see(loaded(20.0, 0.9));
+    assert_eq!(bench.policy.level, 18);
+    for _ in 0..6 {
+        bench.see(loaded(5.0, 0.3));
+    }
+    assert_eq!(bench.policy.level, 37, "a low load is not held back");
+    bench.see(loaded(5.0, 0.95));
+    assert_eq!(bench.policy.level, 36, "and the high one is at once");
+}
+
+#[test]
+fn a_rise_that_raises_entropy_beyond_its_interval_is_taken_back() {
+    let mut bench = bench();
+    level_after(&mut bench, &[20.0, 5.0, 5.0]);
+    assert_eq!(bench.policy.level, 21);
+    let plan = bench.see(vec![lc(20.0), lc(5.0), be(50.0)]);
+    assert_eq!(bench.policy.level, 19, "to where it was, not to the half");
+    assert!(plan.steps().any(|step| matches!(step.reason, Reason::Undo { .. })));
+}
+
+#[test]
+fn chance_neither_halves_the_level_nor_undoes_a_rise() {
+    // Ten requests, the slowest just above the bound: p95 is 10.5 ms, give or take all of it.
+    let few = |slowest_ms: f64| {
+        let mut window = Latency::default();
+        window.record_many(Nanos::from_millis(5), 9);
+        window.record(Nanos::from_secs_f64(slowest_ms / 1e3));
+        let mut app = lc(5.0);
+        app.latency.as_mut().unwrap().window = window;
+        app
+    };
+    let mut bench = bench();
+    bench.see(vec![few(10.5), lc(5.0), be(50.0)]);
+    assert_eq!(bench.policy.level, 36, "one level, not half of them");
+    level_after(&mut bench, &[20.0, 5.0]);
+    let level = bench.policy.level;
+    bench.see(vec![few(10.5), lc(5.0), be(50.0)]);
+    assert_eq!(bench.policy.level, level - 1, "no undo: a near miss as any other");
+}
+
+#[test]
+fn without_scheduling_classes_cores_go_first_and_littles_law_guesses_them() {
+    let bare = {
+        let mut bare = cores_only(10);
+        let why = lull_measure::Missing::because("test");
+        bare.capabilities = bare.capabilities.without(Capability::Scheduling, why);
+        bare
+    };
+    let mut apps = specs();
+    apps[0].threads = Some(4);
+    let mut bench = Bench::new(build("", &bare, &apps).unwrap(), PERIOD);
+    // 2,000 a second at 2 CPU ms each keep 4 cores busy: 6 wanted, 4 threads; b: 1 busy, 2 wanted.
+    let busy = |cores: f64| AppSeen { cpu: Ok(cores), ..lc(5.0) };
+    let plan = bench.see(vec![busy(4.0), busy(1.0), be(50.0)]);
+    let four = Setting::Cores(AppId(2), CoreSet::first(4));
+    assert_eq!(plan.setting(Knob::Cores(AppId(2))), Some(&four));
+    assert_eq!(plan.setting(Knob::Scheduling(AppId(2))), None);
+}
+
+#[test]
+fn priority_can_be_declined() {
+    let mut bench = Bench::new(build("priority = false", &machine(4), &specs()).unwrap(), PERIOD);
+    let plan = bench.see(vec![lc(20.0), lc(5.0), be(50.0)]);
+    assert_eq!(plan.setting(Knob::Scheduling(AppId(2))), None);
+}
+
+#[test]
+fn silence_and_idleness_move_nothing_and_waiting_requests_do() {
+    let mut bench = bench();
+    for apps in [[alive(), alive(), alive()], [silent(0), silent(0), be(f64::NAN)]] {
+        bench.see(apps.to_vec());
+        assert_eq!(bench.policy.level, 37);
+    }
+    bench.see(vec![silent(3), lc(5.0), be(50.0)]);
+    assert_eq!(bench.policy.level, 18);
+}
+
+#[test]
+fn without_one_class_there_is_nothing_to_do() {
+    for apps in [vec![lc_spec("a")], vec![be_spec("be")], Vec::new()] {
+        let seen =
+            apps.iter().map(|app| if app.is_latency_critical() { lc(20.0) } else { be(1.0) });
+        let seen: Vec<_> = seen.collect();
+        let mut bench = Bench::new(build("", &cores_only(4), &apps).unwrap(), PERIOD);
+        let plan = bench.see(seen);
+        for app in 0..apps.len() as u16 {
+            let all = Setting::Cores(AppId(app), CoreSet::first(4));
+            assert_eq!(plan.setting(Knob::Cores(AppId(app))), Some(&all));
+        }
+    }
+}
+
+#[test]
+fn when_the_last_latency_critical_app_exits_best_effort_work_has_everything() {
+    let mut bench = bench();
+    level_after(&mut bench, &[20.0]);
+    let plan = bench.see(vec![gone(), gone(), be(50.0)]);
+    let all = Setting::Cores(AppId(2), CoreSet::first(10));
+    assert_eq!(plan.setting(Knob::Cores(AppId(2))), Some(&all));
+}
+
+#[test]
+fn more_apps_than_cores_are_no_trouble() {
+    assert!(build("", &cores_only(2), &specs()).is_ok());
+}
+
+#[test]
+fn senseless_thresholds_are_refused_at_their_key() {
+    let key = |config: &str| match build(config, &machine(4), &specs()).err() {
+        Some(PolicyError::Config { key, .. }) => key,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(key("ebb_below = 0.2"), "ebb_below");
+    assert_eq!(key("chance = -1"), "chance");
+    assert_eq!(key("period = \"10ms\""), "period");
+}
+
+#[test]
+fn on_a_plant_that_answers_objectives_are_met_at_once_and_best_effort_work_keeps_its_cores() {
+    let mut plant = plant(9, &[2.8, 1.0]);
+    let mut tide = build("", plant.machine(), plant.apps()).unwrap();
+    let seen = steer(&mut plant, &mut tide, PERIOD, 10);
+    let missed =
+        seen.iter().skip(1).filter(|seen| p95_ms(seen, 0) > 10.0 || p95_ms(seen, 1) > 10.0);
+    assert_eq!(missed.count(), 0);
+    let progress = seen.last().unwrap().apps[2].progress.as_ref().unwrap().per_s;
+    assert!(progress > 5.0, "{progress} of 9 - 3.8 cores");
+}
