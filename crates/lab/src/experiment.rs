@@ -1,6 +1,7 @@
 //! Experiments: what `lull lab` can run.
 
 use crate::figure::DrawError;
+use crate::papers::tpds_2024_ahq as ahq;
 use crate::papers::trios_2013_ntier as ntier;
 use crate::progress::Progress;
 use crate::report::Report;
@@ -19,6 +20,13 @@ pub static ALL: &[&Experiment] = &[
     &ntier::adaptive::EXPERIMENT,
     &ntier::goodput::EXPERIMENT,
     &ntier::error::EXPERIMENT,
+    &ahq::table2::EXPERIMENT,
+    &ahq::knee::EXPERIMENT,
+    &ahq::cores::EXPERIMENT,
+    &ahq::load::EXPERIMENT,
+    &ahq::fluctuating::EXPERIMENT,
+    &ahq::dip::EXPERIMENT,
+    &ahq::tlt::EXPERIMENT,
 ];
 
 /// One experiment.

@@ -7,6 +7,7 @@ use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
     Activity, Cache, LoadStep, Memory, MemoryUse, Node, NodeApp, NodeModel, NodePlant, Scheduler,
+    Throttle,
 };
 use proptest::prelude::*;
 use rayon::prelude::*;
@@ -40,8 +41,7 @@ fn node(cores: u16, app: Vec<NodeApp>) -> NodeModel {
         memory: Some(Memory {
             peak_bytes_per_s: 20e9,
             queueing: 0.5,
-            min_percent: 10,
-            step_percent: 10,
+            throttle: Some(Throttle { min_percent: 10, step_percent: 10 }),
         }),
         refresh: Nanos::from_millis(10),
         app,
@@ -308,7 +308,8 @@ proptest! {
         for (app, turn) in &turns {
             steer(&mut plant, *app, turn);
             let seen = plant.observe(Nanos::from_millis(37)).unwrap();
-            let cores: f64 = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).sum();
+            let used = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap());
+            let cores: f64 = used.sum();
             let apps: f64 = seen.apps.iter().map(|app| *app.cpu.as_ref().unwrap()).sum();
             prop_assert!((cores - apps).abs() < 1e-6, "busy cores {cores}, apps {apps}");
         }

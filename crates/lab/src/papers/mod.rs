@@ -1,5 +1,7 @@
 //! One directory a paper, named year-venue-subject: what it prints as data,
 //! and the experiments that hold us to it.
 
+#[path = "2024-tpds-ahq/mod.rs"]
+pub(crate) mod tpds_2024_ahq;
 #[path = "2013-trios-ntier/mod.rs"]
 pub(crate) mod trios_2013_ntier;

@@ -48,9 +48,9 @@ fn check_scheduler(scheduler: &Scheduler) -> Checked {
     some_time(scheduler.slice, "scheduler.slice")?;
     some_time(scheduler.real_time_slice, "scheduler.real-time-slice")?;
     some_time(scheduler.balance, "scheduler.balance")?;
-    if scheduler.switch_cost >= scheduler.slice {
+    if scheduler.switch_cost.saturating_add(scheduler.cold_cost) >= scheduler.slice {
         let problem = "a switch that costs a whole slice leaves no time for work: \
-                       make `switch-cost` less than `slice`";
+                       make `switch-cost` and `cold-cost` less than `slice`";
         return fail("scheduler.switch-cost", Problem::Conflict(problem));
     }
     Ok(())
@@ -66,9 +66,10 @@ fn check_memory(memory: &Memory) -> Checked {
     positive(memory.peak_bytes_per_s, "memory.peak-bytes-per-s")?;
     let queueing = memory.queueing;
     range(queueing, (0.0..=1e3).contains(&queueing), "0 to 1000", "memory.queueing")?;
-    let [min, step] = [memory.min_percent, memory.step_percent].map(f64::from);
-    range(min, (1.0..=100.0).contains(&min), "1 to 100", "memory.min-percent")?;
-    range(step, (1.0..=100.0).contains(&step), "1 to 100", "memory.step-percent")
+    let Some(throttle) = memory.throttle else { return Ok(()) };
+    let [min, step] = [throttle.min_percent, throttle.step_percent].map(f64::from);
+    range(min, (1.0..=100.0).contains(&min), "1 to 100", "memory.throttle.min-percent")?;
+    range(step, (1.0..=100.0).contains(&step), "1 to 100", "memory.throttle.step-percent")
 }
 
 fn check_app(app: &NodeApp, key: &str) -> Checked {

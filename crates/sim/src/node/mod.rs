@@ -52,7 +52,9 @@ mod queue;
 mod schedule;
 mod totals;
 
-pub use model::{Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler};
+pub use model::{
+    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler, Throttle,
+};
 pub use plant::{NodePlant, NodePlantError};
 pub use totals::{NodeAppTotals, NodeTotals};
 

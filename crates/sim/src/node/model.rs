@@ -41,6 +41,9 @@ pub struct Scheduler {
     pub real_time_slice: Nanos,
     /// What it costs a core to begin with another thread than its last.
     pub switch_cost: Nanos,
+    /// What it costs on top if that is a thread of another app, which finds
+    /// the core's own caches cold.
+    pub cold_cost: Nanos,
     /// How far the running thread must be ahead in virtual time for a waking
     /// one of its class to take the core at once; never if absent.
     pub wakeup_lead: Option<Nanos>,
@@ -71,11 +74,18 @@ pub struct Memory {
     pub peak_bytes_per_s: f64,
     /// `q` of the latency factor `1 + q u²/(1 - u)` at utilisation `u`.
     pub queueing: f64,
-    /// Least share that an app can be throttled to, in percent.
-    #[serde(default = "ten")]
+    /// How apps can be throttled; not at all if absent (Intel's parts before 2017).
+    #[serde(default)]
+    pub throttle: Option<Throttle>,
+}
+
+/// A throttle on the memory traffic of apps, in percent of the peak.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Throttle {
+    /// Least share that an app can be throttled to.
     pub min_percent: u8,
-    /// Granularity of the throttle, in percent.
-    #[serde(default = "ten")]
+    /// Granularity.
     pub step_percent: u8,
 }
 
@@ -153,6 +163,7 @@ impl Default for Scheduler {
             slice: Nanos::from_millis(4),
             real_time_slice: Nanos::from_millis(100),
             switch_cost: Nanos::from_micros(10),
+            cold_cost: Nanos::ZERO,
             wakeup_lead: None,
             sleeper_credit: Nanos::from_millis(12),
             balance: Nanos::from_millis(4),
@@ -183,10 +194,6 @@ impl NodeApp {
 
 const fn refresh() -> Nanos {
     Nanos::from_millis(10)
-}
-
-const fn ten() -> u8 {
-    10
 }
 
 const fn one() -> f64 {

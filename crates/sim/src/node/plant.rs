@@ -1,7 +1,7 @@
 //! A node as policies see it.
 
 use super::totals::Counters;
-use super::{Node, NodeModel};
+use super::{Node, NodeModel, Throttle};
 use crate::model::ModelError;
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
@@ -267,9 +267,9 @@ fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
         contiguous: true,
         size_bytes: u64::from(cache.ways) * cache.way_bytes,
     });
-    let bandwidth = model.memory.map(|memory| BandwidthControl {
-        min_percent: memory.min_percent,
-        step_percent: memory.step_percent,
+    let bandwidth = throttle_of(model).map(|throttle| BandwidthControl {
+        min_percent: throttle.min_percent,
+        step_percent: throttle.step_percent,
     });
     let domain = FrequencyDomain {
         id: DomainId(0),
@@ -288,6 +288,10 @@ fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
     }
 }
 
+fn throttle_of(model: &NodeModel) -> Option<Throttle> {
+    model.memory.and_then(|memory| memory.throttle)
+}
+
 fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
     let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
     let found = [
@@ -297,7 +301,11 @@ fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::Utilisation, true, ""),
         (Capability::Instructions, true, ""),
         (Capability::CacheWays, model.cache.is_some(), "the model gives the node no cache"),
-        (Capability::MemoryBandwidth, model.memory.is_some(), "the model gives the node no memory"),
+        (
+            Capability::MemoryBandwidth,
+            throttle_of(model).is_some(),
+            "the model gives memory no throttle",
+        ),
         (Capability::TailLatency, critical(true), "no latency-critical app is watched"),
         (Capability::Progress, critical(false), "no best-effort app is watched"),
         (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),

@@ -115,8 +115,11 @@ impl Node {
             false => self.scheduler.slice,
         };
         let (now_ns, app) = (self.now_ns, self.threads[thread].app);
-        let switches = self.cores[core].last != Some(thread);
-        let cost = if switches { self.scheduler.switch_cost.0 } else { 0 };
+        let last = self.cores[core].last;
+        let switches = last != Some(thread);
+        let cold = last.is_some_and(|last| self.threads[last].app != app);
+        let mut cost = if switches { self.scheduler.switch_cost.0 } else { 0 };
+        cost += if cold { self.scheduler.cold_cost.0 } else { 0 };
         let state = &mut self.cores[core];
         state.current = Some(thread);
         state.last = Some(thread);

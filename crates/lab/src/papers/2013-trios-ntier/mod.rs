@@ -15,3 +15,28 @@ mod system;
 
 /// The seed document.
 const SEED_FILE: &str = "003_c9e6482762f8ab94.txt";
+
+use crate::experiment::Setup;
+use lull_sim::Totals;
+use lull_sim::stats::Failure;
+use system::{Clock, DVFS_TIERS, NTier, trial};
+
+/// Latencies of these experiments, by name: steady and bursty clients, with
+/// and without DVFS.
+pub(crate) fn latency_records(setup: &Setup<'_>) -> Result<Vec<(String, Totals)>, Failure> {
+    let bursts = NTier::bursts(lull_measure::Nanos::from_secs(2));
+    let systems = [
+        ("8,000 clients", NTier::table2(8000)),
+        ("14,000 clients", NTier::table2(14_000)),
+        ("bursts of 2 s", bursts),
+    ];
+    let mut records = Vec::new();
+    for (name, system) in systems {
+        let model = system.model();
+        for (clock_name, clock) in [("full speed", Clock::FullSpeed), ("DVFS", Clock::FITTED)] {
+            let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, setup.either(60, 10));
+            records.push((format!("n-tier, {name}, {clock_name}"), trial.follow(0, |_| {})?));
+        }
+    }
+    Ok(records)
+}

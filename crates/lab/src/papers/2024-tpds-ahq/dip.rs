@@ -1,0 +1,351 @@
+//! Figs. 13 to 15: what isolation and priority do to pairs of apps.
+
+use super::SEED_FILE;
+use super::paper::paper;
+use super::platform::Scene;
+use super::play::{Played, Span, Strategy, play, play_all};
+use super::sourced::{self, Parameter};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::trial::of;
+use lull_control::AppSpec;
+use lull_measure::{Nanos, Percentile};
+use lull_sim::node::{Node, NodeModel};
+use lull_sim::stats::Failure;
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "ahq-dip",
+    paper: "Liu et al. 2024, Figs. 13 to 15",
+    seed_file: SEED_FILE,
+    summary: "Ninety ordered pairs of apps, shared, divided evenly, or one going first",
+    run,
+};
+
+/// Sharing, isolation without priority, priority without isolation.
+const STRATEGIES: [&str; 3] = ["Shared", "Even", "RR"];
+const SHARED: usize = 0;
+const EVEN: usize = 1;
+const RR: usize = 2;
+/// Bound of latency-critical apps: policies of this study do not look at it.
+const BOUND: Nanos = Nanos::from_secs(1);
+
+/// Two apps side by side; the first goes first where that is known.
+struct Pair {
+    first: usize,
+    second: usize,
+}
+
+/// The performance of both apps of a pair (higher is better) and the cores' use.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    performance: [f64; 2],
+    utilisation: f64,
+}
+
+/// All pairs under all strategies.
+struct Study {
+    model: NodeModel,
+    pairs: Vec<Pair>,
+    /// By strategy, then pair.
+    outcomes: Vec<Vec<Outcome>>,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (model, parameters) = sourced::read::<NodeModel>(include_str!("platform-b.toml"));
+    let study = Study::run(model, setup)?;
+    let paper = paper();
+    let mut report = EXPERIMENT.report(paper.titled("Figs. 13 to 15"), setup);
+    report.choices = choices(&parameters);
+    report.rows = study.rows();
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &study.figures())?];
+    Ok(report)
+}
+
+fn choices(parameters: &[Parameter]) -> Vec<String> {
+    let mut all = vec![
+        "90 combinations are the ordered pairs of 10 apps; the first has priority under RR"
+            .to_owned(),
+        "uncertainty under RR is that of Fig. 13's caption: latency-critical apps go first, \
+         best-effort apps go last"
+            .to_owned(),
+        "Even divides cores only, as the paper does".to_owned(),
+        "a low-priority app that answers nothing has the length of the run as its tail".to_owned(),
+    ];
+    all.extend(sourced::choices(parameters));
+    all
+}
+
+fn pairs(apps: usize) -> Vec<Pair> {
+    let ordered = (0..apps).flat_map(|first| (0..apps).map(move |second| (first, second)));
+    let different = ordered.filter(|(first, second)| first != second);
+    different.map(|(first, second)| Pair { first, second }).collect()
+}
+
+impl Study {
+    fn run(model: NodeModel, setup: &Setup<'_>) -> Result<Self, LabError> {
+        let pairs = pairs(model.app.len());
+        let specs = specs(&model)?;
+        let second = Nanos::from_secs(1);
+        let length = second * setup.either(20, 4);
+        let span = Span { warmup: second * 2, length, seed: setup.seed };
+        let jobs: Vec<_> = (0..STRATEGIES.len())
+            .flat_map(|strategy| (0..pairs.len()).map(move |pair| (strategy, pair)))
+            .collect();
+        let played = play_all(&jobs, &setup.progress, |(strategy, number)| {
+            let scene = scene(&model, &specs, &pairs[*number]);
+            play(&scene, &strategy_of(*strategy), span, *number as u64)
+        })?;
+        let worst = length.as_secs_f64() * 1e3;
+        let mut each = jobs
+            .iter()
+            .zip(&played)
+            .map(|((_, number), played)| outcome(&model, &pairs[*number], played, worst));
+        let outcomes =
+            STRATEGIES.iter().map(|_| each.by_ref().take(pairs.len()).collect()).collect();
+        Ok(Self { model, pairs, outcomes })
+    }
+
+    /// Performance of an app under a strategy over its co-runners, in a role.
+    fn performances(&self, strategy: usize, app: usize, as_first: bool) -> Vec<f64> {
+        let all = self.pairs.iter().zip(&self.outcomes[strategy]);
+        let mine = all.filter(|(pair, _)| app == if as_first { pair.first } else { pair.second });
+        mine.map(|(_, outcome)| outcome.performance[usize::from(!as_first)]).collect()
+    }
+
+    /// σ over mean of tail latency or IPC.
+    fn uncertainty(&self, strategy: usize, app: usize, as_first: bool) -> f64 {
+        let serves = self.model.app[app].serves();
+        // Performance of a latency-critical app is the inverse of its tail.
+        let raw = |value: f64| if serves { 1.0 / value } else { value };
+        let values: Vec<f64> =
+            self.performances(strategy, app, as_first).into_iter().map(raw).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        (square / values.len() as f64).sqrt() / mean
+    }
+
+    /// As Fig. 13 shows apps: latency-critical ones in front, the others behind.
+    fn shown(&self, strategy: usize) -> Vec<f64> {
+        let apps = 0..self.model.app.len();
+        apps.map(|app| self.uncertainty(strategy, app, self.model.app[app].serves())).collect()
+    }
+
+    /// Share of performances that are better than under Shared, in percent;
+    /// of high-priority apps, or of all.
+    fn improved(&self, strategy: usize, high_only: bool) -> f64 {
+        let roles = if high_only { 1 } else { 2 };
+        let both = self.outcomes[strategy].iter().zip(&self.outcomes[SHARED]);
+        let better = both.map(|(ours, shared)| {
+            let role = |role: &usize| ours.performance[*role] > shared.performance[*role];
+            (0..roles).filter(role).count()
+        });
+        100.0 * better.sum::<usize>() as f64 / (roles * self.pairs.len()) as f64
+    }
+
+    /// Share of pairs that use less of the cores than under Shared, in percent.
+    fn less_used(&self, strategy: usize) -> f64 {
+        let both = self.outcomes[strategy].iter().zip(&self.outcomes[SHARED]);
+        let less = both.filter(|(ours, shared)| ours.utilisation < shared.utilisation);
+        100.0 * less.count() as f64 / self.pairs.len() as f64
+    }
+
+    fn utilisation(&self, strategy: usize) -> Vec<f64> {
+        self.outcomes[strategy].iter().map(|outcome| 100.0 * outcome.utilisation).collect()
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let mut rows = self.uncertainty_rows();
+        rows.extend(self.priority_rows());
+        rows.extend(self.utilisation_rows());
+        rows
+    }
+
+    /// Observation 1: isolation reduces uncertainty, priority does not.
+    fn uncertainty_rows(&self) -> Vec<Row> {
+        let all = [SHARED, EVEN, RR].map(|strategy| self.shown(strategy));
+        let mean = |strategy: usize| all[strategy].iter().sum::<f64>() / all[strategy].len() as f64;
+        let curves = "the figure survives without its numbers";
+        let mut rows: Vec<Row> = [SHARED, EVEN, RR]
+            .map(|strategy| {
+                let name = format!("{}, uncertainty, mean of the apps", STRATEGIES[strategy]);
+                Row::reported(name, "", Printed::Nothing, &of(&all[strategy]), curves)
+            })
+            .to_vec();
+        let (less, more) = (of(&[mean(EVEN) / mean(SHARED)]), of(&[mean(RR) / mean(EVEN)]));
+        let claim = Printed::Claim("reduced");
+        rows.push(Row::held(
+            "observation 1: uncertainty, Even over Shared",
+            "",
+            claim,
+            &less,
+            Tolerance::AtMost(1.0),
+        ));
+        let claim = Printed::Claim("not reduced");
+        rows.push(Row::held(
+            "observation 1: uncertainty, RR over Even",
+            "",
+            claim,
+            &more,
+            Tolerance::AtLeast(1.0),
+        ));
+        let high = (0..self.model.app.len()).map(|app| self.uncertainty(RR, app, true));
+        let other = "the other reading of Fig. 14: every app in front. A best-effort app with \
+                     real-time priority everywhere leaves its co-runner nothing to interfere with";
+        let high = of(&high.collect::<Vec<_>>());
+        rows.push(Row::reported(
+            "RR, uncertainty, every app in front",
+            "",
+            Printed::Nothing,
+            &high,
+            other,
+        ));
+        rows
+    }
+
+    /// Observation 2: priority helps the critical app, isolation need not.
+    fn priority_rows(&self) -> Vec<Row> {
+        let (even, rr) = (self.improved(EVEN, false), self.improved(RR, true));
+        let mix = "nothing but the names of the apps is printed: the share depends on their loads";
+        vec![
+            Row::held(
+                "observation 2: RR, high-priority apps improved",
+                "%",
+                Printed::Number(94.2),
+                &of(&[rr]),
+                Tolerance::AtLeast(50.0),
+            ),
+            Row::held(
+                "observation 2: improved, RR less Even",
+                "points",
+                Printed::Number(94.2 - 50.9),
+                &of(&[rr - even]),
+                Tolerance::AtLeast(0.0),
+            ),
+            Row::reported("Even, apps improved", "%", Printed::Number(50.9), &of(&[even]), mix),
+        ]
+    }
+
+    /// Observation 3: isolation costs utilisation, priority does not.
+    fn utilisation_rows(&self) -> Vec<Row> {
+        let mean = |strategy| {
+            let all = self.utilisation(strategy);
+            all.iter().sum::<f64>() / all.len() as f64
+        };
+        let least = Tolerance::AtLeast(50.0);
+        let less = of(&[self.less_used(EVEN)]);
+        let gap = of(&[mean(RR) - mean(SHARED)]);
+        let loss = of(&[mean(EVEN) - mean(SHARED)]);
+        vec![
+            Row::held(
+                "observation 3: Even, pairs with less utilisation",
+                "%",
+                Printed::Number(96.4),
+                &less,
+                least,
+            ),
+            Row::held(
+                "observation 3: mean utilisation, Even less Shared",
+                "points",
+                Printed::Claim("lower"),
+                &loss,
+                Tolerance::AtMost(0.0),
+            ),
+            Row::held(
+                "observation 3: mean utilisation, RR less Shared",
+                "points",
+                Printed::Claim("not lower"),
+                &gap,
+                Tolerance::AtLeast(-1.0),
+            ),
+        ]
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let names = || self.model.app.iter().map(|app| app.name.clone());
+        let by_app = |title: &str, y: &str, value: &dyn Fn(usize, usize) -> f64| {
+            let empty = Figure::new(title, Axis::names("", names()), Axis::linear(y));
+            STRATEGIES.iter().enumerate().fold(empty, |figure, (strategy, name)| {
+                let apps = 0..self.model.app.len();
+                let points = apps.map(|app| Point::at(app as f64 + 1.0, value(strategy, app)));
+                figure.with(*name, Look::Points, points)
+            })
+        };
+        let uncertainty = by_app("Uncertainty over co-runners", "σ / mean", &|strategy, app| {
+            self.uncertainty(strategy, app, self.model.app[app].serves())
+        });
+        let gain = by_app("Performance over that under Shared", "times", &|strategy, app| {
+            let front = self.model.app[app].serves();
+            let mean = |strategy| {
+                let all = self.performances(strategy, app, front);
+                all.iter().sum::<f64>() / all.len() as f64
+            };
+            mean(strategy) / mean(SHARED)
+        });
+        vec![uncertainty, gain, self.use_figure()]
+    }
+
+    /// Utilisation of all pairs, sorted: what a box plot would show, whole.
+    fn use_figure(&self) -> Figure {
+        let y = Axis::linear("busy cores (%)").between(0.0, 100.0);
+        let empty = Figure::new("CPU utilisation", Axis::linear("share of pairs (%)"), y);
+        STRATEGIES.iter().enumerate().fold(empty, |figure, (strategy, name)| {
+            let mut all = self.utilisation(strategy);
+            all.sort_by(f64::total_cmp);
+            let count = all.len() as f64;
+            let points = all.into_iter().enumerate();
+            let points =
+                points.map(|(at, used)| Point::at(100.0 * (at as f64 + 0.5) / count, used));
+            figure.with(*name, Look::Steps, points)
+        })
+    }
+}
+
+/// The apps as policies see them.
+fn specs(model: &NodeModel) -> Result<Vec<AppSpec>, Failure> {
+    let spec = |app: usize| {
+        let app = &model.app[app];
+        if app.serves() {
+            return Ok(AppSpec::latency_critical(&app.name, Percentile::P95, BOUND));
+        }
+        let mut alone = model.clone();
+        alone.app.retain(|other| other.name == app.name);
+        let mut node = Node::new(&alone, 0, 0)?;
+        node.run_until(Nanos::from_secs(10));
+        let mut spec = AppSpec::best_effort(&app.name);
+        spec.solo_per_s = Some(node.totals().apps[0].work_per_s);
+        Ok(spec)
+    };
+    (0..model.app.len()).map(spec).collect()
+}
+
+fn scene(model: &NodeModel, specs: &[AppSpec], pair: &Pair) -> Scene {
+    let both = [pair.first, pair.second];
+    let mut model = model.clone();
+    model.app = both.iter().map(|app| model.app[*app].clone()).collect();
+    Scene { model, apps: both.iter().map(|app| specs[*app].clone()).collect() }
+}
+
+/// Under RR the first app goes first: the policy ranks apps as listed.
+fn strategy_of(strategy: usize) -> Strategy {
+    let (policy, config) = match strategy {
+        EVEN => ("even", "ways = false"),
+        RR => ("rr", ""),
+        _ => ("unmanaged", ""),
+    };
+    Strategy { name: STRATEGIES[strategy], policy, config }
+}
+
+fn outcome(model: &NodeModel, pair: &Pair, played: &Played, worst_ms: f64) -> Outcome {
+    let (mut tails, mut progress) = (played.tails_ms.iter(), played.progress.iter());
+    let performance = [pair.first, pair.second].map(|app| {
+        let next = if model.app[app].serves() {
+            tails.next().map(|tail_ms| 1.0 / tail_ms.min(worst_ms))
+        } else {
+            progress.next().copied()
+        };
+        next.unwrap_or(f64::NAN)
+    });
+    Outcome { performance, utilisation: played.utilisation }
+}
