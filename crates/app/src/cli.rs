@@ -45,6 +45,10 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Hold knobs that no policy steers while a command runs, then put them back
     Hold(HoldArgs),
+    /// Measure each app alone: ideal tail, load knee per core count, solo progress
+    Calibrate(CalibrateArgs),
+    /// Say the entropy of recorded runs, and what a policy is worth in cores
+    Entropy(EntropyArgs),
     /// Put back what a killed agent left behind
     Restore(RestoreArgs),
     /// Print a completion script for a shell
@@ -323,6 +327,48 @@ pub(crate) struct HoldArgs {
     /// Directory of the agent's state
     #[arg(long)]
     pub(crate) state: Option<PathBuf>,
+}
+
+/// `lull calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// The config; what is found is written into it
+    pub(crate) config: PathBuf,
+    /// Write the config with what is found to this file instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Only these apps
+    #[arg(long, value_name = "NAME")]
+    pub(crate) app: Vec<String>,
+    /// Length of one trial at one rate
+    #[arg(long, default_value = "2s")]
+    pub(crate) trial: Nanos,
+    /// Time for all of it; what is not found by then is said
+    #[arg(long, default_value = "5m")]
+    pub(crate) budget: Nanos,
+    /// Measure with all cores only, not with 1, 2, 3, ...
+    #[arg(long)]
+    pub(crate) all_cores_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull entropy`.
+#[derive(Debug, Args)]
+pub(crate) struct EntropyArgs {
+    /// Records of runs
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Leave out so much of the beginning of each run or phase
+    #[arg(long, default_value = "0s")]
+    pub(crate) skip: Nanos,
+    /// E_S at which to compare resources; by default the middle of what both reach
+    #[arg(long, value_name = "E_S")]
+    pub(crate) at: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `lull restore`.

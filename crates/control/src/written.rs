@@ -39,7 +39,8 @@ impl AppSpec {
             }
             (_, Some((_, bound))) if self.ideal.is_some_and(|ideal| ideal > bound) => {
                 let ideal = self.ideal.unwrap_or_default();
-                fail("ideal", format!("{ideal} is above the bound {bound}: no policy can meet it"))
+                let what = format!("`{}`: {ideal} is above the bound {bound}", self.name);
+                fail("ideal", format!("{what}: no policy can meet it"))
             }
             _ => Ok(()),
         }

@@ -2,7 +2,8 @@
 //!
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
 //! HDR histograms ([`Latency`]), the entropy family of Ah-Q ([`entropy`]),
-//! energy efficiency ([`efficiency`]), the tail-latency/throughput bound
+//! what a policy is worth in resources ([`equivalence`]), energy efficiency
+//! ([`efficiency`]), the tail-latency/throughput bound
 //! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
 //! [`push`] messages by which apps tell the agent their latency and progress.
 //!
@@ -11,6 +12,7 @@
 pub mod catalogue;
 pub mod efficiency;
 pub mod entropy;
+pub mod equivalence;
 mod gauge;
 mod latency;
 mod percentile;

@@ -87,6 +87,38 @@ impl Dip {
         }
     }
 
+    /// What a resource of this class can promise under co-location (theorem 1).
+    pub const fn can(self) -> &'static str {
+        match self {
+            Self::None => "nothing is needed while nothing is scarce",
+            Self::D => "tell who uses how much, and refuse more work",
+            Self::DI => {
+                "keep others out of what an app owns: its tail does not rise with their load, \
+                 and nobody pays for switching owners"
+            }
+            Self::DP => {
+                "serve who is critical first wherever something is scarce; nothing lies idle"
+            }
+            Self::DIP => {
+                "fence in what switching would spoil and serve who is critical first in the rest"
+            }
+        }
+    }
+
+    /// What it cannot promise.
+    pub const fn cannot(self) -> &'static str {
+        match self {
+            Self::None | Self::D => {
+                "keep anybody's use from slowing an app down: its tail follows its neighbours' load"
+            }
+            Self::DI => "lend what its owner leaves idle: isolation under scarcity wastes",
+            Self::DP => {
+                "avoid the cost of a new owner: switches, and caches that are cold after them"
+            }
+            Self::DIP => "meet bounds that the app misses even alone with all of the machine",
+        }
+    }
+
     /// Its abilities, written as a sum.
     pub const fn name(self) -> &'static str {
         match self {
@@ -97,6 +129,84 @@ impl Dip {
             Self::DIP => "D+I+P",
         }
     }
+}
+
+/// What holds whatever a machine offers (theorem 2, TLT).
+pub const TLT: &str = "whatever the class, throughput is at most RLP/TL (1 - f)/(1 - q) with RLP \
+    requests outstanding, tail TL at quantile q and f of all latency below it: a shorter tail \
+    allows more throughput, it does not give it";
+
+/// One resource, and what can be done with it here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResourceDip {
+    /// Which.
+    pub resource: &'static str,
+    /// What its knobs come to.
+    pub class: Dip,
+    /// By which means, ability by ability; or why not.
+    pub distinguish: Ability,
+    /// Slices that stay one app's.
+    pub isolate: Ability,
+    /// Slices that go to who is critical.
+    pub prioritise: Ability,
+    /// [`Dip::can`].
+    pub can: &'static str,
+    /// [`Dip::cannot`].
+    pub cannot: &'static str,
+}
+
+/// One ability with regard to one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ability {
+    /// It is there, by this means.
+    By(String),
+    /// It is not, for this reason.
+    Missing(String),
+}
+
+impl Ability {
+    fn of(offered: &Capabilities, capability: Capability) -> Self {
+        match offered.get(capability) {
+            Ok(means) => Self::By(means.to_owned()),
+            Err(why) => Self::Missing(why.to_string()),
+        }
+    }
+
+    /// Whether it is there.
+    pub const fn is_there(&self) -> bool {
+        matches!(self, Self::By(_))
+    }
+}
+
+/// The class of each resource that co-located apps fight for.
+///
+/// Cores: the kernel always knows whose thread runs. Cache and bandwidth:
+/// only where hardware labels requests (Intel RDT, AMD QoS) is anybody's share
+/// known at all, and no hardware gives a way or a byte to who is critical.
+pub fn by_resource(offered: &Capabilities) -> Vec<ResourceDip> {
+    let labelled = |resource, capability| {
+        let isolate = Ability::of(offered, capability);
+        let none = "no hardware serves one app's requests before another's".to_owned();
+        resource_dip(resource, [isolate.clone(), isolate, Ability::Missing(none)])
+    };
+    let known = Ability::By("the kernel's account of threads".to_owned());
+    let cores = [Capability::Cores, Capability::Scheduling].map(|it| Ability::of(offered, it));
+    let [isolate, prioritise] = cores;
+    vec![
+        resource_dip("cores", [known, isolate, prioritise]),
+        labelled("cache ways", Capability::CacheWays),
+        labelled("memory bandwidth", Capability::MemoryBandwidth),
+    ]
+}
+
+fn resource_dip(resource: &'static str, abilities: [Ability; 3]) -> ResourceDip {
+    let [distinguish, isolate, prioritise] = abilities;
+    let there = [&distinguish, &isolate, &prioritise].map(Ability::is_there);
+    // Isolation and priority come with distinction above, so that every set is legal.
+    let class = Dip::classify(there[0], there[1], there[2]).unwrap_or(Dip::None);
+    let (can, cannot) = (class.can(), class.cannot());
+    ResourceDip { resource, class, distinguish, isolate, prioritise, can, cannot }
 }
 
 impl fmt::Display for Dip {
@@ -136,6 +246,29 @@ mod tests {
         assert_eq!(Dip::of(&both), Dip::DIP);
         let only = both.without(Capability::Cores, Missing::because("test"));
         assert_eq!(Dip::of(&only), Dip::DP);
+    }
+
+    #[test]
+    fn each_resource_has_the_class_of_its_own_knobs() {
+        let some = Capabilities::default()
+            .with(Capability::Cores, "sched_setaffinity")
+            .with(Capability::Scheduling, "sched_setattr")
+            .with(Capability::CacheWays, "resctrl")
+            .without(Capability::MemoryBandwidth, Missing::because("no MBA"));
+        let all = by_resource(&some);
+        let classes: Vec<_> = all.iter().map(|one| (one.resource, one.class)).collect();
+        let wanted =
+            [("cores", Dip::DIP), ("cache ways", Dip::DI), ("memory bandwidth", Dip::None)];
+        assert_eq!(classes, wanted);
+        assert_eq!(all[2].isolate, Ability::Missing("no MBA".to_owned()));
+        assert_eq!(by_resource(&Capabilities::default())[0].class, Dip::D);
+    }
+
+    #[test]
+    fn no_class_promises_what_another_of_its_lacks_denies() {
+        let promises: std::collections::BTreeSet<_> = Dip::ALL.iter().map(|it| it.can()).collect();
+        assert_eq!(promises.len(), Dip::ALL.len());
+        assert!(Dip::ALL.iter().all(|class| !class.cannot().is_empty()));
     }
 
     #[test]

@@ -37,5 +37,5 @@ mod tide;
 mod unmanaged;
 
 pub use config::Key;
-pub use dip::{Dip, DipError};
+pub use dip::{Ability, Dip, DipError, ResourceDip, TLT, by_resource};
 pub use registry::{Description, Entry, Family};

@@ -5,7 +5,7 @@ use crate::text::table;
 use lull_control::{Capability, Machine};
 use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::{Roots, probe};
-use lull_policies::{Dip, registry};
+use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource, registry};
 use serde::Serialize;
 
 /// What is found, as data.
@@ -20,6 +20,10 @@ struct Report {
     managers: Vec<(String, &'static str)>,
     /// What its knobs can do about interference (Ah-Q section II).
     dip: Dip,
+    /// The same for each resource, with what it can promise and what not.
+    resources: Vec<ResourceDip>,
+    /// What no class can change (theorem 2).
+    tlt: &'static str,
     policies: Vec<PolicyHere>,
 }
 
@@ -37,6 +41,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
         version: crate::VERSION,
         kernel: kernel(),
         dip: Dip::of(&machine.capabilities),
+        resources: by_resource(&machine.capabilities),
+        tlt: TLT,
         policies: policies(&machine),
         hold: hold::offers(&roots),
         managers: hold::managers(&roots),
@@ -47,6 +53,20 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     }
     print(&report);
     Ok(())
+}
+
+/// Ah-Q, sections II to IV: what the knobs of each resource come to.
+fn print_dip(report: &Report) {
+    println!("DIP class of the knobs: {} (distinguish, isolate, prioritise)\n", report.dip);
+    let word = |ability: &Ability| if ability.is_there() { "yes" } else { "no" }.to_owned();
+    let rows = report.resources.iter().map(|one| {
+        let abilities = [&one.distinguish, &one.isolate, &one.prioritise].map(word);
+        let class = one.class.to_string();
+        let texts = [class, one.can.to_owned(), one.cannot.to_owned()];
+        [one.resource.to_owned()].into_iter().chain(abilities).chain(texts).collect()
+    });
+    let header = ["resource", "D", "I", "P", "class", "can", "cannot"];
+    println!("{}\n\n{}\n", table(&header, rows), report.tlt);
 }
 
 fn kernel() -> String {
@@ -85,7 +105,7 @@ fn print(report: &Report) {
     for (name, sets) in &report.managers {
         println!("{name} runs here too and sets {sets}: what it changes stays as it wants");
     }
-    println!("DIP class of the knobs: {}", report.dip);
+    print_dip(report);
     let rows = report.policies.iter().map(|policy| {
         let lacks: Vec<_> = policy.lacks.iter().map(|what| what.name()).collect();
         let verdict = if lacks.is_empty() {

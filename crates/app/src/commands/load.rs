@@ -33,7 +33,8 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn config(args: LoadArgs) -> LoadConfig {
+/// What these arguments ask for.
+pub(super) fn config(args: LoadArgs) -> LoadConfig {
     let mut config = LoadConfig::new(args.target, args.rate);
     config.target.etc =
         EtcConfig { records: args.records, set_share: args.set_share, ..EtcConfig::default() };

@@ -1,9 +1,11 @@
 //! The subcommands, one file each.
 
 mod burn;
+mod calibrate;
 mod check;
 mod completions;
 mod demo;
+mod entropy;
 mod guard;
 mod hold;
 mod lab;
@@ -28,7 +30,11 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
     // list whose reader has gone may.
     if !matches!(
         cli.command,
-        Command::Run(_) | Command::Demo(_) | Command::Hold(_) | Command::Guard(_)
+        Command::Run(_)
+            | Command::Demo(_)
+            | Command::Hold(_)
+            | Command::Calibrate(_)
+            | Command::Guard(_)
     ) {
         sigpipe::reset();
     }
@@ -44,6 +50,8 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Lab(args) => lab::run(args),
         Command::Sim(args) => sim::run(&args),
         Command::Hold(args) => hold::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Entropy(args) => entropy::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),

@@ -6,7 +6,8 @@
 mod schema;
 
 pub(crate) use schema::{
-    AgentSection, AppSection, LoadSection, PowerSection, ProgressSource, Reference, Where,
+    AgentSection, AppSection, LoadSection, MeasureWord, PowerSection, ProgressSource, Reference,
+    Where,
 };
 
 use crate::located::{InputError, Located};

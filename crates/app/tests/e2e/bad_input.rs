@@ -32,6 +32,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("\"4ms\"", "4", "12: app[0].objectives"),
     ("{ p95 = \"4ms\" }", "{ bound = \"4ms\" }", "12: app[0].objectives"),
     ("{ p95 = \"4ms\" }", "", "12: app[0].objectives: `server` is latency-critical"),
+    ("ideal = \"2ms\"", "ideal = \"5ms\"", "13: app[0].ideal: `server`: "),
     ("\"batch\"", "\"server\"", "17: app[1].name: two apps are called `server`"),
     ("\"batch\"", "\"../batch\"", "17: app[1].name: must be a word"),
     ("\"arq\"", "\"arc\"", "6: policy.name: "),

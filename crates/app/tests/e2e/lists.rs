@@ -13,7 +13,16 @@ fn check_tells_of_every_capability_and_policy() {
     let policies = report["policies"].as_array().unwrap();
     let arq = policies.iter().find(|policy| policy["name"] == "arq").unwrap();
     assert!(arq["lacks"].is_array());
+    let resources = report["resources"].as_array().unwrap();
+    let names: Vec<_> = resources.iter().map(|one| one["resource"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cores", "cache ways", "memory bandwidth"]);
+    assert_eq!(resources[0]["class"], report["dip"], "cores are the most that a host offers");
+    for one in resources {
+        assert!(one["can"].is_string() && one["cannot"].is_string());
+        assert!(one["isolate"]["by"].is_string() || one["isolate"]["missing"].is_string());
+    }
     let told = scene.run(&["check"]).well();
+    assert!(told.out.contains("memory bandwidth") && told.out.contains("cannot"));
     assert!(told.out.contains("by, or why not") && told.out.contains("sched_setaffinity"));
 }
 

@@ -5,8 +5,10 @@
 //! tests wait for what must come, with a deadline that only a fault needs.
 
 mod bad_input;
+mod calibrate;
 mod demo;
 mod ends;
+mod entropy;
 mod faults;
 mod hold;
 mod kills;

@@ -1,0 +1,236 @@
+//! The search for a load knee: bounded in trials, load and time.
+//!
+//! The rate doubles until the server no longer keeps up, the border is halved
+//! a few times, and a grid of rates below it gives the curve from which the
+//! knee is read. Ah-Q (section VII-A) takes the knee of tail over load and says
+//! no more; both common readings are given, and with what spacing.
+
+use lull_measure::Nanos;
+use serde::Serialize;
+
+/// Doublings (or halvings) at most until a border is found.
+const DOUBLINGS: u32 = 12;
+/// Halvings of the border.
+const HALVINGS: u32 = 3;
+/// Rates of the curve below the border.
+const GRID: u32 = 8;
+/// A server that answers less of what is due does not keep up.
+const ANSWERED_MIN: f64 = 0.95;
+/// Nor one whose tail is so many times that of its first trial.
+const STRETCH_MAX: f64 = 10.0;
+/// The jump that makes a knee, between neighbours of the curve (ours).
+const JUMP: f64 = 1.25;
+
+/// One load for one while.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Trial {
+    /// Requests due per second.
+    pub(super) rate_per_s: f64,
+    /// Tail at the objective's percentile; none if nothing was answered.
+    #[serde(rename = "tail_ns")]
+    pub(super) tail: Option<Nanos>,
+    /// Share of the requests due that were answered.
+    pub(super) answered: f64,
+}
+
+/// Tail over load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(super) struct Curve {
+    /// By rate, ascending.
+    pub(super) trials: Vec<Trial>,
+    /// Whether the search came to its end; else time or trials ran out.
+    pub(super) is_complete: bool,
+}
+
+/// A load and the tail there.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Knee {
+    /// Requests per second.
+    pub(super) rate_per_s: f64,
+    /// The tail at this load.
+    #[serde(rename = "tail_ns")]
+    pub(super) tail: Nanos,
+}
+
+/// Puts one load on the server; `None` when time is over.
+pub(super) type Measure<'a> = dyn FnMut(f64) -> anyhow::Result<Option<Trial>> + 'a;
+
+/// Finds the curve of tail over load, beginning at a rate that may be far off.
+///
+/// # Errors
+/// What a trial failed with.
+pub(super) fn explore(first_per_s: f64, measure: &mut Measure<'_>) -> anyhow::Result<Curve> {
+    let mut search = Search { curve: Curve::default(), calm: None, measure };
+    let done = search.all(first_per_s)?;
+    let mut curve = search.curve;
+    curve.is_complete = done.is_some();
+    curve.trials.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
+    Ok(curve)
+}
+
+struct Search<'a, 'b> {
+    curve: Curve,
+    /// The first tail, against which others are long.
+    calm: Option<Nanos>,
+    measure: &'a mut Measure<'b>,
+}
+
+impl Search<'_, '_> {
+    /// `None` when time ran out on the way.
+    fn all(&mut self, first_per_s: f64) -> anyhow::Result<Option<()>> {
+        let Some((mut good, mut bad)) = self.bracket(first_per_s)? else { return Ok(None) };
+        for _ in 0..HALVINGS {
+            let middle = f64::sqrt(good * bad);
+            match self.keeps_up(middle)? {
+                Some(true) => good = middle,
+                Some(false) => bad = middle,
+                None => return Ok(None),
+            }
+        }
+        for step in 1..=GRID {
+            let rate = good * f64::from(step) / f64::from(GRID + 1);
+            if self.keeps_up(rate)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// A rate that is kept up with and one, twice as high, that is not.
+    fn bracket(&mut self, first_per_s: f64) -> anyhow::Result<Option<(f64, f64)>> {
+        let Some(first) = self.keeps_up(first_per_s)? else { return Ok(None) };
+        let factor = if first { 2.0 } else { 0.5 };
+        let mut rate = first_per_s;
+        for _ in 0..DOUBLINGS {
+            let next = rate * factor;
+            match self.keeps_up(next)? {
+                Some(up) if up != first => {
+                    return Ok(Some(if first { (rate, next) } else { (next, rate) }));
+                }
+                Some(_) => rate = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    fn keeps_up(&mut self, rate_per_s: f64) -> anyhow::Result<Option<bool>> {
+        let Some(trial) = (self.measure)(rate_per_s)? else { return Ok(None) };
+        self.curve.trials.push(trial);
+        let Some(tail) = trial.tail else { return Ok(Some(false)) };
+        if trial.answered >= ANSWERED_MIN {
+            self.calm = Some(self.calm.map_or(tail, |calm| calm.min(tail)));
+        }
+        let is_calm = self.calm.is_some_and(|calm| tail <= calm.scale(STRETCH_MAX));
+        Ok(Some(trial.answered >= ANSWERED_MIN && is_calm))
+    }
+}
+
+impl Curve {
+    /// The trials in which the server kept up.
+    fn kept_up(&self) -> Vec<Knee> {
+        let answered = |trial: &&Trial| trial.answered >= ANSWERED_MIN;
+        let point = |trial: &Trial| Some(Knee { rate_per_s: trial.rate_per_s, tail: trial.tail? });
+        let all: Vec<Knee> = self.trials.iter().filter(answered).filter_map(point).collect();
+        let calm = all.iter().map(|point| point.tail).min().unwrap_or_default();
+        all.into_iter().filter(|point| point.tail <= calm.scale(STRETCH_MAX)).collect()
+    }
+
+    /// Where the curve is farthest below its chord, on axes from 0 to 1
+    /// (Satopaa et al., "Finding a 'Kneedle' in a Haystack", 2011).
+    pub(super) fn chord_knee(&self) -> Option<Knee> {
+        let points = self.kept_up();
+        let (first, last) = (*points.first()?, *points.last()?);
+        let ends = |of: fn(&Knee) -> f64| {
+            let all = points.iter().map(of);
+            (all.clone().fold(f64::INFINITY, f64::min), all.fold(f64::NEG_INFINITY, f64::max))
+        };
+        let rates = (first.rate_per_s, last.rate_per_s);
+        let tails = ends(|point| point.tail.as_secs_f64());
+        let unit = |value: f64, (low, high): (f64, f64)| (value - low) / (high - low).max(1e-12);
+        let below =
+            |point: &Knee| unit(point.rate_per_s, rates) - unit(point.tail.as_secs_f64(), tails);
+        points.into_iter().max_by(|a, b| below(a).total_cmp(&below(b)))
+    }
+
+    /// The least load from which the next one's tail is 1.25 times as long.
+    pub(super) fn jump_knee(&self) -> Option<Knee> {
+        let points = self.kept_up();
+        let jumps = |pair: &&[Knee]| pair[1].tail.0 as f64 >= JUMP * pair[0].tail.0 as f64;
+        points.windows(2).find(jumps).map(|pair| pair[0])
+    }
+
+    /// The highest load measured whose tail is within a bound.
+    pub(super) fn within(&self, bound: Nanos) -> Option<Knee> {
+        self.kept_up().into_iter().rfind(|point| point.tail <= bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// M/M/1 with 1 ms of service: p95 = 3 ms/(1 - rate/1000).
+    fn queue(rate: f64) -> Trial {
+        let busy = (rate / 1_000.0).min(1.5);
+        let tail = if busy < 0.999 { 3e-3 / (1.0 - busy) } else { 5.0 };
+        let answered = if busy > 1.0 { 1.0 / busy } else { 1.0 };
+        Trial { rate_per_s: rate, tail: Some(Nanos::from_secs_f64(tail)), answered }
+    }
+
+    fn curve_from(first: f64) -> (Curve, usize) {
+        let mut trials = 0;
+        let curve = explore(first, &mut |rate| {
+            trials += 1;
+            Ok(Some(queue(rate)))
+        });
+        (curve.unwrap(), trials)
+    }
+
+    #[test]
+    fn from_far_below_or_above_the_same_border_is_found_in_few_trials() {
+        for first in [20.0, 300.0, 8_000.0] {
+            let (curve, trials) = curve_from(first);
+            assert!(curve.is_complete && trials <= 24, "{trials} trials from {first}");
+            // Ten times the calm tail is at nine tenths of the load.
+            let most = curve.kept_up().last().unwrap().rate_per_s;
+            assert!((700.0..=930.0).contains(&most), "{most} from {first}");
+        }
+    }
+
+    #[test]
+    fn the_knee_of_a_queue_lies_where_its_tail_begins_to_run_away() {
+        let (curve, _) = curve_from(50.0);
+        let chord = curve.chord_knee().unwrap().rate_per_s;
+        assert!((500.0..=850.0).contains(&chord), "{chord}");
+        let jump = curve.jump_knee().unwrap();
+        assert!(jump.rate_per_s < 850.0 && jump.tail < Nanos::from_millis(20), "{jump:?}");
+        let within = curve.within(Nanos::from_millis(10)).unwrap();
+        assert!(within.tail <= Nanos::from_millis(10) && within.rate_per_s > 500.0, "{within:?}");
+        assert_eq!(curve.within(Nanos::from_millis(1)), None);
+    }
+
+    #[test]
+    fn when_time_is_over_what_was_found_is_kept_and_said_to_be_part() {
+        let mut left = 3;
+        let curve = explore(50.0, &mut |rate| {
+            left -= 1;
+            Ok((left >= 0).then(|| queue(rate)))
+        });
+        let curve = curve.unwrap();
+        assert!(!curve.is_complete);
+        assert_eq!(curve.trials.len(), 3);
+    }
+
+    #[test]
+    fn a_server_that_never_answers_or_never_tires_ends_the_search() {
+        let dead = |rate| Ok(Some(Trial { rate_per_s: rate, tail: None, answered: 0.0 }));
+        let curve = explore(50.0, &mut { dead }).unwrap();
+        assert!(!curve.is_complete && curve.chord_knee().is_none());
+        let tail = Some(Nanos::from_millis(1));
+        let endless = |rate| Ok(Some(Trial { rate_per_s: rate, tail, answered: 1.0 }));
+        let curve = explore(50.0, &mut { endless }).unwrap();
+        assert!(!curve.is_complete);
+        assert_eq!(curve.trials.len(), 1 + DOUBLINGS as usize);
+    }
+}

@@ -1,0 +1,99 @@
+//! `lull calibrate`: the config is written back, bad input is refused first.
+
+use crate::support::free_port;
+use crate::support::scene::Scene;
+use std::path::PathBuf;
+
+/// An options server with an easy load, and a burner.
+fn config(scene: &Scene) -> PathBuf {
+    let port = free_port();
+    scene.config(
+        "",
+        &format!(
+            r#"# mine
+[policy]
+name = "arq"
+
+[[app]]
+name = "server"        # prices options
+class = "latency-critical"
+objectives = [{{ p95 = "1s" }}]
+ideal = "measure"      # alone
+start = ["lull", "serve", "options", "--listen", "127.0.0.1:{port}", "--workers", "1"]
+ready = "127.0.0.1:{port}"
+
+[[app]]
+name = "burner"
+class = "best-effort"
+progress = "push"
+start = ["lull", "burn", "compute", "--threads", "1"]
+
+[[load]]
+app = "server"
+target = "options://127.0.0.1:{port}"
+rate = "200/s"
+connections = 4
+extra = ["--base-paths", "200"]
+"#
+        ),
+    )
+}
+
+fn calibrate(config: &std::path::Path, more: &[&str]) -> Vec<String> {
+    let fixed = ["calibrate", config.to_str().unwrap(), "--trial", "200ms", "--json"];
+    fixed.iter().chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn what_is_found_is_written_and_the_written_config_runs() {
+    let scene = Scene::new();
+    let config = config(&scene);
+    let before = std::fs::read_to_string(&config).unwrap();
+    let more = ["--budget", "12s", "--all-cores-only"];
+    let found = scene.run(&calibrate(&config, &more)).well().json();
+    let server = &found["apps"][0];
+    assert_eq!(server["name"], "server");
+    let trials = server["cores"][0]["curve"]["trials"].as_array().unwrap();
+    assert!(trials.len() >= 3, "{server}");
+    assert!(server["cores"][0]["knee"]["rate_per_s"].as_f64().unwrap() > 0.0);
+    let ideal = server["ideal_seconds"].as_f64().unwrap();
+    assert!(ideal > 0.0 && ideal < 1.0, "{ideal}");
+    assert!(found["apps"][1]["solo_per_s"].as_f64().unwrap() > 0.0);
+    let after = std::fs::read_to_string(&config).unwrap();
+    for kept in ["# mine", "# prices options", "# alone"] {
+        assert!(after.contains(kept), "{kept} is gone:\n{after}");
+    }
+    assert!(!after.contains("\"measure\"") && after.contains("max_load = "), "{after}");
+    assert!(after.contains("solo = "), "{after}");
+    assert_ne!(before, after);
+    scene.wait_until_quiet();
+    scene.run_for(&config, "1s").well();
+}
+
+#[test]
+fn another_file_is_written_if_asked_and_the_config_stays() {
+    let scene = Scene::new();
+    let config = config(&scene);
+    let before = std::fs::read_to_string(&config).unwrap();
+    let output = scene.path("calibrated.toml");
+    let more = ["--budget", "3s", "--app", "burner", "--output", output.to_str().unwrap()];
+    scene.run(&calibrate(&config, &more)).well();
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), before);
+    assert!(std::fs::read_to_string(&output).unwrap().contains("solo = "));
+}
+
+#[test]
+fn what_cannot_be_calibrated_is_refused_before_anything_starts() {
+    let scene = Scene::new();
+    let config = config(&scene);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let without_load = text[..text.find("[[load]]").unwrap()].to_owned();
+    let bad = scene.write("bad.toml", &without_load);
+    scene.run(&calibrate(&bad, &[])).refused(2, "`server` has no [[load]]");
+    let bad = scene.write("bad.toml", &text.replace("--base-paths", "--bass-paths"));
+    scene.run(&calibrate(&bad, &[])).refused(2, "bad.toml:");
+    scene.run(&calibrate(&config, &["--app", "nobody"])).refused(2, "--app nobody");
+    scene.run(&calibrate(&config, &["--trial", "1ms"])).refused(2, "--trial");
+    assert_eq!(std::fs::read_to_string(&config).unwrap(), text);
+    assert!(scene.records().is_empty() && scene.processes().is_empty());
+}
