@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod docs;
+mod live;
 mod rig;
 mod test;
 mod tidy;
@@ -57,6 +58,18 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Compare policies on real servers of this machine, and write docs/live-colocation.md
+    Live {
+        /// Blocks a policy in each scene
+        #[arg(long, default_value_t = 8)]
+        rounds: u32,
+        /// Length of a block
+        #[arg(long, default_value = "20s")]
+        block: String,
+        /// Write the page here instead
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// Measure side by side and keep the results under bench-results/
     Bench {
         /// Which benchmarks; all without a name
@@ -85,6 +98,9 @@ fn main() -> ExitCode {
         Task::Rig { list: true, .. } => Ok(rig::list()),
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })
+        }
+        Task::Live { rounds, block, page } => {
+            live::run(&root(), &live::Options { rounds, block, page })
         }
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]

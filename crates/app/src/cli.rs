@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Hold(HoldArgs),
     /// Measure each app alone: ideal tail, load knee per core count, solo progress
     Calibrate(CalibrateArgs),
+    /// Run several policies on a config in turn, and say how they differ
+    Compare(CompareArgs),
     /// Say the entropy of recorded runs, and what a policy is worth in cores
     Entropy(EntropyArgs),
     /// Put back what a killed agent left behind
@@ -349,6 +351,36 @@ pub(crate) struct CalibrateArgs {
     /// Measure with all cores only, not with 1, 2, 3, ...
     #[arg(long)]
     pub(crate) all_cores_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The config; its own policy counts only if it is among --policies
+    pub(crate) config: PathBuf,
+    /// The policies, with commas between; differences are from the first
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "unmanaged,even,lc-first,parties,arq,tide"
+    )]
+    pub(crate) policies: Vec<String>,
+    /// Rounds; in each every policy has one block
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Length of a block; its first quarter is left out of the figures
+    #[arg(long, default_value = "20s")]
+    pub(crate) block: Nanos,
+    /// Set the bound of every app whose ideal is measured to this many times its ideal
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) room: Option<f64>,
+    /// Write the table as Markdown to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,6 +9,7 @@ mod config;
 mod located;
 mod progress;
 mod record;
+mod recorded;
 mod say;
 mod session;
 mod signals;

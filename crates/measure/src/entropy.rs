@@ -111,6 +111,11 @@ impl LcReading {
         Ok(Self { ideal, measured, bound })
     }
 
+    /// TL1, the tail latency measured.
+    pub const fn measured(&self) -> Nanos {
+        self.measured
+    }
+
     /// A, the slow-down the bound leaves room for, in [0, 1) (eq. 11).
     pub fn tolerance(&self) -> f64 {
         1.0 - ratio(self.ideal, self.bound)

@@ -69,8 +69,10 @@ use lull_measure::catalogue::SLACK;
 use lull_measure::entropy::RelativeImportance;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
+use state::{Action, Client, Direction, Phase, Reading, Wheel, least, vote};
 use std::collections::VecDeque;
 
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -142,65 +144,6 @@ fn check(config: &Config) -> Result<(), PolicyError> {
         }
     }
     Ok(())
-}
-
-/// Which way an app's wheel turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Up,
-    Down,
-}
-
-/// Where an app's wheel stands: index into the kinds of this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wheel {
-    direction: Direction,
-    at: usize,
-}
-
-/// What is kept of a latency-critical app; its number is that of its holder.
-#[derive(Debug, Clone)]
-struct Client {
-    app: AppId,
-    wheel: Option<Wheel>,
-    /// Not downsized before this time.
-    rests_until: Nanos,
-    /// The last slacks, for the script's mean.
-    recent: VecDeque<f64>,
-}
-
-/// One client that can be read now.
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    holder: usize,
-    tail: Nanos,
-    slack: f64,
-    mean: f64,
-    active: bool,
-}
-
-/// An action whose effect is not known yet.
-#[derive(Debug, Clone, Copy)]
-struct Action {
-    holder: usize,
-    direction: Direction,
-    /// The tail before it.
-    before: Nanos,
-    samples_left: u32,
-    votes: i32,
-}
-
-/// What the loop is doing.
-#[derive(Debug, Clone, Copy)]
-enum Phase {
-    Free,
-    Watching(Action),
-    /// After taking back: samples left, votes, and whether this is the last round.
-    Settling {
-        samples_left: u32,
-        votes: i32,
-        last: bool,
-    },
 }
 
 /// The policy.
@@ -498,16 +441,4 @@ impl Policy for Parties {
         }
         for_the_living(&self.plan, seen)
     }
-}
-
-const fn vote(helped: bool) -> i32 {
-    if helped { 1 } else { -1 }
-}
-
-/// The first reading with the least value.
-fn least<'a>(
-    readings: impl Iterator<Item = &'a Reading>,
-    value: impl Fn(&Reading) -> f64,
-) -> Option<&'a Reading> {
-    readings.min_by(|a, b| value(a).total_cmp(&value(b)))
 }

@@ -49,6 +49,7 @@ use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::period::Period;
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
+use evidence::{Evidence, Pooled};
 use ladder::Ladder;
 use lull_control::{
     AdaptiveEpoch, AppId, AppSpec, Assessor, Capability, Direction, EpochRule, Expectation,
@@ -61,6 +62,7 @@ use lull_measure::entropy::RelativeImportance;
 use marks::{Hold, Marks};
 use reading::{Bounded, Reading, entropy_of, readings};
 
+mod evidence;
 mod ladder;
 mod marks;
 mod reading;
@@ -154,6 +156,9 @@ struct Tide {
     rise: Option<Rise>,
     /// The worst tail over bound when the level last fell; it is given a period to work.
     fell_at: Option<f64>,
+    /// Whether a plan of this policy is in force.
+    has_begun: bool,
+    evidence: Evidence,
     marks: Vec<Marks>,
     /// Least CPU seconds a request seen, by app.
     service_s: Vec<Option<f64>>,
@@ -181,6 +186,8 @@ impl Tide {
             stride: 1,
             rise: None,
             fell_at: None,
+            has_begun: false,
+            evidence: Evidence::new(apps.len()),
             marks: vec![Marks::default(); apps.len()],
             service_s: vec![None; apps.len()],
             assessor: Assessor::new(apps, config.importance),
@@ -205,13 +212,15 @@ impl Tide {
         else {
             return;
         };
+        self.evidence.note(&all, seen);
         let entropy = entropy_of(&all, &standing, self.config.importance);
         let before = self.level;
         match self.rise.take() {
             Some(rise) if entropy.low > rise.before.high => {
-                self.mark(&worst, seen);
+                self.mark(worst.app, seen);
                 (self.level, self.stride) = (rise.from, 1);
                 let (before, after) = (rise.before.value, entropy.value);
+                self.evidence.clear();
                 self.write(&Reason::Undo { metric: ENTROPY_SYSTEM, before, after });
                 return;
             }
@@ -222,25 +231,24 @@ impl Tide {
             (self.level, self.stride) = (limit, 1);
         }
         if self.level != before {
+            self.evidence.clear();
             self.explain(&worst, before);
         }
     }
 
-    /// Down if the worst app is in need, up if all have room.
+    /// Down if an app is in need, up if all have room.
     fn move_level(&mut self, worst: &Reading, entropy: Bounded, seen: &Observation) {
-        let Config { ebb_below, flow_above, .. } = self.config;
         let tail = worst.tail;
         // What the level's last fall did shows only now; only if things got worse is it not enough.
         let is_settling = self.fell_at.take().is_some_and(|then| tail.value < then);
-        if tail.value > 1.0 - ebb_below {
-            if is_settling {
-                return;
+        let Some(pooled) = self.evidence.worst() else { return };
+        if tail.low > 1.0 {
+            if !is_settling {
+                self.fall(worst, self.level / 2, seen);
             }
-            self.mark(worst, seen);
-            self.stride = 1;
-            self.fell_at = Some(tail.value);
-            self.level = if tail.low > 1.0 { self.level / 2 } else { self.level.saturating_sub(1) };
-        } else if tail.high < 1.0 - flow_above && self.level < self.ladder.top() {
+        } else if self.is_short(&pooled) {
+            self.fall(worst, self.level.saturating_sub(1), seen);
+        } else if self.has_room(&pooled) && self.level < self.ladder.top() {
             self.rise = Some(Rise { from: self.level, before: entropy });
             self.level = (self.level + self.stride).min(self.ladder.top());
             self.stride *= 2;
@@ -249,11 +257,29 @@ impl Tide {
         }
     }
 
+    /// Whether the worst app has too little slack in the mean of some periods.
+    fn is_short(&self, pooled: &Pooled) -> bool {
+        pooled.periods >= 2 && pooled.value > 1.0 - self.config.ebb_below
+    }
+
+    /// Whether the worst app has slack to give, and chance does not carry it over its bound.
+    fn has_room(&self, pooled: &Pooled) -> bool {
+        pooled.value < 1.0 - self.config.flow_above && pooled.high < 1.0
+    }
+
+    /// This level is not to be held, nor tried again soon.
+    fn fall(&mut self, worst: &Reading, to: usize, seen: &Observation) {
+        self.mark(worst.app, seen);
+        self.stride = 1;
+        self.fell_at = Some(worst.tail.value);
+        self.level = to;
+    }
+
     /// The level broke this app at its load.
-    fn mark(&mut self, worst: &Reading, seen: &Observation) {
+    fn mark(&mut self, app: AppId, seen: &Observation) {
         let hold = Hold { first: self.config.hold, longest: self.config.hold_max };
-        if let Some(load) = self.load(worst.app, seen) {
-            self.marks[worst.app.index()].broke(load, self.level, seen.time, hold);
+        if let Some(load) = self.load(app, seen) {
+            self.marks[app.index()].broke(load, self.level, seen.time, hold);
         }
     }
 
@@ -357,6 +383,10 @@ impl Policy for Tide {
         self.settle_exits(seen);
         self.pace.note(seen);
         self.period.set_length(self.pace.epoch());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // What was seen so far was under other settings.
+            return for_the_living(&self.plan, seen);
+        }
         if let Some(whole) = self.period.add(seen) {
             self.steer(&whole);
         }

@@ -15,7 +15,10 @@ struct Need {
 }
 
 /// One line for each program.
-const NEEDS: &[Need] = &[Need { program: "memcached", package: "memcached" }];
+const NEEDS: &[Need] = &[
+    Need { program: "memcached", package: "memcached" },
+    Need { program: "nginx", package: "nginx-light" },
+];
 
 impl Need {
     /// What the names of the tests that need it contain.

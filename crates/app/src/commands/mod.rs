@@ -3,6 +3,7 @@
 mod burn;
 mod calibrate;
 mod check;
+mod compare;
 mod completions;
 mod demo;
 mod entropy;
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
             | Command::Demo(_)
             | Command::Hold(_)
             | Command::Calibrate(_)
+            | Command::Compare(_)
             | Command::Guard(_)
     ) {
         sigpipe::reset();
@@ -51,6 +53,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Hold(args) => hold::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Entropy(args) => entropy::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),

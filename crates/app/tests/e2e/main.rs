@@ -15,6 +15,7 @@ mod kills;
 mod lab;
 mod lists;
 mod needs_memcached;
+mod needs_nginx;
 mod runs;
 mod sim;
 mod start_faults;

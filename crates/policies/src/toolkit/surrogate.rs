@@ -13,7 +13,7 @@
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-/// Noise as a share of the scale that the grid offers (CLITE's jitter is learned; the range is ours).
+/// Noise as a share of the scale that the grid offers (CLITE learns its jitter; the range is ours).
 const NOISES: [f64; 4] = [1e-6, 1e-4, 1e-2, 1e-1];
 /// Lengths that the grid offers, as multiples of the mean distance of the inputs.
 const LENGTHS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];

@@ -68,8 +68,9 @@ fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# my config\n[policy]\nname = \"arq\"\n\n[[app]]\nname = \"a\"   # the first\n\
-        ideal = \"measure\"  # alone\nclass = \"latency-critical\"\n\n[[app]]\n# the second\n\
+    const TEXT: &str = "# my config\n[policy]\nname = \"arq\"\n\n[[app]]\n\
+        name = \"a\"   # the first\nideal = \"measure\"  # alone\n\
+        class = \"latency-critical\"\n\n[[app]]\n# the second\n\
         name = \"b\"\nclass = \"best-effort\"\n";
 
     #[test]

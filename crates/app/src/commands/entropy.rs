@@ -8,15 +8,11 @@
 //! phases, or over ten stretches of equal length where it has but one; epochs
 //! hang together and would claim too much.
 
-mod part;
-mod record;
-
 use crate::cli::EntropyArgs;
 use crate::commands::UsageError;
+use crate::recorded::{Found, Part, Run};
 use crate::text::{estimate, number, table};
 use lull_measure::equivalence::{Measured, equivalence};
-use part::{Found, Part};
-use record::Run;
 use serde::Serialize;
 
 /// What is found, as data.

@@ -1,6 +1,6 @@
 //! A part of a run under one policy, and its entropy.
 
-use super::record::{EpochRow, Run};
+use super::run::{EpochRow, Run};
 use crate::blocks::Estimate;
 use anyhow::bail;
 use lull_control::AppSpec;
@@ -16,37 +16,49 @@ const STRETCHES: usize = 10;
 
 /// The epochs of one part, phase by phase.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
-    name: String,
+pub(crate) struct Part<'a> {
+    pub(crate) name: String,
     phases: Vec<Vec<&'a EpochRow>>,
+}
+
+/// One phase of a part by itself: a block of a comparison.
+#[derive(Debug, Clone)]
+pub(crate) struct Phase {
+    /// E_S, E_LC, E_BE over the phase.
+    pub(crate) entropy: SystemEntropy,
+    /// Share of epochs in which some app missed its bound.
+    pub(crate) missed: Option<f64>,
+    /// By app: tail in ms of a latency-critical one, progress in percent of
+    /// alone of a best-effort one.
+    pub(crate) apps: Vec<Option<f64>>,
 }
 
 /// What is found of one part.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The policy, or what the phases are called.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The record.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// Cores that might be used.
-    pub(super) cores: f64,
+    pub(crate) cores: f64,
     /// Epochs that count.
-    pub(super) epochs: usize,
+    pub(crate) epochs: usize,
     /// E_S over the whole part.
-    pub(super) system: Option<f64>,
+    pub(crate) system: Option<f64>,
     /// E_LC over the whole part.
-    pub(super) lc: Option<f64>,
+    pub(crate) lc: Option<f64>,
     /// E_BE over the whole part.
-    pub(super) be: Option<f64>,
+    pub(crate) be: Option<f64>,
     /// Mean of the epochs' E_S with its interval.
-    pub(super) mean_system: Option<Estimate>,
+    pub(crate) mean_system: Option<Estimate>,
     /// Share of epochs in which the tail of some app was above its bound.
-    pub(super) missed: Option<f64>,
+    pub(crate) missed: Option<f64>,
 }
 
 impl<'a> Part<'a> {
     /// The parts of a run; the first `skip` of each phase is left out.
-    pub(super) fn all_of(run: &'a Run, skip: Nanos) -> anyhow::Result<Vec<Self>> {
+    pub(crate) fn all_of(run: &'a Run, skip: Nanos) -> anyhow::Result<Vec<Self>> {
         let mut phases: Vec<(String, Vec<&EpochRow>)> = Vec::new();
         for epoch in &run.epochs {
             match phases.last_mut() {
@@ -70,15 +82,23 @@ impl<'a> Part<'a> {
         Ok(parts.into_iter().map(|(name, phases)| Self { name, phases }).collect())
     }
 
+    /// Every phase by itself, in the order of the run.
+    pub(crate) fn phases(&self, run: &Run) -> Vec<Phase> {
+        let solo = solo_rates(run);
+        let phase = |epochs: &Vec<&EpochRow>| Phase {
+            entropy: entropy(&run.apps, &solo, epochs),
+            missed: share_missed(&run.apps, epochs),
+            apps: (0..run.apps.len()).map(|app| figure(run, &solo, app, epochs)).collect(),
+        };
+        self.phases.iter().map(phase).collect()
+    }
+
     /// Its entropy, whole and by epoch.
-    pub(super) fn find(&self, run: &Run) -> Found {
+    pub(crate) fn find(&self, run: &Run) -> Found {
         let epochs: Vec<&EpochRow> = self.phases.iter().flatten().copied().collect();
         let solo = solo_rates(run);
         let whole = entropy(&run.apps, &solo, &epochs);
         let is_known = whole.lc.is_some() || whole.be.is_some();
-        let judged = epochs.iter().filter_map(|epoch| missed(&run.apps, epoch));
-        let judged: Vec<bool> = judged.collect();
-        let count = judged.iter().filter(|missed| **missed).count();
         Found {
             name: self.name.clone(),
             file: run.file.display().to_string(),
@@ -88,7 +108,7 @@ impl<'a> Part<'a> {
             lc: whole.lc,
             be: whole.be,
             mean_system: Estimate::of(&self.means(run, &solo)),
-            missed: (!judged.is_empty()).then(|| count as f64 / judged.len() as f64),
+            missed: share_missed(&run.apps, &epochs),
         }
     }
 
@@ -160,6 +180,24 @@ fn tail_reading(spec: &AppSpec, app: usize, epochs: &[&EpochRow]) -> Option<LcRe
     LcReading::new(ideal, all.quantile(percentile)?, bound).ok()
 }
 
+fn share_missed(apps: &[AppSpec], epochs: &[&EpochRow]) -> Option<f64> {
+    let judged: Vec<bool> = epochs.iter().filter_map(|epoch| missed(apps, epoch)).collect();
+    let count = judged.iter().filter(|missed| **missed).count();
+    (!judged.is_empty()).then(|| count as f64 / judged.len() as f64)
+}
+
+/// The one figure of an app that a table shows: see [`Phase::apps`].
+fn figure(run: &Run, solo: &[f64], app: usize, epochs: &[&EpochRow]) -> Option<f64> {
+    let spec = &run.apps[app];
+    if spec.is_latency_critical() {
+        return tail_reading(spec, app, epochs).map(|it| it.measured().as_millis_f64());
+    }
+    let rates = epochs.iter().filter_map(|epoch| epoch.apps[app].progress_per_s);
+    let rates: Vec<f64> = rates.collect();
+    let is_known = !rates.is_empty() && solo[app] > 0.0;
+    is_known.then(|| 100.0 * rates.iter().sum::<f64>() / rates.len() as f64 / solo[app])
+}
+
 /// Whether some app missed its bound; `None` if none answered a request.
 fn missed(apps: &[AppSpec], epoch: &EpochRow) -> Option<bool> {
     let judge = |(app, spec): (usize, &AppSpec)| {
@@ -173,7 +211,7 @@ fn missed(apps: &[AppSpec], epoch: &EpochRow) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::AppEpoch;
+    use super::super::run::AppEpoch;
     use super::*;
     use lull_measure::Percentile;
     use std::path::PathBuf;

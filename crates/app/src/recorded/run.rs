@@ -25,18 +25,18 @@ pub(super) struct EpochRow {
 
 /// A run.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     pub(super) file: PathBuf,
     pub(super) policy: String,
     /// Cores that the run might use.
     pub(super) cores: usize,
-    pub(super) apps: Vec<AppSpec>,
+    pub(crate) apps: Vec<AppSpec>,
     pub(super) epochs: Vec<EpochRow>,
 }
 
 impl Run {
     /// Reads a record whole.
-    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         let said = || format!("{} cannot be read as a record of a run", file.display());
         // Read-write: what a killed agent left in the log beside it belongs to the record.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
