@@ -67,8 +67,12 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn choices() -> Vec<String> {
     [
         "10 cores, 20 ways; 120 s to settle, 60 s counted, over which tails and progress are",
-        "reduction of tails: one minus the geometric mean, over apps and loads, of tail over \
-         Unmanaged's tail in the same cell and seed; the paper does not say how it averages",
+        "reduction of tails: one minus the geometric mean, over apps and Xapian's loads with the \
+         others at 40 %, of tail over Unmanaged's tail in the same cell and seed; the paper does \
+         not say how it averages",
+        "typical tails are those of the median epoch. Over the whole time, seconds of a search \
+         that starves an app outweigh minutes: requests queue up and are all late",
+        super::READINGS,
     ]
     .map(str::to_owned)
     .to_vec()
@@ -157,11 +161,20 @@ impl Table {
     }
 }
 
-/// By how many percent tails are shorter, geometrically.
+/// By how many percent tails over the counted time are shorter, geometrically.
 fn reduction(pairs: &[(&Played, &Played)]) -> f64 {
+    shorter(pairs, |played| &played.tails_ms)
+}
+
+/// The same of the tails of the median epoch.
+fn typical_reduction(pairs: &[(&Played, &Played)]) -> f64 {
+    shorter(pairs, |played| &played.typical_ms)
+}
+
+fn shorter(pairs: &[(&Played, &Played)], tails: impl Fn(&Played) -> &Vec<f64>) -> f64 {
     let logs: Vec<f64> = pairs
         .iter()
-        .flat_map(|(ours, theirs)| ours.tails_ms.iter().zip(&theirs.tails_ms))
+        .flat_map(|(ours, theirs)| tails(ours).iter().zip(tails(theirs)))
         .map(|(ours, theirs)| (ours / theirs).ln())
         .collect();
     100.0 * (1.0 - (logs.iter().sum::<f64>() / logs.len() as f64).exp())
@@ -173,40 +186,57 @@ fn progress_ratio(pairs: &[(&Played, &Played)]) -> f64 {
     sum(&|pair| pair.0.progress[0]) / sum(&|pair| pair.1.progress[0])
 }
 
+/// A value of pairs of runs, and its name.
+type Comparison = (&'static str, fn(&[(&Played, &Played)]) -> f64);
+
+/// Tails over the whole time, and those of the median epoch.
+const TAILS: [Comparison; 2] = [("tails", reduction), ("typical tails", typical_reduction)];
+
 fn in_40(cell: Cell) -> bool {
     cell.others == 40
 }
 
 fn tail_rows(table: &Table) -> Vec<Row> {
     let mut rows = Vec::new();
-    let printed = [(ARQ, 66.5), (CLITE, 43.6), (PARTIES, 37.2)];
+    let printed = [(ARQ, 66.5), (ARQ_PRIORITY, 66.5), (CLITE, 43.6), (PARTIES, 37.2)];
     let size = "how the paper averages ratios over apps and loads is not printed, and tails of an \
                 overloaded Unmanaged grow with the run: only the order can be asked for";
     for (strategy, paper) in printed {
-        if let Some(ours) = table.compare(strategy, UNMANAGED, in_40, reduction) {
-            let name = format!("{}, tails shorter than Unmanaged's, others at 40 %", strategy.name);
+        for (of_what, value) in TAILS {
+            let Some(ours) = table.compare(strategy, UNMANAGED, in_40, value) else { continue };
+            let name = format!("{}, {of_what} shorter than Unmanaged's", strategy.name);
             rows.push(Row::reported(name, "%", Printed::Number(paper), &ours, size));
         }
     }
     let ahead = |ours: Strategy, theirs: Strategy, paper: f64| {
-        let estimate = table.compare(ours, theirs, in_40, reduction)?;
-        let name = format!("{}, tails shorter than {}'s, others at 40 %", ours.name, theirs.name);
+        let estimate = table.compare(ours, theirs, in_40, typical_reduction)?;
+        let name = format!("{}, typical tails shorter than {}'s", ours.name, theirs.name);
         Some(Row::held(name, "%", Printed::Number(paper), &estimate, Tolerance::AtLeast(0.0)))
     };
     let less = |ours: f64, theirs: f64| 100.0 * (1.0 - (100.0 - ours) / (100.0 - theirs));
     rows.extend(ahead(ARQ, CLITE, less(66.5, 43.6)));
+    rows.extend(ahead(ARQ_PRIORITY, CLITE, less(66.5, 43.6)));
     rows.extend(ahead(CLITE, PARTIES, less(43.6, 37.2)));
     rows
 }
 
 fn progress_rows(table: &Table) -> Vec<Row> {
     let low = |cell: Cell| in_40(cell) && cell.xapian <= LOW;
-    let more = |theirs: Strategy, paper: f64| {
-        let estimate = table.compare(ARQ, theirs, low, progress_ratio)?;
-        let name = format!("Fluidanimate's progress, ARQ over {}, Xapian to {LOW} %", theirs.name);
-        Some(Row::held(name, "times", Printed::Number(paper), &estimate, Tolerance::AtLeast(1.0)))
+    let more = |ours: Strategy, theirs: Strategy, paper: f64| {
+        let estimate = table.compare(ours, theirs, low, progress_ratio)?;
+        let (ours_name, theirs_name) = (ours.name, theirs.name);
+        let name =
+            format!("Fluidanimate's progress, {ours_name} over {theirs_name}, Xapian to {LOW} %");
+        let printed = Printed::Number(paper);
+        Some(if ours == ARQ_PRIORITY {
+            Row::held(name, "times", printed, &estimate, Tolerance::AtLeast(1.0))
+        } else {
+            let why = "Algorithm 1 without the priority of section IX-A";
+            Row::reported(name, "times", printed, &estimate, why)
+        })
     };
-    more(PARTIES, 1.638).into_iter().chain(more(CLITE, 1.371)).collect()
+    let both = [ARQ_PRIORITY, ARQ].into_iter();
+    both.flat_map(|ours| [more(ours, PARTIES, 1.638), more(ours, CLITE, 1.371)]).flatten().collect()
 }
 
 fn entropy_rows(table: &Table) -> Vec<Row> {

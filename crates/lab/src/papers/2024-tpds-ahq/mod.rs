@@ -18,6 +18,13 @@ mod sourced;
 /// The seed document.
 const SEED_FILE: &str = "004_7573a9922eeb22d9.txt";
 
+/// The two readings of ARQ, and which of them answers for what.
+const READINGS: &str = "\"ARQ\" treats all apps alike in the shared region, as Algorithm 1 reads \
+                        by itself; \"ARQ, LC first\" lets latency-critical apps go first there, \
+                        as Fig. 9 and section IX-A say. Entropy over cores and the progress of \
+                        best-effort apps are asked of the latter, since the former, once it has \
+                        isolated cores because of noise, gives them back only every 60 s";
+
 /// What a report says of strategies whose policies this build lacks.
 fn absent(strategies: &[play::Strategy]) -> Option<String> {
     let missing: Vec<&str> =

@@ -55,6 +55,8 @@ pub(super) struct Span {
 pub(super) struct Played {
     /// Tail of each latency-critical app over the whole run, in ms.
     pub(super) tails_ms: Vec<f64>,
+    /// Median over the epochs of the epoch's tail of each, in ms.
+    pub(super) typical_ms: Vec<f64>,
     /// Work per second of each best-effort app over that alone.
     pub(super) progress: Vec<f64>,
     /// Of those tails and that progress.
@@ -70,14 +72,19 @@ pub(super) struct Played {
 pub(super) struct EpochSeen {
     pub(super) time_s: f64,
     pub(super) entropy: SystemEntropy,
-    /// Whether the tail of any app was above its bound.
-    pub(super) violated: bool,
+    /// Largest of the apps' tails over their bounds; 0 without a tail.
+    pub(super) worst: f64,
 }
 
 impl Played {
     /// Epochs in which some objective was missed.
     pub(super) fn violations(&self) -> f64 {
-        self.epochs.iter().filter(|epoch| epoch.violated).count() as f64
+        self.beyond(1.0)
+    }
+
+    /// Epochs in which some tail was above so many times its bound.
+    pub(super) fn beyond(&self, factor: f64) -> f64 {
+        self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
     }
 
     /// Mean of a part of entropy over the epochs that have it.
@@ -119,6 +126,8 @@ pub(super) fn play(
 /// Adds up epochs.
 struct Recorder {
     windows: Vec<Latency>,
+    /// By app, then epoch.
+    tails: Vec<Vec<Nanos>>,
     work: Vec<f64>,
     busy: f64,
     epochs: Vec<EpochSeen>,
@@ -128,12 +137,13 @@ impl Recorder {
     fn new(scene: &Scene) -> Self {
         let apps = scene.apps.len();
         let windows = vec![Latency::default(); apps];
-        Self { windows, work: vec![0.0; apps], busy: 0.0, epochs: Vec::new() }
+        let tails = vec![Vec::new(); apps];
+        Self { windows, tails, work: vec![0.0; apps], busy: 0.0, epochs: Vec::new() }
     }
 
     fn note(&mut self, scene: &Scene, epoch: &Epoch) {
         let Epoch { seen, standing, .. } = epoch;
-        let mut violated = false;
+        let mut worst: f64 = 0.0;
         for (number, app) in seen.apps.iter().enumerate() {
             if let Ok(latency) = &app.latency {
                 self.windows[number].merge(&latency.window);
@@ -143,15 +153,22 @@ impl Recorder {
             }
             let tail = standing.apps[number].tail.map(|tail| tail.latency);
             let bound = scene.apps[number].tail().map(|(_, bound)| bound);
-            violated |= tail.zip(bound).is_some_and(|(tail, bound)| tail > bound);
+            let ratio = |(tail, bound): (Nanos, Nanos)| tail.0 as f64 / bound.0 as f64;
+            worst = worst.max(tail.zip(bound).map_or(0.0, ratio));
+            self.tails[number].extend(tail);
         }
         let used: f64 = seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok()).sum();
         self.busy += used / seen.cores.len() as f64;
         let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
-        self.epochs.push(EpochSeen { time_s, entropy, violated });
+        self.epochs.push(EpochSeen { time_s, entropy, worst });
     }
 
-    fn finish(self, scene: &Scene) -> Played {
+    fn finish(mut self, scene: &Scene) -> Played {
+        let typical = self.tails.iter_mut().filter_map(|tails| {
+            tails.sort_unstable();
+            tails.get(tails.len() / 2).map(|tail| tail.as_secs_f64() * 1e3)
+        });
+        let typical_ms = typical.collect();
         let count = self.epochs.len() as f64;
         let (mut lc, mut be) = (Vec::new(), Vec::new());
         for ((spec, window), work) in scene.apps.iter().zip(&self.windows).zip(&self.work) {
@@ -171,6 +188,7 @@ impl Recorder {
         let readings: Vec<_> = lc.iter().map(|(_, reading)| *reading).collect();
         Played {
             tails_ms: lc.iter().map(|(tail, _)| tail.as_secs_f64() * 1e3).collect(),
+            typical_ms,
             progress: be.iter().map(|it| it.real / it.solo).collect(),
             entropy: system_entropy(&readings, &be, RelativeImportance::default()),
             epochs: self.epochs,
