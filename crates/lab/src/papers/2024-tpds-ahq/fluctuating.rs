@@ -125,7 +125,7 @@ fn violations(runs: &[Played]) -> Estimate {
 }
 
 fn entropy(runs: &[Played]) -> Estimate {
-    over(runs, |played| played.mean_of(|entropy| Some(entropy.system)))
+    over(runs, Played::mean_system)
 }
 
 /// Ratio of the means, with an interval from ratios of the same seeds.
@@ -172,10 +172,9 @@ fn paper_rows(races: &Races) -> Vec<Row> {
         let elastic = ratio(arq, parties, |played| played.beyond(ELASTIC));
         let name_5 = name("epochs beyond the bound by 5 %");
         rows.push(Row::reported(name_5, "", Printed::Nothing, &elastic, ELASTICITY));
-        let system = |played: &Played| played.mean_of(|entropy| Some(entropy.system));
         let claim = Printed::Claim("ARQ < PARTIES");
         let less = Tolerance::AtMost(1.0);
-        let entropy = ratio(arq, parties, system);
+        let entropy = ratio(arq, parties, Played::mean_system);
         rows.push(Row::held(name("mean E_S"), "", claim, &entropy, less));
     }
     let start = [(PARTIES, 0.85), (ARQ, 0.66), (ARQ_PRIORITY, 0.66)];
@@ -197,7 +196,6 @@ fn early_be(played: &Played) -> f64 {
 
 fn tide_rows(races: &Races) -> Vec<Row> {
     let (Some(tide), Some(arq)) = (races.of(TIDE), races.of(ARQ)) else { return Vec::new() };
-    let system = |played: &Played| played.mean_of(|entropy| Some(entropy.system));
     let most = Tolerance::AtMost(TIDE_VIOLATIONS);
     let share = Tolerance::AtMost(TIDE_ENTROPY);
     let goal = "our own goal for our own policy; no paper prints it";
@@ -214,7 +212,7 @@ fn tide_rows(races: &Races) -> Vec<Row> {
             "tide, mean E_S over ARQ's: our goal",
             "",
             Printed::Nothing,
-            &ratio(tide, arq, system),
+            &ratio(tide, arq, Played::mean_system),
             share,
         )
         .because(goal),

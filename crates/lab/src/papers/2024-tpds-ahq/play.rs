@@ -59,7 +59,7 @@ pub(super) struct Played {
     pub(super) typical_ms: Vec<f64>,
     /// Work per second of each best-effort app over that alone.
     pub(super) progress: Vec<f64>,
-    /// Of those tails and that progress.
+    /// Of those tails and that progress, over the whole run.
     pub(super) entropy: SystemEntropy,
     /// One an epoch.
     pub(super) epochs: Vec<EpochSeen>,
@@ -85,6 +85,11 @@ impl Played {
     /// Epochs in which some tail was above so many times its bound.
     pub(super) fn beyond(&self, factor: f64) -> f64 {
         self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
+    }
+
+    /// Mean E_S of the epochs.
+    pub(super) fn mean_system(&self) -> f64 {
+        self.mean_of(|entropy| Some(entropy.system))
     }
 
     /// Mean of a part of entropy over the epochs that have it.
