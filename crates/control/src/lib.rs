@@ -9,7 +9,8 @@
 //!
 //! A [`Plant`] is anything a policy can watch and steer: the host or a
 //! simulated machine. A [`Policy`] is a pure function with state. The
-//! [`ControlLoop`] joins one of each and knows neither. This crate reads no
+//! [`ControlLoop`] joins one of each and knows neither. A [`placer::Placer`]
+//! decides for single requests, beside them. This crate reads no
 //! clock, does no I/O and does not know where observations come from.
 
 mod app;
@@ -25,6 +26,7 @@ mod limits;
 mod machine;
 mod observation;
 mod pace;
+pub mod placer;
 mod plan;
 mod plant;
 mod policy;
