@@ -33,7 +33,8 @@
 //! [`model`] is plain data, readable from TOML and checked before anything is
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
 //! engine to policies through the seam that hosts have, and drives many of
-//! them on one clock. [`stats`] runs replications in parallel and turns them
+//! them on one clock. [`placed`] is a node whose requests are placed one by one
+//! on cores of several speeds. [`stats`] runs replications in parallel and turns them
 //! into means with intervals. [`theory`] knows exact answers.
 //!
 //! # How time passes
@@ -82,6 +83,7 @@ mod heap;
 pub mod model;
 pub mod node;
 mod order;
+pub mod placed;
 pub mod plant;
 mod random;
 pub mod stats;

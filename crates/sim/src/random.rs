@@ -28,6 +28,8 @@ pub(crate) enum Use {
     Phases = 5,
     /// Decisions of a plant's policy.
     Policy = 6,
+    /// Profiles that placers are built from.
+    Profile = 7,
 }
 
 /// The streams of one replication.
