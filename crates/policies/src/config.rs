@@ -119,6 +119,11 @@ pub(crate) fn text<T: Display, S: Serializer>(quantity: &T, to: S) -> Result<S::
     to.collect_str(quantity)
 }
 
+/// A list of quantities, each with its unit.
+pub(crate) fn texts<T: Display, S: Serializer>(list: &[T], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(list.iter().map(ToString::to_string))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

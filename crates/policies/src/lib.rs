@@ -12,6 +12,7 @@
 
 mod config;
 mod dip;
+pub mod placers;
 pub mod registry;
 #[cfg(test)]
 mod testing;

@@ -86,8 +86,8 @@ pub(crate) type Make =
 /// A config type without its type.
 #[derive(Debug)]
 pub(crate) struct ConfigOf {
-    keys: &'static [Key],
-    defaults: fn() -> toml::Table,
+    pub(crate) keys: &'static [Key],
+    pub(crate) defaults: fn() -> toml::Table,
 }
 
 impl ConfigOf {
@@ -169,7 +169,9 @@ impl Entry {
 /// # Errors
 /// [`PolicyError::Config`] at `name`, with the nearest name and all of them.
 pub fn find(name: &str) -> Result<&'static Entry, PolicyError> {
-    ALL.iter().copied().find(|entry| entry.name == name).ok_or_else(|| unknown(name))
+    let names = || ALL.iter().map(|entry| entry.name).collect::<Vec<_>>();
+    let found = ALL.iter().copied().find(|entry| entry.name == name);
+    found.ok_or_else(|| unknown("policy", name, &names()))
 }
 
 /// Builds a policy by name; see [`Entry::build`].
@@ -185,13 +187,13 @@ pub fn build(
     find(name)?.build(config, machine, apps)
 }
 
-fn unknown(name: &str) -> PolicyError {
-    let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+/// No `what` has this name: the nearest one, and all of them.
+pub(crate) fn unknown(what: &str, name: &str, names: &[&str]) -> PolicyError {
     let likeness = |known: &str| strsim::jaro_winkler(known, &name.to_lowercase());
     let nearest = names.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let hint = nearest.filter(|nearest| likeness(nearest) > 0.7);
     let hint = hint.map(|nearest| format!(" Did you mean `{nearest}`?")).unwrap_or_default();
-    let message = format!("no policy is called `{name}`.{hint} There are: {}", names.join(", "));
+    let message = format!("no {what} is called `{name}`.{hint} There are: {}", names.join(", "));
     config::wrong("name", message)
 }
 
@@ -209,7 +211,7 @@ pub fn markdown() -> String {
             page.push_str(&section(entry));
         }
     }
-    page
+    page + &crate::placers::markdown()
 }
 
 fn section(entry: &Entry) -> String {
@@ -229,13 +231,18 @@ fn section(entry: &Entry) -> String {
     if let Some(class) = entry.dip {
         line("DIP class", class.name());
     }
-    if !entry.keys().is_empty() {
-        text.push_str("\n| key | default | meaning |\n|---|---|---|\n");
-        let defaults = entry.defaults();
-        for key in entry.keys() {
-            let default = defaults.get(key.name).map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "| `{}` | `{default}` | {} |", key.name, key.help.trim());
-        }
+    text + &keys_table(entry.keys(), &entry.defaults())
+}
+
+/// Keys with their defaults and what they mean; nothing where there are none.
+pub(crate) fn keys_table(keys: &[Key], defaults: &toml::Table) -> String {
+    if keys.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\n| key | default | meaning |\n|---|---|---|\n");
+    for key in keys {
+        let default = defaults.get(key.name).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{}` | `{default}` | {} |", key.name, key.help.trim());
     }
     text
 }

@@ -4,10 +4,13 @@ pub(crate) mod domains;
 pub(crate) mod lattice;
 pub(crate) mod partition;
 pub(crate) mod period;
+pub(crate) mod pid;
 pub(crate) mod placement;
 pub(crate) mod regions;
 pub(crate) mod slack;
 pub(crate) mod surrogate;
+pub(crate) mod slow_to_fast;
+pub(crate) mod thresholds;
 pub(crate) mod ways;
 
 use lull_control::{AppId, Capability, Knob, Machine, Observation, Plan, Reason, Setting};

@@ -206,7 +206,10 @@ mod tests {
     fn the_cores_of_the_papers_machine_are_counted() {
         let amp = Ladder::new(types(&[(1.0, 1.0), (2.0, 6.8)]), Supply::Fixed(vec![13, 2]));
         let amp = amp.unwrap();
-        assert_eq!((amp.all_cores(), amp.cores(0), amp.cores_above(0), amp.fastest()), (15, 13, 2, 1));
+        assert_eq!(
+            (amp.all_cores(), amp.cores(0), amp.cores_above(0), amp.fastest()),
+            (15, 13, 2, 1)
+        );
         let dvfs = Ladder::new(types(&[(1.0, 1.7), (2.0, 6.8)]), Supply::Any(4)).unwrap();
         assert_eq!((dvfs.all_cores(), dvfs.cores(1), dvfs.cores_above(0)), (4, 4, 0));
         assert!((dvfs.joules_per_work_s(1) - 3.4).abs() < 1e-12);

@@ -14,9 +14,11 @@
 //! After every [`Beat`] the placer is shown the measured latency and load
 //! ([`Seen`]), from which its controller moves the thresholds.
 
+mod error;
 mod ladder;
 mod window;
 
+pub use error::PlacerError;
 pub use ladder::{CoreSpeed, Ladder, LadderError, Supply};
 pub use window::Window;
 

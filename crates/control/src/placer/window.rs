@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_last_arrivals() {
         let mut window = Window::new(3);
-        for (at, rate) in [(0, None), (500, Some(2.0)), (1000, Some(2.0)), (1100, Some(1.0 / 0.3))] {
+        for (at, rate) in [(0, None), (500, Some(2.0)), (1000, Some(2.0)), (1100, Some(1.0 / 0.3))]
+        {
             window.arrived(Nanos::from_millis(at));
             assert_eq!(window.rate_per_s(), rate, "{at}");
         }

@@ -166,9 +166,7 @@ impl Work {
     pub(super) fn draw(&self) -> WorkDraw {
         match self {
             Self::Drawn(distribution) => WorkDraw::Drawn(distribution.draw()),
-            Self::Listed(list) => {
-                WorkDraw::Listed(list.iter().map(|work| work.0 as f64).collect())
-            }
+            Self::Listed(list) => WorkDraw::Listed(list.iter().map(|work| work.0 as f64).collect()),
         }
     }
 }

@@ -5,7 +5,9 @@ use super::outcome::{BeatSeen, Outcome};
 use crate::heap::MinHeap;
 use crate::order::{Key, NEVER_NS};
 use crate::random::{Stream, Streams, Use};
-use lull_control::placer::{Answer, Ask, Attention, Beat, Every, Ladder, Place, Placer, Seen, Window};
+use lull_control::placer::{
+    Answer, Ask, Attention, Beat, Every, Ladder, Place, Placer, Seen, Window,
+};
 use lull_measure::{Joules, Nanos};
 use rand_distr::{Distribution as _, Exp1};
 use std::collections::VecDeque;

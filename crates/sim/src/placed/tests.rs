@@ -3,9 +3,7 @@
 use super::*;
 use crate::model::Distribution;
 use crate::theory;
-use lull_control::placer::{
-    Answer, Ask, Attention, Beat, CoreSpeed, Every, Placer, Seen, Supply,
-};
+use lull_control::placer::{Answer, Ask, Attention, Beat, CoreSpeed, Every, Placer, Seen, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
 use std::sync::mpsc::{Sender, channel};
 

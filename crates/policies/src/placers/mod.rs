@@ -1,0 +1,213 @@
+//! All placers: who decides on which core speed a request runs.
+//!
+//! A placer stands beside the requests as a policy stands beside the machine
+//! (see [`lull_control::placer`]); one file each, registered here. `lull
+//! policies` lists both.
+
+mod clairvoyant;
+mod ee;
+mod eetl;
+mod level;
+mod octopus_man;
+mod pegasus;
+mod rubik;
+mod s2f;
+mod tl;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{self, Key};
+use crate::registry::ConfigOf;
+use lull_control::PolicyError;
+use lull_control::placer::{Ladder, Placer, PlacerError};
+use lull_measure::{Nanos, Percentile};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Every placer, one line each.
+pub static ALL: &[&Entry] = &[
+    &eetl::ENTRY,
+    &s2f::ENTRY,
+    &tl::ENTRY,
+    &ee::ENTRY,
+    &level::ENTRY,
+    &pegasus::ENTRY,
+    &rubik::ENTRY,
+    &octopus_man::ENTRY,
+    &clairvoyant::ENTRY,
+];
+
+/// Where a placer is to work.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// The cores.
+    pub ladder: &'a Ladder,
+    /// Which tail is to be kept.
+    pub percentile: Percentile,
+    /// Under which bound.
+    pub target: Nanos,
+    /// Work of many requests as time on a core of speed 1; may be empty, which
+    /// placers that need it refuse.
+    pub profile: &'a [Nanos],
+}
+
+/// What the registry knows of a placer.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name in config.
+    pub name: &'static str,
+    /// Where it comes from, with the section.
+    pub paper: &'static str,
+    /// What it does, in one sentence.
+    pub summary: &'static str,
+    /// What it needs, in words; empty if nothing.
+    pub needs: &'static str,
+    pub(crate) config: ConfigOf,
+    pub(crate) make: Make,
+}
+
+/// Makes a placer from its config for a site.
+pub(crate) type Make = fn(&toml::Table, &Site<'_>) -> Result<Box<dyn Placer>, PlacerError>;
+
+/// An entry as data, for JSON.
+#[derive(Debug, Clone, Serialize)]
+pub struct Description {
+    /// [`Entry::name`].
+    pub name: &'static str,
+    /// Tells placers from policies in one list.
+    pub family: &'static str,
+    /// [`Entry::paper`].
+    pub paper: &'static str,
+    /// [`Entry::summary`].
+    pub summary: &'static str,
+    /// [`Entry::needs`].
+    pub needs: &'static str,
+    /// [`Entry::keys`].
+    pub keys: &'static [Key],
+    /// [`Entry::defaults`].
+    pub defaults: toml::Table,
+}
+
+impl Entry {
+    /// The keys of its config, with help.
+    pub fn keys(&self) -> &'static [Key] {
+        self.config.keys
+    }
+
+    /// Its config's defaults, as a user would write them.
+    pub fn defaults(&self) -> toml::Table {
+        (self.config.defaults)()
+    }
+
+    /// Builds the placer for a site.
+    ///
+    /// # Errors
+    /// A config key at fault, cores or a profile that do not suit, or a target
+    /// that the fastest core misses.
+    pub fn build(
+        &self,
+        config: &toml::Table,
+        site: &Site<'_>,
+    ) -> Result<Box<dyn Placer>, PlacerError> {
+        (self.make)(config, site)
+    }
+
+    /// All that is known of it, as data.
+    pub fn describe(&self) -> Description {
+        Description {
+            name: self.name,
+            family: "placement",
+            paper: self.paper,
+            summary: self.summary,
+            needs: self.needs,
+            keys: self.keys(),
+            defaults: self.defaults(),
+        }
+    }
+}
+
+/// The placer of this name.
+///
+/// # Errors
+/// [`PlacerError::Config`] at `name`, with the nearest name and all of them.
+pub fn find(name: &str) -> Result<&'static Entry, PlacerError> {
+    let names = ALL.iter().map(|entry| entry.name);
+    let unknown = || crate::registry::unknown("placer", name, &names.clone().collect::<Vec<_>>());
+    let found = ALL.iter().copied().find(|entry| entry.name == name);
+    found.ok_or_else(|| PlacerError::Config(unknown()))
+}
+
+/// Builds a placer by name; see [`Entry::build`].
+///
+/// # Errors
+/// An unknown name, or what [`Entry::build`] answers.
+pub fn build(
+    name: &str,
+    config: &toml::Table,
+    site: &Site<'_>,
+) -> Result<Box<dyn Placer>, PlacerError> {
+    find(name)?.build(config, site)
+}
+
+/// Refuses cores of fixed types.
+fn must_scale(placer: &'static str, site: &Site<'_>) -> Result<(), PlacerError> {
+    if site.ladder.scales() {
+        return Ok(());
+    }
+    let wanted = "cores that each take every speed (per-core DVFS)";
+    Err(PlacerError::Cores { placer, wanted, advice: "use eetl or tl on asymmetric cores" })
+}
+
+/// Refuses types that are no index.
+fn must_be_a_type(key: &str, kind: usize, ladder: &Ladder) -> Result<(), PlacerError> {
+    let types = ladder.types().len();
+    if kind < types {
+        return Ok(());
+    }
+    let message =
+        format!("`{key}` is {kind}: types are numbered from 0, the slowest, to {}", types - 1);
+    Err(config::wrong(key, message).into())
+}
+
+/// Refuses thresholds that do not rise.
+fn ascending(key: &str, ages: &[Nanos]) -> Result<(), PolicyError> {
+    if ages.is_sorted() {
+        return Ok(());
+    }
+    Err(config::wrong(key, format!("`{key}` must rise from type to type")))
+}
+
+/// Refuses thresholds that do not go with the types.
+fn one_a_type(key: &str, ages: &[Nanos], ladder: &Ladder) -> Result<(), PlacerError> {
+    let steps = ladder.types().len() - 1;
+    if ages.len() == steps {
+        return Ok(());
+    }
+    let message = format!(
+        "`{key}` has {} ages for {} core types: give {steps} threshold{}, from the second type on",
+        ages.len(),
+        steps + 1,
+        if steps == 1 { "" } else { "s" }
+    );
+    Err(config::wrong(key, message).into())
+}
+
+/// The part of docs/policies.md about placers.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(
+        "\n## Where each request runs\n\n\
+         Placers decide for single requests, beside the policy of the machine; their keys stand \
+         under `[placer]`.\n",
+    );
+    for entry in ALL {
+        let _ =
+            writeln!(page, "\n### {}\n\n{}\n\n- From: {}", entry.name, entry.summary, entry.paper);
+        let needs = if entry.needs.is_empty() { "nothing" } else { entry.needs };
+        let _ = writeln!(page, "- Needs: {needs}");
+        page.push_str(&crate::registry::keys_table(entry.keys(), &entry.defaults()));
+    }
+    page
+}

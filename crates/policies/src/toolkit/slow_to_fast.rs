@@ -1,0 +1,242 @@
+//! Slow to fast: a request earns speed by its age, and by others' need.
+//!
+//! Algorithm 1 of EETL (MICRO-50, seed 002), and what "a similar algorithm"
+//! for more than two types is taken to be. A request whose age has passed k
+//! thresholds wants type k or faster. Where cores are of fixed types:
+//!
+//! - only as many of the oldest may want a type as there are cores of it or
+//!   faster (`i <= |F|`);
+//! - with more requests than cores of the types up to k, the oldest that are
+//!   too many go above k before their age (`i <= n - |S|`), so that the young
+//!   find a slow core;
+//! - who finds no core of the wanted type takes the next faster, then the next
+//!   slower that is still faster than its own; nobody ever moves down.
+//!
+//! "Runs at low priority" of line 17 is a queue here: a request that finds no
+//! core waits, oldest first. With two types this is Algorithm 1 (tested).
+//! Where each core takes every speed, there is no competition and only the age
+//! counts.
+
+use lull_control::placer::{Answer, Ask, Attention, Ladder};
+use lull_measure::Nanos;
+
+/// The mechanism of EETL, S2F, TL and EE.
+#[derive(Debug, Clone)]
+pub(crate) struct SlowToFast {
+    ladder: Ladder,
+    /// Ages at which a request wants the next type; [`Nanos::MAX`]: never.
+    ages: Vec<Nanos>,
+    /// By type: cores of it or faster.
+    from: Vec<usize>,
+    /// By type: cores of it or slower.
+    up_to: Vec<usize>,
+    /// Whether the oldest make room before their age.
+    makes_room: bool,
+}
+
+impl SlowToFast {
+    /// The mechanism with these thresholds, one for each type from the second.
+    pub(crate) fn new(ladder: &Ladder, ages: Vec<Nanos>, makes_room: bool) -> Self {
+        let types = ladder.types().len();
+        let cores = |kinds: std::ops::Range<usize>| kinds.map(|kind| ladder.cores(kind)).sum();
+        Self {
+            ladder: ladder.clone(),
+            ages,
+            from: (0..types).map(|kind| cores(kind..types)).collect(),
+            up_to: (0..types).map(|kind| cores(0..kind + 1)).collect(),
+            makes_room,
+        }
+    }
+
+    /// The thresholds.
+    pub(crate) fn ages(&self) -> &[Nanos] {
+        &self.ages
+    }
+
+    /// Changes the thresholds.
+    pub(crate) fn ages_mut(&mut self) -> &mut [Nanos] {
+        &mut self.ages
+    }
+
+    /// Where a request is to run.
+    #[inline]
+    pub(crate) fn place(&self, ask: &Ask<'_>) -> Answer {
+        let wanted = self.ages.iter().take_while(|age| ask.age >= **age).count();
+        let again = self.ages.get(wanted).copied().filter(|age| *age < Nanos::MAX);
+        let to =
+            if self.ladder.scales() { self.level(ask, wanted) } else { self.core(ask, wanted) };
+        to.map_or(Answer::stay(again), |kind| Answer::on(kind, again))
+    }
+
+    /// Which requests an arrival or a departure concerns.
+    pub(crate) fn attention(&self) -> Attention {
+        match self.ladder.cores_above(0) {
+            0 => Attention::Ages,
+            cores => Attention::Oldest(cores),
+        }
+    }
+
+    /// A core's own level: upwards, if it has one at all.
+    fn level(&self, ask: &Ask<'_>, wanted: usize) -> Option<usize> {
+        match ask.on {
+            Some(kind) => (wanted > kind).then_some(wanted),
+            None => (ask.free[wanted] > 0).then_some(wanted),
+        }
+    }
+
+    /// A free core of a type, if it is an improvement.
+    fn core(&self, ask: &Ask<'_>, mut wanted: usize) -> Option<usize> {
+        while wanted > 0 && ask.older >= self.from[wanted] {
+            wanted -= 1;
+        }
+        let target = wanted.max(self.room(ask));
+        let lowest = ask.on.map_or(0, |kind| kind + 1);
+        if ask.on.is_some() && target < lowest {
+            return None;
+        }
+        let free = |kind: &usize| ask.free[*kind] > 0;
+        let faster = (target..ask.free.len()).find(free);
+        faster.or_else(|| (lowest..target).rev().find(free))
+    }
+
+    /// The type that a request must reach for the young to find a core.
+    fn room(&self, ask: &Ask<'_>) -> usize {
+        if !self.makes_room {
+            return 0;
+        }
+        let types = self.up_to.len();
+        let full = |kind: &usize| {
+            let cores = self.up_to[*kind];
+            ask.older + cores < ask.active && ask.older < self.from[*kind + 1]
+        };
+        (0..types - 1).rev().find(full).map_or(0, |kind| kind + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placers::testing::{amp, amp_three, dvfs};
+    use lull_control::placer::Place;
+    use proptest::prelude::*;
+
+    const T: Nanos = Nanos::from_millis(100);
+
+    fn ask<'a>(
+        age_ms: u64,
+        on: Option<usize>,
+        (older, active): (usize, usize),
+        free: &'a [u32],
+    ) -> Ask<'a> {
+        let age = Nanos::from_millis(age_ms);
+        Ask { age, done: Nanos::ZERO, on, older, active, work: None, free }
+    }
+
+    fn two() -> SlowToFast {
+        SlowToFast::new(&amp(), vec![T], true)
+    }
+
+    #[test]
+    fn a_young_request_starts_slow_and_asks_again_at_the_threshold() {
+        let answer = two().place(&ask(0, None, (0, 1), &[13, 2]));
+        assert_eq!(answer, Answer::on(0, Some(T)));
+        assert_eq!(two().place(&ask(50, Some(0), (0, 1), &[12, 2])), Answer::stay(Some(T)));
+    }
+
+    #[test]
+    fn past_the_threshold_the_oldest_move_if_a_fast_core_is_free() {
+        assert_eq!(two().place(&ask(100, Some(0), (1, 5), &[9, 1])), Answer::on(1, None));
+        assert_eq!(two().place(&ask(100, Some(0), (1, 5), &[9, 0])).place, Place::Stay);
+        // i <= |F|: the third oldest stays even if a core happens to be free.
+        assert_eq!(two().place(&ask(100, Some(0), (2, 5), &[9, 1])).place, Place::Stay);
+        assert_eq!(two().place(&ask(500, Some(1), (0, 5), &[9, 1])).place, Place::Stay);
+    }
+
+    #[test]
+    fn the_oldest_make_room_when_slow_cores_run_out() {
+        // 14 requests, 13 slow cores: one is too many, the oldest.
+        assert_eq!(two().place(&ask(10, Some(0), (0, 14), &[0, 2])).place, Place::On(1));
+        assert_eq!(two().place(&ask(9, Some(0), (1, 14), &[1, 1])).place, Place::Stay);
+        let proud = SlowToFast::new(&amp(), vec![T], false);
+        assert_eq!(proud.place(&ask(10, Some(0), (0, 14), &[0, 2])).place, Place::Stay);
+    }
+
+    #[test]
+    fn who_finds_no_core_waits_and_takes_a_fast_one_rather_than_none() {
+        assert_eq!(two().place(&ask(0, None, (15, 16), &[0, 0])).place, Place::Stay);
+        assert_eq!(two().place(&ask(0, None, (13, 14), &[0, 1])).place, Place::On(1));
+    }
+
+    #[test]
+    fn a_threshold_of_zero_starts_on_the_fastest_core() {
+        let tail = SlowToFast::new(&amp_three(), vec![Nanos::ZERO; 2], true);
+        assert_eq!(tail.place(&ask(0, None, (0, 1), &[7, 2, 2])).place, Place::On(2));
+        assert_eq!(tail.place(&ask(0, None, (2, 3), &[7, 2, 0])).place, Place::On(1));
+        assert_eq!(tail.place(&ask(0, None, (4, 5), &[7, 0, 0])).place, Place::On(0));
+        assert_eq!(tail.place(&ask(0, Some(1), (1, 5), &[7, 0, 1])).place, Place::On(2));
+    }
+
+    #[test]
+    fn cores_that_scale_go_by_age_alone() {
+        let levels =
+            SlowToFast::new(&dvfs(), [50, 80, 100, 120].map(Nanos::from_millis).to_vec(), true);
+        assert_eq!(levels.attention(), Attention::Ages);
+        let next = Some(Nanos::from_millis(100));
+        assert_eq!(levels.place(&ask(85, Some(0), (9, 40), &[0; 5])), Answer::on(2, next));
+        assert_eq!(levels.place(&ask(85, None, (9, 40), &[0; 5])), Answer::stay(next));
+        assert_eq!(levels.place(&ask(0, None, (0, 1), &[4; 5])).place, Place::On(0));
+    }
+
+    /// Algorithm 1 as printed, for a request that can or cannot find cores.
+    fn printed(ask: &Ask<'_>, t: Nanos, cores: (usize, usize)) -> Place {
+        let (slow, fast) = cores;
+        let (i, n) = (ask.older + 1, ask.active);
+        let to = |kind: usize| if ask.free[kind] > 0 { Place::On(kind) } else { Place::Stay };
+        if i <= fast && ask.age >= t || n > slow && i <= fast && i <= n - slow {
+            return if ask.on == Some(1) { Place::Stay } else { to(1) };
+        }
+        match ask.on {
+            None if i > fast + slow || ask.free[0] == 0 => Place::Stay,
+            None => to(0),
+            Some(_) => Place::Stay,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_types_are_algorithm_1(
+            age_ms in 0u64..200,
+            on in prop::option::of(0usize..2),
+            older in 0usize..20,
+            younger in 0usize..10,
+            free in (0u32..3, 0u32..3),
+        ) {
+            let free = [free.0, free.1];
+            let ask = ask(age_ms, on, (older, older + 1 + younger), &free);
+            let ours = two().place(&ask).place;
+            let theirs = printed(&ask, T, (13, 2));
+            // Line 17's low priority is our queue, whose oldest take what is free.
+            let queued = ask.on.is_none() && theirs == Place::Stay;
+            prop_assert!(ours == theirs || queued, "{ask:?}: {ours:?}, printed {theirs:?}");
+        }
+
+        #[test]
+        fn nobody_moves_down_or_to_a_core_that_is_not_free(
+            age_ms in 0u64..300,
+            on in prop::option::of(0usize..3),
+            older in 0usize..20,
+            younger in 0usize..10,
+            free in prop::collection::vec(0u32..3, 3),
+        ) {
+            let ages = [60, 120].map(Nanos::from_millis).to_vec();
+            let three = SlowToFast::new(&amp_three(), ages, true);
+            let ask = ask(age_ms, on, (older, older + 1 + younger), &free);
+            if let Place::On(kind) = three.place(&ask).place {
+                prop_assert!(free[kind] > 0);
+                prop_assert!(on.is_none_or(|on| kind > on));
+            } else if on.is_none() {
+                prop_assert!(free.iter().all(|free| *free == 0), "no core stands idle");
+            }
+        }
+    }
+}
