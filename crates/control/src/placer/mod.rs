@@ -81,6 +81,8 @@ pub struct Beat {
     pub window: usize,
     /// Which tail.
     pub percentile: Percentile,
+    /// The latency beyond which answers are counted as late; `None`: not counted.
+    pub bound: Option<Nanos>,
 }
 
 /// The length of a beat.
@@ -101,6 +103,8 @@ pub struct Seen {
     pub tail: Option<Nanos>,
     /// Answers that the tail is taken over.
     pub samples: usize,
+    /// Share of them beyond [`Beat::bound`]; `None` without a bound or an answer.
+    pub late: Option<f64>,
     /// Arrivals per second; `None` before the second arrival.
     pub rate_per_s: Option<f64>,
     /// Requests in the system.
@@ -126,6 +130,12 @@ pub trait Placer: Send {
 
     /// Takes note of measurements.
     fn adjust(&mut self, _: &Seen) {}
+
+    /// Whether none of those who wait may go while an older one waits; else all
+    /// are asked whenever a core is free.
+    fn first_come(&self) -> bool {
+        true
+    }
 
     /// The ages at which requests move up, by type from the second, for
     /// records and figures; empty where there are none.

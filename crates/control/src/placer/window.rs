@@ -83,6 +83,14 @@ impl Window {
         Some(Nanos(*self.scratch.select_nth_unstable(place - 1).1))
     }
 
+    /// Share of the answers in the window that took longer than this; `None`
+    /// without answers. Unlike the tail it is a mean, and so not skewed.
+    pub fn late(&self, bound: Nanos) -> Option<f64> {
+        let all = &self.latencies.values;
+        let late = all.iter().filter(|latency| **latency > bound.0).count();
+        (!all.is_empty()).then(|| late as f64 / all.len() as f64)
+    }
+
     /// Arrivals per second over the window; `None` with fewer than two, or
     /// where all came at once.
     pub fn rate_per_s(&self) -> Option<f64> {
@@ -100,6 +108,7 @@ mod tests {
     fn an_empty_window_knows_nothing() {
         let mut window = Window::new(10);
         assert_eq!((window.tail(Percentile::P99), window.rate_per_s()), (None, None));
+        assert_eq!(window.late(Nanos(1)), None);
         window.arrived(Nanos(5));
         assert_eq!(window.rate_per_s(), None, "one arrival has no rate");
         window.arrived(Nanos(5));
@@ -114,6 +123,7 @@ mod tests {
         }
         assert_eq!(window.tail(Percentile::P99), Some(Nanos(99)));
         assert_eq!(window.tail(Percentile::P50), Some(Nanos(50)));
+        assert_eq!(window.late(Nanos(90)), Some(0.1));
         for latency in 101..=150 {
             window.answered(Nanos(latency));
         }

@@ -63,6 +63,11 @@ impl Placer for Clairvoyant {
     fn attention(&self) -> Attention {
         Attention::All
     }
+
+    /// A short one that waits for a slow core does not hold up a long one.
+    fn first_come(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@
 //!   gains, for any number of types; the others keep their ratio to it. Its
 //!   bound is `most` targets, which lets z exceed 1 where the profile is more
 //!   pessimistic than what is measured.
+//! - A type that figure 5 has no use for (at low load the fastest of five DVFS
+//!   levels is one) gets the target as its threshold: beyond it all speed is
+//!   late at low load, and at high load z brings it down with the others.
 //! - The integral starts so that the first threshold is `start` targets (two
 //!   types) or figure 5's (more): from 0 the first epochs run at full energy.
 //! - With fewer answers than [`samples_needed`] nothing is changed: five of 500
@@ -42,7 +45,8 @@ use lull_measure::Nanos;
 pub(crate) static ENTRY: Entry = Entry {
     name: "eetl",
     paper: "EETL, MICRO-50 (seed 002), sections 4.2 to 4.4, Algorithm 1, table 2",
-    summary: "Moves requests up at ages that a controller sets so that the tail just meets its target.",
+    summary: "Moves requests up at ages that a controller sets so that the tail just meets its \
+              target.",
     needs: "with more than two core types a profile of the demand",
     config: ConfigOf::of::<Config>(),
     make: |table, site| {
@@ -92,7 +96,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 struct Eetl {
     mechanism: SlowToFast,
     pid: Pid,
-    /// Thresholds relative to the last one that is ever reached; infinite: never.
+    /// Thresholds relative to the last one.
     shape: Vec<f64>,
     target: Nanos,
     beat: Beat,
@@ -125,6 +129,7 @@ impl Eetl {
                 every: Every::Answers(config.epoch),
                 window: config.window,
                 percentile: site.percentile,
+                bound: None,
             },
             needed,
         };
@@ -135,10 +140,7 @@ impl Eetl {
     /// Sets the last threshold, and the others in their ratio to it.
     fn set(&mut self, last_ms: f64) {
         for (age, share) in self.mechanism.ages_mut().iter_mut().zip(&self.shape) {
-            *age = match share * last_ms {
-                age_ms if age_ms.is_finite() => Nanos::from_secs_f64(age_ms / 1e3),
-                _ => Nanos::MAX,
-            };
+            *age = Nanos::from_secs_f64(share * last_ms / 1e3);
         }
     }
 }
@@ -155,17 +157,10 @@ fn shape(config: &Config, site: &Site<'_>) -> Result<(Vec<f64>, f64), PlacerErro
     if steps <= 1 {
         return Ok((vec![1.0; steps], config.start * target_ms));
     }
-    let finite = low.ages.iter().filter(|age| **age < Nanos::MAX);
-    // Where slow cores alone meet the target at low load, speed is for high load only.
-    let Some(last) = finite.max().filter(|last| **last > Nanos::ZERO) else {
-        let even = (1..=steps).map(|step| step as f64 / steps as f64).collect();
-        return Ok((even, config.most.min(1.0) * target_ms));
-    };
-    let share = |age: &Nanos| match *age {
-        Nanos::MAX => 1.0,
-        age => age.0 as f64 / last.0 as f64,
-    };
-    Ok((low.ages.iter().map(share).collect(), last.as_millis_f64()))
+    // A type without a use at low load has one at high load: it is reached at the target.
+    let reached = |age: &Nanos| (*age).min(site.target).as_millis_f64();
+    let last_ms = low.ages.last().map_or(target_ms, reached).max(f64::MIN_POSITIVE);
+    Ok((low.ages.iter().map(|age| reached(age) / last_ms).collect(), last_ms))
 }
 
 impl Placer for Eetl {

@@ -7,6 +7,7 @@
 mod clairvoyant;
 mod ee;
 mod eetl;
+mod just_in_time;
 mod level;
 mod octopus_man;
 mod pegasus;
@@ -30,6 +31,7 @@ use std::fmt::Write;
 /// Every placer, one line each.
 pub static ALL: &[&Entry] = &[
     &eetl::ENTRY,
+    &just_in_time::ENTRY,
     &s2f::ENTRY,
     &tl::ENTRY,
     &ee::ENTRY,

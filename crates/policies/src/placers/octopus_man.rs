@@ -129,6 +129,7 @@ impl OctopusMan {
                 every: Every::Answers(needed as u32),
                 window: needed,
                 percentile: site.percentile,
+                bound: None,
             },
         })
     }

@@ -109,6 +109,7 @@ impl Pegasus {
                 every: Every::Time(config.period),
                 window: config.window,
                 percentile: site.percentile,
+                bound: None,
             },
             config,
             site_target_ms: site.target.as_millis_f64(),

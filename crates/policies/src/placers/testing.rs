@@ -131,6 +131,7 @@ pub(crate) fn seen_at(now_s: u64, tail_ms: u64, samples: usize, rate_per_s: f64)
         now: Nanos::from_secs(now_s),
         tail: Some(Nanos::from_millis(tail_ms)),
         samples,
+        late: None,
         rate_per_s: Some(rate_per_s),
         active: 0,
     }

@@ -44,6 +44,8 @@ pub(crate) struct Profile {
 pub(crate) struct Thresholds {
     /// Ages at which a request moves up, by type from the second; [`Nanos::MAX`]: never.
     pub(crate) ages: Vec<Nanos>,
+    /// Work at which the stages end, in ms at speed 1; infinite: never.
+    pub(crate) ends_ms: Vec<f64>,
     /// Mean energy a request, in millijoules (power times milliseconds).
     pub(crate) energy_mj: f64,
 }
@@ -106,6 +108,15 @@ impl Profile {
         longer.get(place - 1).map_or(0.0, |work| work - done_ms)
     }
 
+    /// Mean work beyond a place of those requests that get there; 0 beyond all.
+    pub(crate) fn excess_ms(&self, beyond_ms: f64) -> f64 {
+        let longer = self.slopes(beyond_ms)[1];
+        if longer == 0.0 {
+            return 0.0;
+        }
+        (self.below(f64::INFINITY) - self.below(beyond_ms)) / longer
+    }
+
     /// Mean energy where stage i ends at work `ends_ms[i]`; the last type has no end.
     fn energy_mj(&self, ladder: &Ladder, ends_ms: &[f64]) -> f64 {
         let cost = |kind| ladder.joules_per_work_s(kind);
@@ -146,7 +157,7 @@ pub(crate) fn solve(
         }
     }
     let (ends_ms, energy_mj) = found.ok_or_else(|| unsolved("no type meets the target"))?;
-    Ok(Thresholds { ages: ages(ladder, &ends_ms), energy_mj })
+    Ok(Thresholds { ages: ages(ladder, &ends_ms), ends_ms, energy_mj })
 }
 
 fn unsolved(why: &str) -> PlacerError {

@@ -15,9 +15,11 @@
 //! in proportion to its speed; energy is integrated between changes. Moving
 //! costs time without progress at the new core's full power (section 5.4).
 
+mod meter;
 mod model;
 mod node;
 mod outcome;
+mod source;
 
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,8 @@ pub struct PlacedModel {
     /// Time without progress when a request changes its core or a core its speed.
     #[serde(default)]
     pub move_cost: Nanos,
-    /// Static power of a core for each unit of its speed, drawn idle too; a
-    /// core that scales idles at its lowest level.
+    /// Static power of a core for each unit of its highest speed, drawn idle
+    /// too and whatever its level.
     #[serde(default)]
     pub static_watts: Watts,
     /// How much all running requests are slowed for each unit of running
@@ -160,6 +160,15 @@ impl PlacedModel {
         let mut stream = streams.stream(crate::random::Use::Profile, 0);
         Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
     }
+}
+
+/// The speeds of all cores at their fastest.
+pub(super) fn top_speeds(ladder: &Ladder) -> f64 {
+    let speed = |kind: usize| ladder.types()[kind].speed;
+    if ladder.scales() {
+        return ladder.all_cores() as f64 * speed(ladder.fastest());
+    }
+    (0..ladder.types().len()).map(|kind| speed(kind) * ladder.cores(kind) as f64).sum()
 }
 
 impl Work {

@@ -1,15 +1,14 @@
 //! One run of a placed node.
 
-use super::model::{PlacedModel, PlacedModelError, WorkDraw};
+use super::meter::Meter;
+use super::model::{PlacedModel, PlacedModelError, top_speeds};
 use super::outcome::{BeatSeen, Outcome};
+use super::source::Source;
 use crate::heap::MinHeap;
 use crate::order::{Key, NEVER_NS};
-use crate::random::{Stream, Streams, Use};
-use lull_control::placer::{
-    Answer, Ask, Attention, Beat, Every, Ladder, Place, Placer, Seen, Window,
-};
-use lull_measure::{Joules, Nanos};
-use rand_distr::{Distribution as _, Exp1};
+use crate::random::Streams;
+use lull_control::placer::{Answer, Ask, Attention, Ladder, Place, Placer};
+use lull_measure::Nanos;
 use std::collections::VecDeque;
 
 /// The type of a request that waits.
@@ -40,6 +39,7 @@ pub struct Node {
     speeds: Vec<f64>,
     placer: Box<dyn Placer>,
     attention: Attention,
+    first_come: bool,
     model: PlacedModel,
 
     now_ns: u64,
@@ -47,6 +47,7 @@ pub struct Node {
     virtual_ns: f64,
     pace: f64,
     watts: f64,
+    static_watts: f64,
 
     slots: Vec<Request>,
     vacant: Vec<u32>,
@@ -69,27 +70,6 @@ pub struct Node {
     answered: u64,
     counts: Outcome,
     counted_from_ns: u64,
-}
-
-/// Arrivals and their work.
-struct Source {
-    arrivals: Stream,
-    works: Stream,
-    work: WorkDraw,
-    next_ns: u64,
-    phase: usize,
-    /// Arrivals left at the present rate.
-    left: u64,
-    next_id: u64,
-}
-
-/// Measures for the placer's beats.
-struct Meter {
-    beat: Beat,
-    window: Window,
-    /// Answers since the last beat.
-    since: u32,
-    next_ns: u64,
 }
 
 /// What happens next.
@@ -118,6 +98,7 @@ impl Node {
         let mut node = Self {
             speeds: ladder.types().iter().map(|one| one.speed).collect(),
             attention: placer.attention(),
+            first_come: placer.first_come(),
             meter: placer.beat().map(Meter::new),
             source: Source::new(model, Streams { seed, replication }),
             abandon_ns: model.abandon.map_or(NEVER_NS, |age| age.0),
@@ -131,6 +112,7 @@ impl Node {
             virtual_ns: 0.0,
             pace: 1.0,
             watts: 0.0,
+            static_watts: 0.0,
             slots: Vec::new(),
             vacant: Vec::new(),
             active: VecDeque::new(),
@@ -142,6 +124,7 @@ impl Node {
             answered: 0,
             counted_from_ns: 0,
         };
+        node.static_watts = model.static_watts.0 * top_speeds(&node.ladder);
         node.changed();
         Ok(node)
     }
@@ -300,10 +283,8 @@ impl Node {
         }
         let latency_ns = self.now_ns - request.arrival_ns;
         self.counts.latencies_ns.push(latency_ns);
-        let Some(meter) = &mut self.meter else { return };
-        meter.window.answered(Nanos(latency_ns));
-        meter.since += 1;
-        if matches!(meter.beat.every, Every::Answers(every) if meter.since >= every) {
+        let ends = self.meter.as_mut().is_some_and(|meter| meter.answered(Nanos(latency_ns)));
+        if ends {
             self.beat();
         }
     }
@@ -331,17 +312,7 @@ impl Node {
     /// Shows the placer what was measured.
     fn beat(&mut self) {
         let Some(meter) = &mut self.meter else { return };
-        meter.since = 0;
-        if let Every::Time(period) = meter.beat.every {
-            meter.next_ns += period.0;
-        }
-        let seen = Seen {
-            now: Nanos(self.now_ns),
-            tail: meter.window.tail(meter.beat.percentile),
-            samples: meter.window.samples(),
-            rate_per_s: meter.window.rate_per_s(),
-            active: self.active.len(),
-        };
+        let seen = meter.read(Nanos(self.now_ns), self.active.len());
         self.placer.adjust(&seen);
         self.counts.beats.push(BeatSeen {
             time: seen.now,
@@ -355,13 +326,23 @@ impl Node {
 
     /// New thresholds hold for requests under way too.
     fn ask_all_running(&mut self) {
-        for older in 0..self.active.len() {
+        self.ask_running(self.active.len());
+        self.settle();
+    }
+
+    /// Asks the running ones among the oldest.
+    fn ask_running(&mut self, oldest: usize) {
+        let mut left = self.running.len();
+        for older in 0..oldest {
             let slot = self.active[older].1;
+            if left == 0 {
+                return;
+            }
             if self.slots[slot as usize].kind != NOWHERE {
+                left -= 1;
                 self.ask(slot, older);
             }
         }
-        self.settle();
     }
 
     /// Asks all whom an arrival or a departure concerns: the old first, for
@@ -372,18 +353,15 @@ impl Node {
             Attention::Oldest(most) => most.min(self.active.len()),
             Attention::All => self.active.len(),
         };
-        for older in 0..oldest {
-            let slot = self.active[older].1;
-            if self.slots[slot as usize].kind != NOWHERE {
-                self.ask(slot, older);
-            }
-        }
+        self.ask_running(oldest);
         let mut index = 0;
         while index < self.waiting.len() && self.running.len() < self.ladder.all_cores() {
             let slot = self.waiting[index];
             let older = self.older_than(self.slots[slot as usize].id);
             if self.ask(slot, older) {
                 self.waiting.remove(index);
+            } else if self.first_come {
+                return;
             } else {
                 index += 1;
             }
@@ -514,77 +492,6 @@ impl Node {
             watts += f64::from(*busy) * one.watts.0;
         }
         self.pace = 1.0 / (1.0 + self.model.interference * (speed - 1.0).max(0.0));
-        self.watts = watts + self.model.static_watts.0 * self.powered_speed(speed);
-    }
-
-    /// The speeds of all cores, idle ones included, that static power goes by.
-    fn powered_speed(&self, busy_speed: f64) -> f64 {
-        if self.ladder.scales() {
-            let idle = self.ladder.all_cores() - self.running.len();
-            return busy_speed + idle as f64 * self.speeds[0];
-        }
-        let all = self.speeds.iter().enumerate();
-        all.map(|(kind, speed)| speed * self.ladder.cores(kind) as f64).sum()
-    }
-}
-
-impl Source {
-    fn new(model: &PlacedModel, streams: Streams) -> Self {
-        let first = model.load[0];
-        let mut source = Self {
-            arrivals: streams.stream(Use::Arrivals, 0),
-            works: streams.stream(Use::Work, 0),
-            work: model.work.draw(),
-            next_ns: 0,
-            phase: 0,
-            left: first.requests.unwrap_or(u64::MAX),
-            next_id: 0,
-        };
-        source.next_ns = source.gap_ns(first.rate_per_s);
-        source
-    }
-
-    fn gap_ns(&mut self, rate_per_s: f64) -> u64 {
-        let unit: f64 = Exp1.sample(&mut self.arrivals);
-        (unit * 1e9 / rate_per_s) as u64
-    }
-
-    /// The arriving request's number and work; sets the next arrival.
-    fn draw(&mut self, load: &[super::Rate]) -> (u64, f64) {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 && self.phase + 1 < load.len() {
-            self.phase += 1;
-            self.left = load[self.phase].requests.unwrap_or(u64::MAX);
-        }
-        self.next_ns += self.gap_ns(load[self.phase].rate_per_s).max(1);
-        (id, self.work.sample(&mut self.works))
-    }
-}
-
-impl Meter {
-    fn new(beat: Beat) -> Self {
-        let next_ns = match beat.every {
-            Every::Answers(_) => NEVER_NS,
-            Every::Time(period) => period.0.max(1),
-        };
-        Self { beat, window: Window::new(beat.window), since: 0, next_ns }
-    }
-}
-
-impl Outcome {
-    fn empty(types: usize) -> Self {
-        Self {
-            span: Nanos::ZERO,
-            energy: Joules(0.0),
-            latencies_ns: Vec::new(),
-            moves: 0,
-            abandoned: 0,
-            events: 0,
-            asked: 0,
-            busy_s: vec![0.0; types],
-            beats: Vec::new(),
-        }
+        self.watts = watts + self.static_watts;
     }
 }

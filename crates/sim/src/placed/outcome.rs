@@ -61,4 +61,19 @@ impl Outcome {
         let count = self.latencies_ns.len() as u64;
         self.latencies_ns.iter().sum::<u64>().checked_div(count).map(Nanos)
     }
+
+    /// Nothing counted yet.
+    pub(super) fn empty(types: usize) -> Self {
+        Self {
+            span: Nanos::ZERO,
+            energy: Joules(0.0),
+            latencies_ns: Vec::new(),
+            moves: 0,
+            abandoned: 0,
+            events: 0,
+            asked: 0,
+            busy_s: vec![0.0; types],
+            beats: Vec::new(),
+        }
+    }
 }

@@ -84,9 +84,9 @@ fn static_power_is_drawn_by_idle_cores_too() {
         let outcome = run(&model, None, 20);
         outcome.energy.0 / outcome.span.as_secs_f64()
     };
-    // 13 cores of speed 1 and 2 of speed 2; four cores at their lowest level.
+    // 13 cores of speed 1 and 2 of speed 2; four cores that reach speed 2.
     assert!((watts(Supply::Fixed(vec![13, 2])) / 0.34 - 1.0).abs() < 1e-3);
-    assert!((watts(Supply::Any(4)) / 0.08 - 1.0).abs() < 1e-3);
+    assert!((watts(Supply::Any(4)) / 0.16 - 1.0).abs() < 1e-3);
 }
 
 #[test]
@@ -157,7 +157,12 @@ impl Placer for Watcher {
 fn watch(every: Every, load: Vec<Rate>, requests: u64) -> Vec<Seen> {
     let mut model = lonely(Supply::Fixed(vec![64, 0]), 10);
     model.load = load;
-    let beat = Beat { every, window: 500, percentile: Percentile::P99 };
+    let beat = Beat {
+        every,
+        window: 500,
+        percentile: Percentile::P99,
+        bound: Some(Nanos::from_millis(9)),
+    };
     let (to, from) = channel();
     Node::measure(&model, Box::new(Watcher(beat, to)), (3, 0), (0, requests)).unwrap();
     from.iter().collect()
@@ -170,6 +175,7 @@ fn beats_come_by_answers_or_by_time_with_what_was_measured() {
     assert_eq!(seen.len(), 4);
     for one in &seen {
         assert_eq!((one.tail, one.samples), (Some(Nanos::from_millis(10)), 500));
+        assert_eq!(one.late, Some(1.0), "all took 10 ms");
         assert!((one.rate_per_s.unwrap() / 100.0 - 1.0).abs() < 0.2, "{one:?}");
     }
     let seen = watch(Every::Time(Nanos::from_secs(5)), steady(), 2100);
