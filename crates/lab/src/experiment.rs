@@ -1,12 +1,13 @@
 //! Experiments: what `lull lab` can run.
 
 use crate::figure::DrawError;
-use crate::papers::tpds_2024_ahq as ahq;
-use crate::papers::trios_2013_ntier as ntier;
+use crate::papers::{micro_2017_eetl as eetl, tpds_2024_ahq as ahq, trios_2013_ntier as ntier};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::theory;
 use lull_control::PolicyError;
+use lull_control::placer::PlacerError;
+use lull_sim::placed::PlacedModelError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
 
@@ -27,6 +28,17 @@ pub static ALL: &[&Experiment] = &[
     &ahq::fluctuating::EXPERIMENT,
     &ahq::dip::EXPERIMENT,
     &ahq::tlt::EXPERIMENT,
+    &eetl::dvfs::EXPERIMENT,
+    &eetl::amp::EXPERIMENT,
+    &eetl::types::EXPERIMENT,
+    &eetl::power::EXPERIMENT,
+    &eetl::octopus::EXPERIMENT,
+    &eetl::spikes::EXPERIMENT,
+    &eetl::mix::EXPERIMENT,
+    &eetl::noncpu::EXPERIMENT,
+    &eetl::targets::EXPERIMENT,
+    &eetl::gains::EXPERIMENT,
+    &eetl::clairvoyant::EXPERIMENT,
 ];
 
 /// One experiment.
@@ -74,6 +86,12 @@ pub enum LabError {
     /// A policy could not be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A placer could not be made.
+    #[error(transparent)]
+    Placer(#[from] PlacerError),
+    /// A placed node could not be made.
+    #[error(transparent)]
+    Node(#[from] PlacedModelError),
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] DrawError),

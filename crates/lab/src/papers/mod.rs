@@ -5,3 +5,6 @@
 pub(crate) mod tpds_2024_ahq;
 #[path = "2013-trios-ntier/mod.rs"]
 pub(crate) mod trios_2013_ntier;
+
+#[path = "2017-micro-eetl/mod.rs"]
+pub(crate) mod micro_2017_eetl;

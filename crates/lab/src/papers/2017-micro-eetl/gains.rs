@@ -1,0 +1,55 @@
+//! Section 6.8: what gain scheduling is worth.
+
+use super::SEED_FILE;
+use super::spikes::{late_percent, peak_ms, under_spikes};
+use super::system::{Bench, choices, scenario};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::report::{Printed, Report, Row, Tolerance};
+use crate::trial::of;
+use lull_sim::placed::Outcome;
+use lull_sim::stats::Estimate;
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "eetl-gains",
+    paper: "Haque et al. 2017, section 6.8",
+    seed_file: SEED_FILE,
+    summary: "EETL with three bands of gains, with one, and without an own start",
+    run,
+};
+
+const BANDS: [(&str, &str); 4] = [
+    ("three bands (Table 2)", ""),
+    ("first band only", "gains = [{ kp = 0.11, ki = 0.49, kd = 0.0 }]"),
+    ("second band only", "gains = [{ kp = 0.15, ki = 0.25, kd = 0.0 }]"),
+    ("third band only", "gains = [{ kp = 0.19, ki = 0.17, kd = 0.03 }]"),
+];
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let scenario = scenario();
+    let bench = Bench::new(setup, scenario.lucene_target);
+    let title = format!("{}, section 6.8: {}", scenario.venue, scenario.title);
+    let mut report = EXPERIMENT.report(title, setup);
+    report.choices = choices();
+    for (number, (name, config)) in BANDS.into_iter().enumerate() {
+        let runs = under_spikes(&bench, ("eetl", config))?;
+        let each =
+            |value: &dyn Fn(&Outcome) -> f64| of(&runs.iter().map(value).collect::<Vec<_>>());
+        let late = each(&|outcome| late_percent(outcome, 200.0));
+        let row = format!("{name}: epochs with p99 above 1.05 targets");
+        report.rows.push(if number == 0 {
+            let claim = Printed::Claim("target kept");
+            Row::held(row, "%", claim, &late, Tolerance::AtMost(12.0))
+        } else {
+            other(row, "%", &late)
+        });
+        report.rows.push(other(format!("{name}: largest p99 of an epoch"), "ms", &each(&peak_ms)));
+    }
+    Ok(report)
+}
+
+fn other(row: String, unit: &'static str, ours: &Estimate) -> Row {
+    let why = "the paper says that one band overshoots above 70/s, without a number and without \
+               saying which gains";
+    Row::reported(row, unit, Printed::Claim("overshoots"), ours, why)
+}

@@ -1,0 +1,20 @@
+//! Haque and others, Exploiting Heterogeneity for Tail Latency and Energy
+//! Efficiency, MICRO-50, 2017 (seed 002): EETL.
+
+pub(crate) mod amp;
+pub(crate) mod clairvoyant;
+pub(crate) mod dvfs;
+pub(crate) mod gains;
+pub(crate) mod mix;
+pub(crate) mod noncpu;
+pub(crate) mod octopus;
+pub(crate) mod power;
+pub(crate) mod spikes;
+pub(crate) mod targets;
+pub(crate) mod types;
+
+mod curves;
+pub(crate) mod system;
+
+/// The seed document.
+const SEED_FILE: &str = "002_3834209c253861d3.txt";

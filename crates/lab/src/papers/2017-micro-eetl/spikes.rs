@@ -1,0 +1,120 @@
+//! Fig. 14: load between 10 and 90 requests per second, and the tail kept.
+
+use super::SEED_FILE;
+use super::system::{Bench, choices, scenario};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::trial::of;
+use lull_measure::Nanos;
+use lull_sim::placed::{BeatSeen, Outcome, PlacedModel, Rate};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "eetl-spikes",
+    paper: "Haque et al. 2017, Fig. 14",
+    seed_file: SEED_FILE,
+    summary: "Tail and threshold while the load jumps between 10 and 90 requests per second",
+    run,
+};
+
+/// Rates of 160,000 requests, read off the figure's steps: their order and
+/// lengths are not printed.
+const RATES: [f64; 8] = [10.0, 30.0, 60.0, 90.0, 60.0, 30.0, 10.0, 90.0];
+const EACH: u64 = 20_000;
+
+/// The 2F-13S node under the spikes.
+pub(super) fn spiky(requests_each: u64) -> PlacedModel {
+    let load = RATES.iter().map(|rate| Rate { rate_per_s: *rate, requests: Some(requests_each) });
+    PlacedModel { load: load.collect(), ..scenario().default_amp() }
+}
+
+/// Share of epochs whose tail exceeds 1.05 targets, in percent.
+pub(super) fn late_percent(outcome: &Outcome, target_ms: f64) -> f64 {
+    let late =
+        |beat: &&BeatSeen| beat.tail.is_some_and(|tail| tail.as_millis_f64() > 1.05 * target_ms);
+    100.0 * outcome.beats.iter().filter(late).count() as f64 / outcome.beats.len() as f64
+}
+
+/// The largest tail of any epoch, in ms.
+pub(super) fn peak_ms(outcome: &Outcome) -> f64 {
+    let tails = outcome.beats.iter().filter_map(|beat| beat.tail);
+    tails.max().map_or(f64::NAN, Nanos::as_millis_f64)
+}
+
+/// Runs a placer under the spikes, from the first request on.
+pub(super) fn under_spikes(
+    bench: &Bench<'_>,
+    placer: (&str, &str),
+) -> Result<Vec<Outcome>, LabError> {
+    let each = bench.setup.either(EACH, 2000);
+    let requests = each * RATES.len() as u64;
+    bench.outcomes(bench.setup.seed, &spiky(each), placer, (0, requests))
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let scenario = scenario();
+    let target_ms = scenario.lucene_target.as_millis_f64();
+    let bench = Bench::new(setup, scenario.lucene_target);
+    let eetl = under_spikes(&bench, ("eetl", ""))?;
+    let tail = under_spikes(&bench, ("tl", ""))?;
+    let values =
+        |of_one: &dyn Fn(&Outcome) -> f64| of(&eetl.iter().map(of_one).collect::<Vec<_>>());
+    let energy = eetl.iter().zip(&tail).map(|(ours, theirs)| ours.energy.0 / theirs.energy.0);
+    let title = format!("{}, Fig. 14: {}", scenario.venue, scenario.title);
+    let mut report = EXPERIMENT.report(title, setup);
+    report.choices = choices();
+    report.choices.push(
+        "load: 10, 30, 60, 90, 60, 30, 10, 90 requests/s for 20,000 requests each; the figure's \
+         steps without printed lengths; the start-up is counted"
+            .to_owned(),
+    );
+    report.rows = vec![
+        Row::held(
+            "epochs of 500 answers with p99 above 1.05 targets",
+            "%",
+            Printed::Claim("target kept"),
+            &values(&|outcome| late_percent(outcome, target_ms)),
+            Tolerance::AtMost(12.0),
+        ),
+        Row::reported(
+            "largest p99 of an epoch",
+            "ms",
+            Printed::Nothing,
+            &values(&peak_ms),
+            "the figure has no number; the window of 2000 spans the jump",
+        ),
+        Row::held(
+            "EETL / TL energy over the run",
+            "1",
+            Printed::Claim("below 1"),
+            &of(&energy.collect::<Vec<_>>()),
+            Tolerance::AtMost(0.85),
+        ),
+    ];
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&eetl[0]))?];
+    Ok(report)
+}
+
+fn figures(outcome: &Outcome) -> [Figure; 2] {
+    let across = |beat: &BeatSeen| beat.answered as f64 / 1e3;
+    let points = |value: fn(&BeatSeen) -> Option<f64>| -> Vec<Point> {
+        let beats = outcome.beats.iter();
+        beats.filter_map(|beat| Some(Point::at(across(beat), value(beat)?))).collect()
+    };
+    let tail = points(|beat| beat.tail.map(Nanos::as_millis_f64));
+    let threshold = points(|beat| beat.thresholds.last().map(|age| age.as_millis_f64()));
+    let rate = points(|beat| beat.rate_per_s);
+    let axis = || Axis::linear("requests answered (thousands)");
+    [
+        Figure::new("Tail and threshold under spikes", axis(), Axis::linear("ms"))
+            .with("p99 of the last 2000", Look::Trace, tail)
+            .with("threshold", Look::Steps, threshold)
+            .mark(200.0, "target"),
+        Figure::new("Load", axis(), Axis::linear("requests/s")).with(
+            "measured load",
+            Look::Trace,
+            rate,
+        ),
+    ]
+}
