@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Say the entropy of recorded runs, and what a policy is worth in cores
     Entropy(EntropyArgs),
+    /// Compare mixes of core types under EETL: the thriftiest for a target and load
+    Mix(MixArgs),
+    /// Find gains of EETL's controller from step responses of the simulated plant
+    TunePid(TunePidArgs),
     /// Put back what a killed agent left behind
     Restore(RestoreArgs),
     /// Print a completion script for a shell
@@ -398,6 +402,56 @@ pub(crate) struct EntropyArgs {
     /// E_S at which to compare resources; by default the middle of what both reach
     #[arg(long, value_name = "E_S")]
     pub(crate) at: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull mix`.
+#[derive(Debug, Args)]
+pub(crate) struct MixArgs {
+    /// Target of the p99
+    #[arg(long, default_value = "200ms")]
+    pub(crate) target: Nanos,
+    /// Requests per second; several give a table each
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub(crate) rate: Vec<f64>,
+    /// A mix such as slow:8,fast:1, slow types first; without any, the paper's six
+    #[arg(long)]
+    pub(crate) mix: Vec<String>,
+    /// Work of requests alone on a slow core, one time a line (500 at least);
+    /// without it the paper's Lucene
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Shorter runs, wider intervals
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull tune-pid`.
+#[derive(Debug, Args)]
+pub(crate) struct TunePidArgs {
+    /// Target of the p99
+    #[arg(long, default_value = "200ms")]
+    pub(crate) target: Nanos,
+    /// Requests per second, one for each band of gains
+    #[arg(long, value_delimiter = ',', default_values_t = [25.0, 60.0, 80.0])]
+    pub(crate) rate: Vec<f64>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Fewer runs, a noisier response
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the step responses and what is expected of the loop to this SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

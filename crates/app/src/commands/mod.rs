@@ -12,11 +12,13 @@ mod hold;
 mod lab;
 mod load;
 mod metrics;
+mod mix;
 mod policies;
 mod restore;
 mod run;
 mod serve;
 mod sim;
+mod tune_pid;
 
 use crate::cli::{Cli, Command};
 
@@ -55,9 +57,22 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Entropy(args) => entropy::run(&args),
+        Command::Mix(args) => mix::run(&args),
+        Command::TunePid(args) => tune_pid::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),
+    }
+}
+
+/// Refuses rates at which nothing would ever arrive.
+fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
+    match rates.iter().find(|rate| !(**rate > 0.0 && rate.is_finite())) {
+        Some(rate) => {
+            let what = format!("--rate {rate}: write requests per second above 0");
+            Err(UsageError(what).into())
+        }
+        None => Ok(()),
     }
 }
 

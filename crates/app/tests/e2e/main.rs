@@ -16,6 +16,7 @@ mod lab;
 mod lists;
 mod needs_memcached;
 mod needs_nginx;
+mod placement;
 mod runs;
 mod sim;
 mod start_faults;
