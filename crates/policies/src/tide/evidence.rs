@@ -11,6 +11,12 @@ use lull_control::{AppId, Observation};
 /// Change of load after which what was seen says nothing of now (ours).
 const LOAD_CHANGE: f64 = 0.2;
 
+/// Periods from which on their spread says something (ours).
+pub(super) const ENOUGH: u32 = 4;
+
+/// Periods that the past weighs at most (ours).
+const MEMORY: u32 = 10;
+
 /// Periods at one level and load.
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
@@ -23,6 +29,7 @@ pub(super) struct Evidence {
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     value: f64,
+    squares: f64,
     high: f64,
     periods: u32,
 }
@@ -33,9 +40,25 @@ pub(super) struct Pooled {
     pub(super) app: AppId,
     /// Mean tail over bound.
     pub(super) value: f64,
-    /// Mean upper end of a period's tail over bound.
+    /// How high chance carries a period's tail over bound: the mean upper end
+    /// of its interval, or two deviations of the periods seen if that is more,
+    /// since queues make neighbours in time alike and intervals of order
+    /// statistics too narrow.
     pub(super) high: f64,
     pub(super) periods: u32,
+}
+
+impl Sum {
+    /// Keeps the weight of the past at that of a few periods.
+    fn forget_the_old(&mut self) {
+        if self.periods == MEMORY {
+            let kept = f64::from(MEMORY - 1) / f64::from(MEMORY);
+            self.value *= kept;
+            self.squares *= kept;
+            self.high *= kept;
+            self.periods -= 1;
+        }
+    }
 }
 
 impl Evidence {
@@ -67,20 +90,32 @@ impl Evidence {
         }
         for one in all {
             let sum = &mut self.sums[one.app.index()];
+            sum.forget_the_old();
             sum.value += one.tail.value;
+            sum.squares += one.tail.value.powi(2);
             sum.high += one.tail.high;
             sum.periods += 1;
         }
+    }
+
+    /// Mean tail over bound by app.
+    pub(super) fn values(&self) -> Vec<(AppId, f64)> {
+        let each = (0u16..).map(AppId).zip(&self.sums).filter(|(_, sum)| sum.periods > 1);
+        each.map(|(app, sum)| (app, sum.value / f64::from(sum.periods))).collect()
     }
 
     /// The worst of all apps; `None` before anything was seen.
     pub(super) fn worst(&self) -> Option<Pooled> {
         let pooled = |(app, sum): (u16, &Sum)| {
             let periods = f64::from(sum.periods);
-            (sum.periods > 0).then(|| Pooled {
+            let value = sum.value / periods;
+            let spread = (sum.squares / periods - value * value).max(0.0).sqrt();
+            let seen = if sum.periods >= ENOUGH { value + 2.0 * spread } else { value };
+            let high = (sum.high / periods).max(seen);
+            (sum.periods > 0).then_some(Pooled {
                 app: AppId(app),
-                value: sum.value / periods,
-                high: sum.high / periods,
+                value,
+                high,
                 periods: sum.periods,
             })
         };
@@ -125,6 +160,27 @@ mod tests {
         assert_eq!(evidence.worst().unwrap().periods, 1, "another load is another matter");
         evidence.clear();
         assert_eq!(evidence.worst(), None);
+    }
+
+    #[test]
+    fn periods_that_differ_by_more_than_their_intervals_say_so() {
+        let mut evidence = Evidence::new(1);
+        for value in [0.3, 0.9, 0.3] {
+            note(&mut evidence, value, 1_000.0);
+        }
+        assert!((evidence.worst().unwrap().high - 0.7).abs() < 1e-12, "three are too few");
+        note(&mut evidence, 0.9, 1_000.0);
+        // Mean 0.6, deviation 0.3.
+        assert!((evidence.worst().unwrap().high - 1.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut evidence = Evidence::new(1);
+        (0..100).for_each(|_| note(&mut evidence, 0.5, 1_000.0));
+        (0..20).for_each(|_| note(&mut evidence, 1.0, 1_000.0));
+        let pooled = evidence.worst().unwrap();
+        assert!(pooled.value > 0.9 && pooled.periods == MEMORY, "{pooled:?}");
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Ladder {
         }
     }
 
+    /// Ways that can be divided.
+    pub(super) const fn ways(&self) -> u32 {
+        self.ways
+    }
+
     /// The level at which best-effort work reaches everything.
     pub(super) fn top(&self) -> usize {
         self.levels.len() - 1
