@@ -80,6 +80,8 @@ pub(crate) fn observation(time: Nanos, epoch: Nanos, apps: Vec<AppSeen>) -> Obse
         apps,
         cores: Vec::new(),
         energy: Err(none.clone()),
+        interrupts_per_s: Err(none.clone()),
+        packets_per_s: Err(none.clone()),
         cpu_pressure: Err(none),
         foreign: Vec::new(),
     }

@@ -8,8 +8,8 @@ pub(crate) mod pid;
 pub(crate) mod placement;
 pub(crate) mod regions;
 pub(crate) mod slack;
-pub(crate) mod surrogate;
 pub(crate) mod slow_to_fast;
+pub(crate) mod surrogate;
 pub(crate) mod thresholds;
 pub(crate) mod ways;
 

@@ -232,9 +232,11 @@ fn ipc_tells_of_interference_and_cpu_time_does_not() {
     assert!((alone.1 - 2.0).abs() < 1e-9 && (beside.1 - 2.0).abs() < 1e-9);
 }
 
+type Break = fn(&mut NodeModel);
+
 #[test]
 fn a_bad_node_is_refused_by_key() {
-    let broken: [(&str, fn(&mut NodeModel)); 7] = [
+    let broken: [(&str, Break); 7] = [
         ("cores", |model| model.cores = 0),
         ("cores", |model| model.cores = 65),
         ("app", |model| model.app.clear()),

@@ -91,9 +91,9 @@ fn check_app(app: &NodeApp, key: &str) -> Checked {
 
 /// The arrival rate over time that load steps mean.
 pub(super) fn schedule(load: &[LoadStep]) -> Result<Schedule, ScheduleError> {
-    let begins = load.first().is_some_and(|first| first.from == Nanos::ZERO);
+    let begins = load.first().is_none_or(|first| first.from == Nanos::ZERO);
     let ascends = load.is_sorted_by(|a, b| a.from < b.from);
-    if !load.is_empty() && !(begins && ascends) {
+    if !begins || !ascends {
         return Err(ScheduleError::Time);
     }
     let points: Vec<_> =

@@ -126,6 +126,8 @@ impl NodePlant {
             cores: busy.map(|(now, then)| core(share(now - then))).collect(),
             energy: Err(Missing::because("the simulated node has no power model")),
             cpu_pressure: share(self.seen.pressure_ns - before.pressure_ns),
+            interrupts_per_s: Err(Missing::because("the simulated node has no interrupts")),
+            packets_per_s: Err(Missing::because("the simulated node has no network")),
             foreign: Vec::new(),
         }
     }
@@ -151,12 +153,20 @@ impl NodePlant {
             cycles_per_s: Ok(busy_s * hertz / seconds),
             threads: Ok(self.node.threads.iter().filter(|it| it.app == number).count() as u32),
             progress: progress(latency, work_s / seconds),
+            cache_occupancy_bytes: Err(unread("cache occupancy")),
+            memory_bandwidth_bytes_per_s: Err(unread("memory bandwidth")),
             latency: match latency {
                 true => Ok(self.node.take_latency(number, &counted, epoch)),
                 false => Err(Missing::because("a best-effort app has no requests")),
             },
         }
     }
+}
+
+/// A node shows what a host without resctrl monitors shows, so that nothing
+/// decided here depends on more.
+fn unread(what: &str) -> Missing {
+    Missing::because(format!("the simulated node has no gauge of {what}"))
 }
 
 fn progress(latency_critical: bool, per_s: f64) -> Gauge<Progress> {

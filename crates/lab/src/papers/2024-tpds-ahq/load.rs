@@ -281,8 +281,11 @@ fn entropy_rows(table: &Table) -> Vec<Row> {
     rows
 }
 
+/// A part of a run's entropy.
+type Part = fn(&Played) -> f64;
+
 fn figures(table: &Table) -> Vec<Figure> {
-    let parts: [(&str, fn(&Played) -> f64); 3] = [
+    let parts: [(&str, Part); 3] = [
         ("E_LC", |played| played.mean_of(|entropy| entropy.lc)),
         ("E_BE", |played| played.mean_of(|entropy| entropy.be)),
         ("E_S", Played::mean_system),
@@ -296,7 +299,7 @@ fn figures(table: &Table) -> Vec<Figure> {
     all
 }
 
-fn figure(table: &Table, others: u32, name: &str, part: fn(&Played) -> f64) -> Figure {
+fn figure(table: &Table, others: u32, name: &str, part: Part) -> Figure {
     let x = Axis::linear("Xapian's load (% of max)").between(5.0, 95.0);
     let title = format!("{name}, Moses and Img-dnn at {others} %");
     let empty = Figure::new(title, x, Axis::linear(name).between(0.0, 1.0));
