@@ -212,7 +212,8 @@ fn fit(response_ms: &[f64], step_ms: [f64; 2]) -> Lag {
     };
     let (early, late) = (crossing(0.283), crossing(0.632));
     let epochs = (1.5 * (late - early)).max(0.1);
-    let dead_epochs = (late - epochs).max(0.5);
+    // What is measured at the end of an epoch acts in the next one at the earliest.
+    let dead_epochs = (late - epochs).max(1.0);
     Lag { gain, epochs, dead_epochs, offset_ms: low - gain * step_ms[0] }
 }
 
