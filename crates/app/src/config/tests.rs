@@ -57,7 +57,11 @@ fn every_refusal_names_file_line_and_key() {
             "lull.toml:9: app[0].objectives: `cache` is latency-critical",
         ),
         ("\"batch\"", "\"cache\"", "lull.toml:14: app[1].name: two apps are called `cache`"),
-        ("ideal = \"2.8ms\"", "ideal = \"5ms\"", "lull.toml:10: app[0].ideal: `cache`: 5ms is above"),
+        (
+            "ideal = \"2.8ms\"",
+            "ideal = \"5ms\"",
+            "lull.toml:10: app[0].ideal: `cache`: 5ms is above",
+        ),
         ("pid = 1", "", "app[1].name: say where the app is"),
         ("pid = 1", "pid = 1\nunit = \"x\"", "more than one of"),
         ("name = \"arq\"", "", "lull.toml:2: policy: has no name"),
