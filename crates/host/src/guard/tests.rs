@@ -9,6 +9,7 @@ use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Duration;
 
 /// A process to change, and a state directory.
 struct Scene {
@@ -32,8 +33,16 @@ impl Scene {
         self.place.path().join("lull/ledger")
     }
 
+    /// Where nobody has the directory. A child that another test starts holds
+    /// a dropped lock's descriptor until it executes its program.
     fn open(&self) -> Opened {
-        Ledger::open(self.dir(), &self.roots).unwrap()
+        for _ in 0..1000 {
+            match Ledger::open(self.dir(), &self.roots) {
+                Err(LedgerError::Busy { .. }) => std::thread::sleep(Duration::from_millis(5)),
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("{} stays busy", self.file().display());
     }
 
     fn thread(&self) -> LiveThread {
