@@ -31,7 +31,7 @@ const INTEL: &str = "max,vendor=GenuineIntel,family=6,model=94,stepping=3";
 /// is answered with that leaf, which reads as cache allocation with 8 ways.
 const INTEL_RESCTRL: &str =
     "max,vendor=GenuineIntel,family=6,model=94,stepping=3,level=0xb,min-level=0xb";
-const KNOBS: &[&str] = &[
+const KNOB_MODULES: &[&str] = &[
     "acpi-cpufreq",
     "cpufreq_userspace",
     "cpufreq_powersave",
@@ -42,21 +42,24 @@ const KNOBS: &[&str] = &[
 /// A graphics card's memory stands in for the registers of the power domains.
 const KNOB_DEVICES: &[&str] = &["-device", "secondary-vga,addr=4", "-device", "e1000e,addr=5"];
 
+/// Frequency, idle states, energy, a network card and control groups.
+const KNOBS: Machine = Machine {
+    name: "knobs",
+    about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, power meter, e1000e, cgroup v2",
+    kernel: "6.1",
+    in_ci: true,
+    cpu: INTEL,
+    smp: "4",
+    devices: KNOB_DEVICES,
+    append: "iomem=relaxed",
+    modules: KNOB_MODULES,
+    tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
+    suite: "knobs",
+};
+
 /// All machines, those of CI first.
 pub(crate) const MACHINES: &[Machine] = &[
-    Machine {
-        name: "knobs",
-        about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, power meter, e1000e, cgroup v2",
-        kernel: "6.1",
-        in_ci: true,
-        cpu: INTEL,
-        smp: "4",
-        devices: KNOB_DEVICES,
-        append: "iomem=relaxed",
-        modules: KNOBS,
-        tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
-        suite: "knobs",
-    },
+    KNOBS,
     Machine {
         name: "resctrl",
         about: "Linux 7.2: resctrl with four classes of service and eight ways",
@@ -76,12 +79,6 @@ pub(crate) const MACHINES: &[Machine] = &[
         about: "Linux 7.2: as knobs",
         kernel: "7.2",
         in_ci: false,
-        cpu: INTEL,
-        smp: "4",
-        devices: KNOB_DEVICES,
-        append: "iomem=relaxed",
-        modules: KNOBS,
-        tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
-        suite: "knobs",
+        ..KNOBS
     },
 ];
