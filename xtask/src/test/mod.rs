@@ -5,6 +5,7 @@
 
 mod needs;
 mod phase;
+mod room;
 mod tally;
 
 use anyhow::Result;
@@ -30,6 +31,7 @@ pub(crate) struct Options {
 /// If a phase cannot be started at all.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
+    room::warn(root);
     let skipped = needs::provide();
     let phases = phases(root, options, &skipped);
     let mut tally = Tally::default();

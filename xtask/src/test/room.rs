@@ -1,0 +1,47 @@
+//! Whether the disk has room for what the tests build.
+
+use std::path::Path;
+
+/// What a fresh target directory grows to, debug and release together: 2.9 and 2.8 GB
+/// when this was written.
+const NEEDED_BYTES: u64 = 6_000_000_000;
+
+/// Says so if the disk may fill up: the linker then dies of a bus error, which
+/// tells nobody why.
+pub(super) fn warn(root: &Path) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    // It may still have to be made.
+    let place = target.ancestors().find(|directory| directory.exists()).unwrap_or(root);
+    let Ok(disk) = rustix::fs::statvfs(place) else { return };
+    let words = shortage(disk.f_bavail * disk.f_frsize, target.exists());
+    if let Some(words) = words {
+        println!("== {}: {words}", place.display());
+    }
+}
+
+/// What to say of this much free space; nothing where it will do or where an
+/// earlier run has built already.
+fn shortage(free_bytes: u64, built: bool) -> Option<String> {
+    let short = free_bytes < NEEDED_BYTES && !built;
+    short.then(|| {
+        format!(
+            "{:.1} GB are free and a first run builds about {:.0}; if a linker ends with a bus \
+             error, make room and run again",
+            free_bytes as f64 / 1e9,
+            NEEDED_BYTES as f64 / 1e9
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_disk_is_told_before_the_linker_fails_and_a_large_one_is_not() {
+        let words = shortage(1_500_000_000, false).unwrap();
+        assert!(words.contains("1.5 GB are free") && words.contains("bus error"), "{words}");
+        assert_eq!(shortage(NEEDED_BYTES, false), None);
+        assert_eq!(shortage(1_500_000_000, true), None);
+    }
+}
