@@ -9,7 +9,6 @@ use super::{Entry, Site};
 use crate::config::{anything_goes, config, read};
 use crate::registry::ConfigOf;
 use crate::toolkit::slow_to_fast::SlowToFast;
-use lull_control::placer::{Answer, Ask, Attention, Placer};
 use lull_measure::Nanos;
 
 /// The registry's entry.
@@ -21,36 +20,14 @@ pub(crate) static ENTRY: Entry = Entry {
     config: ConfigOf::of::<Config>(),
     make: |table, site| {
         let Config {} = read(table)?;
-        Ok(Box::new(EnergyEfficient::new(site)))
+        let ages = vec![Nanos::MAX; site.ladder.types().len() - 1];
+        Ok(Box::new(SlowToFast::new(site.ladder, ages, true)))
     },
 };
 
 config! {
     /// Nothing to choose.
     struct Config checked by anything_goes {}
-}
-
-struct EnergyEfficient(SlowToFast);
-
-impl EnergyEfficient {
-    fn new(site: &Site<'_>) -> Self {
-        let ages = vec![Nanos::MAX; site.ladder.types().len() - 1];
-        Self(SlowToFast::new(site.ladder, ages, true))
-    }
-}
-
-impl Placer for EnergyEfficient {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        self.0.place(ask)
-    }
-
-    fn attention(&self) -> Attention {
-        self.0.attention()
-    }
-
-    fn thresholds(&self) -> &[Nanos] {
-        self.0.ages()
-    }
 }
 
 #[cfg(test)]

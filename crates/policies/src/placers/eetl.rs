@@ -185,7 +185,7 @@ impl Placer for Eetl {
     }
 
     fn thresholds(&self) -> &[Nanos] {
-        self.mechanism.ages()
+        self.mechanism.thresholds()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::registry::ConfigOf;
 use crate::toolkit::slow_to_fast::SlowToFast;
 use crate::toolkit::thresholds::{Profile, solve};
 use lull_control::PolicyError;
-use lull_control::placer::{Answer, Ask, Attention, Placer, PlacerError};
+use lull_control::placer::PlacerError;
 use lull_measure::Nanos;
 
 /// The registry's entry.
@@ -27,7 +27,7 @@ pub(crate) static ENTRY: Entry = Entry {
     config: ConfigOf::of::<Config>(),
     make: |table, site| {
         let config: Config = read(table)?;
-        Ok(Box::new(SlowToFastFixed::new(config, site)?))
+        Ok(Box::new(SlowToFast::new(site.ladder, ages(config, site)?, false)))
     },
 };
 
@@ -44,33 +44,14 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     super::ascending("thresholds", &config.thresholds)
 }
 
-struct SlowToFastFixed(SlowToFast);
-
-impl SlowToFastFixed {
-    fn new(config: Config, site: &Site<'_>) -> Result<Self, PlacerError> {
-        let ages = if config.thresholds.is_empty() {
-            let profile = Profile::new(site.profile, site.percentile)?;
-            solve(&profile, site.ladder, site.percentile, site.target)?.ages
-        } else {
-            super::one_a_type("thresholds", &config.thresholds, site.ladder)?;
-            config.thresholds
-        };
-        Ok(Self(SlowToFast::new(site.ladder, ages, false)))
+/// The given thresholds, or those for low load.
+fn ages(config: Config, site: &Site<'_>) -> Result<Vec<Nanos>, PlacerError> {
+    if config.thresholds.is_empty() {
+        let profile = Profile::new(site.profile, site.percentile)?;
+        return Ok(solve(&profile, site.ladder, site.percentile, site.target)?.ages);
     }
-}
-
-impl Placer for SlowToFastFixed {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        self.0.place(ask)
-    }
-
-    fn attention(&self) -> Attention {
-        self.0.attention()
-    }
-
-    fn thresholds(&self) -> &[Nanos] {
-        self.0.ages()
-    }
+    super::one_a_type("thresholds", &config.thresholds, site.ladder)?;
+    Ok(config.thresholds)
 }
 
 #[cfg(test)]

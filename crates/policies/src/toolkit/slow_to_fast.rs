@@ -16,8 +16,11 @@
 //! core waits, oldest first. With two types this is Algorithm 1 (tested).
 //! Where each core takes every speed, there is no competition and only the age
 //! counts.
+//!
+//! With thresholds that stay it is a placer as it is: S2F, TL and EE are this
+//! with different ages.
 
-use lull_control::placer::{Answer, Ask, Attention, Ladder};
+use lull_control::placer::{Answer, Ask, Attention, Ladder, Placer};
 use lull_measure::Nanos;
 
 /// The mechanism of EETL, S2F, TL and EE.
@@ -48,32 +51,9 @@ impl SlowToFast {
         }
     }
 
-    /// The thresholds.
-    pub(crate) fn ages(&self) -> &[Nanos] {
-        &self.ages
-    }
-
     /// Changes the thresholds.
     pub(crate) fn ages_mut(&mut self) -> &mut [Nanos] {
         &mut self.ages
-    }
-
-    /// Where a request is to run.
-    #[inline]
-    pub(crate) fn place(&self, ask: &Ask<'_>) -> Answer {
-        let wanted = self.ages.iter().take_while(|age| ask.age >= **age).count();
-        let again = self.ages.get(wanted).copied().filter(|age| *age < Nanos::MAX);
-        let to =
-            if self.ladder.scales() { self.level(ask, wanted) } else { self.core(ask, wanted) };
-        to.map_or(Answer::stay(again), |kind| Answer::on(kind, again))
-    }
-
-    /// Which requests an arrival or a departure concerns.
-    pub(crate) fn attention(&self) -> Attention {
-        match self.ladder.cores_above(0) {
-            0 => Attention::Ages,
-            cores => Attention::Oldest(cores),
-        }
     }
 
     /// A core's own level: upwards, if it has one at all.
@@ -110,6 +90,28 @@ impl SlowToFast {
             ask.older + cores < ask.active && ask.older < self.from[*kind + 1]
         };
         (0..types - 1).rev().find(full).map_or(0, |kind| kind + 1)
+    }
+}
+
+impl Placer for SlowToFast {
+    #[inline]
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        let wanted = self.ages.iter().take_while(|age| ask.age >= **age).count();
+        let again = self.ages.get(wanted).copied().filter(|age| *age < Nanos::MAX);
+        let to =
+            if self.ladder.scales() { self.level(ask, wanted) } else { self.core(ask, wanted) };
+        to.map_or(Answer::stay(again), |kind| Answer::on(kind, again))
+    }
+
+    fn attention(&self) -> Attention {
+        match self.ladder.cores_above(0) {
+            0 => Attention::Ages,
+            cores => Attention::Oldest(cores),
+        }
+    }
+
+    fn thresholds(&self) -> &[Nanos] {
+        &self.ages
     }
 }
 
@@ -157,7 +159,7 @@ mod tests {
         // 14 requests, 13 slow cores: one is too many, the oldest.
         assert_eq!(two().place(&ask(10, Some(0), (0, 14), &[0, 2])).place, Place::On(1));
         assert_eq!(two().place(&ask(9, Some(0), (1, 14), &[1, 1])).place, Place::Stay);
-        let proud = SlowToFast::new(&amp(), vec![T], false);
+        let mut proud = SlowToFast::new(&amp(), vec![T], false);
         assert_eq!(proud.place(&ask(10, Some(0), (0, 14), &[0, 2])).place, Place::Stay);
     }
 
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_threshold_of_zero_starts_on_the_fastest_core() {
-        let tail = SlowToFast::new(&amp_three(), vec![Nanos::ZERO; 2], true);
+        let mut tail = SlowToFast::new(&amp_three(), vec![Nanos::ZERO; 2], true);
         assert_eq!(tail.place(&ask(0, None, (0, 1), &[7, 2, 2])).place, Place::On(2));
         assert_eq!(tail.place(&ask(0, None, (2, 3), &[7, 2, 0])).place, Place::On(1));
         assert_eq!(tail.place(&ask(0, None, (4, 5), &[7, 0, 0])).place, Place::On(0));
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn cores_that_scale_go_by_age_alone() {
-        let levels =
+        let mut levels =
             SlowToFast::new(&dvfs(), [50, 80, 100, 120].map(Nanos::from_millis).to_vec(), true);
         assert_eq!(levels.attention(), Attention::Ages);
         let next = Some(Nanos::from_millis(100));
@@ -229,7 +231,7 @@ mod tests {
             free in prop::collection::vec(0u32..3, 3),
         ) {
             let ages = [60, 120].map(Nanos::from_millis).to_vec();
-            let three = SlowToFast::new(&amp_three(), ages, true);
+            let mut three = SlowToFast::new(&amp_three(), ages, true);
             let ask = ask(age_ms, on, (older, older + 1 + younger), &free);
             if let Place::On(kind) = three.place(&ask).place {
                 prop_assert!(free[kind] > 0);
