@@ -51,7 +51,7 @@
 //! history, property test); a plant on which the optimum is known by trying
 //! all divisions.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, read, some_time, text};
 use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
@@ -124,16 +124,12 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     ] {
         fraction(key, share)?;
     }
-    let counts = [
+    at_least_one(&[
         ("trials_max", config.trials_max),
         ("starts", config.starts),
         ("asks_max", config.asks_max),
         ("patience", config.patience as usize),
-    ];
-    match counts.into_iter().find(|(_, count)| *count == 0) {
-        Some((key, _)) => Err(wrong(key, format!("`{key}` is 0: write at least 1"))),
-        None => Ok(()),
-    }
+    ])
 }
 
 /// One trial: a division and what came of it.

@@ -108,6 +108,17 @@ pub(crate) fn some_time(key: &str, span: lull_measure::Nanos) -> Result<(), Poli
     Err(wrong(key, format!("`{key}` is zero: write a time such as 500ms")))
 }
 
+/// Checks that counts are not zero.
+///
+/// # Errors
+/// [`PolicyError::Config`] at the first key whose count is.
+pub(crate) fn at_least_one(counts: &[(&str, usize)]) -> Result<(), PolicyError> {
+    match counts.iter().find(|(_, count)| *count == 0) {
+        Some((key, _)) => Err(wrong(key, format!("`{key}` is 0: write at least 1"))),
+        None => Ok(()),
+    }
+}
+
 /// For configs in which nothing can be wrong.
 pub(crate) fn anything_goes<C>(_: &C) -> Result<(), PolicyError> {
     Ok(())

@@ -53,7 +53,7 @@
 //! Checked against: the paper's loop and the script's rules, line by line, in
 //! the tests beside this file.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
 use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::partition::{Partition, Party, best_effort_together};
 use crate::toolkit::period::Period;
@@ -138,12 +138,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
         let message = "`upsize_below` is above `downsize_above`: an app would give to itself";
         return Err(wrong("upsize_below", message.to_owned()));
     }
-    for (key, count) in [("votes", config.votes), ("mean_of", config.mean_of)] {
-        if count == 0 {
-            return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
-        }
-    }
-    Ok(())
+    at_least_one(&[("votes", config.votes as usize), ("mean_of", config.mean_of as usize)])
 }
 
 /// The policy.

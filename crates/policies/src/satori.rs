@@ -41,7 +41,7 @@
 //! Checked against: the weights by hand, and a plant on which the fair division
 //! is known. No row of a paper: none is printed where we can read it.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
 use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
@@ -114,12 +114,11 @@ fn check(config: &Config) -> Result<(), PolicyError> {
         let message = format!("`weight_min` is {}: write 0 to 0.5", config.weight_min);
         return Err(wrong("weight_min", message));
     }
-    let counts =
-        [("memory", config.memory), ("starts", config.starts), ("asks_max", config.asks_max)];
-    match counts.into_iter().find(|(_, count)| *count == 0) {
-        Some((key, _)) => Err(wrong(key, format!("`{key}` is 0: write at least 1"))),
-        None => Ok(()),
-    }
+    at_least_one(&[
+        ("memory", config.memory),
+        ("starts", config.starts),
+        ("asks_max", config.asks_max),
+    ])
 }
 
 /// Where an app's speed is read.
