@@ -166,7 +166,7 @@ struct Clite {
     config: Config,
     apps: Vec<AppSpec>,
     /// Who takes part: the apps that live.
-    jobs: Vec<AppId>,
+    living: Vec<AppId>,
     machine: Machine,
     lattice: Lattice,
     partition: Partition,
@@ -180,8 +180,8 @@ struct Clite {
 impl Clite {
     fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
         check_apps(ENTRY.name, apps)?;
-        let jobs: Vec<_> = numbered(apps).map(|(app, _)| app).collect();
-        let (partition, lattice) = divide(machine, &jobs)?;
+        let living: Vec<_> = numbered(apps).map(|(app, _)| app).collect();
+        let (partition, lattice) = divide(machine, &living)?;
         let mut plan = Plan::keep();
         revise(&mut plan, partition.settings(), &Reason::Start);
         Ok(Self {
@@ -192,7 +192,7 @@ impl Clite {
             stage: Stage::Waiting,
             samples: Vec::new(),
             config,
-            jobs,
+            living,
             lattice,
             partition,
             plan,
@@ -206,7 +206,7 @@ impl Clite {
             let spec = &self.apps[app.index()];
             score::read(spec, seen.app(*app)?, &standing.apps[app.index()])
         };
-        let readings: Option<Vec<_>> = self.jobs.iter().map(read).collect();
+        let readings: Option<Vec<_>> = self.living.iter().map(read).collect();
         let Some(readings) = readings else { return };
         match std::mem::replace(&mut self.stage, Stage::Waiting) {
             Stage::Waiting => {}
@@ -248,27 +248,27 @@ impl Clite {
     /// The even division, then each app with all it can have.
     fn begin(&mut self) {
         self.samples.clear();
-        if self.jobs.is_empty() {
+        if self.living.is_empty() {
             self.stage = Stage::Waiting;
             return;
         }
-        let corners = (0..self.jobs.len()).filter(|_| self.jobs.len() > 1);
-        let bootstrap = corners.map(|job| self.lattice.most_for(job)).collect();
+        let corners = (0..self.living.len()).filter(|_| self.living.len() > 1);
+        let bootstrap = corners.map(|place| self.lattice.most_for(place)).collect();
         self.try_out(self.lattice.even(), bootstrap, None);
     }
 
     /// What counts as the most that each app can do: what it did with all it can have.
     fn scale(&self) -> Scale {
-        let with_most = |job| {
-            let corner = self.lattice.most_for(job);
+        let with_most = |place| {
+            let corner = self.lattice.most_for(place);
             let sample = self.samples.iter().find(|sample| sample.point == corner)?;
-            Some(sample.readings[job])
+            Some(sample.readings[place])
         };
-        Scale::of((0..self.jobs.len()).map(with_most).collect(), self.specs())
+        Scale::of((0..self.living.len()).map(with_most).collect(), self.specs())
     }
 
     fn specs(&self) -> impl Iterator<Item = &AppSpec> {
-        self.jobs.iter().map(|app| &self.apps[app.index()])
+        self.living.iter().map(|app| &self.apps[app.index()])
     }
 
     fn scores(&self) -> Vec<f64> {
@@ -277,17 +277,17 @@ impl Clite {
     }
 
     fn is_infeasible(&self) -> bool {
-        let misses = |job: usize| {
-            let corner = self.lattice.most_for(job);
+        let misses = |place: usize| {
+            let corner = self.lattice.most_for(place);
             let with_most = self.samples.iter().find(|sample| sample.point == corner);
-            with_most.is_some_and(|sample| !is_met(sample.readings[job]))
+            with_most.is_some_and(|sample| !is_met(sample.readings[place]))
         };
-        (0..self.jobs.len()).any(misses)
+        (0..self.living.len()).any(misses)
     }
 
     /// Where the model expects enough improvement, and how much.
     fn propose(&self, rng: &mut Rng) -> Option<(Point, f64)> {
-        if self.samples.len() >= self.config.trials_max || self.jobs.len() < 2 {
+        if self.samples.len() >= self.config.trials_max || self.living.len() < 2 {
             return None;
         }
         let scores = self.scores();
@@ -304,7 +304,7 @@ impl Clite {
             starts: self.config.starts,
             budget: self.config.asks_max / 2,
         };
-        let enough = self.config.stop_below / self.jobs.len() as f64;
+        let enough = self.config.stop_below / self.living.len() as f64;
         let with_one_kept = self.lattice.best(&search, rng).filter(|(_, gain)| *gain >= enough);
         search.frozen = None;
         with_one_kept
@@ -313,24 +313,24 @@ impl Clite {
 
     /// Dropout-copy: the best performing app and the division where it was that.
     fn drop_out(&self, scores: &[f64], rng: &mut Rng) -> Option<(usize, &Point)> {
-        if self.jobs.len() < 3 {
+        if self.living.len() < 3 {
             return None;
         }
         let scale = self.scale();
-        let best_of = |job: usize| {
-            let value = |at: usize| performance(self.samples[at].readings[job], &scale, job);
+        let best_of = |place: usize| {
+            let value = |at: usize| performance(self.samples[at].readings[place], &scale, place);
             let by_value_then_score = |a: &usize, b: &usize| {
                 value(*a).total_cmp(&value(*b)).then(scores[*a].total_cmp(&scores[*b]))
             };
             let at = (0..self.samples.len()).max_by(by_value_then_score)?;
-            Some((value(at), job, at))
+            Some((value(at), place, at))
         };
-        let is_lc = |job: &usize| self.apps[self.jobs[*job].index()].is_latency_critical();
-        let all: Vec<_> = (0..self.jobs.len()).filter(is_lc).filter_map(best_of).collect();
+        let is_lc = |place: &usize| self.apps[self.living[*place].index()].is_latency_critical();
+        let all: Vec<_> = (0..self.living.len()).filter(is_lc).filter_map(best_of).collect();
         let top = all.iter().map(|(value, ..)| *value).fold(f64::MIN, f64::max);
         let equals: Vec<_> = all.into_iter().filter(|(value, ..)| *value >= top).collect();
-        let (_, job, at) = *equals.get(rng.random_range(0..equals.len().max(1)))?;
-        Some((job, &self.samples[at].point))
+        let (_, place, at) = *equals.get(rng.random_range(0..equals.len().max(1)))?;
+        Some((place, &self.samples[at].point))
     }
 
     /// The best division stays.
@@ -340,7 +340,7 @@ impl Clite {
         let Some(best) = best else { return };
         let (point, score) = (self.samples[best].point.clone(), scores[best]);
         self.bring_about(&point, &Reason::Found { trials: scores.len() as u32, score });
-        let offered = offered(&self.jobs, seen);
+        let offered = offered(&self.living, seen);
         self.stage = Stage::Settled(Settled { score, offered, infeasible, bad_windows: 0 });
     }
 
@@ -349,7 +349,7 @@ impl Clite {
         let now = score(readings, &self.scale());
         let is_bad = now < self.config.restart_below * settled.score && !settled.infeasible;
         settled.bad_windows = if is_bad { settled.bad_windows + 1 } else { 0 };
-        let loads = settled.offered.iter().zip(offered(&self.jobs, seen));
+        let loads = settled.offered.iter().zip(offered(&self.living, seen));
         let changed = loads.into_iter().any(|(then, now)| self.has_changed(*then, now, seen.epoch));
         if changed || settled.bad_windows >= self.config.patience {
             self.begin();
@@ -369,10 +369,10 @@ impl Clite {
     /// A new search without the apps that have exited; whether there were any.
     fn settle_exits(&mut self, seen: &Observation) -> bool {
         let lives = |app: &AppId| seen.app(*app).is_some_and(|now| now.alive);
-        let Some(gone) = self.jobs.iter().copied().find(|app| !lives(app)) else { return false };
-        self.jobs.retain(lives);
+        let Some(gone) = self.living.iter().copied().find(|app| !lives(app)) else { return false };
+        self.living.retain(lives);
         // Fewer apps than before have room where those had.
-        if let Ok((partition, lattice)) = divide(&self.machine, &self.jobs) {
+        if let Ok((partition, lattice)) = divide(&self.machine, &self.living) {
             (self.partition, self.lattice) = (partition, lattice);
         }
         self.plan = Plan::keep();
@@ -399,14 +399,14 @@ impl Policy for Clite {
 }
 
 /// Every app for itself.
-fn divide(machine: &Machine, jobs: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
-    let holders = jobs.iter().map(|app| vec![*app]).collect();
+fn divide(machine: &Machine, living: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
+    let holders = living.iter().map(|app| vec![*app]).collect();
     let partition = Partition::even(machine, holders).map_err(|few| few.refuse(ENTRY.name))?;
-    let lattice = Lattice::of(&partition, jobs.len());
+    let lattice = Lattice::of(&partition, living.len());
     Ok((partition, lattice))
 }
 
-fn offered(jobs: &[AppId], seen: &Observation) -> Vec<Option<f64>> {
+fn offered(living: &[AppId], seen: &Observation) -> Vec<Option<f64>> {
     let of = |app: &AppId| Some(seen.app(*app)?.latency.as_ref().ok()?.offered_per_s);
-    jobs.iter().map(of).collect()
+    living.iter().map(of).collect()
 }

@@ -149,7 +149,7 @@ pub(crate) struct Goals {
 struct Satori {
     config: Config,
     /// Who takes part: the apps that live.
-    jobs: Vec<AppId>,
+    living: Vec<AppId>,
     sources: Vec<Option<Source>>,
     /// The most seen, by app.
     most: Vec<f64>,
@@ -169,8 +169,8 @@ struct Satori {
 
 impl Satori {
     fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
-        let jobs: Vec<_> = numbered(apps).map(|(app, _)| app).collect();
-        let (partition, lattice) = divide(machine, &jobs)?;
+        let living: Vec<_> = numbered(apps).map(|(app, _)| app).collect();
+        let (partition, lattice) = divide(machine, &living)?;
         let mut plan = Plan::keep();
         revise(&mut plan, partition.settings(), &Reason::Start);
         Ok(Self {
@@ -184,7 +184,7 @@ impl Satori {
             current: None,
             trials: 0,
             config,
-            jobs,
+            living,
             lattice,
             partition,
             plan,
@@ -194,11 +194,11 @@ impl Satori {
     fn begin(&mut self) {
         self.samples.clear();
         self.period = Period::new(self.config.sample);
-        if self.jobs.is_empty() {
+        if self.living.is_empty() {
             return;
         }
-        let corners = (0..self.jobs.len()).filter(|_| self.jobs.len() > 1);
-        self.bootstrap = corners.map(|job| self.lattice.most_for(job)).collect();
+        let corners = (0..self.living.len()).filter(|_| self.living.len() > 1);
+        self.bootstrap = corners.map(|place| self.lattice.most_for(place)).collect();
         let even = self.lattice.even();
         self.try_out(even, None);
     }
@@ -206,7 +206,8 @@ impl Satori {
     /// One trial is over.
     fn conclude(&mut self, seen: &Observation, rng: &mut Rng) {
         let Some(point) = self.current.clone() else { return };
-        let rates: Vec<_> = self.jobs.clone().into_iter().map(|app| self.rate(app, seen)).collect();
+        let rates: Vec<_> =
+            self.living.clone().into_iter().map(|app| self.rate(app, seen)).collect();
         if rates.iter().all(Option::is_none) {
             return;
         }
@@ -292,7 +293,7 @@ impl Satori {
             // A hundredth of the most is as good as nothing, and still has a slow-down.
             rate.filter(|_| most > 0.0).map(|rate| (rate / most).max(0.01))
         };
-        let speeds: Vec<f64> = self.jobs.iter().zip(rates).filter_map(speed).collect();
+        let speeds: Vec<f64> = self.living.iter().zip(rates).filter_map(speed).collect();
         let count = speeds.len().max(1) as f64;
         let slowdowns = || speeds.iter().map(|speed| 1.0 / speed);
         let (sum, squares) = (slowdowns().sum::<f64>(), slowdowns().map(|s| s * s).sum::<f64>());
@@ -303,9 +304,9 @@ impl Satori {
     /// A new search without the apps that have exited; whether there were any.
     fn settle_exits(&mut self, seen: &Observation) -> bool {
         let lives = |app: &AppId| seen.app(*app).is_some_and(|now| now.alive);
-        let Some(gone) = self.jobs.iter().copied().find(|app| !lives(app)) else { return false };
-        self.jobs.retain(lives);
-        if let Ok((partition, lattice)) = divide(&self.machine, &self.jobs) {
+        let Some(gone) = self.living.iter().copied().find(|app| !lives(app)) else { return false };
+        self.living.retain(lives);
+        if let Ok((partition, lattice)) = divide(&self.machine, &self.living) {
             (self.partition, self.lattice) = (partition, lattice);
         }
         self.plan = Plan::keep();
@@ -340,9 +341,9 @@ fn rate_from(source: Source, seen: &AppSeen) -> Option<f64> {
 }
 
 /// Every app for itself.
-fn divide(machine: &Machine, jobs: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
-    let holders = jobs.iter().map(|app| vec![*app]).collect();
+fn divide(machine: &Machine, living: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
+    let holders = living.iter().map(|app| vec![*app]).collect();
     let partition = Partition::even(machine, holders).map_err(|few| few.refuse(ENTRY.name))?;
-    let lattice = Lattice::of(&partition, jobs.len());
+    let lattice = Lattice::of(&partition, living.len());
     Ok((partition, lattice))
 }

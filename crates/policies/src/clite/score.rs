@@ -55,8 +55,8 @@ impl Scale {
     }
 
     /// A value as a share of the most, at most 1; 1 where the most is not known.
-    fn share(&self, job: usize, value: f64) -> f64 {
-        match self.most[job] {
+    fn share(&self, place: usize, value: f64) -> f64 {
+        match self.most[place] {
             // An idle app now or then is not slower than it could be.
             Some(most) if most.is_finite() && value.is_finite() => (value / most).min(1.0),
             _ => 1.0,
@@ -65,30 +65,30 @@ impl Scale {
 }
 
 /// How well one app did by itself, at most 1.
-pub(super) fn performance(reading: Reading, scale: &Scale, job: usize) -> f64 {
+pub(super) fn performance(reading: Reading, scale: &Scale, place: usize) -> f64 {
     match reading {
         Reading::Critical(room) => room.min(1.0),
-        Reading::BestEffort(progress) => progress.map_or(0.0, |value| scale.share(job, value)),
+        Reading::BestEffort(progress) => progress.map_or(0.0, |value| scale.share(place, value)),
     }
 }
 
 /// The score, in [0, 1]: at most 1/2 if some bound is missed, at least 1/2 if none is.
 pub(super) fn score(readings: &[Reading], scale: &Scale) -> f64 {
     let rooms = || {
-        readings.iter().enumerate().filter_map(|(job, reading)| match reading {
-            Reading::Critical(room) => Some((job, *room)),
+        readings.iter().enumerate().filter_map(|(place, reading)| match reading {
+            Reading::Critical(room) => Some((place, *room)),
             Reading::BestEffort(_) => None,
         })
     };
     if rooms().any(|(_, room)| room < 1.0) {
         return 0.5 * geometric_mean(rooms().map(|(_, room)| room.min(1.0))).unwrap_or(0.0);
     }
-    let progress = readings.iter().enumerate().filter_map(|(job, reading)| match reading {
-        Reading::BestEffort(Some(value)) => Some(scale.share(job, *value)),
+    let progress = readings.iter().enumerate().filter_map(|(place, reading)| match reading {
+        Reading::BestEffort(Some(value)) => Some(scale.share(place, *value)),
         _ => None,
     });
     let best_effort = geometric_mean(progress);
-    let instead = || geometric_mean(rooms().map(|(job, room)| scale.share(job, room)));
+    let instead = || geometric_mean(rooms().map(|(place, room)| scale.share(place, room)));
     0.5 + 0.5 * best_effort.or_else(instead).unwrap_or(0.0)
 }
 

@@ -39,7 +39,7 @@ const FLAT: &str = "PARTIES leaves Fluidanimate one core (the text on Fig. 17 sa
                     same place: more than 0 was asked for and is not met";
 
 /// One cell of one strategy and seed.
-struct Job {
+struct Cell {
     strategy: usize,
     cores: u16,
     ways: u32,
@@ -49,7 +49,7 @@ struct Job {
 /// Entropy of every cell.
 struct Grid {
     strategies: Vec<Strategy>,
-    jobs: Vec<Job>,
+    cells: Vec<Cell>,
     entropy: Vec<f64>,
     seeds: u64,
 }
@@ -86,27 +86,27 @@ fn measure(setup: &Setup<'_>) -> Result<Grid, LabError> {
     let second = Nanos::from_secs(1);
     let (warmup, length) = setup.either((120, 60), (40, 20));
     let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
-    let mut jobs = Vec::new();
+    let mut cells = Vec::new();
     for strategy in 0..strategies.len() {
         for cores in CORES {
-            let cell = |ways, replication| Job { strategy, cores, ways, replication };
-            jobs.extend((0..seeds).map(|replication| cell(WAYS, replication)));
+            let cell = |ways, replication| Cell { strategy, cores, ways, replication };
+            cells.extend((0..seeds).map(|replication| cell(WAYS, replication)));
             let few = FEW_WAYS.into_iter();
-            jobs.extend(few.flat_map(|ways| (0..few_seeds).map(move |seed| cell(ways, seed))));
+            cells.extend(few.flat_map(|ways| (0..few_seeds).map(move |seed| cell(ways, seed))));
         }
     }
     let platform = Platform::a();
-    let played = play_all(&jobs, &setup.progress, |job| {
-        let scene = scene(&platform, job)?;
-        play(&scene, &strategies[job.strategy], span, job.replication)
+    let played = play_all(&cells, &setup.progress, |cell| {
+        let scene = scene(&platform, cell)?;
+        play(&scene, &strategies[cell.strategy], span, cell.replication)
     })?;
     let entropy = played.iter().map(Played::mean_system).collect();
-    Ok(Grid { strategies, jobs, entropy, seeds })
+    Ok(Grid { strategies, cells, entropy, seeds })
 }
 
-fn scene(platform: &Platform, job: &Job) -> Result<Scene, Failure> {
+fn scene(platform: &Platform, cell: &Cell) -> Result<Scene, Failure> {
     let loads = ["xapian", "moses", "img-dnn"].map(|app| (app, steady(0.2)));
-    platform.scene(job.cores, job.ways, &loads, &["fluidanimate"])
+    platform.scene(cell.cores, cell.ways, &loads, &["fluidanimate"])
 }
 
 impl Grid {
@@ -115,9 +115,10 @@ impl Grid {
     }
 
     fn values(&self, strategy: usize, cores: u16, ways: u32) -> Vec<f64> {
-        let here = |job: &Job| job.strategy == strategy && job.cores == cores && job.ways == ways;
-        let all = self.jobs.iter().zip(&self.entropy);
-        all.filter(|(job, _)| here(job)).map(|(_, entropy)| *entropy).collect()
+        let here =
+            |cell: &Cell| cell.strategy == strategy && cell.cores == cores && cell.ways == ways;
+        let all = self.cells.iter().zip(&self.entropy);
+        all.filter(|(cell, _)| here(cell)).map(|(_, entropy)| *entropy).collect()
     }
 
     fn at(&self, strategy: usize, cores: u16, ways: u32) -> Estimate {

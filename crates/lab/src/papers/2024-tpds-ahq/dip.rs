@@ -90,15 +90,15 @@ impl Study {
         let second = Nanos::from_secs(1);
         let length = second * setup.either(20, 4);
         let span = Span { warmup: second * 2, length, seed: setup.seed };
-        let jobs: Vec<_> = (0..STRATEGIES.len())
+        let wanted: Vec<_> = (0..STRATEGIES.len())
             .flat_map(|strategy| (0..pairs.len()).map(move |pair| (strategy, pair)))
             .collect();
-        let played = play_all(&jobs, &setup.progress, |(strategy, number)| {
+        let played = play_all(&wanted, &setup.progress, |(strategy, number)| {
             let scene = scene(&model, &specs, &pairs[*number]);
             play(&scene, &strategy_of(*strategy), span, *number as u64)
         })?;
         let worst = length.as_secs_f64() * 1e3;
-        let mut each = jobs
+        let mut each = wanted
             .iter()
             .zip(&played)
             .map(|((_, number), played)| outcome(&model, &pairs[*number], played, worst));

@@ -99,10 +99,10 @@ fn race(setup: &Setup<'_>) -> Result<Races, LabError> {
     let length = Nanos::from_secs(LENGTH_S);
     let span = Span { warmup: Nanos::ZERO, length, seed: setup.seed };
     let scene = scene(&Platform::a())?;
-    let jobs: Vec<_> =
+    let wanted: Vec<_> =
         strategies.iter().flat_map(|it| (0..seeds).map(move |seed| (it, seed))).collect();
     let mut played =
-        play_all(&jobs, &setup.progress, |(strategy, seed)| play(&scene, strategy, span, *seed))?
+        play_all(&wanted, &setup.progress, |(strategy, seed)| play(&scene, strategy, span, *seed))?
             .into_iter();
     let runs = strategies.iter().map(|_| played.by_ref().take(seeds as usize).collect());
     Ok(Races { runs: runs.collect(), strategies })

@@ -54,9 +54,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let paper = paper();
     let bench = Bench { model, requests: setup.either(60_000.0, 6_000.0), seed: setup.seed };
     let shown = paper.app.iter().filter(|app| SHOWN.contains(&app.name.as_str()));
-    let jobs: Vec<_> = shown.flat_map(|app| CORES.map(|cores| (app, cores))).collect();
-    setup.progress.expect(jobs.len() as u64);
-    let curves: Vec<Result<Curve, ModelError>> = jobs
+    let wanted: Vec<_> = shown.flat_map(|app| CORES.map(|cores| (app, cores))).collect();
+    setup.progress.expect(wanted.len() as u64);
+    let curves: Vec<Result<Curve, ModelError>> = wanted
         .par_iter()
         .map(|(app, cores)| {
             let curve = bench.curve(app, *cores);

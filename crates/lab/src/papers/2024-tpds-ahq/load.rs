@@ -98,13 +98,13 @@ fn measure(setup: &Setup<'_>) -> Result<Table, LabError> {
     let platform = Platform::a();
     let scenes: Vec<Scene> =
         cells().map(|cell| scene(&platform, cell)).collect::<Result<_, Failure>>()?;
-    let mut jobs = Vec::new();
+    let mut wanted = Vec::new();
     for strategy in &strategies {
         for scene in &scenes {
-            jobs.extend((0..seeds).map(|seed| (strategy, scene, seed)));
+            wanted.extend((0..seeds).map(|seed| (strategy, scene, seed)));
         }
     }
-    let played = play_all(&jobs, &setup.progress, |(strategy, scene, seed)| {
+    let played = play_all(&wanted, &setup.progress, |(strategy, scene, seed)| {
         play(scene, strategy, span, *seed)
     })?;
     let mut played = played.into_iter();

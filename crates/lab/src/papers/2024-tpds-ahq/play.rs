@@ -206,16 +206,16 @@ impl Recorder {
 ///
 /// # Errors
 /// The first failure, in order.
-pub(super) fn play_all<J: Sync>(
-    jobs: &[J],
+pub(super) fn play_all<R: Sync>(
+    wanted: &[R],
     progress: &Progress<'_>,
-    one: impl Fn(&J) -> Result<Played, LabError> + Sync,
+    one: impl Fn(&R) -> Result<Played, LabError> + Sync,
 ) -> Result<Vec<Played>, LabError> {
-    progress.expect(jobs.len() as u64);
-    let all: Vec<Result<Played, LabError>> = jobs
+    progress.expect(wanted.len() as u64);
+    let all: Vec<Result<Played, LabError>> = wanted
         .par_iter()
-        .map(|job| {
-            let played = one(job);
+        .map(|run| {
+            let played = one(run);
             progress.step();
             played
         })
