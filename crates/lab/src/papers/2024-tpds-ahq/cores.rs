@@ -1,7 +1,6 @@
 //! Figs. 11 and 12: entropy over cores and cache ways, resource equivalence,
 //! isentropic lines.
 
-use super::equivalence::amount_for;
 use super::paper::paper;
 use super::platform::{Platform, Scene, WAYS, steady};
 use super::play::{
@@ -14,6 +13,7 @@ use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Nanos;
+use lull_measure::equivalence::{Measured, amount_for};
 use lull_sim::stats::{Estimate, Failure};
 
 /// The experiment.
@@ -128,23 +128,23 @@ impl Grid {
     /// Cores needed with all ways, seed by seed.
     fn needed(&self, strategy: usize) -> Vec<f64> {
         let of_seed = |seed: usize| {
-            let points: Vec<_> = CORES
-                .iter()
-                .map(|cores| (f64::from(*cores), self.values(strategy, *cores, WAYS)[seed]))
-                .collect();
-            amount_for(EQUIVALENT, &points).unwrap_or(f64::from(CORES[0]))
+            let entropy = |cores| self.values(strategy, cores, WAYS)[seed];
+            cores_for(EQUIVALENT, entropy).unwrap_or(f64::from(CORES[0]))
         };
         (0..self.seeds as usize).map(of_seed).collect()
     }
 
     /// Cores on the isentropic line at so many ways.
     fn isentropic(&self, strategy: usize, ways: u32) -> Option<f64> {
-        let points: Vec<_> = CORES
-            .iter()
-            .map(|cores| (f64::from(*cores), self.at(strategy, *cores, ways).mean))
-            .collect();
-        amount_for(ISENTROPIC, &points)
+        cores_for(ISENTROPIC, |cores| self.at(strategy, cores, ways).mean)
     }
+}
+
+/// Cores at which entropy falls to `target`.
+fn cores_for(target: f64, entropy: impl Fn(u16) -> f64) -> Option<f64> {
+    let measured =
+        CORES.map(|cores| Measured { amount: f64::from(cores), entropy: entropy(cores) });
+    amount_for(target, &measured)
 }
 
 fn entropy_rows(grid: &Grid) -> Vec<Row> {

@@ -9,7 +9,6 @@ pub(crate) mod load;
 pub(crate) mod table2;
 pub(crate) mod tlt;
 
-mod equivalence;
 mod paper;
 mod platform;
 mod play;
