@@ -118,18 +118,8 @@ mod tests {
     const BOUND: Nanos = Nanos::from_millis(4);
 
     fn observation(apps: Vec<AppSeen>) -> Observation {
-        let none = Missing::because("test");
-        Observation {
-            time: Nanos::from_secs(1),
-            epoch: Nanos::from_secs(1),
-            apps,
-            cores: Vec::new(),
-            energy: Err(none.clone()),
-            interrupts_per_s: Err(none.clone()),
-            packets_per_s: Err(none.clone()),
-            cpu_pressure: Err(none),
-            foreign: Vec::new(),
-        }
+        let second = Nanos::from_secs(1);
+        Observation { apps, ..Observation::unknown(second, second, &Missing::because("test")) }
     }
 
     fn unknown() -> AppSeen {

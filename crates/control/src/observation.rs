@@ -144,6 +144,17 @@ pub struct CoreSeen {
     pub frequency: Gauge<Hertz>,
 }
 
+impl CoreSeen {
+    /// A core of which nothing is known, for one reason.
+    pub fn unknown(why: &lull_measure::Missing) -> Self {
+        Self {
+            utilisation: Err(why.clone()),
+            idle_residency: Err(why.clone()),
+            frequency: Err(why.clone()),
+        }
+    }
+}
+
 /// Energy of an epoch and where the figure comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnergySeen {
@@ -186,6 +197,21 @@ pub struct ForeignChange {
 }
 
 impl Observation {
+    /// An epoch of which nothing is known but when it was, for one reason.
+    pub fn unknown(time: Nanos, epoch: Nanos, why: &lull_measure::Missing) -> Self {
+        Self {
+            time,
+            epoch,
+            apps: Vec::new(),
+            cores: Vec::new(),
+            energy: Err(why.clone()),
+            cpu_pressure: Err(why.clone()),
+            interrupts_per_s: Err(why.clone()),
+            packets_per_s: Err(why.clone()),
+            foreign: Vec::new(),
+        }
+    }
+
     /// What was seen of one app; `None` for an app the plant does not know.
     pub fn app(&self, app: AppId) -> Option<&AppSeen> {
         self.apps.get(app.index())

@@ -199,21 +199,11 @@ mod tests {
             latency: Ok(LatencySeen { offered_per_s: *rate, ..LatencySeen::default() }),
             ..AppSeen::unknown(&because())
         };
-        let core = |busy| CoreSeen {
-            utilisation: Ok(busy),
-            idle_residency: Err(because()),
-            frequency: Err(because()),
-        };
+        let core = |busy| CoreSeen { utilisation: Ok(busy), ..CoreSeen::unknown(&because()) };
         Observation {
-            time,
-            epoch,
             apps: offered.iter().map(app).collect(),
             cores: busy.map(core).into_iter().collect(),
-            energy: Err(because()),
-            interrupts_per_s: Err(because()),
-            packets_per_s: Err(because()),
-            cpu_pressure: Err(because()),
-            foreign: Vec::new(),
+            ..Observation::unknown(time, epoch, &because())
         }
     }
 

@@ -73,18 +73,7 @@ pub(crate) fn be(per_s: f64) -> AppSeen {
 
 /// One epoch in which this was seen.
 pub(crate) fn observation(time: Nanos, epoch: Nanos, apps: Vec<AppSeen>) -> Observation {
-    let none = Missing::because("test");
-    Observation {
-        time,
-        epoch,
-        apps,
-        cores: Vec::new(),
-        energy: Err(none.clone()),
-        interrupts_per_s: Err(none.clone()),
-        packets_per_s: Err(none.clone()),
-        cpu_pressure: Err(none),
-        foreign: Vec::new(),
-    }
+    Observation { apps, ..Observation::unknown(time, epoch, &Missing::because("test")) }
 }
 
 /// A policy that is shown what a test makes up.

@@ -77,15 +77,10 @@ prop_compose! {
         };
         let source = EnergySource::Modelled("test".to_owned());
         Observation {
-            time: Nanos::ZERO,
-            epoch: Nanos::from_millis(epoch_ms),
             apps,
             cores: busy.into_iter().map(core).collect(),
             energy: joules.map(|joules| EnergySeen { energy: Joules(joules), source }),
-            interrupts_per_s: Err(because()),
-            packets_per_s: Err(because()),
-            cpu_pressure: Err(because()),
-            foreign: Vec::new(),
+            ..Observation::unknown(Nanos::ZERO, Nanos::from_millis(epoch_ms), &because())
         }
     }
 }

@@ -244,23 +244,16 @@ impl Plant for MemoryPlant {
         self.time += epoch;
         let apps = numbered(&self.specs).map(|(app, spec)| self.see(app, spec, epoch)).collect();
         let none = Missing::because("the in-memory plant has no such gauge");
-        let core = CoreSeen {
-            utilisation: Err(none.clone()),
-            idle_residency: Err(none.clone()),
-            frequency: Ok(Hertz((SPEED_MAX.0 as f64 * self.speed()) as u64)),
-        };
+        let frequency = Ok(Hertz((SPEED_MAX.0 as f64 * self.speed()) as u64));
+        let core = CoreSeen { frequency, ..CoreSeen::unknown(&none) };
         let energy = Joules(epoch.as_secs_f64() * self.machine.cores.len() as f64 * self.speed());
         let source = EnergySource::Modelled("1 W a core at full speed".to_owned());
         Ok(Observation {
-            time: self.time,
-            epoch,
             apps,
             cores: vec![core; self.machine.cores.len()],
             energy: Ok(EnergySeen { energy, source }),
-            interrupts_per_s: Err(none.clone()),
-            packets_per_s: Err(none.clone()),
-            cpu_pressure: Err(none),
             foreign: std::mem::take(&mut self.foreign),
+            ..Observation::unknown(self.time, epoch, &none)
         })
     }
 

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::config::Config as _;
+use crate::testing::{alive, be, cores_only, gone, observation};
 use lull_control::conformance::{MemoryApp, MemoryPlant};
-use lull_control::{AppSeen, CoreSet, Knob, LatencySeen, Plant, Progress, ProgressSource};
-use lull_measure::{Latency, Missing, Percentile};
+use lull_control::{AppSeen, CoreSet, Knob, LatencySeen, Plant};
+use lull_measure::{Latency, Percentile};
 use rand::SeedableRng;
 
 const EPOCH: Nanos = Nanos::from_millis(500);
@@ -27,14 +28,6 @@ fn config(text: &str) -> Config {
     read(&text.parse().unwrap()).unwrap()
 }
 
-/// A machine of eight cores whose cores alone can be divided.
-fn cores_only() -> Machine {
-    let plant = MemoryPlant::new(8, Vec::new())
-        .without(Capability::CacheWays, "test")
-        .without(Capability::MemoryBandwidth, "test");
-    plant.machine().clone()
-}
-
 /// A policy that is shown what the test makes up.
 struct Bench {
     arq: Arq,
@@ -49,24 +42,12 @@ impl Bench {
     }
 
     fn new(text: &str) -> Self {
-        Self::with(&cores_only(), text, 8)
+        Self::with(&cores_only(8), text, 8)
     }
 
     fn see(&mut self, apps: Vec<AppSeen>) -> Plan {
         self.time += EPOCH;
-        let none = Missing::because("test");
-        let seen = Observation {
-            time: self.time,
-            epoch: EPOCH,
-            apps,
-            cores: Vec::new(),
-            energy: Err(none.clone()),
-            interrupts_per_s: Err(none.clone()),
-            packets_per_s: Err(none.clone()),
-            cpu_pressure: Err(none),
-            foreign: Vec::new(),
-        };
-        self.arq.decide(&seen, &mut self.rng)
+        self.arq.decide(&observation(self.time, EPOCH, apps), &mut self.rng)
     }
 
     /// One period with these tails, and how much the best-effort app got done.
@@ -79,18 +60,10 @@ impl Bench {
     }
 }
 
-fn alive() -> AppSeen {
-    AppSeen { alive: true, ..AppSeen::unknown(&Missing::because("test")) }
-}
-
 fn lc(tail_ms: u64) -> AppSeen {
     let window: Latency = [Nanos::from_millis(tail_ms)].into_iter().collect();
     let seen = LatencySeen { window, offered_per_s: 100.0, ..LatencySeen::default() };
     AppSeen { latency: Ok(seen), ..alive() }
-}
-
-fn be(per_s: f64) -> AppSeen {
-    AppSeen { progress: Ok(Progress { per_s, source: ProgressSource::Simulated }), ..alive() }
 }
 
 #[test]
@@ -197,7 +170,7 @@ fn the_printed_ban_of_the_shared_region_locks_up() {
 
 #[test]
 fn no_app_gets_more_cores_than_threads_and_the_next_in_need_is_served() {
-    let mut bench = Bench::with(&cores_only(), "", 2);
+    let mut bench = Bench::with(&cores_only(8), "", 2);
     for _ in 0..3 {
         bench.period(40, 20, 50.0);
     }
@@ -212,7 +185,7 @@ fn no_app_gets_more_cores_than_threads_and_the_next_in_need_is_served() {
 fn without_a_stated_thread_count_the_one_seen_is_the_cap() {
     let mut apps = specs(8);
     apps[0].threads = None;
-    let arq = Arq::new(Config::default(), &cores_only(), &apps).unwrap();
+    let arq = Arq::new(Config::default(), &cores_only(8), &apps).unwrap();
     let mut bench = Bench { arq, time: Nanos::ZERO, rng: Rng::seed_from_u64(1) };
     for _ in 0..5 {
         bench.see(vec![AppSeen { threads: Ok(3), ..lc(40) }, lc(5), be(50.0)]);
@@ -259,7 +232,7 @@ fn what_an_app_that_exits_held_is_shared_again() {
     let mut bench = Bench::new("");
     bench.period(20, 5, 50.0);
     bench.period(20, 5, 50.0);
-    let plan = bench.see(vec![AppSeen::unknown(&Missing::because("gone")), lc(5), be(50.0)]);
+    let plan = bench.see(vec![gone(), lc(5), be(50.0)]);
     assert_eq!(bench.cores(), "a:0 b:0 shared:8");
     assert_eq!(plan.setting(Knob::Cores(A)), None, "a dead app has no threads to set");
     let told = plan.steps().any(|step| step.reason == Reason::Exited { app: A });
@@ -348,7 +321,7 @@ fn priority_needs_the_scheduling_knob_and_equality_does_not() {
 fn an_ideal_above_its_bound_is_refused_by_name() {
     let mut apps = specs(2);
     apps[1].ideal = Some(Nanos::from_millis(BOUND_MS + 1));
-    let text = Arq::new(Config::default(), &cores_only(), &apps).err().unwrap().to_string();
+    let text = Arq::new(Config::default(), &cores_only(8), &apps).err().unwrap().to_string();
     assert!(text.contains("`b`") && text.contains("11ms") && text.contains("10ms"), "{text}");
 }
 
@@ -367,7 +340,7 @@ fn epochs_without_answers_and_progress_that_is_no_number_move_nothing_by_themsel
 fn without_one_class_the_other_has_everything() {
     for apps in [vec![specs(2).remove(0)], vec![specs(2).remove(2)]] {
         let seen = if apps[0].is_latency_critical() { lc(5) } else { be(50.0) };
-        let arq = Arq::new(Config::default(), &cores_only(), &apps).unwrap();
+        let arq = Arq::new(Config::default(), &cores_only(8), &apps).unwrap();
         let mut bench = Bench { arq, time: Nanos::ZERO, rng: Rng::seed_from_u64(1) };
         for _ in 0..3 {
             let plan = bench.see(vec![seen.clone()]);

@@ -314,23 +314,14 @@ mod tests {
     }
 
     fn seen(epoch_ms: u64, busy: &[Option<f64>]) -> Observation {
-        let missing = || Missing::because("test");
+        let missing = Missing::because("test");
         let core = |busy: &Option<f64>| CoreSeen {
-            utilisation: busy.ok_or_else(missing),
-            idle_residency: Err(missing()),
-            frequency: Err(missing()),
+            utilisation: busy.ok_or_else(|| missing.clone()),
+            ..CoreSeen::unknown(&missing)
         };
-        Observation {
-            time: Nanos::ZERO,
-            epoch: Nanos::from_millis(epoch_ms),
-            apps: Vec::new(),
-            cores: busy.iter().map(core).collect(),
-            energy: Err(missing()),
-            interrupts_per_s: Err(missing()),
-            packets_per_s: Err(missing()),
-            cpu_pressure: Err(missing()),
-            foreign: Vec::new(),
-        }
+        let cores = busy.iter().map(core).collect();
+        let epoch = Nanos::from_millis(epoch_ms);
+        Observation { cores, ..Observation::unknown(Nanos::ZERO, epoch, &missing) }
     }
 
     fn mirror(epochs: &[Observation]) -> Vec<Option<u64>> {
