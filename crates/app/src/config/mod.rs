@@ -70,6 +70,16 @@ impl Config {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
+    /// The same under another policy, whose keys stay only if they are its own.
+    pub(crate) fn under(&self, policy: &str) -> Self {
+        let mut other = self.clone();
+        if policy != self.policy {
+            other.policy_keys.clear();
+        }
+        other.policy = policy.to_owned();
+        other
+    }
+
     fn check(&self) -> Result<(), InputError> {
         if self.apps.is_empty() {
             return Err(self.source.error("", "has no [[app]]: name at least one app"));

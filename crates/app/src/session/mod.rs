@@ -7,9 +7,12 @@ mod open;
 mod reference;
 
 pub(crate) use open::{Opening, policy_of};
+pub(crate) use reference::bound_by_ideal;
 
 use crate::config::Config;
 use crate::record::{RecordError, Recorder};
+use crate::say;
+use indicatif::ProgressBar;
 use lull_control::{AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting};
 use lull_host::apps::{AppHandle, GRACE};
 use lull_host::guard::{GuardError, GuardHandle, GuardState};
@@ -42,6 +45,18 @@ pub(crate) enum TurnError {
     Guard(#[from] GuardError),
 }
 
+impl TurnError {
+    /// What is told where half of a run is of no use: a stop is a failure there.
+    pub(crate) fn cut_short(self) -> anyhow::Error {
+        match self {
+            Self::Plant(PlantError::Stopped) => {
+                anyhow::anyhow!("stopped before the end; what was measured is in the record")
+            }
+            other => other.into(),
+        }
+    }
+}
+
 /// What closing a session came to.
 pub(crate) struct Closed {
     /// Knobs that are not as they were, in words.
@@ -65,6 +80,13 @@ impl Session {
     /// Puts every knob back and goes on with another policy.
     pub(crate) fn switch(&mut self, policy: Box<dyn Policy>) -> Vec<String> {
         refusals(&self.control.switch(policy))
+    }
+
+    /// Tells what the plant has to say, above a bar.
+    pub(crate) fn tell_notices(&self, bar: &ProgressBar) {
+        for notice in self.plant().take_notices() {
+            bar.suspend(|| say::line(notice));
+        }
     }
 
     /// The config, with what it left open filled in.

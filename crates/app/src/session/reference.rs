@@ -9,7 +9,7 @@
 use crate::config::{Config, Reference, Where};
 use crate::located::InputError;
 use anyhow::bail;
-use lull_control::{AppId, AppSpec, Plant, numbered};
+use lull_control::{AppId, AppSpec, Objective, Plant, numbered};
 use lull_host::plant::HostPlant;
 use lull_measure::{Latency, Nanos};
 
@@ -41,6 +41,22 @@ pub(super) fn check(config: &Config) -> Result<(), InputError> {
             ),
         )),
         None => Ok(()),
+    }
+}
+
+/// Bounds that are as strict for this machine as for another: so many times the
+/// tail that each app has alone. An app whose ideal is not known keeps its own.
+pub(crate) fn bound_by_ideal(plant: &mut HostPlant, room: f64) {
+    let set = |spec: &mut AppSpec| {
+        let Some(ideal) = spec.ideal else { return };
+        for objective in &mut spec.objectives {
+            if let Objective::Tail { bound, .. } = objective {
+                *bound = ideal.scale(room);
+            }
+        }
+    };
+    for app in 0..plant.apps().len() as u16 {
+        plant.update_spec(AppId(app), set);
     }
 }
 

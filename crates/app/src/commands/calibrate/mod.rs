@@ -293,15 +293,13 @@ impl Bench<'_> {
 
 /// One app and nothing else, unmanaged, nothing left to measure but what is asked here.
 fn alone(config: &Config, app: &AppSection) -> Config {
-    let mut alone = config.clone();
+    let mut alone = config.under("unmanaged");
     let mut app = app.clone();
     app.ideal = None;
     let measured = (app.class == Class::BestEffort).then_some(MeasureWord::Measure);
     app.solo = measured.map(Reference::Measure);
     alone.apps = vec![app];
     alone.loads.clear();
-    alone.policy = "unmanaged".to_owned();
-    alone.policy_keys.clear();
     alone
 }
 

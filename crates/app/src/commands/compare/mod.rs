@@ -11,11 +11,10 @@ use crate::cli::CompareArgs;
 use crate::commands::UsageError;
 use crate::config::Config;
 use crate::recorded::{Part, Run};
-use crate::session::{Opening, Session, TurnError, policy_of};
+use crate::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
 use crate::{progress, say};
 use anyhow::Context;
 use indicatif::ProgressBar;
-use lull_control::{AppSpec, Objective, PlantError};
 use lull_host::plant::HostPlant;
 use lull_measure::Nanos;
 use result::{Refused, Report};
@@ -29,10 +28,10 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     check(args, &config)?;
     let say = |text: &str| say::told(text);
     let adjust =
-        |plant: &mut HostPlant| args.room.into_iter().for_each(|room| set_bounds(plant, room));
+        |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
     // The session begins with a policy that suits any machine.
     let opening =
-        Opening { config: under(&config, "unmanaged"), dry_run: false, say: &say, adjust: &adjust };
+        Opening { config: config.under("unmanaged"), dry_run: false, say: &say, adjust: &adjust };
     let mut session = opening.open()?;
     let (policies, refused) = suited(args, &config, &session);
     refused.iter().for_each(|one| say::told(format!("{}: {}", one.policy, one.why)));
@@ -76,31 +75,6 @@ fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The config under another policy, whose keys stay only if they are its own.
-fn under(config: &Config, policy: &str) -> Config {
-    let mut other = config.clone();
-    if policy != config.policy {
-        other.policy_keys.clear();
-    }
-    other.policy = policy.to_owned();
-    other
-}
-
-/// Bounds that are as strict for this machine as `--room` says.
-fn set_bounds(plant: &mut HostPlant, room: f64) {
-    let set = |spec: &mut AppSpec| {
-        let Some(ideal) = spec.ideal else { return };
-        for objective in &mut spec.objectives {
-            if let Objective::Tail { bound, .. } = objective {
-                *bound = ideal.scale(room);
-            }
-        }
-    };
-    for app in 0..lull_control::Plant::apps(plant).len() as u16 {
-        plant.update_spec(lull_control::AppId(app), set);
-    }
-}
-
 /// The policies that can run here, and why the others cannot.
 fn suited(args: &CompareArgs, config: &Config, session: &Session) -> (Vec<String>, Vec<Refused>) {
     let (mut policies, mut refused) = (Vec::new(), Vec::new());
@@ -122,7 +96,7 @@ fn policy_for(
 ) -> Result<Box<dyn lull_control::Policy>, crate::located::InputError> {
     let plant = session.plant();
     policy_of(
-        &under(config, policy),
+        &config.under(policy),
         lull_control::Plant::machine(plant),
         lull_control::Plant::apps(plant),
     )
@@ -158,17 +132,10 @@ fn one_block(
 ) -> anyhow::Result<()> {
     let mut elapsed = Nanos::ZERO;
     while elapsed < length {
-        let epoch = session.turn(phase).map_err(|error| match error {
-            TurnError::Plant(PlantError::Stopped) => {
-                anyhow::anyhow!("stopped before the end; what was measured is in the record")
-            }
-            other => other.into(),
-        })?;
+        let epoch = session.turn(phase).map_err(TurnError::cut_short)?;
         elapsed += epoch.seen.epoch;
         bar.inc(epoch.seen.epoch.as_secs_f64().round() as u64);
-        for notice in session.plant().take_notices() {
-            bar.suspend(|| say::line(notice));
-        }
+        session.tell_notices(bar);
     }
     Ok(())
 }

@@ -12,13 +12,13 @@ mod result;
 use crate::cli::DemoArgs;
 use crate::config::Config;
 use crate::located::Located;
-use crate::session::{Opening, Session, TurnError, policy_of};
+use crate::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
 use crate::{progress, say};
 use anyhow::Context;
 use block::Block;
 use figure::{Figure, Point};
 use indicatif::ProgressBar;
-use lull_control::{AppId, Capability, Epoch, Objective, Plant, PlantError};
+use lull_control::{AppId, Capability, Epoch, Plant};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, probe};
 use lull_measure::{Nanos, Percentile};
@@ -47,7 +47,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let config = config(args, &keys)?;
     let say = |text: &str| say::told(text);
     say("starting the options server, its load and a memory-bound best-effort app");
-    let opening = Opening { config, dry_run: false, say: &say, adjust: &set_objective };
+    // The objective follows from the tail that was just measured alone.
+    let bound = |plant: &mut HostPlant| bound_by_ideal(plant, ROOM);
+    let opening = Opening { config, dry_run: false, say: &say, adjust: &bound };
     let session = opening.open()?;
     let cores = session.plant().machine().cores.len();
     let mut demo = Demo::new(args, keys, session);
@@ -100,18 +102,6 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// The objective follows from the tail that was just measured alone.
-fn set_objective(plant: &mut HostPlant) {
-    plant.update_spec(SERVER, |spec| {
-        let ideal = spec.ideal.unwrap_or_default();
-        for objective in &mut spec.objectives {
-            if let Objective::Tail { bound, .. } = objective {
-                *bound = ideal.scale(ROOM);
-            }
-        }
-    });
-}
-
 /// A demo under way.
 struct Demo {
     session: Session,
@@ -160,11 +150,8 @@ impl Demo {
     }
 
     fn one_block(&mut self, pair: u32, on: bool) -> Result<Block, anyhow::Error> {
-        let mut config = self.session.config().clone();
-        if !on {
-            config.policy = "unmanaged".to_owned();
-            config.policy_keys.clear();
-        }
+        let config = self.session.config();
+        let config = if on { config.clone() } else { config.under("unmanaged") };
         let plant = self.session.plant();
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         self.session.switch(policy);
@@ -173,7 +160,8 @@ impl Demo {
         let mut block = Block::default();
         let (mut begin, settle) = (None, self.block.scale(SETTLE));
         loop {
-            let epoch = self.session.turn(&phase).map_err(stopped)?;
+            // A table of half the data would be worse than none.
+            let epoch = self.session.turn(&phase).map_err(TurnError::cut_short)?;
             let start = epoch.seen.time.saturating_sub(epoch.seen.epoch);
             let elapsed = epoch.seen.time.saturating_sub(*begin.get_or_insert(start));
             self.note(&epoch);
@@ -205,9 +193,7 @@ impl Demo {
             Err(why) => format!("unknown: {why}"),
         };
         self.bar.set_position(time_s as u64);
-        for notice in self.session.plant().take_notices() {
-            self.bar.suspend(|| say::line(notice));
-        }
+        self.session.tell_notices(&self.bar);
     }
 
     fn conclude(self, cores: usize) -> (Session, Findings) {
@@ -245,14 +231,6 @@ impl Demo {
         let drawn = figure.write(&file).map_err(|error| anyhow::anyhow!("{error}"));
         drawn.with_context(|| format!("the figure {} cannot be written", file.display()))?;
         Ok(file)
-    }
-}
-
-/// A stop by the user ends the demo as a failure: its table would be of half the data.
-fn stopped(error: TurnError) -> anyhow::Error {
-    match error {
-        TurnError::Plant(PlantError::Stopped) => anyhow::anyhow!("stopped before the end"),
-        other => other.into(),
     }
 }
 
