@@ -2,6 +2,7 @@
 //! tables as experiments.
 
 pub mod backlog;
+mod colocation;
 pub mod cycles;
 pub mod experiment;
 pub mod figure;

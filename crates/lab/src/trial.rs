@@ -235,7 +235,7 @@ fn in_order<T: Send>(
 
 /// A simulated plant needs no protection from haste: what a policy wants is
 /// what it gets, so that it is the policy that is measured.
-fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     let mut rules = Rules::default();
     rules.limits.dwell = Nanos::ZERO;
     rules.limits.hysteresis = 0.0;

@@ -2,6 +2,7 @@
 
 use super::paper::{Paper, ms, paper};
 use super::sourced::{Parameter, read};
+pub(super) use crate::colocation::Scene;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::node::{Activity, LoadStep, Node, NodeModel};
@@ -19,13 +20,6 @@ pub(super) struct Platform {
     model: NodeModel,
     pub(super) parameters: Vec<Parameter>,
     paper: Paper,
-}
-
-/// One machine, some apps under load, and what is asked of them.
-#[derive(Debug, Clone)]
-pub(super) struct Scene {
-    pub(super) model: NodeModel,
-    pub(super) apps: Vec<AppSpec>,
 }
 
 /// Load of an app: since when, and which share of its max load.

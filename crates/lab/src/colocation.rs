@@ -1,0 +1,263 @@
+//! Apps side by side on a simulated node, under a policy.
+
+use crate::trial::rules;
+use lull_control::{
+    AppSpec, ControlLoop, Controller, Epoch, EpochRule, Plant, PlantError, PolicyError, Rng,
+};
+use lull_measure::entropy::{
+    BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
+};
+use lull_measure::{Latency, Nanos};
+use lull_policies::registry;
+use lull_sim::node::{NodeModel, NodePlant};
+use lull_sim::stats::Failure;
+use rand::SeedableRng;
+
+/// One machine, some apps under load, and what is asked of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Scene {
+    pub(crate) model: NodeModel,
+    pub(crate) apps: Vec<AppSpec>,
+}
+
+/// A policy and how often it looks.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Steering {
+    /// Its name in the registry.
+    pub(crate) policy: String,
+    pub(crate) config: toml::Table,
+    pub(crate) epoch: EpochRule,
+}
+
+/// Why a scene has not been played.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum PlayError {
+    /// The scene cannot be simulated.
+    #[error(transparent)]
+    Scene(#[from] Failure),
+    /// The policy refuses it.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// How long, and which random numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) warmup: Nanos,
+    pub(crate) length: Nanos,
+    pub(crate) seed: u64,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Played {
+    /// Tail of each latency-critical app over the whole run, in ms.
+    pub(crate) tails_ms: Vec<f64>,
+    /// Median over the epochs of the epoch's tail of each, in ms.
+    pub(crate) typical_ms: Vec<f64>,
+    /// Work per second of each best-effort app over that alone.
+    pub(crate) progress: Vec<f64>,
+    /// Of those tails and that progress, over the whole run.
+    pub(crate) entropy: SystemEntropy,
+    /// One an epoch.
+    pub(crate) epochs: Vec<EpochSeen>,
+    /// Mean over cores of the time that they were busy.
+    pub(crate) utilisation: f64,
+    /// The counted time.
+    pub(crate) span: Nanos,
+    /// All answers of each app; empty for best-effort ones.
+    pub(crate) answers: Vec<Latency>,
+    /// Work of each app per second.
+    pub(crate) work_per_s: Vec<f64>,
+    /// How many more requests of each app waited at the end than at the start.
+    pub(crate) left: Vec<i64>,
+}
+
+/// One epoch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct EpochSeen {
+    pub(crate) time_s: f64,
+    pub(crate) entropy: SystemEntropy,
+    /// Largest of the apps' tails over their bounds; 0 without a tail.
+    pub(crate) worst: f64,
+}
+
+impl Played {
+    /// Epochs in which some objective was missed.
+    pub(crate) fn violations(&self) -> f64 {
+        self.beyond(1.0)
+    }
+
+    /// Epochs in which some tail was above so many times its bound.
+    pub(crate) fn beyond(&self, factor: f64) -> f64 {
+        self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
+    }
+
+    /// Mean E_S of the epochs.
+    pub(crate) fn mean_system(&self) -> f64 {
+        self.mean_of(|entropy| Some(entropy.system))
+    }
+
+    /// Mean of a part of entropy over the epochs that have it.
+    pub(crate) fn mean_of(&self, part: impl Fn(&SystemEntropy) -> Option<f64>) -> f64 {
+        let values: Vec<f64> =
+            self.epochs.iter().filter_map(|epoch| part(&epoch.entropy)).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+}
+
+impl Scene {
+    /// A controller on a fresh replication; streams are a seed and the replication's number.
+    ///
+    /// # Errors
+    /// If the scene cannot be simulated or the policy refuses it.
+    pub(crate) fn start(
+        &self,
+        steering: &Steering,
+        (seed, replication): (u64, u64),
+    ) -> Result<ControlLoop<NodePlant>, PlayError> {
+        self.start_logged(steering, (seed, replication), false)
+    }
+
+    /// The same, keeping every latency if asked to.
+    ///
+    /// # Errors
+    /// As [`Scene::start`].
+    pub(crate) fn start_logged(
+        &self,
+        steering: &Steering,
+        (seed, replication): (u64, u64),
+        keeps_log: bool,
+    ) -> Result<ControlLoop<NodePlant>, PlayError> {
+        let mut plant = NodePlant::new(&self.model, &self.apps, seed, replication)
+            .map_err(|error| Failure::Setup(error.to_string()))?;
+        if keeps_log {
+            (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
+        }
+        let policy =
+            registry::build(&steering.policy, &steering.config, plant.machine(), plant.apps())?;
+        let controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
+        let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
+        Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
+    }
+
+    /// Runs one replication; epochs that begin within the warm-up do not count.
+    ///
+    /// # Errors
+    /// As [`Scene::start`].
+    pub(crate) fn play(
+        &self,
+        steering: &Steering,
+        span: Span,
+        replication: u64,
+    ) -> Result<Played, PlayError> {
+        let mut control = self.start(steering, (span.seed, replication))?;
+        let lost = |error: PlantError| Failure::Setup(error.to_string());
+        let mut now = Nanos::ZERO;
+        while now < span.warmup {
+            now = control.turn().map_err(lost)?.seen.time;
+        }
+        let mut recorder = Recorder::new(self);
+        let end = span.warmup.saturating_add(span.length);
+        while now < end {
+            let epoch = control.turn().map_err(lost)?;
+            now = epoch.seen.time;
+            recorder.note(self, &epoch);
+        }
+        Ok(recorder.finish(self))
+    }
+}
+
+/// Adds up epochs.
+struct Recorder {
+    windows: Vec<Latency>,
+    /// By app, then epoch.
+    tails: Vec<Vec<Nanos>>,
+    work: Vec<f64>,
+    /// By app: requests unanswered after the first counted epoch and after the last.
+    waiting: Vec<Option<[u64; 2]>>,
+    busy: f64,
+    span: Nanos,
+    epochs: Vec<EpochSeen>,
+}
+
+impl Recorder {
+    fn new(scene: &Scene) -> Self {
+        let apps = scene.apps.len();
+        Self {
+            windows: vec![Latency::default(); apps],
+            tails: vec![Vec::new(); apps],
+            work: vec![0.0; apps],
+            waiting: vec![None; apps],
+            busy: 0.0,
+            span: Nanos::ZERO,
+            epochs: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, scene: &Scene, epoch: &Epoch) {
+        let Epoch { seen, standing, .. } = epoch;
+        let mut worst: f64 = 0.0;
+        for (number, app) in seen.apps.iter().enumerate() {
+            if let Ok(latency) = &app.latency {
+                self.windows[number].merge(&latency.window);
+                let now = latency.outstanding;
+                let first = self.waiting[number].map_or(now, |[first, _]| first);
+                self.waiting[number] = Some([first, now]);
+            }
+            if let Ok(progress) = &app.progress {
+                self.work[number] += progress.per_s;
+            }
+            let tail = standing.apps[number].tail.map(|tail| tail.latency);
+            let bound = scene.apps[number].tail().map(|(_, bound)| bound);
+            let ratio = |(tail, bound): (Nanos, Nanos)| tail.0 as f64 / bound.0 as f64;
+            worst = worst.max(tail.zip(bound).map_or(0.0, ratio));
+            self.tails[number].extend(tail);
+        }
+        let used: f64 = seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok()).sum();
+        self.busy += used / seen.cores.len() as f64;
+        self.span = self.span.saturating_add(seen.epoch);
+        let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
+        self.epochs.push(EpochSeen { time_s, entropy, worst });
+    }
+
+    fn finish(mut self, scene: &Scene) -> Played {
+        let typical = self.tails.iter_mut().filter_map(|tails| {
+            tails.sort_unstable();
+            tails.get(tails.len() / 2).map(|tail| tail.as_secs_f64() * 1e3)
+        });
+        let typical_ms = typical.collect();
+        let count = self.epochs.len() as f64;
+        let (mut lc, mut be) = (Vec::new(), Vec::new());
+        for ((spec, window), work) in scene.apps.iter().zip(&self.windows).zip(&self.work) {
+            match spec.tail() {
+                Some((percentile, bound)) => {
+                    // An app that answered nothing at all has the worst tail there is.
+                    let tail = window.quantile(percentile).unwrap_or(Nanos::MAX);
+                    let ideal = spec.ideal.unwrap_or(bound).min(bound);
+                    lc.extend(LcReading::new(ideal, tail, bound).ok().map(|it| (tail, it)));
+                }
+                None => {
+                    let (solo, real) = (spec.solo_per_s.unwrap_or(1.0), work / count);
+                    be.push(BeReading { solo, real });
+                }
+            }
+        }
+        let left = self.waiting.iter().map(|waiting| {
+            waiting.map_or(0, |[first, last]| last.cast_signed() - first.cast_signed())
+        });
+        let readings: Vec<_> = lc.iter().map(|(_, reading)| *reading).collect();
+        Played {
+            tails_ms: lc.iter().map(|(tail, _)| tail.as_secs_f64() * 1e3).collect(),
+            typical_ms,
+            progress: be.iter().map(|it| it.real / it.solo).collect(),
+            entropy: system_entropy(&readings, &be, RelativeImportance::default()),
+            epochs: self.epochs,
+            utilisation: self.busy / count,
+            span: self.span,
+            left: left.collect(),
+            work_per_s: self.work.iter().map(|work| work / count).collect(),
+            answers: self.windows,
+        }
+    }
+}
