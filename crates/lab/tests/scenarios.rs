@@ -3,7 +3,9 @@
 
 use lull_lab::cycles::Cycle;
 use lull_lab::progress::Progress;
-use lull_lab::scenario::{Choice, Outcome, RunError, Scenario, ScenarioFile, Search, Wrong};
+use lull_lab::scenario::{
+    AnyFile, AnyScenario, Choice, Kind, Outcome, RunError, Scenario, ScenarioFile, Search, Wrong,
+};
 use lull_measure::Nanos;
 use std::path::Path;
 
@@ -56,6 +58,16 @@ epoch = "50ms"
 fn read(text: &str, choice: &Choice) -> Result<Scenario, Wrong> {
     let file: ScenarioFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     Scenario::new(file, Path::new(ROOT), choice)
+}
+
+/// A scenario of any kind, told apart as the command does it.
+fn any(text: &str) -> Result<AnyScenario, Wrong> {
+    let file = match Kind::of(&toml::from_str(text).unwrap()) {
+        Kind::Tiers => AnyFile::Tiers(toml::from_str(text).unwrap()),
+        Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
+        Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+    };
+    AnyScenario::new(file, Path::new(ROOT), &Choice::default())
 }
 
 fn scenario(text: &str) -> Scenario {
@@ -414,14 +426,14 @@ fn every_example_and_every_scenario_of_the_docs_can_be_run() {
             texts.push(std::fs::read_to_string(file.path()).unwrap());
         }
     }
-    assert_eq!(texts.len(), 3);
+    assert_eq!(texts.len(), 6);
     let page = std::fs::read_to_string(format!("{ROOT}/docs/scenario.md")).unwrap();
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
     assert!(!blocks.is_empty());
     texts.extend(blocks.iter().map(|block| block.split("```").next().unwrap().to_owned()));
     for text in texts {
-        let scenario = scenario(&text);
-        assert!(scenario.notices.is_empty(), "{:?}\n{text}", scenario.notices);
+        let scenario = any(&text).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        assert!(scenario.notices().is_empty(), "{:?}\n{text}", scenario.notices());
     }
 }
 

@@ -1,7 +1,8 @@
 //! Checks of a scenario as a whole: bounds, policies, and load against capacity.
 
+use super::choice::Labelled;
 use super::file::PrecisionSection;
-use super::{Scenario, Variant, Wanted, Wrong};
+use super::{Quantity, Scenario, Variant, Wanted, Wrong};
 use crate::backlog::pieces;
 use crate::trial::CheckError;
 use lull_control::{EpochRule, PolicyError};
@@ -41,53 +42,22 @@ impl Scenario {
         Ok(())
     }
 
-    /// The precision to reach, with its figure found.
-    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
-        let at = |key: &str, message: String| Wrong::at(format!("run.precision.{key}"), message);
-        let all = self.quantities();
-        let exact = all.iter().position(|quantity| quantity.id == written.figure);
-        let mut short = (0..all.len()).filter(|at| all[*at].kind() == written.figure);
-        let short = short.next().filter(|_| short.next().is_none());
-        let quantity = exact.or(short).ok_or_else(|| {
-            let known: Vec<_> = all.iter().map(|quantity| quantity.id.as_str()).collect();
-            let known = known.join(", ");
-            at("figure", format!("there is no figure `{}`; there are: {known}", written.figure))
-        })?;
-        if !(written.relative > 0.0 && written.relative < 1.0) {
-            let message = format!("is {}: write a share such as 0.02", written.relative);
-            return Err(at("relative", message));
-        }
-        if written.most < self.replications || written.most > REPLICATIONS {
-            let message = format!(
-                "is {}, must be from {} (run.replications) to {REPLICATIONS}",
-                written.most, self.replications
-            );
-            return Err(at("most", message));
-        }
-        Ok(Wanted { quantity, relative: written.relative, most: written.most })
+    fn check_run(&self) -> Result<(), Wrong> {
+        self.size(&self.quantities()).check(self.precision.as_ref())
     }
 
-    fn check_run(&self) -> Result<(), Wrong> {
-        if self.length == Nanos::ZERO {
-            return Err(Wrong::at("run.length", "is zero: nothing would be counted"));
+    /// The precision to reach, with its figure found.
+    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
+        self.size(&self.quantities()).wanted(written)
+    }
+
+    fn size<'q>(&self, quantities: &'q [Quantity]) -> RunSize<'q> {
+        RunSize {
+            quantities,
+            replications: self.replications,
+            policies: self.variants.len(),
+            span: [self.warmup.unwrap_or_default(), self.length],
         }
-        let warmup = self.warmup.unwrap_or_default();
-        for (key, span) in [("run.length", self.length), ("run.warmup", warmup)] {
-            if span > LONGEST {
-                return Err(Wrong::at(key, format!("is {span}, at most ten years can be run")));
-            }
-        }
-        if !(1..=REPLICATIONS).contains(&self.replications) {
-            let message = format!("is {}, must be from 1 to {REPLICATIONS}", self.replications);
-            return Err(Wrong::at("run.replications", message));
-        }
-        let most = self.precision.map_or(self.replications, |wanted| wanted.most);
-        let values = most * (self.variants.len() * self.quantities().len()) as u64;
-        if values > VALUES {
-            let message = format!("{most} replications make {values} values, at most {VALUES} fit");
-            return Err(Wrong::at("run.replications", message));
-        }
-        Ok(())
     }
 
     /// Simulated time of a replication.
@@ -151,13 +121,64 @@ impl Scenario {
     }
 }
 
-impl Variant {
-    /// One of its keys as it stands in the file, or the flag it came from.
-    fn key_of(&self, key: &str) -> String {
-        if self.key.starts_with("--") || key.is_empty() {
-            return self.key.clone();
+/// How much there is to simulate.
+pub(super) struct RunSize<'q> {
+    pub(super) quantities: &'q [Quantity],
+    pub(super) replications: u64,
+    pub(super) policies: usize,
+    /// Warm-up and counted time.
+    pub(super) span: [Nanos; 2],
+}
+
+impl RunSize<'_> {
+    /// The precision to reach, with its figure found.
+    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
+        let at = |key: &str, message: String| Wrong::at(format!("run.precision.{key}"), message);
+        let all = self.quantities;
+        let exact = all.iter().position(|quantity| quantity.id == written.figure);
+        let mut short = (0..all.len()).filter(|at| all[*at].kind() == written.figure);
+        let short = short.next().filter(|_| short.next().is_none());
+        let quantity = exact.or(short).ok_or_else(|| {
+            let known: Vec<_> = all.iter().map(|quantity| quantity.id.as_str()).collect();
+            let known = known.join(", ");
+            at("figure", format!("there is no figure `{}`; there are: {known}", written.figure))
+        })?;
+        if !(written.relative > 0.0 && written.relative < 1.0) {
+            let message = format!("is {}: write a share such as 0.02", written.relative);
+            return Err(at("relative", message));
         }
-        format!("{}.{key}", self.key)
+        if written.most < self.replications || written.most > REPLICATIONS {
+            let message = format!(
+                "is {}, must be from {} (run.replications) to {REPLICATIONS}",
+                written.most, self.replications
+            );
+            return Err(at("most", message));
+        }
+        Ok(Wanted { quantity, relative: written.relative, most: written.most })
+    }
+
+    /// Refuses what would count nothing or could not be kept.
+    pub(super) fn check(&self, precision: Option<&Wanted>) -> Result<(), Wrong> {
+        let [warmup, length] = self.span;
+        if length == Nanos::ZERO {
+            return Err(Wrong::at("run.length", "is zero: nothing would be counted"));
+        }
+        for (key, span) in [("run.length", length), ("run.warmup", warmup)] {
+            if span > LONGEST {
+                return Err(Wrong::at(key, format!("is {span}, at most ten years can be run")));
+            }
+        }
+        if !(1..=REPLICATIONS).contains(&self.replications) {
+            let message = format!("is {}, must be from 1 to {REPLICATIONS}", self.replications);
+            return Err(Wrong::at("run.replications", message));
+        }
+        let most = precision.map_or(self.replications, |wanted| wanted.most);
+        let values = most * (self.policies * self.quantities.len()) as u64;
+        if values > VALUES {
+            let message = format!("{most} replications make {values} values, at most {VALUES} fit");
+            return Err(Wrong::at("run.replications", message));
+        }
+        Ok(())
     }
 }
 

@@ -295,10 +295,8 @@ pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
 
 impl PolicySection {
     pub(super) fn read(mut config: toml::Table, key: &str) -> Result<Self, Wrong> {
-        let missing = || Wrong::at(key, "has no name: write name = \"step-dvfs\"");
-        let name: Option<String> = take(&mut config, "name", key)?;
-        let name = name.ok_or_else(missing)?;
-        let label = take(&mut config, "label", key)?;
+        let missing = "has no name: write name = \"step-dvfs\"";
+        let (label, name) = label_and_name(&mut config, key, missing)?;
         let tiers = take(&mut config, "tiers", key)?;
         let fixed: Option<Nanos> = take(&mut config, "epoch", key)?;
         let adaptive = take(&mut config, "adaptive_epoch", key)?;
@@ -313,6 +311,16 @@ impl PolicySection {
         epoch.check().map_err(|error| Wrong::at(format!("{key}.{at}"), error.to_string()))?;
         Ok(Self { name, label, tiers, epoch, config })
     }
+}
+
+/// Takes the label and the name out of the table of a policy or placer.
+pub(super) fn label_and_name(
+    config: &mut toml::Table,
+    key: &str,
+    missing: &str,
+) -> Result<(Option<String>, String), Wrong> {
+    let name = take(config, "name", key)?.ok_or_else(|| Wrong::at(key, missing))?;
+    Ok((take(config, "label", key)?, name))
 }
 
 /// Takes a key out of a table.

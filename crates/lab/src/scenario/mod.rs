@@ -10,22 +10,32 @@
 //! [`Scenario::run`] simulates and [`Outcome`] is what comes of it.
 
 mod check;
+mod choice;
+mod colocated;
 mod file;
+mod kind;
 mod outcome;
 mod picture;
+mod placed;
 mod quantity;
 mod records;
+mod replicate;
 mod run;
 mod worst;
 
+pub use choice::Choice;
+pub use colocated::{Colocated, ColocatedFile};
 pub use file::ScenarioFile;
+pub use kind::{AnyFile, AnyScenario, Kind};
 pub use outcome::{Comparison, Outcome, PolicyOutcome};
+pub use placed::{Placement, PlacementFile};
 pub use quantity::Quantity;
 pub use records::RecordError;
 pub use run::RunError;
 pub use worst::{Search, Sweep, WorstCycles};
 
 use crate::trial::{Control, Trial};
+use choice::Labelled;
 use file::{AppSection, EPOCH, PolicySection, WarmupRule};
 use lull_control::AppSpec;
 use lull_measure::Nanos;
@@ -47,18 +57,6 @@ impl Wrong {
     pub(crate) fn at(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
     }
-}
-
-/// What the command line has to say about a scenario.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// Labels of policies to compare, in order, or names in the registry; all
-    /// of the file if empty.
-    pub policies: Vec<String>,
-    /// Exactly so many replications.
-    pub replications: Option<u64>,
-    /// Another seed.
-    pub seed: Option<u64>,
 }
 
 /// One policy of a comparison.
@@ -156,6 +154,10 @@ impl Scenario {
 
     /// What is measured, in the order of tables.
     pub fn quantities(&self) -> Vec<Quantity> {
+        self.measured().into_iter().map(|measured| measured.quantity).collect()
+    }
+
+    fn measured(&self) -> Vec<quantity::Measured> {
         quantity::of(&self.model, &self.apps)
     }
 }
@@ -196,56 +198,29 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
         let section = PolicySection::read(table.clone(), &key)?;
-        let variant = variant(section, model, key)?;
-        if written.iter().any(|known| known.label == variant.label) {
-            let message = format!(
-                "two policies are called `{}`: give each a label of its own",
-                variant.label
-            );
-            return Err(Wrong::at(format!("{}.label", variant.key), message));
-        }
-        written.push(variant);
+        written.push(variant(section, model, key)?);
     }
-    if choice.policies.is_empty() {
-        return if written.is_empty() { Err(no_policy()) } else { Ok(written) };
-    }
-    let mut chosen: Vec<Variant> = Vec::new();
-    for wanted in &choice.policies {
-        if chosen.iter().any(|known| known.label == *wanted) {
-            return Err(Wrong::at("--policy", format!("`{wanted}` is given twice")));
-        }
-        chosen.push(choose(wanted, &written, model)?);
-    }
-    Ok(chosen)
-}
-
-fn no_policy() -> Wrong {
-    let message = "there is none: write [[policy]] with name = \"unmanaged\" to watch the system \
-                   as it is, or give --policy";
-    Wrong::at("policy", message)
-}
-
-/// A policy of the file by its label, or one of the registry with its defaults.
-fn choose(wanted: &str, written: &[Variant], model: &Model) -> Result<Variant, Wrong> {
-    if let Some(found) = written.iter().find(|known| known.label == wanted) {
-        return Ok(found.clone());
-    }
-    let unknown = |message: String| {
-        let labels: Vec<_> = written.iter().map(|known| known.label.as_str()).collect();
-        let of_file = format!("; of the file: {}", labels.join(", "));
-        let of_file = if labels.is_empty() { String::new() } else { of_file };
-        Wrong::at("--policy", message + &of_file)
-    };
-    let entry = registry::find(wanted).map_err(|error| unknown(error.to_string()))?;
-    // It acts where and when the file's first policy does.
-    let like = written.first().map(|first| first.control.clone());
-    let (tiers, epoch) = match like {
+    // One that is only asked for acts where and when the file's first policy does.
+    let (tiers, epoch) = match written.first().map(|first| first.control.clone()) {
         Some(control) => (control.tiers, control.epoch),
         None => (steerable(model), EPOCH.into()),
     };
-    let policy = entry.name.to_owned();
-    let control = Control { policy, config: toml::Table::new(), tiers, epoch };
-    Ok(Variant { label: wanted.to_owned(), control, key: "--policy".to_owned() })
+    choice.choose(written, |name| {
+        let policy = registry::find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let (tiers, epoch) = (tiers.clone(), epoch.clone());
+        let control = Control { policy, config: toml::Table::new(), tiers, epoch };
+        Ok(Variant { label: name.to_owned(), control, key: "--policy".to_owned() })
+    })
+}
+
+impl Labelled for Variant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
 }
 
 fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {

@@ -1,7 +1,6 @@
 //! A scenario's figures as a picture: one panel a kind of figure, the policies
 //! side by side with their intervals.
 
-use super::quantity::What;
 use super::{Outcome, Quantity};
 use crate::figure::{Axis, Figure, Look, Point};
 
@@ -11,36 +10,42 @@ const MOST_APPS: usize = 4;
 /// How far the points of one policy stand apart, so that intervals do not cover each other.
 const APART: f64 = 0.09;
 
-/// Which figures a panel shows.
-type Chosen = fn(&What) -> bool;
+/// The panels beside those of response times: kind of figure and axis.
+const PANELS: [(&str, &str); 9] = [
+    ("over-objective", "over the objective (%)"),
+    ("lost", "requests lost (%)"),
+    ("progress", "progress (% of that alone)"),
+    ("entropy", "system entropy"),
+    ("violating", "epochs with a missed objective (%)"),
+    ("power", "power (W)"),
+    ("energy-per-request", "energy per request (mJ)"),
+    ("switches", "P-state switches per second and server"),
+    ("utilisation", "utilisation (%)"),
+];
 
 impl Outcome {
-    /// The panels: response times of each app, power, P-state switches, utilisation.
+    /// The panels: response times of each app, then what else there is.
     pub fn panels(&self) -> Vec<Figure> {
-        let mut panels = Vec::new();
-        for app in 0..MOST_APPS {
-            let of_app = |what: &What| match what {
-                What::Mean(at) | What::Tail(at, _) => *at == app,
-                _ => false,
-            };
-            panels.extend(self.panel(Axis::log("response time (ms)"), of_app));
+        let mut apps: Vec<&str> = Vec::new();
+        for app in self.quantities.iter().filter(|it| is_response(it)).filter_map(Quantity::of) {
+            if !apps.contains(&app) {
+                apps.push(app);
+            }
         }
-        let rest: [(&str, Chosen); 5] = [
-            ("over the objective (%)", |what| matches!(what, What::Over(..))),
-            ("requests lost (%)", |what| matches!(what, What::Lost(_))),
-            ("power (W)", |what| matches!(what, What::Power(_))),
-            ("P-state switches per second and server", |what| matches!(what, What::Switches(_))),
-            ("utilisation (%)", |what| matches!(what, What::Utilisation(_))),
-        ];
-        let rest = rest.into_iter().filter_map(|(label, of)| self.panel(Axis::linear(label), of));
-        panels.extend(rest);
-        panels
+        let responses = apps.into_iter().take(MOST_APPS).filter_map(|app| {
+            let of_app = |it: &Quantity| is_response(it) && it.of() == Some(app);
+            self.panel(Axis::log("response time (ms)"), of_app)
+        });
+        let rest = PANELS
+            .iter()
+            .filter_map(|(kind, label)| self.panel(Axis::linear(*label), |it| it.kind() == *kind));
+        responses.chain(rest).collect()
     }
 
     /// One panel with the figures of a kind; `None` if there are none.
-    fn panel(&self, axis: Axis, wanted: impl Fn(&What) -> bool) -> Option<Figure> {
+    fn panel(&self, axis: Axis, wanted: impl Fn(&Quantity) -> bool) -> Option<Figure> {
         let chosen: Vec<(usize, &Quantity)> =
-            self.quantities.iter().enumerate().filter(|(_, it)| wanted(&it.what)).collect();
+            self.quantities.iter().enumerate().filter(|(_, it)| wanted(it)).collect();
         let (_, first) = chosen.first()?;
         let title = if chosen.len() == 1 {
             format!("{}: {}", self.title, first.name)
@@ -59,4 +64,11 @@ impl Outcome {
         }
         Some(figure)
     }
+}
+
+/// Whether it is a mean or a percentile of response times.
+fn is_response(quantity: &Quantity) -> bool {
+    let percentile =
+        |kind: &str| kind.strip_prefix('p').is_some_and(|of| of.parse::<f64>().is_ok());
+    quantity.kind() == "mean" || percentile(quantity.kind())
 }

@@ -1,8 +1,8 @@
 //! What is measured in each replication.
 
-use crate::trial::{power_w, response_ms, switches_per_s, throughput};
+use crate::trial::{power_w, response_ms, switches_per_s};
 use lull_control::AppSpec;
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::Totals;
 use lull_sim::model::{Model, Tier};
 use serde::Serialize;
@@ -18,17 +18,19 @@ pub struct Quantity {
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
-    #[serde(skip)]
-    pub(super) what: What,
+}
+
+/// A figure of tiers and how it is read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Measured {
+    pub(super) quantity: Quantity,
+    what: What,
 }
 
 /// Which figure, of which app or tier.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum What {
-    Throughput(usize),
-    Mean(usize),
-    Tail(usize, Percentile),
-    Over(usize, Nanos),
+enum What {
+    Response(usize, Response),
     Lost(usize),
     Power(Vec<usize>),
     EnergyPerRequest(Vec<usize>),
@@ -36,45 +38,77 @@ pub(super) enum What {
     Utilisation(usize),
 }
 
+/// A figure of the answers of an app, whatever answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Response {
+    Throughput,
+    Mean,
+    Tail(Percentile),
+    Over(Nanos),
+}
+
+/// The answers of an app in one replication.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answers<'a> {
+    pub(super) span: Nanos,
+    pub(super) count: u64,
+    pub(super) mean_ms: f64,
+    pub(super) latency: &'a Latency,
+}
+
 /// Percentiles that every app is measured at.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 99.0];
 
 /// All figures of a model: app by app, then power, then tier by tier.
-pub(super) fn of(model: &Model, specs: &[AppSpec]) -> Vec<Quantity> {
+pub(super) fn of(model: &Model, specs: &[AppSpec]) -> Vec<Measured> {
     let mut all = Vec::new();
     for (at, app) in model.app.iter().enumerate() {
         let spec = specs.iter().find(|spec| spec.name == app.name);
-        of_app(at, &app.name, spec, &mut all);
+        let of_app = responses(&app.name, spec.and_then(AppSpec::tail)).into_iter();
+        all.extend(
+            of_app.map(|(quantity, response)| Measured {
+                quantity,
+                what: What::Response(at, response),
+            }),
+        );
     }
+    let mut add = |kind, of: Option<&str>, words, unit, what| {
+        all.push(Measured { quantity: quantity(kind, of, words, unit), what });
+    };
     if model.tier.iter().any(|tier| tier.backlog.is_some())
         || model.pool.iter().any(|pool| pool.backlog.is_some())
     {
-        let lost = |(at, app): (usize, &lull_sim::model::App)| {
-            quantity("lost", Some(&app.name), "share lost", "%", What::Lost(at))
-        };
-        all.extend(model.app.iter().enumerate().map(lost));
+        for (at, app) in model.app.iter().enumerate() {
+            add("lost", Some(&app.name), "share lost", "%", What::Lost(at));
+        }
     }
     let powered: Vec<usize> =
         (0..model.tier.len()).filter(|tier| has_power(model, &model.tier[*tier])).collect();
     if !powered.is_empty() {
-        let of = |kind, name, unit, what| quantity(kind, None, name, unit, what);
-        all.push(of("power", "power", "W", What::Power(powered.clone())));
+        add("power", None, "power", "W", What::Power(powered.clone()));
         let energy = What::EnergyPerRequest(powered.clone());
-        all.push(of("energy-per-request", "energy per request", "mJ", energy));
+        add("energy-per-request", None, "energy per request", "mJ", energy);
         let switches = What::Switches(powered);
-        all.push(of("switches", "P-state switches per server", "1/s", switches));
+        add("switches", None, "P-state switches per server", "1/s", switches);
     }
-    all.extend(model.tier.iter().enumerate().map(|(at, tier)| {
-        quantity("utilisation", Some(&tier.name), "utilisation", "%", What::Utilisation(at))
-    }));
+    for (at, tier) in model.tier.iter().enumerate() {
+        add("utilisation", Some(&tier.name), "utilisation", "%", What::Utilisation(at));
+    }
     all
 }
 
-fn of_app(at: usize, name: &str, spec: Option<&AppSpec>, all: &mut Vec<Quantity>) {
-    let of = |kind: &str, words: &str, unit, what| quantity(kind, Some(name), words, unit, what);
-    all.push(of("throughput", "throughput", "1/s", What::Throughput(at)));
-    all.push(of("mean", "mean response", "ms", What::Mean(at)));
-    let objective = spec.and_then(AppSpec::tail);
+/// The figures of an app's answers: throughput, mean, percentiles, and the
+/// share beyond the objective if there is one.
+pub(super) fn responses(
+    name: &str,
+    objective: Option<(Percentile, Nanos)>,
+) -> Vec<(Quantity, Response)> {
+    let mut all = Vec::new();
+    let mut add = |kind: &str, words: &str, unit, response| {
+        all.push((quantity(kind, Some(name), words, unit), response));
+    };
+    add("throughput", "throughput", "1/s", Response::Throughput);
+    add("mean", "mean response", "ms", Response::Mean);
     let mut percentiles: Vec<Percentile> =
         PERCENTILES.iter().filter_map(|percent| Percentile::new(*percent).ok()).collect();
     if let Some((percentile, _)) = objective
@@ -84,20 +118,22 @@ fn of_app(at: usize, name: &str, spec: Option<&AppSpec>, all: &mut Vec<Quantity>
     }
     for percentile in percentiles {
         let kind = format!("p{}", percentile.percent());
-        all.push(of(&kind, &format!("{kind} response"), "ms", What::Tail(at, percentile)));
+        add(&kind, &format!("{kind} response"), "ms", Response::Tail(percentile));
     }
     if let Some((_, bound)) = objective {
         let words = format!("over the objective of {bound}");
-        all.push(of("over-objective", &words, "%", What::Over(at, bound)));
+        add("over-objective", &words, "%", Response::Over(bound));
     }
+    all
 }
 
-fn quantity(kind: &str, of: Option<&str>, words: &str, unit: &'static str, what: What) -> Quantity {
+/// A figure, of an app or tier or of the whole.
+pub(super) fn quantity(kind: &str, of: Option<&str>, words: &str, unit: &'static str) -> Quantity {
     let (id, name) = match of {
         Some(of) => (format!("{kind}[{of}]"), format!("{of}: {words}")),
         None => (kind.to_owned(), words.to_owned()),
     };
-    Quantity { id, name, unit, what }
+    Quantity { id, name, unit }
 }
 
 /// Whether all cores of a tier have P-states, and so power.
@@ -111,20 +147,37 @@ impl Quantity {
         self.id.split_once('[').map_or(&self.id, |(kind, _)| kind)
     }
 
-    /// Its value in one replication; NaN where there is none, such as the
-    /// response time of no request.
-    pub fn value(&self, totals: &Totals) -> f64 {
+    /// Of what it is measured: `site` of `p95[site]`; nothing for the whole.
+    pub fn of(&self) -> Option<&str> {
+        self.id.split_once('[').map(|(_, of)| of.trim_end_matches(']'))
+    }
+}
+
+impl Response {
+    /// Its value; NaN where there is none, such as the response time of no request.
+    pub(super) fn value(self, answers: Answers<'_>) -> f64 {
+        let Answers { span, count, mean_ms, latency } = answers;
+        match self {
+            Self::Throughput => count as f64 / span.as_secs_f64(),
+            Self::Mean => mean_ms,
+            Self::Tail(percentile) => {
+                latency.quantile(percentile).map_or(f64::NAN, Nanos::as_millis_f64)
+            }
+            Self::Over(bound) => percent(latency.count_above(bound) as f64, latency.count() as f64),
+        }
+    }
+}
+
+impl Measured {
+    /// Its value in one replication; NaN where there is none.
+    pub(super) fn value(&self, totals: &Totals) -> f64 {
         match &self.what {
-            What::Throughput(app) => throughput(*app)(totals),
-            What::Mean(app) => response_ms(*app)(totals),
-            What::Tail(app, percentile) => {
-                let tail = totals.apps[*app].latency.quantile(*percentile);
-                tail.map_or(f64::NAN, Nanos::as_millis_f64)
-            }
-            What::Over(app, bound) => {
-                let latency = &totals.apps[*app].latency;
-                percent(latency.count_above(*bound) as f64, latency.count() as f64)
-            }
+            What::Response(app, response) => response.value(Answers {
+                span: totals.span,
+                count: totals.apps[*app].answered,
+                mean_ms: response_ms(*app)(totals),
+                latency: &totals.apps[*app].latency,
+            }),
             What::Lost(app) => {
                 let app = &totals.apps[*app];
                 percent(app.lost as f64, app.arrived as f64)
@@ -145,6 +198,7 @@ impl Quantity {
     }
 }
 
-fn percent(part: f64, whole: f64) -> f64 {
+/// A share in percent.
+pub(super) fn percent(part: f64, whole: f64) -> f64 {
     100.0 * part / whole
 }

@@ -53,7 +53,7 @@ mod schedule;
 mod totals;
 
 pub use model::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler, Throttle,
+    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, REFRESH, Scheduler, Throttle,
 };
 pub use plant::{NodePlant, NodePlantError};
 pub use totals::{NodeAppTotals, NodeTotals};

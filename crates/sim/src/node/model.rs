@@ -4,6 +4,10 @@ use crate::model::Distribution;
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
+/// How often cache shares and memory latency are brought up to date where a
+/// model does not say.
+pub const REFRESH: Nanos = Nanos::from_millis(10);
+
 /// A machine on which apps run side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -193,7 +197,7 @@ impl NodeApp {
 }
 
 const fn refresh() -> Nanos {
-    Nanos::from_millis(10)
+    REFRESH
 }
 
 const fn one() -> f64 {

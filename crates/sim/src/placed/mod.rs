@@ -24,6 +24,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use model::{PlacedModel, PlacedModelError, Rate, Work};
+pub use model::{PlacedModel, PlacedModelError, Rate, Work, top_speeds};
 pub use node::Node;
 pub use outcome::{BeatSeen, Outcome};

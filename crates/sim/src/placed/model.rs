@@ -162,8 +162,8 @@ impl PlacedModel {
     }
 }
 
-/// The speeds of all cores at their fastest.
-pub(super) fn top_speeds(ladder: &Ladder) -> f64 {
+/// The speeds of all cores at their fastest: what the node can do at once.
+pub fn top_speeds(ladder: &Ladder) -> f64 {
     let speed = |kind: usize| ladder.types()[kind].speed;
     if ladder.scales() {
         return ladder.all_cores() as f64 * speed(ladder.fastest());
@@ -172,6 +172,17 @@ pub(super) fn top_speeds(ladder: &Ladder) -> f64 {
 }
 
 impl Work {
+    /// Mean work of a request; zero of an empty list.
+    pub fn mean(&self) -> Nanos {
+        match self {
+            Self::Drawn(distribution) => distribution.mean,
+            Self::Listed(list) => {
+                let sum: u128 = list.iter().map(|work| u128::from(work.0)).sum();
+                Nanos(sum.checked_div(list.len() as u128).unwrap_or(0) as u64)
+            }
+        }
+    }
+
     pub(super) fn draw(&self) -> WorkDraw {
         match self {
             Self::Drawn(distribution) => WorkDraw::Drawn(distribution.draw()),

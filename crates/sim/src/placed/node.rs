@@ -137,6 +137,23 @@ impl Node {
         }
     }
 
+    /// Runs all events before `until` and moves the clock there.
+    pub fn run_until(&mut self, until: Nanos) {
+        loop {
+            let (time_ns, next) = self.next();
+            if time_ns >= until.0 {
+                break;
+            }
+            self.act(time_ns, next);
+        }
+        self.advance(until.0.max(self.now_ns));
+    }
+
+    /// Requests that have come and not been answered or taken off.
+    pub fn in_system(&self) -> usize {
+        self.active.len()
+    }
+
     /// Forgets what was counted, at the end of a warm-up.
     pub fn forget(&mut self) {
         self.counts = Outcome::empty(self.speeds.len());
@@ -169,6 +186,10 @@ impl Node {
 
     fn step(&mut self) {
         let (time_ns, next) = self.next();
+        self.act(time_ns, next);
+    }
+
+    fn act(&mut self, time_ns: u64, next: Next) {
         self.advance(time_ns);
         match next {
             Next::End(at) => {

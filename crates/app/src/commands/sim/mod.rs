@@ -11,7 +11,9 @@ use crate::say::told;
 use indicatif::ProgressBar;
 use lull_lab::figure::{Figure, svg};
 use lull_lab::progress::Progress;
-use lull_lab::scenario::{Choice, RecordError, Scenario, ScenarioFile, Search, Wrong};
+use lull_lab::scenario::{
+    AnyFile, AnyScenario, Choice, Kind, RecordError, Scenario, Search, Wrong,
+};
 use save::Destination;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -21,28 +23,44 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let scenario = read(&source, args)?;
     let bursty = match search(args) {
         None => None,
-        Some(search) => {
-            let app = scenario.bursty_app(&search);
-            Some((app.map_err(|wrong| located(&source, &wrong))?, search))
-        }
+        Some(search) => Some(bursty(&source, &scenario, search)?),
     };
     if args.check {
         return checked(&scenario, args.json);
     }
     let destinations = Destinations::of(args)?;
-    scenario.notices.iter().for_each(told);
+    scenario.notices().iter().for_each(told);
     match bursty {
         None => compare(&scenario, args, &destinations),
-        Some((app, search)) => find_worst(&scenario, (app, search), args, &destinations),
+        Some((tiers, app, search)) => find_worst(tiers, (app, search), args, &destinations),
     }
 }
 
-fn read(source: &Located, args: &SimArgs) -> anyhow::Result<Scenario> {
-    let file: ScenarioFile = source.parse()?;
+/// The tiers, and the app whose bursts are varied.
+fn bursty<'s>(
+    source: &Located,
+    scenario: &'s AnyScenario,
+    search: Search,
+) -> anyhow::Result<(&'s Scenario, usize, Search)> {
+    let AnyScenario::Tiers(tiers) = scenario else {
+        let message = "--find-worst-cycle varies the bursts of an app on tiers, and this scenario \
+                       has none";
+        return Err(UsageError(message.to_owned()).into());
+    };
+    let app = tiers.bursty_app(&search).map_err(|wrong| located(source, &wrong))?;
+    Ok((tiers, app, search))
+}
+
+fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
+    let file = match Kind::of(&source.parse()?) {
+        Kind::Tiers => AnyFile::Tiers(source.parse()?),
+        Kind::Node => AnyFile::Node(source.parse()?),
+        Kind::Placed => AnyFile::Placed(source.parse()?),
+    };
     let base = args.scenario.parent().unwrap_or(Path::new("."));
     let choice =
         Choice { policies: args.policy.clone(), replications: args.seeds, seed: args.seed };
-    Ok(Scenario::new(file, base, &choice).map_err(|wrong| located(source, &wrong))?)
+    Ok(AnyScenario::new(file, base, &choice).map_err(|wrong| located(source, &wrong))?)
 }
 
 fn located(source: &Located, wrong: &Wrong) -> InputError {
@@ -61,9 +79,8 @@ fn search(args: &SimArgs) -> Option<Search> {
 }
 
 /// `--check`: what would be run.
-fn checked(scenario: &Scenario, json: bool) -> anyhow::Result<()> {
-    let policies: Vec<&str> = scenario.variants.iter().map(|it| it.label.as_str()).collect();
-    let notices = &scenario.notices;
+fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
+    let (policies, notices) = (scenario.labels(), scenario.notices());
     if json {
         #[derive(Serialize)]
         struct Checked<'a> {
@@ -71,10 +88,10 @@ fn checked(scenario: &Scenario, json: bool) -> anyhow::Result<()> {
             policies: &'a [&'a str],
             notices: &'a [String],
         }
-        let all = Checked { scenario: &scenario.title, policies: &policies, notices };
+        let all = Checked { scenario: scenario.title(), policies: &policies, notices };
         return super::print_json(&all);
     }
-    println!("{}: can be run; policies: {}", scenario.title, policies.join(", "));
+    println!("{}: can be run; policies: {}", scenario.title(), policies.join(", "));
     notices.iter().for_each(|notice| println!("- {notice}"));
     Ok(())
 }
@@ -126,8 +143,12 @@ fn watched(bar: &ProgressBar) -> Progress<'_> {
     })
 }
 
-fn compare(scenario: &Scenario, args: &SimArgs, destinations: &Destinations) -> anyhow::Result<()> {
-    let bar = parts().with_message(scenario.title.clone());
+fn compare(
+    scenario: &AnyScenario,
+    args: &SimArgs,
+    destinations: &Destinations,
+) -> anyhow::Result<()> {
+    let bar = parts().with_message(scenario.title().to_owned());
     let outcome = scenario.run(&watched(&bar))?;
     bar.finish_and_clear();
     destinations.fill(

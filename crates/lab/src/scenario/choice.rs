@@ -1,0 +1,77 @@
+//! What the command line chooses of a scenario.
+
+use super::Wrong;
+
+/// What the command line has to say about a scenario.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Labels of policies to compare, in order, or names in the registry; all
+    /// of the file if empty.
+    pub policies: Vec<String>,
+    /// Exactly so many replications.
+    pub replications: Option<u64>,
+    /// Another seed.
+    pub seed: Option<u64>,
+}
+
+/// One of the policies that a scenario compares.
+pub(super) trait Labelled: Clone {
+    /// What it is called in tables.
+    fn label(&self) -> &str;
+
+    /// Where it stands in the file; `--policy` if it is only on the command line.
+    fn key(&self) -> &str;
+
+    /// One of its keys as it stands in the file, or the flag it came from.
+    fn key_of(&self, key: &str) -> String {
+        if self.key().starts_with("--") || key.is_empty() {
+            return self.key().to_owned();
+        }
+        format!("{}.{key}", self.key())
+    }
+}
+
+impl Choice {
+    /// The policies to compare: those written, or those that are asked for, of
+    /// which `make` makes the ones that are not written.
+    pub(super) fn choose<V: Labelled>(
+        &self,
+        written: Vec<V>,
+        make: impl Fn(&str) -> Result<V, String>,
+    ) -> Result<Vec<V>, Wrong> {
+        for (at, one) in written.iter().enumerate() {
+            if written[..at].iter().any(|known| known.label() == one.label()) {
+                let label = one.label();
+                let message =
+                    format!("two policies are called `{label}`: give each a label of its own");
+                return Err(Wrong::at(format!("{}.label", one.key()), message));
+            }
+        }
+        if self.policies.is_empty() {
+            return if written.is_empty() { Err(no_policy()) } else { Ok(written) };
+        }
+        let mut chosen: Vec<V> = Vec::new();
+        for wanted in &self.policies {
+            if chosen.iter().any(|known| known.label() == wanted) {
+                return Err(Wrong::at("--policy", format!("`{wanted}` is given twice")));
+            }
+            let found = written.iter().find(|known| known.label() == wanted);
+            let one = found.cloned().map_or_else(|| make(wanted), Ok);
+            chosen.push(one.map_err(|message| unknown(message, &written))?);
+        }
+        Ok(chosen)
+    }
+}
+
+fn no_policy() -> Wrong {
+    let message = "there is none: write [[policy]] with name = \"unmanaged\" to watch the system \
+                   as it is, or give --policy";
+    Wrong::at("policy", message)
+}
+
+fn unknown<V: Labelled>(message: String, written: &[V]) -> Wrong {
+    let labels: Vec<_> = written.iter().map(Labelled::label).collect();
+    let of_file = format!("; of the file: {}", labels.join(", "));
+    let of_file = if labels.is_empty() { String::new() } else { of_file };
+    Wrong::at("--policy", message + &of_file)
+}

@@ -1,0 +1,422 @@
+//! Scenarios of one machine that apps share: `[node]` instead of tiers.
+//!
+//! What a policy must know of an app alone (the ideal latency, the pace of
+//! best-effort work) is measured in the simulator where the scenario does not
+//! say it.
+
+use super::choice::Labelled;
+use super::file::{PolicySection, RunSection, WarmupRule};
+use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
+use super::replicate::{Replications, Sample, policy_outcome};
+use super::run::RunError;
+use super::{Choice, Outcome, Wrong};
+use crate::colocation::{PlayError, Played, Scene, Span, Steering};
+use crate::progress::Progress;
+use crate::report::number_text;
+use lull_control::{AppSpec, Class, PolicyError, WrittenObjective};
+use lull_measure::{Hertz, Nanos};
+use lull_policies::registry;
+use lull_sim::node::{Activity, Cache, Memory, MemoryUse, Node, NodeApp, NodeModel, Scheduler};
+use lull_sim::stats::Failure;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+/// How long an app runs alone where its ideal or its pace is to be found, after
+/// as much of warm-up.
+const ALONE: Nanos = Nanos::from_secs(20);
+/// What is forgotten where the scenario does not say: ours.
+const WARMUP: Nanos = Nanos::from_secs(20);
+
+/// A scenario of a node as it is written, before it is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColocatedFile {
+    title: String,
+    #[serde(default)]
+    run: RunSection,
+    node: NodeSection,
+    app: Vec<AppSection>,
+    #[serde(default)]
+    policy: Vec<toml::Table>,
+}
+
+/// `[node]`: the machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeSection {
+    cores: u16,
+    frequency: Hertz,
+    #[serde(default)]
+    scheduler: Scheduler,
+    cache: Option<Cache>,
+    memory: Option<Memory>,
+    refresh: Option<Nanos>,
+}
+
+/// `[[app]]`: what runs, and what policies see of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AppSection {
+    name: String,
+    threads: u32,
+    activity: Activity,
+    #[serde(default)]
+    memory: MemoryUse,
+    ipc: Option<f64>,
+    class: Class,
+    #[serde(default)]
+    objectives: Vec<WrittenObjective>,
+    ideal: Option<Nanos>,
+    max_load: Option<f64>,
+    solo: Option<f64>,
+}
+
+/// A checked scenario of a node.
+#[derive(Debug, Clone)]
+pub struct Colocated {
+    /// What it is about.
+    pub title: String,
+    /// What the user should know before believing any figure.
+    pub notices: Vec<String>,
+    scene: Scene,
+    variants: Vec<Variant>,
+    span: Span,
+    replications: u64,
+    precision: Option<super::Wanted>,
+    figures: Vec<(Quantity, What)>,
+}
+
+/// One policy of the comparison.
+#[derive(Debug, Clone)]
+struct Variant {
+    label: String,
+    steering: Steering,
+    key: String,
+}
+
+/// A figure of a node.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Response(usize, Response),
+    Progress(usize),
+    System,
+    Critical,
+    BestEffort,
+    Violating,
+    Utilisation,
+}
+
+impl Colocated {
+    /// Checks a scenario and measures alone what it leaves out.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: ColocatedFile, choice: &Choice) -> Result<Self, Wrong> {
+        let model = file.model();
+        model.check().map_err(|error| {
+            let of_app = error.key.starts_with("app[");
+            let key = if of_app { error.key } else { format!("node.{}", error.key) };
+            Wrong::at(key, error.problem.to_string())
+        })?;
+        let seed = choice.seed.unwrap_or(file.run.seed);
+        let mut notices = Vec::new();
+        let mut apps = Vec::new();
+        for (at, app) in file.app.iter().enumerate() {
+            apps.push(app.spec(&format!("app[{at}]"), &model, seed, &mut notices)?);
+        }
+        let warmup = match file.run.warmup {
+            WarmupRule::Found(_) => WARMUP,
+            WarmupRule::Given(warmup) => warmup,
+        };
+        let figures = figures(&apps);
+        let mut scenario = Self {
+            title: file.title,
+            notices,
+            scene: Scene { model, apps },
+            variants: variants(&file.policy, choice)?,
+            span: Span { warmup, length: file.run.length, seed },
+            replications: choice.replications.unwrap_or(file.run.replications),
+            precision: None,
+            figures,
+        };
+        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
+        let quantities = scenario.quantities();
+        let size = super::check::RunSize {
+            quantities: &quantities,
+            replications: scenario.replications,
+            policies: scenario.variants.len(),
+            span: [warmup, file.run.length],
+        };
+        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
+        size.check(scenario.precision.as_ref())?;
+        scenario.variants.iter().try_for_each(|variant| scenario.check_policy(variant))?;
+        Ok(scenario)
+    }
+
+    /// What the policies are called, the reference first.
+    pub fn labels(&self) -> Vec<&str> {
+        self.variants.iter().map(|variant| variant.label.as_str()).collect()
+    }
+
+    /// What is measured, in the order of tables.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
+    }
+
+    /// Builds the policy once, so that a bad key is told before anything runs.
+    fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
+        let at = |key: &str| variant.key_of(key);
+        let started = self.scene.start(&variant.steering, (self.span.seed, 0));
+        started.map(drop).map_err(|error| match error {
+            PlayError::Policy(PolicyError::Config { key, message }) => Wrong::at(at(&key), message),
+            PlayError::Policy(other) => Wrong::at(at("name"), other.to_string()),
+            PlayError::Scene(failure) => Wrong::at("node", failure.to_string()),
+        })
+    }
+
+    /// Runs all policies on the same replications; the same to the last bit on
+    /// any number of threads.
+    ///
+    /// # Errors
+    /// The first simulation that fails.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        let quantities = self.quantities();
+        let replications = Replications {
+            least: self.replications,
+            precision: self.precision,
+            quantities: &quantities,
+            labels: self.labels(),
+        };
+        let samples = replications.run(progress, |policy, round| {
+            let variant = &self.variants[policy];
+            let one = |replication| {
+                let played = self.scene.play(&variant.steering, self.span, replication);
+                progress.step();
+                played.map(|played| self.sample(&played))
+            };
+            let all: Vec<_> = round.into_par_iter().map(one).collect();
+            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| RunError {
+                policy: variant.label.clone(),
+                failure: Failure::Setup(error.to_string()),
+            })
+        })?;
+        let apps: Vec<_> =
+            self.critical().map(|app| (self.scene.apps[app].name.as_str(), true)).collect();
+        let mut notices = self.notices.clone();
+        notices.extend(replications.notices(&samples, &apps));
+        let policies = self.variants.iter().zip(samples).map(|(variant, samples)| {
+            policy_outcome(&variant.label, &variant.steering.policy, samples)
+        });
+        Ok(Outcome {
+            title: self.title.clone(),
+            seed: self.span.seed,
+            warmup: self.span.warmup,
+            length: self.span.length,
+            policies: policies.collect(),
+            quantities,
+            notices,
+        })
+    }
+
+    fn sample(&self, played: &Played) -> Sample {
+        let requests = self.critical().map(|app| {
+            let answered = played.answers[app].count();
+            (answered.saturating_add_signed(played.left[app]), played.left[app])
+        });
+        let values = self.figures.iter().map(|(_, what)| self.value(*what, played));
+        Sample { values: values.collect(), requests: requests.collect() }
+    }
+
+    /// The latency-critical apps by number.
+    fn critical(&self) -> impl Iterator<Item = usize> + '_ {
+        let apps = self.scene.apps.iter().enumerate();
+        apps.filter(|(_, app)| app.is_latency_critical()).map(|(at, _)| at)
+    }
+
+    fn value(&self, what: What, played: &Played) -> f64 {
+        let part = |part: Option<f64>| part.unwrap_or(f64::NAN);
+        match what {
+            What::Response(app, response) => {
+                let latency = &played.answers[app];
+                response.value(Answers {
+                    span: played.span,
+                    count: latency.count(),
+                    mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
+                    latency,
+                })
+            }
+            What::Progress(app) => {
+                let solo = self.scene.apps[app].solo_per_s.unwrap_or(f64::NAN);
+                percent(played.work_per_s[app], solo)
+            }
+            What::System => played.entropy.system,
+            What::Critical => part(played.entropy.lc),
+            What::BestEffort => part(played.entropy.be),
+            What::Violating => percent(played.violations(), played.epochs.len() as f64),
+            What::Utilisation => 100.0 * played.utilisation,
+        }
+    }
+}
+
+impl ColocatedFile {
+    fn model(&self) -> NodeModel {
+        let app = |app: &AppSection| NodeApp {
+            name: app.name.clone(),
+            threads: app.threads,
+            activity: app.activity.clone(),
+            memory: app.memory,
+            ipc: app.ipc.unwrap_or(1.0),
+        };
+        NodeModel {
+            name: self.title.clone(),
+            cores: self.node.cores,
+            frequency: self.node.frequency,
+            scheduler: self.node.scheduler,
+            cache: self.node.cache,
+            memory: self.node.memory,
+            refresh: self.node.refresh.unwrap_or(lull_sim::node::REFRESH),
+            app: self.app.iter().map(app).collect(),
+        }
+    }
+}
+
+impl AppSection {
+    /// The app as policies know it.
+    fn spec(
+        &self,
+        key: &str,
+        model: &NodeModel,
+        seed: u64,
+        notices: &mut Vec<String>,
+    ) -> Result<AppSpec, Wrong> {
+        let mut spec = AppSpec {
+            name: self.name.clone(),
+            class: self.class,
+            objectives: self.objectives.iter().map(|written| written.0).collect(),
+            threads: Some(self.threads),
+            ideal: self.ideal,
+            max_load_per_s: self.max_load,
+            solo_per_s: self.solo,
+        };
+        let wrong = |error: lull_control::AppError| {
+            Wrong::at(format!("{key}.{}", error.key), error.message)
+        };
+        spec.check().map_err(wrong)?;
+        let serves = matches!(self.activity, Activity::Requests { .. });
+        if spec.is_latency_critical() && !serves {
+            let message = "is not `requests`: nothing is answered, so there is no latency; write \
+                           class = \"best-effort\", or what its requests are";
+            return Err(Wrong::at(format!("{key}.activity"), message));
+        }
+        self.measure_alone(&mut spec, model, seed, notices)
+            .map_err(|failure| Wrong::at(key, failure.to_string()))?;
+        spec.check().map_err(wrong)?;
+        Ok(spec)
+    }
+
+    /// Finds the ideal latency or the pace alone where the scenario has neither.
+    fn measure_alone(
+        &self,
+        spec: &mut AppSpec,
+        model: &NodeModel,
+        seed: u64,
+        notices: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        let objective = spec.tail().filter(|_| spec.is_latency_critical());
+        let known =
+            if objective.is_some() { spec.ideal.is_some() } else { spec.solo_per_s.is_some() };
+        if known {
+            return Ok(());
+        }
+        let mut alone = model.clone();
+        alone.app.retain(|app| app.name == self.name);
+        let mut node = Node::new(&alone, seed, 0)?;
+        node.run_until(ALONE);
+        node.forget();
+        node.run_until(ALONE.saturating_add(ALONE));
+        let totals = &node.totals().apps[0];
+        let Some((percentile, bound)) = objective else {
+            spec.solo_per_s = Some(totals.work_per_s);
+            let pace = number_text(totals.work_per_s);
+            notices.push(format!(
+                "`{}` does {pace} seconds of work a second alone (measured; `solo` sets it)",
+                self.name
+            ));
+            return Ok(());
+        };
+        // Without an answer there is no ideal, and policies go by the best they see.
+        if let Some(ideal) = totals.latency.quantile(percentile) {
+            spec.ideal = Some(ideal);
+            notices.push(format!(
+                "`{}` alone has a {percentile} of {ideal} under a bound of {bound} (measured; \
+                 `ideal` sets it)",
+                self.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// All figures: app by app, then entropy with its parts, then the machine.
+fn figures(specs: &[AppSpec]) -> Vec<(Quantity, What)> {
+    let mut all = Vec::new();
+    for (at, spec) in specs.iter().enumerate() {
+        if spec.is_latency_critical() {
+            let of_app = responses(&spec.name, spec.tail()).into_iter();
+            all.extend(of_app.map(|(quantity, response)| (quantity, What::Response(at, response))));
+        } else {
+            let words = "progress, of that alone";
+            all.push((quantity("progress", Some(&spec.name), words, "%"), What::Progress(at)));
+        }
+    }
+    let mut add = |kind, words, unit, what| all.push((quantity(kind, None, words, unit), what));
+    add("entropy", "E_S", "1", What::System);
+    if specs.iter().any(AppSpec::is_latency_critical) {
+        add("lc-entropy", "E_LC", "1", What::Critical);
+        add("violating", "epochs with a missed objective", "%", What::Violating);
+    }
+    if !specs.iter().all(AppSpec::is_latency_critical) {
+        add("be-entropy", "E_BE", "1", What::BestEffort);
+    }
+    add("utilisation", "utilisation", "%", What::Utilisation);
+    all
+}
+
+/// The policies of the file, or those that are asked for.
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+    let mut written: Vec<Variant> = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let key = format!("policy[{at}]");
+        let section = PolicySection::read(table.clone(), &key)?;
+        if section.tiers.is_some() {
+            let message = "a node has no tiers: leave the key out";
+            return Err(Wrong::at(format!("{key}.tiers"), message));
+        }
+        let PolicySection { name, label, epoch, config, .. } = section;
+        let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
+        registry::find(&name).map_err(wrong)?;
+        let label = label.unwrap_or_else(|| name.clone());
+        written.push(Variant { label, steering: Steering { policy: name, config, epoch }, key });
+    }
+    let epoch = written.first().map(|first| first.steering.epoch.clone());
+    let like_first = |name: &str| {
+        let entry = registry::find(name).map_err(|error| error.to_string())?;
+        let steering = Steering {
+            policy: entry.name.to_owned(),
+            config: toml::Table::new(),
+            epoch: epoch.clone().unwrap_or_else(|| super::file::EPOCH.into()),
+        };
+        Ok(Variant { label: name.to_owned(), steering, key: "--policy".to_owned() })
+    };
+    choice.choose(written, like_first)
+}
+
+impl Labelled for Variant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}

@@ -1,0 +1,105 @@
+//! The kinds of scenarios, told apart by what they describe.
+
+use super::{
+    Choice, Colocated, ColocatedFile, Outcome, Placement, PlacementFile, RunError, Scenario,
+    ScenarioFile, Wrong,
+};
+use crate::progress::Progress;
+use std::path::Path;
+
+/// What a scenario is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Tiers of servers that call each other.
+    Tiers,
+    /// `[node]`: one machine that apps share.
+    Node,
+    /// `[placed]`: one machine whose requests are placed on core speeds.
+    Placed,
+}
+
+/// A scenario of any kind as it is written.
+#[derive(Debug, Clone)]
+pub enum AnyFile {
+    /// Of tiers.
+    Tiers(ScenarioFile),
+    /// Of a node.
+    Node(ColocatedFile),
+    /// Of placed requests.
+    Placed(PlacementFile),
+}
+
+/// A checked scenario of any kind.
+#[derive(Debug, Clone)]
+pub enum AnyScenario {
+    /// Of tiers.
+    Tiers(Box<Scenario>),
+    /// Of a node.
+    Node(Box<Colocated>),
+    /// Of placed requests.
+    Placed(Box<Placement>),
+}
+
+impl Kind {
+    /// The kind of a scenario by its sections; of tiers if it has no other's.
+    pub fn of(scenario: &toml::Table) -> Self {
+        match () {
+            () if scenario.contains_key("node") => Self::Node,
+            () if scenario.contains_key("placed") => Self::Placed,
+            () => Self::Tiers,
+        }
+    }
+}
+
+impl AnyScenario {
+    /// Checks a scenario; files that it names are looked for from `base`.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: AnyFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+        Ok(match file {
+            AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
+            AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file, choice)?)),
+            AnyFile::Placed(file) => Self::Placed(Box::new(Placement::new(file, choice)?)),
+        })
+    }
+
+    /// What it is about.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Tiers(scenario) => &scenario.title,
+            Self::Node(scenario) => &scenario.title,
+            Self::Placed(scenario) => &scenario.title,
+        }
+    }
+
+    /// What the policies are called, the reference first.
+    pub fn labels(&self) -> Vec<&str> {
+        match self {
+            Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
+            Self::Node(scenario) => scenario.labels(),
+            Self::Placed(scenario) => scenario.labels(),
+        }
+    }
+
+    /// What the user should know before believing any figure.
+    pub fn notices(&self) -> &[String] {
+        match self {
+            Self::Tiers(scenario) => &scenario.notices,
+            Self::Node(scenario) => &scenario.notices,
+            Self::Placed(scenario) => &scenario.notices,
+        }
+    }
+
+    /// Runs all policies on the same replications.
+    ///
+    /// # Errors
+    /// The first simulation that cannot be set up or reaches a bound.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        match self {
+            Self::Tiers(scenario) => scenario.run(progress),
+            Self::Node(scenario) => scenario.run(progress),
+            Self::Placed(scenario) => scenario.run(progress),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Scenarios of one machine whose requests a placer puts on core speeds:
+//! `[placed]` and `[[placer]]` instead of tiers and policies.
+
+use super::choice::Labelled;
+use super::file::{RunSection, WarmupRule, label_and_name};
+use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
+use super::replicate::{Replications, Sample, policy_outcome};
+use super::run::RunError;
+use super::{Choice, Outcome, Wrong};
+use crate::progress::Progress;
+use lull_control::placer::{Ladder, PlacerError};
+use lull_control::{Objective, PolicyError, WrittenObjective};
+use lull_measure::{Latency, Nanos, Percentile};
+use lull_policies::placers::{self, Site};
+use lull_sim::placed::{self, Node, PlacedModel};
+use lull_sim::stats::Failure;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+/// Requests of the profile that placers are built from where the scenario does
+/// not say: as many as the paper of EETL records (section 4.3).
+const PROFILE: usize = 8000;
+/// What is forgotten where the scenario does not say: ours. Controllers of
+/// placers settle within some thousand requests.
+const WARMUP: Nanos = Nanos::from_secs(300);
+/// What the requests are called in figures.
+const REQUESTS: &str = "requests";
+
+/// A scenario of placed requests as it is written, before it is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementFile {
+    title: String,
+    #[serde(default)]
+    run: RunSection,
+    objective: WrittenObjective,
+    /// Requests in the profile.
+    profile: Option<usize>,
+    placed: PlacedModel,
+    #[serde(default)]
+    placer: Vec<toml::Table>,
+}
+
+/// A checked scenario of placed requests.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// What it is about.
+    pub title: String,
+    /// What the user should know before believing any figure.
+    pub notices: Vec<String>,
+    model: PlacedModel,
+    ladder: Ladder,
+    objective: (Percentile, Nanos),
+    profile: Vec<Nanos>,
+    variants: Vec<Variant>,
+    seed: u64,
+    warmup: Nanos,
+    length: Nanos,
+    replications: u64,
+    precision: Option<super::Wanted>,
+    figures: Vec<(Quantity, What)>,
+}
+
+/// One placer of the comparison.
+#[derive(Debug, Clone)]
+struct Variant {
+    label: String,
+    placer: String,
+    config: toml::Table,
+    key: String,
+}
+
+/// A figure of a placed node.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Response(Response),
+    Power,
+    EnergyPerRequest,
+    Moves,
+    Abandoned,
+    /// Of a core type.
+    Utilisation(usize),
+}
+
+impl Placement {
+    /// Checks a scenario.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: PlacementFile, choice: &Choice) -> Result<Self, Wrong> {
+        let Objective::Tail { percentile, bound } = file.objective.0 else {
+            return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
+        };
+        let seed = choice.seed.unwrap_or(file.run.seed);
+        let wrong = |error: String| Wrong::at("placed", error);
+        let ladder = file.placed.ladder().map_err(|error| wrong(error.to_string()))?;
+        let profile = file.placed.profile(file.profile.unwrap_or(PROFILE), seed);
+        let warmup = match file.run.warmup {
+            WarmupRule::Found(_) => WARMUP,
+            WarmupRule::Given(warmup) => warmup,
+        };
+        let mut scenario = Self {
+            title: file.title,
+            notices: overload(&file.placed, &ladder),
+            profile: profile.map_err(|error| wrong(error.to_string()))?,
+            figures: figures((percentile, bound), &file.placed, &ladder),
+            objective: (percentile, bound),
+            variants: variants(&file.placer, choice)?,
+            model: file.placed,
+            ladder,
+            seed,
+            warmup,
+            length: file.run.length,
+            replications: choice.replications.unwrap_or(file.run.replications),
+            precision: None,
+        };
+        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
+        let quantities = scenario.quantities();
+        let size = super::check::RunSize {
+            quantities: &quantities,
+            replications: scenario.replications,
+            policies: scenario.variants.len(),
+            span: [warmup, scenario.length],
+        };
+        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
+        size.check(scenario.precision.as_ref())?;
+        for variant in &scenario.variants {
+            scenario.build(variant).map_err(|error| variant.wrong(error))?;
+        }
+        Ok(scenario)
+    }
+
+    /// What the placers are called, the reference first.
+    pub fn labels(&self) -> Vec<&str> {
+        self.variants.iter().map(|variant| variant.label.as_str()).collect()
+    }
+
+    /// What is measured, in the order of tables.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
+    }
+
+    fn build(
+        &self,
+        variant: &Variant,
+    ) -> Result<Box<dyn lull_control::placer::Placer>, PlacerError> {
+        let (percentile, target) = self.objective;
+        let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
+        placers::build(&variant.placer, &variant.config, &site)
+    }
+
+    /// Runs all placers on the same replications; the same to the last bit on
+    /// any number of threads.
+    ///
+    /// # Errors
+    /// The first simulation that fails.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        let quantities = self.quantities();
+        let replications = Replications {
+            least: self.replications,
+            precision: self.precision,
+            quantities: &quantities,
+            labels: self.labels(),
+        };
+        let samples = replications.run(progress, |policy, round| {
+            let one = |replication| {
+                let sample = self.replicate(&self.variants[policy], replication);
+                progress.step();
+                sample
+            };
+            let all: Vec<_> = round.into_par_iter().map(one).collect();
+            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|problem| RunError {
+                policy: self.variants[policy].label.clone(),
+                failure: Failure::Setup(problem),
+            })
+        })?;
+        let mut notices = self.notices.clone();
+        notices.extend(replications.notices(&samples, &[(REQUESTS, true)]));
+        let policies = self.variants.iter().zip(samples);
+        let policies = policies
+            .map(|(variant, samples)| policy_outcome(&variant.label, &variant.placer, samples));
+        Ok(Outcome {
+            title: self.title.clone(),
+            seed: self.seed,
+            warmup: self.warmup,
+            length: self.length,
+            policies: policies.collect(),
+            quantities,
+            notices,
+        })
+    }
+
+    fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, String> {
+        let placer = self.build(variant).map_err(|error| error.to_string())?;
+        let node = Node::new(&self.model, placer, self.seed, replication);
+        let mut node = node.map_err(|error| error.to_string())?;
+        node.run_until(self.warmup);
+        node.forget();
+        let before = node.in_system() as i64;
+        node.run_until(self.warmup.saturating_add(self.length));
+        let left = node.in_system() as i64 - before;
+        let outcome = node.outcome();
+        let mut latency = Latency::default();
+        outcome.latencies_ns.iter().for_each(|each| latency.record(Nanos(*each)));
+        let ended = outcome.latencies_ns.len() as u64 + outcome.abandoned;
+        let values = self.figures.iter().map(|(_, what)| self.value(*what, &outcome, &latency));
+        let requests = vec![(ended.saturating_add_signed(left), left)];
+        Ok(Sample { values: values.collect(), requests })
+    }
+
+    fn value(&self, what: What, outcome: &placed::Outcome, latency: &Latency) -> f64 {
+        let (span_s, count) = (outcome.span.as_secs_f64(), outcome.latencies_ns.len() as f64);
+        match what {
+            What::Response(response) => response.value(Answers {
+                span: outcome.span,
+                count: outcome.latencies_ns.len() as u64,
+                mean_ms: outcome.mean().map_or(f64::NAN, Nanos::as_millis_f64),
+                latency,
+            }),
+            What::Power => outcome.energy.0 / span_s,
+            What::EnergyPerRequest => 1e3 * outcome.energy_per_request().unwrap_or(f64::NAN),
+            What::Moves => outcome.moves as f64 / count,
+            What::Abandoned => percent(outcome.abandoned as f64, count + outcome.abandoned as f64),
+            What::Utilisation(kind) => {
+                percent(outcome.busy_s[kind], span_s * self.ladder.cores(kind) as f64)
+            }
+        }
+    }
+}
+
+impl Labelled for Variant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl Variant {
+    fn wrong(&self, error: PlacerError) -> Wrong {
+        match error {
+            PlacerError::Config(PolicyError::Config { key, message }) => {
+                Wrong::at(self.key_of(&key), message)
+            }
+            PlacerError::Unreachable { .. } => Wrong::at("objective", error.to_string()),
+            PlacerError::Profile { .. } => Wrong::at("profile", error.to_string()),
+            other => Wrong::at(self.key_of("name"), other.to_string()),
+        }
+    }
+}
+
+/// The placers of the file, or those that are asked for.
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+    let mut written = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let key = format!("placer[{at}]");
+        let (mut config, missing) = (table.clone(), "has no name: write name = \"eetl\"");
+        let (label, placer) = label_and_name(&mut config, &key, missing)?;
+        let wrong = |error: PlacerError| Wrong::at(format!("{key}.name"), error.to_string());
+        placers::find(&placer).map_err(wrong)?;
+        let label = label.unwrap_or_else(|| placer.clone());
+        written.push(Variant { label, placer, config, key });
+    }
+    if written.is_empty() && choice.policies.is_empty() {
+        let message = "there is none: write [[placer]] with name = \"eetl\", or give --policy";
+        return Err(Wrong::at("placer", message));
+    }
+    choice.choose(written, |name| {
+        let placer = placers::find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let key = "--policy".to_owned();
+        Ok(Variant { label: name.to_owned(), placer, config: toml::Table::new(), key })
+    })
+}
+
+/// All figures: the requests, energy, moves, and each core type.
+fn figures(
+    objective: (Percentile, Nanos),
+    model: &PlacedModel,
+    ladder: &Ladder,
+) -> Vec<(Quantity, What)> {
+    let of_requests = responses(REQUESTS, Some(objective)).into_iter();
+    let mut all: Vec<_> =
+        of_requests.map(|(quantity, response)| (quantity, What::Response(response))).collect();
+    let mut add = |kind, of, words, unit, what| all.push((quantity(kind, of, words, unit), what));
+    add("power", None, "power", "W", What::Power);
+    add("energy-per-request", None, "energy per request", "mJ", What::EnergyPerRequest);
+    add("moves", None, "moves per request", "1", What::Moves);
+    if model.abandon.is_some() {
+        add("abandoned", None, "taken off unanswered", "%", What::Abandoned);
+    }
+    for (kind, of) in ladder.types().iter().enumerate() {
+        let words = if ladder.scales() { "time at this level" } else { "utilisation" };
+        add("utilisation", Some(of.name.as_str()), words, "%", What::Utilisation(kind));
+    }
+    all
+}
+
+/// What is to be said of a load that the cores cannot carry.
+fn overload(model: &PlacedModel, ladder: &Ladder) -> Vec<String> {
+    let capacity = placed::top_speeds(ladder);
+    let last = model.load.last().map_or(0.0, |rate| rate.rate_per_s);
+    let load = last * model.work.mean().as_secs_f64() / capacity;
+    let unstable = load >= 1.0;
+    let words = || {
+        format!(
+            "unstable: the requests ask for {load:.3} times what all cores can do at full speed, \
+             so that they pile up until the run ends; response times say how long the run was"
+        )
+    };
+    unstable.then(words).into_iter().collect()
+}

@@ -1,0 +1,159 @@
+//! Replications of every policy, until they are enough.
+
+use super::{PolicyOutcome, Quantity, Wanted};
+use crate::progress::Progress;
+use crate::report::number_text;
+use crate::trial::of;
+use std::ops::Range;
+
+/// Replications between two looks at the precision. Fixed, so that how many
+/// are run does not depend on the number of threads.
+const ROUND: u64 = 4;
+/// Share of an open app's requests that may be without answer in the end.
+const UNANSWERED: f64 = 0.02;
+
+/// How many replications of how many policies, and of which figures.
+#[derive(Debug)]
+pub(super) struct Replications<'s> {
+    pub(super) least: u64,
+    pub(super) precision: Option<Wanted>,
+    pub(super) quantities: &'s [Quantity],
+    /// What the policies are called.
+    pub(super) labels: Vec<&'s str>,
+}
+
+/// What has been measured under one policy.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Samples {
+    /// By quantity, then by replication.
+    pub(super) values: Vec<Vec<f64>>,
+    /// Requests of each app that came, and how many of them were not answered.
+    came: Vec<u64>,
+    left: Vec<i64>,
+}
+
+/// What is kept of one replication.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// By quantity.
+    pub(super) values: Vec<f64>,
+    /// By app: requests that came, and how many of them were not answered.
+    pub(super) requests: Vec<(u64, i64)>,
+}
+
+impl Replications<'_> {
+    /// Measures all policies on the same replications: `measure` gets a policy's
+    /// number and the replications to run, and gives a sample of each in order.
+    ///
+    /// # Errors
+    /// The first of `measure`.
+    pub(super) fn run<E>(
+        &self,
+        progress: &Progress<'_>,
+        mut measure: impl FnMut(usize, Range<u64>) -> Result<Vec<Sample>, E>,
+    ) -> Result<Vec<Samples>, E> {
+        let policies = self.labels.len();
+        progress.expect(self.least * policies as u64);
+        let mut samples = vec![Samples::default(); policies];
+        let mut done = 0;
+        while let Some(round) = self.next_round(done, &samples) {
+            if done > 0 {
+                progress.expect((round.end - round.start) * policies as u64);
+            }
+            done = round.end;
+            for (policy, samples) in samples.iter_mut().enumerate() {
+                measure(policy, round.clone())?.into_iter().for_each(|sample| samples.add(sample));
+            }
+        }
+        Ok(samples)
+    }
+
+    /// The replications to run next; `None` if those done are enough.
+    fn next_round(&self, done: u64, samples: &[Samples]) -> Option<Range<u64>> {
+        if done == 0 {
+            return Some(0..self.least);
+        }
+        let wanted = self.precision.filter(|wanted| done < wanted.most)?;
+        let enough = self.is_precise(samples);
+        (!enough).then(|| done..wanted.most.min(done + ROUND))
+    }
+
+    /// Whether the wanted figure is known well enough under every policy.
+    fn is_precise(&self, samples: &[Samples]) -> bool {
+        self.precision.is_none_or(|wanted| {
+            let relative = |samples: &Samples| of(&samples.values[wanted.quantity]).relative();
+            samples.iter().all(|samples| relative(samples) <= wanted.relative)
+        })
+    }
+
+    /// What is to be said of how well the figures are known, and of the open
+    /// apps among these, whose requests nobody holds back if they pile up.
+    pub(super) fn notices(&self, samples: &[Samples], apps: &[(&str, bool)]) -> Vec<String> {
+        let mut notices = Vec::new();
+        if !self.is_precise(samples)
+            && let Some(wanted) = self.precision
+        {
+            notices.push(format!(
+                "after {} replications {} is not known to ±{} % under every policy: raise \
+                 run.precision.most, or run longer",
+                wanted.most,
+                self.quantities[wanted.quantity].id,
+                number_text(100.0 * wanted.relative)
+            ));
+        }
+        if samples.iter().any(|samples| samples.replications() < 2) {
+            notices.push("one replication has no interval: run at least two".to_owned());
+        }
+        for (label, samples) in self.labels.iter().zip(samples) {
+            notices.extend(samples.doubts(label, apps));
+        }
+        notices
+    }
+}
+
+/// A policy's label, its name in the registry, and what was measured.
+pub(super) fn policy_outcome(label: &str, policy: &str, samples: Samples) -> PolicyOutcome {
+    let (label, policy) = (label.to_owned(), policy.to_owned());
+    PolicyOutcome { label, policy, values: samples.values }
+}
+
+impl Samples {
+    fn replications(&self) -> usize {
+        self.values.first().map_or(0, Vec::len)
+    }
+
+    fn add(&mut self, sample: Sample) {
+        self.values.resize_with(sample.values.len(), Vec::new);
+        self.came.resize(sample.requests.len(), 0);
+        self.left.resize(sample.requests.len(), 0);
+        for (values, value) in self.values.iter_mut().zip(sample.values) {
+            values.push(value);
+        }
+        for (at, (came, left)) in sample.requests.into_iter().enumerate() {
+            self.came[at] += came;
+            self.left[at] += left;
+        }
+    }
+
+    /// What is to be said of apps whose figures are not what they seem.
+    fn doubts(&self, label: &str, apps: &[(&str, bool)]) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for (at, (name, is_open)) in apps.iter().enumerate() {
+            let (came, left) = (self.came[at] as f64, self.left[at] as f64);
+            if came == 0.0 {
+                doubts.push(format!("policy `{label}`: no request of app `{name}` came"));
+            }
+            // Beyond chance: five standard deviations of a Poisson count.
+            let many = left > UNANSWERED * came && left > 5.0 * came.sqrt();
+            if many && *is_open {
+                doubts.push(format!(
+                    "policy `{label}`: {:.1} % of the requests of app `{name}` were not answered \
+                     before the end: the system does not keep up, and its response times grow \
+                     with the length of the run",
+                    100.0 * left / came
+                ));
+            }
+        }
+        doubts
+    }
+}

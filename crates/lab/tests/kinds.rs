@@ -1,0 +1,202 @@
+//! Scenarios of a shared machine and of placed requests: figures against what
+//! is known, the same bytes on any number of threads, refusals by key.
+
+use lull_lab::progress::Progress;
+use lull_lab::scenario::{AnyFile, AnyScenario, Choice, Kind, Outcome, Wrong};
+use std::path::Path;
+
+/// One server with a core of its own to spare, and a neighbour that never sleeps.
+const NODE: &str = r#"
+title = "two neighbours"
+[run]
+warmup = "2s"
+length = "20s"
+replications = 4
+[node]
+cores = 2
+frequency = "2GHz"
+[[app]]
+name = "search"
+class = "latency-critical"
+threads = 1
+objectives = [{ p95 = "20ms" }]
+activity.requests.work = { mean = "1ms" }
+activity.requests.load = [{ from = "0s", rate-per-s = 500.0 }]
+[[app]]
+name = "batch"
+class = "best-effort"
+threads = 1
+activity = "endless"
+[[policy]]
+name = "unmanaged"
+[[policy]]
+name = "lc-first"
+"#;
+
+/// One core of speed 1: an M/M/1 queue.
+const PLACED: &str = r#"
+title = "one core"
+objective = { p99 = "200ms" }
+[run]
+warmup = "20s"
+length = "1000s"
+replications = 4
+[placed]
+types = [{ name = "slow", speed = 1.0, watts = 3.0 }]
+supply = { any = 1 }
+load = [{ rate_per_s = 50.0 }]
+work = { drawn = { mean = "10ms" } }
+[[placer]]
+name = "level"
+"#;
+
+fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
+    let file = match Kind::of(&toml::from_str(text).unwrap()) {
+        Kind::Tiers => panic!("of tiers: {text}"),
+        Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
+        Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+    };
+    AnyScenario::new(file, Path::new("."), choice)
+}
+
+fn run(text: &str) -> Outcome {
+    let scenario = read(text, &Choice::default()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    scenario.run(&Progress::silent()).unwrap()
+}
+
+fn mean(outcome: &Outcome, policy: usize, id: &str) -> f64 {
+    let found = outcome.quantities.iter().position(|quantity| quantity.id == id);
+    let at = found.unwrap_or_else(|| panic!("no figure {id}: {:?}", outcome.quantities));
+    outcome.estimate(policy, at).mean
+}
+
+/// The refusal of a scenario with something replaced, as `key: message`.
+fn refusal(whole: &str, (from, to): (&str, &str)) -> String {
+    assert!(whole.contains(from), "the test replaces nothing: {from}");
+    match read(&whole.replacen(from, to, 1), &Choice::default()) {
+        Err(wrong) => wrong.to_string(),
+        Ok(_) => panic!("not refused: {to}"),
+    }
+}
+
+#[test]
+fn neighbours_with_a_core_each_do_not_harm_each_other() {
+    let outcome = run(NODE);
+    for policy in 0..2 {
+        let rate = mean(&outcome, policy, "throughput[search]");
+        assert!((rate / 500.0 - 1.0).abs() < 0.05, "{rate}");
+        // M/M/1 at load 0.5: 2 ms, and a little for switches.
+        let response_ms = mean(&outcome, policy, "mean[search]");
+        assert!((1.8..2.4).contains(&response_ms), "{response_ms}");
+        let progress = mean(&outcome, policy, "progress[batch]");
+        assert!((90.0..=100.5).contains(&progress), "{progress}");
+        assert!(mean(&outcome, policy, "entropy") < 0.1);
+        assert_eq!(mean(&outcome, policy, "over-objective[search]"), 0.0);
+    }
+    // What was left out has been measured, and is told.
+    let told = outcome.notices.join("\n");
+    assert!(
+        told.contains("`search` alone has a p95 of 5") || told.contains("`search` alone"),
+        "{told}"
+    );
+    assert!(told.contains("`batch` does 1 seconds of work a second alone"), "{told}");
+}
+
+#[test]
+fn a_placed_core_is_the_queue_that_theory_knows() {
+    let outcome = run(PLACED);
+    // M/M/1 at load 0.5 and 10 ms of work: a mean of 20 ms.
+    let response_ms = mean(&outcome, 0, "mean[requests]");
+    assert!((response_ms / 20.0 - 1.0).abs() < 0.05, "{response_ms}");
+    let p99_ms = mean(&outcome, 0, "p99[requests]");
+    assert!((p99_ms / (20.0 * 100.0_f64.ln()) - 1.0).abs() < 0.08, "{p99_ms}");
+    let (power_w, energy_mj) =
+        (mean(&outcome, 0, "power"), mean(&outcome, 0, "energy-per-request"));
+    // Busy half of the time at 3 W, and 10 ms of that for each request.
+    assert!(
+        (power_w - 1.5).abs() < 0.06 && (energy_mj - 30.0).abs() < 1.0,
+        "{power_w} {energy_mj}"
+    );
+    assert!((mean(&outcome, 0, "utilisation[slow]") - 50.0).abs() < 2.0);
+    assert!(outcome.notices.is_empty(), "{:?}", outcome.notices);
+}
+
+#[test]
+fn both_kinds_write_the_same_bytes_on_any_number_of_threads() {
+    for text in [NODE, PLACED] {
+        let written = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut csv = Vec::new();
+            pool.install(|| run(text)).write_csv(&mut csv).unwrap();
+            csv
+        };
+        let one = written(1);
+        assert!(one.len() > 500);
+        assert_eq!(one, written(2));
+        assert_eq!(one, written(4));
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_simulated_is_refused_by_key() {
+    let cases = [
+        ("cores = 2", "cores = 0", "node.cores: "),
+        ("threads = 1", "threads = 0", "app[0].threads: "),
+        ("mean = \"1ms\"", "mean = \"0s\"", "app[0].activity.requests.work"),
+        ("rate-per-s = 500.0", "rate-per-s = nan", "app[0].activity.requests.load"),
+        ("objectives = [{ p95 = \"20ms\" }]", "", "app[0].objectives: "),
+        ("p95 = \"20ms\"", "p95 = \"100us\"", "app[0].ideal: "),
+        ("name = \"lc-first\"", "name = \"unmanaged\"", "policy[1].label: two policies"),
+        ("name = \"lc-first\"", "name = \"lcfirst\"", "policy[1].name: "),
+        ("name = \"lc-first\"", "name = \"step-dvfs\"", "policy[1].name: policy `step-dvfs` needs"),
+        ("name = \"lc-first\"", "name = \"arq\"\nperiod = 1", "policy[1].period: "),
+        ("name = \"lc-first\"", "name = \"arq\"\ntiers = [\"web\"]", "policy[1].tiers: "),
+        ("length = \"20s\"", "length = \"0s\"", "run.length: is zero"),
+        ("replications = 4", "replications = 0", "run.replications: is 0"),
+    ];
+    for (from, to, wanted) in cases {
+        let told = refusal(NODE, (from, to));
+        assert!(told.starts_with(wanted), "{to}: {told}");
+    }
+    let endless = NODE.replace(
+        "class = \"best-effort\"",
+        "class = \"latency-critical\"\nobjectives = [{ p95 = \"1s\" }]",
+    );
+    let told = read(&endless, &Choice::default()).unwrap_err().to_string();
+    assert!(told.starts_with("app[1].activity: is not `requests`"), "{told}");
+}
+
+#[test]
+fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
+    let cases = [
+        ("p99 = \"200ms\"", "throughput = 5", "objective: is no latency"),
+        ("speed = 1.0", "speed = 0.0", "placed: "),
+        ("rate_per_s = 50.0", "rate_per_s = 0.0", "placed: load.rate_per_s is 0"),
+        ("name = \"level\"", "name = \"levle\"", "placer[0].name: "),
+        ("name = \"level\"", "name = \"level\"\nlevle = 1", "placer[0].levle: unknown"),
+        ("name = \"level\"", "label = \"x\"", "placer[0]: has no name"),
+        ("[[placer]]\nname = \"level\"", "", "placer: there is none"),
+    ];
+    for (from, to, wanted) in cases {
+        let told = refusal(PLACED, (from, to));
+        assert!(told.starts_with(wanted), "{to}: {told}");
+    }
+}
+
+#[test]
+fn an_overloaded_machine_is_told_before_and_after() {
+    let outcome =
+        run(&PLACED.replace("rate_per_s = 50.0", "rate_per_s = 150.0").replace("1000s", "100s"));
+    let told = outcome.notices.join("\n");
+    assert!(told.contains("unstable: the requests ask for 1.500 times"), "{told}");
+    assert!(told.contains("were not answered before the end"), "{told}");
+}
+
+#[test]
+fn policies_can_be_chosen_on_the_command_line() {
+    let choice = Choice { policies: vec!["lc-first".into(), "even".into()], ..Choice::default() };
+    assert_eq!(read(NODE, &choice).unwrap().labels(), ["lc-first", "even"]);
+    let choice = Choice { policies: vec!["no-such".into()], ..Choice::default() };
+    let told = read(NODE, &choice).unwrap_err().to_string();
+    assert!(told.contains("of the file: unmanaged, lc-first"), "{told}");
+}
