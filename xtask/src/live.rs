@@ -1,5 +1,6 @@
 //! Policies on real servers of this machine: one command, one page.
 
+use crate::{here, release, test};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,10 +14,13 @@ const SCENES: [(&str, &str); 4] = [
 ];
 
 /// What is compared, the point of comparison first.
-const POLICIES: &str = "unmanaged,even,lc-first,parties,arq,tide";
+const POLICIES: [&str; 6] = ["unmanaged", "even", "lc-first", "parties", "arq", "tide"];
 
 /// A bound of so many times what the app has alone.
 const ROOM: &str = "2";
+
+/// Where nginx of examples/live leaves files, and how their names begin.
+const LEFTOVERS: (&str, &str) = ("/tmp", "lull-nginx-");
 
 const INTRO: &str = "# Co-location on a real machine
 
@@ -26,41 +30,70 @@ best-effort app beside them, and the policies in turn, a block each, every
 round beginning with another one. A bound is twice the tail that the app had
 alone, measured when the scene began; the first quarter of a block is left out.
 \"% of alone\" is the best-effort app's progress against its progress alone.
+";
 
-## What this machine can show, and what not
+const LIMITS: &str = "## What this machine can show, and what not
 
-- Cores and scheduling classes are steered; cache ways and memory bandwidth only
-  where `lull check` finds them. Without them what the best-effort app does to
-  cache and memory is outside every policy's reach.
-- With two cores a partition has one division for two apps, a core each, and
-  none for more: policies that partition are refused then, which the tables say.
+- What is steered is what the table of knobs above says. Without cache ways and
+  memory bandwidth, what the best-effort app does to cache and memory is outside
+  every policy's reach.
 - The load clients run on the same cores and are nobody's app: every tail has
   their delays in it, and priority for the servers is partly taken from them.
+- A policy that moves a unit every 500 ms begins anew in every block. These are
+  figures of its first seconds, not of what it would settle at.
 - On a virtual machine the host's other guests are in every figure. The
   intervals are wide where that matters; a difference is claimed only where its
   interval excludes zero.
 ";
 
+const FEW_CORES: &str = "\
+- With two cores a partition has one division for two apps, a core each, and none
+  for more: policies that partition are refused then, which the tables say. How
+  well a policy searches cannot be seen here, only what its kind of division is
+  worth.
+";
+
 /// How long to measure, and where the page goes.
 pub(crate) struct Options {
+    /// Blocks a policy in each scene.
     pub(crate) rounds: u32,
-    pub(crate) block: String,
+    /// Length of a block.
+    pub(crate) block_s: u32,
     pub(crate) page: Option<PathBuf>,
 }
 
+impl Options {
+    /// What all blocks together take at most; some policies may be refused.
+    const fn longest_s(&self) -> u32 {
+        (SCENES.len() * POLICIES.len()) as u32 * self.rounds * self.block_s
+    }
+}
+
 /// Runs every scene and writes the page.
+///
+/// # Errors
+/// If a server is missing, Lull does not build, or a scene fails; the page is
+/// then left as it was.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
-    build(root)?;
-    let parts = root.join("target/live");
+    test::provide_all()?;
+    let lull = release::binary(root, "lull-app", "lull")?;
+    let parts = release::target(root).join("live");
     std::fs::create_dir_all(&parts).with_context(|| format!("cannot make {}", parts.display()))?;
-    let mut page = format!("{INTRO}\n{}\n", machine());
+    println!("== {} min at most, and some seconds a scene before", options.longest_s() / 60);
+    let mut page = format!("{INTRO}\n{}", machine(&lull, options)?);
+    let mut failed = Vec::new();
     for (scene, title) in SCENES {
         println!("== {title}");
         let part = parts.join(format!("{scene}.md"));
-        compare(root, scene, &part, options)?;
-        let table = std::fs::read_to_string(&part)
-            .with_context(|| format!("{} was not written", part.display()))?;
-        page.push_str(&format!("\n## {}\n\n{table}", capital(title)));
+        match compare(root, &lull, (scene, &part), options) {
+            Ok(table) => page.push_str(&format!("\n## {}\n\n{table}", capital(title))),
+            // The others take a quarter of an hour and say something without it.
+            Err(error) => failed.push(format!("{scene}: {error:#}")),
+        }
+        clear(Path::new(LEFTOVERS.0), LEFTOVERS.1);
+    }
+    if !failed.is_empty() {
+        bail!("no page written; tables of the rest are in {}: {failed:?}", parts.display());
     }
     let file = options.page.clone().unwrap_or_else(|| root.join("docs/live-colocation.md"));
     std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
@@ -68,35 +101,61 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(root: &Path) -> Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(root).args(["build", "--release", "--package", "lull-app"]);
-    if !cargo.status().context("cannot start cargo")?.success() {
-        bail!("the lull command does not build");
-    }
-    Ok(())
-}
-
-fn compare(root: &Path, scene: &str, part: &Path, options: &Options) -> Result<()> {
-    let mut lull = Command::new(root.join("target/release/lull"));
+/// One scene; its table.
+fn compare(
+    root: &Path,
+    lull: &Path,
+    (scene, part): (&str, &Path),
+    options: &Options,
+) -> Result<String> {
+    // What an earlier run left must not pass for this one's.
+    let _ = std::fs::remove_file(part);
+    let mut command = Command::new(lull);
     // Paths in the scenes are relative to the root.
-    lull.current_dir(root).arg("compare").arg(format!("examples/live/{scene}.toml"));
-    lull.args(["--policies", POLICIES, "--room", ROOM, "--block", &options.block]);
-    lull.args(["--rounds", &options.rounds.to_string()]).arg("--markdown").arg(part);
-    if !lull.status().context("cannot start lull")?.success() {
-        bail!("scene {scene} failed: are memcached and nginx installed, and their ports free?");
+    command.current_dir(root).arg("compare").arg(format!("examples/live/{scene}.toml"));
+    command.args(["--policies", &POLICIES.join(","), "--room", ROOM]);
+    command.args(["--block", &format!("{}s", options.block_s)]);
+    command.args(["--rounds", &options.rounds.to_string()]).arg("--markdown").arg(part);
+    let status = command.status().context("cannot start lull")?;
+    if !status.success() {
+        bail!("lull compare ended with {status}; are the ports of the scene free?");
     }
-    Ok(())
+    std::fs::read_to_string(part).with_context(|| format!("{} was not written", part.display()))
 }
 
-/// Processor, cores and kernel, as the page's readers need them.
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find(|line| line.starts_with("model name"));
-    let model = model.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("Machine: {model}, {cores} cores, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+/// Processor, cores, kernel and knobs, as the page's readers need them.
+fn machine(lull: &Path, options: &Options) -> Result<String> {
+    let unknown = || "unknown".to_owned();
+    let cpu = here::cpu_model().unwrap_or_else(unknown);
+    let (cores, kernel) = (here::cores(), here::kernel().unwrap_or_else(unknown));
+    let Options { rounds, block_s, .. } = options;
+    let checked = Command::new(lull).arg("check").output().context("cannot start lull")?;
+    let checked = String::from_utf8_lossy(&checked.stdout);
+    let knobs = knobs(&checked).context("lull check shows no knobs")?;
+    let few = if cores <= 3 { FEW_CORES } else { "" };
+    Ok(format!(
+        "Machine: {cpu}, {cores} cores, Linux {kernel}. {rounds} blocks of {block_s} s a policy \
+         and scene.\n\n```text\n{knobs}\n```\n\n{LIMITS}{few}"
+    ))
+}
+
+/// The table of knobs in what `lull check` prints.
+fn knobs(checked: &str) -> Option<&str> {
+    checked.split("\n\n").find(|part| part.starts_with("knobs")).map(str::trim_end)
+}
+
+/// Removes what begins so in a directory. What cannot be removed is the next run's to reuse.
+fn clear(directory: &Path, beginning: &str) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(beginning) {
+            let path = entry.path();
+            let _ = if path.is_dir() {
+                std::fs::remove_dir_all(path)
+            } else {
+                std::fs::remove_file(path)
+            };
+        }
+    }
 }
 
 fn capital(title: &str) -> String {
@@ -118,6 +177,39 @@ mod tests {
                 "{scene}"
             );
         }
+    }
+
+    #[test]
+    fn with_the_defaults_it_takes_about_twenty_minutes() {
+        let options =
+            Options { rounds: crate::LIVE_ROUNDS, block_s: crate::LIVE_BLOCK_S, page: None };
+        assert!((15 * 60..=20 * 60).contains(&options.longest_s()));
+    }
+
+    #[test]
+    fn nginx_writes_only_what_is_cleared_away() {
+        let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/live/nginx.conf");
+        let text = std::fs::read_to_string(conf).unwrap();
+        let written = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.contains("_path ") || line.starts_with("pid "));
+        let place = format!(" {}/{}", LEFTOVERS.0, LEFTOVERS.1);
+        assert!(written.clone().count() > 1 && written.clone().all(|line| line.contains(&place)));
+        let scratch = std::env::temp_dir().join(format!("lull-live-{}", std::process::id()));
+        std::fs::create_dir_all(scratch.join("lull-nginx-body/0")).unwrap();
+        std::fs::write(scratch.join("other"), "").unwrap();
+        clear(&scratch, LEFTOVERS.1);
+        let left: Vec<_> = std::fs::read_dir(&scratch).unwrap().flatten().collect();
+        std::fs::remove_dir_all(&scratch).unwrap();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn the_page_has_the_knobs_and_nothing_else_of_the_check() {
+        let text = "lull 1 on x\n2 cores (only)\n\nknobs  by\ncores  yes\n\ngauges\nipc  no\n";
+        assert_eq!(knobs(text), Some("knobs  by\ncores  yes"));
+        assert_eq!(knobs(""), None);
     }
 
     #[test]

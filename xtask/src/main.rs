@@ -3,7 +3,9 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod docs;
+mod here;
 mod live;
+mod release;
 mod rig;
 mod test;
 mod tidy;
@@ -12,6 +14,10 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+
+/// Blocks a policy in each scene of `cargo xtask live`, and their length: twenty minutes in all.
+const LIVE_ROUNDS: u32 = 5;
+const LIVE_BLOCK_S: u32 = 10;
 
 /// The tasks of this repository.
 #[derive(Parser)]
@@ -61,11 +67,11 @@ enum Task {
     /// Compare policies on real servers of this machine, and write docs/live-colocation.md
     Live {
         /// Blocks a policy in each scene
-        #[arg(long, default_value_t = 8)]
+        #[arg(long, default_value_t = LIVE_ROUNDS)]
         rounds: u32,
-        /// Length of a block
-        #[arg(long, default_value = "20s")]
-        block: String,
+        /// Length of a block in seconds
+        #[arg(long, default_value_t = LIVE_BLOCK_S)]
+        block_s: u32,
         /// Write the page here instead
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
@@ -99,8 +105,8 @@ fn main() -> ExitCode {
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
-        Task::Live { rounds, block, page } => {
-            live::run(&root(), &live::Options { rounds, block, page })
+        Task::Live { rounds, block_s, page } => {
+            live::run(&root(), &live::Options { rounds, block_s, page })
         }
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]

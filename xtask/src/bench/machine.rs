@@ -1,5 +1,6 @@
 //! Where a figure was measured: machine, kernel, compiler, commit.
 
+use crate::here;
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
@@ -28,10 +29,10 @@ impl Machine {
         let commit = run(root, &["git", "rev-parse", "--short=12", "HEAD"]);
         let compiler = run(root, &["rustc", "--version"]);
         Self {
-            cpu: cpu_model().unwrap_or_else(|| UNKNOWN.to_owned()),
-            cores: std::thread::available_parallelism().map_or(1, Into::into),
-            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_else(|| UNKNOWN.to_owned()),
-            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            cpu: here::cpu_model().unwrap_or_else(|| UNKNOWN.to_owned()),
+            cores: here::cores(),
+            kernel: here::kernel().unwrap_or_else(|| UNKNOWN.to_owned()),
+            governor: here::read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             compiler: compiler.unwrap_or_else(|| UNKNOWN.to_owned()),
             commit: commit.unwrap_or_else(|| UNKNOWN.to_owned()),
             dirty: changes.is_none_or(|changes| !changes.is_empty()),
@@ -61,16 +62,6 @@ impl fmt::Display for Machine {
         writeln!(out, "- compiler: {}", self.compiler)?;
         writeln!(out, "- commit: {}{dirty}", self.commit)
     }
-}
-
-fn cpu_model() -> Option<String> {
-    let cpus = read("/proc/cpuinfo")?;
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map(|(_, name)| name.to_owned())
-}
-
-fn read(path: &str) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 fn run(root: &Path, words: &[&str]) -> Option<String> {

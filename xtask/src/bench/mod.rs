@@ -15,11 +15,12 @@ mod sim;
 mod stats;
 mod tidy;
 
-use anyhow::{Context as _, Result, bail};
+use crate::release;
+use anyhow::{Context as _, Result};
 use machine::Machine;
 use report::Report;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// One benchmark.
 struct Bench {
@@ -45,31 +46,17 @@ struct Context {
 impl Context {
     /// Builds a binary of the workspace, optimised, and returns its path.
     fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
-        self.cargo(package, ["--bin", binary])?;
-        Ok(self.target().join("release").join(binary))
+        release::binary(&self.root, package, binary)
     }
 
     /// The same for an example.
     fn build_example(&self, package: &str, example: &str) -> Result<PathBuf> {
-        self.cargo(package, ["--example", example])?;
-        Ok(self.target().join("release/examples").join(example))
-    }
-
-    fn cargo(&self, package: &str, what: [&str; 2]) -> Result<()> {
-        let mut command = Command::new("cargo");
-        command.current_dir(&self.root).args(["build", "--quiet", "--release"]);
-        let status = command.args(["--package", package]).args(what).status();
-        if !status.context("cannot start cargo")?.success() {
-            let what = what.join(" ");
-            bail!("does not build; run cargo build --release --package {package} {what}");
-        }
-        Ok(())
+        release::example(&self.root, package, example)
     }
 
     /// Where cargo puts what it builds.
     fn target(&self) -> PathBuf {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        target.unwrap_or_else(|| self.root.join("target"))
+        release::target(&self.root)
     }
 }
 

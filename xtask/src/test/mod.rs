@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tally::{Round, Tally};
 
-pub(crate) use needs::install_packages;
+pub(crate) use needs::{install_packages, provide_all};
 
 /// What `cargo xtask test` was asked for.
 pub(crate) struct Options {

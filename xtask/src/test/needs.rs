@@ -3,6 +3,7 @@
 //! A test that needs a program stands in a module `needs_<program>`, so that it
 //! can be left out, and is counted as skipped, on a machine without it.
 
+use anyhow::{Result, bail};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -57,6 +58,18 @@ pub(super) fn provide() -> Vec<String> {
         println!("   to run them: apt-get install {}", need.package);
     }
     missing.iter().map(|need| need.tests()).collect()
+}
+
+/// Installs all of them where that is allowed.
+///
+/// # Errors
+/// If one is still missing, with how to get it.
+pub(crate) fn provide_all() -> Result<()> {
+    let packages: Vec<&str> = missing_needs().iter().map(|need| need.package).collect();
+    if packages.is_empty() || install_packages(&packages) {
+        return Ok(());
+    }
+    bail!("this needs real servers: apt-get install {}", packages.join(" "))
 }
 
 /// Installs Debian packages where this is root on a Debian; whether it could.

@@ -1,0 +1,42 @@
+//! Lull itself, built optimised: where tasks that run it find it.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds a binary of the workspace at `root`, optimised, and returns its path.
+///
+/// # Errors
+/// If cargo cannot be started or the binary does not build.
+pub(crate) fn binary(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
+    build(root, package, ["--bin", name])?;
+    Ok(target(root).join("release").join(name))
+}
+
+/// The same for an example.
+///
+/// # Errors
+/// As [`binary`].
+#[cfg(feature = "bench")]
+pub(crate) fn example(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
+    build(root, package, ["--example", name])?;
+    Ok(target(root).join("release/examples").join(name))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    // A relative one is relative to where cargo runs, which is the root.
+    root.join(target.unwrap_or_else(|| "target".into()))
+}
+
+fn build(root: &Path, package: &str, what: [&str; 2]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).args(["build", "--quiet", "--release"]);
+    let status = command.args(["--package", package]).args(what).status();
+    if !status.context("cannot start cargo")?.success() {
+        let what = what.join(" ");
+        bail!("does not build; run cargo build --release --package {package} {what}");
+    }
+    Ok(())
+}
