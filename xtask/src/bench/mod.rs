@@ -5,6 +5,7 @@
 //! down slows all of them, and returns rows with the bounds they must keep.
 
 mod agent;
+mod colocation;
 mod load;
 mod machine;
 mod measure;
@@ -32,8 +33,15 @@ struct Bench {
 }
 
 /// All benchmarks, in the order in which they run.
-const BENCHES: &[Bench] =
-    &[measure::BENCH, tidy::BENCH, policies::BENCH, agent::BENCH, load::BENCH, sim::BENCH];
+const BENCHES: &[Bench] = &[
+    measure::BENCH,
+    tidy::BENCH,
+    policies::BENCH,
+    agent::BENCH,
+    load::BENCH,
+    sim::BENCH,
+    colocation::BENCH,
+];
 
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";

@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["measure", "oncall", "control", "workload", "policies", "sim", "host", "preload", "lab"],
     ),
     // Only benchmarks use our crates; the tasks themselves must build when no crate does.
-    ("xtask", &["measure", "oncall", "control", "workload", "policies", "sim", "host"]),
+    ("xtask", &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab"]),
 ];
 
 fn check(tree: &Tree, report: &mut Report) {
