@@ -370,7 +370,7 @@ impl Heracles {
     fn progress(&self, seen: &Observation) -> Option<f64> {
         let of = |app: &AppId| {
             let progress = seen.app(*app)?.progress.as_ref().ok()?.per_s;
-            progress.is_finite().then_some(progress)
+            (progress.is_finite() && progress >= 0.0).then_some(progress)
         };
         let is_be = |app: &&AppId| !self.apps[app.index()].is_latency_critical();
         self.rest.iter().filter(is_be).map(of).sum()
