@@ -1,0 +1,211 @@
+//! Handing slots round the ring of those that wait.
+
+use super::{Gate, Wake};
+use crate::control::{Settings, Turn, count};
+use crate::lease::Held;
+use crate::seat::Id;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+const BITS: usize = 64;
+
+impl Gate<'_> {
+    /// Hands free slots to those that wait, and opens the gate if it is not to
+    /// be closed: then everybody goes.
+    ///
+    /// Workers do this as they come and go. The agent does it after it has
+    /// changed a setting, and now and then, for what only time changes.
+    pub fn pump(&self, now_ns: u64, wake: &impl Wake) {
+        let settings = self.control.settings();
+        loop {
+            // What this thread wrote before is seen by whoever does not see
+            // what it reads after: one of two that meet here acts for both.
+            fence(Ordering::SeqCst);
+            if !self.control.is_closed(now_ns) {
+                self.let_all_go(wake);
+                return;
+            }
+            let turn = self.control.ring.turn();
+            if turn.pause_until(now_ns, settings.isr_delay_ns).is_some() {
+                return;
+            }
+            match self.next_waiter(turn, &settings) {
+                None if self.end_round(turn, &settings, now_ns) => {}
+                None => return,
+                Some(_) if !self.has_slot(&settings, now_ns) => return,
+                Some(id) => self.hand_slot(id, turn, &settings, now_ns, wake),
+            }
+        }
+    }
+
+    /// Gives a slot to one that waits; puts it back if there is none after all.
+    fn hand_slot(&self, id: Id, turn: Turn, settings: &Settings, now_ns: u64, wake: &impl Wake) {
+        if !self.forget(id) {
+            return;
+        }
+        let Some((slot, held)) = self.take_slot(id, settings, now_ns) else {
+            self.remember(id);
+            return;
+        };
+        self.control.ring.set_cursor(id.index() + 1);
+        if let Some(seat) = self.seat(id).filter(|seat| seat.admit(slot)) {
+            if !turn.has_begun() {
+                self.control.ring.change(turn, turn.begun());
+            }
+            count(&self.control.counts.admissions);
+            wake.wake(id, seat);
+        } else if let Some(lease) = self.slots.get(slot) {
+            lease.free(held);
+        }
+    }
+
+    /// Takes a slot below C: a free one, else one whose lease has run out.
+    pub(super) fn take_slot(
+        &self,
+        id: Id,
+        settings: &Settings,
+        now_ns: u64,
+    ) -> Option<(usize, Held)> {
+        let cap = self.cap(settings);
+        // Each begins elsewhere, so that they do not all try the same slot.
+        let order = || (0..cap).map(|step| (id.index() + step) % cap);
+        let take = |slot: usize, is_fit: &dyn Fn(Held) -> bool| {
+            let lease = &self.slots[slot];
+            let seen = lease.read();
+            let held = if is_fit(seen) { lease.take(seen, id.0, now_ns) } else { None };
+            held.map(|held| (slot, held))
+        };
+        let free = order().find_map(|slot| take(slot, &|held: Held| held.is_free()));
+        free.or_else(|| {
+            let is_over = |held: Held| held.is_over(now_ns, settings.slot_lease_ns);
+            let taken = order().find_map(|slot| take(slot, &is_over));
+            if taken.is_some() {
+                count(&self.control.counts.overruns);
+            }
+            taken
+        })
+    }
+
+    fn cap(&self, settings: &Settings) -> usize {
+        (settings.cap as usize).min(self.slots.len())
+    }
+
+    fn has_slot(&self, settings: &Settings, now_ns: u64) -> bool {
+        let slots = &self.slots[..self.cap(settings)];
+        slots.iter().any(|slot| slot.read().is_over(now_ns, settings.slot_lease_ns))
+    }
+
+    /// The next of those that wait, from the cursor on, that has a turn.
+    fn next_waiter(&self, turn: Turn, settings: &Settings) -> Option<Id> {
+        if self.control.waiters() == 0 || self.waiting.is_empty() {
+            return None;
+        }
+        let words = self.waiting.len();
+        let cursor = self.control.ring.cursor() % (words * BITS);
+        let (first, bit) = (cursor / BITS, cursor % BITS);
+        let from_cursor = u64::MAX << bit;
+        (0..=words).find_map(|step| {
+            let at = (first + step) % words;
+            let bits = self.waiting[at].load(Ordering::Acquire);
+            // The word of the cursor is looked at twice: its end, and last its beginning.
+            let bits = match step {
+                0 => bits & from_cursor,
+                _ if step == words => bits & !from_cursor,
+                _ => bits,
+            };
+            let mut ids = BitsOf(bits).map(|bit| Id((at * BITS + bit) as u32));
+            ids.find(|id| self.has_turn(*id, turn, settings))
+        })
+    }
+
+    fn has_turn(&self, id: Id, turn: Turn, settings: &Settings) -> bool {
+        let Some(seat) = self.seat(id) else {
+            // Nobody waits where there is no seat.
+            self.forget(id);
+            return false;
+        };
+        let is_past = !settings.joins && seat.past_round() == turn.round();
+        seat.budget() != Some(0) && !is_past
+    }
+
+    /// Ends a round in which nobody has a turn any more; `false` if it goes on.
+    ///
+    /// With a pause, it ends when the last has ended its turn, and the pause
+    /// begins. Without, the next begins while the last ones still run, if
+    /// anybody waits for it.
+    fn end_round(&self, turn: Turn, settings: &Settings, now_ns: u64) -> bool {
+        let has_pause = settings.isr_delay_ns > 0;
+        if !turn.has_begun() || (settings.joins && !has_pause) {
+            return false;
+        }
+        let goes_on = if has_pause {
+            self.active(now_ns) > 0
+        } else {
+            self.next_waiter(turn.next(0), settings).is_none()
+        };
+        if goes_on {
+            return false;
+        }
+        let begins_ns = if has_pause { now_ns.saturating_add(settings.isr_delay_ns) } else { 0 };
+        if self.control.ring.change(turn, turn.next(begins_ns)) {
+            count(&self.control.counts.rounds);
+        }
+        true
+    }
+
+    fn let_all_go(&self, wake: &impl Wake) {
+        if self.control.waiters() == 0 {
+            return;
+        }
+        for (at, word) in self.waiting.iter().enumerate() {
+            for bit in BitsOf(word.load(Ordering::Acquire)) {
+                let id = Id((at * BITS + bit) as u32);
+                self.forget(id);
+                if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {
+                    count(&self.control.counts.let_go);
+                    wake.wake(id, seat);
+                }
+            }
+        }
+    }
+
+    /// Puts one among those that wait, if it is not there.
+    pub(super) fn remember(&self, id: Id) {
+        let Some((word, bit)) = self.bit(id) else { return };
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        // Before the bit: nobody may find the ring empty while one is in it.
+        self.control.ring.waiters.fetch_add(1, Ordering::Relaxed);
+        if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+            self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes one out of those that wait; whether it was there.
+    pub(super) fn forget(&self, id: Id) -> bool {
+        let Some((word, bit)) = self.bit(id) else { return false };
+        let was_there = word.load(Ordering::Relaxed) & bit != 0
+            && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        if was_there {
+            self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
+        was_there
+    }
+
+    fn bit(&self, id: Id) -> Option<(&AtomicU64, u64)> {
+        Some((self.waiting.get(id.index() / BITS)?, 1 << (id.index() % BITS)))
+    }
+}
+
+/// The numbers of the bits that are set, lowest first.
+struct BitsOf(u64);
+
+impl Iterator for BitsOf {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let bit = self.0.trailing_zeros() as usize;
+        self.0 &= self.0.checked_sub(1)?;
+        Some(bit)
+    }
+}

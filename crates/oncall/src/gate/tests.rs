@@ -1,0 +1,386 @@
+//! The gate with one thread that plays all workers, as a simulator does.
+
+use super::*;
+use crate::{CAP_MAX, Mode};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+struct Memory {
+    control: Control,
+    slots: Vec<Lease>,
+    waiting: Vec<AtomicU64>,
+    seats: Vec<Seat>,
+}
+
+#[derive(Default)]
+struct Woken(RefCell<Vec<u32>>);
+
+impl Wake for Woken {
+    fn wake(&self, id: Id, _seat: &Seat) {
+        self.0.borrow_mut().push(id.0);
+    }
+}
+
+impl Woken {
+    fn take(&self) -> Vec<u32> {
+        self.0.take()
+    }
+}
+
+impl Memory {
+    fn new(connections: usize, settings: &Settings) -> Self {
+        let control = Control::default();
+        control.set(settings);
+        control.beat(NOW);
+        Self {
+            control,
+            slots: (0..CAP_MAX).map(|_| Lease::default()).collect(),
+            waiting: (0..connections.div_ceil(64)).map(|_| AtomicU64::default()).collect(),
+            seats: (0..connections).map(|_| Seat::default()).collect(),
+        }
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+    }
+}
+
+const NOW: u64 = 1_000_000_000_000;
+const MS: u64 = 1_000_000;
+
+fn closed(cap: u32) -> Settings {
+    Settings { mode: Mode::Post, cap, ..Settings::default() }
+}
+
+/// Lets everybody ask at once; who may run.
+fn all_ask(gate: &Gate<'_>, ids: impl Iterator<Item = u32>, woken: &Woken) -> Vec<u32> {
+    ids.filter(|id| gate.arrive(Id(*id), false, NOW, woken) == Decision::Run).collect()
+}
+
+/// Ends turns until nobody runs any more; the order in which they ran.
+fn run_out(gate: &Gate<'_>, mut running: Vec<u32>, woken: &Woken) -> Vec<u32> {
+    let mut order = Vec::new();
+    while !running.is_empty() {
+        let id = running.remove(0);
+        order.push(id);
+        gate.answered(Id(id), false, NOW, woken);
+        for id in woken.take() {
+            assert_eq!(gate.check(Id(id), NOW, woken), Decision::Run);
+            running.push(id);
+        }
+    }
+    order
+}
+
+#[test]
+fn while_there_is_room_nobody_waits() {
+    let memory = Memory::new(8, &closed(4));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert_eq!(all_ask(&gate, 0..4, &woken), [0, 1, 2, 3]);
+    assert_eq!((gate.active(NOW), memory.control.counters().parks), (4, 0));
+}
+
+#[test]
+fn the_others_run_round_the_ring_each_once() {
+    let memory = Memory::new(100, &closed(2));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    let running = all_ask(&gate, 0..100, &woken);
+    assert_eq!(running, [0, 1]);
+    let order = run_out(&gate, running, &woken);
+    assert_eq!(order, (0..100).collect::<Vec<_>>());
+    assert_eq!((gate.active(NOW), memory.control.waiters()), (0, 0));
+}
+
+#[test]
+fn a_transaction_keeps_its_slot_and_its_later_queries_pass() {
+    let memory = Memory::new(2, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..2, &woken);
+    gate.answered(Id(0), true, NOW, &woken);
+    assert_eq!(gate.arrive(Id(0), true, NOW, &woken), Decision::Run);
+    assert!(woken.take().is_empty());
+    gate.answered(Id(0), false, NOW, &woken);
+    assert_eq!(woken.take(), [1]);
+}
+
+#[test]
+fn a_slot_that_is_held_too_long_counts_no_more_and_its_holder_runs_on() {
+    let memory = Memory::new(3, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..3, &woken);
+    let later = NOW + 60 * MS;
+    memory.control.beat(later);
+    assert_eq!(gate.check(Id(2), NOW + 10 * MS, &woken), Decision::Park);
+    assert_eq!(gate.check(Id(2), later, &woken), Decision::Park, "its turn is after 1's");
+    assert_eq!(woken.take(), [1]);
+    assert_eq!(gate.check(Id(1), later, &woken), Decision::Run);
+    // The first ends its transaction late: the slot is not its to give.
+    gate.answered(Id(0), false, later, &woken);
+    assert!(woken.take().is_empty());
+    gate.answered(Id(1), false, later, &woken);
+    assert_eq!(woken.take(), [2]);
+    assert_eq!(memory.control.counters().overruns, 1);
+}
+
+#[test]
+fn a_silent_agent_opens_the_gate_for_all() {
+    let memory = Memory::new(64, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..64, &woken);
+    let later = NOW + 51 * MS;
+    assert_eq!(gate.check(Id(5), later, &woken), Decision::Run);
+    let woken: BTreeSet<u32> = woken.take().into_iter().collect();
+    assert_eq!(woken, (1..64).collect());
+    assert_eq!(gate.arrive(Id(0), false, later, &Woken::default()), Decision::Run);
+}
+
+#[test]
+fn one_waiter_looks_within_28_ms_and_many_share_the_looking() {
+    let memory = Memory::new(512, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert!(gate.deadline_ns(Id(7), NOW) <= NOW + 29 * MS);
+    all_ask(&gate, 0..512, &woken);
+    let mut looks: Vec<u64> = (1..512).map(|id| gate.deadline_ns(Id(id), NOW)).collect();
+    looks.sort_unstable();
+    let gaps = looks.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.max().unwrap() <= 10 * MS, "no long time without a look");
+    assert!(looks[looks.len() - 1] - looks[0] > 900 * MS, "and not all at once");
+}
+
+#[test]
+fn who_is_exempt_or_has_no_seat_runs_without_a_slot() {
+    let memory = Memory::new(2, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..1, &woken);
+    assert_eq!(gate.arrive(Id(1), true, NOW, &woken), Decision::Run);
+    assert_eq!(gate.arrive(Id(2), false, NOW, &woken), Decision::Run);
+    assert_eq!(gate.active(NOW), 1);
+}
+
+#[test]
+fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
+    let memory = Memory::new(3, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[1].set_budget(Some(0));
+    let running = all_ask(&gate, 0..3, &woken);
+    assert_eq!(run_out(&gate, running, &woken), [0, 2]);
+    memory.seats[1].set_budget(Some(1));
+    gate.pump(NOW, &woken);
+    assert_eq!(woken.take(), [1]);
+}
+
+#[test]
+fn a_turn_lasts_as_many_queries_as_its_budget_or_until_there_is_none() {
+    let memory = Memory::new(2, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].set_budget(Some(3));
+    all_ask(&gate, 0..2, &woken);
+    for _ in 0..2 {
+        gate.answered(Id(0), false, NOW, &woken);
+        assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run);
+    }
+    assert!(woken.take().is_empty());
+    gate.answered(Id(0), false, NOW, &woken);
+    assert_eq!(woken.take(), [1]);
+    assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Park);
+    gate.check(Id(1), NOW, &woken);
+    memory.seats[0].set_budget(Some(3));
+    gate.answered(Id(1), false, NOW, &woken);
+    gate.check(Id(0), NOW, &woken);
+    assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Park);
+    woken.take();
+    gate.idle(Id(0), false, NOW, &woken);
+    assert_eq!(woken.take(), [1], "a turn ends when no query is at hand");
+}
+
+#[test]
+fn rounds_are_a_pause_apart_and_who_comes_late_waits_for_the_next() {
+    let settings = Settings { isr_delay_ns: 2 * MS, joins: false, ..closed(2) };
+    let memory = Memory::new(4, &settings);
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert_eq!(all_ask(&gate, 0..3, &woken), [0], "the first begins a round");
+    // There is a free slot, but the round has begun without them.
+    assert_eq!((gate.active(NOW), memory.control.waiters()), (1, 2));
+    woken.take();
+    gate.answered(Id(0), false, NOW, &woken);
+    assert_eq!((woken.take(), memory.control.counters().rounds), (Vec::new(), 1));
+    let deadline = gate.deadline_ns(Id(1), NOW);
+    let pause = NOW + 2 * MS - 1024..NOW + 3 * MS;
+    assert!(pause.contains(&deadline), "it looks at the pause's end");
+    assert_eq!(gate.check(Id(1), NOW + MS, &woken), Decision::Park);
+    assert_eq!(gate.check(Id(1), NOW + 2 * MS, &woken), Decision::Run);
+    assert_eq!(woken.take(), [1, 2]);
+}
+
+#[test]
+fn without_a_pause_the_next_round_begins_while_the_last_ones_run() {
+    let settings = Settings { joins: false, ..closed(1) };
+    let memory = Memory::new(4, &settings);
+    let (gate, woken) = (memory.gate(), Woken::default());
+    let running = all_ask(&gate, [2, 1, 3].into_iter(), &woken);
+    assert_eq!(running, [2]);
+    gate.answered(Id(2), false, NOW, &woken);
+    assert_eq!(woken.take(), [1]);
+    gate.check(Id(1), NOW, &woken);
+    // 2 is ahead of 3 on the ring by its wait, but its round is the next.
+    assert_eq!(gate.arrive(Id(2), false, NOW, &woken), Decision::Park);
+    gate.answered(Id(1), false, NOW, &woken);
+    assert_eq!(woken.take(), [3]);
+    gate.check(Id(3), NOW, &woken);
+    gate.answered(Id(3), false, NOW, &woken);
+    assert_eq!(woken.take(), [2]);
+}
+
+#[test]
+fn who_leaves_or_is_expelled_is_passed_over() {
+    let memory = Memory::new(4, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..4, &woken);
+    assert!(gate.leave(Id(1)));
+    gate.expel(Id(2), &woken);
+    assert_eq!(woken.take(), [2]);
+    assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
+    gate.close_seat(Id(0), NOW, &woken);
+    assert_eq!(woken.take(), [3]);
+    assert!(!gate.leave(Id(3)), "it was admitted");
+}
+
+#[test]
+fn nobody_waits_longer_than_the_longest() {
+    let memory = Memory::new(2, &Settings { park_max_ns: 20 * MS, ..closed(1) });
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..2, &woken);
+    assert_eq!(gate.check(Id(1), NOW + 19 * MS, &woken), Decision::Park);
+    assert_eq!(gate.check(Id(1), NOW + 20 * MS, &woken), Decision::Run);
+    assert_eq!(memory.control.counters().expired, 1);
+}
+
+/// What a worker of the random plays does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Parked,
+    Running,
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_events_breaks_the_cap_or_loses_a_worker(
+        cap in 1u32..5,
+        joins: bool,
+        batch in 1u32..3,
+        isr_delay_ns in prop_oneof![Just(0), Just(MS)],
+        events in prop::collection::vec((0u32..12, 0u8..8), 0..300),
+    ) {
+        let settings = Settings { joins, batch, isr_delay_ns, ..closed(cap) };
+        let memory = Memory::new(12, &settings);
+        let (gate, woken) = (memory.gate(), Woken::default());
+        let mut phases = [Phase::Idle; 12];
+        let mut now = NOW;
+        let wake = |phases: &mut [Phase; 12], now| {
+            for id in woken.take() {
+                if phases[id as usize] == Phase::Parked
+                    && gate.check(Id(id), now, &woken) == Decision::Run {
+                    phases[id as usize] = Phase::Running;
+                }
+            }
+        };
+        for (id, action) in events {
+            memory.control.beat(now);
+            let phase = phases[id as usize];
+            match (phase, action) {
+                (Phase::Idle, 0..5) => {
+                    let may = gate.arrive(Id(id), false, now, &woken);
+                    phases[id as usize] =
+                        if may == Decision::Run { Phase::Running } else { Phase::Parked };
+                }
+                (Phase::Running, 0..4) => {
+                    gate.answered(Id(id), false, now, &woken);
+                    gate.idle(Id(id), false, now, &woken);
+                    phases[id as usize] = Phase::Idle;
+                }
+                (Phase::Running, 4) => gate.answered(Id(id), true, now, &woken),
+                (Phase::Parked, 0) if gate.leave(Id(id)) => phases[id as usize] = Phase::Idle,
+                (_, 7) => now += MS,
+                _ => {}
+            }
+            wake(&mut phases, now);
+            prop_assert!(gate.active(now) <= cap as usize);
+        }
+        // Once everybody ends, everybody has run: time alone brings the rest.
+        for _ in 0..200 {
+            now += 2 * MS;
+            memory.control.beat(now);
+            for id in 0..12u32 {
+                match phases[id as usize] {
+                    Phase::Running => {
+                        gate.answered(Id(id), false, now, &woken);
+                        gate.idle(Id(id), false, now, &woken);
+                        phases[id as usize] = Phase::Idle;
+                    }
+                    Phase::Parked if gate.check(Id(id), now, &woken) == Decision::Run => {
+                        phases[id as usize] = Phase::Running;
+                    }
+                    _ => {}
+                }
+                wake(&mut phases, now);
+            }
+        }
+        prop_assert_eq!(phases, [Phase::Idle; 12]);
+        prop_assert_eq!((gate.active(now), memory.control.waiters()), (0, 0));
+    }
+
+    #[test]
+    fn whatever_stands_in_memory_every_call_ends_and_everybody_runs_in_time(
+        words in prop::collection::vec(any::<u64>(), 40),
+        ids in prop::collection::vec(0u32..200, 1..20),
+    ) {
+        let memory = Memory::new(64, &closed(2));
+        memory.hostile(&words);
+        let (gate, woken) = (memory.gate(), Woken::default());
+        for id in ids {
+            let mut now = NOW;
+            let mut may = gate.arrive(Id(id), false, now, &woken);
+            for _ in 0..200 {
+                if may == Decision::Run {
+                    break;
+                }
+                now = gate.deadline_ns(Id(id), now);
+                may = gate.check(Id(id), now, &woken);
+            }
+            prop_assert_eq!(may, Decision::Run);
+            gate.answered(Id(id), false, now, &woken);
+            gate.close_seat(Id(id), now, &woken);
+        }
+    }
+}
+
+impl Memory {
+    /// Fills everything that a worker reads with what does not belong there.
+    fn hostile(&self, words: &[u64]) {
+        use crate::sync::Ordering::Relaxed;
+        let mut words = words.iter().copied().cycle();
+        let mut next = || words.next().unwrap();
+        for (slot, word) in self.slots.iter().zip(words_of(&mut next, self.slots.len())) {
+            let free = slot.read();
+            slot.take(free, word as u32, word);
+        }
+        for word in &self.waiting {
+            word.store(next(), Relaxed);
+        }
+        for seat in &self.seats {
+            seat.word().0.store(next() as u32, Relaxed);
+            seat.set_budget(Some(next() as u32 & 1));
+        }
+        self.control.ring.waiters.store(next() as u32, Relaxed);
+        self.control.ring.set_cursor(next() as usize);
+        let turn = self.control.ring.turn();
+        self.control.ring.change(turn, turn.next(next()));
+    }
+}
+
+fn words_of(next: &mut impl FnMut() -> u64, count: usize) -> Vec<u64> {
+    (0..count).map(|_| next()).collect()
+}

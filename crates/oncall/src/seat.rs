@@ -1,0 +1,156 @@
+//! A connection's place in the gate: does it wait, may it run, with which slot.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Number of a connection in its gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub u32);
+
+impl Id {
+    /// As an index, which is still to be checked against the table it is for.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// It neither waits nor holds a slot.
+const IDLE: u32 = 0;
+/// It waits for a slot; others may change the word.
+const WAITING: u32 = 1;
+/// It was told to run without a slot.
+const LET_GO: u32 = 2;
+/// It holds a slot, whose number stands above [`SLOT_SHIFT`].
+const ADMITTED: u32 = 3;
+const STATE_MASK: u32 = 0xff;
+const SLOT_SHIFT: u32 = 8;
+
+/// What a seat says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    Waiting,
+    LetGo,
+    Admitted { slot: usize },
+}
+
+/// One connection's part of the gate, a cache line.
+///
+/// Only its worker changes `word`, but for *waiting*, which whoever admits it
+/// or lets it go takes away in one step.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Seat {
+    /// The word that its worker sleeps on.
+    word: AtomicU32,
+    /// The last round that is past for it: it has no turn in that one.
+    round: AtomicU32,
+    /// What is left of this turn's queries.
+    tokens: AtomicU32,
+    /// Queries a turn: 0 as the gate's batch, else one more than the number.
+    budget: AtomicU32,
+    /// When it began to wait.
+    asked_ns: AtomicU64,
+}
+
+impl Seat {
+    /// The word to sleep on, and its value while it is to be slept on.
+    pub fn word(&self) -> (&AtomicU32, u32) {
+        (&self.word, WAITING)
+    }
+
+    /// Whether its worker waits now.
+    pub fn is_waiting(&self) -> bool {
+        self.state() == State::Waiting
+    }
+
+    /// Whether its worker was admitted and has not ended its turn.
+    pub fn is_admitted(&self) -> bool {
+        matches!(self.state(), State::Admitted { .. })
+    }
+
+    /// When its worker began to wait, if it waits, in nanoseconds of the gate's clock.
+    pub fn asked_ns(&self) -> u64 {
+        self.asked_ns.load(Ordering::Relaxed)
+    }
+
+    /// Queries that it may run a turn; `None` as the gate's batch.
+    pub fn budget(&self) -> Option<u32> {
+        self.budget.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Sets how many queries it may run a turn (n_k); 0 makes it miss its
+    /// turns, `None` is the gate's batch. Who raises it from 0 pumps the gate after.
+    pub fn set_budget(&self, queries: Option<u32>) {
+        let written = queries.map_or(0, |queries| queries.saturating_add(1));
+        self.budget.store(written, Ordering::Relaxed);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let word = self.word.load(Ordering::Acquire);
+        match word & STATE_MASK {
+            WAITING => State::Waiting,
+            LET_GO => State::LetGo,
+            ADMITTED => State::Admitted { slot: (word >> SLOT_SHIFT) as usize },
+            _ => State::Idle,
+        }
+    }
+
+    pub(crate) fn wait_from(&self, now_ns: u64, past_round: u32) {
+        self.round.store(past_round, Ordering::Relaxed);
+        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        self.word.store(WAITING, Ordering::Release);
+    }
+
+    pub(crate) fn past_round(&self) -> u32 {
+        self.round.load(Ordering::Relaxed)
+    }
+
+    /// Takes a waiting worker's wait away; `false` if it does not wait.
+    fn leave_wait(&self, to: u32) -> bool {
+        self.word.compare_exchange(WAITING, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives a waiting worker a slot; `false` if it does not wait any more.
+    pub(crate) fn admit(&self, slot: usize) -> bool {
+        self.leave_wait(ADMITTED | (slot as u32) << SLOT_SHIFT)
+    }
+
+    /// Lets a waiting worker run without a slot; `false` if it does not wait any more.
+    pub(crate) fn let_go(&self) -> bool {
+        self.leave_wait(LET_GO)
+    }
+
+    /// Its own worker stops waiting; `false` if it was admitted or let go meanwhile.
+    pub(crate) fn give_up(&self) -> bool {
+        self.leave_wait(IDLE)
+    }
+
+    /// Its own worker takes a slot without waiting.
+    pub(crate) fn take(&self, slot: usize) {
+        self.word.store(ADMITTED | (slot as u32) << SLOT_SHIFT, Ordering::Release);
+    }
+
+    /// Its own worker ends its turn.
+    pub(crate) fn clear(&self) {
+        self.word.store(IDLE, Ordering::Release);
+    }
+
+    /// Fills the tokens for a turn.
+    pub(crate) fn begin_turn(&self, batch: u32) {
+        self.tokens.store(self.budget().unwrap_or(batch).max(1), Ordering::Relaxed);
+    }
+
+    /// Takes one token; whether any is left.
+    pub(crate) fn spend(&self) -> bool {
+        let left = self.tokens.load(Ordering::Relaxed).saturating_sub(1);
+        self.tokens.store(left, Ordering::Relaxed);
+        left > 0
+    }
+
+    /// For a new connection: nothing of the last one stays.
+    pub(crate) fn reset(&self) {
+        self.clear();
+        self.set_budget(None);
+        self.tokens.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,188 @@
+//! The gate under every interleaving of a few threads (loom).
+//!
+//! Built and run with `--cfg loom`, by `cargo xtask test`. There is no time
+//! here: nobody is saved by a deadline, so that a wake-up that is lost is a
+//! deadlock, which loom reports.
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use lull_oncall::{Control, Decision, Gate, Id, Lease, Mode, Park, Seat, Settings, Verdict, Wake};
+
+const NOW: u64 = 1_000_000_000_000;
+
+/// The gate's memory, and what parked threads sleep on.
+struct Shared {
+    control: Control,
+    slots: Vec<Lease>,
+    waiting: Vec<AtomicU64>,
+    seats: Vec<Seat>,
+    asleep: Mutex<()>,
+    changed: Condvar,
+    running: AtomicUsize,
+    now_ns: AtomicU64,
+}
+
+impl Shared {
+    fn new(cap: u32, connections: usize) -> Arc<Self> {
+        let control = Control::default();
+        control.set(&Settings { mode: Mode::Post, cap, ..Settings::default() });
+        control.beat(NOW);
+        Arc::new(Self {
+            control,
+            slots: (0..cap).map(|_| Lease::default()).collect(),
+            waiting: vec![AtomicU64::new(0)],
+            seats: (0..connections).map(|_| Seat::default()).collect(),
+            asleep: Mutex::new(()),
+            changed: Condvar::new(),
+            running: AtomicUsize::new(0),
+            now_ns: AtomicU64::new(NOW),
+        })
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+    }
+
+    /// One query: wait, run, end.
+    fn query(&self, id: Id, cap: usize) {
+        self.begin(id);
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(running <= cap, "{running} run at once");
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.gate().answered(id, false, NOW, self);
+    }
+
+    /// Nobody holds a slot or waits; one look removes what is left of a wait.
+    fn is_clean(&self) {
+        assert_eq!(self.gate().active(NOW), 0);
+        self.gate().pump(NOW, self);
+        assert_eq!((self.gate().active(NOW), self.control.waiters()), (0, 0));
+    }
+
+    fn begin(&self, id: Id) {
+        if self.gate().arrive(id, false, self.now_ns(), self) == Decision::Park {
+            self.gate().park(id, self);
+        }
+    }
+}
+
+impl Wake for Shared {
+    fn wake(&self, _id: Id, _seat: &Seat) {
+        let _asleep = self.asleep.lock().unwrap();
+        self.changed.notify_all();
+    }
+}
+
+impl Park for Shared {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self, word: &AtomicU32, value: u32, _until_ns: u64) -> Verdict {
+        let mut asleep = self.asleep.lock().unwrap();
+        while word.load(Ordering::Acquire) == value {
+            asleep = self.changed.wait(asleep).unwrap();
+        }
+        Verdict::Stay
+    }
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Threads that each do one query under a cap.
+fn workers(cap: u32, threads: u32) {
+    let shared = Shared::new(cap, threads as usize);
+    let others: Vec<_> = (1..threads)
+        .map(|id| {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.query(Id(id), cap as usize))
+        })
+        .collect();
+    shared.query(Id(0), cap as usize);
+    for other in others {
+        other.join().unwrap();
+    }
+    shared.is_clean();
+}
+
+#[test]
+fn of_two_workers_one_runs_at_a_time_and_both_run() {
+    check(4, || workers(1, 2));
+}
+
+#[test]
+fn of_three_workers_two_run_at_a_time_and_all_run() {
+    check(2, || workers(2, 3));
+}
+
+#[test]
+fn of_three_workers_one_runs_at_a_time_and_all_run() {
+    check(2, || workers(1, 3));
+}
+
+#[test]
+fn a_worker_that_comes_back_is_not_lost() {
+    check(3, || {
+        let shared = Shared::new(1, 2);
+        let other = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.query(Id(1), 1))
+        };
+        shared.query(Id(0), 1);
+        shared.query(Id(0), 1);
+        other.join().unwrap();
+        shared.is_clean();
+    });
+}
+
+#[test]
+fn a_worker_that_is_expelled_while_it_is_admitted_runs_once_and_leaves_no_slot_behind() {
+    check(3, || {
+        let shared = Shared::new(1, 2);
+        shared.begin(Id(0));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                shared.begin(Id(1));
+                shared.gate().answered(Id(1), false, NOW, &*shared);
+            })
+        };
+        let closer = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.gate().expel(Id(1), &*shared))
+        };
+        shared.gate().answered(Id(0), false, NOW, &*shared);
+        waiter.join().unwrap();
+        closer.join().unwrap();
+        shared.is_clean();
+    });
+}
+
+#[test]
+fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
+    check(2, || {
+        let shared = Shared::new(1, 3);
+        // The holder never ends its turn, and the agent is silent from now on.
+        shared.begin(Id(0));
+        let waiters: Vec<_> = [1, 2]
+            .map(|id| {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || shared.begin(Id(id)))
+            })
+            .into_iter()
+            .collect();
+        let later = NOW + 51_000_000;
+        shared.now_ns.store(later, Ordering::Relaxed);
+        // The look that a deadline would bring: whoever asks after it runs.
+        shared.control.set(&Settings::default());
+        shared.gate().pump(later, &*shared);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
