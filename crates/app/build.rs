@@ -1,8 +1,39 @@
-//! Puts the commit into the binary: a run is its seed and its commit.
+//! Puts the commit into the binary, since a run is its seed and its commit, and
+//! the library that `lull exec` preloads, so that `lull` is one file.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
+    commit();
+    library();
+}
+
+/// Builds the preloaded library into a directory of its own: the outer cargo
+/// holds the lock of the usual one. It is optimised even in a debug build,
+/// since it runs inside somebody's server.
+fn library() {
+    for source in ["preload", "oncall"] {
+        println!("cargo::rerun-if-changed=../{source}/src");
+        println!("cargo::rerun-if-changed=../{source}/Cargo.toml");
+    }
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let target = Path::new(&out).join("preload");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--package", "lull-preload", "--manifest-path"]);
+    build.arg("../preload/Cargo.toml").arg("--target-dir").arg(&target);
+    // What the outer build is wrapped in (clippy, coverage) is not for this one.
+    for variable in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "CLIPPY_ARGS"] {
+        build.env_remove(variable);
+    }
+    let built = build.status().expect("cargo can be started").success();
+    assert!(built, "the preloaded library does not build: cargo build -p lull-preload");
+    let library = target.join("release/liblull_preload.so");
+    println!("cargo::rustc-env=LULL_PRELOAD={}", library.display());
+}
+
+fn commit() {
     println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
     let git = |arguments: &[&str]| {

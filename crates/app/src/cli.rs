@@ -1,5 +1,9 @@
 //! The command line as clap sees it. What a flag means is said here and nowhere else.
 
+mod exec;
+
+pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lull_host::knobs::hold::Wish;
 use lull_measure::Nanos;
@@ -29,6 +33,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run the agent on a config
     Run(RunArgs),
+    /// Start a server under the on-call runtime: see its queries, gate its workers
+    Exec(ExecArgs),
     /// Load a server at a rate, whatever it does, and say how late its replies were
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server

@@ -6,6 +6,7 @@ mod blocks;
 mod cli;
 mod commands;
 mod config;
+mod library;
 mod located;
 mod progress;
 mod record;

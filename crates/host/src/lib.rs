@@ -18,6 +18,7 @@ mod files;
 pub mod gauges;
 pub mod guard;
 pub mod knobs;
+pub mod oncall;
 pub mod plant;
 pub mod probe;
 mod roots;

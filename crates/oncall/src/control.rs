@@ -56,7 +56,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Off; C 16, one transaction a turn, no delay, 50 ms for slots and agent,
+    /// Off; C 16, one transaction a turn, no delay, 50 ms for a slot, 70 ms for the agent,
     /// 10 s at most. Cap and slot lease are those that kept all of the gain
     /// and no convoy on MariaDB (docs/on-call.md); the others are ours.
     fn default() -> Self {
@@ -66,7 +66,7 @@ impl Default for Settings {
             batch: 1,
             isr_delay_ns: 0,
             slot_lease_ns: 50_000_000,
-            agent_lease_ns: 50_000_000,
+            agent_lease_ns: 70_000_000,
             park_max_ns: 10_000_000_000,
             joins: true,
         }

@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod demo;
 mod entropy;
+mod exec;
 mod guard;
 mod hold;
 mod lab;
@@ -39,6 +40,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
             | Command::Calibrate(_)
             | Command::Compare(_)
             | Command::Guard(_)
+            | Command::Exec(_)
     ) {
         sigpipe::reset();
     }
@@ -46,6 +48,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Exec(args) => exec::run(&args),
         Command::Load(args) => load::run(*args),
         Command::Serve(args) => serve::run(&args),
         Command::Burn(args) => burn::run(args),

@@ -4,4 +4,5 @@ pub mod clock;
 #[cfg(feature = "rig")]
 pub mod device_memory;
 pub mod netlink;
+pub mod page;
 pub mod sched;

@@ -129,7 +129,7 @@ fn a_silent_agent_opens_the_gate_for_all() {
     let memory = Memory::new(64, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     all_ask(&gate, 0..64, &woken);
-    let later = NOW + 51 * MS;
+    let later = NOW + 71 * MS;
     assert_eq!(gate.check(Id(5), later, &woken), Decision::Run);
     let woken: BTreeSet<u32> = woken.take().into_iter().collect();
     assert_eq!(woken, (1..64).collect());

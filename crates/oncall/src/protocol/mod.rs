@@ -241,6 +241,12 @@ impl Stream {
 pub struct SharedReader([AtomicU64; 3]);
 
 impl SharedReader {
+    /// For a table of them.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 3])
+    }
+
     /// What stands there.
     pub fn get(&self) -> Reader {
         let [a, b, c] = &self.0;

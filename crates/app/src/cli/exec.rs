@@ -1,0 +1,63 @@
+//! The arguments of `lull exec`.
+
+use clap::{Args, ValueEnum};
+use lull_measure::Nanos;
+use std::ffi::OsString;
+
+/// `lull exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// What the server is called in what is printed; default: its program
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// stats watches, post makes workers wait that have a query; with --cap post
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ExecMode>,
+    /// C: transactions under way at most (mode post)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) cap: Option<u32>,
+    /// N: transactions that a worker may run a turn
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) batch: u32,
+    /// D: pause between rounds, at most 100ms; 0 hands slots on at once
+    #[arg(long, default_value = "0s")]
+    pub(crate) delay: Nanos,
+    /// How long one transaction counts against the cap, 1ms to 1s; it runs on after
+    #[arg(long, default_value = "50ms")]
+    pub(crate) slot_lease: Nanos,
+    /// The server's protocol; by default by the name of its program
+    #[arg(long, value_enum)]
+    pub(crate) protocol: Option<ExecProtocol>,
+    /// Make workers of unix-socket connections wait, too
+    #[arg(long)]
+    pub(crate) gate_unix: bool,
+    /// A port of the server whose connections never wait (up to four)
+    #[arg(long = "exempt-port", value_name = "PORT")]
+    pub(crate) exempt_ports: Vec<u16>,
+    /// Print what was seen as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The server and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What the gate of `lull exec` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExecMode {
+    /// Statistics only
+    Stats,
+    /// Workers with a query wait until they are admitted
+    Post,
+}
+
+/// A protocol that the on-call runtime reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExecProtocol {
+    /// None: statistics only
+    Generic,
+    /// MySQL and MariaDB
+    Mysql,
+    /// PostgreSQL
+    Postgres,
+}

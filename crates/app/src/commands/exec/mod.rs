@@ -1,0 +1,155 @@
+//! `lull exec`: a server under the on-call runtime.
+
+mod result;
+
+use super::UsageError;
+use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
+use crate::library::Library;
+use crate::say;
+use anyhow::{Context, bail};
+use lull_host::Roots;
+use lull_host::oncall::{Linkage, Rules, Runtime, linkage};
+use lull_oncall::protocol::Protocol;
+use lull_oncall::{Mode, Settings};
+use result::Seen;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How often the server and the signals are looked at.
+const NAP: Duration = Duration::from_millis(20);
+/// How often statistics are taken in, and places of dead processes freed.
+const READING: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
+    let (settings, rules) = (settings(args), rules(args)?);
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(UsageError("name the server to start, after --".to_owned()).into());
+    };
+    check_program(program)?;
+    let library = Library::write()?;
+    let runtime = Runtime::start(&settings, &rules).context("cannot share memory with a server")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let begun = Instant::now();
+    let mut server = Command::new(program)
+        .args(arguments)
+        .envs(runtime.environment(library.path()))
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", program.display()))?;
+    let mut seen = Seen::new(&name_of(args, program), &runtime);
+    let status = attend(&mut server, &mut signals, &runtime, &mut seen)?;
+    let result = seen.finish(&runtime, begun.elapsed());
+    if args.json {
+        super::print_json(&result)?;
+    } else {
+        say::line(&result);
+    }
+    if !status.success() {
+        bail!("`{}` ended with {status}", program.display());
+    }
+    Ok(())
+}
+
+/// Watches over the server until it ends.
+fn attend(
+    server: &mut Child,
+    signals: &mut Signals,
+    runtime: &Runtime,
+    seen: &mut Seen,
+) -> anyhow::Result<ExitStatus> {
+    let roots = Roots::default();
+    let mut next_reading = Instant::now() + READING;
+    loop {
+        if let Some(status) = server.try_wait()? {
+            return Ok(status);
+        }
+        for signal in signals.pending() {
+            hand_on(signal, server);
+        }
+        if Instant::now() >= next_reading {
+            runtime.reap(&roots);
+            seen.take_in();
+            next_reading = Instant::now() + READING;
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// The server is told what this program was told. A terminal has told both of
+/// its Ctrl-C already, and a second one means "at once" to some servers.
+fn hand_on(signal: i32, server: &Child) {
+    let signal = match signal {
+        SIGINT if std::io::stdin().is_terminal() => return,
+        SIGINT => Signal::INT,
+        SIGHUP => Signal::HUP,
+        _ => Signal::TERM,
+    };
+    // It may have ended by itself meanwhile.
+    let _ = kill_process(Pid::from_child(server), signal);
+}
+
+fn settings(args: &ExecArgs) -> Settings {
+    let mode = match (args.mode, args.cap) {
+        (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
+        (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
+    };
+    let usual = Settings::default();
+    Settings {
+        mode,
+        cap: args.cap.unwrap_or(usual.cap),
+        batch: args.batch,
+        isr_delay_ns: args.delay.0,
+        slot_lease_ns: args.slot_lease.0,
+        ..usual
+    }
+}
+
+fn rules(args: &ExecArgs) -> anyhow::Result<Rules> {
+    if args.exempt_ports.len() > 4 {
+        return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());
+    }
+    let protocol = args.protocol.map(|protocol| match protocol {
+        ExecProtocol::Generic => Protocol::Generic,
+        ExecProtocol::Mysql => Protocol::Mysql,
+        ExecProtocol::Postgres => Protocol::Postgres,
+    });
+    let exempt_ports = args.exempt_ports.clone();
+    Ok(Rules { protocol, gates_unix: args.gate_unix, exempt_ports })
+}
+
+fn name_of(args: &ExecArgs, program: &OsStr) -> String {
+    let file = Path::new(program).file_name().unwrap_or(program);
+    args.name.clone().unwrap_or_else(|| file.to_string_lossy().into_owned())
+}
+
+/// Refuses a program into which nothing can be preloaded.
+fn check_program(program: &OsStr) -> anyhow::Result<()> {
+    let Some(path) = find(program) else {
+        let what = format!("no program `{}`: is it installed, and in $PATH?", program.display());
+        return Err(UsageError(what).into());
+    };
+    let linked = linkage(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    if linked == Linkage::Static {
+        let what = format!(
+            "{} is linked statically: nothing can be preloaded into it. Start it without \
+             `lull exec`; its latency can be pushed by its clients",
+            path.display()
+        );
+        return Err(UsageError(what).into());
+    }
+    Ok(())
+}
+
+/// Where a shell would find it.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+}

@@ -1,0 +1,203 @@
+//! What `lull exec` saw of a server, as text and as JSON.
+
+use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
+use lull_measure::{Nanos, Percentile};
+use lull_oncall::{Class, Id, Mode};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+/// Adds up what is read while the server runs.
+pub(super) struct Seen {
+    name: String,
+    statistics: Statistics,
+    connections: BTreeMap<(Id, u32), Connection>,
+}
+
+/// One connection, from its beginning to its end.
+struct Connection {
+    last: ConnectionSeen,
+    latency: Counts,
+}
+
+/// What was seen, in the form that is printed.
+#[derive(Debug, Serialize)]
+pub(super) struct ExecResult {
+    name: String,
+    mode: &'static str,
+    cap: u32,
+    seconds: f64,
+    connections: usize,
+    /// Connections beyond the page's room: neither watched nor gated.
+    connections_turned_away: u64,
+    queries: u64,
+    transactions: u64,
+    latency: Quantiles,
+    gate: GateResult,
+    by_connection: Vec<ConnectionResult>,
+}
+
+/// Latency on the server: from reading a query to its answer. `None` without queries.
+#[derive(Debug, Serialize)]
+struct Quantiles {
+    p50_seconds: Option<f64>,
+    p95_seconds: Option<f64>,
+    p99_seconds: Option<f64>,
+    p999_seconds: Option<f64>,
+}
+
+/// What the gate did.
+#[derive(Debug, Serialize)]
+struct GateResult {
+    admissions: u64,
+    admissions_after_a_wait: u64,
+    slots_overdue: u64,
+    let_go_when_it_opened: u64,
+    waited_too_long: u64,
+    rounds: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ConnectionResult {
+    peer: String,
+    pid: u32,
+    tid: u32,
+    class: &'static str,
+    queries: u64,
+    transactions: u64,
+    parks: u64,
+    parked_seconds: f64,
+    latency: Quantiles,
+}
+
+impl Seen {
+    pub(super) fn new(name: &str, runtime: &Runtime) -> Self {
+        let statistics = runtime.statistics();
+        Self { name: name.to_owned(), statistics, connections: BTreeMap::new() }
+    }
+
+    /// Takes in what is new.
+    pub(super) fn take_in(&mut self) {
+        for seen in self.statistics.connections() {
+            let key = (seen.id, seen.generation);
+            let latency = seen.latency.clone();
+            match self.connections.get_mut(&key) {
+                None => {
+                    self.connections.insert(key, Connection { last: seen, latency });
+                }
+                Some(known) => {
+                    known.latency.merge(&latency);
+                    // A process that ended has left no number.
+                    let worker = known.last.worker;
+                    known.last = seen;
+                    if known.last.worker.0 == 0 {
+                        known.last.worker = worker;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn finish(mut self, runtime: &Runtime, time: Duration) -> ExecResult {
+        self.take_in();
+        let settings = runtime.settings();
+        let counters = runtime.counters();
+        let mut latency = Counts::default();
+        self.connections.values().for_each(|one| latency.merge(&one.latency));
+        let all = || self.connections.values().map(|one| &one.last);
+        ExecResult {
+            mode: match settings.mode {
+                Mode::Off => "off",
+                Mode::Stats => "stats",
+                Mode::Post => "post",
+            },
+            cap: settings.cap,
+            seconds: time.as_secs_f64(),
+            connections: self.connections.len(),
+            connections_turned_away: runtime.turned_away(),
+            queries: all().map(|one| one.queries).sum(),
+            transactions: all().map(|one| one.transactions).sum(),
+            latency: Quantiles::of(&latency),
+            gate: GateResult {
+                admissions: counters.admissions,
+                admissions_after_a_wait: counters.parks,
+                slots_overdue: counters.overruns,
+                let_go_when_it_opened: counters.let_go,
+                waited_too_long: counters.expired,
+                rounds: counters.rounds,
+            },
+            by_connection: self.connections.values().map(ConnectionResult::of).collect(),
+            name: self.name,
+        }
+    }
+}
+
+impl Quantiles {
+    fn of(counts: &Counts) -> Self {
+        let at = |percentile| counts.quantile(percentile).map(Nanos::as_secs_f64);
+        Self {
+            p50_seconds: at(Percentile::P50),
+            p95_seconds: at(Percentile::P95),
+            p99_seconds: at(Percentile::P99),
+            p999_seconds: at(Percentile::P999),
+        }
+    }
+}
+
+impl ConnectionResult {
+    fn of(connection: &Connection) -> Self {
+        let last = &connection.last;
+        let peer = match (last.peer.ipv4, last.peer.port) {
+            (0, 0) => "unix".to_owned(),
+            (0, port) => format!("[ipv6]:{port}"),
+            (ipv4, port) => format!("{}:{port}", Ipv4Addr::from(ipv4)),
+        };
+        Self {
+            peer,
+            pid: last.worker.0,
+            tid: last.worker.1,
+            class: match last.class {
+                Class::New => "new",
+                Class::Gated => "gated",
+                Class::Opaque => "opaque",
+                Class::Exempt => "exempt",
+            },
+            queries: last.queries,
+            transactions: last.transactions,
+            parks: last.parked.0,
+            parked_seconds: last.parked.1.as_secs_f64(),
+            latency: Quantiles::of(&connection.latency),
+        }
+    }
+}
+
+impl fmt::Display for ExecResult {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, seconds, connections, queries, .. } = self;
+        write!(out, "{name}: {connections} connections, {queries} queries in {seconds:.1} s")?;
+        if self.connections == 0 {
+            return write!(
+                out,
+                "\n{name}: nothing was accepted that could be watched; a server that makes \
+                 system calls by itself (Go, io_uring) is not seen"
+            );
+        }
+        let of = |seconds: Option<f64>| {
+            seconds.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", Nanos::from_secs_f64(it)))
+        };
+        let Quantiles { p50_seconds, p95_seconds, p99_seconds, p999_seconds } = &self.latency;
+        write!(out, "\n  on the server: p50 {}, p95 {}", of(*p50_seconds), of(*p95_seconds))?;
+        write!(out, ", p99 {}, p99.9 {}", of(*p99_seconds), of(*p999_seconds))?;
+        if self.mode == "post" {
+            let GateResult { admissions, admissions_after_a_wait, slots_overdue, .. } = &self.gate;
+            write!(out, "\n  gate, cap {}: {admissions} admissions, ", self.cap)?;
+            write!(out, "{admissions_after_a_wait} after a wait, {slots_overdue} slots overdue")?;
+        }
+        if self.connections_turned_away > 0 {
+            write!(out, "\n  {} connections found no room", self.connections_turned_away)?;
+        }
+        Ok(())
+    }
+}

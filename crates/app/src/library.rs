@@ -1,0 +1,39 @@
+//! The library that is preloaded into servers: inside this program, written
+//! out for as long as a server runs with it.
+
+use anyhow::Context;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Built with this program (`build.rs`).
+const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
+
+/// The library in a file of its own, which goes with the value.
+#[derive(Debug)]
+pub(crate) struct Library {
+    path: PathBuf,
+    _place: TempDir,
+}
+
+impl Library {
+    /// Writes it to a new directory that only this user can write to.
+    pub(crate) fn write() -> anyhow::Result<Self> {
+        let place = tempfile::Builder::new().prefix("lull-").tempdir();
+        let place = place.context("cannot make a directory for the preloaded library")?;
+        let path = place.path().join("liblull_preload.so");
+        let failed = || format!("cannot write the preloaded library to {}", path.display());
+        std::fs::write(&path, LIBRARY).with_context(failed)?;
+        // A server that changes its user still executes programs with it.
+        for (path, mode) in [(place.path(), 0o755), (&path, 0o555)] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).with_context(failed)?;
+        }
+        Ok(Self { path, _place: place })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}

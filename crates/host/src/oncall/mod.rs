@@ -1,0 +1,156 @@
+//! The agent's side of the on-call runtime: page, heartbeat, and what servers report.
+//!
+//! The library that servers run with is `lull-preload`. It finds the page by
+//! the environment of [`Runtime::environment`]; everything else goes through it.
+
+mod binary;
+mod heartbeat;
+mod seen;
+
+pub use binary::{Linkage, linkage};
+pub use seen::{ConnectionSeen, Counts, Statistics};
+
+use crate::Roots;
+use crate::apps::{Facts, ProcessId};
+use crate::sys::page::SharedPage;
+use heartbeat::Heartbeat;
+use lull_measure::Nanos;
+use lull_oncall::protocol::Protocol;
+use lull_oncall::{Counters, Id, Seat, Settings, Wake};
+use rustix::thread::futex;
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The environment's name for the page, read by the preloaded library.
+const PAGE_VARIABLE: &str = "LULL_PAGE";
+
+/// What connections may be gated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The servers' protocol; `None` to tell it by the program's name.
+    pub protocol: Option<Protocol>,
+    /// Whether connections over unix sockets may wait, too.
+    pub gates_unix: bool,
+    /// Local ports whose connections never wait; at most four.
+    pub exempt_ports: Vec<u16>,
+}
+
+/// One app's on-call runtime, as its agent holds it.
+///
+/// When it is dropped, or its process dies, servers run on without it.
+#[derive(Debug)]
+pub struct Runtime {
+    page: Arc<SharedPage>,
+    /// Beats until it is dropped.
+    _heartbeat: Heartbeat,
+}
+
+/// Wakes workers of other processes.
+#[derive(Debug)]
+struct Futexes;
+
+impl Wake for Futexes {
+    fn wake(&self, _id: Id, seat: &Seat) {
+        let (word, _) = seat.word();
+        // A worker that cannot be woken looks by itself before long.
+        let _ = futex::wake(word, futex::Flags::empty(), 1);
+    }
+}
+
+impl Runtime {
+    /// Makes a page, and begins to beat.
+    ///
+    /// # Errors
+    /// What the kernel says; more than four exempt ports.
+    pub fn start(settings: &Settings, rules: &Rules) -> io::Result<Self> {
+        let page = Arc::new(SharedPage::create()?);
+        let header = page.header();
+        header.set_protocol_code(rules.protocol.map_or(0, Protocol::code));
+        header.set_gates_unix(rules.gates_unix);
+        if !header.exempt(&rules.exempt_ports) {
+            return Err(io::Error::other("at most four ports can be exempt"));
+        }
+        page.control().beat(now().0);
+        page.control().set(settings);
+        let heartbeat = Heartbeat::start(Arc::clone(&page))?;
+        Ok(Self { page, _heartbeat: heartbeat })
+    }
+
+    /// What a server's environment must have, besides the agent's; `library`
+    /// is the path of the preloaded library.
+    pub fn environment(&self, library: &Path) -> Vec<(String, String)> {
+        let others = std::env::var("LD_PRELOAD").unwrap_or_default();
+        let library = format!("{} {others}", library.display());
+        vec![
+            ("LD_PRELOAD".to_owned(), library.trim_end().to_owned()),
+            (PAGE_VARIABLE.to_owned(), self.page.path().display().to_string()),
+        ]
+    }
+
+    /// Sets what the gate does; nobody waits on for what was asked before.
+    pub fn set(&self, settings: &Settings) {
+        self.page.control().set(settings);
+        self.page.gate().pump(now().0, &Futexes);
+    }
+
+    /// What the gate does.
+    pub fn settings(&self) -> Settings {
+        self.page.control().settings()
+    }
+
+    /// Sets how many queries a connection may run a turn.
+    pub fn set_budget(&self, id: Id, queries: Option<u32>) {
+        if let Some(seat) = self.page.gate().seat(id) {
+            seat.set_budget(queries);
+            self.page.gate().pump(now().0, &Futexes);
+        }
+    }
+
+    /// What the gate did since it was made.
+    pub fn counters(&self) -> Counters {
+        self.page.control().counters()
+    }
+
+    /// Connections that found no room in the page.
+    pub fn turned_away(&self) -> u64 {
+        self.page.header().turned_away()
+    }
+
+    /// Reads what servers report from now on.
+    pub fn statistics(&self) -> Statistics {
+        Statistics::new(Arc::clone(&self.page), now())
+    }
+
+    /// Frees the places of connections whose process has died without a word.
+    pub fn reap(&self, roots: &Roots) {
+        for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {
+            let pid = record.pid();
+            let facts = Facts::of_process(roots, pid.cast_signed());
+            let is_gone = match facts {
+                Ok(facts) => facts.is_ended(),
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if is_gone {
+                self.page.gate().close_seat(id, now().0, &Futexes);
+                record.release(pid);
+            }
+        }
+    }
+
+    /// Processes that serve connections now.
+    pub fn processes(&self, roots: &Roots) -> Vec<ProcessId> {
+        let records = self.page.records().map(|(_, record)| record.pid());
+        let mut pids: Vec<u32> = records.filter(|pid| *pid != 0).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.into_iter().filter_map(|pid| ProcessId::of(roots, pid.cast_signed()).ok()).collect()
+    }
+}
+
+/// The clock of page and servers.
+fn now() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}

@@ -1,0 +1,251 @@
+//! What servers report, as latency by app and by connection.
+
+use crate::sys::page::SharedPage;
+use lull_control::LatencySeen;
+use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
+use lull_oncall::histogram::{BUCKETS, middle_ns};
+use lull_oncall::{Class, Id, Peer, Record};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Reads one app's statistics, each time what is new since the last.
+#[derive(Debug)]
+pub struct Statistics {
+    page: Arc<SharedPage>,
+    last: Nanos,
+    /// By connection.
+    before: BTreeMap<Id, Before>,
+    /// Queries that were pending at the last reading.
+    was_pending: u64,
+    has_seen_any: bool,
+}
+
+/// A connection at the last reading.
+#[derive(Debug)]
+struct Before {
+    generation: u32,
+    queries: u64,
+    counts: Counts,
+}
+
+/// Latencies counted by bucket; each stands for its middle, at most 3.2 % off.
+///
+/// A full histogram of each of thousands of connections would take 200 kB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counts(Box<[u32; BUCKETS]>);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self(Box::new([0; BUCKETS]))
+    }
+}
+
+impl Counts {
+    /// Number of queries.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Adds those of another set.
+    pub fn merge(&mut self, other: &Self) {
+        for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {
+            *ours = ours.saturating_add(*theirs);
+        }
+    }
+
+    /// The latency that `at` percent of the queries do not exceed; `None` without any.
+    pub fn quantile(&self, at: Percentile) -> Option<Nanos> {
+        let rank = (at.fraction() * self.count() as f64).ceil().max(1.0) as u64;
+        let mut sum = 0;
+        let reaches = |count: &u32| {
+            sum += u64::from(*count);
+            sum >= rank
+        };
+        self.0.iter().position(reaches).map(|bucket| Nanos(middle_ns(bucket)))
+    }
+
+    /// Adds all to a histogram.
+    pub fn add_to(&self, latency: &mut Latency) {
+        for (bucket, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            latency.record_many(Nanos(middle_ns(bucket)), u64::from(*count));
+        }
+    }
+
+    /// What is new in a record since these counts, which become the record's.
+    fn renew(&mut self, record: &Record) -> Self {
+        let mut new = Self::default();
+        let both = self.0.iter_mut().zip(new.0.iter_mut());
+        for (count, (before, new)) in record.latency().counts().zip(both) {
+            *new = count.wrapping_sub(*before);
+            *before = count;
+        }
+        new
+    }
+}
+
+/// One connection since the last reading.
+#[derive(Debug, Clone)]
+pub struct ConnectionSeen {
+    /// Its place in the page.
+    pub id: Id,
+    /// How many connections had this place before.
+    pub generation: u32,
+    /// The process and thread that serve it; process 0 if it is closed.
+    pub worker: (u32, u32),
+    /// Its other end.
+    pub peer: Peer,
+    /// What the gate may do with it.
+    pub class: Class,
+    /// Latencies since the last reading, from when the worker read the query
+    /// to its answer.
+    pub latency: Counts,
+    /// Queries answered since it was opened.
+    pub queries: u64,
+    /// Transactions ended since it was opened.
+    pub transactions: u64,
+    /// How often it waited in the gate, and for how long in sum.
+    pub parked: (u64, Nanos),
+    /// Age of the query that is not answered.
+    pub pending: Option<Nanos>,
+}
+
+impl Statistics {
+    pub(super) const fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
+        Self { page, last: now, before: BTreeMap::new(), was_pending: 0, has_seen_any: false }
+    }
+
+    /// Every connection that is open, or that was closed since the last reading.
+    ///
+    /// A place is given to another connection only after all others had their
+    /// turn: one is missed if 10,000 came and went between two readings.
+    pub fn connections(&mut self) -> Vec<ConnectionSeen> {
+        let now = super::now();
+        let page = Arc::clone(&self.page);
+        let used = page.records().filter(|(_, record)| record.generation() != 0);
+        used.filter_map(|(id, record)| self.connection(id, record, now)).collect()
+    }
+
+    /// The app's latency since the last reading: that of all its connections.
+    /// A server without any connection yet has none.
+    pub fn latency(&mut self) -> Gauge<LatencySeen> {
+        let now = super::now();
+        let span = now.saturating_sub(self.last).max(Nanos(1));
+        let connections = self.connections();
+        self.last = now;
+        self.has_seen_any |= !connections.is_empty();
+        if !self.has_seen_any {
+            return Err(Missing::because(
+                "no connection was seen yet: is the server dynamically linked, started by this \
+                 agent, and is anybody connected?",
+            ));
+        }
+        let mut window = Latency::default();
+        for connection in &connections {
+            connection.latency.add_to(&mut window);
+        }
+        let pending = connections.iter().filter_map(|connection| connection.pending);
+        let (oldest, outstanding) = (pending.clone().max(), pending.count() as u64);
+        let arrived = (window.count() + outstanding).saturating_sub(self.was_pending);
+        self.was_pending = outstanding;
+        let per_s = |count: u64| count as f64 / span.as_secs_f64();
+        Ok(LatencySeen {
+            offered_per_s: per_s(arrived),
+            completed_per_s: per_s(window.count()),
+            errors_per_s: 0.0,
+            outstanding,
+            oldest,
+            window,
+        })
+    }
+
+    fn connection(&mut self, id: Id, record: &Record, now: Nanos) -> Option<ConnectionSeen> {
+        let (generation, queries) = (record.generation(), record.queries());
+        let (pid, tid) = (record.pid(), record.tid());
+        let none = || Before { generation, queries: 0, counts: Counts::default() };
+        let before = self.before.entry(id).or_insert_with(none);
+        if before.generation != generation {
+            *before = none();
+        }
+        if pid == 0 && before.queries == queries {
+            return None;
+        }
+        before.queries = queries;
+        let latency = before.counts.renew(record);
+        let pending = record.pending_since_ns().filter(|_| pid != 0);
+        Some(ConnectionSeen {
+            id,
+            generation,
+            worker: (pid, tid),
+            peer: record.peer(),
+            class: record.class(),
+            latency,
+            queries,
+            transactions: record.transactions(),
+            parked: (record.parks(), Nanos(record.parked_ns())),
+            pending: pending.map(|since| now.saturating_sub(Nanos(since))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oncall::{Rules, Runtime};
+    use lull_oncall::Settings;
+
+    fn runtime() -> Runtime {
+        Runtime::start(&Settings::default(), &Rules::default()).unwrap()
+    }
+
+    #[test]
+    fn queries_are_seen_once_and_by_connection() {
+        let runtime = runtime();
+        let mut statistics = runtime.statistics();
+        assert!(statistics.latency().unwrap_err().reason.contains("no connection"));
+        let ids = [Id(0), Id(7)];
+        let records = ids.map(|id| runtime.page.record(id).unwrap());
+        for record in records {
+            assert!(record.claim(1, 3, Peer::default()));
+            record.query_arrived(5, 1_000);
+            record.query_answered(2_001_000);
+        }
+        records[1].query_arrived(5, 3_000_000);
+        let seen = statistics.latency().unwrap();
+        assert_eq!((seen.window.count(), seen.outstanding), (2, 1));
+        let mean = seen.window.mean().unwrap();
+        assert!(mean.0.abs_diff(2_000_000) < 66_000, "{mean}");
+        assert_eq!(statistics.latency().unwrap().window.count(), 0);
+        records[1].query_answered(9_000_000);
+        let by_connection = statistics.connections();
+        let counts: Vec<u64> = by_connection.iter().map(|one| one.latency.count()).collect();
+        assert_eq!(counts, [0, 1]);
+        assert_eq!(by_connection[1].queries, 2);
+    }
+
+    #[test]
+    fn a_quantile_is_the_bucket_that_reaches_its_rank() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.quantile(Percentile::P99), None);
+        (counts.0[10], counts.0[20]) = (98, 2);
+        let at = |percentile| counts.quantile(percentile).unwrap().0;
+        assert_eq!((at(Percentile::P50), at(Percentile::P99)), (middle_ns(10), middle_ns(20)));
+    }
+
+    #[test]
+    fn a_later_connection_in_the_same_place_starts_from_nothing() {
+        let runtime = runtime();
+        let mut statistics = runtime.statistics();
+        let record = runtime.page.record(Id(0)).unwrap();
+        for round in 1..=3 {
+            assert!(record.claim(1, 3, Peer::default()));
+            for _ in 0..round {
+                record.query_arrived(5, 1_000);
+                record.query_answered(2_000);
+            }
+            // What was answered before it was closed is not lost.
+            assert!(record.release(1));
+            assert_eq!(statistics.latency().unwrap().window.count(), round);
+            assert!(statistics.connections().is_empty());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What this process and thread are called, and what the clock says.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static PID: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Without a destructor, so that it costs no more than its offset.
+    static TID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The process.
+pub(crate) fn pid() -> u32 {
+    match PID.load(Ordering::Relaxed) {
+        0 => look_up_pid(),
+        pid => pid,
+    }
+}
+
+#[cold]
+fn look_up_pid() -> u32 {
+    // SAFETY: `getpid` has no conditions.
+    let pid = unsafe { libc::getpid() }.cast_unsigned();
+    PID.store(pid, Ordering::Relaxed);
+    pid
+}
+
+/// The thread.
+pub(crate) fn tid() -> u32 {
+    TID.with(|kept| {
+        if kept.get() == 0 {
+            // SAFETY: `gettid` has no conditions.
+            kept.set(unsafe { libc::gettid() }.cast_unsigned());
+        }
+        kept.get()
+    })
+}
+
+/// In a child that `fork` made: it has another number.
+pub(crate) extern "C" fn after_fork() {
+    PID.store(0, Ordering::Relaxed);
+    TID.with(|kept| kept.set(0));
+}
+
+/// `CLOCK_MONOTONIC`, in nanoseconds: the same for all processes.
+pub(crate) fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` may be written, and the clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

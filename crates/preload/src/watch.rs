@@ -1,0 +1,305 @@
+//! What the calls mean: connections that come and go, queries that begin and end.
+
+use crate::descriptors::{self, Descriptor};
+use crate::real::errno;
+use crate::{page, process};
+use lull_oncall::protocol::{Heard, Reader, SharedReader};
+use lull_oncall::sync::AtomicU32 as Word;
+use lull_oncall::{
+    CONNECTIONS, Class, Decision, Id, Mode, Page, Park, Peer, Record, Seat, Verdict, Wake,
+};
+use std::ffi::{c_int, c_short};
+use std::ptr::null;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How far each connection's protocol was read: this process's own, since
+/// nobody else needs it and nobody else may change it.
+static READERS: [SharedReader; CONNECTIONS] = [const { SharedReader::new() }; CONNECTIONS];
+
+/// Where a free record is looked for next.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A connection that a call is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Connection {
+    page: &'static Page,
+    record: &'static Record,
+    reader: &'static SharedReader,
+    id: Id,
+    fd: c_int,
+    is_exempt: bool,
+}
+
+/// The connection of a descriptor that is read from or written to.
+pub(crate) fn connection(fd: c_int) -> Option<Connection> {
+    let what = descriptors::get(fd);
+    if matches!(what, Descriptor::Foreign | Descriptor::Unwatched) {
+        return None;
+    }
+    let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
+    match what {
+        Descriptor::Connection { id, is_exempt } => {
+            let connection = of_id(page, id, fd, is_exempt)?;
+            // A child has its parent's table; what it reads from is its own.
+            let is_mine = connection.record.pid() == process::pid();
+            if is_mine { Some(connection) } else { open(page, fd) }
+        }
+        _ => open(page, fd),
+    }
+}
+
+fn of_id(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Connection> {
+    let (record, reader) = (page.record(id)?, READERS.get(id.index())?);
+    Some(Connection { page, record, reader, id, fd, is_exempt })
+}
+
+/// Gives a descriptor that is used for the first time its place in the page.
+#[cold]
+fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
+    let end = ends(fd);
+    let claimed = claim(page, fd, end.peer);
+    let Some(id) = claimed else {
+        descriptors::set(fd, Descriptor::Unwatched);
+        page.header().turn_away();
+        return None;
+    };
+    let header = page.header();
+    let is_exempt = (end.is_unix && !header.gates_unix()) || header.exempts(end.local_port);
+    let connection = of_id(page, id, fd, is_exempt)?;
+    connection.reader.set(Reader::new(page::protocol()));
+    page.gate().open_seat(id);
+    if is_exempt {
+        connection.record.set_class(Class::Exempt);
+    }
+    descriptors::set(fd, Descriptor::Connection { id, is_exempt });
+    Some(connection)
+}
+
+fn claim(page: &Page, fd: c_int, peer: Peer) -> Option<Id> {
+    let first = NEXT.load(Ordering::Relaxed) as usize;
+    let (pid, fd) = (process::pid(), fd.cast_unsigned());
+    let mut order = (0..CONNECTIONS).map(|step| Id(((first + step) % CONNECTIONS) as u32));
+    let id = order.find(|id| page.record(*id).is_some_and(|record| record.claim(pid, fd, peer)))?;
+    NEXT.store(id.0 + 1, Ordering::Relaxed);
+    Some(id)
+}
+
+/// The two ends of a socket.
+struct Ends {
+    peer: Peer,
+    local_port: u16,
+    is_unix: bool,
+}
+
+fn ends(fd: c_int) -> Ends {
+    let (peer, is_unix) = address(fd, libc::getpeername);
+    let (local, _) = address(fd, libc::getsockname);
+    Ends { peer, local_port: local.port, is_unix }
+}
+
+type NameOf = unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
+
+/// One end's address, and whether it is a unix socket's.
+fn address(fd: c_int, name_of: NameOf) -> (Peer, bool) {
+    // SAFETY: all zeros are a valid sockaddr_storage.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: the storage may be written, and `length` says how long it is.
+    unsafe { name_of(fd, (&raw mut storage).cast(), &raw mut length) };
+    let family = c_int::from(storage.ss_family);
+    let at = &raw const storage;
+    let peer = match family {
+        libc::AF_INET => {
+            // SAFETY: the storage is large enough and aligned for every address, and
+            // the family says that it holds one of this kind.
+            let internet = unsafe { &*at.cast::<libc::sockaddr_in>() };
+            let ipv4 = u32::from_be(internet.sin_addr.s_addr);
+            Peer { ipv4, port: u16::from_be(internet.sin_port) }
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let internet = unsafe { &*at.cast::<libc::sockaddr_in6>() };
+            Peer { ipv4: 0, port: u16::from_be(internet.sin6_port) }
+        }
+        _ => Peer::default(),
+    };
+    (peer, family == libc::AF_UNIX)
+}
+
+/// A descriptor came out of `accept`.
+pub(crate) fn accepted(fd: c_int) {
+    if page::get().is_some() {
+        // One that was closed unseen may have had the number before.
+        forget(descriptors::set(fd, Descriptor::Accepted), fd);
+    }
+}
+
+/// A descriptor is about to be closed, or to be another.
+pub(crate) fn closing(fd: c_int) {
+    if descriptors::get(fd) != Descriptor::Foreign {
+        forget(descriptors::set(fd, Descriptor::Foreign), fd);
+    }
+}
+
+fn forget(what: Descriptor, fd: c_int) {
+    if let (Descriptor::Connection { id, .. }, Some(page)) = (what, page::get()) {
+        close(page, id, fd);
+    }
+}
+
+/// A connection's place is free again, if it is this process's.
+fn close(page: &Page, id: Id, fd: c_int) {
+    let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
+        return;
+    };
+    page.gate().close_seat(id, process::now_ns(), &Futex { fd });
+    record.release(process::pid());
+}
+
+/// Nobody waits on a socket that is shut down: its worker is to find out.
+pub(crate) fn shutting_down(fd: c_int) {
+    if let (Descriptor::Connection { id, .. }, Some(page)) = (descriptors::get(fd), page::get()) {
+        page.gate().expel(id, &Futex { fd });
+    }
+}
+
+/// The process ends.
+#[cfg_attr(test, expect(dead_code, reason = "tests load no page"))]
+pub(crate) extern "C" fn close_all() {
+    if let Some(page) = page::get() {
+        descriptors::take_all().for_each(|id| close(page, id, -1));
+    }
+}
+
+impl Connection {
+    /// Its worker is about to read.
+    pub(crate) fn receives(&self) {
+        let mut reader = self.reader.get();
+        if reader.receives() {
+            self.reader.set(reader);
+            self.answered(reader);
+        }
+    }
+
+    /// Its worker has read these bytes. Returns once it may have them.
+    pub(crate) fn received(&self, bytes: &[u8]) {
+        let mut reader = self.reader.get();
+        let heard = reader.received(bytes);
+        self.reader.set(reader);
+        match heard {
+            Heard::More => {}
+            Heard::Silent => self.record.query_dropped(),
+            Heard::Query | Heard::Command => self.asked(reader, heard == Heard::Query),
+        }
+    }
+
+    /// There is nothing to read: its worker will wait for its client.
+    pub(crate) fn found_nothing(&self) {
+        let gate = self.page.gate();
+        if gate.seat(self.id).is_some_and(Seat::is_admitted) {
+            let reader = self.reader.get();
+            if !reader.is_pending() {
+                let now_ns = process::now_ns();
+                gate.idle(self.id, reader.in_transaction(), now_ns, &Futex { fd: self.fd });
+            }
+        }
+    }
+
+    /// Its worker has written these bytes.
+    pub(crate) fn sent(&self, bytes: &[u8]) {
+        let mut reader = self.reader.get();
+        let is_answer = reader.sent(bytes);
+        self.reader.set(reader);
+        if is_answer {
+            self.answered(reader);
+        }
+    }
+
+    fn asked(&self, reader: Reader, may_wait: bool) {
+        let now_ns = process::now_ns();
+        self.record.query_arrived(process::tid(), now_ns);
+        let class = if self.is_exempt { Class::Exempt } else { reader.class() };
+        if self.record.class() != class {
+            self.record.set_class(class);
+        }
+        if !may_wait || class != Class::Gated || self.page.control().mode() != Mode::Post {
+            return;
+        }
+        let (gate, futex) = (self.page.gate(), Futex { fd: self.fd });
+        let passes = reader.in_transaction();
+        if gate.arrive(self.id, passes, now_ns, &futex) == Decision::Park {
+            self.record.parked(gate.park(self.id, &futex));
+        }
+    }
+
+    fn answered(&self, reader: Reader) {
+        let now_ns = process::now_ns();
+        self.record.query_answered(now_ns);
+        let is_open = reader.in_transaction();
+        if self.record.in_transaction() != is_open {
+            self.record.set_in_transaction(is_open);
+        }
+        if !is_open {
+            self.record.transaction_ended();
+        }
+        self.page.gate().answered(self.id, is_open, now_ns, &Futex { fd: self.fd });
+    }
+}
+
+/// Sleeping and waking over words that processes share.
+struct Futex {
+    /// The worker's own socket, watched for a hang-up.
+    fd: c_int,
+}
+
+impl Wake for Futex {
+    fn wake(&self, _id: Id, seat: &Seat) {
+        let (word, _) = seat.word();
+        // SAFETY: the word is in the page, which stays mapped; at most one is woken.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+}
+
+impl Park for Futex {
+    fn now_ns(&self) -> u64 {
+        process::now_ns()
+    }
+
+    fn wait(&self, word: &Word, value: u32, until_ns: u64) -> Verdict {
+        let until = libc::timespec {
+            tv_sec: (until_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (until_ns % 1_000_000_000).cast_signed(),
+        };
+        let (at, operation) = (word.as_ptr(), libc::FUTEX_WAIT_BITSET);
+        let (until, any) = (&raw const until, libc::FUTEX_BITSET_MATCH_ANY);
+        let none: *const u32 = null();
+        // SAFETY: the word stays mapped, and the time, absolute, is read only.
+        let done =
+            unsafe { libc::syscall(libc::SYS_futex, at, operation, value, until, none, any) };
+        if done == 0 {
+            return Verdict::Stay;
+        }
+        match errno() {
+            // A signal: whoever sent it wants something of this worker.
+            libc::EINTR => Verdict::Leave,
+            libc::ETIMEDOUT if self.is_hung_up() => Verdict::Leave,
+            libc::ETIMEDOUT | libc::EAGAIN => Verdict::Stay,
+            // A kernel that does not know the call: nobody may wait.
+            _ => Verdict::Leave,
+        }
+    }
+}
+
+impl Futex {
+    fn is_hung_up(&self) -> bool {
+        const GONE: c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+        let mut what = libc::pollfd { fd: self.fd, events: libc::POLLRDHUP, revents: 0 };
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let (at, now) = (&raw mut what, &raw const now);
+        let none: *const libc::sigset_t = null();
+        // Not `poll`, in case somebody stands in its way too.
+        // SAFETY: one pollfd that may be written, a time that is read, no signals.
+        let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, 1, now, none, 0) };
+        ready > 0 && what.revents & GONE != 0
+    }
+}
