@@ -34,7 +34,8 @@
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
 //! engine to policies through the seam that hosts have, and drives many of
 //! them on one clock. [`placed`] is a node whose requests are placed one by one
-//! on cores of several speeds. [`stats`] runs replications in parallel and turns them
+//! on cores of several speeds. [`idle`] has the idle states of cores and their
+//! governor. [`stats`] runs replications in parallel and turns them
 //! into means with intervals. [`theory`] knows exact answers.
 //!
 //! # How time passes
@@ -80,6 +81,7 @@
 pub mod bench_models;
 mod engine;
 mod heap;
+pub mod idle;
 pub mod model;
 pub mod node;
 mod order;

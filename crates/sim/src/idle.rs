@@ -1,0 +1,579 @@
+//! Idle states of a core: what they save, what entering them costs, and a
+//! governor that chooses among them.
+//!
+//! Plain parts, for whatever model has cores: a list of [`IdleState`]s, one
+//! [`Governor`] a core that is asked when the core runs out of work and told
+//! how long it stayed idle, and one [`Ledger`] a core that adds up residency,
+//! entries and energy.
+//!
+//! # What an idle interval costs
+//!
+//! An interval lasts from the last instruction before to the first one after,
+//! exit latency included. Its energy in one state is (REEF, seed 000, section
+//! 2.1 and Fig. 2, in the form of a sum that the figure allows)
+//!
+//! ```text
+//! E(x) = entry + power * max(x - transition, 0)
+//! ```
+//!
+//! so that short stays cost more than not sleeping at all. Only the figure's
+//! two anchors are printed (above C0's power below 300 us, below it from
+//! 1000 us on), and no entry energy, so [`Entry`] offers what can be fitted to
+//! them: one break-even (model A), or a plateau between both anchors (model B).
+//! The two agree from the plateau's end on.
+
+use lull_measure::{Hertz, Joules, Nanos, Watts};
+use serde::{Deserialize, Serialize};
+
+/// One idle state of a core (a C-state).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdleState {
+    /// Its name, such as `C6`.
+    pub name: String,
+    /// The shortest stay for which a governor should choose it.
+    pub residency: Nanos,
+    /// Time from a wake-up to the first instruction.
+    pub exit: Nanos,
+    /// Power once in it, whatever the frequency.
+    pub watts: Watts,
+    /// Power in it for each GHz of the core's frequency: states that only stop
+    /// the clock keep its voltage.
+    #[serde(default)]
+    pub watts_per_ghz: f64,
+    /// Time to enter and leave it, in which the entry energy is spent instead
+    /// of its power.
+    #[serde(default)]
+    pub transition: Nanos,
+    /// What each entry costs.
+    #[serde(default)]
+    pub entry: Entry,
+}
+
+/// What entering and leaving a state costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Entry {
+    /// So many joules each time.
+    Energy(Joules),
+    /// As much as makes a stay of `at` cost what `watts` would (model A).
+    BreakEven {
+        /// The stay.
+        at: Nanos,
+        /// Power of not entering the state.
+        watts: Watts,
+    },
+    /// As much as makes all stays between two lengths cost what `watts` would
+    /// (model B): more below, less above.
+    Plateau {
+        /// The shorter stay.
+        from: Nanos,
+        /// The longer one.
+        to: Nanos,
+        /// Power of not entering the state.
+        watts: Watts,
+    },
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self::Energy(Joules(0.0))
+    }
+}
+
+/// Idle states that cannot be.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum IdleError {
+    /// No state at all.
+    #[error("there is no idle state: give at least the shallowest, in which a core only waits")]
+    None,
+    /// A number out of its range.
+    #[error("[{index}].{key} is {value}, must be {wanted}")]
+    Range {
+        /// Which state, from 0.
+        index: usize,
+        /// Which key of it.
+        key: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        wanted: &'static str,
+    },
+    /// States that are not ordered from shallow to deep.
+    #[error(
+        "[{index}].{key} is below that of the state before: order the states from shallow to deep"
+    )]
+    Order {
+        /// Which state, from 1.
+        index: usize,
+        /// Which key of it.
+        key: &'static str,
+    },
+}
+
+impl IdleState {
+    /// A state without entry cost.
+    pub fn new(name: &str, residency: Nanos, exit: Nanos, watts: Watts) -> Self {
+        Self {
+            name: name.to_owned(),
+            residency,
+            exit,
+            watts,
+            watts_per_ghz: 0.0,
+            transition: Nanos::ZERO,
+            entry: Entry::default(),
+        }
+    }
+
+    /// Power once in it, on a core at this frequency.
+    pub fn power(&self, at: Hertz) -> Watts {
+        Watts(self.watts.0 + self.watts_per_ghz * at.as_ghz())
+    }
+
+    /// Energy of each entry and exit, on a core at this frequency.
+    pub fn entry_energy(&self, at: Hertz) -> Joules {
+        match self.entry {
+            Entry::Energy(energy) => energy,
+            Entry::BreakEven { at: stay, watts } | Entry::Plateau { from: stay, watts, .. } => {
+                self.entry_for(stay, watts, at)
+            }
+        }
+    }
+
+    /// The entry energy with which a stay costs what `instead` would:
+    /// `stay instead - power (stay - transition)`.
+    fn entry_for(&self, stay: Nanos, instead: Watts, at: Hertz) -> Joules {
+        let slept = stay.saturating_sub(self.transition);
+        instead.during(stay) - self.power(at).during(slept)
+    }
+
+    /// Energy of an idle interval spent in it.
+    pub fn energy(&self, span: Nanos, at: Hertz) -> Joules {
+        let flat = self.power(at).during(span.saturating_sub(self.transition));
+        match self.entry {
+            Entry::Plateau { from, to, watts } if span > from => {
+                let beyond = span.saturating_sub(to);
+                watts.during(span.saturating_sub(beyond)) + self.power(at).during(beyond)
+            }
+            _ => self.entry_energy(at) + flat,
+        }
+    }
+
+    /// The stay from which on it costs no more than `instead`; `None` if it never does.
+    pub fn break_even(&self, instead: Watts, at: Hertz) -> Option<Nanos> {
+        let power = self.power(at);
+        if power.0 >= instead.0 {
+            return None;
+        }
+        // Where the transition alone already pays, it is not slept at all.
+        let entry = self.entry_energy(at);
+        let awake = Nanos::from_secs_f64(entry.0 / instead.0);
+        if awake <= self.transition {
+            return Some(awake);
+        }
+        let fixed = entry.0 - power.during(self.transition).0;
+        Some(Nanos::from_secs_f64(fixed / (instead.0 - power.0)))
+    }
+}
+
+/// Checks states: at least one, from shallow to deep, all numbers in range.
+///
+/// # Errors
+/// The first fault, with the state's index and the key.
+pub fn check(states: &[IdleState]) -> Result<(), IdleError> {
+    if states.is_empty() {
+        return Err(IdleError::None);
+    }
+    for (index, state) in states.iter().enumerate() {
+        let range = |key, value: f64, holds: bool, wanted| {
+            if holds { Ok(()) } else { Err(IdleError::Range { index, key, value, wanted }) }
+        };
+        for (key, value) in [("watts", state.watts.0), ("watts_per_ghz", state.watts_per_ghz)] {
+            range(key, value, value >= 0.0 && value.is_finite(), "0 or more")?;
+        }
+        let joules = state.entry_energy(Hertz(0)).0;
+        range("entry", joules, joules >= 0.0 && joules.is_finite(), "0 J or more")?;
+        if let Entry::Plateau { from, to, .. } = state.entry {
+            range("entry.plateau.to", to.as_secs_f64(), from <= to, "`from` or longer")?;
+        }
+    }
+    for (before, pair) in states.windows(2).enumerate() {
+        let index = before + 1;
+        if pair[1].residency < pair[0].residency {
+            return Err(IdleError::Order { index, key: "residency" });
+        }
+        if pair[1].exit < pair[0].exit {
+            return Err(IdleError::Order { index, key: "exit" });
+        }
+    }
+    Ok(())
+}
+
+/// How a core chooses its idle state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// By a prediction of how long it will be idle, as Linux's menu governor.
+    #[default]
+    Menu,
+    /// Always this state, by its index: what a test with one state allowed does.
+    Always(usize),
+}
+
+/// Intervals that a prediction looks back on (menu.c: INTERVALS).
+const LOOKS_BACK: usize = 8;
+/// Predictions without a pattern assume this if nothing else is known: a tick at 250 Hz.
+const TICK: Nanos = Nanos(4_000_000);
+
+/// One core's idle governor.
+///
+/// Linux's `drivers/cpuidle/governors/menu.c` as it stood until 6.11, without
+/// what a model has no use for (stopping the tick, latency requests): the
+/// expected stay is the shorter of the next timer, corrected by how early past
+/// stays ended, and the typical one of the last eight stays. The deepest state
+/// is chosen whose residency is within it, and whose exit latency is within it
+/// divided by `1 + 10 n`, n threads of this core waiting for I/O. That divisor
+/// is what keeps cores of an I/O-bound server out of deep states.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Governor {
+    rule: Rule,
+    stays_us: [f64; LOOKS_BACK],
+    next: usize,
+    seen: usize,
+    /// Stays over the timer that was ahead, by the magnitude of that, without
+    /// and with I/O waiters.
+    corrections: [f64; 2 * MAGNITUDES],
+    /// Which of them the present stay is to correct, and the timer ahead.
+    pending: Option<(usize, f64)>,
+}
+
+/// Powers of ten of microseconds that corrections are kept for: below 10 us
+/// to 0.1 s and more.
+const MAGNITUDES: usize = 6;
+
+impl Governor {
+    /// A governor that has seen nothing yet.
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            stays_us: [0.0; LOOKS_BACK],
+            next: 0,
+            seen: 0,
+            corrections: [1.0; 2 * MAGNITUDES],
+            pending: None,
+        }
+    }
+
+    /// The index of the state to enter, `timer` before the core's next timer
+    /// (`None`: not known), with so many of its threads waiting for I/O.
+    pub fn choose(&mut self, states: &[IdleState], timer: Option<Nanos>, io_waiters: u32) -> usize {
+        let last = states.len().saturating_sub(1);
+        if let Rule::Always(index) = self.rule {
+            return index.min(last);
+        }
+        let expected_us = self.expect(timer, io_waiters);
+        let patience_us = expected_us / (1.0 + 10.0 * f64::from(io_waiters));
+        let fits = |state: &IdleState| {
+            state.residency.as_micros_f64() <= expected_us
+                && state.exit.as_micros_f64() <= patience_us
+        };
+        states.iter().rposition(fits).unwrap_or(0)
+    }
+
+    /// Takes note of how long the core was idle.
+    pub fn woke(&mut self, stay: Nanos) {
+        let stay_us = stay.as_micros_f64();
+        if let Some((bucket, timer_us)) = self.pending.take() {
+            // A moving mean over about eight stays (menu.c: DECAY).
+            let share = (stay_us / timer_us).min(1.0);
+            self.corrections[bucket] += (share - self.corrections[bucket]) / 8.0;
+        }
+        self.stays_us[self.next] = stay_us;
+        self.next = (self.next + 1) % LOOKS_BACK;
+        self.seen = (self.seen + 1).min(LOOKS_BACK);
+    }
+
+    /// Expected length of the stay that begins, in microseconds.
+    fn expect(&mut self, timer: Option<Nanos>, io_waiters: u32) -> f64 {
+        let timer_us = timer.unwrap_or(TICK).as_micros_f64().max(1.0);
+        let magnitude = (timer_us.log10().floor() as usize).min(MAGNITUDES - 1);
+        let bucket = magnitude + if io_waiters > 0 { MAGNITUDES } else { 0 };
+        self.pending = Some((bucket, timer_us));
+        let corrected_us = timer_us * self.corrections[bucket];
+        self.typical_us().map_or(corrected_us, |typical_us| typical_us.min(corrected_us))
+    }
+
+    /// The mean of the last stays without the longest outliers, if what is
+    /// left is at least six of eight and hardly varies (menu.c:
+    /// get_typical_interval).
+    fn typical_us(&self) -> Option<f64> {
+        if self.seen < LOOKS_BACK {
+            return None;
+        }
+        let mut sorted = self.stays_us;
+        sorted.sort_unstable_by(f64::total_cmp);
+        (LOOKS_BACK * 3 / 4..=LOOKS_BACK).rev().find_map(|kept| {
+            let stays = &sorted[..kept];
+            let mean = stays.iter().sum::<f64>() / kept as f64;
+            let variance = stays.iter().map(|stay| (stay - mean).powi(2)).sum::<f64>();
+            let variance = variance / kept as f64;
+            (variance <= 400.0 || mean * mean > 36.0 * variance).then_some(mean)
+        })
+    }
+}
+
+/// What one core spent idle.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// Time in each state.
+    pub residency: Vec<Nanos>,
+    /// Entries into each state.
+    pub entries: Vec<u64>,
+    /// Energy of all idle intervals.
+    pub energy: Joules,
+}
+
+impl Ledger {
+    /// Nothing spent yet in so many states.
+    pub fn new(states: usize) -> Self {
+        Self { residency: vec![Nanos::ZERO; states], entries: vec![0; states], energy: Joules(0.0) }
+    }
+
+    /// Adds an idle interval in one state, on a core at this frequency.
+    pub fn spend(&mut self, states: &[IdleState], index: usize, span: Nanos, at: Hertz) {
+        self.spend_part(states, index, (Nanos::ZERO, span), at);
+    }
+
+    /// Adds a part of an idle interval: what its first `to` cost beyond its
+    /// first `from`, entry included if it begins at zero.
+    pub fn spend_part(
+        &mut self,
+        states: &[IdleState],
+        index: usize,
+        (from, to): (Nanos, Nanos),
+        at: Hertz,
+    ) {
+        let state = &states[index];
+        let before = if from == Nanos::ZERO { Joules(0.0) } else { state.energy(from, at) };
+        self.entries[index] += u64::from(from == Nanos::ZERO);
+        self.residency[index] += to - from;
+        self.energy += state.energy(to, at) - before;
+    }
+
+    /// Adds another ledger over the same states.
+    pub fn add(&mut self, other: &Self) {
+        for (ours, theirs) in self.residency.iter_mut().zip(&other.residency) {
+            *ours += *theirs;
+        }
+        for (ours, theirs) in self.entries.iter_mut().zip(&other.entries) {
+            *ours += theirs;
+        }
+        self.energy += other.energy;
+    }
+
+    /// Time in all states.
+    pub fn idle(&self) -> Nanos {
+        self.residency.iter().copied().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NO_CLOCK: Hertz = Hertz(0);
+    const C0: Watts = Watts(3.0);
+
+    fn us(micros: u64) -> Nanos {
+        Nanos::from_micros(micros)
+    }
+
+    /// C6 of the E5-2650 v4 with the spec's example powers.
+    fn c6(entry: Entry) -> IdleState {
+        let transition = us(133);
+        IdleState { transition, entry, ..IdleState::new("C6", us(400), us(133), Watts(0.3)) }
+    }
+
+    fn model_a() -> IdleState {
+        c6(Entry::BreakEven { at: us(1000), watts: C0 })
+    }
+
+    fn model_b() -> IdleState {
+        c6(Entry::Plateau { from: us(300), to: us(1000), watts: C0 })
+    }
+
+    fn mean_power(state: &IdleState, span: Nanos) -> f64 {
+        state.energy(span, NO_CLOCK).over(span).unwrap().0
+    }
+
+    fn xeon() -> Vec<IdleState> {
+        vec![
+            IdleState::new("C1", us(2), us(2), Watts(1.5)),
+            IdleState::new("C1E", us(20), us(10), Watts(1.2)),
+            model_a(),
+        ]
+    }
+
+    #[test]
+    fn one_break_even_gives_the_worked_example() {
+        // 1000 3.0 - 0.3 (1000 - 133) = 2739.9 W us; 300 us at 9.30 W, 5000 us at 0.84 W.
+        let state = model_a();
+        assert!((state.entry_energy(NO_CLOCK).0 * 1e6 - 2739.9).abs() < 1e-6);
+        for (span, watts) in [(300, 9.30), (1000, 3.0), (5000, 0.84)] {
+            assert!((mean_power(&state, us(span)) - watts).abs() < 0.005, "{span}");
+        }
+        assert_eq!(state.break_even(C0, NO_CLOCK), Some(us(1000)));
+    }
+
+    #[test]
+    fn a_plateau_keeps_both_anchors_of_figure_2_and_meets_the_other_model_after_it() {
+        let (a, b) = (model_a(), model_b());
+        assert!(mean_power(&b, us(299)) > 3.0);
+        for span in [300, 500, 999, 1000] {
+            assert!((mean_power(&b, us(span)) - 3.0).abs() < 1e-9, "{span}");
+        }
+        for span in [1001, 2000, 5000] {
+            assert!(mean_power(&b, us(span)) < 3.0, "{span}");
+            assert!((mean_power(&b, us(span)) - mean_power(&a, us(span))).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn a_state_that_draws_more_than_waiting_never_pays() {
+        assert_eq!(model_a().break_even(Watts(0.3), NO_CLOCK), None);
+        let free = IdleState::new("C1", us(2), us(2), Watts(1.0));
+        assert_eq!(free.break_even(C0, NO_CLOCK), Some(Nanos::ZERO));
+    }
+
+    #[test]
+    fn states_out_of_order_or_range_are_refused_by_key() {
+        let refused = |change: &dyn Fn(&mut Vec<IdleState>)| {
+            let mut states = xeon();
+            change(&mut states);
+            check(&states).unwrap_err().to_string()
+        };
+        assert_eq!(check(&xeon()), Ok(()));
+        assert!(refused(&|states| states.clear()).contains("no idle state"));
+        assert!(refused(&|states| states.reverse()).contains("[1].residency"));
+        assert!(refused(&|states| states[0].exit = us(50)).contains("[1].exit"));
+        assert!(refused(&|states| states[1].watts = Watts(f64::NAN)).contains("[1].watts is NaN"));
+        let gains = Entry::Energy(Joules(-1.0));
+        assert!(refused(&|states| states[2].entry = gains).contains("[2].entry"));
+        let folded = Entry::Plateau { from: us(900), to: us(300), watts: C0 };
+        assert!(refused(&|states| states[2].entry = folded).contains("entry.plateau.to"));
+    }
+
+    #[test]
+    fn regular_stays_are_expected_again_and_outliers_are_not() {
+        let mut governor = Governor::new(Rule::Menu);
+        let states = xeon();
+        for stay in [50, 50, 3000, 52, 49, 51, 50, 50] {
+            governor.woke(us(stay));
+        }
+        assert_eq!(governor.choose(&states, None, 0), 1, "50 us: C1E, for its 20 us, not C6");
+        for _ in 0..8 {
+            governor.woke(us(2000));
+        }
+        assert_eq!(governor.choose(&states, None, 0), 2);
+        assert_eq!(governor.choose(&states, Some(us(15)), 0), 0, "a timer rings in 15 us");
+    }
+
+    #[test]
+    fn threads_that_wait_for_io_keep_a_core_from_deep_states() {
+        let states = xeon();
+        let mut governor = Governor::new(Rule::Menu);
+        for _ in 0..8 {
+            governor.woke(us(2000));
+        }
+        // 2000/(1 + 10 n) us of patience for an exit of 133 us: one waiter is one too many
+        // at 2000/11 = 181 > 133 only just not, two are (95).
+        assert_eq!(governor.choose(&states, None, 1), 2);
+        assert_eq!(governor.choose(&states, None, 2), 1);
+    }
+
+    #[test]
+    fn timers_that_never_ring_are_believed_less_and_less() {
+        let states = xeon();
+        let mut governor = Governor::new(Rule::Menu);
+        assert_eq!(governor.choose(&states, None, 0), 2, "at first the tick is believed");
+        // Stays without a pattern, all far from the tick's 4 ms.
+        for stay in [30, 400, 90, 250, 20, 600, 140, 60].iter().cycle().take(64) {
+            governor.choose(&states, None, 0);
+            governor.woke(us(*stay));
+        }
+        assert!(governor.choose(&states, None, 0) < 2);
+    }
+
+    #[test]
+    fn one_allowed_state_is_always_entered() {
+        let mut governor = Governor::new(Rule::Always(2));
+        assert_eq!(governor.choose(&xeon(), Some(Nanos(1)), 100), 2);
+    }
+
+    #[test]
+    fn states_read_from_toml_with_their_entry_cost() {
+        let text = r#"
+            name = "C6"
+            residency = "400us"
+            exit = "80us"
+            watts = 0.3
+            entry = { break-even = { at = "1ms", watts = 3.0 } }
+        "#;
+        let state: IdleState = toml::from_str(text).unwrap();
+        assert_eq!(state.entry, Entry::BreakEven { at: us(1000), watts: C0 });
+        let error = toml::from_str::<IdleState>(&format!("{text}\nentri = 1")).unwrap_err();
+        assert!(error.to_string().contains("entri"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn longer_stays_cost_more_in_all_and_less_a_second(
+            short_us in 1u64..20_000,
+            more_us in 1u64..20_000,
+            joined in any::<bool>(),
+        ) {
+            let state = if joined { model_a() } else { model_b() };
+            let (short, long) = (us(short_us), us(short_us + more_us));
+            prop_assert!(state.energy(long, NO_CLOCK).0 >= state.energy(short, NO_CLOCK).0 - 1e-15);
+            prop_assert!(mean_power(&state, long) <= mean_power(&state, short) + 1e-9);
+        }
+
+        #[test]
+        fn a_ledger_is_the_sum_of_its_intervals(stays in prop::collection::vec(
+            (0usize..3, 1u64..5000), 0..50
+        )) {
+            let states = xeon();
+            let mut ledger = Ledger::new(states.len());
+            for (index, stay) in &stays {
+                ledger.spend(&states, *index, us(*stay), Hertz::from_khz(2_000_000));
+            }
+            let total: Nanos = stays.iter().map(|(_, stay)| us(*stay)).sum();
+            prop_assert_eq!(ledger.idle(), total);
+            prop_assert_eq!(ledger.entries.iter().sum::<u64>(), stays.len() as u64);
+            let energy: f64 = stays
+                .iter()
+                .map(|(index, stay)| states[*index].energy(us(*stay), NO_CLOCK).0)
+                .sum();
+            prop_assert!((ledger.energy.0 - energy).abs() < 1e-12);
+        }
+
+        #[test]
+        fn an_interval_in_parts_costs_what_it_costs_in_one(
+            cuts_us in prop::collection::vec(1u64..2000, 1..6),
+        ) {
+            let states = xeon();
+            let (mut parts, mut whole) = (Ledger::new(3), Ledger::new(3));
+            let mut from = Nanos::ZERO;
+            for cut in &cuts_us {
+                let to = from + us(*cut);
+                parts.spend_part(&states, 2, (from, to), NO_CLOCK);
+                from = to;
+            }
+            whole.spend(&states, 2, from, NO_CLOCK);
+            prop_assert_eq!(&parts.residency, &whole.residency);
+            prop_assert_eq!(&parts.entries, &whole.entries);
+            prop_assert!((parts.energy.0 - whole.energy.0).abs() < 1e-12);
+        }
+    }
+}
