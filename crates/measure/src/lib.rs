@@ -3,17 +3,20 @@
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
 //! HDR histograms ([`Latency`]), the entropy family of Ah-Q ([`entropy`]),
 //! what a policy is worth in resources ([`equivalence`]), energy efficiency
-//! ([`efficiency`]), the tail-latency/throughput bound
-//! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
+//! ([`efficiency`]), how long cores can sleep between batches ([`ideal_batch`]),
+//! how users and service-level objectives take latency ([`compliance`]), the
+//! tail-latency/throughput bound ([`tlt`]), the [`catalogue`] that describes every metric once, and the
 //! [`push`] messages by which apps tell the agent their latency and progress.
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 
 pub mod catalogue;
+pub mod compliance;
 pub mod efficiency;
 pub mod entropy;
 pub mod equivalence;
 mod gauge;
+pub mod ideal_batch;
 mod latency;
 mod percentile;
 pub mod push;
