@@ -51,6 +51,19 @@ pub enum Objective {
         /// The floor, per second.
         floor_per_s: f64,
     },
+    /// At most this share of users driven away by waiting (a user
+    /// disengagement ratio, UDR; UTSLO, seed 000 section 5.1).
+    Disengagement {
+        /// The share, in (0, 1).
+        ratio: f64,
+    },
+}
+
+impl Objective {
+    /// Whether it is about latency.
+    pub const fn minds_latency(&self) -> bool {
+        matches!(self, Self::Tail { .. } | Self::Disengagement { .. })
+    }
 }
 
 /// An app as policies know it; fixed for a run.
@@ -108,7 +121,7 @@ impl AppSpec {
     pub fn tail(&self) -> Option<(Percentile, Nanos)> {
         self.objectives.iter().find_map(|objective| match objective {
             Objective::Tail { percentile, bound } => Some((*percentile, *bound)),
-            Objective::Throughput { .. } => None,
+            Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
         })
     }
 }

@@ -10,7 +10,8 @@
 //! A [`Plant`] is anything a policy can watch and steer: the host or a
 //! simulated machine. A [`Policy`] is a pure function with state. The
 //! [`ControlLoop`] joins one of each and knows neither. A [`placer::Placer`]
-//! decides for single requests, beside them. This crate reads no
+//! decides for single requests, beside them; a [`regulator::Regulator`] how many
+//! queries each connection of a server may run. This crate reads no
 //! clock, does no I/O and does not know where observations come from.
 
 mod app;
@@ -30,6 +31,7 @@ pub mod placer;
 mod plan;
 mod plant;
 mod policy;
+pub mod regulator;
 mod rhythm;
 mod safe;
 mod samples;
