@@ -30,6 +30,8 @@ pub(crate) enum Use {
     Policy = 6,
     /// Profiles that placers are built from.
     Profile = 7,
+    /// Order of service at a device.
+    Device = 8,
 }
 
 /// The streams of one replication.
