@@ -211,7 +211,7 @@ pub fn markdown() -> String {
             page.push_str(&section(entry));
         }
     }
-    page + &crate::placers::markdown()
+    page + &crate::placers::markdown() + &crate::regulators::markdown()
 }
 
 fn section(entry: &Entry) -> String {

@@ -1,11 +1,14 @@
 //! What policies share: regions of resources, periods, plans.
 
 pub(crate) mod domains;
+pub(crate) mod knee;
 pub(crate) mod lattice;
+pub(crate) mod load_limit;
 pub(crate) mod partition;
 pub(crate) mod period;
 pub(crate) mod pid;
 pub(crate) mod placement;
+pub(crate) mod quota;
 pub(crate) mod regions;
 pub(crate) mod slack;
 pub(crate) mod slow_to_fast;

@@ -20,13 +20,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{self, Key};
-use crate::registry::ConfigOf;
+use crate::beside::Kind;
+use crate::config;
 use lull_control::PolicyError;
 use lull_control::placer::{Ladder, Placer, PlacerError};
 use lull_measure::{Nanos, Percentile};
-use serde::Serialize;
-use std::fmt::Write;
 
 /// Every placer, one line each.
 pub static ALL: &[&Entry] = &[
@@ -57,53 +55,17 @@ pub struct Site<'a> {
 }
 
 /// What the registry knows of a placer.
-#[derive(Debug)]
-pub struct Entry {
-    /// Its name in config.
-    pub name: &'static str,
-    /// Where it comes from, with the section.
-    pub paper: &'static str,
-    /// What it does, in one sentence.
-    pub summary: &'static str,
-    /// What it needs, in words; empty if nothing.
-    pub needs: &'static str,
-    pub(crate) config: ConfigOf,
-    pub(crate) make: Make,
-}
+pub type Entry = crate::beside::Entry<Make>;
 
 /// Makes a placer from its config for a site.
-pub(crate) type Make = fn(&toml::Table, &Site<'_>) -> Result<Box<dyn Placer>, PlacerError>;
+pub type Make = fn(&toml::Table, &Site<'_>) -> Result<Box<dyn Placer>, PlacerError>;
 
-/// An entry as data, for JSON.
-#[derive(Debug, Clone, Serialize)]
-pub struct Description {
-    /// [`Entry::name`].
-    pub name: &'static str,
-    /// Tells placers from policies in one list.
-    pub family: &'static str,
-    /// [`Entry::paper`].
-    pub paper: &'static str,
-    /// [`Entry::summary`].
-    pub summary: &'static str,
-    /// [`Entry::needs`].
-    pub needs: &'static str,
-    /// [`Entry::keys`].
-    pub keys: &'static [Key],
-    /// [`Entry::defaults`].
-    pub defaults: toml::Table,
+impl Kind for Make {
+    const FAMILY: &'static str = "placement";
+    const WHAT: &'static str = "placer";
 }
 
 impl Entry {
-    /// The keys of its config, with help.
-    pub fn keys(&self) -> &'static [Key] {
-        self.config.keys
-    }
-
-    /// Its config's defaults, as a user would write them.
-    pub fn defaults(&self) -> toml::Table {
-        (self.config.defaults)()
-    }
-
     /// Builds the placer for a site.
     ///
     /// # Errors
@@ -116,19 +78,6 @@ impl Entry {
     ) -> Result<Box<dyn Placer>, PlacerError> {
         (self.make)(config, site)
     }
-
-    /// All that is known of it, as data.
-    pub fn describe(&self) -> Description {
-        Description {
-            name: self.name,
-            family: "placement",
-            paper: self.paper,
-            summary: self.summary,
-            needs: self.needs,
-            keys: self.keys(),
-            defaults: self.defaults(),
-        }
-    }
 }
 
 /// The placer of this name.
@@ -136,10 +85,7 @@ impl Entry {
 /// # Errors
 /// [`PlacerError::Config`] at `name`, with the nearest name and all of them.
 pub fn find(name: &str) -> Result<&'static Entry, PlacerError> {
-    let names = ALL.iter().map(|entry| entry.name);
-    let unknown = || crate::registry::unknown("placer", name, &names.clone().collect::<Vec<_>>());
-    let found = ALL.iter().copied().find(|entry| entry.name == name);
-    found.ok_or_else(|| PlacerError::Config(unknown()))
+    Ok(crate::beside::find(ALL, name)?)
 }
 
 /// Builds a placer by name; see [`Entry::build`].
@@ -199,17 +145,7 @@ fn one_a_type(key: &str, ages: &[Nanos], ladder: &Ladder) -> Result<(), PlacerEr
 
 /// The part of docs/policies.md about placers.
 pub(crate) fn markdown() -> String {
-    let mut page = String::from(
-        "\n## Where each request runs\n\n\
-         Placers decide for single requests, beside the policy of the machine; their keys stand \
-         under `[placer]`.\n",
-    );
-    for entry in ALL {
-        let _ =
-            writeln!(page, "\n### {}\n\n{}\n\n- From: {}", entry.name, entry.summary, entry.paper);
-        let needs = if entry.needs.is_empty() { "nothing" } else { entry.needs };
-        let _ = writeln!(page, "- Needs: {needs}");
-        page.push_str(&crate::registry::keys_table(entry.keys(), &entry.defaults()));
-    }
-    page
+    let about = "Placers decide for single requests, beside the policy of the machine; their keys \
+                 stand under `[placer]`.";
+    crate::beside::markdown("Where each request runs", about, ALL)
 }

@@ -1,0 +1,87 @@
+//! All regulators: how many queries each connection of a server may run.
+//!
+//! A regulator stands at the gate before a server's workers as a policy stands
+//! beside the machine (see [`lull_control::regulator`]); one file each,
+//! registered here. `lull policies` lists them all.
+
+mod apples;
+mod gate_fifo;
+mod open;
+mod pslo;
+mod reef;
+mod utslo;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::beside::Kind;
+use lull_control::regulator::Regulator;
+use lull_control::{Objective, PolicyError};
+
+/// Every regulator, one line each.
+pub static ALL: &[&Entry] =
+    &[&open::ENTRY, &gate_fifo::ENTRY, &apples::ENTRY, &pslo::ENTRY, &utslo::ENTRY, &reef::ENTRY];
+
+/// Where a regulator is to work.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// What is asked of each connection; `None`: best effort.
+    pub objectives: &'a [Option<Objective>],
+    /// C_avail: cores that workers may use, the system's own and those of
+    /// other apps left out; at least 1.
+    pub cores: u32,
+}
+
+/// What the registry knows of a regulator.
+pub type Entry = crate::beside::Entry<Make>;
+
+/// Makes a regulator from its config for a site.
+pub type Make = fn(&toml::Table, &Site<'_>) -> Result<Box<dyn Regulator>, PolicyError>;
+
+impl Kind for Make {
+    const FAMILY: &'static str = "admission";
+    const WHAT: &'static str = "regulator";
+}
+
+impl Entry {
+    /// Builds the regulator for a site.
+    ///
+    /// # Errors
+    /// A config key at fault, or connections that do not suit.
+    pub fn build(
+        &self,
+        config: &toml::Table,
+        site: &Site<'_>,
+    ) -> Result<Box<dyn Regulator>, PolicyError> {
+        (self.make)(config, site)
+    }
+}
+
+/// The regulator of this name.
+///
+/// # Errors
+/// [`PolicyError::Config`] at `name`, with the nearest name and all of them.
+pub fn find(name: &str) -> Result<&'static Entry, PolicyError> {
+    crate::beside::find(ALL, name)
+}
+
+/// Builds a regulator by name; see [`Entry::build`].
+///
+/// # Errors
+/// An unknown name, or what [`Entry::build`] answers.
+pub fn build(
+    name: &str,
+    config: &toml::Table,
+    site: &Site<'_>,
+) -> Result<Box<dyn Regulator>, PolicyError> {
+    find(name)?.build(config, site)
+}
+
+/// The part of docs/policies.md about regulators.
+pub(crate) fn markdown() -> String {
+    let about = "Regulators tell the gate before a server's workers whom to admit; their keys \
+                 stand under `[regulator]`.";
+    crate::beside::markdown("How many queries each connection runs", about, ALL)
+}
