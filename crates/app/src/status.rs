@@ -96,7 +96,7 @@ fn setting<'a>(name: &impl Fn(&AppId) -> &'a str, setting: &Setting) -> String {
         | Knob::Scheduling(app)
         | Knob::CacheWays(app)
         | Knob::MemoryBandwidth(app) => format!("{}: {setting}", name(&app)),
-        Knob::RealTimeThrottle | Knob::Frequency(_) => setting.to_string(),
+        Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => setting.to_string(),
     }
 }
 

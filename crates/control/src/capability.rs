@@ -21,6 +21,8 @@ pub enum Capability {
     MemoryBandwidth,
     /// Knob: frequency of a domain.
     Frequency,
+    /// Knob: interrupt coalescing of a network interface.
+    Coalescing,
     /// Gauge: tail latency of latency-critical apps.
     TailLatency,
     /// Gauge: progress of best-effort apps.
@@ -39,13 +41,14 @@ pub enum Capability {
 
 impl Capability {
     /// All of them, knobs first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Cores,
         Self::Scheduling,
         Self::RealTimeThrottle,
         Self::CacheWays,
         Self::MemoryBandwidth,
         Self::Frequency,
+        Self::Coalescing,
         Self::TailLatency,
         Self::Progress,
         Self::CpuTime,
@@ -64,6 +67,7 @@ impl Capability {
             Self::CacheWays => "cache-ways",
             Self::MemoryBandwidth => "memory-bandwidth",
             Self::Frequency => "frequency",
+            Self::Coalescing => "coalescing",
             Self::TailLatency => "tail-latency",
             Self::Progress => "progress",
             Self::CpuTime => "cpu-time",
@@ -84,6 +88,7 @@ impl Capability {
                 | Self::CacheWays
                 | Self::MemoryBandwidth
                 | Self::Frequency
+                | Self::Coalescing
         )
     }
 }

@@ -45,14 +45,16 @@ pub use controller::{Controller, Rules, Turn};
 pub use cores::{CoreId, CoreSet, CoreSetError};
 pub use limits::{Limits, LimitsError};
 pub use machine::{
-    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, Machine,
+    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, Machine, Nic, NicId,
 };
 pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
     ProgressSource,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
-pub use plan::{Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask};
+pub use plan::{
+    Coalescing, Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask,
+};
 pub use plant::{Applied, Got, Outcome, Plant, PlantError};
 pub use policy::{Policy, PolicyError, Rng, require, without_ideal};
 pub use rhythm::{Rhythm, RhythmError, RhythmRule};

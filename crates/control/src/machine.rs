@@ -1,7 +1,7 @@
 //! What a plant is made of: cores, core types, frequency domains, cache ways.
 
 use crate::{Capabilities, CoreId, CoreSet};
-use lull_measure::Hertz;
+use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// A machine as policies see it; fixed for a run.
@@ -19,6 +19,9 @@ pub struct Machine {
     pub cache: Option<CacheControl>,
     /// Memory bandwidth that can be divided.
     pub bandwidth: Option<BandwidthControl>,
+    /// Network interfaces whose interrupts can be coalesced.
+    #[serde(default)]
+    pub nics: Vec<Nic>,
     /// What can be read and set here, and why not where it cannot.
     pub capabilities: Capabilities,
 }
@@ -39,6 +42,11 @@ impl Machine {
         }
         self.domains.retain(|domain| !domain.cores.is_empty());
         self
+    }
+
+    /// The network interface with this number, if there is one.
+    pub fn nic(&self, id: NicId) -> Option<&Nic> {
+        self.nics.iter().find(|nic| nic.id == id)
     }
 
     /// The domain with this number, if there is one.
@@ -118,6 +126,33 @@ pub struct BandwidthControl {
     pub step_percent: u8,
 }
 
+/// The number of a network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NicId(pub u16);
+
+/// A network interface whose interrupts can be coalesced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Its number.
+    pub id: NicId,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// Largest ITR delay that can be set.
+    pub delay_max: Nanos,
+    /// Granularity of the ITR delay; never zero.
+    pub delay_step: Nanos,
+}
+
+impl Nic {
+    /// The ITR delay nearest to `wanted` that can be set.
+    pub fn nearest(&self, wanted: Nanos) -> Nanos {
+        let step = self.delay_step.0.max(1);
+        let steps = (wanted.min(self.delay_max).0 + step / 2) / step;
+        Nanos((steps * step).min(self.delay_max.0 / step * step))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +160,15 @@ mod tests {
     fn domain(continuous: bool) -> FrequencyDomain {
         let steps = [1_197_000, 1_729_000, 2_260_000].map(Hertz::from_khz).to_vec();
         FrequencyDomain { id: DomainId(0), cores: CoreSet::default(), steps, continuous }
+    }
+
+    #[test]
+    fn a_delay_is_rounded_to_the_cards_steps() {
+        let name = "eth0".to_owned();
+        let (delay_max, delay_step) = (Nanos::from_micros(1023), Nanos::from_micros(2));
+        let nic = Nic { id: NicId(0), name, delay_max, delay_step };
+        let rounded = |us| nic.nearest(Nanos::from_micros(us)).as_micros_f64();
+        assert_eq!([0, 3, 400, 5000].map(rounded), [0.0, 4.0, 400.0, 1022.0]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a policy wants: settings of knobs, each with its reason.
 
-use crate::{AppId, Capability, CoreSet, DomainId};
-use lull_measure::Hertz;
+use crate::{AppId, Capability, CoreSet, DomainId, NicId};
 use lull_measure::catalogue::Metric;
+use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +23,8 @@ pub enum Knob {
     MemoryBandwidth(AppId),
     /// Frequency of a domain.
     Frequency(DomainId),
+    /// Interrupt coalescing of a network interface.
+    Coalescing(NicId),
 }
 
 impl Knob {
@@ -35,6 +37,7 @@ impl Knob {
             Self::CacheWays(_) => Capability::CacheWays,
             Self::MemoryBandwidth(_) => Capability::MemoryBandwidth,
             Self::Frequency(_) => Capability::Frequency,
+            Self::Coalescing(_) => Capability::Coalescing,
         }
     }
 }
@@ -55,6 +58,8 @@ pub enum Setting {
     MemoryBandwidth(AppId, u8),
     /// The frequency of a domain.
     Frequency(DomainId, Hertz),
+    /// When a network interface interrupts.
+    Coalescing(NicId, Coalescing),
 }
 
 impl Setting {
@@ -67,6 +72,7 @@ impl Setting {
             Self::CacheWays(app, _) => Knob::CacheWays(*app),
             Self::MemoryBandwidth(app, _) => Knob::MemoryBandwidth(*app),
             Self::Frequency(domain, _) => Knob::Frequency(*domain),
+            Self::Coalescing(nic, _) => Knob::Coalescing(*nic),
         }
     }
 }
@@ -81,6 +87,26 @@ impl fmt::Display for Setting {
             Self::CacheWays(_, ways) => write!(f, "cache ways {ways}"),
             Self::MemoryBandwidth(_, percent) => write!(f, "memory bandwidth {percent} %"),
             Self::Frequency(domain, hertz) => write!(f, "domain {} at {hertz}", domain.0),
+            Self::Coalescing(nic, how) => write!(f, "nic {}: {how}", nic.0),
+        }
+    }
+}
+
+/// When a network interface interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Coalescing {
+    /// The driver adapts the ITR delay itself.
+    Adaptive,
+    /// A fixed ITR delay: the least time between two interrupts of a queue.
+    Delay(Nanos),
+}
+
+impl fmt::Display for Coalescing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adaptive => write!(f, "adaptive ITR delay"),
+            Self::Delay(delay) => write!(f, "ITR delay {delay}"),
         }
     }
 }

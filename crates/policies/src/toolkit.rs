@@ -25,7 +25,7 @@ const fn owner(knob: Knob) -> Option<AppId> {
         | Knob::Scheduling(app)
         | Knob::CacheWays(app)
         | Knob::MemoryBandwidth(app) => Some(app),
-        Knob::RealTimeThrottle | Knob::Frequency(_) => None,
+        Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => None,
     }
 }
 

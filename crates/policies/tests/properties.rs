@@ -2,8 +2,8 @@
 
 use lull_control::conformance::MemoryPlant;
 use lull_control::{
-    AppSeen, AppSpec, Capability, CoreSeen, EnergySeen, EnergySource, LatencySeen, Machine,
-    Observation, Plant, Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
+    AppSeen, AppSpec, Capability, Coalescing, CoreSeen, EnergySeen, EnergySource, LatencySeen,
+    Machine, Observation, Plant, Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::registry;
@@ -99,6 +99,10 @@ fn is_legal(setting: &Setting, machine: &Machine) -> bool {
         Setting::Frequency(domain, hertz) => {
             machine.domain(*domain).and_then(|domain| domain.nearest(*hertz)) == Some(*hertz)
         }
+        Setting::Coalescing(nic, how) => machine.nic(*nic).is_some_and(|nic| match how {
+            Coalescing::Adaptive => true,
+            Coalescing::Delay(delay) => nic.nearest(*delay) == *delay,
+        }),
         Setting::Scheduling(..) | Setting::RealTimeThrottle(_) => true,
     }
 }
@@ -116,6 +120,10 @@ fn configs(name: &str) -> Vec<&'static str> {
         "clite" => {
             vec!["starts = 2\nasks_max = 50", "window = \"200ms\"\ntrials_max = 6\nasks_max = 50"]
         }
+        "bayop" => vec![
+            "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\nknobs = [\"frequency\", \"cores\", \"cache-ways\"]",
+        ],
+        "static" => vec!["delay = \"101us\"\nfrequency = \"1.4GHz\""],
         "satori" => vec!["starts = 2\nasks_max = 50"],
         _ => vec![""],
     }

@@ -8,9 +8,9 @@
 
 use crate::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
-    Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, EnergySeen, EnergySource, ForeignChange,
-    FrequencyDomain, Got, Knob, LatencySeen, Machine, Observation, Outcome, Plant, PlantError,
-    Progress, ProgressSource, Scheduling, Setting, WayMask, numbered,
+    Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, EnergySeen, EnergySource,
+    ForeignChange, FrequencyDomain, Got, Knob, LatencySeen, Machine, Nic, NicId, Observation,
+    Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting, WayMask, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -62,6 +62,7 @@ impl MemoryPlant {
         }
         put(Setting::RealTimeThrottle(true));
         put(Setting::Frequency(DomainId(0), SPEED_MAX));
+        put(Setting::Coalescing(NicId(0), Coalescing::Adaptive));
         let flags = vec![false; apps.len()];
         Self {
             machine,
@@ -291,6 +292,12 @@ fn machine(cores: u16) -> Machine {
         }],
         cache: Some(CacheControl { ways: WAYS, contiguous: true, size_bytes: 25 << 20 }),
         bandwidth: Some(BandwidthControl { min_percent: 10, step_percent: 10 }),
+        nics: vec![Nic {
+            id: NicId(0),
+            name: "memory0".to_owned(),
+            delay_max: Nanos::from_micros(1000),
+            delay_step: Nanos::from_micros(2),
+        }],
         capabilities,
     }
 }

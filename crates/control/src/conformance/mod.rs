@@ -8,8 +8,8 @@ mod memory;
 pub use memory::{MemoryApp, MemoryPlant};
 
 use crate::{
-    AppId, Capability, CoreId, CoreSet, DomainId, Got, Knob, Plant, Scheduling, Setting, WayMask,
-    numbered,
+    AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, Got, Knob, NicId, Plant, Scheduling,
+    Setting, WayMask, numbered,
 };
 use lull_measure::{Hertz, Nanos};
 
@@ -60,6 +60,7 @@ fn machine_is_consistent<P: Plant>(plant: &mut P, _: Nanos) {
     if has(Capability::Frequency) {
         assert!(machine.domains.iter().any(|domain| !domain.steps.is_empty()), "no steps");
     }
+    assert!(!has(Capability::Coalescing) || !machine.nics.is_empty(), "coalescing without a NIC");
     assert!(!has(Capability::CacheWays) || machine.cache.is_some(), "ways without a cache");
     assert!(!has(Capability::MemoryBandwidth) || machine.bandwidth.is_some(), "no bandwidth");
 }
@@ -131,6 +132,7 @@ fn missing_knobs_refuse<P: Plant>(plant: &mut P, _: Nanos) {
         (Capability::MemoryBandwidth, Setting::MemoryBandwidth(app, 50)),
         (Capability::Scheduling, Setting::Scheduling(app, Scheduling::Idle)),
         (Capability::RealTimeThrottle, Setting::RealTimeThrottle(false)),
+        (Capability::Coalescing, Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos(2_000)))),
     ];
     let missing: Vec<_> = candidates
         .into_iter()
@@ -152,6 +154,7 @@ fn nonsense_is_refused<P: Plant>(plant: &mut P, _: Nanos) {
         Setting::Scheduling(nobody, Scheduling::Normal { nice: 0 }),
         Setting::CacheWays(nobody, WayMask::run(0, 1)),
         Setting::Frequency(DomainId(u16::MAX), Hertz(1)),
+        Setting::Coalescing(NicId(u16::MAX), Coalescing::Adaptive),
     ];
     assert_all_refused(plant, &nonsense);
     assert_eq!(plant.settings(), before, "nonsense changed something");
@@ -206,6 +209,11 @@ fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
     let domains = machine.domains.iter().filter(|_| has(Capability::Frequency));
     all.extend(domains.filter_map(|domain| {
         domain.steps.first().map(|lowest| Setting::Frequency(domain.id, *lowest))
+    }));
+    let nics = machine.nics.iter().filter(|_| has(Capability::Coalescing));
+    all.extend(nics.map(|nic| {
+        let delay = nic.nearest(nic.delay_max / 2);
+        Setting::Coalescing(nic.id, Coalescing::Delay(delay))
     }));
     all
 }

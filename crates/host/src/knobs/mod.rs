@@ -4,6 +4,7 @@
 //! Restoring is the ledger's own: it knows every thread's value, also if this
 //! process does not live to ask for it.
 
+mod coalescing;
 mod cores;
 mod error;
 mod frequency;
@@ -13,6 +14,7 @@ mod scheduling;
 mod threads;
 mod throttle;
 
+pub(crate) use coalescing::{Changed, Nics};
 pub(crate) use cores::{Affinity, cores};
 pub use error::KnobError;
 pub(crate) use frequency::{Came, Foreign, Frequencies};

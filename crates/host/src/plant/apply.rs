@@ -23,6 +23,7 @@ impl HostPlant {
         knobs
             .chain([Knob::RealTimeThrottle])
             .chain(self.machine.domains.iter().map(|domain| Knob::Frequency(domain.id)))
+            .chain(self.machine.nics.iter().map(|nic| Knob::Coalescing(nic.id)))
             .filter(offered)
             .filter_map(|knob| self.setting(knob))
             .collect()
@@ -44,6 +45,7 @@ impl HostPlant {
                 let hertz = self.frequencies.get(domain)?;
                 Some(Setting::Frequency(domain, hertz))
             }
+            Knob::Coalescing(nic) => self.nics.get(nic).map(|how| Setting::Coalescing(nic, how)),
             Knob::CacheWays(app) => {
                 threads(app)?;
                 self.partitions.ways(app).map(|ways| Setting::CacheWays(app, ways))
@@ -124,6 +126,9 @@ impl HostPlant {
         match *wanted {
             Setting::CacheWays(_, ways) => self.partitions.check(Share::Ways(ways)),
             Setting::MemoryBandwidth(_, percent) => self.partitions.check(Share::Percent(percent)),
+            Setting::Coalescing(nic, _) if self.machine.nic(nic).is_none() => {
+                Err(format!("there is no network interface {}", nic.0))
+            }
             _ => Ok(()),
         }
     }
@@ -153,6 +158,7 @@ impl HostPlant {
             Setting::Frequency(domain, hertz) => {
                 self.frequencies.set(*domain, *hertz, &mut self.ledger).map(drop)
             }
+            Setting::Coalescing(nic, how) => self.nics.set(*nic, *how, &mut self.ledger),
         }
     }
 
@@ -195,6 +201,7 @@ impl HostPlant {
         self.throttle.restored();
         self.frequencies.restored();
         self.partitions.restored();
+        self.nics.restored();
         self.refresh(Nanos::ZERO);
         self.tell_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
@@ -235,6 +242,7 @@ impl HostPlant {
                 self.partitions.is_of(app, key)
             }
             (Knob::Frequency(domain), key) => self.frequencies.is_of(domain, key),
+            (Knob::Coalescing(nic), key) => self.nics.is_of(nic, key),
             _ => false,
         };
         let (key, why) = restored.failed.iter().find(|(key, _)| concerns(key))?;
@@ -246,6 +254,7 @@ impl HostPlant {
 fn limited(knob: Knob) -> String {
     match knob.capability() {
         Capability::MemoryBandwidth => "the nearest share that the hardware has",
+        Capability::Coalescing => "the driver took another delay, or has none for packets sent",
         Capability::Cores => "the other cores are offline, or outside the cpuset of the app",
         _ => "another writer was faster",
     }

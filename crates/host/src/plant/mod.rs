@@ -19,7 +19,7 @@ use crate::gauges::push::PushGauge;
 use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{Ledger, LedgerError};
-use crate::knobs::{Frequencies, Partitions, Throttle};
+use crate::knobs::{Frequencies, Nics, Partitions, Throttle};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
 use lull_control::{
@@ -77,6 +77,7 @@ pub struct HostPlant {
     throttle: Throttle,
     frequencies: Frequencies,
     partitions: Partitions,
+    nics: Nics,
     ledger: Ledger,
     foreign_wins: bool,
     is_privileged: bool,
@@ -139,6 +140,7 @@ impl HostPlant {
             throttle: Throttle::new(&roots),
             frequencies: Frequencies::new(probe::policies(&roots)),
             partitions: Partitions::new(&roots.sys),
+            nics: Nics::new(&machine.nics),
             roots,
             machine,
             ledger,

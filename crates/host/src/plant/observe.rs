@@ -5,7 +5,7 @@ use super::{HostPlant, now};
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
 use crate::knobs::{
-    Affinity, Change, Foreign, KnobError, Means, Share, Taken, ThreadValue, cores, key_of,
+    Affinity, Change, Changed, Foreign, KnobError, Means, Share, Taken, ThreadValue, cores, key_of,
     scheduling,
 };
 use crate::sys::sched::SchedState;
@@ -135,6 +135,7 @@ impl HostPlant {
         }
         foreign.extend(self.watch_throttle());
         foreign.extend(self.watch_frequencies());
+        foreign.extend(self.watch_nics());
         foreign
     }
 
@@ -155,6 +156,18 @@ impl HostPlant {
             }
             let (ours, found) = (setting(ours), setting(found));
             foreign.push(ForeignChange { knob: ours.knob(), ours, found, whom });
+        }
+        foreign
+    }
+
+    fn watch_nics(&mut self) -> Vec<ForeignChange> {
+        let mut foreign = Vec::new();
+        for Changed { nic, ours, found, whom, key } in self.nics.watch() {
+            if self.foreign_wins {
+                self.release(&[key]);
+            }
+            let (ours, found) = (Setting::Coalescing(nic, ours), Setting::Coalescing(nic, found));
+            foreign.push(ForeignChange { knob: Knob::Coalescing(nic), ours, found, whom });
         }
         foreign
     }

@@ -83,6 +83,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::CacheWays, shares.ways),
         (Capability::MemoryBandwidth, shares.percent),
         (Capability::Frequency, super::frequencies::settable(roots)),
+        (Capability::Coalescing, super::nics::settable(roots)),
         (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
         (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),
         (Capability::CpuTime, crate::gauges::app_time::probe(roots)),

@@ -3,6 +3,7 @@
 mod capabilities;
 mod cpus;
 mod frequencies;
+mod nics;
 mod shares;
 
 pub(crate) use capabilities::throttle_path;
@@ -49,6 +50,7 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
         domains,
         cache: shares.cache,
         bandwidth: shares.bandwidth,
+        nics: nics::nics(roots),
         capabilities: capabilities(roots, &Rights::of_this_process()),
     })
 }

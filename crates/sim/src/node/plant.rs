@@ -266,7 +266,7 @@ fn owner(setting: &Setting) -> Option<AppId> {
         | Setting::Scheduling(app, _)
         | Setting::CacheWays(app, _)
         | Setting::MemoryBandwidth(app, _) => Some(*app),
-        Setting::RealTimeThrottle(_) | Setting::Frequency(..) => None,
+        Setting::RealTimeThrottle(_) | Setting::Frequency(..) | Setting::Coalescing(..) => None,
     }
 }
 
@@ -295,6 +295,7 @@ fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
         capabilities: capabilities(model, apps),
         cache,
         bandwidth,
+        nics: Vec::new(),
     }
 }
 
@@ -320,6 +321,7 @@ fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::Progress, critical(false), "no best-effort app is watched"),
         (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),
         (Capability::Frequency, false, "the simulated node has one frequency"),
+        (Capability::Coalescing, false, "the simulated node has no network"),
         (Capability::IdleResidency, false, "the simulated node has no idle states"),
         (Capability::Energy, false, "the simulated node has no power model"),
     ];

@@ -38,6 +38,7 @@ pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
         domains,
         cache: None,
         bandwidth: None,
+        nics: Vec::new(),
     }
 }
 
@@ -60,6 +61,7 @@ fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
         Capability::CacheWays,
         Capability::MemoryBandwidth,
         Capability::CpuTime,
+        Capability::Coalescing,
         Capability::IdleResidency,
         Capability::Instructions,
     ] {

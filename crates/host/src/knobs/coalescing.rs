@@ -1,0 +1,160 @@
+//! Interrupt coalescing of network interfaces, as policies steer it: the
+//! driver's own adaptive delay, or a fixed one for both directions.
+//!
+//! `lull hold coalescing=...` sets single parameters instead
+//! ([`super::hold`]); both share driver, ledger and guard.
+
+use super::{KnobError, SaveOld};
+use crate::drivers::ethtool::{self, Coalescing as Parameters};
+use crate::guard::{Key, Original};
+use lull_control::{Coalescing, Nic, NicId};
+use lull_measure::Nanos;
+use std::collections::BTreeMap;
+
+/// The interfaces of this machine and what Lull set last.
+#[derive(Debug)]
+pub(crate) struct Nics {
+    names: Vec<String>,
+    /// By interface, unless others wrote since.
+    set: BTreeMap<NicId, Coalescing>,
+}
+
+/// An interface that somebody else has set since.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) nic: NicId,
+    pub(crate) ours: Coalescing,
+    pub(crate) found: Coalescing,
+    pub(crate) whom: String,
+    pub(crate) key: Key,
+}
+
+impl Nics {
+    pub(crate) fn new(nics: &[Nic]) -> Self {
+        let names = nics.iter().map(|nic| nic.name.clone()).collect();
+        Self { names, set: BTreeMap::new() }
+    }
+
+    /// How an interface interrupts now; `None` if it cannot be read.
+    pub(crate) fn get(&self, nic: NicId) -> Option<Coalescing> {
+        ethtool::get(self.name(nic)?).ok().and_then(read)
+    }
+
+    pub(crate) fn set(
+        &mut self,
+        nic: NicId,
+        wanted: Coalescing,
+        save: &mut impl SaveOld,
+    ) -> Result<(), KnobError> {
+        let name = self.name(nic).unwrap_or_default().to_owned();
+        let before = ethtool::get(&name)?;
+        save.values(&[Original::Coalescing { nic: name.clone(), was: before }])?;
+        ethtool::set(&name, &written(wanted, &before).unlike(&before))?;
+        self.set.insert(nic, wanted);
+        Ok(())
+    }
+
+    /// Interfaces that somebody else has set since, each told once.
+    pub(crate) fn watch(&mut self) -> Vec<Changed> {
+        let mut changed = Vec::new();
+        for (nic, ours) in self.set.clone() {
+            let Some(found) = self.get(nic).filter(|found| *found != ours) else { continue };
+            let whom = self.name(nic).unwrap_or_default().to_owned();
+            self.set.remove(&nic);
+            changed.push(Changed { nic, ours, found, key: Key::Nic(whom.clone()), whom });
+        }
+        changed
+    }
+
+    /// Whether the ledger's key is of this interface.
+    pub(crate) fn is_of(&self, nic: NicId, key: &Key) -> bool {
+        matches!((self.name(nic), key), (Some(name), Key::Nic(nic)) if nic == name)
+    }
+
+    /// Forgets the settings, after they were put back.
+    pub(crate) fn restored(&mut self) {
+        self.set.clear();
+    }
+
+    fn name(&self, nic: NicId) -> Option<&str> {
+        self.names.get(usize::from(nic.0)).map(String::as_str)
+    }
+}
+
+/// What an interface's parameters mean; `None` if it has no delay to set.
+fn read(found: Parameters) -> Option<Coalescing> {
+    if found.adaptive_rx == Some(true) {
+        return Some(Coalescing::Adaptive);
+    }
+    found.rx_us.map(|us| Coalescing::Delay(Nanos::from_micros(us.into())))
+}
+
+/// What is to be written: both directions where the driver has both.
+fn written(wanted: Coalescing, before: &Parameters) -> Parameters {
+    let adaptive = |has: Option<bool>| has.map(|_| wanted == Coalescing::Adaptive);
+    let us = match wanted {
+        Coalescing::Adaptive => None,
+        Coalescing::Delay(delay) => Some((delay.0 / 1000) as u32),
+    };
+    Parameters {
+        rx_us: us.filter(|_| before.rx_us.is_some()),
+        tx_us: us.filter(|_| before.tx_us.is_some()),
+        adaptive_rx: adaptive(before.adaptive_rx),
+        adaptive_tx: adaptive(before.adaptive_tx),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Parameters = Parameters {
+        rx_us: Some(3),
+        tx_us: Some(5),
+        adaptive_rx: Some(true),
+        adaptive_tx: Some(false),
+    };
+
+    #[test]
+    fn a_fixed_delay_turns_adaptation_off_in_both_directions() {
+        let delay = Coalescing::Delay(Nanos::from_micros(200));
+        let now = written(delay, &WHOLE);
+        assert_eq!((now.rx_us, now.tx_us), (Some(200), Some(200)));
+        assert_eq!((now.adaptive_rx, now.adaptive_tx), (Some(false), Some(false)));
+        assert_eq!(read(now), Some(delay));
+    }
+
+    #[test]
+    fn what_a_driver_lacks_is_not_written() {
+        let e1000e = Parameters { rx_us: Some(3), ..Parameters::default() };
+        let now = written(Coalescing::Delay(Nanos::from_micros(50)), &e1000e);
+        assert_eq!(now, Parameters { rx_us: Some(50), ..Parameters::default() });
+        assert_eq!(written(Coalescing::Adaptive, &e1000e), Parameters::default());
+        assert_eq!(read(Parameters::default()), None);
+    }
+
+    #[test]
+    fn adaptation_is_given_back_without_touching_delays() {
+        let fixed = Parameters { adaptive_rx: Some(false), ..WHOLE };
+        let now = written(Coalescing::Adaptive, &fixed);
+        assert_eq!((now.rx_us, now.adaptive_rx, now.adaptive_tx), (None, Some(true), Some(true)));
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_has_no_state() {
+        let nic = Nic {
+            id: NicId(0),
+            name: "lull-none".to_owned(),
+            delay_max: Nanos(1),
+            delay_step: Nanos(1),
+        };
+        let mut nics = Nics::new(&[nic]);
+        assert_eq!(nics.get(NicId(0)), None);
+        assert_eq!(nics.get(NicId(7)), None);
+        let error = nics
+            .set(NicId(0), Coalescing::Adaptive, &mut crate::testing::Saved::default())
+            .unwrap_err();
+        assert!(error.to_string().contains("lull-none"), "{error}");
+        assert_eq!(nics.watch(), []);
+    }
+}
