@@ -71,19 +71,22 @@
 //! P-states and power; order of arrival, processor sharing, and priorities
 //! with and without preemption; threads, pools and backlogs with push-back,
 //! blocking after service, and loss; routing; closed, open, bursty and
-//! modulated sources. Idle states, network cards and gates are not modelled:
+//! modulated sources. In tiers idle states, network cards and gates are not modelled:
 //! what a plant lacks it states as a missing capability or gauge, with the
 //! reason. They fit in where the lane of cores (pace, power), the operations
 //! of a program (gates) and the plant (knobs, gauges) are.
 //!
 //! A tier's server knows no threads on cores. [`node`] does, for one machine:
-//! run queues with slices and affinity, cache ways, memory bandwidth.
+//! run queues with slices and affinity, cache ways, memory bandwidth. A server
+//! behind a network card, with interrupts, idle states and power, is
+//! [`netserver`].
 
 pub mod bench_models;
 mod engine;
 mod heap;
 pub mod idle;
 pub mod model;
+pub mod netserver;
 pub mod node;
 mod order;
 pub mod oversubscribed;

@@ -1,0 +1,384 @@
+//! Who sends to one core: a share of many connections, or one that plays
+//! ping-pong with large messages.
+
+use super::model::{PingPong, ServerModel, Traffic};
+use crate::order::NEVER_NS;
+use crate::random::{Stream, Streams, Use};
+use rand::RngExt;
+use rand_distr::{Distribution, Exp1};
+use std::collections::VecDeque;
+
+/// What comes next on the wire to a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coming {
+    /// The schedule has only changed.
+    Nothing,
+    /// A request of one frame.
+    Request,
+    /// A frame of a message, or an acknowledgement.
+    Frame,
+}
+
+/// What a frame is to the socket that it reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delivered {
+    /// A request of its own.
+    Request,
+    /// No request; so many frames more may leave.
+    Part(u32),
+    /// The last frame of a message that came.
+    Message,
+}
+
+/// The traffic of one core.
+#[derive(Debug, Clone)]
+pub(super) enum Client {
+    /// None.
+    Silent,
+    /// Poisson arrivals.
+    Open(Open),
+    /// One connection.
+    Paired(Box<Pair>),
+}
+
+/// Poisson arrivals whose rate has steps.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    /// From when, and arrivals per nanosecond.
+    steps: Vec<(u64, f64)>,
+    at: usize,
+    next_ns: u64,
+    stream: Stream,
+    network_ns: u64,
+}
+
+/// A ping-pong and where it is.
+#[derive(Debug, Clone)]
+pub(super) struct Pair {
+    config: PingPong,
+    frame_ns: u64,
+    /// Frames of a message.
+    frames: u32,
+    /// What is on its way to the card, in order of time.
+    coming: VecDeque<u64>,
+    /// Frames of the message that the sender still has.
+    unsent: u32,
+    /// Frames of the message that reached the server's socket.
+    through: u32,
+    /// When the last frame was or will be on the wire.
+    wire_ns: u64,
+    /// Acknowledgements on their way to the server's socket.
+    acknowledgements: u32,
+    /// Whether the server sends.
+    replies: bool,
+    began_ns: u64,
+}
+
+impl Client {
+    /// The clients of all cores.
+    pub(super) fn of(model: &ServerModel, streams: Streams) -> Vec<Self> {
+        let cores = usize::from(model.cores);
+        match &model.traffic {
+            Traffic::PingPong(config) => {
+                let pair = Self::Paired(Box::new(Pair::new(config, model.nic.frame.0)));
+                std::iter::once(pair)
+                    .chain(std::iter::repeat_n(Self::Silent, cores.saturating_sub(1)))
+                    .collect()
+            }
+            Traffic::Open { load, connections, network } => {
+                let shares = shares(*connections, model.nic.buckets, cores, streams);
+                let open = |(core, share): (usize, f64)| {
+                    let steps =
+                        load.iter().map(|step| (step.from.0, step.rate_per_s * share / 1e9));
+                    let stream = streams.stream(Use::Arrivals, core);
+                    Self::Open(Open::new(steps.collect(), stream, network.0))
+                };
+                shares.into_iter().enumerate().map(open).collect()
+            }
+        }
+    }
+
+    /// When the next frame comes.
+    #[inline(always)]
+    pub(super) fn next_ns(&self) -> u64 {
+        match self {
+            Self::Silent => NEVER_NS,
+            Self::Open(open) => open.next_ns,
+            Self::Paired(pair) => pair.coming.front().copied().unwrap_or(NEVER_NS),
+        }
+    }
+
+    /// It comes.
+    #[inline]
+    pub(super) fn come(&mut self, now_ns: u64) -> Coming {
+        match self {
+            Self::Silent => Coming::Nothing,
+            Self::Open(open) => {
+                open.schedule(now_ns);
+                Coming::Request
+            }
+            Self::Paired(pair) => {
+                pair.coming.pop_front();
+                Coming::Frame
+            }
+        }
+    }
+
+    /// A frame reaches its socket.
+    #[inline]
+    pub(super) fn deliver(&mut self, now_ns: u64) -> Delivered {
+        match self {
+            Self::Silent | Self::Open(_) => Delivered::Request,
+            Self::Paired(pair) => pair.deliver(now_ns),
+        }
+    }
+
+    /// A reply leaves: so many frames at once.
+    #[inline]
+    pub(super) fn reply(&mut self, now_ns: u64) -> u32 {
+        match self {
+            Self::Silent | Self::Open(_) => 1,
+            Self::Paired(pair) => pair.answer(now_ns),
+        }
+    }
+
+    /// When the first frame of the message came.
+    pub(super) fn began_ns(&self) -> u64 {
+        match self {
+            Self::Paired(pair) => pair.began_ns,
+            _ => 0,
+        }
+    }
+
+    /// Cycles of a message besides those of a request.
+    #[inline]
+    pub(super) fn message_cycles(&self) -> f64 {
+        match self {
+            Self::Paired(pair) => 2.0 * pair.config.bytes as f64 * pair.config.cycles_per_byte,
+            _ => 0.0,
+        }
+    }
+
+    /// Time of a latency that is not the server's.
+    #[inline]
+    pub(super) fn network_ns(&self) -> u64 {
+        match self {
+            Self::Open(open) => open.network_ns,
+            _ => 0,
+        }
+    }
+}
+
+impl Open {
+    fn new(steps: Vec<(u64, f64)>, stream: Stream, network_ns: u64) -> Self {
+        let mut open = Self { steps, at: 0, next_ns: 0, stream, network_ns };
+        open.schedule(0);
+        open
+    }
+
+    /// The first arrival after this time. Where the rate changes the rest of
+    /// the gap is drawn anew, which for exponential gaps is exact.
+    #[inline]
+    fn schedule(&mut self, from_ns: u64) {
+        let mut from_ns = from_ns;
+        loop {
+            let rate = self.steps[self.at].1;
+            let change_ns = self.steps.get(self.at + 1).map_or(NEVER_NS, |step| step.0);
+            let gap: f64 = Exp1.sample(&mut self.stream);
+            let next_ns = from_ns as f64 + gap / rate;
+            if rate > 0.0 && next_ns < change_ns as f64 {
+                self.next_ns = next_ns as u64;
+                return;
+            }
+            if change_ns == NEVER_NS {
+                self.next_ns = NEVER_NS;
+                return;
+            }
+            (from_ns, self.at) = (change_ns, self.at + 1);
+        }
+    }
+}
+
+impl Pair {
+    fn new(config: &PingPong, frame_ns: u64) -> Self {
+        let frames = config.bytes.div_ceil(u64::from(config.segment)).max(1) as u32;
+        let mut pair = Self {
+            config: config.clone(),
+            frame_ns,
+            frames,
+            coming: VecDeque::new(),
+            unsent: 0,
+            through: 0,
+            wire_ns: 0,
+            acknowledgements: 0,
+            replies: false,
+            began_ns: 0,
+        };
+        pair.message(config.turnaround.0);
+        pair
+    }
+
+    /// Time of a frame on the wire; the only frame of a small message is short.
+    fn on_wire_ns(&self) -> u64 {
+        let full = u64::from(self.config.segment);
+        self.frame_ns * self.config.bytes.min(full) / full
+    }
+
+    /// The client's next message, its first frame at the card at this time.
+    fn message(&mut self, first_ns: u64) {
+        (self.replies, self.through, self.began_ns) = (false, 0, first_ns);
+        self.unsent = self.frames;
+        self.wire_ns = first_ns.saturating_sub(self.on_wire_ns());
+        for _ in 0..self.frames.min(self.config.window) {
+            self.send_towards(first_ns);
+        }
+    }
+
+    /// The client's next frame reaches the card, at the earliest at this time.
+    fn send_towards(&mut self, earliest_ns: u64) {
+        if self.unsent > 0 {
+            self.unsent -= 1;
+            self.wire_ns = earliest_ns.max(self.wire_ns + self.on_wire_ns());
+            self.coming.push_back(self.wire_ns);
+        }
+    }
+
+    /// The server writes a reply.
+    fn answer(&mut self, now_ns: u64) -> u32 {
+        (self.replies, self.through, self.unsent) = (true, 0, self.frames);
+        self.wire_ns = now_ns;
+        self.send_away(self.frames.min(self.config.window), now_ns)
+    }
+
+    /// The server's frames leave, and one acknowledgement for every two comes back.
+    fn send_away(&mut self, most: u32, now_ns: u64) -> u32 {
+        let count = most.min(self.unsent);
+        for _ in 0..count {
+            self.unsent -= 1;
+            self.wire_ns = now_ns.max(self.wire_ns + self.on_wire_ns());
+            let sent = self.frames - self.unsent;
+            if sent.is_multiple_of(2) && self.unsent > 0 {
+                self.acknowledgements += 1;
+                self.coming.push_back(self.wire_ns + 2 * self.config.network.0);
+            }
+        }
+        if self.unsent == 0 && count > 0 {
+            let back_ns = 2 * self.config.network.0 + self.config.turnaround.0;
+            // What is still acknowledged comes before the next message.
+            self.message(self.wire_ns + back_ns);
+        }
+        count
+    }
+
+    fn deliver(&mut self, now_ns: u64) -> Delivered {
+        if self.acknowledgements > 0 {
+            self.acknowledgements -= 1;
+            let more = if self.replies { self.send_away(2, now_ns) } else { 0 };
+            return Delivered::Part(more);
+        }
+        self.through += 1;
+        if self.through == self.frames {
+            return Delivered::Message;
+        }
+        self.send_towards(now_ns + 2 * self.config.network.0);
+        Delivered::Part(0)
+    }
+}
+
+/// Shares of the connections that each core has: connections are hashed to
+/// buckets, buckets dealt to cores in turn (receive-side scaling).
+fn shares(connections: u32, buckets: u32, cores: usize, streams: Streams) -> Vec<f64> {
+    let mut stream = streams.stream(Use::Route, 0);
+    let mut counts = vec![0u32; cores];
+    for _ in 0..connections {
+        counts[stream.random_range(0..buckets) as usize % cores] += 1;
+    }
+    counts.into_iter().map(|count| f64::from(count) / f64::from(connections)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::Nanos;
+
+    const STREAMS: Streams = Streams { seed: 1, replication: 0 };
+
+    #[test]
+    fn hashing_gives_every_connection_to_one_core_and_some_cores_more() {
+        let shares = shares(1280, 128, 16, STREAMS);
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        let hottest = shares.iter().copied().fold(0.0, f64::max) * 16.0;
+        assert!((1.05..1.5).contains(&hottest), "{hottest}");
+    }
+
+    #[test]
+    fn arrivals_have_the_rate_of_their_step() {
+        let steps = vec![(0, 1e-4), (1_000_000_000, 0.0), (2_000_000_000, 4e-4)];
+        let mut open = Open::new(steps, STREAMS.stream(Use::Arrivals, 0), 0);
+        let mut counts = [0u32; 3];
+        while open.next_ns < 3_000_000_000 {
+            counts[(open.next_ns / 1_000_000_000) as usize] += 1;
+            let now_ns = open.next_ns;
+            open.schedule(now_ns);
+        }
+        assert_eq!(counts[1], 0);
+        assert!(counts[0].abs_diff(100_000) < 1500, "{counts:?}");
+        assert!(counts[2].abs_diff(400_000) < 3000, "{counts:?}");
+    }
+
+    fn pair(bytes: u64, window: u32) -> Pair {
+        let network = Nanos::from_micros(5);
+        let turnaround = Nanos::from_micros(10);
+        let segment = 1448;
+        let config = PingPong { bytes, segment, window, network, turnaround, cycles_per_byte: 0.0 };
+        Pair::new(&config, 1230)
+    }
+
+    /// Plays one message with a server that takes frames `delay_ns` after they come.
+    fn play(pair: &mut Pair, delay_ns: u64) -> (u32, u64) {
+        let (mut frames, mut now_ns) = (0, 0);
+        while let Some(at_ns) = pair.coming.pop_front() {
+            now_ns = now_ns.max(at_ns) + delay_ns;
+            frames += 1;
+            if pair.deliver(now_ns) == Delivered::Message {
+                break;
+            }
+        }
+        (frames, now_ns)
+    }
+
+    #[test]
+    fn a_message_is_so_many_frames_at_wire_speed() {
+        let mut large = pair(64 * 1024, 100);
+        let (frames, end_ns) = play(&mut large, 0);
+        assert_eq!(frames, 46);
+        assert_eq!(end_ns, 10_000 + 45 * 1230);
+        let (frames, _) = play(&mut pair(64, 100), 0);
+        assert_eq!(frames, 1);
+    }
+
+    #[test]
+    fn a_window_makes_the_sender_wait_for_the_receiver() {
+        let fast = play(&mut pair(512 * 1024, 32), 0).1;
+        let slow = play(&mut pair(512 * 1024, 32), 3_000).1;
+        let wire = 363 * 1230;
+        assert!(fast >= wire && fast < wire + 30_000, "{fast}");
+        assert!(slow > 2 * wire, "{slow}");
+    }
+
+    #[test]
+    fn a_reply_is_followed_by_the_next_message() {
+        let mut small = pair(64, 10);
+        play(&mut small, 0);
+        assert_eq!(small.answer(20_000), 1);
+        let on_wire = small.on_wire_ns();
+        assert_eq!(small.coming.front(), Some(&(20_000 + on_wire + 10_000 + 10_000)));
+        assert!(!small.replies);
+        // A large reply is held up until acknowledgements come.
+        let mut large = pair(64 * 1024, 10);
+        play(&mut large, 0);
+        assert_eq!(large.answer(1_000_000), 10);
+        assert_eq!(large.coming.len(), 5);
+        assert!(large.replies);
+    }
+}

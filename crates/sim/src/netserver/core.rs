@@ -1,0 +1,521 @@
+//! One core: its vector of the network card, polling, and the app's thread.
+//!
+//! Cores share nothing but the frequency of their package, which changes only
+//! between calls of [`Core::run_until`]. So each runs on its own up to the
+//! next such moment, and the next event is the earliest of three times: an
+//! arrival, the end of what runs, an interrupt.
+
+use super::client::{Client, Coming, Delivered};
+use super::log::{Interrupt, Log};
+use super::model::{AppModel, NicModel, ServerModel, Stack};
+use super::moderation::{Harvest, Moderator};
+use crate::idle::{Governor, IdleState, Ledger};
+use crate::model::Unit;
+use crate::order::NEVER_NS;
+use crate::random::{Stream, Streams, Use};
+use lull_measure::{Hertz, Latency, Nanos};
+use std::collections::VecDeque;
+
+/// What all cores have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    pub(super) stack: Stack,
+    pub(super) nic: NicModel,
+    pub(super) app: AppModel,
+    pub(super) idle: Vec<IdleState>,
+}
+
+/// A request on its way through the core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// When it reached the card.
+    pub(super) arrived_ns: u64,
+    /// Its work, relative to the mean.
+    pub(super) work: f64,
+}
+
+/// A piece of work on the core.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    what: What,
+    /// Cycles left when it (re)started.
+    cycles: f64,
+    /// Memory time left then.
+    memory_ns: f64,
+    /// When that was.
+    from_ns: u64,
+}
+
+/// What a step does. Polling is never interrupted; the rest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// A round of polling takes this much from the card.
+    Round { rx: u32, tx: u32 },
+    /// The thread is woken.
+    Wake,
+    /// It asks what is ready.
+    Ask,
+    /// It serves the first request that it has got.
+    Serve,
+    /// It goes to sleep.
+    Sleep,
+}
+
+/// What the core does now.
+#[derive(Debug, Clone, Copy)]
+enum Doing {
+    Idle {
+        state: usize,
+        since_ns: u64,
+    },
+    /// Leaving an idle state, to interrupt at the end.
+    Leaving {
+        state: usize,
+        since_ns: u64,
+    },
+    Working(Step),
+}
+
+/// Sums of a core since its start.
+#[derive(Debug, Clone)]
+pub(super) struct Sums {
+    pub(super) interrupts: u64,
+    pub(super) rx_packets: u64,
+    pub(super) tx_packets: u64,
+    pub(super) cycles: f64,
+    pub(super) busy_ns: u64,
+    pub(super) arrived: u64,
+    pub(super) answered: u64,
+    pub(super) wakeups: u64,
+    pub(super) idle: Ledger,
+}
+
+/// One core.
+#[derive(Debug, Clone)]
+pub(super) struct Core {
+    now_ns: u64,
+    hertz: Hertz,
+    cycles_per_ns: f64,
+    doing: Doing,
+    until_ns: u64,
+    interrupt_ns: u64,
+    open_ns: u64,
+    masked: bool,
+    moderator: Moderator,
+    ring: VecDeque<Request>,
+    sent: u32,
+    rx: Harvest,
+    tx: Harvest,
+    paused: Option<Step>,
+    asleep: bool,
+    sockets: VecDeque<Request>,
+    batch: u32,
+    client: Client,
+    work: Unit,
+    work_stream: Stream,
+    governor: Governor,
+    since_logged: Logged,
+    sums: Sums,
+    /// Since the window was last taken.
+    pub(super) window: Latency,
+    pub(super) log: Option<Log>,
+}
+
+/// Counters at the last logged interrupt.
+#[derive(Debug, Clone, Default)]
+struct Logged {
+    cycles: f64,
+    idle: Vec<Nanos>,
+}
+
+impl Core {
+    /// A core that is idle at time 0, with its share of the traffic.
+    pub(super) fn new(model: &ServerModel, client: Client, streams: Streams, index: usize) -> Self {
+        let states = model.idle.len();
+        let mut core = Self {
+            now_ns: 0,
+            hertz: Hertz(0),
+            cycles_per_ns: 0.0,
+            doing: Doing::Idle { state: 0, since_ns: 0 },
+            until_ns: NEVER_NS,
+            interrupt_ns: NEVER_NS,
+            open_ns: 0,
+            masked: false,
+            moderator: Moderator::new(model.nic.moderation),
+            ring: VecDeque::new(),
+            sent: 0,
+            rx: Harvest::NONE,
+            tx: Harvest::NONE,
+            paused: None,
+            asleep: true,
+            sockets: VecDeque::new(),
+            batch: 0,
+            client,
+            work: Unit::of(model.app.shape),
+            work_stream: streams.stream(Use::Work, index),
+            governor: Governor::new(model.idle_rule),
+            since_logged: Logged { cycles: 0.0, idle: vec![Nanos::ZERO; states] },
+            sums: Sums {
+                interrupts: 0,
+                rx_packets: 0,
+                tx_packets: 0,
+                cycles: 0.0,
+                busy_ns: 0,
+                arrived: 0,
+                answered: 0,
+                wakeups: 0,
+                idle: Ledger::new(states),
+            },
+            window: Latency::default(),
+            log: None,
+        };
+        let frequency = model.highest();
+        core.hertz = frequency;
+        core.cycles_per_ns = frequency.0 as f64 / 1e9;
+        core
+    }
+
+    /// Runs to this time.
+    pub(super) fn run_until(&mut self, end_ns: u64, common: &Common) {
+        loop {
+            let coming_ns = self.client.next_ns();
+            let next_ns = coming_ns.min(self.until_ns).min(self.interrupt_ns);
+            if next_ns > end_ns {
+                break;
+            }
+            self.now_ns = next_ns;
+            // An order for what happens at once: work ends, then the card sees
+            // what came, then it interrupts.
+            if self.until_ns == next_ns {
+                self.finish(common);
+            } else if coming_ns == next_ns {
+                self.arrive(common);
+            } else {
+                self.interrupt(common);
+            }
+        }
+        self.now_ns = end_ns;
+    }
+
+    /// Another frequency from now on.
+    pub(super) fn set_frequency(&mut self, hertz: Hertz) {
+        if hertz == self.hertz {
+            return;
+        }
+        self.hertz = hertz;
+        self.cycles_per_ns = hertz.0 as f64 / 1e9;
+        if let Doing::Working(step) = self.doing {
+            let left = self.left_of(step);
+            self.book(step, step.cycles - left.cycles);
+            self.work_on(left);
+        }
+    }
+
+    /// Another way to moderate, from the next interrupt on.
+    pub(super) fn set_moderator(&mut self, moderator: Moderator) {
+        self.moderator = moderator;
+    }
+
+    /// Requests that came and were not answered, and the arrival of the oldest.
+    pub(super) fn outstanding(&self) -> (u64, Option<u64>) {
+        let count = self.ring.len() + self.sockets.len();
+        let oldest = self.sockets.front().or_else(|| self.ring.front());
+        (count as u64, oldest.map(|request| request.arrived_ns))
+    }
+
+    /// Sums up to now, with what is under way.
+    pub(super) fn sums(&self, common: &Common) -> Sums {
+        let mut sums = self.sums.clone();
+        match self.doing {
+            Doing::Idle { state, since_ns } | Doing::Leaving { state, since_ns } => {
+                let span = Nanos(self.now_ns - since_ns);
+                sums.idle.spend(&common.idle, state, span, self.hertz);
+            }
+            Doing::Working(step) => {
+                let done = step.cycles - self.left_of(step).cycles;
+                sums.cycles += done;
+                sums.busy_ns += self.now_ns - step.from_ns;
+            }
+        }
+        sums
+    }
+
+    /// Time neither idle nor leaving an idle state, up to now.
+    pub(super) fn busy_ns(&self) -> u64 {
+        let running_ns = match self.doing {
+            Doing::Working(step) => self.now_ns - step.from_ns,
+            _ => 0,
+        };
+        self.sums.busy_ns + running_ns
+    }
+
+    /// What is left of a step that runs.
+    fn left_of(&self, step: Step) -> Step {
+        let whole_ns = (self.until_ns - step.from_ns).max(1) as f64;
+        let share = (self.until_ns - self.now_ns) as f64 / whole_ns;
+        let (cycles, memory_ns) = (step.cycles * share, step.memory_ns * share);
+        Step { cycles, memory_ns, from_ns: self.now_ns, ..step }
+    }
+
+    /// Starts a step, or goes on with one.
+    #[inline]
+    fn work_on(&mut self, step: Step) {
+        let span_ns = step.cycles / self.cycles_per_ns + step.memory_ns;
+        self.until_ns = self.now_ns + (span_ns as u64).max(1);
+        self.doing = Doing::Working(Step { from_ns: self.now_ns, ..step });
+    }
+
+    #[inline]
+    fn start(&mut self, what: What, cycles: f64, memory_ns: f64) {
+        self.work_on(Step { what, cycles, memory_ns, from_ns: self.now_ns });
+    }
+
+    /// Books a step as done, whole or in part.
+    #[inline]
+    fn book(&mut self, step: Step, cycles: f64) {
+        self.sums.cycles += cycles;
+        self.sums.busy_ns += self.now_ns - step.from_ns;
+    }
+
+    fn arrive(&mut self, common: &Common) {
+        match self.client.come(self.now_ns) {
+            Coming::Nothing => return,
+            Coming::Frame => {
+                self.ring.push_back(Request { arrived_ns: self.now_ns, work: 0.0 });
+            }
+            Coming::Request => {
+                self.sums.arrived += 1;
+                let work = self.work.sample(&mut self.work_stream);
+                self.ring.push_back(Request { arrived_ns: self.now_ns, work });
+            }
+        }
+        self.sums.rx_packets += 1;
+        self.rx.add(1, common.app.rx_bytes);
+        self.arm();
+    }
+
+    /// The card has something to tell: as soon as its vector may interrupt.
+    #[inline]
+    fn arm(&mut self) {
+        if !self.masked && self.interrupt_ns == NEVER_NS {
+            self.interrupt_ns = self.now_ns.max(self.open_ns);
+        }
+    }
+
+    fn interrupt(&mut self, common: &Common) {
+        self.interrupt_ns = NEVER_NS;
+        self.masked = true;
+        self.open_ns = self.now_ns + self.moderator.delay_ns();
+        self.sums.interrupts += 1;
+        match self.doing {
+            Doing::Idle { state, since_ns } => {
+                self.doing = Doing::Leaving { state, since_ns };
+                self.until_ns = self.now_ns + common.idle[state].exit.0;
+                return;
+            }
+            Doing::Working(step) => {
+                let left = self.left_of(step);
+                self.book(step, step.cycles - left.cycles);
+                self.paused = Some(left);
+            }
+            Doing::Leaving { .. } => {}
+        }
+        self.round(common.stack.interrupt_cycles, common);
+        self.note(common);
+    }
+
+    /// A round of polling, after so many cycles of other work.
+    fn round(&mut self, before_cycles: f64, common: &Common) {
+        let rx = (self.ring.len() as u32).min(common.nic.budget);
+        let tx = std::mem::take(&mut self.sent);
+        let stack = &common.stack;
+        let mut cycles =
+            before_cycles + f64::from(rx) * stack.rx_cycles + f64::from(tx) * stack.tx_clean_cycles;
+        let mut memory_ns = 0.0;
+        if stack.run_to_completion {
+            let work: f64 = self.ring.iter().take(rx as usize).map(|request| request.work).sum();
+            cycles += work * common.app.cycles;
+            memory_ns = f64::from(rx) * stack.memory.0 as f64;
+        }
+        self.start(What::Round { rx, tx }, cycles, memory_ns);
+    }
+
+    /// What runs has come to its end.
+    fn finish(&mut self, common: &Common) {
+        let step = match self.doing {
+            Doing::Leaving { state, since_ns } => {
+                let stay = Nanos(self.now_ns - since_ns);
+                self.sums.idle.spend(&common.idle, state, stay, self.hertz);
+                self.sums.wakeups += 1;
+                self.governor.woke(stay);
+                self.round(common.stack.interrupt_cycles, common);
+                self.note(common);
+                return;
+            }
+            Doing::Idle { .. } => return,
+            Doing::Working(step) => step,
+        };
+        self.book(step, step.cycles);
+        match step.what {
+            What::Round { rx, .. } => self.end_round(rx, step, common),
+            What::Wake | What::Ask => self.serve_or(step.what, common),
+            What::Serve => self.end_request(common),
+            What::Sleep => self.end_sleep(common),
+        }
+    }
+
+    fn end_round(&mut self, rx: u32, step: Step, common: &Common) {
+        if common.stack.run_to_completion {
+            self.reply_to_round(rx, step, common);
+        } else {
+            for _ in 0..rx {
+                let Some(frame) = self.ring.pop_front() else { break };
+                if let Some(request) = self.deliver(frame, self.now_ns, common) {
+                    self.sockets.push_back(request);
+                }
+            }
+        }
+        let more = !self.ring.is_empty() || (self.sent > 0 && common.nic.tx_interrupts);
+        if more {
+            self.round(0.0, common);
+            return;
+        }
+        self.moderator.update(self.now_ns, self.rx, self.tx);
+        (self.rx, self.tx) = (Harvest::NONE, Harvest::NONE);
+        self.masked = false;
+        self.resume(common);
+    }
+
+    /// A frame reaches its socket: a request at once, or a message with its last frame.
+    #[inline]
+    fn deliver(&mut self, frame: Request, at_ns: u64, common: &Common) -> Option<Request> {
+        match self.client.deliver(at_ns) {
+            Delivered::Request => Some(frame),
+            Delivered::Part(frames) => {
+                self.send(frames, common);
+                None
+            }
+            Delivered::Message => {
+                self.sums.arrived += 1;
+                Some(Request { arrived_ns: self.client.began_ns(), work: 1.0 })
+            }
+        }
+    }
+
+    /// Frames leave.
+    #[inline]
+    fn send(&mut self, frames: u32, common: &Common) {
+        self.sums.tx_packets += u64::from(frames);
+        self.tx.add(frames, common.app.tx_bytes);
+        self.sent += frames;
+    }
+
+    /// Polling is over: back to what it interrupted, or to the thread, or to rest.
+    fn resume(&mut self, common: &Common) {
+        if let Some(step) = self.paused.take() {
+            self.work_on(step);
+        } else if self.sockets.is_empty() {
+            self.rest(common);
+        } else if std::mem::replace(&mut self.asleep, false) {
+            self.start(What::Wake, common.stack.wake_cycles, 0.0);
+        } else {
+            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+        }
+    }
+
+    /// The app is served in the same round in which its packets came: replies
+    /// leave evenly over it.
+    fn reply_to_round(&mut self, rx: u32, step: Step, common: &Common) {
+        let whole_ns = self.now_ns - step.from_ns;
+        for at in 1..=u64::from(rx) {
+            let Some(request) = self.ring.pop_front() else { break };
+            let left_ns = step.from_ns + whole_ns * at / u64::from(rx);
+            if let Some(request) = self.deliver(request, left_ns, common) {
+                self.reply(request, left_ns, common);
+            }
+        }
+    }
+
+    fn serve_or(&mut self, done: What, common: &Common) {
+        let stack = &common.stack;
+        if done == What::Wake {
+            self.start(What::Ask, stack.poll_cycles, 0.0);
+            return;
+        }
+        self.batch = (self.sockets.len() as u32).min(stack.events);
+        match self.batch {
+            0 => self.start(What::Sleep, stack.sleep_cycles, 0.0),
+            _ => self.serve(common),
+        }
+    }
+
+    fn serve(&mut self, common: &Common) {
+        let work = self.sockets.front().map_or(0.0, |request| request.work);
+        let extra = self.client.message_cycles();
+        let cycles = work * common.app.cycles + extra;
+        self.start(What::Serve, cycles, common.stack.memory.0 as f64);
+    }
+
+    fn end_request(&mut self, common: &Common) {
+        if let Some(request) = self.sockets.pop_front() {
+            self.reply(request, self.now_ns, common);
+        }
+        self.batch -= 1;
+        if self.batch > 0 {
+            self.serve(common);
+        } else {
+            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+        }
+    }
+
+    #[inline]
+    fn reply(&mut self, request: Request, at_ns: u64, common: &Common) {
+        self.sums.answered += 1;
+        let latency_ns = at_ns - request.arrived_ns + self.client.network_ns();
+        self.window.record(Nanos(latency_ns));
+        let frames = self.client.reply(at_ns);
+        self.send(frames, common);
+        if common.nic.tx_interrupts {
+            self.arm();
+        }
+    }
+
+    fn end_sleep(&mut self, common: &Common) {
+        if !self.sockets.is_empty() {
+            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+            return;
+        }
+        self.asleep = true;
+        self.rest(common);
+    }
+
+    fn rest(&mut self, common: &Common) {
+        let state = self.governor.choose(&common.idle, None, 0);
+        self.doing = Doing::Idle { state, since_ns: self.now_ns };
+        self.until_ns = NEVER_NS;
+    }
+
+    /// Logs an interrupt, if asked for.
+    fn note(&mut self, common: &Common) {
+        if self.log.is_none() {
+            return;
+        }
+        let sums = self.sums(common);
+        let idle: Vec<Nanos> = sums.idle.residency.clone();
+        let before = std::mem::replace(&mut self.since_logged.idle, idle.clone());
+        let cycles = std::mem::replace(&mut self.since_logged.cycles, sums.cycles);
+        let entry = Interrupt {
+            time: Nanos(self.now_ns),
+            rx_packets: self.rx.packets,
+            rx_bytes: self.rx.bytes,
+            tx_packets: self.tx.packets,
+            tx_bytes: self.tx.bytes,
+            cycles: sums.cycles - cycles,
+            idle: idle.iter().zip(&before).map(|(now, then)| *now - *then).collect(),
+            delay: Nanos(self.moderator.delay_ns()),
+        };
+        if let Some(log) = &mut self.log {
+            log.push(entry);
+        }
+    }
+}

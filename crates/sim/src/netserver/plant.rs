@@ -1,0 +1,282 @@
+//! A network server as policies see it.
+
+use super::core::Sums;
+use super::{NetServer, ServerModel, Traffic};
+use crate::model::ModelError;
+use lull_control::{
+    AppSeen, AppSpec, Applied, Capabilities, Capability, Coalescing, Core, CoreId, CoreSeen,
+    CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, Got, LatencySeen,
+    Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Setting,
+};
+use lull_measure::{Hertz, Joules, Missing, Nanos};
+
+/// A simulated server under a policy: frequency of each package, ITR delay of
+/// its card.
+#[derive(Debug, Clone)]
+pub struct NetServerPlant {
+    server: NetServer,
+    machine: Machine,
+    apps: Vec<AppSpec>,
+    seen: Seen,
+}
+
+/// Sums at the last look.
+#[derive(Debug, Clone)]
+struct Seen {
+    time: Nanos,
+    energy: Joules,
+    cores: Vec<Sums>,
+}
+
+impl NetServerPlant {
+    /// A fresh replication. `app` is what policies know of the app that serves.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated.
+    pub fn new(
+        model: &ServerModel,
+        app: AppSpec,
+        seed: u64,
+        replication: u64,
+    ) -> Result<Self, ModelError> {
+        let server = NetServer::new(model, seed, replication)?;
+        let machine = machine_of(model, &app);
+        Ok(Self { seen: Seen::of(&server), server, machine, apps: vec![app] })
+    }
+
+    /// The simulation, to look at.
+    pub fn server(&self) -> &NetServer {
+        &self.server
+    }
+
+    /// The simulation, to forget a warm-up or to keep a log.
+    pub fn server_mut(&mut self) -> &mut NetServer {
+        &mut self.server
+    }
+
+    fn see(&mut self) -> Observation {
+        let before = std::mem::replace(&mut self.seen, Seen::of(&self.server));
+        let epoch = self.seen.time - before.time;
+        let none = || Missing::because("an epoch of no length");
+        let per_s = |count: u64| match epoch {
+            Nanos::ZERO => Err(none()),
+            _ => Ok(count as f64 / epoch.as_secs_f64()),
+        };
+        let pairs = || self.seen.cores.iter().zip(&before.cores);
+        let count = |of: fn(&Sums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum();
+        let energy = EnergySeen {
+            energy: self.seen.energy - before.energy,
+            source: EnergySource::Measured("the simulated packages' counters".to_owned()),
+        };
+        let cores = (0..self.server.cores.len()).map(|core| self.see_core(core, &before, epoch));
+        let cores = cores.collect();
+        let (interrupts, rx) = (count(|sums| sums.interrupts), count(|sums| sums.rx_packets));
+        let packets: u64 = rx + count(|sums| sums.tx_packets);
+        Observation {
+            time: self.seen.time,
+            epoch,
+            apps: vec![self.see_app(&before, epoch)],
+            cores,
+            energy: Ok(energy),
+            cpu_pressure: Err(Missing::because("the simulated server has no such gauge")),
+            interrupts_per_s: per_s(interrupts),
+            packets_per_s: per_s(packets),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn see_core(&self, core: usize, before: &Seen, epoch: Nanos) -> CoreSeen {
+        let package = core / usize::from(self.server.model.cores_a_package());
+        let (now, then) = (&self.seen.cores[core], &before.cores[core]);
+        let share = |part_ns: u64| match epoch {
+            Nanos::ZERO => Err(Missing::because("an epoch of no length")),
+            _ => Ok((part_ns as f64 / epoch.0 as f64).min(1.0)),
+        };
+        CoreSeen {
+            utilisation: share(now.busy_ns - then.busy_ns),
+            idle_residency: share(now.idle.idle().0.saturating_sub(then.idle.idle().0)),
+            frequency: Ok(self.server.frequency(package)),
+        }
+    }
+
+    fn see_app(&mut self, before: &Seen, epoch: Nanos) -> AppSeen {
+        let unread = Missing::because("the simulated server has no such gauge");
+        let unknown = AppSeen { alive: true, ..AppSeen::unknown(&unread) };
+        let window = self.server.take_window();
+        if epoch == Nanos::ZERO {
+            return unknown;
+        }
+        let seconds = epoch.as_secs_f64();
+        let pairs = || self.seen.cores.iter().zip(&before.cores);
+        let sum = |of: fn(&Sums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum::<u64>();
+        let waiting = self.server.cores.iter().map(super::core::Core::outstanding);
+        let (outstanding, oldest) = waiting.fold((0, None), |(all, first), (count, oldest)| {
+            (all + count, [first, oldest].into_iter().flatten().min())
+        });
+        let latency = LatencySeen {
+            window,
+            offered_per_s: sum(|sums| sums.arrived) as f64 / seconds,
+            completed_per_s: sum(|sums| sums.answered) as f64 / seconds,
+            errors_per_s: 0.0,
+            outstanding,
+            oldest: oldest.map(|arrived_ns: u64| self.seen.time.saturating_sub(Nanos(arrived_ns))),
+        };
+        let cycles: f64 = pairs().map(|(now, then)| now.cycles - then.cycles).sum();
+        AppSeen {
+            latency: Ok(latency),
+            cpu: Ok(sum(|sums| sums.busy_ns) as f64 / 1e9 / seconds),
+            cycles_per_s: Ok(cycles / seconds),
+            threads: Ok(u32::from(self.server.model.cores)),
+            ..unknown
+        }
+    }
+
+    fn set(&mut self, wanted: &Setting) -> Got {
+        if let Err(why) = self.machine.capabilities.get(wanted.knob().capability()) {
+            return Got::Refused { why: why.to_string() };
+        }
+        match wanted {
+            Setting::Frequency(domain, hertz) => self.set_frequency(*domain, *hertz),
+            Setting::Coalescing(nic, how) => self.set_coalescing(*nic, *how),
+            _ => Got::Refused { why: "the simulated server has no such knob".to_owned() },
+        }
+    }
+
+    fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
+        let Some(to) = self.machine.domain(id).and_then(|domain| domain.nearest(wanted)) else {
+            return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
+        };
+        let package = usize::from(id.0);
+        let state = &self.server.packages[package];
+        let same = state.held && state.frequency == to;
+        self.server.set_frequency(package, Some(to));
+        let clamped = Setting::Frequency(id, to);
+        answer(same, (to != wanted).then_some((clamped, format!("{wanted} is no step"))))
+    }
+
+    fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
+        let Some(nic) = self.machine.nic(id) else {
+            return Got::Refused { why: format!("there is no network interface {}", id.0) };
+        };
+        let to = match wanted {
+            Coalescing::Adaptive => None,
+            Coalescing::Delay(delay) => Some(nic.nearest(delay)),
+        };
+        let same = self.server.delay() == to;
+        if !same {
+            self.server.set_delay(to);
+        }
+        let became = to.map_or(Coalescing::Adaptive, Coalescing::Delay);
+        let why = format!("delays are steps of {} up to {}", nic.delay_step, nic.delay_max);
+        let clamped = (Setting::Coalescing(id, became), why);
+        answer(same, (became != wanted).then_some(clamped))
+    }
+}
+
+/// What came of a setting that became this.
+fn answer(same: bool, clamped: Option<(Setting, String)>) -> Got {
+    match clamped {
+        Some((to, why)) => Got::Clamped { to, why },
+        None if same => Got::Already,
+        None => Got::Done,
+    }
+}
+
+impl Seen {
+    fn of(server: &NetServer) -> Self {
+        Self { time: server.now(), energy: server.energy(), cores: server.sums() }
+    }
+}
+
+impl Plant for NetServerPlant {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.apps
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        self.server.run_until(self.server.now().saturating_add(epoch));
+        Ok(self.see())
+    }
+
+    /// A package that its governor steers has no frequency setting, as on a host.
+    fn settings(&self) -> Vec<Setting> {
+        let held = self.server.packages.iter().zip(&self.machine.domains);
+        let frequencies = held.filter(|(package, _)| package.held);
+        let how = self.server.delay().map_or(Coalescing::Adaptive, Coalescing::Delay);
+        frequencies
+            .map(|(package, domain)| Setting::Frequency(domain.id, package.frequency))
+            .chain([Setting::Coalescing(NicId(0), how)])
+            .collect()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        let outcomes = wanted.iter().map(|setting| {
+            let got = self.set(setting);
+            Outcome { wanted: setting.clone(), got }
+        });
+        Applied { outcomes: outcomes.collect() }
+    }
+
+    fn restore(&mut self) -> Applied {
+        for package in 0..self.server.packages.len() {
+            self.server.set_frequency(package, None);
+        }
+        self.apply(&[Setting::Coalescing(NicId(0), Coalescing::Adaptive)])
+    }
+}
+
+fn machine_of(model: &ServerModel, app: &AppSpec) -> Machine {
+    let each = model.cores_a_package();
+    let core =
+        |id| Core { id: CoreId(id), core_type: 0, package: id / each, smt_leader: CoreId(id) };
+    let domain = |package: u16| FrequencyDomain {
+        id: DomainId(package),
+        cores: (package * each..(package + 1) * each).map(CoreId).collect::<CoreSet>(),
+        steps: model.frequencies.clone(),
+        continuous: false,
+    };
+    Machine {
+        name: format!("simulated {}", model.name),
+        cores: (0..model.cores).map(core).collect(),
+        core_types: vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+        domains: (0..model.packages).map(domain).collect(),
+        cache: None,
+        bandwidth: None,
+        nics: vec![Nic {
+            id: NicId(0),
+            name: "simulated".to_owned(),
+            delay_max: model.nic.delay_max,
+            delay_step: model.nic.delay_step,
+        }],
+        capabilities: capabilities(model, app),
+    }
+}
+
+fn capabilities(model: &ServerModel, app: &AppSpec) -> Capabilities {
+    let open = matches!(model.traffic, Traffic::Open { .. });
+    let found = [
+        (Capability::Frequency, true, ""),
+        (Capability::Coalescing, true, ""),
+        (Capability::TailLatency, app.is_latency_critical(), "the app has no objective"),
+        (Capability::CpuTime, true, ""),
+        (Capability::Utilisation, true, ""),
+        (Capability::IdleResidency, true, ""),
+        (Capability::Energy, true, ""),
+        (Capability::Cores, false, "the app's threads are pinned, one a core"),
+        (Capability::Scheduling, false, "the simulated server runs one app"),
+        (Capability::RealTimeThrottle, false, "the simulated server runs one app"),
+        (Capability::CacheWays, false, "the simulated server has no cache model"),
+        (Capability::MemoryBandwidth, false, "the simulated server has no memory model"),
+        (Capability::Progress, false, "the simulated server has no best-effort app"),
+        (Capability::Instructions, false, "the simulated server counts cycles only"),
+    ];
+    let means = if open { "simulated" } else { "simulated, one connection" };
+    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
+        true => all.with(what, means),
+        false => all.without(what, Missing::because(why)),
+    })
+}

@@ -1,0 +1,250 @@
+//! The server behind a network card: what it must do whatever its numbers.
+
+use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
+use lull_measure::{Hertz, Nanos, Percentile};
+use lull_sim::netserver::{
+    FrequencyGovernor, Moderation, NetServer, NetServerPlant, PingPong, ServerModel, ServerTotals,
+    Traffic,
+};
+use lull_sim::node::LoadStep;
+
+const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
+
+fn model() -> ServerModel {
+    toml::from_str(include_str!("../src/netserver/example.toml")).unwrap()
+}
+
+fn app() -> AppSpec {
+    AppSpec::latency_critical("cache", Percentile::P99, Nanos::from_micros(500))
+}
+
+/// A second of the server at a rate, a frequency and a delay, after a warm-up.
+fn run(model: &ServerModel, frequency: Hertz, delay_us: u64) -> ServerTotals {
+    let mut server = NetServer::new(model, 1, 0).unwrap();
+    server.set_frequency(0, Some(frequency));
+    server.set_delay(Some(Nanos::from_micros(delay_us)));
+    server.run_until(Nanos::from_millis(50));
+    server.forget();
+    server.run_until(Nanos::from_millis(1050));
+    server.totals()
+}
+
+fn p99_us(totals: &ServerTotals) -> f64 {
+    totals.latency.quantile(Percentile::P99).unwrap().as_micros_f64()
+}
+
+#[test]
+fn it_conforms() {
+    conformance::check(Nanos::from_millis(20), || {
+        NetServerPlant::new(&model(), app(), 1, 0).unwrap()
+    });
+}
+
+#[test]
+fn every_request_is_answered_once_and_time_is_either_busy_or_idle() {
+    let totals = run(&model(), GHZ(29), 50);
+    assert!(totals.arrived.abs_diff(20_000) < 600, "{totals:?}");
+    assert!(totals.arrived.abs_diff(totals.answered) < 60, "{totals:?}");
+    assert_eq!(totals.latency.count(), totals.answered);
+    let idle: Nanos = totals.residency.iter().copied().sum();
+    let whole = Nanos::from_secs(2);
+    assert!((idle + totals.busy).0.abs_diff(whole.0) < 1000, "{idle} {}", totals.busy);
+}
+
+#[test]
+fn energy_is_what_times_in_states_cost() {
+    let model = model();
+    let totals = run(&model, GHZ(29), 50);
+    let idle: f64 = model
+        .idle
+        .iter()
+        .zip(&totals.residency)
+        .map(|(state, span)| state.watts.0 * span.as_secs_f64())
+        .sum();
+    let busy = 10.35 * totals.busy.as_secs_f64();
+    let expected = 18.0 * totals.span.as_secs_f64() + busy + idle;
+    assert!((totals.energy.0 / expected - 1.0).abs() < 1e-6, "{} {expected}", totals.energy);
+}
+
+#[test]
+fn a_delay_is_the_least_gap_between_interrupts() {
+    let mut server = NetServer::new(&model(), 1, 0).unwrap();
+    server.set_delay(Some(Nanos::from_micros(200)));
+    server.keep_log(1000);
+    server.run_until(Nanos::from_millis(500));
+    for core in 0..2 {
+        let log = server.log(core);
+        assert!(log.len() > 500);
+        // The log is written where handling begins, an exit from idle later.
+        let gaps = log.windows(2).skip(1).map(|pair| pair[1].time - pair[0].time);
+        let least = gaps.min().unwrap();
+        assert!(least >= Nanos::from_micros(200 - 104), "{least}");
+        let received: u64 = log.iter().map(|entry| entry.rx_packets).sum();
+        assert!(received > 2 * log.len() as u64 / 2, "batches: {received} in {}", log.len());
+    }
+}
+
+#[test]
+fn longer_delays_save_interrupts_cycles_and_energy_and_cost_latency() {
+    let model = model().at_rate(50_000.0);
+    let all: Vec<_> = [0, 50, 200, 400].map(|delay| run(&model, GHZ(29), delay)).into();
+    for pair in all.windows(2) {
+        assert!(pair[1].interrupts < pair[0].interrupts);
+        assert!(pair[1].cycles < pair[0].cycles);
+        assert!(pair[1].energy.0 < pair[0].energy.0);
+    }
+    assert!(p99_us(&all[3]) > p99_us(&all[1]));
+}
+
+#[test]
+fn at_a_low_frequency_no_delay_is_slower_than_some() {
+    // Where interrupts eat the core, batching is what keeps it up.
+    let model = model().at_rate(50_000.0);
+    let without = p99_us(&run(&model, GHZ(12), 0));
+    let with = p99_us(&run(&model, GHZ(12), 100));
+    assert!(without > 1.5 * with, "{without} {with}");
+}
+
+#[test]
+fn overload_is_seen_as_such() {
+    let totals = run(&model().at_rate(200_000.0), GHZ(12), 20);
+    assert!((totals.answered as f64) < 0.9 * totals.arrived as f64);
+}
+
+#[test]
+fn the_governor_follows_the_load_until_somebody_sets_a_frequency() {
+    let mean = |rate: f64| {
+        let mut server = NetServer::new(&model().at_rate(rate), 1, 0).unwrap();
+        server.run_until(Nanos::from_millis(100));
+        server.frequency(0)
+    };
+    assert_eq!(mean(500.0), GHZ(12));
+    assert!(mean(60_000.0) > GHZ(12));
+    let mut server = NetServer::new(&model().at_rate(500.0), 1, 0).unwrap();
+    server.set_frequency(0, Some(GHZ(29)));
+    server.run_until(Nanos::from_millis(100));
+    assert_eq!(server.frequency(0), GHZ(29));
+    server.set_frequency(0, None);
+    server.run_until(Nanos::from_millis(200));
+    assert_eq!(server.frequency(0), GHZ(12));
+}
+
+#[test]
+fn how_a_run_is_cut_into_epochs_changes_nothing() {
+    let whole = {
+        let mut server = NetServer::new(&model(), 7, 3).unwrap();
+        server.run_until(Nanos::from_millis(300));
+        server.totals()
+    };
+    let mut server = NetServer::new(&model(), 7, 3).unwrap();
+    for end_us in (0..=300_000).step_by(700).chain([300_000]) {
+        server.run_until(Nanos::from_micros(end_us));
+    }
+    let parts = server.totals();
+    assert_eq!((whole.answered, whole.interrupts), (parts.answered, parts.interrupts));
+    assert_eq!(whole.latency, parts.latency);
+    assert!((whole.energy.0 - parts.energy.0).abs() < 1e-9 * whole.energy.0);
+}
+
+#[test]
+fn two_settings_meet_the_same_requests() {
+    let (a, b) = (run(&model(), GHZ(29), 0), run(&model(), GHZ(20), 300));
+    assert_eq!(a.arrived, b.arrived);
+}
+
+#[test]
+fn a_specialised_stack_needs_less_and_has_no_threads_to_wake() {
+    let linux = model();
+    let mut lean = linux.clone();
+    lean.stack.run_to_completion = true;
+    lean.nic.tx_interrupts = false;
+    let (linux, lean) = (run(&linux, GHZ(29), 50), run(&lean, GHZ(29), 50));
+    assert!(lean.cycles < 0.8 * linux.cycles, "{} {}", lean.cycles, linux.cycles);
+    assert!(lean.answered.abs_diff(linux.answered) < 10);
+    assert!(p99_us(&lean) < p99_us(&linux));
+}
+
+#[test]
+fn a_ping_pong_goes_round_faster_without_a_delay_on_small_messages() {
+    let mut model = model();
+    model.traffic = Traffic::PingPong(PingPong {
+        bytes: 64,
+        segment: 1448,
+        window: 44,
+        network: Nanos::from_micros(5),
+        turnaround: Nanos::from_micros(15),
+        cycles_per_byte: 0.5,
+    });
+    let (fast, slow) = (run(&model, GHZ(29), 0), run(&model, GHZ(29), 100));
+    assert!(fast.answered > 15_000, "{}", fast.answered);
+    assert!(slow.answered < fast.answered, "{} {}", slow.answered, fast.answered);
+    assert!(slow.answered > 8_000, "one delay a message at most: {}", slow.answered);
+}
+
+#[test]
+fn knobs_are_rounded_refused_and_given_back() {
+    let mut plant = NetServerPlant::new(&model(), app(), 1, 0).unwrap();
+    assert!(plant.machine().capabilities.has(Capability::Coalescing));
+    let before = plant.settings();
+    assert_eq!(before, [Setting::Coalescing(NicId(0), Coalescing::Adaptive)]);
+    let wanted = [
+        Setting::Frequency(DomainId(0), GHZ(21)),
+        Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(101))),
+        Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_millis(100))),
+    ];
+    let outcomes = plant.apply(&wanted).outcomes;
+    let became: Vec<_> = outcomes.iter().map(|outcome| outcome.in_force().cloned()).collect();
+    let delay = |us| Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
+    let frequency = Setting::Frequency(DomainId(0), GHZ(20));
+    assert_eq!(became, [Some(frequency), Some(delay(102)), Some(delay(1022))]);
+    let _ = plant.restore();
+    assert_eq!(plant.settings(), before);
+}
+
+#[test]
+fn models_that_make_no_sense_are_refused_by_key() {
+    let refused = |change: &dyn Fn(&mut ServerModel)| {
+        let mut model = model();
+        change(&mut model);
+        NetServer::new(&model, 1, 0).unwrap_err().to_string()
+    };
+    assert!(refused(&|it| it.cores = 0).starts_with("cores"));
+    assert!(refused(&|it| it.packages = 3).starts_with("packages"));
+    assert!(refused(&|it| it.frequencies.reverse()).starts_with("frequencies"));
+    assert!(refused(&|it| it.idle.clear()).starts_with("idle"));
+    assert!(refused(&|it| it.power.volts = [1.2, 1.0]).starts_with("power.volts"));
+    assert!(refused(&|it| it.nic.budget = 0).starts_with("nic.budget"));
+    assert!(refused(&|it| it.app.cycles = f64::NAN).starts_with("app.cycles"));
+    assert!(refused(&|it| it.stack.events = 0).starts_with("stack.events"));
+    let governor = FrequencyGovernor::Ondemand { period: Nanos::ZERO, up: 0.9 };
+    assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.period"));
+    let late = LoadStep { from: Nanos::from_secs(1), rate_per_s: 1.0 };
+    let with = |load: Vec<LoadStep>| {
+        refused(&|it| {
+            if let Traffic::Open { load: now, .. } = &mut it.traffic {
+                now.clone_from(&load);
+            }
+        })
+    };
+    assert!(with(vec![late]).starts_with("traffic.open.load"));
+    assert!(with(Vec::new()).starts_with("traffic.open.load"));
+    let wrong = LoadStep { from: Nanos::ZERO, rate_per_s: f64::NAN };
+    assert!(with(vec![wrong]).starts_with("traffic.open.load[0].rate-per-s"));
+}
+
+#[test]
+fn every_driver_moderates_within_its_own_range() {
+    for (driver, most_us) in
+        [(Moderation::Ixgbe, 126), (Moderation::IxgbeClassic, 125), (Moderation::E1000e, 250)]
+    {
+        let mut model = model().at_rate(60_000.0);
+        model.nic.moderation = driver;
+        let mut server = NetServer::new(&model, 1, 0).unwrap();
+        server.keep_log(5000);
+        server.run_until(Nanos::from_millis(300));
+        let delays: Vec<_> = server.log(0).iter().map(|entry| entry.delay).collect();
+        let most = delays.iter().max().unwrap();
+        assert!(*most <= Nanos::from_micros(most_us + 1), "{driver:?}: {most}");
+        assert!(delays.iter().any(|delay| delay != &delays[0]), "{driver:?} adapts");
+    }
+}
