@@ -1,7 +1,7 @@
 //! The live status line of a run, and journal entries in words.
 
 use crate::text::number;
-use lull_control::journal::{Entry, Event};
+use lull_control::journal::{Entry, Event, OperatorAct};
 use lull_control::{
     AppId, AppSeen, AppSpec, AppStanding, EnergySource, Epoch, Expectation, Got, Knob, Outcome,
     Setting, numbered,
@@ -61,8 +61,13 @@ fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
 
 /// A journal entry as a person would say it.
 pub(crate) fn describe(apps: &[AppSpec], entry: &Entry) -> String {
+    format!("{:8.2} s  {}", entry.time.as_secs_f64(), said(apps, &entry.event))
+}
+
+/// An event as a person would say it.
+pub(crate) fn said(apps: &[AppSpec], event: &Event) -> String {
     let name = |app: &AppId| apps.get(app.index()).map_or("?", |spec| &spec.name);
-    let text = match &entry.event {
+    match event {
         Event::Decision(decision) => {
             let mut text = format!("{}: {}", outcome(&name, &decision.outcome), decision.reason);
             if let Some(expected) = &decision.expected {
@@ -86,8 +91,25 @@ pub(crate) fn describe(apps: &[AppSpec], entry: &Entry) -> String {
         Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
         Event::SafeEnds => "the policy is followed again".to_owned(),
         Event::AppExited { app } => format!("{app} has exited"),
+        Event::Operator(act) => operator(act),
+    }
+}
+
+fn operator(act: &OperatorAct) -> String {
+    let but = |left: &[String]| match left {
+        [] => String::new(),
+        left => format!(", but not {}", left.join("; ")),
     };
-    format!("{:8.2} s  {text}", entry.time.as_secs_f64())
+    match act {
+        OperatorAct::Paused => "paused by the operator: knobs stay as they are".to_owned(),
+        OperatorAct::Resumed => "resumed by the operator".to_owned(),
+        OperatorAct::Restored { left } => {
+            format!("all put back and paused by the operator{}", but(left))
+        }
+        OperatorAct::Switched { to, left } => {
+            format!("policy {to} from here on, by the operator; all put back before{}", but(left))
+        }
+    }
 }
 
 fn setting<'a>(name: &impl Fn(&AppId) -> &'a str, setting: &Setting) -> String {

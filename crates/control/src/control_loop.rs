@@ -1,9 +1,10 @@
 //! The loop: observe, decide, apply, journal. Joins one plant and one policy
 //! and knows neither.
 
-use crate::journal::Entry;
+use crate::journal::{Entry, OperatorAct};
 use crate::{
-    Applied, Controller, EpochRule, Observation, Pace, Plant, PlantError, Policy, Rng, Standing,
+    Applied, Controller, EpochRule, Observation, Pace, Plan, Plant, PlantError, Policy, Rng,
+    Standing,
 };
 
 /// One plant under one controller.
@@ -24,6 +25,8 @@ pub struct Epoch {
     pub seen: Observation,
     /// How the apps stand.
     pub standing: Standing,
+    /// What was wanted: the policy's plan, or that of the SLO-safe state.
+    pub plan: Plan,
     /// What was done about it, and why.
     pub entries: Vec<Entry>,
     /// Whether the SLO-safe state is in force.
@@ -44,7 +47,8 @@ impl<P: Plant> ControlLoop<P> {
     pub fn turn(&mut self) -> Result<Epoch, PlantError> {
         let seen = self.plant.observe(self.pace.epoch())?;
         self.pace.note(&seen);
-        let turn = self.controller.turn(&seen, &mut self.rng);
+        let mut turn = self.controller.turn(&seen, &mut self.rng);
+        let plan = std::mem::take(&mut turn.plan);
         let applied = match turn.changes.as_slice() {
             [] => Applied::default(),
             changes => self.plant.apply(changes),
@@ -52,7 +56,7 @@ impl<P: Plant> ControlLoop<P> {
         let (standing, entries) = self.controller.conclude(turn, applied);
         let number = self.number;
         self.number += 1;
-        Ok(Epoch { number, seen, standing, entries, safe: self.controller.is_safe() })
+        Ok(Epoch { number, seen, standing, plan, entries, safe: self.controller.is_safe() })
     }
 
     /// The plant, to look at.
@@ -65,6 +69,31 @@ impl<P: Plant> ControlLoop<P> {
         let restored = self.plant.restore();
         self.controller.set_policy(policy, &self.plant.settings());
         restored
+    }
+
+    /// Decides and sets nothing until [`ControlLoop::resume`]; what was set stays.
+    pub fn pause(&mut self) {
+        self.controller.set_paused(true);
+        self.controller.note(OperatorAct::Paused);
+    }
+
+    /// Follows the policy again.
+    pub fn resume(&mut self) {
+        self.controller.set_paused(false);
+        self.controller.note(OperatorAct::Resumed);
+    }
+
+    /// Puts every knob back and pauses; the caller notes what came of it.
+    pub fn restore(&mut self) -> Applied {
+        let restored = self.plant.restore();
+        self.controller.set_state(&self.plant.settings());
+        self.controller.set_paused(true);
+        restored
+    }
+
+    /// Adds what an operator did to the journal of the next epoch.
+    pub fn note(&mut self, act: OperatorAct) {
+        self.controller.note(act);
     }
 
     /// The controller, to look at.

@@ -4,7 +4,7 @@
 //! one clock (a simulated system) holds one controller a plant.
 
 use crate::assess::{Assessor, Standing};
-use crate::journal::{Decision, Effect, Entry, Event};
+use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
 use crate::{
     Applied, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy, Reason, Rng,
@@ -56,6 +56,9 @@ pub struct Controller {
     heard: Vec<Nanos>,
     alive: Vec<bool>,
     safe: bool,
+    paused: bool,
+    /// What operators did since the last turn.
+    acts: Vec<OperatorAct>,
     pending: Option<(Expectation, f64)>,
 }
 
@@ -68,6 +71,8 @@ pub struct Turn {
     pub changes: Vec<Setting>,
     /// What is already known for the journal.
     pub entries: Vec<Entry>,
+    /// What is wanted, before the limits.
+    pub plan: Plan,
     wishes: Vec<Wish>,
     expected: Option<Expectation>,
     time: Nanos,
@@ -105,6 +110,8 @@ impl Controller {
             alive: vec![true; apps.len()],
             apps,
             safe: false,
+            paused: false,
+            acts: Vec::new(),
             pending: None,
         })
     }
@@ -112,8 +119,28 @@ impl Controller {
     /// Replaces the policy, with the knobs as they are now.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, settings: &[Setting]) {
         self.policy = policy;
+        self.set_state(settings);
+    }
+
+    /// Takes note of how the knobs are after somebody put them back.
+    pub(crate) fn set_state(&mut self, settings: &[Setting]) {
         self.pending = None;
         self.state = settings.iter().map(|now| (now.knob(), now.clone())).collect();
+    }
+
+    /// Stops deciding and setting, the SLO-safe state too, or goes on.
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Adds to the journal of the next turn.
+    pub(crate) fn note(&mut self, act: OperatorAct) {
+        self.acts.push(act);
+    }
+
+    /// Whether an operator has paused it.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Whether the SLO-safe state is in force instead of the policy.
@@ -126,6 +153,11 @@ impl Controller {
         &self.state
     }
 
+    /// Knobs that are left to whoever else set them.
+    pub fn yielded(&self) -> &BTreeSet<Knob> {
+        &self.yielded
+    }
+
     /// Decides on one observation. The caller applies [`Turn::changes`] and
     /// hands the outcome to [`Controller::conclude`].
     pub fn turn(&mut self, seen: &Observation, rng: &mut Rng) -> Turn {
@@ -134,18 +166,23 @@ impl Controller {
             standing,
             changes: Vec::new(),
             entries: Vec::new(),
+            plan: Plan::keep(),
             wishes: Vec::new(),
             expected: None,
             time: seen.time,
         };
+        std::mem::take(&mut self.acts).into_iter().for_each(|act| turn.push(Event::Operator(act)));
         self.note_effect(seen, &mut turn);
         self.note_foreign(seen, &mut turn);
         self.note_exits(seen, &mut turn);
-        let plan = match self.silent_app(seen) {
+        let silent = self.silent_app(seen);
+        turn.plan = match silent {
+            // An operator who paused wants nothing touched: the journal says so.
+            _ if self.paused => self.paused_turn(),
             Some(cause) => self.safe_turn(cause, &mut turn),
             None => self.policy_turn(seen, rng, &mut turn),
         };
-        self.admit(plan, &mut turn);
+        self.admit(&mut turn);
         turn
     }
 
@@ -177,6 +214,11 @@ impl Controller {
             turn.push(Event::SafeEnds);
         }
         self.policy.decide(seen, rng)
+    }
+
+    fn paused_turn(&mut self) -> Plan {
+        self.safe = false;
+        Plan::keep()
     }
 
     fn safe_turn(&mut self, cause: String, turn: &mut Turn) -> Plan {
@@ -232,8 +274,9 @@ impl Controller {
         }
     }
 
-    /// Passes a plan through the limits into the turn's changes.
-    fn admit(&self, plan: Plan, turn: &mut Turn) {
+    /// Passes the plan through the limits into the turn's changes.
+    fn admit(&self, turn: &mut Turn) {
+        let plan = std::mem::take(&mut turn.plan);
         for step in plan.steps() {
             let held = |why| Event::Held {
                 wanted: step.setting.clone(),
@@ -253,7 +296,8 @@ impl Controller {
                 }
             }
         }
-        turn.expected = plan.expected;
+        turn.expected = plan.expected.clone();
+        turn.plan = plan;
     }
 }
 

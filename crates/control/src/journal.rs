@@ -49,6 +49,30 @@ pub enum Event {
         /// The app's name.
         app: String,
     },
+    /// The operator took a hand in the run.
+    Operator(OperatorAct),
+}
+
+/// What an operator can do while the loop runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperatorAct {
+    /// Nothing is decided or set until [`OperatorAct::Resumed`]; knobs stay as they are.
+    Paused,
+    /// The policy is followed again.
+    Resumed,
+    /// Every knob was put back, and the loop is paused.
+    Restored {
+        /// What could not be put back, in words; empty if all was.
+        left: Vec<String>,
+    },
+    /// Every knob was put back, and another policy begins.
+    Switched {
+        /// The policy's name.
+        to: String,
+        /// What could not be put back, in words; empty if all was.
+        left: Vec<String>,
+    },
 }
 
 /// A knob that was to be changed, and what became of it.

@@ -1,7 +1,7 @@
 //! What a plant saw in one epoch.
 
 use crate::{AppId, Knob, Setting};
-use lull_measure::{Gauge, Hertz, Joules, Latency, Nanos, Percentile};
+use lull_measure::{Gauge, Hertz, Joules, Latency, Nanos, Percentile, RequestSample};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -90,6 +90,9 @@ pub struct LatencySeen {
     pub outstanding: u64,
     /// Age of the oldest unanswered request.
     pub oldest: Option<Nanos>,
+    /// Some of the answered requests one by one; due instants count as
+    /// [`Observation::time`] does.
+    pub sample: RequestSample,
 }
 
 impl LatencySeen {

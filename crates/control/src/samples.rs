@@ -27,6 +27,12 @@ pub fn samples(
         if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
             sink.put(metrics::APP_CORES, Ok(cores.len() as f64));
         }
+        if let Some(Setting::CacheWays(_, ways)) = state.get(&Knob::CacheWays(id)) {
+            sink.put(metrics::APP_WAYS, Ok(f64::from(ways.count())));
+        }
+        if let Some(Setting::MemoryBandwidth(_, percent)) = state.get(&Knob::MemoryBandwidth(id)) {
+            sink.put(metrics::APP_BANDWIDTH, Ok(f64::from(*percent) / 100.0));
+        }
     }
     for (number, core) in seen.cores.iter().enumerate() {
         core_samples(&mut Sink { label: &number.to_string(), all: &mut all }, core);

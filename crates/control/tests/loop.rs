@@ -1,7 +1,7 @@
 //! The loop over the in-memory plant: what an operator relies on.
 
 use lull_control::conformance::{self, MemoryApp, MemoryPlant};
-use lull_control::journal::{Entry, Event};
+use lull_control::journal::{Entry, Event, OperatorAct};
 use lull_control::*;
 use lull_measure::catalogue::{self, ENTROPY_SYSTEM};
 use lull_measure::{Nanos, Percentile};
@@ -115,6 +115,39 @@ fn a_silent_latency_source_means_the_safe_state_until_it_speaks() {
     assert!(back.iter().any(|entry| entry.event == Event::SafeEnds));
     let isolated = Setting::Cores(BE, "3".parse().unwrap());
     assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
+}
+
+#[test]
+fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
+    let mut run = run(isolate(), Rules::default());
+    let before = run.plant().settings();
+    run.pause();
+    let epoch = run.turn().unwrap();
+    assert_eq!(events(&epoch), [&Event::Operator(OperatorAct::Paused)]);
+    assert!(epoch.plan.is_empty() && run.controller().is_paused());
+    run.turn().unwrap();
+    assert_eq!(run.plant().settings(), before);
+    run.resume();
+    let epoch = run.turn().unwrap();
+    assert_eq!(*events(&epoch)[0], Event::Operator(OperatorAct::Resumed));
+    assert_ne!(run.plant().settings(), before);
+    assert_eq!(epoch.plan, isolate());
+}
+
+#[test]
+fn restoring_puts_all_back_and_leaves_it_so() {
+    let mut run = run(isolate(), Rules::default());
+    let before = run.plant().settings();
+    run.turn().unwrap();
+    assert_ne!(run.plant().settings(), before);
+    let restored = run.restore();
+    assert!(restored.outcomes.iter().all(|outcome| outcome.in_force().is_some()));
+    assert_eq!(run.plant().settings(), before);
+    assert!(run.turn().unwrap().plan.is_empty());
+    assert_eq!(run.plant().settings(), before, "the policy was not to act");
+    run.resume();
+    run.turn().unwrap();
+    assert_ne!(run.plant().settings(), before);
 }
 
 /// A loop whose plant the test can disturb between epochs.

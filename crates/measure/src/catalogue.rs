@@ -197,6 +197,10 @@ metrics! {
         "Threads alive at the end of the epoch.", "/proc/PID/task";
     APP_CORES = "app_cores", Count, App,
         "Cores the app may run on.", "the knob's state";
+    APP_WAYS = "app_cache_ways", Count, App,
+        "Ways of the last-level cache that the app may fill.", "the knob's state";
+    APP_BANDWIDTH = "app_memory_bandwidth_share", Ratio, App,
+        "Share of the peak memory bandwidth that the app may use.", "the knob's state";
     CORE_UTILISATION = "core_utilisation", Ratio, Core,
         "Share of the epoch the core was not idle.", "/proc/stat";
     CORE_IDLE_RESIDENCY = "core_idle_residency", Ratio, Core,

@@ -1,11 +1,12 @@
 //! What Lull measures and the words it measures in.
 //!
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
-//! HDR histograms ([`Latency`]), the entropy family of Ah-Q ([`entropy`]),
-//! what a policy is worth in resources ([`equivalence`]), energy efficiency
-//! ([`efficiency`]), how long cores can sleep between batches ([`ideal_batch`]),
-//! how users and service-level objectives take latency ([`compliance`]), the
-//! tail-latency/throughput bound ([`tlt`]), the [`catalogue`] that describes every metric once, and the
+//! HDR histograms ([`Latency`]), samples of single requests ([`RequestSample`]),
+//! the entropy family of Ah-Q ([`entropy`]), what a policy is worth in resources
+//! ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can
+//! sleep between batches ([`ideal_batch`]), how users and service-level
+//! objectives take latency ([`compliance`]), the tail-latency/throughput bound
+//! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
 //! [`push`] messages by which apps tell the agent their latency and progress.
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
@@ -20,10 +21,12 @@ pub mod ideal_batch;
 mod latency;
 mod percentile;
 pub mod push;
+mod request_sample;
 pub mod tlt;
 mod units;
 
 pub use gauge::{Gauge, Missing};
 pub use latency::{Latency, LatencyError};
 pub use percentile::{Percentile, PercentileError};
+pub use request_sample::{RequestSample, SampledRequest, Sampler};
 pub use units::{Hertz, Joules, Nanos, UnitError, Watts};

@@ -14,6 +14,12 @@
 //!  "lag_p99_ns":9100,"histogram":"HISTFAAAA..."}
 //! ```
 //!
+//! A client may add some of the requests one by one, every n-th:
+//!
+//! ```json
+//! "sample":{"one_in":128,"requests":[{"due_ns":81230004100,"wait_ns":0,"latency_ns":61000}]}
+//! ```
+//!
 //! Progress of a best-effort app, a running total in a unit of its own:
 //!
 //! ```json
@@ -29,13 +35,15 @@ mod lines;
 
 pub use lines::{Fill, LineReader, LineTooLong};
 
-use crate::{Latency, Nanos};
+use crate::{Latency, Nanos, RequestSample};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The version of the protocol written in `v`.
 pub const VERSION: u32 = 1;
 /// The longest line, its newline included.
 pub const MAX_LINE_BYTES: usize = 256 * 1024;
+/// Most requests in the sample of one window.
+pub const SAMPLE_MAX: usize = 64;
 /// The longest name of an app, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 
@@ -78,6 +86,10 @@ pub struct LatencyWindow {
     /// send time; a request that timed out counts with its age.
     #[serde(with = "base64_hdr")]
     pub histogram: Latency,
+    /// Some of those requests one by one, if the client says; at most
+    /// [`SAMPLE_MAX`]. Instants are `CLOCK_MONOTONIC` as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<RequestSample>,
 }
 
 /// A running total of work done.
@@ -182,6 +194,9 @@ impl Message {
             Self::Latency(window) if window.length_ns == Nanos::ZERO => {
                 refuse("length_ns", "0: a window has a length")
             }
+            Self::Latency(window) if !is_sample(window.sample.as_ref()) => {
+                refuse("sample", "of more than 64 requests, or of one in 0")
+            }
             Self::Progress(progress) if progress.unit.len() > MAX_NAME_BYTES => {
                 refuse("unit", "longer than 128 bytes")
             }
@@ -191,6 +206,10 @@ impl Message {
             _ => Ok(()),
         }
     }
+}
+
+fn is_sample(sample: Option<&RequestSample>) -> bool {
+    sample.is_none_or(|sample| sample.one_in > 0 && sample.requests.len() <= SAMPLE_MAX)
 }
 
 /// Histograms as the protocol writes them.
@@ -211,6 +230,7 @@ mod base64_hdr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SampledRequest;
     use proptest::prelude::*;
 
     fn window(latencies: impl IntoIterator<Item = u64>) -> LatencyWindow {
@@ -284,12 +304,36 @@ mod tests {
                 "completed":1,"errors":0,"outstanding":0,"oldest_ns":0,"histogram":"SGVsbG8="}"#,
                 "HDR",
             ),
+            (
+                r#"{"v":1,"kind":"latency","app":"a","start_ns":1,"length_ns":1,"due":1,"sent":1,
+                "completed":1,"errors":0,"outstanding":0,"oldest_ns":0,"histogram":"EMPTY",
+                "sample":{"one_in":0,"requests":[]}}"#,
+                "sample",
+            ),
             ("hello", "push message"),
         ];
+        let empty = Latency::default().to_base64();
         for (text, wanted) in cases {
+            let text = text.replace("EMPTY", &empty);
             let error = Message::decode(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(wanted), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_sample_of_requests_comes_through_and_is_bounded() {
+        let request =
+            SampledRequest { due_ns: Nanos(7), wait_ns: Nanos(1), latency_ns: Nanos(5_000) };
+        let sample = |count| Some(RequestSample { one_in: 4, requests: vec![request; count] });
+        let with = |count| {
+            Message::Latency(Box::new(LatencyWindow { sample: sample(count), ..window([5_000]) }))
+        };
+        let Message::Latency(back) = Message::decode(&line(&with(2))).unwrap() else {
+            panic!("read as another kind");
+        };
+        assert_eq!(back.sample, sample(2));
+        let refused = with(SAMPLE_MAX + 1).encode(&mut Vec::new());
+        assert!(matches!(refused, Err(PushError::Value { key: "sample", .. })));
     }
 
     #[test]

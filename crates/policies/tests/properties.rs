@@ -40,6 +40,7 @@ prop_compose! {
             errors_per_s: 0.0,
             outstanding,
             oldest: oldest.map(Nanos),
+            ..LatencySeen::default()
         }
     }
 }

@@ -111,7 +111,8 @@ impl HostPlant {
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
             let work = app.work(span, listed, self.partitions.group(id));
             let push = &mut self.gauges.push;
-            let latency = latency(push.as_mut(), id, deadline);
+            let latency = latency(push.as_mut(), id, deadline)
+                .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),
                 false => progress(push.as_mut(), id, deadline, app.progress, &work),

@@ -188,6 +188,7 @@ impl Node {
             errors_per_s: 0.0,
             outstanding: u64::from(self.apps[app].outstanding.value()),
             oldest: oldest.map(|arrived_ns| Nanos(self.now_ns - arrived_ns)),
+            ..LatencySeen::default()
         }
     }
 }

@@ -107,6 +107,7 @@ fn see_app(spec: &AppSpec, calls: Calls, epoch: Nanos) -> AppSeen {
             outstanding: calls.outstanding,
             oldest: calls.oldest,
             window: calls.latency,
+            ..LatencySeen::default()
         });
     } else {
         let per_s = per_s(calls.latency.count());

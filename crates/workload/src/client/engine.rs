@@ -432,6 +432,7 @@ impl<'a> Engine<'a> {
         let window = &mut self.ledger.window;
         window.length = now.saturating_sub(window.start);
         (window.outstanding, window.oldest) = (outstanding, oldest);
+        self.ledger.close_window();
         self.reporting.exchange(&mut self.ledger.window);
     }
 

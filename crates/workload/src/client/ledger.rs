@@ -1,6 +1,6 @@
 //! What became of the requests: counts and latencies, by window and in total.
 
-use lull_measure::{Latency, Nanos};
+use lull_measure::{Latency, Nanos, RequestSample, SampledRequest, Sampler};
 use serde::Serialize;
 
 /// Numbers of requests.
@@ -28,7 +28,11 @@ pub(super) struct Window {
     pub(super) oldest: Nanos,
     pub(super) latency: Latency,
     pub(super) lag: Latency,
+    pub(super) sample: RequestSample,
 }
+
+/// Most requests of a window that are told one by one.
+const SAMPLE_MAX: usize = 16;
 
 impl Window {
     /// Forgets everything, keeping the memory.
@@ -36,6 +40,7 @@ impl Window {
         self.counts = Counts::default();
         self.latency.clear();
         self.lag.clear();
+        self.sample.requests.clear();
     }
 }
 
@@ -69,11 +74,13 @@ pub(super) struct Ledger {
     measured_from: Nanos,
     pub(super) window: Box<Window>,
     pub(super) total: Total,
+    sampler: Sampler,
 }
 
 impl Ledger {
     pub(super) fn new(measured_from: Nanos, window: Box<Window>) -> Self {
-        Self { measured_from, window, total: Total::default() }
+        let sampler = Sampler::new(SAMPLE_MAX);
+        Self { measured_from, window, total: Total::default(), sampler }
     }
 
     fn count(&mut self, due: Nanos, change: impl Fn(&mut Counts)) {
@@ -103,9 +110,19 @@ impl Ledger {
             counts.missed += u64::from(missed);
         });
         self.latency(request.due, now);
+        self.sampler.see(|| SampledRequest {
+            due_ns: request.due,
+            wait_ns: request.sent.saturating_sub(request.due),
+            latency_ns: now.saturating_sub(request.due),
+        });
         if request.due >= self.measured_from {
             self.total.service.record(now.saturating_sub(request.sent));
         }
+    }
+
+    /// Puts the sample into the window, before that is handed over.
+    pub(super) fn close_window(&mut self) {
+        self.window.sample = self.sampler.take();
     }
 
     pub(super) fn failed(&mut self, due: Nanos) {

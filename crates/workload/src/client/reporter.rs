@@ -128,6 +128,7 @@ fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
         oldest_ns: window.oldest,
         lag_p99_ns: window.lag.quantile(Percentile::P99).unwrap_or_default(),
         histogram: std::mem::take(&mut window.latency),
+        sample: Some(std::mem::take(&mut window.sample)).filter(|sample| !sample.is_empty()),
     }));
     pusher.push(&message);
     // Taken back, so that its memory is used again.

@@ -2,11 +2,14 @@
 
 use lull_control::LatencySeen;
 use lull_measure::push::LatencyWindow;
-use lull_measure::{Gauge, Latency, Missing, Nanos};
+use lull_measure::{Gauge, Latency, Missing, Nanos, RequestSample};
 use std::collections::BTreeMap;
 
 /// A window is overdue this many of its lengths after the last one ended.
 const OVERDUE_LENGTHS: u64 = 2;
+/// Most requests in the sample of one app and epoch: 16 a second and app at
+/// epochs of a second keep a record below 2 MB an hour and app.
+const SAMPLE_MAX: usize = 16;
 
 /// What was pushed for one app and not yet seen.
 #[derive(Debug, Default)]
@@ -26,6 +29,7 @@ struct Batch {
     /// A histogram takes 200 kB: there is none before the first window, whose
     /// own becomes the sum.
     merged: Option<Latency>,
+    sample: RequestSample,
     sums: BTreeMap<u64, Sums>,
 }
 
@@ -58,6 +62,10 @@ impl Windows {
         let end = end_of(&window);
         let batch = if end <= deadline { &mut self.current } else { &mut self.next };
         batch.sums.entry(client).or_default().add(&window);
+        if let Some(sample) = &window.sample {
+            batch.sample.merge(sample);
+            batch.sample.thin(SAMPLE_MAX);
+        }
         match &mut batch.merged {
             Some(merged) => merged.merge(&window.histogram),
             None => batch.merged = Some(window.histogram),
@@ -68,7 +76,7 @@ impl Windows {
     /// What was seen in the epoch that ended at `deadline`.
     pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
         self.pushers.retain(|_, pusher| deadline < pusher.overdue);
-        let Batch { merged, sums } =
+        let Batch { merged, sample, sums } =
             std::mem::replace(&mut self.current, std::mem::take(&mut self.next));
         self.pushers.extend(sums.into_iter().map(|(client, sums)| (client, sums.close())));
         if self.pushers.is_empty() {
@@ -83,6 +91,7 @@ impl Windows {
             errors_per_s: sum(|one| one.errors_per_s),
             outstanding: self.pushers.values().map(|one| one.outstanding).sum(),
             oldest: oldest.filter(|age| *age > Nanos::ZERO),
+            sample,
         })
     }
 
@@ -133,6 +142,7 @@ fn end_of(window: &LatencyWindow) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_measure::SampledRequest;
     use proptest::prelude::*;
 
     const LENGTH: Nanos = Nanos::from_millis(100);
@@ -168,6 +178,21 @@ mod tests {
         assert_eq!(seen.completed_per_s, 20.0 + 10.0);
         assert_eq!(seen.offered_per_s, 30.0 + 20.0);
         assert_eq!((seen.outstanding, seen.oldest), (2, Some(millis(3))));
+    }
+
+    #[test]
+    fn samples_of_an_epoch_are_merged_and_bounded() {
+        let mut windows = Windows::default();
+        let request = SampledRequest { due_ns: millis(1), ..SampledRequest::default() };
+        let sample = RequestSample { one_in: 4, requests: vec![request; 10] };
+        for end in [600, 700, 800] {
+            let window =
+                LatencyWindow { sample: Some(sample.clone()), ..window(millis(end), &[1]) };
+            windows.add(1, window, millis(1000));
+        }
+        let seen = windows.harvest(millis(1000)).unwrap().sample;
+        assert_eq!((seen.one_in, seen.requests.len()), (8, 15));
+        assert!(windows.harvest(millis(1050)).unwrap().sample.is_empty(), "counted twice");
     }
 
     #[test]
