@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 const PAGES: &[(&str, &[&str])] = &[
     ("docs/policies.md", &["policies", "--markdown"]),
     ("docs/metrics.md", &["metrics", "--markdown"]),
+    ("docs/grafana.json", &["metrics", "--grafana"]),
 ];
 
 /// Writes every page, or with `check` only compares.

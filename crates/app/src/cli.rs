@@ -1,8 +1,10 @@
 //! The command line as clap sees it. What a flag means is said here and nowhere else.
 
 mod exec;
+mod records;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
+pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lull_host::knobs::hold::Wish;
@@ -44,7 +46,7 @@ pub(crate) enum Command {
     /// List the policies with paper, needs and defaults
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
-    Metrics(ListArgs),
+    Metrics(MetricsArgs),
     /// Simulate a scenario under several policies and compare them
     Sim(Box<SimArgs>),
     /// List or run the papers' tables: paper, ours, tolerance, verdict
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Say the entropy of recorded runs, and what a policy is worth in cores
     Entropy(EntropyArgs),
+    /// Write a record as Parquet and CSV, for DuckDB, pandas, polars
+    Export(ExportArgs),
     /// Compare mixes of core types under EETL: the thriftiest for a target and load
     Mix(MixArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant
@@ -119,6 +123,12 @@ pub(crate) struct RunArgs {
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
+    /// Serve the page, its JSON and /metrics here, as agent.http
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Take orders over HTTP of whoever has the token, as agent.control
+    #[arg(long)]
+    pub(crate) control: bool,
     /// Print one JSON object an epoch instead of the status line
     #[arg(long)]
     pub(crate) json: bool,
@@ -228,7 +238,21 @@ pub(crate) struct BurnArgs {
     pub(crate) json: bool,
 }
 
-/// `lull policies`, `lull metrics`.
+/// `lull metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["markdown", "grafana"])]
+    pub(crate) json: bool,
+    /// Print the page of the docs
+    #[arg(long, conflicts_with = "grafana")]
+    pub(crate) markdown: bool,
+    /// Print a dashboard for Grafana
+    #[arg(long)]
+    pub(crate) grafana: bool,
+}
+
+/// `lull policies`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Print JSON
@@ -361,53 +385,6 @@ pub(crate) struct CalibrateArgs {
     /// Measure with all cores only, not with 1, 2, 3, ...
     #[arg(long)]
     pub(crate) all_cores_only: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `lull compare`.
-#[derive(Debug, Args)]
-pub(crate) struct CompareArgs {
-    /// The config; its own policy counts only if it is among --policies
-    pub(crate) config: PathBuf,
-    /// The policies, with commas between; differences are from the first
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "NAMES",
-        default_value = "unmanaged,even,lc-first,parties,arq,tide"
-    )]
-    pub(crate) policies: Vec<String>,
-    /// Rounds; in each every policy has one block
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) rounds: u32,
-    /// Length of a block; its first quarter is left out of the figures
-    #[arg(long, default_value = "20s")]
-    pub(crate) block: Nanos,
-    /// Set the bound of every app whose ideal is measured to this many times its ideal
-    #[arg(long, value_name = "FACTOR")]
-    pub(crate) room: Option<f64>,
-    /// Write the table as Markdown to this file too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) markdown: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `lull entropy`.
-#[derive(Debug, Args)]
-pub(crate) struct EntropyArgs {
-    /// Records of runs
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Leave out so much of the beginning of each run or phase
-    #[arg(long, default_value = "0s")]
-    pub(crate) skip: Nanos,
-    /// E_S at which to compare resources; by default the middle of what both reach
-    #[arg(long, value_name = "E_S")]
-    pub(crate) at: Option<f64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

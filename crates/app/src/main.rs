@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod library;
+mod live;
 mod located;
 mod progress;
 mod record;

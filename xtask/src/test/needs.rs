@@ -17,8 +17,11 @@ struct Need {
 
 /// One line for each program.
 const NEEDS: &[Need] = &[
+    // Brings Chromium with it.
+    Need { program: "chromedriver", package: "chromium-driver" },
     Need { program: "memcached", package: "memcached" },
     Need { program: "nginx", package: "nginx-light" },
+    Need { program: "prometheus", package: "prometheus" },
 ];
 
 impl Need {

@@ -8,6 +8,7 @@ mod completions;
 mod demo;
 mod entropy;
 mod exec;
+mod export;
 mod guard;
 mod hold;
 mod lab;
@@ -60,6 +61,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Entropy(args) => entropy::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Mix(args) => mix::run(&args),
         Command::TunePid(args) => tune_pid::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -1,6 +1,7 @@
 //! `lull run`: the agent.
 
 use crate::cli::RunArgs;
+use crate::commands::UsageError;
 use crate::config::Config;
 use crate::session::{Opening, Session, TurnError};
 use crate::{say, status};
@@ -15,11 +16,18 @@ use std::io::{IsTerminal, Write};
 const PLAIN_PERIOD: Nanos = Nanos::from_secs(10);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let config = Config::load(&args.config)?;
+    let mut config = Config::load(&args.config)?;
+    config.agent.http = args.http.or(config.agent.http);
+    config.agent.control |= args.control;
+    if config.agent.control && config.agent.http.is_none() {
+        let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
+        return Err(UsageError(what.to_owned()).into());
+    }
     let say = |text: &str| say::told(text);
     let mut session =
         Opening { config, dry_run: args.dry_run, say: &say, adjust: &|_| {} }.open()?;
     say(&format!("recording to {}", session.record().display()));
+    session.page().into_iter().for_each(say);
     let ended = control(&mut session, args);
     let record = session.record().display().to_string();
     session.close()?.tell(&ended, &say)?;
@@ -81,7 +89,7 @@ impl Display {
         for entry in &epoch.entries {
             self.line(&status::describe(session.apps(), entry));
         }
-        let line = status::line(&session.config().policy, session.apps(), session.state(), epoch);
+        let line = status::line(session.policy(), session.apps(), session.state(), epoch);
         match &self.bar {
             Some(bar) => bar.set_message(line),
             None if epoch.seen.time >= self.plain_due => {

@@ -12,9 +12,13 @@ pub(crate) use schema::{
 
 use crate::located::{InputError, Located};
 use lull_control::{AppSpec, Limits};
+use lull_measure::Nanos;
 use schema::File;
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// Shortest stretch of time that a record can be bounded to.
+const KEEP_MIN: Nanos = Nanos::from_secs(10);
 
 /// A checked config.
 #[derive(Debug, Clone)]
@@ -70,7 +74,7 @@ impl Config {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
-    /// The same under another policy, whose keys stay only if they are its own.
+    /// The config under another policy, whose keys stay only if they are its own.
     pub(crate) fn under(&self, policy: &str) -> Self {
         let mut other = self.clone();
         if policy != self.policy {
@@ -86,6 +90,19 @@ impl Config {
         }
         if self.agent.epoch.0 < 10_000_000 {
             return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
+        }
+        if self.agent.keep.is_some_and(|keep| keep < KEEP_MIN) {
+            let message = format!("is below {KEEP_MIN}: leave it out to keep all");
+            return Err(self.source.error("agent.keep", message));
+        }
+        let is_odd = |name: &&String| !crate::live::is_hostname(name);
+        if let Some(name) = self.agent.http_names.iter().find(is_odd) {
+            let message = format!("`{name}` is no name of a host: write it without port");
+            return Err(self.source.error("agent.http_names", message));
+        }
+        if self.agent.control && self.agent.http.is_none() {
+            let message = "needs http, over which orders come: write http = \"127.0.0.1:7077\"";
+            return Err(self.source.error("agent.control", message));
         }
         if let Err(error) = self.agent.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));

@@ -7,6 +7,7 @@ use lull_measure::entropy::RelativeImportance;
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -39,8 +40,16 @@ pub(crate) struct AgentSection {
     pub(crate) socket: Option<PathBuf>,
     /// Directory for records.
     pub(crate) record: PathBuf,
+    /// Keep only about the last so long in the record.
+    pub(crate) keep: Option<Nanos>,
     /// Directory for the restore ledger and the socket.
     pub(crate) state: Option<PathBuf>,
+    /// Where to serve page, JSON and metrics; nowhere if absent.
+    pub(crate) http: Option<SocketAddr>,
+    /// Names by which the page may be asked for, beside addresses and `localhost`.
+    pub(crate) http_names: Vec<String>,
+    /// Whether orders are taken over HTTP, of whoever has the token.
+    pub(crate) control: bool,
     /// Seed of the policy's random numbers.
     pub(crate) seed: u64,
     /// How long a latency source may be silent before the SLO-safe state.
@@ -59,7 +68,11 @@ impl Default for AgentSection {
             adaptive_epoch: None,
             socket: None,
             record: PathBuf::from("runs"),
+            keep: None,
             state: None,
+            http: None,
+            http_names: Vec::new(),
+            control: false,
             seed: 1,
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),

@@ -3,18 +3,27 @@
 //! Write-ahead logging, one transaction an epoch: after `kill -9` the file
 //! holds every epoch but perhaps the last. The columns of the epoch tables
 //! are the metric catalogue; a missing value is NULL and its reason stands
-//! in `missing`. Read it with any SQLite tool:
+//! in `missing` from the epoch on in which it is first so, as in `sources`
+//! where a value comes from that can come from several places, and in `plans`
+//! what the policy wants of each knob. Read it with any SQLite tool, or after
+//! `lull export` with others:
 //!
 //! ```sql
 //! SELECT app, avg(tail_latency_seconds) FROM app_epochs GROUP BY app;
 //! ```
 
-mod schema;
+mod packed;
+mod ring;
+pub(crate) mod schema;
+
+pub(crate) use packed::unpack;
 
 use crate::VERSION;
 use lull_control::journal::Entry;
-use lull_control::{AppSpec, Epoch, Knob, Machine, Setting, samples};
-use lull_measure::catalogue::{Sample, Scope};
+use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
+use lull_measure::Nanos;
+use lull_measure::catalogue::{POWER, PROGRESS, Sample, Scope};
+use ring::Ring;
 use rusqlite::{Connection, params, params_from_iter};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,14 +51,35 @@ pub(crate) struct Head<'a> {
     pub(crate) seed: u64,
     /// Nanoseconds since 1970 at the start.
     pub(crate) started_unix_ns: u64,
+    /// Keep only about the last so long; without it all.
+    pub(crate) keep: Option<Nanos>,
 }
 
 /// A record being written.
 pub(crate) struct Recorder {
     file: PathBuf,
     database: Connection,
-    missing: BTreeMap<(String, String), String>,
+    missing: Standing,
+    sources: Standing,
+    plans: Standing,
+    ring: Option<Ring>,
+    started_unix_ns: u64,
     is_empty: bool,
+}
+
+/// What was last said of each thing.
+type Standing = BTreeMap<(String, String), String>;
+
+/// One epoch to be recorded.
+pub(crate) struct Moment<'a> {
+    /// The apps.
+    pub(crate) apps: &'a [AppSpec],
+    /// The epoch.
+    pub(crate) epoch: &'a Epoch,
+    /// Its metrics.
+    pub(crate) samples: &'a [Sample],
+    /// `on`, `dry-run`, or the block of a comparison.
+    pub(crate) phase: &'a str,
 }
 
 impl Recorder {
@@ -60,7 +90,16 @@ impl Recorder {
             std::fs::create_dir_all(directory).map_err(|error| wrong(error.to_string()))?;
         }
         let database = schema::create(file, head).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { file: file.to_owned(), database, missing: BTreeMap::new(), is_empty: true })
+        Ok(Self {
+            file: file.to_owned(),
+            database,
+            missing: Standing::new(),
+            sources: Standing::new(),
+            plans: Standing::new(),
+            ring: head.keep.map(Ring::new),
+            started_unix_ns: head.started_unix_ns,
+            is_empty: true,
+        })
     }
 
     /// Where it is.
@@ -68,16 +107,14 @@ impl Recorder {
         &self.file
     }
 
+    /// Nanoseconds since 1970 at the start.
+    pub(crate) fn started_unix_ns(&self) -> u64 {
+        self.started_unix_ns
+    }
+
     /// Adds one epoch in one transaction.
-    pub(crate) fn write(
-        &mut self,
-        apps: &[AppSpec],
-        state: &BTreeMap<Knob, Setting>,
-        epoch: &Epoch,
-        phase: &str,
-    ) -> Result<(), RecordError> {
-        let all = samples(apps, state, &epoch.seen, &epoch.standing);
-        self.write_epoch(apps, epoch, phase, &all).map_err(|error| self.wrong(&error))?;
+    pub(crate) fn write(&mut self, moment: &Moment<'_>) -> Result<(), RecordError> {
+        self.write_epoch(moment).map_err(|error| self.wrong(&error))?;
         self.is_empty = false;
         Ok(())
     }
@@ -98,13 +135,8 @@ impl Recorder {
         RecordError { file: self.file.clone(), cause: error.to_string() }
     }
 
-    fn write_epoch(
-        &mut self,
-        apps: &[AppSpec],
-        epoch: &Epoch,
-        phase: &str,
-        all: &[Sample],
-    ) -> rusqlite::Result<()> {
+    fn write_epoch(&mut self, moment: &Moment<'_>) -> rusqlite::Result<()> {
+        let Moment { apps, epoch, samples: all, phase } = *moment;
         let transaction = self.database.unchecked_transaction()?;
         let number = epoch.number as i64;
         transaction
@@ -113,19 +145,22 @@ impl Recorder {
         for scope in [Scope::Machine, Scope::App, Scope::Core] {
             write_samples(&transaction, number, scope, all)?;
         }
-        for (spec, seen) in apps.iter().zip(&epoch.seen.apps) {
-            let Ok(latency) = &seen.latency else { continue };
-            transaction
-                .prepare_cached("INSERT INTO latencies VALUES (?1, ?2, ?3)")?
-                .execute(params![number, spec.name, latency.window.to_base64()])?;
-        }
+        write_requests(&transaction, number, apps, epoch)?;
         for Entry { time, event } in &epoch.entries {
-            let text = serde_json::to_string(event).unwrap_or_else(|error| error.to_string());
             transaction
                 .prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3)")?
-                .execute(params![number, time.0 as i64, text])?;
+                .execute(params![number, time.0 as i64, json(event)])?;
         }
-        note_missing(&transaction, number, all, &mut self.missing)?;
+        write_plan(&transaction, number, &epoch.plan, &mut self.plans)?;
+        let reasons = all.iter().map(|sample| {
+            let reason = sample.value.as_ref().err().map(ToString::to_string);
+            (sample.metric.json_key(), sample.label.clone(), reason.unwrap_or_default())
+        });
+        note(&transaction, "missing", number, reasons, &mut self.missing)?;
+        note(&transaction, "sources", number, sources(apps, epoch), &mut self.sources)?;
+        if let Some(ring) = &mut self.ring {
+            ring.turn(&transaction, epoch.seen.time)?;
+        }
         transaction.commit()
     }
 }
@@ -172,25 +207,88 @@ fn write_samples(
     Ok(())
 }
 
-/// Writes the reason of a missing value when it first appears or changes.
-fn note_missing(
+/// Latencies of each app, and some requests one by one.
+fn write_requests(
     database: &Connection,
     number: i64,
-    all: &[Sample],
-    known: &mut BTreeMap<(String, String), String>,
+    apps: &[AppSpec],
+    epoch: &Epoch,
 ) -> rusqlite::Result<()> {
-    for sample in all {
-        let key = (sample.metric.json_key(), sample.label.clone());
-        let reason = sample.value.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        if known.get(&key).map_or("", String::as_str) == reason {
+    for (spec, seen) in apps.iter().zip(&epoch.seen.apps) {
+        let Ok(latency) = &seen.latency else { continue };
+        database.prepare_cached("INSERT INTO latencies VALUES (?1, ?2, ?3)")?.execute(params![
+            number,
+            spec.name,
+            latency.window.to_deflated()
+        ])?;
+        let sample = &latency.sample;
+        if !sample.is_empty() {
+            let one_in = sample.one_in as i64;
+            database
+                .prepare_cached("INSERT INTO requests VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![number, spec.name, one_in, packed::pack(&sample.requests)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what the plan wants of a knob when that is not what it wanted before.
+fn write_plan(
+    database: &Connection,
+    number: i64,
+    plan: &Plan,
+    known: &mut Standing,
+) -> rusqlite::Result<()> {
+    let expected = plan.expected.as_ref().map(json);
+    for step in plan.steps() {
+        let key = (json(&step.setting.knob()), String::new());
+        let setting = json(&step.setting);
+        if known.get(&key) == Some(&setting) {
             continue;
         }
         database
-            .prepare_cached("INSERT INTO missing VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![number, key.0, key.1, reason])?;
-        known.insert(key, reason);
+            .prepare_cached("INSERT INTO plans VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![number, key.0, setting, json(&step.reason), expected])?;
+        known.insert(key, setting);
     }
     Ok(())
+}
+
+/// Where values come from that may come from several places.
+fn sources(apps: &[AppSpec], epoch: &Epoch) -> Vec<(String, String, String)> {
+    let energy = epoch.seen.energy.as_ref().ok();
+    let power = energy.map(|seen| (POWER.json_key(), String::new(), seen.source.to_string()));
+    let progress = numbered(apps).filter_map(|(id, spec)| {
+        let progress = epoch.seen.app(id)?.progress.as_ref().ok()?;
+        Some((PROGRESS.json_key(), spec.name.clone(), progress.source.to_string()))
+    });
+    power.into_iter().chain(progress).collect()
+}
+
+/// Writes what is said of a metric and label when it is not what was said before.
+fn note(
+    database: &Connection,
+    table: &str,
+    number: i64,
+    all: impl IntoIterator<Item = (String, String, String)>,
+    known: &mut Standing,
+) -> rusqlite::Result<()> {
+    for (metric, label, said) in all {
+        let key = (metric, label);
+        if known.get(&key).map_or("", String::as_str) == said {
+            continue;
+        }
+        database
+            .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
+            .execute(params![number, key.0, key.1, said])?;
+        known.insert(key, said);
+    }
+    Ok(())
+}
+
+/// Values of ours as JSON; none of them can fail.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }
 
 /// A name for a new record: `runs/20261120-231805-arq.db` (UTC).
@@ -209,8 +307,19 @@ fn utc_stamp(unix_s: u64) -> String {
 }
 
 /// Versions that stand in every record.
-fn versions() -> [(&'static str, String); 2] {
-    [("lull_version", VERSION.to_owned()), ("schema", schema::VERSION.to_string())]
+fn versions() -> [(&'static str, String); 3] {
+    let kernel = rustix::system::uname();
+    let kernel = format!(
+        "{} {} {}",
+        kernel.sysname().to_string_lossy(),
+        kernel.release().to_string_lossy(),
+        kernel.machine().to_string_lossy()
+    );
+    [
+        ("lull_version", VERSION.to_owned()),
+        ("schema", schema::VERSION.to_string()),
+        ("kernel", kernel),
+    ]
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use rusqlite::{Connection, params};
 use std::path::Path;
 
 /// Raised when a reader of older records would misread a new one.
-pub(super) const VERSION: u32 = 1;
+///
+/// 2: histograms are bytes and no text, `plans`, `sources`, `requests`.
+pub(crate) const VERSION: u32 = 2;
 
 /// The metrics of one scope, in the order of the columns.
 pub(super) fn metrics_of(scope: Scope) -> Vec<&'static Metric> {
@@ -42,11 +44,25 @@ const FIXED_TABLES: &str = "
     CREATE TABLE apps (id INTEGER PRIMARY KEY, name TEXT NOT NULL, spec TEXT NOT NULL);
     CREATE TABLE epochs (number INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL,
                          phase TEXT NOT NULL, safe INTEGER NOT NULL);
-    CREATE TABLE latencies (epoch INTEGER NOT NULL, app TEXT NOT NULL, hdr_v2_base64 TEXT NOT NULL);
+    CREATE TABLE latencies (epoch INTEGER NOT NULL, app TEXT NOT NULL,
+                            hdr_v2_deflate BLOB NOT NULL);
+    CREATE TABLE requests (epoch INTEGER NOT NULL, app TEXT NOT NULL, one_in INTEGER NOT NULL,
+                           packed BLOB NOT NULL);
+    CREATE TABLE plans (epoch INTEGER NOT NULL, knob TEXT NOT NULL, setting TEXT NOT NULL,
+                        reason TEXT NOT NULL, expected TEXT);
     CREATE TABLE journal (epoch INTEGER NOT NULL, time_ns INTEGER NOT NULL, event TEXT NOT NULL);
     CREATE TABLE missing (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
                           reason TEXT NOT NULL);
+    CREATE TABLE sources (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
+                          source TEXT NOT NULL);
 ";
+
+/// Tables that say what was so in an epoch.
+pub(super) const BY_EPOCH: [&str; 6] =
+    ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal"];
+/// Tables that say what is so from an epoch on, with what tells their rows apart.
+pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
+    [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
 
 /// Creates a record with its head; an existing file is an error.
 pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connection> {
@@ -55,6 +71,8 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     database.pragma_update(None, "synchronous", "NORMAL")?;
     // The agent's memory is bounded; 256 KiB of pages are plenty for appending.
     database.pragma_update(None, "cache_size", -256)?;
+    // What is not yet in the file itself stays below a megabyte.
+    database.pragma_update(None, "wal_autocheckpoint", 200)?;
     let transaction = database.unchecked_transaction()?;
     transaction.execute_batch(FIXED_TABLES)?;
     for scope in [Scope::Machine, Scope::App, Scope::Core] {

@@ -3,7 +3,9 @@
 use super::*;
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{AppId, Plant};
-use lull_control::{ControlLoop, Controller, Observation, Plan, Policy, Reason, Rng, Rules};
+use lull_control::{
+    ControlLoop, Controller, Observation, Plan, Policy, Reason, Rng, Rules, Setting, samples,
+};
 use lull_measure::{Latency, Nanos, Percentile};
 use rand::SeedableRng;
 
@@ -28,6 +30,10 @@ fn run() -> ControlLoop<MemoryPlant> {
 }
 
 fn record(file: &Path, epochs: usize) -> Result<(), RecordError> {
+    record_keeping(file, epochs, None)
+}
+
+fn record_keeping(file: &Path, epochs: usize, keep: Option<Nanos>) -> Result<(), RecordError> {
     let mut run = run();
     let (machine, apps) = (run.plant().machine().clone(), run.plant().apps().to_vec());
     let head = Head {
@@ -36,12 +42,14 @@ fn record(file: &Path, epochs: usize) -> Result<(), RecordError> {
         policy: "one-core",
         seed: 1,
         started_unix_ns: 7,
+        keep,
     };
     let mut recorder = Recorder::create(file, &head)?;
     recorder.describe_apps(&apps)?;
     for _ in 0..epochs {
         let epoch = run.turn().unwrap();
-        recorder.write(&apps, run.controller().state(), &epoch, "on")?;
+        let samples = samples(&apps, run.controller().state(), &epoch.seen, &epoch.standing);
+        recorder.write(&Moment { apps: &apps, epoch: &epoch, samples: &samples, phase: "on" })?;
     }
     // A killed agent never closes the file.
     std::mem::forget(recorder);
@@ -61,10 +69,23 @@ fn a_record_that_was_never_closed_is_read_whole() {
     assert!(one("SELECT avg(tail_latency_seconds) FROM app_epochs WHERE app = 'lc'") > 0.0);
     assert!(one("SELECT avg(progress_per_second) FROM app_epochs WHERE app = 'be'") > 0.0);
     assert_eq!(one("SELECT count(*) FROM journal WHERE event LIKE '%decision%'"), 1.0);
-    let packed: String = database
-        .query_row("SELECT hdr_v2_base64 FROM latencies LIMIT 1", [], |row| row.get(0))
+    let packed: Vec<u8> = database
+        .query_row("SELECT hdr_v2_deflate FROM latencies LIMIT 1", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(Latency::from_base64(&packed).unwrap().count(), 1_000);
+    assert_eq!(Latency::from_deflated(&packed).unwrap().count(), 1_000);
+    let plans: Vec<(i64, String, String)> = database
+        .prepare("SELECT epoch, setting, reason FROM plans")
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let wanted = (0, r#"{"cores":[1,"0"]}"#.to_owned(), r#""fixed""#.to_owned());
+    assert_eq!(plans, [wanted], "a plan is written when it changes");
+    let source: String = database
+        .query_row("SELECT source FROM sources WHERE metric LIKE 'progress%'", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(source, "simulated work");
 }
 
 #[test]
@@ -73,7 +94,7 @@ fn a_run_without_an_epoch_leaves_no_record() {
     let file = directory.path().join("run.db");
     let run = run();
     let machine = run.plant().machine();
-    let head = Head { config: "", machine, policy: "p", seed: 1, started_unix_ns: 7 };
+    let head = Head { config: "", machine, policy: "p", seed: 1, started_unix_ns: 7, keep: None };
     let recorder = Recorder::create(&file, &head).unwrap();
     assert!(file.exists());
     drop(recorder);
@@ -99,6 +120,32 @@ fn a_missing_value_is_null_and_its_reason_is_written_once() {
         database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(count, 1);
     assert!(reason.contains("no such gauge"), "{reason}");
+}
+
+#[test]
+fn a_bounded_record_forgets_the_oldest_epochs_and_stays_as_large() {
+    let directory = tempfile::tempdir().unwrap();
+    let size = |epochs| {
+        let file = directory.path().join(format!("{epochs}.db"));
+        record_keeping(&file, epochs, Some(Nanos::from_secs(60))).unwrap();
+        let database = Connection::open(&file).unwrap();
+        database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        // 120 epochs of half a second, and up to 64 that are not forgotten yet.
+        let kept = one("SELECT count(*) FROM epochs");
+        assert!((120..=184).contains(&kept), "{kept}");
+        let first = one("SELECT min(number) FROM epochs");
+        assert_eq!(one("SELECT max(number) FROM epochs"), epochs as i64 - 1);
+        for table in ["app_epochs", "core_epochs", "machine_epochs", "latencies"] {
+            assert_eq!(one(&format!("SELECT min(epoch) FROM {table}")), first, "{table}");
+        }
+        assert_eq!(one("SELECT count(*) FROM plans"), 1, "what still holds is not forgotten");
+        assert!(one("SELECT count(*) FROM missing") > 0);
+        drop(database);
+        std::fs::metadata(&file).unwrap().len()
+    };
+    let (short, long) = (size(400), size(2_000));
+    assert!(long <= short + short / 5, "{short} bytes became {long}");
 }
 
 #[test]

@@ -4,4 +4,4 @@ mod part;
 mod run;
 
 pub(crate) use part::{Found, Part, Phase};
-pub(crate) use run::Run;
+pub(crate) use run::{Database, Run, open};

@@ -1,10 +1,13 @@
 //! A record of a run, read.
 
+use crate::commands::UsageError;
+use crate::record::schema;
 use anyhow::{Context, bail};
 use lull_control::{AppSpec, CoreSet, Machine};
 use lull_measure::catalogue::PROGRESS;
 use lull_measure::{Latency, Nanos};
 use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// One epoch of one app.
@@ -23,6 +26,49 @@ pub(super) struct EpochRow {
     pub(super) apps: Vec<AppEpoch>,
 }
 
+/// The database of a record, checked: whole, and of a version that is understood here.
+///
+/// # Errors
+/// [`UsageError`] if it is no record, damaged, or of a newer Lull.
+pub(crate) fn open(file: &Path) -> anyhow::Result<Database> {
+    let refuse = |why: String| UsageError(format!("{} {why}", file.display()));
+    // Read-write: what a killed agent left in the log beside it belongs to the record.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(file, flags);
+    let database = opened.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+    let found = |error: rusqlite::Error| refuse(format!("is no record of a run: {error}"));
+    let fact = |key: &str| {
+        let sql = "SELECT value FROM run WHERE key = ?1";
+        database.query_row(sql, [key], |row| row.get::<_, String>(0))
+    };
+    let version = fact("schema").map_err(found)?;
+    let number = version.parse::<u32>().unwrap_or(u32::MAX);
+    if number > schema::VERSION {
+        let by = fact("lull_version").unwrap_or_else(|_| "another version".to_owned());
+        let ours = schema::VERSION;
+        let why = format!(
+            "was written by a newer Lull ({by}, records of version {version}); this one reads \
+             them up to version {ours}: read it with that one"
+        );
+        return Err(refuse(why).into());
+    }
+    let check = "PRAGMA quick_check(1)";
+    let whole = database.query_row(check, [], |row| row.get::<_, String>(0)).map_err(found)?;
+    if whole != "ok" {
+        let why = format!("is damaged ({whole}): save what can be saved with `sqlite3 .recover`");
+        return Err(refuse(why).into());
+    }
+    Ok(Database { database, version: number })
+}
+
+/// A checked record.
+pub(crate) struct Database {
+    /// What SQLite makes of it.
+    pub(crate) database: Connection,
+    /// The version of its tables.
+    pub(crate) version: u32,
+}
+
 /// A run.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -38,9 +84,7 @@ impl Run {
     /// Reads a record whole.
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         let said = || format!("{} cannot be read as a record of a run", file.display());
-        // Read-write: what a killed agent left in the log beside it belongs to the record.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let database = Connection::open_with_flags(file, flags).with_context(said)?;
+        let Database { database, version } = open(file)?;
         let fact = |key: &str| {
             let sql = "SELECT value FROM run WHERE key = ?1";
             database.query_row(sql, [key], |row| row.get::<_, String>(0)).with_context(said)
@@ -51,8 +95,10 @@ impl Run {
         if apps.is_empty() {
             bail!("{} names no apps: the run ended before it began", file.display());
         }
-        let mut epochs = epochs(&database, apps.len()).with_context(said)?;
-        fill(&database, &apps, &mut epochs).with_context(said)?;
+        let (numbers, mut epochs) = epochs(&database, apps.len()).with_context(said)?;
+        let mut filling = Filling { apps: &apps, numbers: &numbers, epochs: &mut epochs };
+        filling.latencies(&database, version).with_context(said)?;
+        filling.progress(&database).with_context(said)?;
         let (file, policy) = (file.to_owned(), fact("policy")?);
         Ok(Self { file, policy, cores: allowed.len(), apps, epochs })
     }
@@ -70,39 +116,72 @@ fn apps(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
     texts.map(|text| Ok(serde_json::from_str(&text?)?)).collect()
 }
 
-fn epochs(database: &Connection, apps: usize) -> anyhow::Result<Vec<EpochRow>> {
-    let mut query = database.prepare("SELECT time_ns, phase FROM epochs ORDER BY number")?;
+/// The epochs, and where each number stands among them: a record that keeps
+/// only the last while does not begin at 0.
+fn epochs(
+    database: &Connection,
+    apps: usize,
+) -> anyhow::Result<(BTreeMap<i64, usize>, Vec<EpochRow>)> {
+    let mut query =
+        database.prepare("SELECT number, time_ns, phase FROM epochs ORDER BY number")?;
     let rows = query.query_map([], |row| {
-        let time = Nanos(row.get::<_, i64>(0)? as u64);
-        Ok(EpochRow { time, phase: row.get(1)?, apps: vec![AppEpoch::default(); apps] })
+        let time = Nanos(row.get::<_, i64>(1)? as u64);
+        let epoch = EpochRow { time, phase: row.get(2)?, apps: vec![AppEpoch::default(); apps] };
+        Ok((row.get(0)?, epoch))
     })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let (mut numbers, mut epochs) = (BTreeMap::new(), Vec::new());
+    for row in rows {
+        let (number, epoch): (i64, EpochRow) = row?;
+        numbers.insert(number, epochs.len());
+        epochs.push(epoch);
+    }
+    Ok((numbers, epochs))
 }
 
-/// Latencies and progress of every app into its epochs.
-fn fill(database: &Connection, apps: &[AppSpec], epochs: &mut [EpochRow]) -> anyhow::Result<()> {
-    let place = |name: &str| apps.iter().position(|app| app.name == name);
-    let mut query = database.prepare("SELECT epoch, app, hdr_v2_base64 FROM latencies")?;
-    let mut rows = query.query([])?;
-    while let Some(row) = rows.next()? {
-        let (epoch, name, text): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let Some(app) = place(&name) else { continue };
-        if let Some(epoch) = epochs.get_mut(epoch as usize) {
-            epoch.apps[app].latency = Some(Latency::from_base64(&text)?);
-        }
+/// Epochs that get what was seen of their apps.
+struct Filling<'a> {
+    apps: &'a [AppSpec],
+    numbers: &'a BTreeMap<i64, usize>,
+    epochs: &'a mut [EpochRow],
+}
+
+impl Filling<'_> {
+    fn at(&mut self, epoch: i64, app: &str) -> Option<&mut AppEpoch> {
+        let app = self.apps.iter().position(|spec| spec.name == app)?;
+        let place = *self.numbers.get(&epoch)?;
+        self.epochs[place].apps.get_mut(app)
     }
-    let sql = format!("SELECT epoch, app, {} FROM app_epochs", PROGRESS.json_key());
-    let mut query = database.prepare(&sql)?;
-    let mut rows = query.query([])?;
-    while let Some(row) = rows.next()? {
-        let (epoch, name, progress): (i64, String, Option<f64>) =
-            (row.get(0)?, row.get(1)?, row.get(2)?);
-        let Some(app) = place(&name) else { continue };
-        if let Some(epoch) = epochs.get_mut(epoch as usize) {
-            epoch.apps[app].progress_per_s = progress;
+
+    fn latencies(&mut self, database: &Connection, version: u32) -> anyhow::Result<()> {
+        let is_text = version < 2;
+        let column = if is_text { "hdr_v2_base64" } else { "hdr_v2_deflate" };
+        let mut query = database.prepare(&format!("SELECT epoch, app, {column} FROM latencies"))?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let (epoch, name): (i64, String) = (row.get(0)?, row.get(1)?);
+            let latency = match is_text {
+                true => Latency::from_base64(&row.get::<_, String>(2)?)?,
+                false => Latency::from_deflated(&row.get::<_, Vec<u8>>(2)?)?,
+            };
+            if let Some(seen) = self.at(epoch, &name) {
+                seen.latency = Some(latency);
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn progress(&mut self, database: &Connection) -> anyhow::Result<()> {
+        let sql = format!("SELECT epoch, app, {} FROM app_epochs", PROGRESS.json_key());
+        let mut query = database.prepare(&sql)?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let (epoch, name): (i64, String) = (row.get(0)?, row.get(1)?);
+            if let Some(seen) = self.at(epoch, &name) {
+                seen.progress_per_s = row.get(2)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

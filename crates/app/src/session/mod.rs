@@ -5,21 +5,27 @@
 
 mod open;
 mod reference;
+mod steered;
 
 pub(crate) use open::{Opening, policy_of};
 pub(crate) use reference::bound_by_ideal;
 
 use crate::config::Config;
-use crate::record::{RecordError, Recorder};
+use crate::live::{self, Live};
+use crate::record::{Moment, RecordError, Recorder};
 use crate::say;
 use indicatif::ProgressBar;
-use lull_control::{AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting};
+use lull_control::{
+    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
+};
 use lull_host::apps::{AppHandle, GRACE};
 use lull_host::guard::{GuardError, GuardHandle, GuardState};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
+use lull_measure::catalogue::Sample;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use steered::Steered;
 
 /// An open run.
 pub(crate) struct Session {
@@ -29,6 +35,8 @@ pub(crate) struct Session {
     recorder: Recorder,
     guard: GuardHandle,
     loads: Vec<AppHandle>,
+    live: Option<Live>,
+    steered: Steered,
 }
 
 /// Why a session ended before it was over.
@@ -70,7 +78,12 @@ impl Session {
     pub(crate) fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let epoch = self.control.turn()?;
         let apps = self.control.plant().apps();
-        self.recorder.write(apps, self.control.controller().state(), &epoch, phase)?;
+        let state = self.control.controller().state();
+        let samples = samples(apps, state, &epoch.seen, &epoch.standing);
+        let phase = self.steered.phase(phase);
+        self.recorder.write(&Moment { apps, epoch: &epoch, samples: &samples, phase: &phase })?;
+        self.show(&epoch, samples);
+        self.obey();
         if let GuardState::Respawned(status) = self.guard.poll()? {
             self.recorder.note("guard_respawned", &status.to_string())?;
         }
@@ -78,7 +91,8 @@ impl Session {
     }
 
     /// Puts every knob back and goes on with another policy.
-    pub(crate) fn switch(&mut self, policy: Box<dyn Policy>) -> Vec<String> {
+    pub(crate) fn switch(&mut self, name: &str, policy: Box<dyn Policy>) -> Vec<String> {
+        self.steered.follow(name);
         refusals(&self.control.switch(policy))
     }
 
@@ -87,6 +101,29 @@ impl Session {
         for notice in self.plant().take_notices() {
             bar.suspend(|| say::line(notice));
         }
+    }
+
+    /// The policy that is followed now.
+    pub(crate) fn policy(&self) -> &str {
+        self.steered.policy()
+    }
+
+    /// Where the page is, for people, if there is one.
+    pub(crate) fn page(&self) -> Option<&str> {
+        self.live.as_ref().map(Live::told)
+    }
+
+    fn show(&self, epoch: &Epoch, samples: Vec<Sample>) {
+        let Some(live) = &self.live else { return };
+        let plant = self.control.plant();
+        let scene = live::Scene {
+            policy: self.steered.policy(),
+            machine: plant.machine(),
+            apps: plant.apps(),
+            controller: self.control.controller(),
+            epoch,
+        };
+        live.show(live::Moment::of(&scene, samples));
     }
 
     /// The config, with what it left open filled in.
@@ -121,7 +158,9 @@ impl Session {
 
     /// Puts every knob back, ends what was started, closes record and ledger.
     pub(crate) fn close(self) -> anyhow::Result<Closed> {
-        let Self { roots, control, recorder, guard, mut loads, .. } = self;
+        let Self { roots, control, recorder, guard, mut loads, live, .. } = self;
+        // Viewers see the end of the run as the end of the stream.
+        drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
         let (plant, restored) = control.finish();
         let left = refusals(&restored);

@@ -1,7 +1,8 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
-use super::{Session, reference};
+use super::{Session, Steered, reference};
 use crate::config::{AppSection, Config, LoadSection, ProgressSource, Where};
+use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
 use crate::signals;
@@ -50,6 +51,7 @@ struct Around {
     recorder: Recorder,
     guard: GuardHandle,
     loads: Vec<AppHandle>,
+    stand: Option<Stand>,
 }
 
 impl Opening<'_> {
@@ -63,6 +65,7 @@ impl Opening<'_> {
         reference::check(&self.config)?;
         let stop = signals::stop_request()?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
+        let stand = self.stand(&place)?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let Started { ledger, guard, push, handles } = self.start(place, &roots, &socket, &stop)?;
@@ -82,7 +85,7 @@ impl Opening<'_> {
                 return Err(in_words(error));
             }
         };
-        self.control(plant, Around { roots, recorder, guard, loads })
+        self.control(plant, Around { roots, recorder, guard, loads, stand })
     }
 
     /// References that need quiet, then the load, then those that need load.
@@ -120,7 +123,7 @@ impl Opening<'_> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads } = around;
+        let Around { roots, mut recorder, guard, loads, stand } = around;
         let config = self.config;
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = Rules {
@@ -133,9 +136,22 @@ impl Opening<'_> {
         let controller = Controller::new(policy, rules, &plant)
             .map_err(|error| limits_error(&config, &error))?;
         recorder.describe_apps(plant.apps())?;
+        let facts = |stand: &Stand| facts(&config, &plant, &recorder, stand, self.dry_run);
+        let facts = stand.as_ref().map(facts);
+        let live = stand.zip(facts).map(|(stand, facts)| stand.open(facts)).transpose()?;
         let rng = Rng::seed_from_u64(config.agent.seed);
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
-        Ok(Session { config, roots, control, recorder, guard, loads })
+        let steered = Steered::new(&config.policy);
+        Ok(Session { config, roots, control, recorder, guard, loads, live, steered })
+    }
+
+    /// A place to be seen at, taken before anything is started.
+    fn stand(&self, place: &StateDir) -> anyhow::Result<Option<Stand>> {
+        let agent = &self.config.agent;
+        let Some(address) = agent.http else { return Ok(None) };
+        let token = agent.control.then(|| place.path().join("token"));
+        let options = live::Options { address, names: agent.http_names.clone(), token };
+        Ok(Some(Stand::take(options)?))
     }
 
     fn start(
@@ -299,6 +315,29 @@ pub(crate) fn policy_of(
     })
 }
 
+/// What viewers are told of the run as a whole.
+fn facts(
+    config: &Config,
+    plant: &HostPlant,
+    recorder: &Recorder,
+    stand: &Stand,
+    dry_run: bool,
+) -> Facts {
+    let (machine, apps) = (plant.machine(), plant.apps());
+    let names = || lull_policies::registry::ALL.iter().map(|entry| entry.name);
+    let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
+    let suited = || names().filter(suits).map(str::to_owned).collect();
+    let name = recorder.file().file_stem().unwrap_or_default();
+    Facts::of(live::Head {
+        run: name.to_string_lossy().into_owned(),
+        started_unix_ns: recorder.started_unix_ns(),
+        dry_run,
+        machine,
+        apps,
+        policies: stand.takes_orders().then(suited),
+    })
+}
+
 fn ready_at(address: &str, stop: &Stop) -> Ready {
     let endpoint = match address.strip_prefix("unix:") {
         Some(path) => Endpoint::Unix(path.into()),
@@ -322,6 +361,7 @@ fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
         policy: &config.policy,
         seed: config.agent.seed,
         started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+        keep: config.agent.keep,
     };
     Ok(Recorder::create(&file, &head)?)
 }

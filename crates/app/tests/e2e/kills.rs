@@ -2,7 +2,7 @@
 
 use crate::runs::attached;
 use crate::support::agent::Agent;
-use crate::support::record::Record;
+use crate::support::record::{Record, epochs_so_far};
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
 use crate::support::{cores, send, skip};
@@ -133,6 +133,9 @@ fn an_agent_killed_at_work_is_undone_by_its_guard() {
     let stage = Stage::new();
     let mut agent = stage.start();
     agent.wait_for("a change", || stage.server.is_changed() && stage.batch.is_changed());
+    // An epoch is recorded after its changes are made.
+    let recorded = || epochs_so_far(stage.scene.records().last()) > 0;
+    agent.wait_for("an epoch in the record", recorded);
     agent.signal(Signal::KILL);
     agent.wait();
     stage.assert_put_back();

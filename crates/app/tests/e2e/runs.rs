@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// The built-in server, load and burner, started by the agent. The objective
 /// cannot be met, so that a policy that adjusts has a reason to.
-fn started(policy: &str, port: u16) -> String {
+pub(crate) fn started(policy: &str, port: u16) -> String {
     format!(
         r#"
 [policy]

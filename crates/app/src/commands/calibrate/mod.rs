@@ -232,7 +232,7 @@ impl Bench<'_> {
     /// The app gets these cores; an epoch passes with them.
     fn give(&self, session: &mut Session, cores: &CoreSet, has_knob: bool) -> anyhow::Result<()> {
         if has_knob {
-            session.switch(Box::new(Pinned(cores.clone())));
+            session.switch("calibrate", Box::new(Pinned(cores.clone())));
             session.turn("calibrate")?;
         }
         Ok(())

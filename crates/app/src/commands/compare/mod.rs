@@ -24,7 +24,9 @@ use std::path::PathBuf;
 const SETTLE: f64 = 0.25;
 
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
-    let config = Config::load(&args.config)?;
+    let mut config = Config::load(&args.config)?;
+    // An operator would spoil the comparison.
+    config.agent.control = false;
     check(args, &config)?;
     let say = |text: &str| say::told(text);
     let adjust =
@@ -116,7 +118,7 @@ fn alternate(
             let policy = &policies[(round + turn) % policies.len()];
             bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
             let built = policy_for(config, policy, session)?;
-            session.switch(built);
+            session.switch(policy, built);
             one_block(args.block, &format!("{policy}-{round}"), session, &bar)?;
         }
     }

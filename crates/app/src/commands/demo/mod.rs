@@ -154,7 +154,7 @@ impl Demo {
         let config = if on { config.clone() } else { config.under("unmanaged") };
         let plant = self.session.plant();
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
-        self.session.switch(policy);
+        self.session.switch(&config.policy, policy);
         let phase = format!("{}-{pair}", if on { "on" } else { "off" });
         self.bar.set_message(format!("pair {} of {}, {}", pair + 1, self.blocks, config.policy));
         let mut block = Block::default();

@@ -1,6 +1,8 @@
 //! What the tests share: a scene, the agent, victims, records.
 
 pub(crate) mod agent;
+pub(crate) mod browser;
+pub(crate) mod http;
 pub(crate) mod record;
 pub(crate) mod scene;
 pub(crate) mod threads;

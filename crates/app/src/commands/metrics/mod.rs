@@ -1,12 +1,17 @@
 //! `lull metrics`: the catalogue, for people, programs and the docs.
 
-use crate::cli::ListArgs;
+mod grafana;
+
+use crate::cli::MetricsArgs;
 use crate::text::table;
 use lull_measure::catalogue::{ALL, Metric, Scope};
 
-pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
     if args.json {
         return super::print_json(&ALL.iter().map(|metric| describe(metric)).collect::<Vec<_>>());
+    }
+    if args.grafana {
+        return super::print_json(&grafana::dashboard());
     }
     if args.markdown {
         print!("{}", markdown());

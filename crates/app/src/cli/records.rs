@@ -1,0 +1,87 @@
+//! Arguments of the commands that make or read records of several policies.
+
+use clap::{Args, ValueEnum};
+use lull_measure::Nanos;
+use std::path::PathBuf;
+
+/// `lull compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// The config; its own policy counts only if it is among --policies
+    pub(crate) config: PathBuf,
+    /// The policies, with commas between; differences are from the first
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "unmanaged,even,lc-first,parties,arq,tide"
+    )]
+    pub(crate) policies: Vec<String>,
+    /// Rounds; in each every policy has one block
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Length of a block; its first quarter is left out of the figures
+    #[arg(long, default_value = "20s")]
+    pub(crate) block: Nanos,
+    /// Set the bound of every app whose ideal is measured to this many times its ideal
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) room: Option<f64>,
+    /// Write the table as Markdown to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull entropy`.
+#[derive(Debug, Args)]
+pub(crate) struct EntropyArgs {
+    /// Records of runs
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Leave out so much of the beginning of each run or phase
+    #[arg(long, default_value = "0s")]
+    pub(crate) skip: Nanos,
+    /// E_S at which to compare resources; by default the middle of what both reach
+    #[arg(long, value_name = "E_S")]
+    pub(crate) at: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The record
+    pub(crate) run: PathBuf,
+    /// Directory to make; by default the record's name without `.db`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
+    /// Only this format
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A format of exported tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Apache Parquet
+    Parquet,
+    /// Comma-separated values with a header
+    Csv,
+}
+
+impl ExportFormat {
+    /// How its files end.
+    pub(crate) const fn extension(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The last while, by series: what a page draws when it is opened.
+//!
+//! Columns of single-precision numbers: a page has fewer pixels than those
+//! have digits, and the agent's memory is bounded.
+
+use super::moment::{Line, Moment};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Epochs kept: a quarter of an hour at epochs of a second.
+const EPOCHS: usize = 900;
+/// Lines of the journal kept.
+const LINES: usize = 300;
+
+/// The last epochs.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    times_s: VecDeque<f64>,
+    /// By series and label; NaN where there was no value.
+    columns: BTreeMap<(String, String), VecDeque<f32>>,
+    journal: VecDeque<Line>,
+}
+
+/// What of a history is asked for.
+pub(super) struct Wanted<'a> {
+    /// Only these series; all if empty.
+    pub(super) series: Vec<&'a str>,
+    /// Only the last so many epochs.
+    pub(super) epochs: usize,
+}
+
+/// A history as it is sent: by series and label a value an epoch.
+#[derive(Debug, Serialize)]
+pub(super) struct Sent<'a> {
+    run: &'a str,
+    times_s: Vec<f64>,
+    /// `None` is written as null.
+    values: BTreeMap<&'a str, BTreeMap<&'a str, Vec<Option<f32>>>>,
+    journal: Vec<&'a Line>,
+}
+
+impl History {
+    /// Adds an epoch and forgets the oldest beyond the bound.
+    pub(super) fn add(&mut self, moment: &Moment) {
+        let before = self.times_s.len();
+        self.times_s.push_back(moment.head.time_s);
+        for (series, label, value) in moment.numbers() {
+            let column = self.columns.entry((series, label.to_owned())).or_default();
+            column.resize(before, f32::NAN);
+            column.push_back(value as f32);
+        }
+        for column in self.columns.values_mut() {
+            column.resize(before + 1, f32::NAN);
+        }
+        if self.times_s.len() > EPOCHS {
+            self.times_s.pop_front();
+            self.columns.values_mut().for_each(|column| {
+                column.pop_front();
+            });
+        }
+        self.journal.extend(moment.head.journal.iter().cloned());
+        let old = self.journal.len().saturating_sub(LINES);
+        self.journal.drain(..old);
+    }
+
+    /// The wanted part.
+    pub(super) fn send<'a>(&'a self, run: &'a str, wanted: &Wanted<'_>) -> Sent<'a> {
+        let skip = self.times_s.len().saturating_sub(wanted.epochs);
+        let mut values: BTreeMap<&str, BTreeMap<&str, Vec<Option<f32>>>> = BTreeMap::new();
+        for ((series, label), column) in &self.columns {
+            if !wanted.series.is_empty() && !wanted.series.contains(&series.as_str()) {
+                continue;
+            }
+            let there = |value: &f32| Some(*value).filter(|value| !value.is_nan());
+            let column = column.iter().skip(skip).map(there).collect();
+            values.entry(series).or_default().insert(label, column);
+        }
+        Sent {
+            run,
+            times_s: self.times_s.iter().skip(skip).copied().collect(),
+            values,
+            journal: self.journal.iter().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::moment::Head;
+    use super::*;
+    use lull_measure::Missing;
+    use lull_measure::catalogue::{CORE_FREQUENCY, POWER, Sample};
+
+    fn moment(epoch: u64, power: Option<f64>) -> Moment {
+        let value = power.ok_or_else(|| Missing::because("no meter"));
+        let line = Line { time_s: epoch as f64, kind: "safe", text: format!("line {epoch}") };
+        Moment {
+            head: Head {
+                epoch,
+                time_s: epoch as f64,
+                epoch_s: 1.0,
+                policy: "arq".to_owned(),
+                safe: false,
+                paused: false,
+                energy_source: String::new(),
+                energy_measured: false,
+                journal: vec![line],
+                knobs: Vec::new(),
+                exited: Vec::new(),
+            },
+            samples: vec![
+                Sample { metric: POWER, label: String::new(), value },
+                Sample { metric: CORE_FREQUENCY, label: "0".to_owned(), value: Ok(1e9) },
+            ],
+            cores: vec![("a".to_owned(), 2.0)],
+            ways: Vec::new(),
+        }
+    }
+
+    fn all(history: &History, series: Vec<&str>, epochs: usize) -> serde_json::Value {
+        serde_json::to_value(history.send("run", &Wanted { series, epochs })).unwrap()
+    }
+
+    #[test]
+    fn columns_stay_in_step_with_the_epochs_whatever_is_missing() {
+        let mut history = History::default();
+        for (epoch, power) in [(0, None), (1, Some(20.5)), (2, None), (3, Some(30.0))] {
+            history.add(&moment(epoch, power));
+        }
+        let sent = all(&history, Vec::new(), 100);
+        let values = &sent["values"];
+        assert_eq!(values["power_watts"][""], serde_json::json!([null, 20.5, null, 30.0]));
+        assert_eq!(values["region_cores"]["a"], serde_json::json!([2.0, 2.0, 2.0, 2.0]));
+        let sent = all(&history, vec!["power_watts"], 2);
+        assert_eq!(sent["values"], serde_json::json!({"power_watts": {"": [null, 30.0]}}));
+        assert_eq!(sent["times_s"], serde_json::json!([2.0, 3.0]));
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten() {
+        let mut history = History::default();
+        for epoch in 0..3 * EPOCHS as u64 {
+            history.add(&moment(epoch, Some(epoch as f64)));
+        }
+        let sent = all(&history, Vec::new(), usize::MAX);
+        let power = sent["values"]["power_watts"][""].as_array().unwrap().clone();
+        assert_eq!((power.len(), sent["times_s"].as_array().unwrap().len()), (EPOCHS, EPOCHS));
+        assert_eq!(power[0], 2.0 * EPOCHS as f64);
+        assert_eq!(sent["journal"].as_array().unwrap().len(), LINES);
+        assert_eq!(sent["journal"][LINES - 1]["text"], format!("line {}", 3 * EPOCHS - 1));
+    }
+}

@@ -1,0 +1,160 @@
+//! The addresses: page, JSON, events, metrics, orders.
+
+use super::history::Wanted;
+use super::openmetrics::{self, OPENMETRICS, PLAIN};
+use super::operator::{Command, Order};
+use super::server::Shared;
+use super::{assets, checks};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_stream::Stream;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::BroadcastStream;
+
+/// Most bytes of an order.
+const ORDER_MAX: usize = 4096;
+/// How long an order may wait for the end of its epoch.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two signs of life on a stream without epochs.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+type Here = State<Arc<Shared>>;
+
+/// All of them, behind the checks.
+pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/api/run", get(facts))
+        .route("/api/history", get(history))
+        .route("/api/epoch", get(epoch))
+        .route("/api/missing", get(missing))
+        .route("/api/events", get(events))
+        .route("/api/control", post(control))
+        .route("/metrics", get(metrics))
+        .fallback(get(asset))
+        .layer(DefaultBodyLimit::max(ORDER_MAX))
+        .layer(middleware::from_fn_with_state(names, checks::host))
+        .with_state(shared)
+}
+
+fn json(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn as_json(value: &impl serde::Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => json(text),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    let body = serde_json::json!({ "error": why }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+async fn asset(uri: Uri) -> Response {
+    match assets::at(uri.path()) {
+        Some(asset) => ([(header::CONTENT_TYPE, asset.kind)], asset.bytes).into_response(),
+        None => (StatusCode::NOT_FOUND, "there is no such page\n").into_response(),
+    }
+}
+
+async fn facts(State(shared): Here) -> Response {
+    as_json(&shared.facts)
+}
+
+/// `?series=a,b&epochs=300`
+#[derive(Debug, Deserialize)]
+struct HistoryQuery {
+    #[serde(default)]
+    series: String,
+    epochs: Option<usize>,
+}
+
+async fn history(State(shared): Here, Query(query): Query<HistoryQuery>) -> Response {
+    let series = query.series.split(',').filter(|series| !series.is_empty()).collect();
+    let wanted = Wanted { series, epochs: query.epochs.unwrap_or(usize::MAX) };
+    let seen = shared.seen();
+    as_json(&seen.history.send(&shared.facts.run, &wanted))
+}
+
+fn not_yet() -> Response {
+    refused(StatusCode::SERVICE_UNAVAILABLE, "no epoch is over yet")
+}
+
+async fn epoch(State(shared): Here) -> Response {
+    match &shared.seen().latest {
+        Some(moment) => json(moment.to_json()),
+        None => not_yet(),
+    }
+}
+
+async fn missing(State(shared): Here) -> Response {
+    match &shared.seen().latest {
+        Some(moment) => as_json(&moment.missing()),
+        None => not_yet(),
+    }
+}
+
+async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
+    let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
+    let is_new = accepted.is_some_and(|all| all.contains("application/openmetrics-text"));
+    let kind = if is_new { OPENMETRICS } else { PLAIN };
+    match &shared.seen().latest {
+        Some(moment) => {
+            ([(header::CONTENT_TYPE, kind)], openmetrics::exposition(moment)).into_response()
+        }
+        None => not_yet(),
+    }
+}
+
+/// Every epoch from here on. A viewer that cannot keep up misses epochs.
+async fn events(State(shared): Here) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let hello = Event::default().event("run").data(&shared.facts.run);
+    let epochs = BroadcastStream::new(shared.viewers.subscribe());
+    let epochs = epochs.filter_map(|epoch| Some(Ok(Event::default().data(&*epoch.ok()?))));
+    let stream = tokio_stream::once(Ok(hello)).chain(epochs);
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE))
+}
+
+/// Takes an order of whoever has the token, and answers when it is done.
+async fn control(State(shared): Here, headers: HeaderMap, body: Bytes) -> Response {
+    let Some(token) = &shared.token else {
+        let why = "this agent only shows: start it with --control to give it orders";
+        return refused(StatusCode::FORBIDDEN, why);
+    };
+    if let Some(why) = checks::foreign_page(&headers) {
+        return refused(StatusCode::FORBIDDEN, why);
+    }
+    let shown = headers.get(header::AUTHORIZATION).and_then(|shown| shown.to_str().ok());
+    if !shown.and_then(|shown| shown.strip_prefix("Bearer ")).is_some_and(|it| token.is(it)) {
+        return refused(StatusCode::UNAUTHORIZED, "the token is missing or not that of this run");
+    }
+    match serde_json::from_slice(&body) {
+        Ok(command) => carry_out(&shared, command).await,
+        Err(error) => refused(StatusCode::BAD_REQUEST, &format!("no order: {error}")),
+    }
+}
+
+async fn carry_out(shared: &Shared, command: Command) -> Response {
+    let (order, answered) = Order::new(command);
+    if shared.orders.try_send(order).is_err() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "too many orders wait already");
+    }
+    match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
+        Ok(Ok(Ok(done))) => as_json(&serde_json::json!({ "done": done })),
+        Ok(Ok(Err(why))) => refused(StatusCode::CONFLICT, &why),
+        Ok(Err(_)) => refused(StatusCode::SERVICE_UNAVAILABLE, "the run is ending"),
+        Err(_) => refused(StatusCode::GATEWAY_TIMEOUT, "the epoch is not over yet"),
+    }
+}

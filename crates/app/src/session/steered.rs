@@ -1,0 +1,126 @@
+//! What operators do to a running session, and how its record tells it.
+
+use super::{Session, policy_of, refusals};
+use crate::live::{Command, Live};
+use lull_control::Plant;
+use lull_control::journal::OperatorAct;
+use std::borrow::Cow;
+
+/// Which policy is followed, and whether operators have taken a hand.
+#[derive(Debug)]
+pub(super) struct Steered {
+    policy: String,
+    paused: bool,
+    /// Times that operators have changed something.
+    acts: u32,
+}
+
+impl Steered {
+    /// The policy of the config, and nobody has intervened.
+    pub(super) fn new(policy: &str) -> Self {
+        Self { policy: policy.to_owned(), paused: false, acts: 0 }
+    }
+
+    /// The policy that is followed now.
+    pub(super) fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// Another policy, chosen by the command that runs the session.
+    pub(super) fn follow(&mut self, policy: &str) {
+        policy.clone_into(&mut self.policy);
+    }
+
+    /// What the record calls the present epoch: as the command says, until an
+    /// operator intervenes. From then on phases are numbered by policy, as
+    /// those of a comparison, so that what reads records tells them apart.
+    pub(super) fn phase<'a>(&self, phase: &'a str) -> Cow<'a, str> {
+        match (self.acts, self.paused) {
+            (0, _) => Cow::Borrowed(phase),
+            (acts, true) => Cow::Owned(format!("paused-{acts}")),
+            (acts, false) => Cow::Owned(format!("{}-{acts}", self.policy)),
+        }
+    }
+
+    fn act(&mut self, paused: bool) {
+        self.paused = paused;
+        self.acts += 1;
+    }
+}
+
+impl Session {
+    /// Does what operators have asked for meanwhile.
+    pub(super) fn obey(&mut self) {
+        for order in self.live.as_ref().map(Live::orders).unwrap_or_default() {
+            let done = match order.command.clone() {
+                Command::Pause => Ok(self.pause()),
+                Command::Resume => Ok(self.resume()),
+                Command::Restore => Ok(self.restore_now()),
+                Command::Policy { name } => self.switch_to(&name),
+            };
+            order.answer(done);
+        }
+    }
+
+    fn pause(&mut self) -> String {
+        if !self.control.controller().is_paused() {
+            self.control.pause();
+            self.steered.act(true);
+        }
+        "paused: knobs stay as they are".to_owned()
+    }
+
+    fn resume(&mut self) -> String {
+        if self.control.controller().is_paused() {
+            self.control.resume();
+            self.steered.act(false);
+        }
+        format!("{} is followed", self.steered.policy())
+    }
+
+    fn restore_now(&mut self) -> String {
+        let left = refusals(&self.control.restore());
+        let told = but("all is as it was, and paused", &left);
+        self.control.note(OperatorAct::Restored { left });
+        self.steered.act(true);
+        told
+    }
+
+    fn switch_to(&mut self, name: &str) -> Result<String, String> {
+        let config = self.config.under(name);
+        let plant = self.control.plant();
+        let policy = policy_of(&config, plant.machine(), plant.apps());
+        let policy = policy.map_err(|error| error.to_string())?;
+        let left = self.switch(name, policy);
+        let told = but(&format!("{name} is followed"), &left);
+        self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
+        if self.control.controller().is_paused() {
+            self.control.resume();
+        }
+        self.steered.act(false);
+        Ok(told)
+    }
+}
+
+fn but(done: &str, left: &[String]) -> String {
+    match left {
+        [] => done.to_owned(),
+        left => format!("{done}, but not put back: {}", left.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_numbered_by_policy_once_an_operator_intervenes() {
+        let mut steered = Steered::new("arq");
+        assert_eq!(steered.phase("on"), "on");
+        steered.act(true);
+        assert_eq!(steered.phase("on"), "paused-1");
+        steered.follow("tide");
+        steered.act(false);
+        assert_eq!(steered.phase("on"), "tide-2");
+    }
+}

@@ -1,0 +1,145 @@
+//! The page in a real Chromium: what an operator sees and can do.
+
+use crate::runs::started;
+use crate::support::agent::Agent;
+use crate::support::browser::Browser;
+use crate::support::free_port;
+use crate::support::http::address_of;
+use crate::support::scene::Scene;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// An agent with its page at this port, and orders.
+fn agent(scene: &Scene, port: u16) -> Agent {
+    let lines = format!("http = \"127.0.0.1:{port}\"\ncontrol = true");
+    let mut agent = scene.agent(&scene.config(&lines, &started("arq", free_port())));
+    address_of(&mut agent);
+    agent
+}
+
+fn opened(scene: &Scene) -> (Agent, Browser, u16) {
+    let port = free_port();
+    let agent = agent(scene, port);
+    let browser = Browser::start();
+    browser.screen(1280, 900, false);
+    browser.open(&format!("http://127.0.0.1:{port}/"));
+    browser.wait_until("document.querySelector('#link.live')");
+    browser.wait_until("document.querySelectorAll('.plot canvas').length >= 4");
+    (agent, browser, port)
+}
+
+#[test]
+fn the_page_shows_the_run_goes_on_with_it_and_survives_a_restart() {
+    let scene = Scene::new();
+    let (agent_one, browser, port) = opened(&scene);
+    let text =
+        |id: &str| browser.script(&format!("return document.getElementById('{id}').innerText"));
+    let apps = text("apps");
+    assert!(apps.as_str().unwrap().contains("server"), "{apps}");
+    browser.wait_until("document.querySelectorAll('#lines li.decision').length > 0");
+    browser.wait_until("document.querySelectorAll('#knobs tbody tr').length > 0");
+    // Another epoch is another text of the tiles.
+    let before = text("tiles");
+    browser.wait_until(&format!("document.getElementById('tiles').innerText !== {before}"));
+    // What is not measured here is said, and nothing is drawn for it.
+    let heat = "[...document.querySelectorAll('figure')]\
+                .every((it) => it.querySelector('.why').hidden !== \
+                 it.querySelector('.plot, canvas.heat').hidden)";
+    browser.wait_until(heat);
+    assert_eq!(browser.errors(), Vec::<String>::new());
+    let title = browser.script("return document.title");
+
+    agent_one.signal(Signal::KILL);
+    agent_one.wait();
+    scene.wait_until_quiet();
+    browser.wait_until("document.querySelector('#link.lost')");
+    let agent_two = agent(&scene, port);
+    browser.wait_until("document.querySelector('#link.live')");
+    browser.wait_until(&format!("document.title !== {title}"));
+    let before = text("tiles");
+    browser.wait_until(&format!("document.getElementById('tiles').innerText !== {before}"));
+    // While nobody listens a browser says so itself; anything else is a fault of the page.
+    let ours = browser.errors().into_iter().filter(|error| !error.contains("net::ERR_"));
+    assert_eq!(ours.collect::<Vec<_>>(), Vec::<String>::new());
+    agent_two.interrupt().well();
+}
+
+#[test]
+fn the_page_fits_a_phone_and_follows_the_dark() {
+    let scene = Scene::new();
+    let (agent, browser, _) = opened(&scene);
+    let paper = || browser.script("return getComputedStyle(document.body).backgroundColor");
+    browser.prefer("light");
+    assert_eq!(paper(), "rgb(255, 255, 255)");
+    browser.picture("page-light.png");
+    browser.prefer("dark");
+    assert_eq!(paper(), "rgb(17, 20, 23)");
+    browser.wait_until("document.querySelectorAll('.plot canvas').length >= 4");
+    browser.picture("page-dark.png");
+    browser.screen(390, 844, true);
+    browser.wait_until("innerWidth === 390");
+    browser.wait_until(
+        "[...document.querySelectorAll('.u-wrap')]\
+                        .every((it) => it.getBoundingClientRect().right <= 391)",
+    );
+    let width = browser.script("return document.documentElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 390, "the page is {width} wide");
+    let small = "return [...document.querySelectorAll('button, select, input')]\
+                 .filter((it) => it.offsetHeight > 0 && it.offsetHeight < 44).length";
+    assert_eq!(browser.script(small), 0, "a thumb needs 44 pixels");
+    browser.picture("page-phone.png");
+    assert_eq!(browser.errors(), Vec::<String>::new());
+    agent.interrupt().well();
+}
+
+#[test]
+fn the_page_can_be_used_with_keys_and_read_aloud() {
+    let scene = Scene::new();
+    let (agent, browser, _) = opened(&scene);
+    browser.script("document.body.focus()");
+    let mut reached = Vec::new();
+    for _ in 0..20 {
+        browser.press("Tab", 9);
+        let id = browser.script("return document.activeElement.id || document.activeElement.href");
+        reached.push(id.as_str().unwrap_or_default().to_owned());
+    }
+    for wanted in ["span", "kinds", "lines", "token", "policy"] {
+        assert!(reached.iter().any(|id| id == wanted), "{wanted} is not among {reached:?}");
+    }
+    assert!(reached[0].ends_with("#journal"), "the first stop skips the charts: {reached:?}");
+    let tree = browser.tell("Accessibility.getFullAXTree", &json!({}));
+    let nodes = tree["nodes"].as_array().unwrap();
+    let named = |role: &str| -> Vec<String> {
+        let has_role = |node: &&Value| node["role"]["value"] == role && node["ignored"] == false;
+        let of_role = nodes.iter().filter(has_role);
+        of_role.map(|node| node["name"]["value"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let images = named("image");
+    let latency = images.iter().find(|name| name.starts_with("server: p95 latency"));
+    assert!(latency.unwrap().contains("last: measured "), "{images:?}");
+    for role in ["image", "combobox", "button", "table", "heading", "textbox"] {
+        let names = named(role);
+        assert!(!names.is_empty(), "no {role}");
+        assert!(names.iter().all(|name| !name.is_empty()), "a {role} without a name: {names:?}");
+    }
+    agent.interrupt().well();
+}
+
+#[test]
+fn an_operator_with_the_token_pauses_from_the_page() {
+    let scene = Scene::new();
+    let (agent, browser, _) = opened(&scene);
+    let press = "document.querySelector('button[value=pause]').click()";
+    let token = |text: &str| {
+        browser.script(&format!("document.getElementById('token').value = {}", json!(text)));
+    };
+    token("wrong");
+    browser.script(press);
+    browser.wait_until("document.getElementById('answer').innerText.includes('refused')");
+    token(std::fs::read_to_string(scene.path("state/token")).unwrap().trim());
+    browser.script(press);
+    browser.wait_until("document.getElementById('answer').innerText.startsWith('paused')");
+    browser.wait_until("document.getElementById('banner').innerText.includes('Paused')");
+    browser.wait_until("document.querySelector('#lines li.operator')");
+    agent.interrupt().well();
+}

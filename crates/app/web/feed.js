@@ -1,0 +1,114 @@
+// The agent's epochs: what was before this page was opened, then every new one.
+//
+// Times are seconds since the run began. A lost agent is asked for again every
+// two seconds; one that has been restarted is another run and begins anew.
+
+const RETRY_MS = 2000;
+const KEPT = 900;
+/** The last while of every series that a chart draws. */
+export class Feed {
+  constructor(series, seen) {
+    this.series = series;
+    this.seen = seen;
+    this.run = null;
+    this.clear();
+  }
+
+  clear() {
+    this.times = [];
+    this.values = {};
+    this.journal = [];
+    this.latest = null;
+  }
+
+  /** Begins, and begins again whenever the agent is lost. */
+  start() {
+    this.load().catch(() => this.lost());
+  }
+
+  async load() {
+    const facts = await json("api/run");
+    if (this.run !== null && this.run !== facts.run) this.clear();
+    this.run = facts.run;
+    this.seen.facts(facts);
+    this.listen();
+  }
+
+  listen() {
+    const source = new EventSource("api/events");
+    source.addEventListener("run", (event) => {
+      if (event.data !== this.run) return;
+      this.catchUp().then(() => this.seen.link(true), () => {});
+    });
+    source.onmessage = (event) => this.add(JSON.parse(event.data));
+    source.onerror = () => {
+      source.close();
+      this.lost();
+    };
+  }
+
+  /** What was before the stream began. */
+  async catchUp() {
+    const past = await json(`api/history?series=${this.series.join(",")}`);
+    const later = this.latest;
+    this.times = past.times_s;
+    this.values = past.values;
+    this.journal = past.journal;
+    const last = this.times.at(-1) ?? -1;
+    if (later && later.time_s > last) this.append(later);
+    if (!later && past.times_s.length > 0) this.latest = await json("api/epoch");
+    this.seen.past();
+  }
+
+  add(epoch) {
+    this.latest = epoch;
+    if (epoch.time_s > (this.times.at(-1) ?? -1)) this.append(epoch);
+    this.seen.epoch();
+  }
+
+  append(epoch) {
+    const before = this.times.length;
+    this.times.push(epoch.time_s);
+    for (const name of this.series) {
+      for (const [label, value] of Object.entries(epoch.values[name] ?? {})) {
+        const column = this.column(name, label, before);
+        column.push(value);
+      }
+    }
+    for (const labels of Object.values(this.values)) {
+      for (const column of Object.values(labels)) {
+        while (column.length <= before) column.push(null);
+        if (column.length > KEPT) column.shift();
+      }
+    }
+    if (this.times.length > KEPT) this.times.shift();
+    this.journal.push(...epoch.journal);
+    this.journal.splice(0, Math.max(0, this.journal.length - 300));
+  }
+
+  column(name, label, length) {
+    this.values[name] ??= {};
+    this.values[name][label] ??= new Array(length).fill(null);
+    return this.values[name][label];
+  }
+
+  /** One column, empty if nobody has measured it. */
+  of(name, label = "") {
+    return this.values[name]?.[label] ?? new Array(this.times.length).fill(null);
+  }
+
+  labels(name) {
+    return Object.keys(this.values[name] ?? {});
+  }
+
+  lost() {
+    this.seen.link(false);
+    setTimeout(() => this.start(), RETRY_MS);
+  }
+}
+
+async function json(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}

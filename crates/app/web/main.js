@@ -1,0 +1,71 @@
+// The page: joins the feed to what shows it.
+
+import { Feed } from "./feed.js";
+import { onKinds, showJournal } from "./journal.js";
+import { showOperator } from "./operator.js";
+import { panels, SERIES } from "./panels.js";
+import { showEpoch, showFacts, showMissing } from "./summary.js";
+
+const link = document.getElementById("link");
+const span = document.getElementById("span");
+let facts = null;
+let figures = [];
+let missing = [];
+let due = false;
+
+const feed = new Feed(SERIES, {
+  facts(now) {
+    facts = now;
+    document.title = `Lull: ${now.run}`;
+    showFacts(now);
+    showOperator(now);
+    figures = panels(document.getElementById("charts"), now, why);
+  },
+  past() {
+    ask();
+    draw();
+  },
+  epoch: draw,
+  link(is) {
+    link.className = is ? "live" : "lost";
+    link.textContent = is ? "live" : "the agent does not answer; asking again";
+  },
+});
+
+/** Draws once a frame, and not at all while nobody sees it. */
+function draw() {
+  if (due) return;
+  due = true;
+  requestAnimationFrame(() => {
+    due = false;
+    if (facts === null || feed.latest === null) return;
+    showEpoch(facts, feed.latest);
+    showJournal(feed.journal);
+    for (const figure of figures) figure.draw(feed, Number(span.value));
+  });
+}
+
+/** Why a series has no values. */
+function why(series, label) {
+  const found = missing.find(([key, of]) => key === series && (!label || of === label));
+  return found ? found[2] : "nothing was measured yet";
+}
+
+async function ask() {
+  const answer = await fetch("api/missing");
+  if (!answer.ok) return;
+  missing = await answer.json();
+  showMissing(missing);
+  draw();
+}
+
+span.addEventListener("change", draw);
+onKinds(() => showJournal(feed.journal));
+addEventListener("resize", draw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  // Curves have their colours from the sheet: they are built anew.
+  for (const figure of figures) figure.shape = null;
+  draw();
+});
+setInterval(() => ask().catch(() => {}), 30_000);
+feed.start();
