@@ -120,6 +120,7 @@ impl NetServerPlant {
             errors_per_s: 0.0,
             outstanding,
             oldest: oldest.map(|arrived_ns: u64| self.seen.time.saturating_sub(Nanos(arrived_ns))),
+            ..LatencySeen::default()
         };
         let cycles: f64 = pairs().map(|(now, then)| now.cycles - then.cycles).sum();
         AppSeen {
