@@ -38,9 +38,12 @@ const ELASTIC: f64 = 1.05;
 const ELASTICITY: &str = "section V-B calls bounds elastic by 5 %; whether Fig. 17 counts so is \
                           not printed";
 
-const NOT_HALF: &str = "0.5 to 1 was asked for, and is missed on the good side: ARQ violates less \
-                        here than in the paper, on steps of load that are mostly ours. Held is \
-                        the order, below";
+const NOT_HALF: &str = "0.5 to 1 was asked for, and is missed on the good side. Over four seeds, \
+                        20 of ARQ's 45 epochs are in the first 20 s, while it finds its \
+                        regions, 13 at 90 %, and hardly any at the other rises; PARTIES, which \
+                        takes until a bound is missed, loses 2 to 29 in every step. So the ratio \
+                        is one of how often the load rises, and all but two of the paper's steps \
+                        are lost. Held is the order, below";
 
 /// Ours for `tide`: at most so many epochs, and so much of ARQ's entropy.
 const TIDE_VIOLATIONS: f64 = 40.0;
