@@ -23,6 +23,8 @@ fn library() {
     let mut build = Command::new(cargo);
     build.args(["build", "--release", "--package", "lull-preload", "--manifest-path"]);
     build.arg("../preload/Cargo.toml").arg("--target-dir").arg(&target);
+    // It is carried about: without symbols it is a tenth of the size.
+    build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     // What the outer build is wrapped in (clippy, coverage) is not for this one.
     for variable in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "CLIPPY_ARGS"] {
         build.env_remove(variable);

@@ -52,6 +52,18 @@ const ALL: [&str; 2] = ["--workspace", "--all-features"];
 /// All tests but the documentation's, which have a phase of their own.
 const KINDS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
 
+/// The gate under every interleaving; in a directory of its own, or all would be built anew.
+const MODEL: [&str; 8] = [
+    "test",
+    "--release",
+    "--package",
+    "lull-oncall",
+    "--test",
+    "model",
+    "--target-dir",
+    "target/loom",
+];
+
 fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
     let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS].concat();
@@ -76,6 +88,7 @@ fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     }
     phases.push(Phase::tests("tests", &first, Round::First));
     phases.push(Phase::tests("documentation's tests", &doc_tests, Round::First));
+    phases.push(Phase::model("model check", &MODEL));
     phases.push(Phase::documentation("documentation", &doc));
     if !options.quick {
         phases.push(Phase::tests("slow tests", &slow, Round::Slow));

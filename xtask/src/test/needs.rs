@@ -19,15 +19,18 @@ struct Need {
 const NEEDS: &[Need] = &[
     // Brings Chromium with it.
     Need { program: "chromedriver", package: "chromium-driver" },
+    Need { program: "mariadbd", package: "mariadb-server" },
     Need { program: "memcached", package: "memcached" },
     Need { program: "nginx", package: "nginx-light" },
     Need { program: "prometheus", package: "prometheus" },
+    Need { program: "redis-server", package: "redis-server" },
+    Need { program: "sysbench", package: "sysbench" },
 ];
 
 impl Need {
     /// What the names of the tests that need it contain.
     fn tests(&self) -> String {
-        format!("needs_{}", self.program)
+        format!("needs_{}", self.program.replace('-', "_"))
     }
 
     fn is_there(&self) -> bool {

@@ -22,6 +22,8 @@ enum Step {
     Documentation,
     /// A cargo command whose `test result:` lines are summed up.
     Tests(Round),
+    /// As `Tests`, built for the model checker.
+    Model,
     /// A task of this program.
     Here(fn(&Path) -> Result<ExitCode>),
 }
@@ -43,6 +45,11 @@ impl Phase {
         Self { step: Step::Tests(round), ..Self::cargo(name, arguments) }
     }
 
+    /// A cargo command that runs tests under every interleaving (loom).
+    pub(super) fn model(name: &'static str, arguments: &[&str]) -> Self {
+        Self { step: Step::Model, ..Self::cargo(name, arguments) }
+    }
+
     /// A task of this program, which `cargo xtask TASK` runs too.
     pub(super) fn here(name: &'static str, task: &str, run: fn(&Path) -> Result<ExitCode>) -> Self {
         Self { name, arguments: vec![format!("xtask {task}")], step: Step::Here(run) }
@@ -50,12 +57,12 @@ impl Phase {
 
     /// The command that repeats the phase.
     pub(super) fn command(&self) -> String {
-        let warnings = match self.step {
-            Step::Documentation => "RUSTDOCFLAGS='-D warnings' ",
-            _ => "",
+        let flags = match self.flags() {
+            Some((variable, flags)) => format!("{variable}='{flags}' "),
+            None => String::new(),
         };
         let arguments = self.arguments.join(" ");
-        format!("{warnings}cargo {}", arguments.strip_suffix(" --").unwrap_or(&arguments))
+        format!("{flags}cargo {}", arguments.strip_suffix(" --").unwrap_or(&arguments))
     }
 
     /// Runs the phase; a failure that no test explains counts as one failed test.
@@ -64,6 +71,7 @@ impl Phase {
         let good = match &self.step {
             Step::Here(task) => task(root)? == ExitCode::SUCCESS,
             Step::Tests(round) => self.stream(root, |counts| tally.add(*round, counts))?,
+            Step::Model => self.stream(root, |counts| tally.add(Round::First, counts))?,
             Step::Cargo | Step::Documentation => {
                 self.start(root).status().context("cannot start cargo")?.success()
             }
@@ -77,10 +85,19 @@ impl Phase {
     fn start(&self, root: &Path) -> Command {
         let mut command = Command::new("cargo");
         command.current_dir(root).args(&self.arguments).stdin(Stdio::null());
-        if matches!(self.step, Step::Documentation) {
-            command.env("RUSTDOCFLAGS", "-D warnings");
+        if let Some((variable, flags)) = self.flags() {
+            command.env(variable, flags);
         }
         command
+    }
+
+    /// What is set in the environment of cargo.
+    const fn flags(&self) -> Option<(&'static str, &'static str)> {
+        match self.step {
+            Step::Documentation => Some(("RUSTDOCFLAGS", "-D warnings")),
+            Step::Model => Some(("RUSTFLAGS", "--cfg loom")),
+            _ => None,
+        }
     }
 
     /// Runs tests, showing what they print and reporting each result line.

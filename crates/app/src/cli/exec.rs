@@ -34,7 +34,7 @@ pub(crate) struct ExecArgs {
     /// A port of the server whose connections never wait (up to four)
     #[arg(long = "exempt-port", value_name = "PORT")]
     pub(crate) exempt_ports: Vec<u16>,
-    /// Print what was seen as JSON
+    /// Print what was seen as JSON; the server's output then goes to standard error
     #[arg(long)]
     pub(crate) json: bool,
     /// The server and its arguments

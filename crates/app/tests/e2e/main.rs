@@ -9,6 +9,7 @@ mod calibrate;
 mod demo;
 mod ends;
 mod entropy;
+mod exec;
 mod faults;
 mod hold;
 mod http;

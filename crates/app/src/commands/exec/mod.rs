@@ -36,11 +36,14 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let runtime = Runtime::start(&settings, &rules).context("cannot share memory with a server")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let begun = Instant::now();
-    let mut server = Command::new(program)
-        .args(arguments)
-        .envs(runtime.environment(library.path()))
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", program.display()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).envs(runtime.environment(library.path()));
+    if args.json {
+        // What the server says must not stand in the middle of it.
+        command.stdout(std::io::stderr());
+    }
+    let mut server =
+        command.spawn().with_context(|| format!("cannot start `{}`", program.display()))?;
     let mut seen = Seen::new(&name_of(args, program), &runtime);
     let status = attend(&mut server, &mut signals, &runtime, &mut seen)?;
     let result = seen.finish(&runtime, begun.elapsed());

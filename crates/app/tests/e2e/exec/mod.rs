@@ -1,0 +1,58 @@
+//! `lull exec` on real servers: what is seen, and what must not break.
+
+mod hostile;
+mod needs_mariadbd;
+mod needs_memcached;
+mod needs_redis_server;
+
+use crate::support::agent::Agent;
+use crate::support::scene::Scene;
+use crate::support::send;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::net::TcpStream;
+
+/// A server under `lull exec --json`.
+pub(super) struct Server {
+    agent: Option<Agent>,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server that is to listen at `port`, and waits until it does.
+    pub(super) fn start(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
+        let arguments = [&["exec", "--json"], options, &["--"], command].concat();
+        let mut server = Self { agent: Some(scene.start(scene.lull(&arguments))), port };
+        let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        server.agent.as_mut().unwrap().wait_for("the server", listens);
+        server
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.agent.as_ref().unwrap().signal(signal);
+    }
+
+    /// Ends it by the signal that `lull exec` hands on, and reads what was seen.
+    pub(super) fn seen(mut self) -> Value {
+        self.signal(Signal::TERM);
+        self.agent.take().unwrap().wait().well().json()
+    }
+}
+
+impl Drop for Server {
+    /// A server outlives its agent; a failed test's must not.
+    fn drop(&mut self) {
+        let Some(pid) = self.agent.as_ref().map(Agent::pid) else { return };
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            send(child.parse().unwrap(), Signal::KILL);
+        }
+    }
+}
+
+/// Connections of a class, and their queries.
+pub(super) fn of_class(seen: &Value, class: &str) -> Vec<u64> {
+    let all = seen["by_connection"].as_array().unwrap();
+    let those = all.iter().filter(|one| one["class"] == class);
+    those.map(|one| one["queries"].as_u64().unwrap()).collect()
+}

@@ -1,0 +1,173 @@
+//! MariaDB: a thread for each connection, transactions, locks.
+
+use super::{Server, of_class};
+use crate::support::scene::Scene;
+use crate::support::{free_port, send, wait_for};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A server with an empty database, under `lull exec`.
+struct Database {
+    server: Server,
+    socket: PathBuf,
+    pid_file: PathBuf,
+}
+
+impl Database {
+    fn start(scene: &Scene, options: &[&str]) -> Self {
+        let (data, port) = (scene.path("data"), free_port());
+        let (socket, pid_file) = (scene.path("socket"), scene.path("pid"));
+        let data = format!("--datadir={}", data.display());
+        let mut install = Command::new("mariadb-install-db");
+        install.args(["--no-defaults", &data, "--user=root"]);
+        install.arg("--auth-root-authentication-method=normal").stdout(Stdio::null());
+        assert!(install.status().unwrap().success());
+        let (at, place) = (format!("--port={port}"), format!("--socket={}", socket.display()));
+        let file = format!("--pid-file={}", pid_file.display());
+        let flags = ["--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"];
+        let limits = ["--max-connections=600", "--innodb-lock-wait-timeout=30"];
+        let quick = ["--innodb-flush-log-at-trx-commit=0"];
+        let named = [&data[..], &at, &place, &file];
+        let all = [&["mariadbd", "--no-defaults"][..], &named, &flags, &limits, &quick].concat();
+        let server = Server::start(scene, options, &all, port);
+        let database = Self { server, socket, pid_file };
+        database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");
+        database.admin("insert into sbtest.t values (1, 0), (2, 0)");
+        database
+    }
+
+    fn pid(&self) -> i32 {
+        std::fs::read_to_string(&self.pid_file).unwrap().trim().parse().unwrap()
+    }
+
+    /// Over the unix socket, which a rule exempts.
+    fn admin(&self, sql: &str) -> String {
+        let socket = format!("--socket={}", self.socket.display());
+        let output = Command::new("mariadb").args(["-N", "-uroot", &socket, "-e", sql]).output();
+        text(&output.unwrap())
+    }
+
+    /// Over TCP, where it may have to wait.
+    fn client(&self, sql: &str) -> Child {
+        let port = format!("--port={}", self.server.port);
+        let mut client = Command::new("mariadb");
+        client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--skip-ssl", "sbtest", "-e", sql]);
+        client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn sysbench(&self, threads: u32, seconds: u32, action: &str) -> Command {
+        let mut sysbench = Command::new("sysbench");
+        let port = format!("--mysql-port={}", self.server.port);
+        sysbench.args(["oltp_read_write", "--db-driver=mysql", "--mysql-host=127.0.0.1", &port]);
+        sysbench.args(["--mysql-user=root", "--tables=2", "--table-size=2000", "--mysql-ssl=off"]);
+        sysbench.args([format!("--threads={threads}"), format!("--time={seconds}")]);
+        sysbench.arg(action).stdout(Stdio::piped()).stderr(Stdio::piped());
+        sysbench
+    }
+
+    fn prepare(&self) {
+        text(&self.sysbench(1, 0, "prepare").output().unwrap());
+    }
+
+    fn waits_for_a_row(&self) -> bool {
+        let sql = "select count(*) from information_schema.innodb_trx where trx_state='LOCK WAIT'";
+        self.admin(sql).trim() != "0"
+    }
+}
+
+fn text(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn ended(child: Child) -> String {
+    text(&child.wait_with_output().unwrap())
+}
+
+#[test]
+fn every_query_of_a_connection_is_counted() {
+    let scene = Scene::new();
+    let database = Database::start(&scene, &[]);
+    let many = "select 1;".repeat(99) + "show session status like 'Questions'";
+    let said = ended(database.client(&many));
+    let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+    assert!(questions >= 100, "{questions}");
+    let seen = database.server.seen();
+    assert!(of_class(&seen, "gated").contains(&questions), "{questions}: {seen}");
+    assert!(of_class(&seen, "exempt").len() >= 2, "connections of the unix socket: {seen}");
+}
+
+#[test]
+fn a_lock_holder_under_a_gate_of_one_neither_deadlocks_nor_times_out() {
+    let scene = Scene::new();
+    let database = Database::start(&scene, &["--cap", "1"]);
+    // The first holds the row; the second wants it and has the only slot once
+    // the first one's is overdue; the first must be able to commit all the same.
+    let holder = database.client(
+        "begin; update t set b = b + 1 where a = 1; select sleep(1); \
+         update t set b = b + 1 where a = 2; commit",
+    );
+    let wanted = "select count(*) from information_schema.innodb_trx";
+    wait_for("the holder", || database.admin(wanted).trim() != "0");
+    let waiter = database.client("update t set b = b + 1 where a = 1");
+    wait_for("the waiter", || database.waits_for_a_row() || database.admin(wanted).trim() == "0");
+    let others: Vec<Child> = (0..4).map(|_| database.client("select b from t")).collect();
+    ended(holder);
+    ended(waiter);
+    others.into_iter().for_each(|other| drop(ended(other)));
+    assert_eq!(database.admin("select sum(b) from sbtest.t").trim(), "3");
+    let seen = database.server.seen();
+    assert!(seen["gate"]["slots_overdue"].as_u64().unwrap() > 0, "{seen}");
+}
+
+mod needs_sysbench {
+    use super::*;
+
+    #[test]
+    #[ignore = "slow: seconds of load on a database"]
+    fn sixty_four_connections_under_a_gate_of_eight_finish_without_an_error() {
+        let scene = Scene::new();
+        let database = Database::start(&scene, &["--cap", "8"]);
+        database.prepare();
+        text(&database.sysbench(64, 5, "run").output().unwrap());
+        let seen = database.server.seen();
+        assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
+        assert_eq!(seen["gate"]["waited_too_long"], 0, "{seen}");
+    }
+
+    #[test]
+    #[ignore = "slow: seconds of load on a database"]
+    fn a_server_ends_in_order_while_workers_are_parked() {
+        let scene = Scene::new();
+        let database = Database::start(&scene, &["--cap", "1", "--slot-lease", "1s"]);
+        database.prepare();
+        let mut load = database.sysbench(64, 60, "run").spawn().unwrap();
+        let running = "select count(*) > 60 from information_schema.processlist";
+        wait_for("the load", || database.admin(running).trim() == "1");
+        let seen = database.server.seen();
+        // Its connections are gone under it.
+        load.wait().unwrap();
+        assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
+    }
+
+    #[test]
+    #[ignore = "slow: seconds of load on a database"]
+    fn when_the_agent_is_killed_parked_workers_run_on_and_the_server_too() {
+        let scene = Scene::new();
+        let database = Database::start(&scene, &["--cap", "1", "--slot-lease", "1s"]);
+        database.prepare();
+        let load = database.sysbench(32, 6, "run").spawn().unwrap();
+        let running = "select count(*) > 30 from information_schema.processlist";
+        wait_for("the load", || database.admin(running).trim() == "1");
+        database.server.signal(Signal::KILL);
+        // Without the agent nobody waits: what comes is answered, and the load
+        // ends without an error.
+        assert_eq!(ended(database.client("select 7")).trim(), "7");
+        ended(load);
+        let pid = database.pid();
+        send(pid, Signal::TERM);
+        wait_for("the server's end", || !database.pid_file.exists());
+    }
+}
