@@ -91,7 +91,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_longer_wait_never_keeps_more_users(short_us in 0u64..1 << 32, more_us in 0u64..1 << 32) {
+        fn a_longer_wait_never_keeps_more_users(
+            short_us in 0u64..1 << 32,
+            more_us in 0u64..1 << 32,
+        ) {
             let gone = |us| Patience::OURS.gone(Nanos::from_micros(us));
             prop_assert!(gone(short_us) <= gone(short_us + more_us));
             prop_assert!((0.0..=1.0).contains(&gone(short_us)));

@@ -34,10 +34,10 @@
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
 //! engine to policies through the seam that hosts have, and drives many of
 //! them on one clock. [`placed`] is a node whose requests are placed one by one
-//! on cores of several speeds. [`oversubscribed`] is a
-//! server with more threads than cores, behind a gate. [`idle`] has the idle states of cores and their
-//! governor. [`stats`] runs replications in parallel and turns them
-//! into means with intervals. [`theory`] knows exact answers.
+//! on cores of several speeds. [`oversubscribed`] is a server with more threads
+//! than cores, behind a gate. [`idle`] has the idle states of cores and their
+//! governor. [`stats`] runs replications in parallel and turns them into means
+//! with intervals. [`theory`] knows exact answers.
 //!
 //! # How time passes
 //!

@@ -1,7 +1,9 @@
 //! One run of an oversubscribed server.
 
+mod reading;
+
 use super::cores::Cores;
-use super::counts::{ClassServed, Energy, GateServed, Served, Threads};
+use super::counts::Served;
 use super::device::{Next, Storage};
 use super::gate::Gate;
 use super::model::{Governor, ServerModel, ServerModelError};
@@ -10,7 +12,8 @@ use crate::model::Draw;
 use crate::order::{Key, NEVER_NS, round_ns};
 use crate::random::{Stream, Streams, Use};
 use lull_control::regulator::{Answered, Pace, Regulator, RoundSeen, Seen};
-use lull_measure::{Joules, Missing, Nanos};
+use lull_measure::{Missing, Nanos};
+use reading::Sums;
 
 /// Where a connection's query is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,24 +73,6 @@ enum Phase {
     Round(u64),
     /// A round is due, and starts with the next query.
     Starved,
-}
-
-/// Sums since the warm-up.
-#[derive(Debug, Clone, Default)]
-struct Sums {
-    from_ns: u64,
-    classes: Vec<ClassServed>,
-    answers: Vec<u64>,
-    came: Vec<u64>,
-    /// Thread time in R and D, and query time, in ns.
-    running_ns: f64,
-    disk_ns: f64,
-    query_ns: f64,
-    work: f64,
-    instructions: f64,
-    started: u64,
-    gate: GateServed,
-    events: u64,
 }
 
 /// A server under one regulator, one replication.
@@ -221,21 +206,6 @@ impl Server {
             self.act(key);
         }
         self.pass(time.0);
-    }
-
-    /// Forgets what was counted.
-    pub fn forget(&mut self) {
-        self.cores.account(&self.model, self.now_ns);
-        self.cores.forget(&self.model);
-        self.gate.most_running = self.gate.running;
-        self.sums = Sums {
-            from_ns: self.now_ns,
-            classes: vec![ClassServed::default(); self.model.class.len()],
-            answers: vec![0; self.connections.len()],
-            came: vec![0; self.connections.len()],
-            started: self.storage.started(),
-            ..Sums::default()
-        };
     }
 
     /// Time passes without anything happening.
@@ -484,64 +454,6 @@ impl Server {
         self.sums.gate.rounds += u64::from(!nobody);
     }
 
-    /// What was counted since the warm-up.
-    pub fn served(&mut self) -> Served {
-        self.cores.account(&self.model, self.now_ns);
-        let sums = &self.sums;
-        let span = Nanos(self.now_ns - sums.from_ns);
-        let mean = |total_ns: f64| total_ns / (span.0 as f64).max(1.0);
-        let (running, disk) = (mean(sums.running_ns), mean(sums.disk_ns));
-        let mut served = Served {
-            span,
-            classes: sums.classes.clone(),
-            answers: sums.answers.clone(),
-            came: sums.came.clone(),
-            energy: Energy { fixed: self.model.power.fixed.during(span), ..Energy::default() },
-            busy: Nanos::ZERO,
-            residency: vec![Nanos::ZERO; self.model.idle.len()],
-            entries: vec![0; self.model.idle.len()],
-            intervals: Vec::new(),
-            mean_hertz: 0.0,
-            busy_hertz: 0.0,
-            instructions: if sums.work > 0.0 { sums.instructions / sums.work } else { 1.0 },
-            device: self.storage.share(self.storage.started() - sums.started, span.as_secs_f64()),
-            threads: Threads {
-                running,
-                disk,
-                sleeping: self.connections.len() as f64 - running - disk,
-                queries: mean(sums.query_ns),
-            },
-            most_turns: self.gate.most_running,
-            gate: sums.gate,
-            events: sums.events,
-        };
-        self.add_cores(&mut served);
-        served
-    }
-
-    fn add_cores(&self, served: &mut Served) {
-        let (mut hertz_ns, mut busy_hertz_ns) = (0.0, 0.0);
-        for core in &self.cores.all {
-            let counts = &core.counts;
-            served.energy.active += counts.active;
-            served.energy.idle += counts.idle.energy;
-            served.busy += counts.busy;
-            served.intervals.extend(&counts.intervals);
-            for (state, (stay, entries)) in
-                counts.idle.residency.iter().zip(&counts.idle.entries).enumerate()
-            {
-                served.residency[state] += *stay;
-                served.entries[state] += entries;
-            }
-            hertz_ns += counts.hertz_ns;
-            busy_hertz_ns += counts.busy_hertz_ns;
-        }
-        let core_ns = served.span.0 as f64 * self.cores.all.len() as f64;
-        served.mean_hertz = hertz_ns / core_ns.max(1.0);
-        served.busy_hertz = busy_hertz_ns / (served.busy.0 as f64).max(1.0);
-        debug_assert!(served.energy.total() >= Joules(0.0));
-    }
-
     /// Whether a core rests while somebody waits for it.
     #[cfg(test)]
     pub(super) fn wastes(&self) -> bool {
@@ -560,14 +472,4 @@ fn owner_of(key: Key) -> (Purpose, usize) {
         _ => Purpose::Lease,
     };
     (purpose, (key.owner() & ((1 << INDEX_BITS) - 1)) as usize)
-}
-
-impl ClassServed {
-    /// Takes note of an answer.
-    fn record(&mut self, latency: Nanos) {
-        self.latency.record(latency);
-        let seconds = latency.as_secs_f64();
-        self.sum_s += seconds;
-        self.sum_s2 += seconds * seconds;
-    }
 }
