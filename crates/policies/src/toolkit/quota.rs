@@ -19,7 +19,7 @@
 //! clients send again at once, and a few of them always served first would have
 //! the server to themselves (in the simulator 16 of 512 took 99.9 % of it).
 //! With one query a turn its latency is about the time between its turns,
-//! which starts at a quarter of the bound. Best-effort connections share their
+//! which starts at a quarter of the bound and stays below its half. Best-effort connections share their
 //! rate in turn, a turn each.
 
 use lull_control::Objective;
@@ -225,7 +225,7 @@ impl Promise {
     fn adjust(&mut self, limit: Nanos) {
         match self.compliance() {
             Some(value) if value > 1.0 => self.every = self.every.scale(0.7).max(OFTEN),
-            Some(value) if value < 0.5 => self.every = self.every.scale(1.05).min(limit),
+            Some(value) if value < 0.5 => self.every = self.every.scale(1.05).min(limit / 2),
             _ => {}
         }
     }
@@ -354,7 +354,7 @@ mod tests {
         assert!(served(&mut quota, 10_000) > 20);
         // The window of 100 answers is forgotten in a second.
         run(&mut quota, 10, 100, 60);
-        assert_eq!(quota.promises[0].every, Nanos::from_millis(40), "no longer than the bound");
+        assert_eq!(quota.promises[0].every, Nanos::from_millis(20), "half of the bound");
     }
 
     #[test]
