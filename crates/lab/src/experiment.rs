@@ -1,12 +1,16 @@
 //! Experiments: what `lull lab` can run.
 
 use crate::figure::DrawError;
-use crate::papers::{micro_2017_eetl as eetl, tpds_2024_ahq as ahq, trios_2013_ntier as ntier};
+use crate::papers::{
+    micro_2017_eetl as eetl, socc_2025_reef as reef, tpds_2024_ahq as ahq,
+    trios_2013_ntier as ntier,
+};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::theory;
 use lull_control::PolicyError;
 use lull_control::placer::PlacerError;
+use lull_sim::oversubscribed::ServerModelError;
 use lull_sim::placed::PlacedModelError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
@@ -39,6 +43,12 @@ pub static ALL: &[&Experiment] = &[
     &eetl::targets::EXPERIMENT,
     &eetl::gains::EXPERIMENT,
     &eetl::clairvoyant::EXPERIMENT,
+    &reef::c6::EXPERIMENT,
+    &reef::batch::EXPERIMENT,
+    &reef::lambda::EXPERIMENT,
+    &reef::policies::EXPERIMENT,
+    &reef::packing::EXPERIMENT,
+    &reef::ipq::EXPERIMENT,
 ];
 
 /// One experiment.
@@ -92,6 +102,9 @@ pub enum LabError {
     /// A placed node could not be made.
     #[error(transparent)]
     Node(#[from] PlacedModelError),
+    /// An oversubscribed server could not be made.
+    #[error(transparent)]
+    Server(#[from] ServerModelError),
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] DrawError),

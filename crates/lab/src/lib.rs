@@ -11,6 +11,7 @@ mod papers;
 pub mod progress;
 pub mod report;
 pub mod scenario;
+mod sourced;
 mod theory;
 pub mod trial;
 pub mod tune;

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 /// Where a number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The paper prints it.
     Printed,
     /// Chosen so that printed results come out.
@@ -22,14 +22,14 @@ pub(super) enum Source {
 
 /// One number of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Parameter {
+pub(crate) struct Parameter {
     /// Its path, such as `xapian.memory.share`.
-    pub(super) key: String,
+    pub(crate) key: String,
     /// As it stands in the file.
-    pub(super) value: String,
-    pub(super) source: Source,
+    pub(crate) value: String,
+    pub(crate) source: Source,
     /// Empty where there is nothing more to say.
-    pub(super) why: String,
+    pub(crate) why: String,
 }
 
 /// A leaf of a file.
@@ -46,14 +46,14 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Printed => "printed",
-            Self::Fitted => "fitted to Tables II and IV",
+            Self::Fitted => "fitted to what is printed",
             Self::Ours => "ours",
         })
     }
 }
 
 /// The plain model of an embedded file, and its parameters.
-pub(super) fn read<M: DeserializeOwned>(text: &str) -> (M, Vec<Parameter>) {
+pub(crate) fn read<M: DeserializeOwned>(text: &str) -> (M, Vec<Parameter>) {
     parse(text).expect("a test reads the embedded file")
 }
 
@@ -100,7 +100,7 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// One line a source, for the choices of a report: every parameter with its value.
-pub(super) fn choices(parameters: &[Parameter]) -> Vec<String> {
+pub(crate) fn choices(parameters: &[Parameter]) -> Vec<String> {
     let line = |source: Source| {
         let of_it = parameters.iter().filter(|parameter| parameter.source == source);
         let text = |parameter: &Parameter| {

@@ -8,3 +8,6 @@ pub(crate) mod trios_2013_ntier;
 
 #[path = "2017-micro-eetl/mod.rs"]
 pub(crate) mod micro_2017_eetl;
+
+#[path = "2025-socc-reef/mod.rs"]
+pub(crate) mod socc_2025_reef;

@@ -12,7 +12,8 @@ pub(crate) mod tlt;
 mod paper;
 mod platform;
 mod play;
-mod sourced;
+
+use crate::sourced;
 
 /// The seed document.
 const SEED_FILE: &str = "004_7573a9922eeb22d9.txt";

@@ -1,0 +1,14 @@
+//! Li and others, REEF: Energy-Efficient, Application-QoS-Aware Thread
+//! Processing in Oversubscribed Server Environments, SoCC 2025 (seed 000).
+
+pub(crate) mod batch;
+pub(crate) mod c6;
+pub(crate) mod ipq;
+pub(crate) mod lambda;
+pub(crate) mod packing;
+pub(crate) mod policies;
+
+mod system;
+
+/// The seed document.
+const SEED_FILE: &str = "000_0afe52b150b02c7c.txt";

@@ -1,0 +1,227 @@
+//! The paper's server, and how a regulator is measured on it.
+
+use crate::experiment::{LabError, Setup};
+use crate::sourced::{self, Parameter};
+use crate::trial::of;
+use lull_measure::{Nanos, Percentile};
+use lull_policies::regulators::{self, Site};
+use lull_sim::oversubscribed::{ConnectionClass, Contention, Device, Served, Server, ServerModel};
+use lull_sim::stats::Estimate;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+/// The break-even of C6 (sections 2.1 and 3.2).
+pub(super) const BREAK_EVEN: Nanos = Nanos::from_millis(1);
+/// Where C6 stands among the idle states of the scenario.
+pub(super) const C6: usize = 1;
+
+/// Name and config of a regulator.
+pub(super) type Gate<'a> = (&'a str, &'a str);
+
+/// The server that stands for MongoDB, and its parameters by source.
+pub(super) fn mongo() -> (ServerModel, Vec<Parameter>) {
+    sourced::read(include_str!("mongo.toml"))
+}
+
+/// What differs for MySQL.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Differences {
+    device: Device,
+    contention: Contention,
+}
+
+/// The server that stands for MySQL, and the parameters that differ.
+pub(super) fn mysql() -> (ServerModel, Vec<Parameter>) {
+    let (other, parameters): (Differences, _) = sourced::read(include_str!("mysql.toml"));
+    let Differences { device, contention } = other;
+    (ServerModel { device, contention, ..mongo().0 }, parameters)
+}
+
+/// The same server with so many connections, all best effort.
+pub(super) fn with_connections(model: &ServerModel, connections: u32) -> ServerModel {
+    let class = ConnectionClass { connections, ..model.class[0].clone() };
+    ServerModel { class: vec![class], ..model.clone() }
+}
+
+/// Runs servers.
+pub(super) struct Bench<'a> {
+    setup: &'a Setup<'a>,
+    /// Before counting, long enough for searches.
+    warmup: Nanos,
+    length: Nanos,
+}
+
+/// One regulator on one server, a run a replication.
+pub(super) struct Cell {
+    pub(super) runs: Vec<Served>,
+}
+
+impl<'a> Bench<'a> {
+    /// Short warm-ups: regulators that search nothing.
+    pub(super) fn settled(setup: &'a Setup<'a>) -> Self {
+        let (warmup, length) = setup.either((2_000, 6_000), (500, 1_000));
+        Self { setup, warmup: Nanos::from_millis(warmup), length: Nanos::from_millis(length) }
+    }
+
+    /// Long ones: regulators that search for their cap.
+    pub(super) fn searching(setup: &'a Setup<'a>, warmup_s: u64, length_s: u64) -> Self {
+        let (warmup, length) = setup.either((warmup_s, length_s), (4, 2));
+        Self { setup, warmup: Nanos::from_secs(warmup), length: Nanos::from_secs(length) }
+    }
+
+    /// Replications of each cell.
+    pub(super) fn replications(&self) -> u64 {
+        self.setup.either(5, 2)
+    }
+
+    /// Measures a regulator on a server.
+    pub(super) fn cell(
+        &self,
+        model: &ServerModel,
+        (name, config): Gate<'_>,
+    ) -> Result<Cell, LabError> {
+        let objectives = model.objectives();
+        // One core is left to the system (section 3.3: C below the number of cores).
+        let site = Site { objectives: &objectives, cores: model.cores.max(2) - 1 };
+        let config: toml::Table = config.parse().expect("configs of experiments are TOML");
+        self.setup.progress.expect(self.replications());
+        let run = |replication| {
+            let regulator = regulators::build(name, &config, &site)?;
+            let seeds = (self.setup.seed, replication);
+            let served = Server::measure(model, regulator, seeds, (self.warmup, self.length))?;
+            self.setup.progress.step();
+            Ok(served)
+        };
+        let runs: Vec<Result<Served, LabError>> =
+            (0..self.replications()).into_par_iter().map(run).collect();
+        Ok(Cell { runs: runs.into_iter().collect::<Result<_, _>>()? })
+    }
+}
+
+impl Cell {
+    /// The mean of a figure.
+    pub(super) fn mean(&self, value: impl Fn(&Served) -> f64) -> Estimate {
+        of(&self.runs.iter().map(value).collect::<Vec<_>>())
+    }
+
+    /// A figure over that of another cell that met the same queries.
+    pub(super) fn over(&self, other: &Self, value: impl Fn(&Served) -> f64) -> Estimate {
+        let pairs = self.runs.iter().zip(&other.runs);
+        of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
+    }
+
+    /// Its change in percent.
+    pub(super) fn change_percent(&self, other: &Self, value: impl Fn(&Served) -> f64) -> Estimate {
+        let ratio = self.over(other, value);
+        let mean = 100.0 * (ratio.mean - 1.0);
+        Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
+    }
+
+    /// Its difference, times a factor.
+    pub(super) fn minus(
+        &self,
+        other: &Self,
+        factor: f64,
+        value: impl Fn(&Served) -> f64,
+    ) -> Estimate {
+        let pairs = self.runs.iter().zip(&other.runs);
+        let differences = pairs.map(|(ours, theirs)| factor * (value(ours) - value(theirs)));
+        of(&differences.collect::<Vec<_>>())
+    }
+}
+
+/// What was chosen where the paper is silent.
+pub(super) fn choices(parameters: &[Parameter]) -> Vec<String> {
+    let mut choices = sourced::choices(parameters);
+    choices.push(
+        "a round is a turn for each connection that waits, C at a time (section 4), a connection \
+         keeps its turn over its round trips, and latency counts from a query's arrival to its \
+         answer at the server; energy is of CPU, memory and storage, as in Table 2"
+            .to_owned(),
+    );
+    choices
+}
+
+/// Queries per second.
+pub(super) fn throughput(served: &Served) -> f64 {
+    served.throughput_per_s()
+}
+
+/// Mean power, in watts.
+pub(super) fn watts(served: &Served) -> f64 {
+    served.power().0
+}
+
+/// EE(TPP).
+pub(super) fn tpp(served: &Served) -> f64 {
+    served.efficiency().unwrap_or(f64::NAN)
+}
+
+/// EE(P99).
+pub(super) fn ee_p99(served: &Served) -> f64 {
+    served.tail_efficiency(Percentile::P99).unwrap_or(f64::NAN)
+}
+
+/// EE(P99.9).
+pub(super) fn ee_p999(served: &Served) -> f64 {
+    served.tail_efficiency(Percentile::P999).unwrap_or(f64::NAN)
+}
+
+/// The p99 over the mean latency.
+pub(super) fn p99_over_mean(served: &Served) -> f64 {
+    served.tail_over_mean(Percentile::P99).unwrap_or(f64::NAN)
+}
+
+/// The p99.9 over the mean latency.
+pub(super) fn p999_over_mean(served: &Served) -> f64 {
+    served.tail_over_mean(Percentile::P999).unwrap_or(f64::NAN)
+}
+
+/// Share of core time in C6.
+pub(super) fn in_c6(served: &Served) -> f64 {
+    served.residency_share(C6)
+}
+
+/// Mean frequency of the cores.
+pub(super) fn hertz(served: &Served) -> f64 {
+    served.mean_hertz
+}
+
+/// A latency percentile, in ms.
+pub(super) fn tail_ms(served: &Served, at: Percentile) -> f64 {
+    served.latency().quantile(at).map_or(f64::NAN, Nanos::as_millis_f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_servers_are_sound_and_every_number_has_a_source() {
+        for (model, parameters) in [mongo(), mysql()] {
+            assert_eq!(model.check(), Ok(()));
+            assert!(!parameters.is_empty());
+        }
+        let (model, parameters) = mongo();
+        assert_eq!(model.connections(), 512);
+        assert_eq!(model.idle[C6].name, "C6");
+        let has = |key: &str| parameters.iter().any(|parameter| parameter.key == key);
+        assert!(has("device.rate_per_s") && has("C6.entry") && has("query.io"));
+    }
+
+    #[test]
+    fn the_laws_of_contention_meet_the_points_of_figure_3() {
+        let at = |model: &ServerModel, threads| model.contention.instructions(threads);
+        let (mongo, mysql) = (mongo().0, mysql().0);
+        assert!((at(&mongo, 128) - 1.27).abs() < 0.01 && (at(&mongo, 512) - 1.27).abs() < 0.01);
+        assert!((at(&mysql, 64) - 1.11).abs() < 0.01 && (at(&mysql, 512) - 6.14).abs() < 0.02);
+    }
+
+    #[test]
+    fn cores_at_full_speed_draw_the_cpus_thermal_design_power() {
+        let power = mongo().0.power;
+        let all = 24.0 * (power.active_base.0 + power.active_dynamic.0);
+        assert!((100.0..=110.0).contains(&all), "{all}");
+    }
+}
