@@ -20,15 +20,19 @@ pub mod regulators;
 #[cfg(test)]
 mod testing;
 mod toolkit;
+pub mod tuning;
 
 mod adaptive_dvfs;
 mod arq;
+mod bayop;
 mod clite;
+mod co_pi;
 mod conservative;
 mod even;
 mod full_speed;
 mod heracles;
 mod lc_first;
+mod linux_default;
 mod ondemand;
 mod parties;
 mod performance;
@@ -36,6 +40,7 @@ mod powersave;
 mod rr;
 mod satori;
 mod schedutil;
+mod static_setting;
 mod step_dvfs;
 mod tide;
 mod unmanaged;

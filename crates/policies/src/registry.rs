@@ -4,8 +4,9 @@
 
 use crate::config::{self, Config, Key};
 use crate::{
-    Dip, adaptive_dvfs, arq, clite, conservative, even, full_speed, heracles, lc_first, ondemand,
-    parties, performance, powersave, rr, satori, schedutil, step_dvfs, tide, unmanaged,
+    Dip, adaptive_dvfs, arq, bayop, clite, co_pi, conservative, even, full_speed, heracles,
+    lc_first, linux_default, ondemand, parties, performance, powersave, rr, satori, schedutil,
+    static_setting, step_dvfs, tide, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -31,6 +32,10 @@ pub static ALL: &[&Entry] = &[
     &ondemand::ENTRY,
     &conservative::ENTRY,
     &schedutil::ENTRY,
+    &linux_default::ENTRY,
+    &static_setting::ENTRY,
+    &bayop::ENTRY,
+    &co_pi::ENTRY,
 ];
 
 /// What a policy steers.
@@ -41,17 +46,20 @@ pub enum Family {
     Colocation,
     /// Frequencies of domains.
     Frequency,
+    /// Interrupt delay, frequency and other numbers, found by search.
+    Tuning,
 }
 
 impl Family {
     /// All families, in the order of the documentation.
-    pub const ALL: [Self; 2] = [Self::Colocation, Self::Frequency];
+    pub const ALL: [Self; 3] = [Self::Colocation, Self::Frequency, Self::Tuning];
 
     /// A heading for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Colocation => "Apps that share a machine",
             Self::Frequency => "Frequencies",
+            Self::Tuning => "Interrupt delay, frequency and other numbers",
         }
     }
 }

@@ -122,7 +122,8 @@ fn configs(name: &str) -> Vec<&'static str> {
             vec!["starts = 2\nasks_max = 50", "window = \"200ms\"\ntrials_max = 6\nasks_max = 50"]
         }
         "bayop" => vec![
-            "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\nknobs = [\"frequency\", \"cores\", \"cache-ways\"]",
+            "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\n\
+             knobs = [\"frequency\", \"cores\", \"cache-ways\"]",
         ],
         "static" => vec!["delay = \"101us\"\nfrequency = \"1.4GHz\""],
         "satori" => vec!["starts = 2\nasks_max = 50"],

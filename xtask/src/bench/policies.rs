@@ -29,7 +29,7 @@ const RULES: Turns = Turns { rounds: 21, passes: 20 };
 /// A search decides a thousand times slower than a rule: one pass shows it well.
 const SEARCHES: Turns = Turns { rounds: 5, passes: 1 };
 /// Policies that fit a model of the machine before they decide.
-const SEARCHING: [&str; 2] = ["clite", "satori"];
+const SEARCHING: [&str; 3] = ["clite", "satori", "bayop"];
 const EPOCHS: usize = 100;
 const EPOCH: Nanos = Nanos::from_millis(500);
 const CORES: u16 = 8;

@@ -1,0 +1,364 @@
+//! BayOp: finds, on the running server, the settings that save most.
+//!
+//! Dong, Arora, Awad, Krieger and Appavoo, "Taming and Controlling Performance
+//! and Energy Trade-Offs Automatically in Network Applications", CCDS 2026
+//! (seed 001), section 5. Under a steady load each pair of interrupt delay and
+//! frequency has a tail latency and a power, and a few dozen trials of a Bayesian
+//! optimiser find a pair that saves much and meets the bound:
+//!
+//! ```text
+//! a trial   set a place, let it settle, measure tail and power over a window
+//! search    30 trials; then the best place stays
+//! again     every hour, when the load has changed, or when the bound is missed
+//! ```
+//!
+//! The search itself is [`crate::tuning::Search`], which `lull tune` shares. It
+//! goes over whatever numeric knobs the plant offers: interrupt delay and
+//! frequency where they are, the app's number of cores where they are not.
+//!
+//! # How it differs from the paper
+//!
+//! 1. *Objective*: the paper's penalty `R_p = energy max(latency - bound + 1, 1)`
+//!    in microseconds is `method = "penalty"`. By default latency and power are
+//!    modelled apart, and only places are tried that likely meet the bound: one
+//!    scalar with a cliff is what a Gaussian process models worst.
+//! 2. *First points*: an additive recurrence stands in for Ax's Sobol points;
+//!    ours begins at the fastest place and creeps outwards.
+//! 3. *When to search*: the paper searches every hour and leaves triggers open.
+//!    Here also a change of load or missed bounds begin a search; a load that was
+//!    searched before gets its place back at once, and is searched again only if
+//!    that no longer does.
+//! 4. *Harm*: a trial that is far over the bound is cut short, and once
+//!    `harm_max` of a search's requests were late only places are tried that
+//!    nearly surely meet it.
+//! 5. *Several latency-critical apps*: the first with a tail objective is
+//!    searched for; the paper has one app.
+//!
+//! A plant without an energy meter is refused, unless `allow_modelled` says that
+//! a model will do. A pure policy does not learn that a knob refused a value;
+//! its trial then measures what is in force instead. `lull tune` does learn it.
+//!
+//! Checked against: the penalty's printed vectors; a server by formulas whose
+//! best place is known; seed 001's experiments in `lull lab`.
+
+use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::registry::{ConfigOf, Entry, Family};
+use crate::toolkit::slack::check_apps;
+use crate::toolkit::{for_the_living, revise};
+use crate::tuning::{Choice, Gather, Gathered, Method, Place, Protocol, Rules, Search, Space};
+use lull_control::{
+    AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    numbered,
+};
+use lull_measure::{Missing, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "bayop",
+    family: Family::Tuning,
+    paper: "Dong et al., CCDS 2026 (seed 001), section 5",
+    summary: "Searches interrupt delay, frequency and other numeric knobs for the least power \
+              within the bound, and again when the load changes.",
+    needs: &[Capability::TailLatency],
+    uses: &[
+        Capability::Energy,
+        Capability::Coalescing,
+        Capability::Frequency,
+        Capability::Cores,
+        Capability::CacheWays,
+    ],
+    dip: None,
+    config: ConfigOf::of::<Config>(),
+    make: |table, machine, apps| Ok(Box::new(Bayop::new(read(table)?, machine, apps)?)),
+};
+
+config! {
+    /// The paper's numbers, and the choices it leaves open.
+    struct Config checked by check {
+        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "random".
+        method: Method = Method::Apart,
+        /// Knobs to search; what the machine has of coalescing, frequency and cores if empty.
+        knobs: Vec<Capability> = Vec::new(),
+        /// Trials of a search (section 5.2.1: 30).
+        trials: usize = 30,
+        /// What passes after a change before anything counts (ours).
+        #[serde(serialize_with = "text")]
+        settle: Nanos = Nanos::from_secs(1),
+        /// Length of a trial (the authors' scripts: 20 s).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_secs(20),
+        /// Probability of meeting the bound that a place must have to be tried (ours).
+        floor: f64 = 0.9,
+        /// The same to stay (ours).
+        final_floor: f64 = 0.97,
+        /// Last trials that measure the likely choice again (ours).
+        confirm: usize = 3,
+        /// Expected saving below which, five times running, a search ends; 0 for never (ours).
+        stop_below: f64 = 0.0,
+        /// Share of a search's requests that may be late before it goes by near certainty (ours).
+        harm_max: f64 = 0.05,
+        /// A trial over so many bounds after a quarter of its window ends there (ours).
+        cut: f64 = 2.0,
+        /// How often to search again (section 5.1.1: every hour).
+        #[serde(serialize_with = "text")]
+        every: Nanos = Nanos::from_secs(3600),
+        /// Relative change of load that ends a place's time (ours).
+        load_change: f64 = 0.15,
+        /// Windows over the bound in a row that begin a search (ours).
+        patience: u32 = 3,
+        /// Whether a model may stand in for an energy meter.
+        allow_modelled: bool = false,
+        /// Places that are known from before, as `lull tune` stores them.
+        known: Vec<Spot> = Vec::new(),
+    }
+}
+
+/// A place that was found at a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spot {
+    /// Requests per second.
+    rate_per_s: f64,
+    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways.
+    values: Vec<f64>,
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("window", config.window)?;
+    some_time("every", config.every)?;
+    for (key, share) in [
+        ("floor", config.floor),
+        ("final_floor", config.final_floor),
+        ("stop_below", config.stop_below),
+        ("harm_max", config.harm_max),
+        ("load_change", config.load_change),
+    ] {
+        fraction(key, share)?;
+    }
+    if config.trials == 0 || config.patience == 0 {
+        let key = if config.trials == 0 { "trials" } else { "patience" };
+        return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
+    }
+    // A NaN is not above 1 either.
+    if config.cut.is_nan() || config.cut < 1.0 {
+        return Err(wrong("cut", format!("`cut` is {}: write 1 or more", config.cut)));
+    }
+    match config.known.iter().any(|spot| !spot.rate_per_s.is_finite() || spot.rate_per_s <= 0.0) {
+        true => Err(wrong("known", "a known place has a rate above 0".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What is going on.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was seen yet, or there is nothing to search for.
+    Waiting,
+    /// A place is being tried.
+    Trying { search: Box<Search>, place: Place, gather: Gather },
+    /// A place stays.
+    Holding { since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
+}
+
+/// The policy.
+struct Bayop {
+    config: Config,
+    space: Space,
+    /// The app, which tail and its bound.
+    protocol: Option<Protocol>,
+    stage: Stage,
+    known: Vec<(f64, Place)>,
+    /// Rate in the last reading of a search.
+    rate_per_s: f64,
+    plan: Plan,
+}
+
+impl Bayop {
+    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        check_apps(ENTRY.name, apps)?;
+        if !config.allow_modelled
+            && let Err(why) = machine.capabilities.get(Capability::Energy)
+        {
+            let why = format!("{why}; allow_modelled = true lets a model of power stand in");
+            let (policy, why) = (ENTRY.name, Missing::because(why));
+            return Err(PolicyError::Lacks { policy, capability: Capability::Energy, why });
+        }
+        let space = Space::of(machine, apps, &config.knobs)
+            .map_err(|error| wrong("knobs", error.to_string()))?;
+        let known = config.known.iter().map(|spot| {
+            if spot.values.len() != space.dimensions().len() {
+                let (found, wanted) = (spot.values.len(), space.dimensions().len());
+                let message = format!("a known place has {found} values; this search has {wanted}");
+                return Err(wrong("known", message));
+            }
+            Ok((spot.rate_per_s, space.nearest(&spot.values)))
+        });
+        Ok(Self {
+            known: known.collect::<Result<_, _>>()?,
+            protocol: protocol(&config, apps),
+            config,
+            space,
+            stage: Stage::Waiting,
+            rate_per_s: 0.0,
+            plan: Plan::keep(),
+        })
+    }
+
+    fn rules(&self, bound: Nanos) -> Rules {
+        let config = &self.config;
+        Rules {
+            floor: config.floor,
+            final_floor: config.final_floor,
+            confirm: config.confirm,
+            stop_below: config.stop_below,
+            harm_max: config.harm_max,
+            ..Rules::new(config.method, bound.as_micros_f64(), config.trials)
+        }
+    }
+
+    fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let search = Search::new(self.space.clone(), self.rules(protocol.bound));
+        self.go_on(Box::new(search), protocol, now, rng);
+    }
+
+    /// The next trial, or the end of the search.
+    fn go_on(&mut self, mut search: Box<Search>, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let Some(next) = search.ask(rng) else { return self.settle(&search, protocol, now) };
+        let number = search.trials().len() as u32 + 1;
+        let reason = Reason::Trial { number, expected_gain: next.expected_gain };
+        revise(&mut self.plan, self.space.settings(&next.place), &reason);
+        let gather = Gather::new(protocol);
+        self.stage = Stage::Trying { search, place: next.place, gather };
+    }
+
+    /// The best place stays; without one that meets the bound, the fastest.
+    fn settle(&mut self, search: &Search, protocol: Protocol, now: Nanos) {
+        let trials = search.trials().len() as u32;
+        let (place, meets, reason) = match search.choice() {
+            Some(Choice { place, meets: true, watts, .. }) => {
+                (place, true, Reason::Found { trials, score: watts })
+            }
+            other => {
+                let best = other.map_or(String::new(), |it| {
+                    format!("; the best tail was {:.0} us", it.tail_us)
+                });
+                let Protocol { percentile, bound, .. } = protocol;
+                let cause = format!("no place of {trials} meets {percentile} < {bound}{best}");
+                (self.space.fastest(), false, Reason::Safe { cause })
+            }
+        };
+        if meets {
+            let near = self.config.load_change;
+            self.known.retain(|(rate, _)| !is_near(*rate, self.rate_per_s, near));
+            self.known.push((self.rate_per_s, place.clone()));
+        }
+        self.hold(&place, meets, (protocol, now), reason);
+    }
+
+    fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: Reason) {
+        let (protocol, since) = at;
+        // Also what was in force already is now there for this reason.
+        for setting in self.space.settings(place) {
+            self.plan.set(setting, reason.clone());
+        }
+        let rate_per_s = self.rate_per_s;
+        let gather = Gather::new(Protocol { cut: f64::INFINITY, ..protocol });
+        self.stage = Stage::Holding { since, rate_per_s, over: 0, meets, gather };
+    }
+
+    /// A trial has ended.
+    fn conclude(&mut self, protocol: Protocol, end: Gathered, now: Nanos, rng: &mut Rng) {
+        let Stage::Trying { mut search, place, .. } =
+            std::mem::replace(&mut self.stage, Stage::Waiting)
+        else {
+            return;
+        };
+        match end {
+            // Without requests there is nothing to learn; the load will come back.
+            Gathered::Nothing(_) | Gathered::More => {
+                let gather = Gather::new(protocol);
+                self.stage = Stage::Trying { search, place, gather };
+            }
+            Gathered::Reading(reading, rate_per_s) => {
+                self.rate_per_s = rate_per_s;
+                search.tell(place, Ok(reading));
+                self.go_on(search, protocol, now, rng);
+            }
+        }
+    }
+
+    /// A window has passed at the place that stays: does it still do?
+    fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
+        let fresh = Gather::new(Protocol { cut: f64::INFINITY, ..protocol });
+        let Stage::Holding { since, rate_per_s, over, meets, gather } = &mut self.stage else {
+            return;
+        };
+        *gather = fresh;
+        let Gathered::Reading(reading, rate) = end else { return };
+        let is_over = reading.tail_us > protocol.bound.as_micros_f64();
+        *over = if is_over { *over + 1 } else { 0 };
+        let changed = !is_near(*rate_per_s, *rate, self.config.load_change);
+        // A bound that no place meets is not searched for again and again.
+        let missed = *over >= self.config.patience && *meets;
+        let due = now >= *since + self.config.every;
+        self.rate_per_s = *rate;
+        if changed && !missed {
+            let near = |(known, _): &&(f64, Place)| is_near(*known, *rate, self.config.load_change);
+            if let Some((_, place)) = self.known.iter().find(near).cloned() {
+                let reason = Reason::Found { trials: 0, score: reading.watts };
+                return self.hold(&place, true, (protocol, now), reason);
+            }
+        }
+        if changed || missed || due {
+            self.begin(protocol, now, rng);
+        }
+    }
+}
+
+impl Policy for Bayop {
+    fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
+        let Some(protocol) = self.protocol else { return Plan::keep() };
+        let lives = seen.app(protocol.app).is_some_and(|app| app.alive);
+        let now = seen.time;
+        match &mut self.stage {
+            _ if !lives => {}
+            Stage::Waiting => self.begin(protocol, now, rng),
+            Stage::Trying { gather, .. } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.conclude(protocol, end, now, rng),
+            },
+            Stage::Holding { gather, .. } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.watch(protocol, &end, now, rng),
+            },
+        }
+        for_the_living(&self.plan, seen)
+    }
+}
+
+/// The first app with a tail objective; `None` where there is none.
+fn protocol(config: &Config, apps: &[AppSpec]) -> Option<Protocol> {
+    let tail = |(app, spec): (AppId, &AppSpec)| {
+        let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
+        Some((app, percentile, bound))
+    };
+    let (app, percentile, bound) = numbered(apps).find_map(tail)?;
+    Some(Protocol {
+        app,
+        percentile,
+        bound,
+        settle: config.settle,
+        window: config.window,
+        cut: config.cut,
+        allow_modelled: config.allow_modelled,
+    })
+}
+
+/// Whether two rates differ by no more than this share.
+fn is_near(a: f64, b: f64, share: f64) -> bool {
+    (a - b).abs() <= share * a.max(b)
+}
+
+#[cfg(test)]
+mod tests;

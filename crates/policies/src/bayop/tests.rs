@@ -1,0 +1,196 @@
+//! BayOp on a server of formulas, and on what goes wrong.
+
+use super::*;
+use crate::testing::{alive, lc_spec, machine, observation};
+use lull_control::{
+    AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId, Setting,
+};
+use lull_measure::{Joules, Latency};
+use rand::SeedableRng;
+
+const EPOCH: Nanos = Nanos::from_millis(500);
+
+/// Metered, with coalescing and frequency.
+fn metered() -> Machine {
+    let mut machine = machine(4);
+    machine.capabilities = machine.capabilities.with(Capability::Energy, "test");
+    machine
+}
+
+fn bayop(text: &str) -> Bayop {
+    let table = format!("knobs = [\"coalescing\", \"frequency\"]\n{text}").parse().unwrap();
+    Bayop::new(read(&table).unwrap(), &metered(), &[lc_spec("a")]).unwrap()
+}
+
+/// A server whose tail grows with the delay, and whose power falls with it
+/// and with the frequency; the bound of the app is 10 ms.
+struct Server {
+    rate_per_s: f64,
+    settings: Plan,
+    time: Nanos,
+    rng: Rng,
+    /// Added to every tail, in milliseconds.
+    worse_ms: f64,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self {
+            rate_per_s: 2000.0,
+            settings: Plan::keep(),
+            time: Nanos::ZERO,
+            rng: Rng::seed_from_u64(1),
+            worse_ms: 0.0,
+        }
+    }
+
+    fn at(&self) -> (f64, f64) {
+        let delay = match self.settings.setting(Knob::Coalescing(NicId(0))) {
+            Some(Setting::Coalescing(_, Coalescing::Delay(delay))) => delay.as_micros_f64(),
+            _ => 20.0,
+        };
+        let frequency = self.settings.setting(Knob::Frequency(lull_control::DomainId(0)));
+        let ghz = match frequency {
+            Some(Setting::Frequency(_, hertz)) => hertz.as_ghz(),
+            _ => 2.0,
+        };
+        (delay, ghz)
+    }
+
+    fn see(&self) -> Observation {
+        let (delay, ghz) = self.at();
+        let tail_ms = self.worse_ms + 0.02 * delay + 2.0 / ghz;
+        let watts = 20.0 + 15.0 * ghz + 400.0 / (delay + 20.0);
+        let mut window = Latency::default();
+        window.record_many(Nanos::from_secs_f64(tail_ms / 1e3), 1000);
+        let latency = LatencySeen {
+            window,
+            offered_per_s: self.rate_per_s,
+            completed_per_s: self.rate_per_s,
+            ..LatencySeen::default()
+        };
+        let app = AppSeen { latency: Ok(latency), ..alive() };
+        let energy = Joules(watts * EPOCH.as_secs_f64());
+        let source = EnergySource::Measured("test".to_owned());
+        let energy = Ok(EnergySeen { energy, source });
+        Observation { energy, ..observation(self.time, EPOCH, vec![app]) }
+    }
+
+    fn run(&mut self, policy: &mut Bayop, span: Nanos) {
+        let end = self.time + span;
+        while self.time < end {
+            self.time += EPOCH;
+            let plan = policy.decide(&self.see(), &mut self.rng);
+            self.settings = plan;
+        }
+    }
+}
+
+const QUICK: &str = "window = \"1s\"\nsettle = \"500ms\"\ntrials = 12\n";
+
+#[test]
+fn a_search_ends_near_the_best_place_within_the_bound() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.run(&mut policy, Nanos::from_secs(30));
+    let Stage::Holding { meets: true, .. } = policy.stage else { panic!("{:?}", policy.stage) };
+    // Best: 1 GHz (tail 2 ms) and the longest delay within 10 ms, 400 us.
+    let (delay, ghz) = server.at();
+    assert_eq!(ghz, 1.0);
+    assert!((200.0..=400.0).contains(&delay), "{delay}");
+    let told: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    assert!(told.iter().all(|text| text.contains("the best of 12 trials")), "{told:?}");
+}
+
+#[test]
+fn another_load_begins_a_search_and_a_known_one_gets_its_place_back() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.run(&mut policy, Nanos::from_secs(30));
+    let first = server.at();
+    server.rate_per_s = 4000.0;
+    server.run(&mut policy, Nanos::from_secs(4));
+    assert!(matches!(policy.stage, Stage::Trying { .. }));
+    server.run(&mut policy, Nanos::from_secs(30));
+    assert_eq!(policy.known.len(), 2);
+    server.rate_per_s = 2000.0;
+    server.run(&mut policy, Nanos::from_secs(4));
+    assert!(matches!(policy.stage, Stage::Holding { .. }), "reused, not searched");
+    assert_eq!(server.at(), first);
+}
+
+#[test]
+fn a_place_that_no_longer_does_is_searched_again() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.run(&mut policy, Nanos::from_secs(30));
+    server.worse_ms = 4.0;
+    server.run(&mut policy, Nanos::from_secs(8));
+    assert!(matches!(policy.stage, Stage::Trying { .. }), "{:?}", server.at());
+    server.run(&mut policy, Nanos::from_secs(30));
+    assert!(matches!(policy.stage, Stage::Holding { meets: true, .. }));
+}
+
+#[test]
+fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_is_not_searched_for_ever() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.worse_ms = 50.0;
+    server.run(&mut policy, Nanos::from_secs(30));
+    assert!(matches!(policy.stage, Stage::Holding { meets: false, .. }));
+    assert_eq!(server.at(), (20.0, 2.0));
+    let told: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    let said = |text: &String| text.contains("no place of 12 meets p95 < 10ms");
+    assert!(told.iter().all(said), "{told:?}");
+    server.run(&mut policy, Nanos::from_secs(60));
+    assert!(matches!(policy.stage, Stage::Holding { .. }));
+}
+
+#[test]
+fn every_so_often_it_searches_again() {
+    let mut policy = bayop(&format!("{QUICK}every = \"40s\"\n"));
+    let mut server = Server::new();
+    server.run(&mut policy, Nanos::from_secs(30));
+    assert!(matches!(policy.stage, Stage::Holding { .. }));
+    server.run(&mut policy, Nanos::from_secs(36));
+    assert!(matches!(policy.stage, Stage::Trying { .. }));
+}
+
+#[test]
+fn a_known_place_must_fit_the_search() {
+    let wrong = "knobs = [\"coalescing\", \"frequency\"]\n\
+                 known = [{ rate_per_s = 100.0, values = [1.0] }]";
+    let config = read(&wrong.parse().unwrap()).unwrap();
+    let refused = Bayop::new(config, &metered(), &[lc_spec("a")]).err().unwrap();
+    assert!(refused.to_string().contains("this search has 2"), "{refused}");
+}
+
+#[test]
+fn without_a_meter_it_refuses_unless_a_model_will_do() {
+    let refused = Bayop::new(Config::default(), &machine(4), &[lc_spec("a")]).err().unwrap();
+    assert!(refused.to_string().contains("allow_modelled"), "{refused}");
+    let allowed = Config { allow_modelled: true, ..Config::default() };
+    assert!(Bayop::new(allowed, &machine(4), &[lc_spec("a")]).is_ok());
+}
+
+#[test]
+fn a_machine_without_a_numeric_knob_is_refused_with_the_reasons() {
+    let mut bare = metered();
+    bare.capabilities = Capabilities::default().with(Capability::Energy, "test");
+    let refused = Bayop::new(Config::default(), &bare, &[lc_spec("a")]).err().unwrap();
+    assert!(refused.to_string().contains("nothing to search"), "{refused}");
+}
+
+#[test]
+fn config_out_of_range_is_refused_by_key() {
+    for (text, key) in [
+        ("trials = 0", "trials"),
+        ("patience = 0", "patience"),
+        ("floor = 1.5", "floor"),
+        ("cut = 0.5", "cut"),
+        ("window = \"0s\"", "window"),
+        ("known = [{ rate_per_s = 0.0, values = [] }]", "known"),
+    ] {
+        let refused = read::<Config>(&text.parse().unwrap()).unwrap_err();
+        assert!(
+            matches!(&refused, PolicyError::Config { key: at, .. } if at == key),
+            "{refused:?}"
+        );
+    }
+}
