@@ -7,32 +7,15 @@
 
 use super::client::{Client, Coming, Delivered};
 use super::log::{Interrupt, Log};
-use super::model::{AppModel, NicModel, ServerModel, Stack};
+use super::model::ServerModel;
 use super::moderation::{Harvest, Moderator};
-use crate::idle::{Governor, IdleState, Ledger};
+use super::parts::{Common, Request, Sums};
+use crate::idle::Governor;
 use crate::model::Unit;
 use crate::order::NEVER_NS;
 use crate::random::{Stream, Streams, Use};
 use lull_measure::{Hertz, Latency, Nanos};
 use std::collections::VecDeque;
-
-/// What all cores have in common.
-#[derive(Debug, Clone)]
-pub(super) struct Common {
-    pub(super) stack: Stack,
-    pub(super) nic: NicModel,
-    pub(super) app: AppModel,
-    pub(super) idle: Vec<IdleState>,
-}
-
-/// A request on its way through the core.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Request {
-    /// When it reached the card.
-    pub(super) arrived_ns: u64,
-    /// Its work, relative to the mean.
-    pub(super) work: f64,
-}
 
 /// A piece of work on the core.
 #[derive(Debug, Clone, Copy)]
@@ -74,20 +57,6 @@ enum Doing {
         since_ns: u64,
     },
     Working(Step),
-}
-
-/// Sums of a core since its start.
-#[derive(Debug, Clone)]
-pub(super) struct Sums {
-    pub(super) interrupts: u64,
-    pub(super) rx_packets: u64,
-    pub(super) tx_packets: u64,
-    pub(super) cycles: f64,
-    pub(super) busy_ns: u64,
-    pub(super) arrived: u64,
-    pub(super) answered: u64,
-    pub(super) wakeups: u64,
-    pub(super) idle: Ledger,
 }
 
 /// One core.
@@ -155,17 +124,7 @@ impl Core {
             work_stream: streams.stream(Use::Work, index),
             governor: Governor::new(model.idle_rule),
             since_logged: Logged { cycles: 0.0, idle: vec![Nanos::ZERO; states] },
-            sums: Sums {
-                interrupts: 0,
-                rx_packets: 0,
-                tx_packets: 0,
-                cycles: 0.0,
-                busy_ns: 0,
-                arrived: 0,
-                answered: 0,
-                wakeups: 0,
-                idle: Ledger::new(states),
-            },
+            sums: Sums::new(states),
             window: Latency::default(),
             log: None,
         };

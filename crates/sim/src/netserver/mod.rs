@@ -37,6 +37,7 @@ mod core;
 mod log;
 mod model;
 mod moderation;
+mod parts;
 mod plant;
 mod totals;
 
@@ -51,10 +52,11 @@ pub use totals::ServerTotals;
 use crate::model::ModelError;
 use crate::random::Streams;
 use client::Client;
-use core::{Common, Core};
+use core::Core;
 use log::Log;
 use lull_measure::{Hertz, Joules, Nanos};
 use moderation::Moderator;
+use parts::Common;
 
 /// One replication of a server.
 #[derive(Debug, Clone)]

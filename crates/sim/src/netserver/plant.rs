@@ -1,6 +1,6 @@
 //! A network server as policies see it.
 
-use super::core::Sums;
+use super::parts::Sums;
 use super::{NetServer, ServerModel, Traffic};
 use crate::model::ModelError;
 use lull_control::{

@@ -1,7 +1,7 @@
 //! What a server did over a span.
 
 use super::NetServer;
-use super::core::Sums;
+use super::parts::Sums;
 use lull_measure::{Joules, Latency, Nanos};
 
 /// What a server did since the start of what is counted.

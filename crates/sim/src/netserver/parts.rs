@@ -1,0 +1,53 @@
+//! What a core is given, what goes through it, and what it adds up.
+
+use super::model::{AppModel, NicModel, Stack};
+use crate::idle::{IdleState, Ledger};
+
+/// What all cores have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    pub(super) stack: Stack,
+    pub(super) nic: NicModel,
+    pub(super) app: AppModel,
+    pub(super) idle: Vec<IdleState>,
+}
+
+/// A request on its way through the core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    /// When it reached the card.
+    pub(super) arrived_ns: u64,
+    /// Its work, relative to the mean.
+    pub(super) work: f64,
+}
+
+/// Sums of a core since its start.
+#[derive(Debug, Clone)]
+pub(super) struct Sums {
+    pub(super) interrupts: u64,
+    pub(super) rx_packets: u64,
+    pub(super) tx_packets: u64,
+    pub(super) cycles: f64,
+    pub(super) busy_ns: u64,
+    pub(super) arrived: u64,
+    pub(super) answered: u64,
+    pub(super) wakeups: u64,
+    pub(super) idle: Ledger,
+}
+
+impl Sums {
+    /// Nothing yet, on a core with so many idle states.
+    pub(super) fn new(states: usize) -> Self {
+        Self {
+            interrupts: 0,
+            rx_packets: 0,
+            tx_packets: 0,
+            cycles: 0.0,
+            busy_ns: 0,
+            arrived: 0,
+            answered: 0,
+            wakeups: 0,
+            idle: Ledger::new(states),
+        }
+    }
+}
