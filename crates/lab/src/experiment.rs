@@ -2,8 +2,8 @@
 
 use crate::figure::DrawError;
 use crate::papers::{
-    micro_2017_eetl as eetl, socc_2025_reef as reef, tpds_2024_ahq as ahq,
-    trios_2013_ntier as ntier,
+    ccds_2026_bayop as bayop, micro_2017_eetl as eetl, socc_2025_reef as reef,
+    tpds_2024_ahq as ahq, trios_2013_ntier as ntier,
 };
 use crate::progress::Progress;
 use crate::report::Report;
@@ -49,6 +49,10 @@ pub static ALL: &[&Experiment] = &[
     &reef::policies::EXPERIMENT,
     &reef::packing::EXPERIMENT,
     &reef::ipq::EXPERIMENT,
+    &bayop::sweep::EXPERIMENT,
+    &bayop::netpipe::EXPERIMENT,
+    &bayop::model::EXPERIMENT,
+    &bayop::search::EXPERIMENT,
 ];
 
 /// One experiment.

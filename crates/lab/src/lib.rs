@@ -11,6 +11,7 @@ mod papers;
 pub mod progress;
 pub mod report;
 pub mod scenario;
+pub mod server;
 mod sourced;
 mod theory;
 pub mod trial;

@@ -61,6 +61,15 @@ fn simulated_queues_come_near_theory_even_when_run_briefly() {
 }
 
 #[test]
+fn a_long_interrupt_delay_costs_small_messages_their_round_trips() {
+    let report = run("bayop-netpipe", true);
+    well_formed(&report);
+    let over = ours(&report, "64 B, 2.9 GHz: round trips at a delay of 200 us over none");
+    assert!((0.1..0.5).contains(&over), "{over}");
+    assert!(report.choices.iter().any(|choice| choice.contains("parameters printed")));
+}
+
+#[test]
 #[ignore = "slow: all tables at full length, some minutes in a release build"]
 fn every_table_passes_every_row_that_is_held() {
     for experiment in ALL {

@@ -6,6 +6,8 @@ pub(crate) mod tpds_2024_ahq;
 #[path = "2013-trios-ntier/mod.rs"]
 pub(crate) mod trios_2013_ntier;
 
+#[path = "2026-ccds-bayop/mod.rs"]
+pub(crate) mod ccds_2026_bayop;
 #[path = "2017-micro-eetl/mod.rs"]
 pub(crate) mod micro_2017_eetl;
 

@@ -1,0 +1,13 @@
+//! Dong, Arora, Awad, Krieger and Appavoo, Taming and Controlling Performance
+//! and Energy Trade-Offs Automatically in Network Applications, CCDS 2026
+//! (seed 001): BayOp.
+
+pub(crate) mod model;
+pub(crate) mod netpipe;
+pub(crate) mod search;
+pub(crate) mod sweep;
+
+mod system;
+
+/// The seed document.
+const SEED_FILE: &str = "001_c5da454618c63db3.txt";

@@ -1,0 +1,195 @@
+//! Figs. 1 and 2: NetPIPE, one connection that plays ping-pong.
+
+use super::SEED_FILE;
+use super::system::{Scenario, run as length, scenario};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::server::{Cell, ServerSetting, sweep};
+use crate::trial::of;
+use lull_measure::Nanos;
+use lull_sim::netserver::{Moderation, NetServer, ServerModel};
+use lull_sim::stats::{Estimate, Failure};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "bayop-netpipe",
+    paper: "Dong et al. 2026, Figs. 1 and 2",
+    seed_file: SEED_FILE,
+    summary: "round trips of one message at a time over interrupt delays, against the driver's own",
+    run,
+};
+
+/// Message sizes of Table 1, in bytes.
+const SIZES: [u64; 4] = [64, 8 << 10, 64 << 10, 512 << 10];
+const DELAYS_US: [f64; 12] = [0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 26.0, 32.0, 50.0, 100.0, 200.0];
+const FREQUENCIES_GHZ: [f64; 4] = [1.3, 1.8, 2.4, 2.9];
+
+/// All settings at one size, and the driver with its own.
+struct Size {
+    bytes: u64,
+    cells: Vec<Cell>,
+    own: Cell,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (scenario, choices) = scenario();
+    let sizes: Vec<Size> =
+        SIZES.iter().map(|bytes| measure(setup, &scenario, *bytes)).collect::<Result<_, _>>()?;
+    let mut report = EXPERIMENT.report("CCDS 2026, Figs. 1 and 2: NetPIPE", setup);
+    report.choices = choices;
+    report.choices.push(
+        "the client is ideal, with a fixed turn-around; the paper's two ends ran the same system, \
+         so its gains also hold those of the other end"
+            .to_owned(),
+    );
+    report.rows = rows(&sizes);
+    let spread = adapts(setup, &scenario)?;
+    report.rows.push(Row::held(
+        "64 KB: distinct delays that the driver's rule takes",
+        "1",
+        Printed::Claim("extreme variability"),
+        &one(spread),
+        Tolerance::AtLeast(2.0),
+    ));
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&sizes))?];
+    Ok(report)
+}
+
+fn measure(setup: &Setup<'_>, scenario: &Scenario, bytes: u64) -> Result<Size, LabError> {
+    let model = scenario.netpipe(&scenario.linux(), bytes);
+    let setting = |delay: f64| {
+        FREQUENCIES_GHZ.map(|ghz| ServerSetting { delay_us: Some(delay), frequency_ghz: Some(ghz) })
+    };
+    let settings: Vec<_> = DELAYS_US.into_iter().flat_map(setting).collect();
+    let run = length(setup);
+    let cells = sweep(&model, &[0.0], &settings, run, &setup.progress).map_err(Failure::from)?;
+    let own = Cell::measure(&model, 0.0, ServerSetting::DEFAULT, run).map_err(Failure::from)?;
+    Ok(Size { bytes, cells, own })
+}
+
+impl Size {
+    fn name(&self) -> String {
+        match self.bytes {
+            bytes if bytes < 1024 => format!("{bytes} B"),
+            bytes => format!("{} KB", bytes >> 10),
+        }
+    }
+
+    /// Energy of a round trip, in arbitrary units that all settings share.
+    fn energy(cell: &Cell) -> f64 {
+        cell.watts / (cell.answered as f64).max(1.0)
+    }
+
+    /// The setting of least energy a round trip.
+    fn thriftiest(&self) -> Option<&Cell> {
+        let energy = |cell: &Cell| Self::energy(cell);
+        self.cells.iter().min_by(|a, b| energy(a).total_cmp(&energy(b)))
+    }
+
+    fn quickest(&self) -> Option<&Cell> {
+        self.cells.iter().max_by_key(|cell| cell.answered)
+    }
+}
+
+fn one(value: f64) -> Estimate {
+    of(&[value])
+}
+
+fn rows(sizes: &[Size]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for size in sizes {
+        let (Some(thrifty), Some(quick)) = (size.thriftiest(), size.quickest()) else { continue };
+        let name = size.name();
+        let saved = 100.0 * (1.0 - Size::energy(thrifty) / Size::energy(&size.own));
+        let faster = 100.0 * (quick.answered as f64 / size.own.answered as f64 - 1.0);
+        let is_printed = size.bytes == 64 << 10;
+        let printed = |value| if is_printed { Printed::Number(value) } else { Printed::Nothing };
+        let why = "with an ideal client: how both ends of the paper waited for each other is not \
+                   printed. One core works here, and ondemand lowers the other package, which a \
+                   pair for all cores cannot; large messages therefore lose";
+        rows.push(Row::reported(
+            format!("{name}: energy a round trip saved by the best pair"),
+            "%",
+            printed(50.0),
+            &one(saved),
+            why,
+        ));
+        rows.push(Row::reported(
+            format!("{name}: more round trips by the quickest pair"),
+            "%",
+            printed(60.0),
+            &one(faster),
+            why,
+        ));
+        let delay = thrifty.setting.delay_us.unwrap_or(0.0);
+        let best = if size.bytes == 512 << 10 { Printed::Number(28.0) } else { Printed::Nothing };
+        let why = "the delay that saves most follows window and client, which are not printed";
+        rows.push(Row::reported(
+            format!("{name}: delay of the best pair"),
+            "us",
+            best,
+            &one(delay),
+            why,
+        ));
+    }
+    rows.extend(shapes(sizes));
+    rows
+}
+
+/// What must hold whatever client and window are: long delays cost round trips
+/// on small messages.
+fn shapes(sizes: &[Size]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if let Some(size) = sizes.first() {
+        let at = |delay: f64| {
+            let same = |cell: &&Cell| {
+                cell.setting.delay_us == Some(delay) && cell.setting.frequency_ghz == Some(2.9)
+            };
+            size.cells.iter().find(same).map_or(0.0, |cell| cell.answered as f64)
+        };
+        rows.push(Row::held(
+            "64 B, 2.9 GHz: round trips at a delay of 200 us over none",
+            "1",
+            Printed::Claim("sub-optimal settings exist"),
+            &one(at(200.0) / at(0.0)),
+            Tolerance::AtMost(0.8),
+        ));
+    }
+    rows
+}
+
+/// Fig. 2: how many delays the newer driver's rule takes during a run.
+fn adapts(setup: &Setup<'_>, scenario: &Scenario) -> Result<f64, LabError> {
+    let mut model: ServerModel = scenario.netpipe(&scenario.linux(), 64 << 10);
+    model.nic.moderation = Moderation::Ixgbe;
+    let mut server = NetServer::new(&model, setup.seed, 0).map_err(Failure::from)?;
+    server.keep_log(100_000);
+    server.run_until(Nanos::from_millis(100));
+    let mut delays: Vec<_> = server.log(0).iter().map(|entry| entry.delay).collect();
+    delays.sort_unstable();
+    delays.dedup();
+    Ok(delays.len() as f64)
+}
+
+fn figures(sizes: &[Size]) -> Vec<Figure> {
+    let panel = |size: &Size| {
+        let frame = Figure::new(
+            format!("NetPIPE, {}", size.name()),
+            Axis::linear("time of a round trip (us)"),
+            Axis::linear("energy of a round trip (mJ)"),
+        );
+        let point = |cell: &Cell| {
+            let trips = (cell.answered as f64).max(1.0);
+            Point::at(250_000.0 / trips, cell.watts * 250.0 / trips)
+        };
+        let mut points: Vec<_> = size.cells.iter().map(point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        frame.with("Linux-static", Look::Points, points).with(
+            "Linux",
+            Look::Points,
+            [point(&size.own)],
+        )
+    };
+    sizes.iter().map(panel).collect()
+}

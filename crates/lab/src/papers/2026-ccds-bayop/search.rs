@@ -1,0 +1,236 @@
+//! Section 5: thirty trials against all settings, and against chance.
+
+use super::SEED_FILE;
+use super::system::{OBJECTIVES, Objective, scenario, space};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::server::{Cell, Grid, ServerSetting};
+use crate::trial::of;
+use lull_control::Rng;
+use lull_measure::{Latency, Nanos, Percentile};
+use lull_policies::tuning::{Method, Place, Reading, Rules, Search, Space};
+use lull_sim::ModelError;
+use lull_sim::netserver::{NetServer, ServerModel};
+use lull_sim::stats::Failure;
+use rand::{RngExt, SeedableRng};
+use rayon::prelude::*;
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "bayop-search",
+    paper: "Dong et al. 2026, section 5 (30 trials)",
+    seed_file: SEED_FILE,
+    summary: "what 30 trials find of the least power within a bound: ours, the paper's, random",
+    run,
+};
+
+/// Delays of the authors' script, and none.
+const DELAYS_US: [f64; 12] =
+    [0.0, 2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 100.0, 200.0, 300.0, 400.0];
+const LOADS: [f64; 4] = [200e3, 400e3, 600e3, 700e3];
+/// Trials of a search (section 5.2.1).
+const TRIALS: usize = 30;
+/// Readings that a trial may be: replications that are simulated for every pair.
+const READINGS: u64 = 4;
+
+/// All pairs at one load.
+struct Surface {
+    space: Space,
+    /// By number of the place: each replication, and all together.
+    places: Vec<Pair>,
+}
+
+struct Pair {
+    readings: Vec<Reading>,
+    truth: Reading,
+}
+
+/// What a method came to over all seeds.
+struct Outcome {
+    gaps: Vec<f64>,
+    missed: usize,
+    /// Share of requests over the bound during the search.
+    harm: Vec<f64>,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (scenario, choices) = scenario();
+    let model = scenario.linux();
+    let objective = OBJECTIVES[0];
+    let mut report = EXPERIMENT.report("CCDS 2026, section 5: thirty trials", setup);
+    report.choices = choices;
+    report.choices.push(format!(
+        "216 pairs, {READINGS} replications of each; a trial reads one of them at random, the \
+         truth is all of them together; the oracle is the least true power of the pairs whose \
+         true tail meets the bound"
+    ));
+    let seeds = setup.either(30, 3);
+    let mut figure = Vec::new();
+    for load in LOADS {
+        let surface = surface(setup, &model, load, objective)?;
+        let methods = [Method::Apart, Method::Penalty, Method::Random];
+        let outcomes = methods.map(|method| surface.all(method, objective, seeds));
+        report.rows.extend(rows(load, &outcomes));
+        figure.push(outcomes);
+    }
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &[gaps(&figure)])?];
+    Ok(report)
+}
+
+fn surface(
+    setup: &Setup<'_>,
+    model: &ServerModel,
+    load: f64,
+    objective: Objective,
+) -> Result<Surface, LabError> {
+    let grid =
+        Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None };
+    let (space, settings) = (grid.only(), grid.settings());
+    setup.progress.expect(settings.len() as u64);
+    let length = setup.either(Nanos::from_millis(250), Nanos::from_millis(20));
+    let pair = |setting: &ServerSetting| -> Result<Pair, ModelError> {
+        // Connections stay where they were hashed to: a reading is a stretch of one run.
+        let mut server = NetServer::new(&model.at_rate(load), setup.seed, 0)?;
+        setting.put(&mut server);
+        server.run_until(Nanos::from_millis(50));
+        let readings = (0..READINGS).map(|_| {
+            server.forget();
+            server.run_until(server.now() + length);
+            let totals = server.totals();
+            let cell = Cell::of(load, *setting, &totals, usize::from(model.cores));
+            (reading(&cell, &totals.latency, objective), totals.latency, cell)
+        });
+        let all: Vec<_> = readings.collect();
+        setup.progress.step();
+        Ok(Pair::of(all, objective))
+    };
+    let places: Result<Vec<Pair>, ModelError> = settings.par_iter().map(pair).collect();
+    Ok(Surface { space, places: places.map_err(Failure::from)? })
+}
+
+/// A cell as a trial sees it: a server that does not keep up is far over its bound.
+fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
+    let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
+    let tail_us = cell.tail_us(objective.percentile);
+    let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };
+    let unanswered = cell.arrived.saturating_sub(cell.answered);
+    let late = latency.count_above(bound) + unanswered;
+    Reading { tail_us, watts: cell.watts, requests: cell.arrived.max(1), late }
+}
+
+impl Pair {
+    fn of(all: Vec<(Reading, Latency, Cell)>, objective: Objective) -> Self {
+        let mut together = Latency::default();
+        all.iter().for_each(|(_, latency, _)| together.merge(latency));
+        let count = all.len() as f64;
+        let percentile = Percentile::new(objective.percentile).unwrap_or(Percentile::P99);
+        let pooled = together.quantile(percentile).map_or(0.0, Nanos::as_micros_f64);
+        let keeps_up = all.iter().all(|(_, _, cell)| cell.keeps_up());
+        let readings: Vec<_> = all.into_iter().map(|(reading, ..)| reading).collect();
+        let truth = Reading {
+            tail_us: if keeps_up { pooled } else { pooled.max(5.0 * objective.bound_us) },
+            watts: readings.iter().map(|it| it.watts).sum::<f64>() / count,
+            requests: readings.iter().map(|it| it.requests).sum(),
+            late: readings.iter().map(|it| it.late).sum(),
+        };
+        Self { readings, truth }
+    }
+}
+
+impl Surface {
+    /// The least true power within the bound.
+    fn oracle(&self, objective: Objective) -> Option<f64> {
+        let good = self.places.iter().filter(|it| it.truth.tail_us <= objective.bound_us);
+        good.map(|it| it.truth.watts).reduce(f64::min)
+    }
+
+    fn number(&self, place: &Place) -> usize {
+        self.space.places().position(|it| it == *place).unwrap_or(0)
+    }
+
+    /// Searches with many seeds.
+    fn all(&self, method: Method, objective: Objective, seeds: u64) -> Outcome {
+        let one = |seed: u64| self.search(method, objective, seed);
+        let ends: Vec<_> = (0..seeds).into_par_iter().map(one).collect();
+        let best = self.oracle(objective).unwrap_or(f64::NAN);
+        let met = |truth: &Reading| truth.tail_us <= objective.bound_us;
+        Outcome {
+            gaps: ends.iter().map(|(truth, _)| 100.0 * (truth.watts / best - 1.0)).collect(),
+            missed: ends.iter().filter(|(truth, _)| !met(truth)).count(),
+            harm: ends.iter().map(|(_, harm)| 100.0 * harm).collect(),
+        }
+    }
+
+    /// One search; the truth of its final choice, and the harm that it did.
+    fn search(&self, method: Method, objective: Objective, seed: u64) -> (Reading, f64) {
+        let rules = Rules::new(method, objective.bound_us, TRIALS);
+        let mut search = Search::new(self.space.clone(), rules);
+        let mut rng = Rng::seed_from_u64(seed);
+        while let Some(next) = search.ask(&mut rng) {
+            let readings = &self.places[self.number(&next.place)].readings;
+            let reading = readings[rng.random_range(0..readings.len())];
+            search.tell(next.place, Ok(reading));
+        }
+        let place = search.choice().map_or_else(|| self.space.fastest(), |choice| choice.place);
+        (self.places[self.number(&place)].truth, search.harm())
+    }
+}
+
+impl Outcome {
+    /// Median and largest gap, in percent.
+    fn gap(&self) -> [f64; 2] {
+        let mut sorted = self.gaps.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        [sorted[sorted.len() / 2], sorted[sorted.len() - 1]]
+    }
+}
+
+fn rows(load: f64, [ours, paper, random]: &[Outcome; 3]) -> Vec<Row> {
+    let kilo = load / 1e3;
+    let one = |value: f64| of(&[value]);
+    let aim = Printed::Nothing;
+    let held = |what: &str, unit, value, most| {
+        let name = format!("{kilo} K, ours: {what}");
+        Row::held(name, unit, aim.clone(), &one(value), Tolerance::AtMost(most))
+    };
+    let [median, worst] = ours.gap();
+    let mut rows = vec![
+        held("median gap to the oracle", "%", median, 2.0),
+        held("largest gap", "%", worst, 10.0),
+        held("final choices that miss the bound", "1", ours.missed as f64, 0.0),
+    ];
+    for (name, outcome) in [("ours", ours), ("the paper's penalty", paper), ("random", random)] {
+        let [median, worst] = outcome.gap();
+        let mean_harm = outcome.harm.iter().sum::<f64>() / outcome.harm.len() as f64;
+        let why = "for comparison; no figure is printed";
+        for (what, unit, value) in [
+            ("median gap", "%", median),
+            ("largest gap", "%", worst),
+            ("choices that miss", "1", outcome.missed as f64),
+            ("requests over the bound in the search", "%", mean_harm),
+        ] {
+            let name = format!("{kilo} K, {name}: {what}");
+            rows.push(Row::reported(name, unit, Printed::Nothing, &one(value), why));
+        }
+    }
+    rows
+}
+
+fn gaps(all: &[[Outcome; 3]]) -> Figure {
+    let frame = Figure::new(
+        "Power of the final choice above the oracle, median of all seeds",
+        Axis::linear("requests/s (thousands)").between(100.0, 800.0),
+        Axis::linear("gap (%)"),
+    );
+    let curve = |at: usize| {
+        let points = LOADS
+            .iter()
+            .zip(all)
+            .map(move |(load, outcomes)| Point::at(load / 1e3, outcomes[at].gap()[0].max(0.0)));
+        points.collect::<Vec<_>>()
+    };
+    let names = ["modelled apart (ours)", "penalty (the paper's)", "random"];
+    let curves = names.into_iter().enumerate();
+    curves.fold(frame, |figure, (at, name)| figure.with(name, Look::Line, curve(at)))
+}

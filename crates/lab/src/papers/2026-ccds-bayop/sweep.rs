@@ -1,0 +1,277 @@
+//! Figs. 3, 4 and 5: memcached over the study's pairs of delay and frequency.
+
+use super::SEED_FILE;
+use super::system::{LOADS, OBJECTIVES, Scenario, run as length, scenario, study};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::server::{Cell, ServerSetting, pareto, sweep};
+use crate::trial::of;
+use lull_sim::netserver::{Moderation, ServerModel};
+use lull_sim::stats::Failure;
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "bayop-sweep",
+    paper: "Dong et al. 2026, Figs. 3, 4 and 5",
+    seed_file: SEED_FILE,
+    summary: "tail and power of memcached over 342 pairs of interrupt delay and frequency",
+    run,
+};
+
+/// One stack over all pairs at all loads, and as its kernel runs it.
+struct Swept {
+    cells: Vec<Cell>,
+    by_default: Vec<Cell>,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (scenario, choices) = scenario();
+    let linux = swept(setup, &scenario.linux())?;
+    let ebbrt = swept(setup, &scenario.ebbrt())?;
+    let newer = by_newer_driver(setup, &scenario)?;
+    let mut report = EXPERIMENT.report("CCDS 2026, Figs. 3 to 5: memcached, study", setup);
+    report.choices = choices;
+    report.rows.extend(fig5(&linux));
+    report.rows.extend(fig4(&linux, &ebbrt));
+    for load in LOADS {
+        report.rows.extend(front(&linux, load));
+        report.rows.extend(savings(&linux, &newer, load));
+        report.rows.push(specialised(&linux, &ebbrt, load));
+    }
+    report.figures = vec![
+        Drawing::of("bayop-sweep-fronts", &fronts(&linux, &ebbrt))?,
+        Drawing::of("bayop-sweep-delays", &delays(&linux))?,
+    ];
+    Ok(report)
+}
+
+fn swept(setup: &Setup<'_>, model: &ServerModel) -> Result<Swept, LabError> {
+    let (settings, run) = (study(model)?.settings(), length(setup));
+    let cells = sweep(model, &LOADS, &settings, run, &setup.progress).map_err(Failure::from)?;
+    let by_default = [ServerSetting::DEFAULT];
+    let by_default = sweep(model, &LOADS, &by_default, run, &setup.progress);
+    Ok(Swept { cells, by_default: by_default.map_err(Failure::from)? })
+}
+
+/// Linux as it runs by itself, under the rule that its driver has since 4.15.
+fn by_newer_driver(setup: &Setup<'_>, scenario: &Scenario) -> Result<Vec<Cell>, LabError> {
+    let mut model = scenario.linux();
+    model.nic.moderation = Moderation::Ixgbe;
+    let settings = [ServerSetting::DEFAULT];
+    let cells = sweep(&model, &LOADS, &settings, length(setup), &setup.progress);
+    Ok(cells.map_err(Failure::from)?)
+}
+
+impl Swept {
+    fn at(&self, load: f64) -> Vec<&Cell> {
+        self.cells.iter().filter(|cell| cell.rate_per_s == load).collect()
+    }
+
+    fn cell(&self, load: f64, ghz: f64, delay_us: f64) -> Option<&Cell> {
+        let near = |value: Option<f64>, wanted: f64| {
+            value.is_some_and(|value| (value - wanted).abs() < 1e-6)
+        };
+        let setting =
+            |cell: &ServerSetting| near(cell.frequency_ghz, ghz) && near(cell.delay_us, delay_us);
+        self.cells.iter().find(|cell| cell.rate_per_s == load && setting(&cell.setting))
+    }
+
+    /// The cell of least power that meets the first objective.
+    fn best(&self, load: f64) -> Option<&Cell> {
+        let good = self.at(load).into_iter().filter(|cell| OBJECTIVES[0].met_by(cell));
+        good.min_by(|a, b| a.watts.total_cmp(&b.watts))
+    }
+
+    fn by_default(&self, load: f64) -> Option<&Cell> {
+        self.by_default.iter().find(|cell| cell.rate_per_s == load)
+    }
+}
+
+fn one(value: Option<f64>) -> lull_sim::stats::Estimate {
+    of(&[value.unwrap_or(f64::MAX)])
+}
+
+/// At 400 K and 1.3 GHz no delay misses 500 us, and some delay does not.
+fn fig5(linux: &Swept) -> Vec<Row> {
+    let p99 = |delay| linux.cell(400e3, 1.3, delay).map(|cell| cell.p99_us);
+    let between = super::system::DELAYS_US.iter().filter(|delay| (50.0..=280.0).contains(*delay));
+    let least = between.filter_map(|delay| p99(*delay)).reduce(f64::min);
+    let mut rows = vec![
+        Row::held(
+            "400 K, 1.3 GHz, delay 0: p99 (calibrated)",
+            "us",
+            Printed::Claim("above 500"),
+            &one(p99(0.0)),
+            Tolerance::AtLeast(500.0),
+        ),
+        Row::held(
+            "400 K, 1.3 GHz, best delay of 50 to 280 us: p99",
+            "us",
+            Printed::Claim("below 500"),
+            &one(least),
+            Tolerance::AtMost(500.0),
+        ),
+    ];
+    let power = |ghz| linux.cell(400e3, ghz, 100.0).map(|cell| cell.watts);
+    let falls = power(1.3).zip(power(2.9)).map(|(low, high)| low / high);
+    rows.push(Row::held(
+        "400 K, delay 100 us: power at 1.3 over 2.9 GHz",
+        "1",
+        Printed::Claim("falls"),
+        &one(falls),
+        Tolerance::AtMost(1.0),
+    ));
+    rows
+}
+
+/// Delays save cycles, and the specialised stack needs fewer.
+fn fig4(linux: &Swept, ebbrt: &Swept) -> Vec<Row> {
+    let cycles =
+        |swept: &Swept, ghz, delay| swept.cell(400e3, ghz, delay).map(|cell| cell.cycles_a_request);
+    let saved = |ghz| {
+        let pair = cycles(linux, ghz, 400.0).zip(cycles(linux, ghz, 0.0));
+        pair.map(|(long, none)| 100.0 * (1.0 - long / none))
+    };
+    let why = "instructions are printed and cycles modelled";
+    let held = |ghz: f64| {
+        Row::held(
+            format!("400 K, {ghz} GHz, delay 400 us: fewer cycles than without"),
+            "%",
+            Printed::Number(30.0),
+            &one(saved(ghz)),
+            Tolerance::Between(25.0, 45.0),
+        )
+        .because(why)
+    };
+    let ratio = cycles(linux, 2.9, 100.0).zip(cycles(ebbrt, 2.9, 100.0));
+    vec![
+        held(1.3),
+        held(2.9),
+        Row::reported(
+            "400 K, 2.9 GHz, delay 100 us: cycles of Linux over EbbRT",
+            "1",
+            Printed::Number(2.5),
+            &one(ratio.map(|(linux, ebbrt)| linux / ebbrt)),
+            "the costs of EbbRT were set by it",
+        ),
+    ]
+}
+
+/// Fig. 3: fast or thrifty, with a bend in between.
+fn front(linux: &Swept, load: f64) -> Vec<Row> {
+    let cells: Vec<Cell> = linux.at(load).into_iter().cloned().collect();
+    let points: Vec<_> =
+        pareto(&cells, 99.0).iter().map(|cell| (cell.p99_us, cell.watts)).collect();
+    let kilo = load / 1e3;
+    vec![Row::held(
+        format!("{kilo} K: bend of the front (0 straight, 1 a right angle)"),
+        "1",
+        Printed::Claim("L-shaped"),
+        &one(Some(bend(&points))),
+        Tolerance::AtLeast(0.2),
+    )]
+}
+
+/// How far a front bends towards its corner: the largest distance below the
+/// chord between its ends, both axes scaled to 1, over that of a right angle.
+fn bend(points: &[(f64, f64)]) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };
+    let (wide, high) = (last.0 - first.0, first.1 - last.1);
+    if wide <= 0.0 || high <= 0.0 {
+        return 0.0;
+    }
+    let below = |(x, y): &(f64, f64)| 1.0 - (x - first.0) / wide - (y - last.1) / high;
+    points.iter().map(below).fold(0.0, f64::max)
+}
+
+fn savings(linux: &Swept, newer: &[Cell], load: f64) -> Vec<Row> {
+    let kilo = load / 1e3;
+    let best = linux.best(load).map(|cell| cell.watts);
+    let saved = |by_default: Option<f64>| {
+        best.zip(by_default).map(|(best, watts)| 100.0 * (1.0 - best / watts))
+    };
+    let newer = newer.iter().find(|cell| cell.rate_per_s == load).map(|cell| cell.watts);
+    let why = "the best pair against ondemand: printed power is not to be had from anything that \
+               is printed; a lower voltage and uncore power alone move it by 20 points";
+    vec![
+        Row::reported(
+            format!("{kilo} K: power saved by the best pair with p99 < 500 us"),
+            "%",
+            Printed::Number(76.0),
+            &one(saved(linux.by_default(load).map(|cell| cell.watts))),
+            why,
+        ),
+        Row::reported(
+            format!("{kilo} K: the same against the driver's rule since Linux 4.15"),
+            "%",
+            Printed::Nothing,
+            &one(saved(newer)),
+            "which rule ran is not printed; 5.5.17 has the newer one",
+        ),
+    ]
+}
+
+fn specialised(linux: &Swept, ebbrt: &Swept, load: f64) -> Row {
+    let pair = linux.by_default(load).zip(ebbrt.best(load));
+    let ratio = pair.map(|(linux, ebbrt)| linux.watts / ebbrt.watts);
+    let why = "not reached: this stack sleeps in the deepest state at once, and here an entry \
+               costs its exit latency at the power of the highest frequency, whatever the \
+               frequency; with that the uncore and thousands of entries a second leave less than \
+               a factor of two";
+    Row::reported(
+        format!("{} K: power of Linux over the best of EbbRT", load / 1e3),
+        "1",
+        Printed::Claim("above 2"),
+        &one(ratio),
+        why,
+    )
+}
+
+fn fronts(linux: &Swept, ebbrt: &Swept) -> Vec<Figure> {
+    let panel = |load: f64| {
+        let points = |swept: &Swept| -> Vec<Point> {
+            let cells: Vec<Cell> = swept.at(load).into_iter().cloned().collect();
+            pareto(&cells, 99.0).iter().map(|it| Point::at(it.p99_us, it.watts)).collect()
+        };
+        let alone = linux.by_default(load).map(|it| Point::at(it.p99_us, it.watts));
+        Figure::new(
+            format!("memcached, {} K requests/s: what no other pair beats", load / 1e3),
+            Axis::log("p99 (us)"),
+            Axis::linear("power (W)"),
+        )
+        .with("Linux-static", Look::Line, points(linux))
+        .with("EbbRT-static", Look::Line, points(ebbrt))
+        .with("Linux", Look::Points, alone)
+    };
+    LOADS.map(panel).into()
+}
+
+fn delays(linux: &Swept) -> Vec<Figure> {
+    let axis = |label: &str| Axis::linear(label.to_owned());
+    let curve = |ghz: f64, of: fn(&Cell) -> f64| {
+        let points = super::system::DELAYS_US.iter().filter_map(move |delay| {
+            linux.cell(400e3, ghz, *delay).map(|cell| Point::at(*delay, of(cell)))
+        });
+        points.collect::<Vec<_>>()
+    };
+    let panel = |label: &str, of: fn(&Cell) -> f64| {
+        let frame = Figure::new("400 K requests/s", axis("interrupt delay (us)"), axis(label));
+        [1.3, 1.6, 2.0, 2.9].into_iter().fold(frame, |figure, ghz| {
+            figure.with(format!("{ghz} GHz"), Look::Line, curve(ghz, of))
+        })
+    };
+    vec![panel("p99 (us)", |it| it.p99_us.min(1500.0)), panel("power (W)", |it| it.watts)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_straight_front_has_no_bend_and_a_corner_has_all() {
+        assert_eq!(bend(&[(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]), 0.0);
+        assert!((bend(&[(0.0, 1.0), (0.0, 0.0), (1.0, 0.0)]) - 1.0).abs() < 1e-9);
+        assert_eq!(bend(&[]), 0.0);
+    }
+}

@@ -1,0 +1,120 @@
+//! The paper's servers, and what is measured on them.
+
+use crate::experiment::{LabError, Setup};
+use crate::server::{Cell, Grid, Run};
+use crate::sourced;
+use lull_control::{AppSpec, Plant};
+use lull_measure::{Nanos, Percentile};
+use lull_policies::tuning::Space;
+use lull_sim::netserver::{AppModel, NetServerPlant, PingPong, ServerModel, Stack, Traffic};
+use lull_sim::stats::Failure;
+use serde::Deserialize;
+
+/// The models with a source for every number.
+const TEXT: &str = include_str!("scenario.toml");
+
+/// ITR delays of the authors' script, with the 0 of Fig. 5, in microseconds.
+pub(super) const DELAYS_US: [f64; 19] = [
+    0.0, 2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 80.0, 100.0, 140.0, 200.0, 240.0, 280.0, 300.0,
+    340.0, 360.0, 380.0, 400.0,
+];
+
+/// The three loads of the study, in requests per second.
+pub(super) const LOADS: [f64; 3] = [200e3, 400e3, 600e3];
+
+/// An objective of the paper.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Objective {
+    pub(super) percentile: f64,
+    pub(super) bound_us: f64,
+}
+
+/// 99 % below 500 us, 90 % below 500 us, 99 % below 200 us.
+pub(super) const OBJECTIVES: [Objective; 3] = [
+    Objective { percentile: 99.0, bound_us: 500.0 },
+    Objective { percentile: 90.0, bound_us: 500.0 },
+    Objective { percentile: 99.0, bound_us: 200.0 },
+];
+
+/// All models of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Scenario {
+    server: ServerModel,
+    ebbrt: Stack,
+    ebbrt_app: AppModel,
+    netpipe: PingPong,
+}
+
+/// The models, and where their numbers come from, by source.
+pub(super) fn scenario() -> (Scenario, Vec<String>) {
+    let (scenario, parameters) = sourced::read(TEXT);
+    (scenario, sourced::choices(&parameters))
+}
+
+impl Scenario {
+    /// memcached on Linux.
+    pub(super) fn linux(&self) -> ServerModel {
+        self.server.clone()
+    }
+
+    /// memcached on the specialised OS.
+    pub(super) fn ebbrt(&self) -> ServerModel {
+        let deepest = self.server.idle.len() - 1;
+        let mut model = ServerModel {
+            stack: self.ebbrt.clone(),
+            app: self.ebbrt_app.clone(),
+            idle_rule: lull_sim::idle::Rule::Always(deepest),
+            ..self.server.clone()
+        };
+        model.nic.tx_interrupts = false;
+        model.name = "E5-2690, 82599, EbbRT, memcached".to_owned();
+        model
+    }
+
+    /// NetPIPE with messages of this size on a server.
+    pub(super) fn netpipe(&self, on: &ServerModel, bytes: u64) -> ServerModel {
+        let pair = PingPong { bytes, ..self.netpipe.clone() };
+        ServerModel { traffic: Traffic::PingPong(pair), ..on.clone() }
+    }
+}
+
+impl Objective {
+    pub(super) fn met_by(self, cell: &Cell) -> bool {
+        cell.keeps_up() && cell.tail_us(self.percentile) <= self.bound_us
+    }
+}
+
+/// The app of a server, as policies see it.
+pub(super) fn app(model: &ServerModel, objective: Objective) -> AppSpec {
+    let percentile = Percentile::new(objective.percentile).unwrap_or(Percentile::P99);
+    let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
+    AppSpec::latency_critical(&model.app.name, percentile, bound)
+}
+
+/// All settings of the study on a server.
+///
+/// # Errors
+/// If the model cannot be simulated.
+pub(super) fn study(model: &ServerModel) -> Result<Grid, LabError> {
+    Ok(Grid { space: space(model)?, delays_us: Some(DELAYS_US.to_vec()), frequencies_ghz: None })
+}
+
+/// Every setting that a server has.
+pub(super) fn space(model: &ServerModel) -> Result<Space, LabError> {
+    let plant = NetServerPlant::new(model, app(model, OBJECTIVES[0]), 0, 0);
+    let plant = plant.map_err(Failure::from)?;
+    let knobs = [lull_control::Capability::Coalescing, lull_control::Capability::Frequency];
+    Space::of(plant.machine(), plant.apps(), &knobs)
+        .map_err(|error| Failure::Setup(error.to_string()).into())
+}
+
+/// How long a setting is simulated.
+pub(super) fn run(setup: &Setup<'_>) -> Run {
+    Run {
+        warmup: Nanos::from_millis(50),
+        length: setup.either(Nanos::from_millis(250), Nanos::from_millis(30)),
+        seed: setup.seed,
+        replication: 0,
+    }
+}

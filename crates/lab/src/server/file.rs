@@ -1,0 +1,163 @@
+//! A network server to sweep or to tune, as a file: the model, what is asked
+//! of its app, and the settings to go through.
+
+use super::{Grid, Run};
+use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
+use lull_measure::{Hertz, Nanos};
+use lull_policies::tuning::Space;
+use lull_sim::netserver::{NetServerPlant, ServerModel, Traffic};
+use serde::Deserialize;
+
+/// The file (docs/scenario.md, "A network server").
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServerFile {
+    /// The server.
+    pub server: ServerModel,
+    /// What its app is asked for, such as `{ p99 = "500us" }`.
+    pub objective: WrittenObjective,
+    /// Loads to go through, in requests per second; that of the model if empty.
+    #[serde(default)]
+    pub rates_per_s: Vec<f64>,
+    /// ITR delays to go through; all if empty.
+    #[serde(default)]
+    pub delays: Vec<Nanos>,
+    /// Frequencies to go through; all if empty.
+    #[serde(default)]
+    pub frequencies: Vec<Hertz>,
+    /// What is forgotten of each setting.
+    #[serde(default = "warmup")]
+    pub warmup: Nanos,
+    /// What is counted of each setting.
+    #[serde(default = "length")]
+    pub length: Nanos,
+    /// Seed of all random numbers.
+    #[serde(default = "seed")]
+    pub seed: u64,
+}
+
+/// A checked file.
+#[derive(Debug, Clone)]
+pub struct ServerScenario {
+    /// The server.
+    pub model: ServerModel,
+    /// Its app.
+    pub app: AppSpec,
+    /// Loads, in requests per second.
+    pub rates_per_s: Vec<f64>,
+    /// Settings.
+    pub grid: Grid,
+    /// How long each is run.
+    pub run: Run,
+}
+
+/// What is wrong with a file, and at which key.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct ServerFileError {
+    /// The key.
+    pub key: String,
+    /// What is wrong and what to write.
+    pub message: String,
+}
+
+impl ServerFile {
+    /// Checks everything that can be told without running.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its key.
+    pub fn check(self) -> Result<ServerScenario, ServerFileError> {
+        let fail = |key: &str, message: &str| {
+            Err(ServerFileError { key: key.to_owned(), message: message.to_owned() })
+        };
+        if let Err(error) = self.server.check() {
+            return fail(&format!("server.{}", error.key), &error.problem.to_string());
+        }
+        let Objective::Tail { percentile, bound } = self.objective.0 else {
+            return fail("objective", "a server is tuned for a tail: write { p99 = \"500us\" }");
+        };
+        let Traffic::Open { load, .. } = &self.server.traffic else {
+            return fail(
+                "server.traffic",
+                "a ping-pong has no load to sweep: write [traffic.open]",
+            );
+        };
+        if self.length == Nanos::ZERO {
+            return fail("length", "nothing is counted: write a time such as 250ms");
+        }
+        let mut rates = self.rates_per_s.clone();
+        if rates.is_empty() {
+            rates = load.first().map(|step| step.rate_per_s).into_iter().collect();
+        }
+        if let Some(at) = rates.iter().position(|rate| !(*rate > 0.0 && *rate <= 1e9)) {
+            return fail(&format!("rates-per-s[{at}]"), "write requests per second above 0");
+        }
+        let app = AppSpec::latency_critical(&self.server.app.name, percentile, bound);
+        let run = Run { warmup: self.warmup, length: self.length, seed: self.seed, replication: 0 };
+        let all = |count: usize| (count > 0).then_some(());
+        let grid = Grid {
+            space: space(&self.server, &app)?,
+            delays_us: all(self.delays.len())
+                .map(|()| self.delays.iter().map(|it| it.as_micros_f64()).collect()),
+            frequencies_ghz: all(self.frequencies.len())
+                .map(|()| self.frequencies.iter().map(|it| it.as_ghz()).collect()),
+        };
+        Ok(ServerScenario { model: self.server, app, rates_per_s: rates, grid, run })
+    }
+}
+
+fn space(model: &ServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
+    let wrong = |key: &str, message: String| ServerFileError { key: key.to_owned(), message };
+    let plant = NetServerPlant::new(model, app.clone(), 0, 0);
+    let plant = plant.map_err(|error| wrong("server", error.to_string()))?;
+    // A knob with one level has nothing to choose.
+    let knobs: Vec<_> =
+        [(Capability::Coalescing, true), (Capability::Frequency, model.frequencies.len() > 1)]
+            .into_iter()
+            .filter_map(|(knob, there)| there.then_some(knob))
+            .collect();
+    Space::of(plant.machine(), plant.apps(), &knobs)
+        .map_err(|error| wrong("server", error.to_string()))
+}
+
+const fn warmup() -> Nanos {
+    Nanos::from_millis(50)
+}
+
+const fn length() -> Nanos {
+    Nanos::from_millis(250)
+}
+
+const fn seed() -> u64 {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../../examples/tune/netserver.toml");
+
+    fn refused(from: &str, to: &str) -> String {
+        let text = EXAMPLE.replacen(from, to, 1);
+        assert_ne!(text, EXAMPLE, "the example has {from}");
+        let file: ServerFile = toml::from_str(&text).unwrap();
+        file.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_example_is_a_grid_of_the_papers_size() {
+        let file: ServerFile = toml::from_str(EXAMPLE).unwrap();
+        let scenario = file.check().unwrap();
+        assert_eq!(scenario.grid.settings().len() * scenario.rates_per_s.len(), 1026);
+        assert_eq!(scenario.app.tail().unwrap().1, Nanos::from_micros(500));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_key() {
+        assert!(refused("p99 = \"500us\"", "throughput = 1.0").starts_with("objective"));
+        assert!(refused("200000.0, ", "-1.0, ").starts_with("rates-per-s[0]"));
+        assert!(refused("length = \"250ms\"", "length = \"0s\"").starts_with("length"));
+        assert!(refused("cores = 16", "cores = 0").starts_with("server.cores"));
+    }
+}
