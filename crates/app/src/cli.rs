@@ -2,9 +2,11 @@
 
 mod exec;
 mod records;
+mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
 pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat};
+pub(crate) use tuning::{SweepArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lull_host::knobs::hold::Wish;
@@ -63,6 +65,10 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Compare mixes of core types under EETL: the thriftiest for a target and load
     Mix(MixArgs),
+    /// Simulate every setting of a network server at every load
+    Sweep(SweepArgs),
+    /// Search a network server's settings for the least power within its bound
+    Tune(TuneArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant
     TunePid(TunePidArgs),
     /// Put back what a killed agent left behind

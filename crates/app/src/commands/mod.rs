@@ -20,6 +20,8 @@ mod restore;
 mod run;
 mod serve;
 mod sim;
+mod sweep;
+mod tune;
 mod tune_pid;
 
 use crate::cli::{Cli, Command};
@@ -63,6 +65,8 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Entropy(args) => entropy::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Mix(args) => mix::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::TunePid(args) => tune_pid::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),

@@ -26,4 +26,5 @@ mod runs;
 mod sim;
 mod start_faults;
 mod support;
+mod tuning;
 mod unprivileged;

@@ -1,0 +1,48 @@
+//! Arguments of `lull sweep` and `lull tune`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// `lull sweep`.
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// The server and its grid (examples/tune/netserver.toml)
+    pub(crate) scenario: PathBuf,
+    /// Write a row of CSV for every setting as it is measured; rows that are there are kept
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Draw settings and front of every load into this SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull tune`.
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    /// The server, its objective and its grid (examples/tune/netserver.toml)
+    pub(crate) scenario: PathBuf,
+    /// Requests per second to search at; those of the scenario without it
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) rate: Vec<f64>,
+    /// Trials of a search
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) trials: u16,
+    /// How settings are chosen: apart (ours), penalty (the paper's), random
+    #[arg(long, default_value = "apart")]
+    pub(crate) method: String,
+    /// Share of requests that may be late before the search goes by near certainty
+    #[arg(long, default_value_t = 0.05)]
+    pub(crate) harm_max: f64,
+    /// A trial over so many bounds after a quarter of its time ends there
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) cut: f64,
+    /// Where trials and findings are kept
+    #[arg(long, default_value = "lull-tune.sqlite", value_name = "FILE")]
+    pub(crate) store: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

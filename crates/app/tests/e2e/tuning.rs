@@ -1,0 +1,186 @@
+//! `lull sweep` and `lull tune`: what is killed goes on, what is damaged is
+//! refused, and what cannot be met is said.
+
+use crate::support::agent::Ended;
+use crate::support::scene::Scene;
+use std::path::Path;
+
+/// Two cores, four settings, a load that they carry.
+const SMALL: &str = r#"objective = { p99 = "500us" }
+rates-per-s = [20000.0]
+delays = ["20us", "200us"]
+frequencies = ["1.2GHz", "2.9GHz"]
+warmup = "5ms"
+length = "40ms"
+
+[server]
+name = "small server"
+cores = 2
+packages = 1
+frequencies = ["1.2GHz", "2GHz", "2.9GHz"]
+idle = [{ name = "C1", residency = "2us", exit = "2us", watts = 1.2 }]
+
+[server.power]
+volts = [0.8, 1.05]
+active = 9.0
+leakage = 1.35
+uncore = 18.0
+uncore-scales = 0.55
+
+[server.nic]
+moderation = "ixgbe"
+delay-max = "1022us"
+delay-step = "2us"
+buckets = 128
+budget = 64
+tx-interrupts = true
+frame = "1230ns"
+
+[server.stack]
+run-to-completion = false
+interrupt-cycles = 9000.0
+rx-cycles = 7000.0
+tx-clean-cycles = 1000.0
+wake-cycles = 7000.0
+poll-cycles = 3000.0
+events = 32
+sleep-cycles = 2000.0
+memory = "500ns"
+
+[server.app]
+name = "cache"
+cycles = 19000.0
+rx-bytes = 120
+tx-bytes = 300
+
+[server.traffic.open]
+load = [{ from = "0s", rate-per-s = 20000.0 }]
+connections = 64
+network = "30us"
+"#;
+
+fn lull(scene: &Scene, command: &str, text: &str, further: &[&str]) -> Ended {
+    let file = scene.write("server.toml", text);
+    let mut all = vec![command.as_ref(), file.as_os_str()];
+    all.extend(further.iter().map(|argument| AsRef::<std::ffi::OsStr>::as_ref(*argument)));
+    scene.run(&all)
+}
+
+fn text_of(path: &Path) -> String {
+    path.to_str().expect("a path of ours is text").to_owned()
+}
+
+#[test]
+fn a_torn_sweep_goes_on_where_it_was_and_ends_as_a_whole_one() {
+    let scene = Scene::new();
+    let (torn, whole) = (scene.write("torn.csv", ""), scene.write("whole.csv", ""));
+    for path in [&torn, &whole] {
+        lull(&scene, "sweep", SMALL, &["--out", &text_of(path)]).well();
+    }
+    // A kill in the middle of the third row.
+    let text = std::fs::read_to_string(&torn).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2 + 4, "{text}");
+    std::fs::write(&torn, format!("{}\n{}", lines[..4].join("\n"), &lines[4][..9])).unwrap();
+    let ended = lull(&scene, "sweep", SMALL, &["--out", &text_of(&torn)]).well();
+    assert!(ended.err.contains("2 settings are there already"), "{}", ended.err);
+    let sorted = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut rows: Vec<_> = text.lines().map(str::to_owned).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(&torn), sorted(&whole));
+}
+
+#[test]
+fn a_file_of_another_sweep_is_refused_and_left_alone() {
+    let scene = Scene::new();
+    let out = scene.write("other.csv", "# lull sweep of 00000000\nrate_per_s\n");
+    let ended = lull(&scene, "sweep", SMALL, &["--out", &text_of(&out)]);
+    ended.refused(2, "something else");
+    assert!(std::fs::read_to_string(&out).unwrap().ends_with("rate_per_s\n"));
+}
+
+#[test]
+fn a_scenario_that_makes_no_sense_is_refused_with_line_and_key() {
+    let scene = Scene::new();
+    for (from, to, key) in [
+        ("cores = 2", "cores = 0", "server.cores"),
+        ("[20000.0]", "[-1.0]", "rates-per-s[0]"),
+        ("p99 = \"500us\"", "throughput = 5.0", "objective"),
+        ("length = \"40ms\"", "lenght = \"40ms\"", "lenght"),
+    ] {
+        let ended = lull(&scene, "sweep", &SMALL.replacen(from, to, 1), &[]);
+        let ended = ended.refused(2, key);
+        assert!(ended.err.contains("server.toml:"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_search_finds_a_setting_and_says_what_it_cost() {
+    let scene = Scene::new();
+    let store = text_of(&scene.path("store.sqlite"));
+    let ended = lull(&scene, "tune", SMALL, &["--store", &store, "--trials", "8", "--json"]).well();
+    let found = ended.json();
+    assert_eq!((&found[0]["meets"], &found[0]["trials"]), (&true.into(), &8.into()), "{found}");
+    assert_eq!(found[0]["resumed"], 0);
+    // The lower frequency and the longer delay: the least power of the four.
+    assert_eq!(found[0]["values"], serde_json::json!([200.0, 1.2]), "{found}");
+}
+
+#[test]
+fn an_objective_out_of_reach_is_said_and_the_fastest_setting_left() {
+    let scene = Scene::new();
+    let store = text_of(&scene.path("store.sqlite"));
+    let text = SMALL.replacen("500us", "20us", 1);
+    let arguments = ["--store", &store, "--trials", "6", "--json"];
+    let ended = lull(&scene, "tune", &text, &arguments).well();
+    assert!(ended.err.contains("no setting of 6 meets the bound of 20 us"), "{}", ended.err);
+    let found = ended.json();
+    assert_eq!(found[0]["meets"], false);
+    assert_eq!(found[0]["values"], serde_json::json!([20.0, 2.9]), "{found}");
+}
+
+#[test]
+fn a_damaged_store_is_refused_and_left_alone() {
+    let scene = Scene::new();
+    let store = scene.write("store.sqlite", "this was a database once");
+    let ended = lull(&scene, "tune", SMALL, &["--store", &text_of(&store)]);
+    let ended = ended.refused(2, "not a store of `lull tune`");
+    assert!(ended.err.contains("move it away"), "{}", ended.err);
+    assert_eq!(std::fs::read_to_string(&store).unwrap(), "this was a database once");
+}
+
+#[test]
+fn a_load_that_no_setting_can_serve_is_no_success() {
+    let scene = Scene::new();
+    let store = text_of(&scene.path("store.sqlite"));
+    let arguments = ["--store", &store, "--trials", "6", "--rate", "900000", "--json"];
+    let ended = lull(&scene, "tune", SMALL, &arguments).well();
+    let found = ended.json();
+    assert_eq!(found[0]["meets"], false, "{found}");
+}
+
+#[test]
+fn a_killed_search_goes_on_with_its_trials() {
+    let scene = Scene::new();
+    let file = scene.write("server.toml", &SMALL.replacen("\"40ms\"", "\"400ms\"", 1));
+    let store = scene.path("store.sqlite");
+    let arguments = ["tune".as_ref(), file.as_os_str(), "--store".as_ref(), store.as_os_str()];
+    let mut search = scene.start(scene.lull(&arguments));
+    let trials = || {
+        let open = rusqlite::Connection::open(&store).ok();
+        open.and_then(|it| {
+            it.query_row("SELECT count(*) FROM trial", [], |row| row.get::<_, i64>(0)).ok()
+        })
+        .unwrap_or(0)
+    };
+    search.wait_for("three trials", || trials() >= 3);
+    search.signal(rustix::process::Signal::KILL);
+    drop(search);
+    let kept = trials();
+    let ended = scene.run(&arguments).well();
+    assert!(ended.err.contains(&format!("goes on with {kept} trials")), "{}", ended.err);
+    assert_eq!(trials(), 0, "a search that has ended begins afresh next time");
+}
