@@ -126,6 +126,9 @@ pub(crate) struct RunArgs {
     /// Print plans and touch nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Let this policy decide beside the acting one, and touch nothing, as agent.shadow
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) shadow: Option<String>,
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,

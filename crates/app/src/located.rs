@@ -32,6 +32,13 @@ pub(crate) struct InputError {
     message: String,
 }
 
+impl InputError {
+    /// What is wrong, without where.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file.display())?;

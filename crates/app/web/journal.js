@@ -11,6 +11,7 @@ const WORDS = {
   safe: "SLO-safe",
   operator: "operator",
   app: "app",
+  shadow: "shadow",
 };
 
 const list = document.getElementById("lines");

@@ -19,6 +19,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     config.agent.http = args.http.or(config.agent.http);
     config.agent.control |= args.control;
+    config.agent.shadow = args.shadow.clone().or(config.agent.shadow);
     if config.agent.control && config.agent.http.is_none() {
         let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
         return Err(UsageError(what.to_owned()).into());
@@ -88,6 +89,9 @@ impl Display {
         }
         for entry in &epoch.entries {
             self.line(&status::describe(session.apps(), entry));
+        }
+        for line in session.shadow_lines() {
+            self.line(&line);
         }
         let line = status::line(session.policy(), session.apps(), session.state(), epoch);
         match &self.bar {

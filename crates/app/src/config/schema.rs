@@ -50,6 +50,8 @@ pub(crate) struct AgentSection {
     pub(crate) http_names: Vec<String>,
     /// Whether orders are taken over HTTP, of whoever has the token.
     pub(crate) control: bool,
+    /// A policy that decides beside the acting one and touches nothing.
+    pub(crate) shadow: Option<String>,
     /// Seed of the policy's random numbers.
     pub(crate) seed: u64,
     /// How long a latency source may be silent before the SLO-safe state.
@@ -73,6 +75,7 @@ impl Default for AgentSection {
             http: None,
             http_names: Vec::new(),
             control: false,
+            shadow: None,
             seed: 1,
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),

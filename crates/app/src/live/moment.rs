@@ -2,7 +2,7 @@
 
 use super::regions::{self, Regions};
 use crate::status;
-use lull_control::journal::{Effect, Event};
+use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting};
 use lull_measure::catalogue::Sample;
 use serde::Serialize;
@@ -49,7 +49,8 @@ pub(super) struct Head {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Line {
     pub(super) time_s: f64,
-    /// For the eye: `decision`, `held`, `came`, `missed`, `foreign`, `safe`, `operator`, `app`.
+    /// For the eye: `decision`, `held`, `came`, `missed`, `foreign`, `safe`, `operator`, `app`,
+    /// `shadow`.
     pub(super) kind: &'static str,
     pub(super) text: String,
 }
@@ -71,12 +72,14 @@ pub(crate) struct Scene<'a> {
     pub(crate) apps: &'a [AppSpec],
     pub(crate) controller: &'a Controller,
     pub(crate) epoch: &'a Epoch,
+    /// Name and wishes of the policy that decides beside the acting one.
+    pub(crate) shadow: Option<(&'a str, &'a [Entry])>,
 }
 
 impl Moment {
     /// An epoch with its samples.
     pub(crate) fn of(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
-        let Scene { policy, machine, apps, controller, epoch } = *scene;
+        let Scene { policy, machine, apps, controller, epoch, shadow } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
         let alive = apps.iter().zip(&epoch.seen.apps);
@@ -90,7 +93,7 @@ impl Moment {
                 paused: controller.is_paused(),
                 energy_source: energy.map(ToString::to_string).unwrap_or_default(),
                 energy_measured: matches!(energy, Some(EnergySource::Measured(_))),
-                journal: epoch.entries.iter().map(|entry| line(apps, entry)).collect(),
+                journal: journal(apps, &epoch.entries, shadow),
                 knobs: knobs(apps, state, controller.yielded()),
                 exited: alive
                     .filter(|(_, seen)| !seen.alive)
@@ -142,7 +145,18 @@ impl Moment {
     }
 }
 
-fn line(apps: &[AppSpec], entry: &lull_control::journal::Entry) -> Line {
+fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>) -> Vec<Line> {
+    let wish = |name: &str, entry: &Entry| Line {
+        time_s: entry.time.as_secs_f64(),
+        kind: "shadow",
+        text: format!("{name} would: {}", status::said(apps, &entry.event)),
+    };
+    let wishes = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
+    let done = entries.iter().map(|entry| line(apps, entry));
+    done.chain(wishes.map(|(name, entry)| wish(name, entry))).collect()
+}
+
+fn line(apps: &[AppSpec], entry: &Entry) -> Line {
     let kind = match &entry.event {
         Event::Decision(_) => "decision",
         Event::Held { .. } => "held",

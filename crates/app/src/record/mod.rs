@@ -80,6 +80,8 @@ pub(crate) struct Moment<'a> {
     pub(crate) samples: &'a [Sample],
     /// `on`, `dry-run`, or the block of a comparison.
     pub(crate) phase: &'a str,
+    /// What another policy would have done.
+    pub(crate) shadow: &'a [Entry],
 }
 
 impl Recorder {
@@ -136,7 +138,7 @@ impl Recorder {
     }
 
     fn write_epoch(&mut self, moment: &Moment<'_>) -> rusqlite::Result<()> {
-        let Moment { apps, epoch, samples: all, phase } = *moment;
+        let Moment { apps, epoch, samples: all, phase, shadow } = *moment;
         let transaction = self.database.unchecked_transaction()?;
         let number = epoch.number as i64;
         transaction
@@ -146,10 +148,12 @@ impl Recorder {
             write_samples(&transaction, number, scope, all)?;
         }
         write_requests(&transaction, number, apps, epoch)?;
-        for Entry { time, event } in &epoch.entries {
-            transaction
-                .prepare_cached("INSERT INTO journal VALUES (?1, ?2, ?3)")?
-                .execute(params![number, time.0 as i64, json(event)])?;
+        for (table, entries) in [("journal", epoch.entries.as_slice()), ("shadow", shadow)] {
+            for Entry { time, event } in entries {
+                transaction
+                    .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3)"))?
+                    .execute(params![number, time.0 as i64, json(event)])?;
+            }
         }
         write_plan(&transaction, number, &epoch.plan, &mut self.plans)?;
         let reasons = all.iter().map(|sample| {

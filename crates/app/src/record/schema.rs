@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Raised when a reader of older records would misread a new one.
 ///
-/// 2: histograms are bytes and no text, `plans`, `sources`, `requests`.
+/// 2: histograms are bytes and no text, `plans`, `sources`, `requests`, `shadow`.
 pub(crate) const VERSION: u32 = 2;
 
 /// The metrics of one scope, in the order of the columns.
@@ -51,6 +51,7 @@ const FIXED_TABLES: &str = "
     CREATE TABLE plans (epoch INTEGER NOT NULL, knob TEXT NOT NULL, setting TEXT NOT NULL,
                         reason TEXT NOT NULL, expected TEXT);
     CREATE TABLE journal (epoch INTEGER NOT NULL, time_ns INTEGER NOT NULL, event TEXT NOT NULL);
+    CREATE TABLE shadow (epoch INTEGER NOT NULL, time_ns INTEGER NOT NULL, event TEXT NOT NULL);
     CREATE TABLE missing (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
                           reason TEXT NOT NULL);
     CREATE TABLE sources (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
@@ -58,8 +59,8 @@ const FIXED_TABLES: &str = "
 ";
 
 /// Tables that say what was so in an epoch.
-pub(super) const BY_EPOCH: [&str; 6] =
-    ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal"];
+pub(super) const BY_EPOCH: [&str; 7] =
+    ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal", "shadow"];
 /// Tables that say what is so from an epoch on, with what tells their rows apart.
 pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
     [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];

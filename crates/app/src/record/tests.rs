@@ -49,7 +49,13 @@ fn record_keeping(file: &Path, epochs: usize, keep: Option<Nanos>) -> Result<(),
     for _ in 0..epochs {
         let epoch = run.turn().unwrap();
         let samples = samples(&apps, run.controller().state(), &epoch.seen, &epoch.standing);
-        recorder.write(&Moment { apps: &apps, epoch: &epoch, samples: &samples, phase: "on" })?;
+        recorder.write(&Moment {
+            apps: &apps,
+            epoch: &epoch,
+            samples: &samples,
+            phase: "on",
+            shadow: &[],
+        })?;
     }
     // A killed agent never closes the file.
     std::mem::forget(recorder);

@@ -5,6 +5,7 @@
 
 mod open;
 mod reference;
+mod shadow;
 mod steered;
 
 pub(crate) use open::{Opening, policy_of};
@@ -13,8 +14,9 @@ pub(crate) use reference::bound_by_ideal;
 use crate::config::Config;
 use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
-use crate::say;
+use crate::{say, status};
 use indicatif::ProgressBar;
+use lull_control::journal::Entry;
 use lull_control::{
     AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
 };
@@ -23,6 +25,7 @@ use lull_host::guard::{GuardError, GuardHandle, GuardState};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::catalogue::Sample;
+use shadow::Shadow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use steered::Steered;
@@ -37,6 +40,9 @@ pub(crate) struct Session {
     loads: Vec<AppHandle>,
     live: Option<Live>,
     steered: Steered,
+    shadow: Option<Shadow>,
+    /// What the shadow would have done after the last epoch.
+    shadowed: Vec<Entry>,
 }
 
 /// Why a session ended before it was over.
@@ -81,7 +87,15 @@ impl Session {
         let state = self.control.controller().state();
         let samples = samples(apps, state, &epoch.seen, &epoch.standing);
         let phase = self.steered.phase(phase);
-        self.recorder.write(&Moment { apps, epoch: &epoch, samples: &samples, phase: &phase })?;
+        let shadow = self.shadow.as_mut().map(|shadow| shadow.turn(&epoch.seen));
+        self.shadowed = shadow.unwrap_or_default();
+        self.recorder.write(&Moment {
+            apps,
+            epoch: &epoch,
+            samples: &samples,
+            phase: &phase,
+            shadow: &self.shadowed,
+        })?;
         self.show(&epoch, samples);
         self.obey();
         if let GuardState::Respawned(status) = self.guard.poll()? {
@@ -108,6 +122,17 @@ impl Session {
         self.steered.policy()
     }
 
+    /// What the shadow policy would have done after the last epoch, as a person would say it.
+    pub(crate) fn shadow_lines(&self) -> Vec<String> {
+        let Some(shadow) = &self.shadow else { return Vec::new() };
+        let line = |entry: &Entry| {
+            let (time_s, said) =
+                (entry.time.as_secs_f64(), status::said(self.apps(), &entry.event));
+            format!("{time_s:8.2} s  {} would: {said}", shadow.name())
+        };
+        self.shadowed.iter().map(line).collect()
+    }
+
     /// Where the page is, for people, if there is one.
     pub(crate) fn page(&self) -> Option<&str> {
         self.live.as_ref().map(Live::told)
@@ -122,6 +147,7 @@ impl Session {
             apps: plant.apps(),
             controller: self.control.controller(),
             epoch,
+            shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
         };
         live.show(live::Moment::of(&scene, samples));
     }

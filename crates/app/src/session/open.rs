@@ -1,5 +1,6 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
+use super::shadow::Shadow;
 use super::{Session, Steered, reference};
 use crate::config::{AppSection, Config, LoadSection, ProgressSource, Where};
 use crate::live::{self, Facts, Stand};
@@ -60,6 +61,9 @@ impl Opening<'_> {
         let roots = Roots::default();
         let machine = probe::machine(&roots)?;
         policy_of(&self.config, &machine, &self.config.specs())?;
+        if let Some(name) = &self.config.agent.shadow {
+            shadow_policy(&self.config, name, &machine, &self.config.specs())?;
+        }
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
         reference::check(&self.config)?;
@@ -133,6 +137,10 @@ impl Opening<'_> {
             override_foreign: config.agent.override_foreign,
             dry_run: self.dry_run,
         };
+        let shadow = shadow_of(&config, &rules, &plant)?;
+        if let Some(shadow) = &shadow {
+            recorder.note("shadow", shadow.name())?;
+        }
         let controller = Controller::new(policy, rules, &plant)
             .map_err(|error| limits_error(&config, &error))?;
         recorder.describe_apps(plant.apps())?;
@@ -142,7 +150,18 @@ impl Opening<'_> {
         let rng = Rng::seed_from_u64(config.agent.seed);
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
-        Ok(Session { config, roots, control, recorder, guard, loads, live, steered })
+        Ok(Session {
+            config,
+            roots,
+            control,
+            recorder,
+            guard,
+            loads,
+            live,
+            steered,
+            shadow,
+            shadowed: Vec::new(),
+        })
     }
 
     /// A place to be seen at, taken before anything is started.
@@ -312,6 +331,32 @@ pub(crate) fn policy_of(
             config.source.error(&format!("policy.{key}"), message)
         }
         other => config.source.error("policy.name", other.to_string()),
+    })
+}
+
+/// The policy that decides beside the acting one, if the config has one.
+fn shadow_of(
+    config: &Config,
+    rules: &Rules,
+    plant: &HostPlant,
+) -> Result<Option<Shadow>, InputError> {
+    let Some(name) = &config.agent.shadow else { return Ok(None) };
+    let policy = shadow_policy(config, name, plant.machine(), plant.apps())?;
+    let seed = config.agent.seed;
+    let shadow = Shadow::new(name, policy, rules.clone(), plant, seed);
+    shadow.map(Some).map_err(|error| limits_error(config, &error))
+}
+
+fn shadow_policy(
+    config: &Config,
+    name: &str,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<Box<dyn Policy>, InputError> {
+    let built = policy_of(&config.under(name), machine, apps);
+    built.map_err(|error| {
+        let why = error.message();
+        config.source.error("agent.shadow", format!("`{name}` cannot be the shadow: {why}"))
     })
 }
 

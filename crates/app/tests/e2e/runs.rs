@@ -168,6 +168,32 @@ fn a_dry_run_plans_and_changes_nothing() {
 }
 
 #[test]
+fn a_shadow_says_what_it_would_do_and_touches_nothing() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let config = scene.config("silence = \"1h\"", &attached("unmanaged", &server, &batch));
+    let arguments = ["run".as_ref(), config.as_os_str(), "--shadow".as_ref(), "even".as_ref()];
+    let mut agent = scene.start(scene.lull(&arguments));
+    agent.wait_for("some epochs", || {
+        assert!(!server.is_changed() && !batch.is_changed());
+        crate::support::record::epochs_so_far(scene.records().last()) > 5
+    });
+    let ended = agent.interrupt().well();
+    assert!(ended.err.contains("even would: server: cores"), "{}", ended.err);
+    let record = Record::open(&scene.records()[0]);
+    assert_eq!(record.events("decision"), Vec::<Value>::new());
+    assert_eq!(record.fact("shadow").as_deref(), Some("even"));
+    let wishes = record.text("SELECT event FROM shadow ORDER BY rowid");
+    assert_eq!(wishes.len(), 2, "each app once: {wishes:?}");
+    assert!(wishes[0].contains("decision") && wishes[0].contains("cores"), "{wishes:?}");
+    let arguments = ["run".as_ref(), config.as_os_str(), "--shadow".as_ref(), "evne".as_ref()];
+    scene.run(&arguments).refused(2, "agent.shadow: `evne` cannot be the shadow");
+}
+
+#[test]
 fn json_is_one_object_an_epoch_with_the_keys_of_the_catalogue() {
     let scene = Scene::new();
     let config = scene.config("", &started("arq", free_port()));

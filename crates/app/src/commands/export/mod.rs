@@ -93,7 +93,7 @@ struct Export<'a> {
 impl Export<'_> {
     fn all(&self) -> anyhow::Result<Vec<(String, u64)>> {
         let mut tables = Vec::new();
-        for name in PLAIN.into_iter().chain(["sources"]) {
+        for name in PLAIN.into_iter().chain(["sources", "shadow"]) {
             if self.has(name)? {
                 tables.push((name.to_owned(), self.plain(name)?));
             }

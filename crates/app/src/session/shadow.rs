@@ -1,0 +1,103 @@
+//! A policy that decides beside the acting one and touches nothing.
+//!
+//! It sees what the acting policy has made of the machine, and whatever it
+//! wants counts as had, so that its next decision builds on its last. What it
+//! expects is recorded; what came of it cannot be, since it was not done.
+
+use lull_control::journal::{Entry, Event};
+use lull_control::{
+    Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy, Rng, Rules,
+};
+use rand::SeedableRng;
+
+/// A policy without hands.
+pub(super) struct Shadow {
+    name: String,
+    controller: Controller,
+    rng: Rng,
+}
+
+impl Shadow {
+    /// A policy under the rules of the acting one, from the plant's present state.
+    pub(super) fn new(
+        name: &str,
+        policy: Box<dyn Policy>,
+        rules: Rules,
+        plant: &impl Plant,
+        seed: u64,
+    ) -> Result<Self, LimitsError> {
+        // A dry run would repeat every wish in every epoch.
+        let rules = Rules { dry_run: false, ..rules };
+        let controller = Controller::new(policy, rules, plant)?;
+        Ok(Self { name: name.to_owned(), controller, rng: Rng::seed_from_u64(seed) })
+    }
+
+    /// The policy's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it would have done after this epoch, and what the limits would have held back.
+    pub(super) fn turn(&mut self, seen: &Observation) -> Vec<Entry> {
+        let turn = self.controller.turn(seen, &mut self.rng);
+        let had =
+            |wanted: &lull_control::Setting| Outcome { wanted: wanted.clone(), got: Got::Done };
+        let applied = Applied { outcomes: turn.changes.iter().map(had).collect() };
+        let (_, mut entries) = self.controller.conclude(turn, applied);
+        // Effects would compare its wishes with what another policy did; the
+        // rest stands in the journal of the run.
+        entries.retain(|entry| matches!(entry.event, Event::Decision(_) | Event::Held { .. }));
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::conformance::{MemoryApp, MemoryPlant};
+    use lull_control::{AppId, AppSpec, CoreSet, Plan, Reason, Setting};
+    use lull_measure::Nanos;
+
+    /// Wants one core more in every epoch.
+    struct Grows(u16);
+
+    impl Policy for Grows {
+        fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+            let mut plan = Plan::keep();
+            self.0 = (self.0 + 1).min(3);
+            plan.set(Setting::Cores(AppId(0), CoreSet::first(self.0)), Reason::Fixed);
+            plan
+        }
+    }
+
+    #[test]
+    fn its_wishes_build_on_each_other_and_touch_nothing() {
+        let app = MemoryApp {
+            spec: AppSpec::best_effort("be"),
+            demand_cores: 1.0,
+            service: Nanos::from_millis(1),
+            threads: 4,
+        };
+        let mut plant = MemoryPlant::new(4, vec![app]);
+        let rules = Rules { dry_run: true, ..Rules::default() };
+        let mut shadow = Shadow::new("grows", Box::new(Grows(0)), rules, &plant, 1).unwrap();
+        let before = plant.settings();
+        let mut said = Vec::new();
+        for _ in 0..6 {
+            let seen = plant.observe(Nanos::from_millis(500)).unwrap();
+            said.extend(shadow.turn(&seen));
+        }
+        assert_eq!(plant.settings(), before);
+        let from: Vec<usize> = said
+            .iter()
+            .map(|entry| match &entry.event {
+                Event::Decision(decision) => match &decision.from {
+                    Some(Setting::Cores(_, cores)) => cores.len(),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(from, [4, 1, 2], "what is wanted again is no decision");
+    }
+}
