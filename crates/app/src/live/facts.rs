@@ -100,7 +100,7 @@ fn app_facts(spec: &AppSpec) -> AppFacts {
         class: spec.class,
         percentile: tail.map(|(percentile, _)| percentile.to_string()),
         bound_seconds: tail.map(|(_, bound)| bound.as_secs_f64()),
-        ideal_seconds: spec.ideal.map(|ideal| ideal.as_secs_f64()),
+        ideal_seconds: spec.ideal.map(lull_measure::Nanos::as_secs_f64),
         solo_per_second: spec.solo_per_s,
     }
 }
