@@ -185,7 +185,7 @@ mod tests {
         let mut windows = Windows::default();
         let request = SampledRequest { due_ns: millis(1), ..SampledRequest::default() };
         let sample = RequestSample { one_in: 4, requests: vec![request; 10] };
-        for end in [600, 700, 800] {
+        for end in [800, 900, 1000] {
             let window =
                 LatencyWindow { sample: Some(sample.clone()), ..window(millis(end), &[1]) };
             windows.add(1, window, millis(1000));
