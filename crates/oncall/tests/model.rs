@@ -165,24 +165,21 @@ fn a_worker_that_is_expelled_while_it_is_admitted_runs_once_and_leaves_no_slot_b
 
 #[test]
 fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
-    check(1, || {
+    check(2, || {
         let shared = Shared::new(1, 3);
         // The holder never ends its turn, and the agent is silent from now on.
         shared.begin(Id(0));
-        let waiters: Vec<_> = [1, 2]
-            .map(|id| {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.begin(Id(id)))
-            })
-            .into_iter()
-            .collect();
-        let later = NOW + 71_000_000;
-        shared.now_ns.store(later, Ordering::Relaxed);
-        // The look that a deadline would bring: whoever asks after it runs.
-        shared.control.set(&Settings::default());
-        shared.gate().pump(later, &*shared);
-        for waiter in waiters {
-            waiter.join().unwrap();
+        for id in [1, 2] {
+            assert_eq!(shared.gate().arrive(Id(id), false, NOW, &*shared), Decision::Park);
         }
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.gate().park(Id(2), &*shared))
+        };
+        // The look that a deadline would bring, of anybody.
+        let later = NOW + 71_000_000;
+        shared.gate().pump(later, &*shared);
+        waiter.join().unwrap();
+        assert_eq!(shared.gate().check(Id(1), later, &*shared), Decision::Run);
     });
 }
