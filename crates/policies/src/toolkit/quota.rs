@@ -19,8 +19,8 @@
 //! clients send again at once, and a few of them always served first would have
 //! the server to themselves (in the simulator 16 of 512 took 99.9 % of it).
 //! With one query a turn its latency is about the time between its turns,
-//! which starts at a quarter of the bound and stays below its half. Best-effort connections share their
-//! rate in turn, a turn each.
+//! which starts at a quarter of the bound and stays below its half. Best-effort
+//! connections share their rate in turn, a turn each.
 
 use lull_control::Objective;
 use lull_control::regulator::{Allowance, Seen};
