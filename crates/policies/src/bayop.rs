@@ -253,10 +253,10 @@ impl Bayop {
             self.known.retain(|(rate, _)| !is_near(*rate, self.rate_per_s, near));
             self.known.push((self.rate_per_s, place.clone()));
         }
-        self.hold(&place, meets, (protocol, now), reason);
+        self.hold(&place, meets, (protocol, now), &reason);
     }
 
-    fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: Reason) {
+    fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
         let (protocol, since) = at;
         // Also what was in force already is now there for this reason.
         for setting in self.space.settings(place) {
@@ -268,7 +268,7 @@ impl Bayop {
     }
 
     /// A trial has ended.
-    fn conclude(&mut self, protocol: Protocol, end: Gathered, now: Nanos, rng: &mut Rng) {
+    fn conclude(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
         let Stage::Trying { mut search, place, .. } =
             std::mem::replace(&mut self.stage, Stage::Waiting)
         else {
@@ -281,8 +281,8 @@ impl Bayop {
                 self.stage = Stage::Trying { search, place, gather };
             }
             Gathered::Reading(reading, rate_per_s) => {
-                self.rate_per_s = rate_per_s;
-                search.tell(place, Ok(reading));
+                self.rate_per_s = *rate_per_s;
+                search.tell(place, Ok(*reading));
                 self.go_on(search, protocol, now, rng);
             }
         }
@@ -307,7 +307,7 @@ impl Bayop {
             let near = |(known, _): &&(f64, Place)| is_near(*known, *rate, self.config.load_change);
             if let Some((_, place)) = self.known.iter().find(near).cloned() {
                 let reason = Reason::Found { trials: 0, score: reading.watts };
-                return self.hold(&place, true, (protocol, now), reason);
+                return self.hold(&place, true, (protocol, now), &reason);
             }
         }
         if changed || missed || due {
@@ -326,7 +326,7 @@ impl Policy for Bayop {
             Stage::Waiting => self.begin(protocol, now, rng),
             Stage::Trying { gather, .. } => match gather.add(seen) {
                 Gathered::More => {}
-                end => self.conclude(protocol, end, now, rng),
+                end => self.conclude(protocol, &end, now, rng),
             },
             Stage::Holding { gather, .. } => match gather.add(seen) {
                 Gathered::More => {}

@@ -122,7 +122,7 @@ impl Out {
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::End(0))?;
         let mut reader =
-            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text[..whole].as_bytes());
+            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(&text.as_bytes()[..whole]);
         let done: Result<Vec<SweepRow>, csv::Error> = reader.deserialize().collect();
         let done = done.map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
         Ok(Self { file: Mutex::new(file), done })

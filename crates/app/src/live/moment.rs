@@ -181,7 +181,7 @@ fn knobs(
             | Knob::Scheduling(app)
             | Knob::CacheWays(app)
             | Knob::MemoryBandwidth(app) => apps.get(app.index()),
-            Knob::RealTimeThrottle | Knob::Frequency(_) => None,
+            Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => None,
         };
         KnobState {
             of: app.map_or("machine", |app| &app.name).to_owned(),

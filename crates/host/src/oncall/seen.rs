@@ -155,6 +155,7 @@ impl Statistics {
             outstanding,
             oldest,
             window,
+            ..LatencySeen::default()
         })
     }
 

@@ -5,7 +5,7 @@
 //! than slow cores do the oldest move up. It misses the target and shows the
 //! least dynamic energy. On cores that scale it is the lowest level.
 
-use super::{Entry, Site};
+use super::Entry;
 use crate::config::{anything_goes, config, read};
 use crate::registry::ConfigOf;
 use crate::toolkit::slow_to_fast::SlowToFast;

@@ -9,7 +9,7 @@
 //! Checked against: figure 9 (2.45 times the energy of EETL at 10 requests per
 //! second) by `lull lab run eetl-amp`.
 
-use super::{Entry, Site};
+use super::Entry;
 use crate::config::{anything_goes, config, read};
 use crate::registry::ConfigOf;
 use crate::toolkit::slow_to_fast::SlowToFast;

@@ -180,7 +180,7 @@ fn e1000e_class(class: Class, harvest: Harvest) -> Class {
         Class::Low if size > 2000 => Class::Bulk,
         Class::Low if packets <= 2 && bytes < 512 => Class::Lowest,
         Class::Bulk if bytes > 25_000 && packets > 35 => Class::Low,
-        Class::Bulk if bytes <= 25_000 && bytes < 6000 => Class::Low,
+        Class::Bulk if bytes < 6000 => Class::Low,
         same => same,
     }
 }

@@ -194,7 +194,7 @@ impl Cores {
         let may = |(thread, _): &(u32, f64)| allowed[class_of[*thread as usize]][to];
         let waiting = |core: &&mut Core| core.queue.iter().filter(|one| may(one)).count();
         let longest = all.iter_mut().max_by_key(waiting)?;
-        let place = longest.queue.iter().position(|one| may(one))?;
+        let place = longest.queue.iter().position(may)?;
         longest.queue.remove(place)
     }
 

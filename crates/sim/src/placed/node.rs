@@ -73,6 +73,7 @@ pub struct Node {
 }
 
 /// What happens next.
+#[derive(Clone, Copy)]
 enum Next {
     End(usize),
     Timer(Key),
