@@ -5,7 +5,7 @@ mod records;
 mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
-pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat};
+pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat, TopArgs};
 pub(crate) use tuning::{SweepArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Search a network server's settings for the least power within its bound
     Tune(TuneArgs),
+    /// Show a running agent in the terminal
+    Top(TopArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant
     TunePid(TunePidArgs),
     /// Put back what a killed agent left behind

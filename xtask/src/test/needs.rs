@@ -25,6 +25,7 @@ const NEEDS: &[Need] = &[
     Need { program: "prometheus", package: "prometheus" },
     Need { program: "redis-server", package: "redis-server" },
     Need { program: "sysbench", package: "sysbench" },
+    Need { program: "tmux", package: "tmux" },
 ];
 
 impl Need {

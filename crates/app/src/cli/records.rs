@@ -85,3 +85,11 @@ impl ExportFormat {
         }
     }
 }
+
+/// `lull top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Where the agent serves its page, as its --http
+    #[arg(default_value = "127.0.0.1:7077")]
+    pub(crate) address: String,
+}

@@ -21,6 +21,7 @@ mod run;
 mod serve;
 mod sim;
 mod sweep;
+mod top;
 mod tune;
 mod tune_pid;
 
@@ -67,6 +68,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Mix(args) => mix::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::TunePid(args) => tune_pid::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),

@@ -20,6 +20,7 @@ mod needs_chromedriver;
 mod needs_memcached;
 mod needs_nginx;
 mod needs_prometheus;
+mod needs_tmux;
 mod placement;
 mod records;
 mod runs;

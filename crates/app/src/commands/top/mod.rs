@@ -1,0 +1,65 @@
+//! `lull top`: a running agent in the terminal, over ssh too.
+//!
+//! It asks the agent's page for what the page asks for, and only looks.
+
+mod feed;
+mod state;
+mod view;
+
+use crate::cli::TopArgs;
+use crate::commands::UsageError;
+use feed::Feed;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use state::Top;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// How long keys may wait; epochs are looked for as often.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
+    if !std::io::stdout().is_terminal() {
+        let what = format!(
+            "lull top needs a terminal; for programs there is http://{}/api/epoch",
+            args.address
+        );
+        return Err(UsageError(what).into());
+    }
+    let feed = Feed::start(&args.address);
+    let mut terminal = ratatui::try_init()?;
+    let ended = show(&mut terminal, &feed, &mut Top::new(&args.address));
+    ratatui::restore();
+    ended
+}
+
+fn show(terminal: &mut DefaultTerminal, feed: &Feed, top: &mut Top) -> anyhow::Result<()> {
+    let mut is_new = true;
+    loop {
+        for update in feed.updates() {
+            top.take(update);
+            is_new = true;
+        }
+        if is_new {
+            terminal.draw(|frame| view::draw(frame, top))?;
+            is_new = false;
+        }
+        if !event::poll(TICK)? {
+            continue;
+        }
+        is_new = true;
+        let Event::Key(key) = event::read()? else { continue };
+        if key.kind != KeyEventKind::Press {
+            continue;
+        }
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
+            KeyCode::Up | KeyCode::Char('k') => top.scroll(-1),
+            KeyCode::Down | KeyCode::Char('j') => top.scroll(1),
+            KeyCode::PageUp => top.scroll(-10),
+            KeyCode::PageDown => top.scroll(10),
+            _ => {}
+        }
+    }
+}
