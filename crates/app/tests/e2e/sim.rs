@@ -223,9 +223,9 @@ fn an_unstable_system_is_told_first_and_ends_at_its_bound_with_status_1() {
 #[test]
 fn an_interrupt_leaves_no_file_and_keeps_what_stood_there() {
     let scene = Scene::new();
-    // Minutes of simulation; told as unstable, so that one can see it begin.
-    let long = but("high = 600.0, low = 200.0", "high = 3000.0, low = 1000.0");
-    let long = long.replace("length = \"4s\"", "length = \"1000s\"").replace("= 3\n", "= 5000\n");
+    // Hours of simulation, within its bounds; told as unstable, so that one can see it begin.
+    let long = but("high = 600.0, low = 200.0", "high = 1600.0, low = 500.0");
+    let long = long.replace("length = \"4s\"", "length = \"10000s\"").replace("= 3\n", "= 5000\n");
     let file = scene.write("s.toml", &long);
     let old = scene.write("old.csv", "old");
     let new: PathBuf = scene.path("new.svg");
