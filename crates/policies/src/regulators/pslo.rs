@@ -61,7 +61,7 @@ config! {
     }
 }
 
-fn check(config: &Config) -> Result<(), PolicyError> {
+pub(super) fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("period", config.period)?;
     some_time("window", config.window)?;
     some_time("look", config.look)?;

@@ -17,7 +17,6 @@
 
 use super::Entry;
 use super::pslo::{self, Promises, must_have};
-use crate::beside::within;
 use crate::config::{config, read, some_time, text};
 use crate::registry::ConfigOf;
 use lull_control::{Objective, PolicyError};
@@ -69,12 +68,7 @@ config! {
 
 fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("scale", config.scale)?;
-    some_time("period", config.period)?;
-    some_time("window", config.window)?;
-    some_time("look", config.look)?;
-    within("answers", config.answers as f64, (10.0, 1e6))?;
-    within("batch", f64::from(config.batch), (1.0, 1e6))?;
-    within("cap", f64::from(config.cap), (0.0, 1e6))
+    pslo::check(&config.shared())
 }
 
 impl Config {
