@@ -22,13 +22,19 @@ impl Database {
         let mut install = Command::new("mariadb-install-db");
         install.args(["--no-defaults", &data, "--user=root"]);
         install.arg("--auth-root-authentication-method=normal").stdout(Stdio::null());
+        // A server that starts empties its directory of temporary tables of
+        // all there are, those of other servers too.
+        let own = scene.path("tmp");
+        std::fs::create_dir(&own).unwrap();
+        install.env("TMPDIR", &own);
         assert!(install.status().unwrap().success());
         let (at, place) = (format!("--port={port}"), format!("--socket={}", socket.display()));
         let file = format!("--pid-file={}", pid_file.display());
+        let own = format!("--tmpdir={}", own.display());
         let flags = ["--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"];
         let limits = ["--max-connections=600", "--innodb-lock-wait-timeout=30"];
         let quick = ["--innodb-flush-log-at-trx-commit=0"];
-        let named = [&data[..], &at, &place, &file];
+        let named = [&data[..], &at, &place, &file, &own];
         let all = [&["mariadbd", "--no-defaults"][..], &named, &flags, &limits, &quick].concat();
         let server = Server::start(scene, options, &all, port);
         let database = Self { server, socket, pid_file };
