@@ -1,7 +1,9 @@
 //! The library that is preloaded into servers: inside this program, written
 //! out for as long as a server runs with it.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use lull_host::oncall::{Linkage, linkage};
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,31 @@ use tempfile::TempDir;
 
 /// Built with this program (`build.rs`).
 const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
+
+/// Refuses a program into which nothing can be preloaded, with what to do.
+pub(crate) fn check_program(program: &OsStr) -> anyhow::Result<()> {
+    let Some(path) = find(program) else {
+        bail!("no program `{}`: is it installed, and in $PATH?", program.display());
+    };
+    let linked = linkage(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    if linked == Linkage::Static {
+        bail!(
+            "{} is linked statically: nothing can be preloaded into it. Start it without the \
+             library; its latency can be pushed by its clients",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Where a shell would find it.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+}
 
 /// The library in a file of its own, which goes with the value.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use lull_host::apps::{AppHandle, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{Ledger, StateDir};
-use lull_host::{HostApp, HostConfig, HostPlant, ProgressFrom, Roots, Stop};
+use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots, Stop};
 use lull_measure::push::{LatencyWindow, Message};
 use lull_measure::{Nanos, Percentile};
 use rustix::time::{ClockId, clock_gettime};
@@ -99,7 +99,12 @@ fn measure(epoch_ms: u64, epochs: u32) -> Outcome<()> {
         let child = Command::new(&me).arg("app").spawn()?;
         let handle = attach(name, &child);
         family.0.push(child);
-        apps.push(HostApp { spec: spec(name), handle: handle?, progress: ProgressFrom::CpuTime });
+        apps.push(HostApp {
+            spec: spec(name),
+            handle: handle?,
+            latency: LatencyFrom::Push,
+            progress: ProgressFrom::CpuTime,
+        });
     }
     let specs: Vec<_> = apps.iter().map(|app| app.spec.clone()).collect();
     let roots = Roots::default();

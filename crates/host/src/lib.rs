@@ -27,6 +27,6 @@ pub mod sys;
 mod testing;
 mod threads;
 
-pub use plant::{HostApp, HostConfig, HostError, HostPlant, ProgressFrom, Stop};
+pub use plant::{HostApp, HostConfig, HostError, HostPlant, LatencyFrom, ProgressFrom, Stop};
 pub use roots::Roots;
 pub use threads::LiveThread;

@@ -3,11 +3,13 @@
 //! [`Config::load`] reads and checks it; what it returns can be run. Every
 //! refusal names file, line and key.
 
+mod gate;
 mod schema;
 
+pub(crate) use gate::GateSection;
 pub(crate) use schema::{
-    AgentSection, AppSection, LoadSection, MeasureWord, PowerSection, ProgressSource, Reference,
-    Where,
+    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
+    ProgressSource, Reference, Where,
 };
 
 use crate::located::{InputError, Located};
@@ -138,6 +140,18 @@ impl Config {
         }
         if app.start.as_ref().is_some_and(Vec::is_empty) {
             return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
+        }
+        if app.latency == LatencySource::Preload && app.start.is_none() {
+            let message = "`preload` needs `start`: a library is only loaded when a program starts";
+            return fail("latency", message.to_owned());
+        }
+        if let Some(gate) = &app.gate {
+            if app.latency != LatencySource::Preload {
+                return fail("gate", "needs latency = \"preload\"".to_owned());
+            }
+            gate.settings()
+                .map(drop)
+                .or_else(|(key, message)| fail(&format!("gate.{key}"), message))?;
         }
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }

@@ -1,5 +1,6 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
+use super::gate::GateSection;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
@@ -146,9 +147,11 @@ pub(crate) struct AppSection {
     pub(crate) unit: Option<String>,
     /// Address that answers when the app is ready.
     pub(crate) ready: Option<String>,
-    /// Where its latency comes from; there is one source, so that naming it changes nothing.
-    #[serde(default, rename = "latency")]
-    _latency: LatencySource,
+    /// Where its latency comes from.
+    #[serde(default)]
+    pub(crate) latency: LatencySource,
+    /// Makes its workers wait for their turn (`latency = "preload"`).
+    pub(crate) gate: Option<GateSection>,
     /// Where its progress comes from (best-effort apps).
     #[serde(default)]
     pub(crate) progress: ProgressSource,
@@ -179,6 +182,8 @@ pub(crate) enum LatencySource {
     /// Clients push it to the agent's socket (`lull load` does).
     #[default]
     Push,
+    /// The library that the app is started with sees its queries.
+    Preload,
 }
 
 /// Where an app's progress comes from.

@@ -49,6 +49,18 @@ fn every_refusal_names_file_line_and_key() {
     let cases = [
         ("period", "[agent]\nperoid", "lull.toml:5: agent.peroid: unknown field"),
         ("ideal = \"2.8ms\"", "idle = \"2.8ms\"", "lull.toml:10: app[0].idle: unknown field"),
+        ("pid = 1", "pid = 1\nlatency = \"preload\"", "app[1].latency: `preload` needs `start`"),
+        ("ideal = \"2.8ms\"", "gate = { cap = 4 }", "lull.toml:10: app[0].gate: needs latency"),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\ngate = { cap = 0 }",
+            "lull.toml:11: app[0].gate.cap: is 0, not in 1 to 256",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\ngate = { cap = 4, delay = \"1s\" }",
+            "lull.toml:11: app[0].gate.delay: is 1000ms, not in 0 to 100ms",
+        ),
         ("\"4.2ms\"", "\"4.2\"", "lull.toml:9: app[0].objectives"),
         ("p95 =", "bound =", "unknown objective `bound`"),
         (

@@ -12,6 +12,7 @@ pub(crate) use open::{Opening, policy_of};
 pub(crate) use reference::bound_by_ideal;
 
 use crate::config::Config;
+use crate::library::Library;
 use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
 use crate::{say, status};
@@ -43,6 +44,8 @@ pub(crate) struct Session {
     shadow: Option<Shadow>,
     /// What the shadow would have done after the last epoch.
     shadowed: Vec<Entry>,
+    /// Apps that start further programs preload it into them.
+    _library: Option<Library>,
 }
 
 /// Why a session ended before it was over.

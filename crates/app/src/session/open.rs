@@ -2,7 +2,10 @@
 
 use super::shadow::Shadow;
 use super::{Session, Steered, reference};
-use crate::config::{AppSection, Config, LoadSection, ProgressSource, Where};
+use crate::config::{
+    AppSection, Config, GateSection, LatencySource, LoadSection, ProgressSource, Where,
+};
+use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
@@ -16,9 +19,11 @@ use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, 
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
-use lull_host::plant::{HostApp, HostConfig, HostPlant, ProgressFrom, Stop};
+use lull_host::oncall::{Rules as GateRules, Watch};
+use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
 use lull_measure::Watts;
+use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -43,7 +48,17 @@ struct Started {
     ledger: Ledger,
     guard: GuardHandle,
     push: PushGauge,
-    handles: Vec<AppHandle>,
+    apps: Vec<(AppHandle, LatencyFrom)>,
+    library: Option<Library>,
+}
+
+/// Where apps start.
+#[derive(Clone, Copy)]
+struct Surroundings<'a> {
+    roots: &'a Roots,
+    socket: &'a Path,
+    stop: &'a Stop,
+    library: Option<&'a Library>,
 }
 
 /// What a session has around its plant.
@@ -53,6 +68,7 @@ struct Around {
     guard: GuardHandle,
     loads: Vec<AppHandle>,
     stand: Option<Stand>,
+    library: Option<Library>,
 }
 
 impl Opening<'_> {
@@ -67,14 +83,16 @@ impl Opening<'_> {
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
         reference::check(&self.config)?;
+        self.check_programs()?;
         let stop = signals::stop_request()?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let stand = self.stand(&place)?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
-        let Started { ledger, guard, push, handles } = self.start(place, &roots, &socket, &stop)?;
+        let started = self.start(place, &roots, &socket, &stop)?;
+        let Started { ledger, guard, push, apps, library } = started;
         let mut plant = HostPlant::new(HostConfig {
-            apps: self.host_apps(handles, &machine),
+            apps: self.host_apps(apps, &machine),
             push: Some(push),
             power: self.power_model(),
             ledger,
@@ -89,7 +107,7 @@ impl Opening<'_> {
                 return Err(in_words(error));
             }
         };
-        self.control(plant, Around { roots, recorder, guard, loads, stand })
+        self.control(plant, Around { roots, recorder, guard, loads, stand, library })
     }
 
     /// References that need quiet, then the load, then those that need load.
@@ -127,7 +145,7 @@ impl Opening<'_> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, stand } = around;
+        let Around { roots, mut recorder, guard, loads, stand, library } = around;
         let config = self.config;
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = Rules {
@@ -161,6 +179,7 @@ impl Opening<'_> {
             steered,
             shadow,
             shadowed: Vec::new(),
+            _library: library,
         })
     }
 
@@ -187,40 +206,68 @@ impl Opening<'_> {
         let guard = spawn(GuardCommand::default(), &ledger)?;
         // Before any app starts, so that none pushes into the void.
         let push = PushGauge::listen(socket, &self.config.specs())?;
-        let mut handles = Vec::new();
+        let library = self.library()?;
+        let mut started: Vec<(AppHandle, LatencyFrom)> = Vec::new();
         for app in &self.config.apps {
-            match self.start_app(app, roots, socket, stop, &mut ledger) {
-                Ok(handle) => handles.push(handle),
+            let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
+            match self.start_app(app, &surroundings, &mut ledger) {
+                Ok(one) => started.push(one),
                 Err(error) => {
+                    let mut handles: Vec<_> = started.into_iter().map(|(app, _)| app).collect();
                     tell_left(&apps::stop(&mut handles, roots, GRACE), self.say);
                     ledger.close()?;
                     return Err(error);
                 }
             }
         }
-        Ok(Started { ledger, guard, push, handles })
+        Ok(Started { ledger, guard, push, apps: started, library })
+    }
+
+    /// The library, if an app is to run with it.
+    fn library(&self) -> anyhow::Result<Option<Library>> {
+        let needs = |app: &AppSection| app.latency == LatencySource::Preload;
+        self.config.apps.iter().any(needs).then(Library::write).transpose()
+    }
+
+    /// Refuses apps that cannot run with the library they ask for.
+    fn check_programs(&self) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let program = app.start.as_ref().and_then(|argv| argv.first());
+            let Some(program) = program.filter(|_| app.latency == LatencySource::Preload) else {
+                continue;
+            };
+            library::check_program(program.as_ref()).map_err(|error| {
+                self.config.source.error(&format!("app[{index}].start"), format!("{error:#}"))
+            })?;
+        }
+        Ok(())
     }
 
     fn start_app(
         &self,
         app: &AppSection,
-        roots: &Roots,
-        socket: &Path,
-        stop: &Stop,
+        around: &Surroundings<'_>,
         ledger: &mut Ledger,
-    ) -> anyhow::Result<AppHandle> {
+    ) -> anyhow::Result<(AppHandle, LatencyFrom)> {
+        let Surroundings { roots, socket, stop, library } = *around;
         let target = match app.place().map_err(anyhow::Error::msg)? {
             Where::Start(argv) => {
                 let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
-                let launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
-                return Ok(AppHandle::start(&launch, roots, ledger)?);
+                let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
+                let watch = watch_of(app, roots)?;
+                if let Some((watch, library)) = watch.as_ref().zip(library) {
+                    launch.env.extend(watch.environment(library.path()));
+                }
+                let handle = AppHandle::start(&launch, roots, ledger)?;
+                return Ok((handle, watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall)));
             }
             Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
             Where::Cgroup(path) => Target::Cgroup(path),
             Where::Unit(unit) => Target::Unit(unit),
         };
-        AppHandle::attach(&app.name, &target, roots)
-            .with_context(|| format!("app `{}` cannot be attached", app.name))
+        let handle = AppHandle::attach(&app.name, &target, roots)
+            .with_context(|| format!("app `{}` cannot be attached", app.name))?;
+        Ok((handle, LatencyFrom::Push))
     }
 
     /// Started programs learn by environment where to push and as whom.
@@ -270,13 +317,11 @@ impl Opening<'_> {
         self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
     }
 
-    fn host_apps(&self, handles: Vec<AppHandle>, machine: &Machine) -> Vec<HostApp> {
+    fn host_apps(&self, started: Vec<(AppHandle, LatencyFrom)>, machine: &Machine) -> Vec<HostApp> {
         let counters = machine.capabilities.has(Capability::Instructions);
-        let each = self.config.apps.iter().zip(handles);
-        let host_app = |(app, handle): (&AppSection, AppHandle)| HostApp {
-            spec: app.spec(),
-            handle,
-            progress: progress_from(app, counters),
+        let each = self.config.apps.iter().zip(started);
+        let host_app = |(app, (handle, latency)): (&AppSection, (AppHandle, LatencyFrom))| {
+            HostApp { spec: app.spec(), handle, latency, progress: progress_from(app, counters) }
         };
         each.map(host_app).collect()
     }
@@ -289,6 +334,22 @@ impl Opening<'_> {
             base: Watts(power.base_watts),
         }
     }
+}
+
+/// The on-call runtime of an app that asks for it.
+fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
+    if app.latency != LatencySource::Preload {
+        return Ok(None);
+    }
+    let settings = match app.gate.as_ref().map(GateSection::settings) {
+        Some(Ok(settings)) => settings,
+        // What is wrong with it was said when the file was read.
+        Some(Err((_, message))) => anyhow::bail!("app `{}`: its gate {message}", app.name),
+        None => Settings { mode: Mode::Stats, ..Settings::default() },
+    };
+    let rules = app.gate.as_ref().map_or_else(GateRules::default, GateSection::rules);
+    let watch = Watch::start(&settings, &rules, roots);
+    watch.map(Some).with_context(|| format!("app `{}`: cannot share memory with it", app.name))
 }
 
 /// `stopped` alone would not say that nothing was done yet.

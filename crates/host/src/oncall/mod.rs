@@ -6,9 +6,11 @@
 mod binary;
 mod heartbeat;
 mod seen;
+mod watch;
 
 pub use binary::{Linkage, linkage};
 pub use seen::{ConnectionSeen, Counts, Statistics};
+pub use watch::Watch;
 
 use crate::Roots;
 use crate::apps::{Facts, ProcessId};

@@ -5,12 +5,23 @@ use crate::apps::{AppHandle, ProcessTable};
 use crate::gauges::app_time::{AppTime, AppUse};
 use crate::gauges::cache::{CacheMonitor, CacheUse};
 use crate::gauges::counters::{AppCounters, Modes};
+use crate::gauges::push::PushGauge;
 use crate::knobs::{Affinity, ThreadKnob, Threads};
+use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
-use lull_control::{AppSpec, Progress, ProgressSource};
+use lull_control::{AppId, AppSpec, LatencySeen, Progress, ProgressSource};
 use lull_measure::{Gauge, Missing, Nanos};
 use std::path::Path;
+
+/// Where an app's latency is read, fixed for a run.
+#[derive(Debug)]
+pub enum LatencyFrom {
+    /// Its clients push it.
+    Push,
+    /// The library that it runs with reports it.
+    OnCall(Watch),
+}
 
 /// Where an app's progress is read, fixed for a run: rates from two sources
 /// cannot be compared.
@@ -31,6 +42,8 @@ pub struct HostApp {
     pub spec: AppSpec,
     /// Its processes.
     pub handle: AppHandle,
+    /// Where its latency is read.
+    pub latency: LatencyFrom,
     /// Where its progress is read (best-effort apps).
     pub progress: ProgressFrom,
 }
@@ -42,6 +55,7 @@ pub(super) struct RunningApp {
     pub(super) cores: ThreadKnob<Affinity>,
     pub(super) scheduling: ThreadKnob<SchedState>,
     pub(super) progress: ProgressFrom,
+    latency: LatencyFrom,
     time: AppTime,
     counters: Result<AppCounters, Missing>,
     cache: CacheMonitor,
@@ -67,6 +81,7 @@ impl RunningApp {
             cores: ThreadKnob::default(),
             scheduling: ThreadKnob::default(),
             progress: app.progress,
+            latency: app.latency,
             time: AppTime::new(roots),
             cache: CacheMonitor::default(),
             counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
@@ -107,10 +122,28 @@ impl RunningApp {
         }
     }
 
+    /// The latency of its requests in the epoch that ends at `deadline`;
+    /// `push` is the agent's socket, if it has one.
+    pub(super) fn latency(
+        &mut self,
+        id: AppId,
+        push: Option<&mut PushGauge>,
+        deadline: Nanos,
+    ) -> Gauge<LatencySeen> {
+        match &mut self.latency {
+            LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
+            LatencyFrom::OnCall(watch) => watch.latency(),
+        }
+    }
+
     /// Whether one of its processes runs, as of the last [`RunningApp::work`].
     pub(super) fn is_alive(&self) -> bool {
         self.time.any_alive()
     }
+}
+
+pub(super) fn no_socket() -> Missing {
+    Missing::because("the agent has no socket to push to: give it one in its configuration")
 }
 
 impl Work {

@@ -5,7 +5,7 @@ mod apply;
 mod observe;
 mod stop;
 
-pub use app::{HostApp, ProgressFrom};
+pub use app::{HostApp, LatencyFrom, ProgressFrom};
 pub use stop::Stop;
 
 use crate::Roots;

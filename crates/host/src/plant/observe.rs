@@ -1,6 +1,6 @@
 //! Waiting for an epoch to pass, and reading every gauge at its end.
 
-use super::app::{ProgressFrom, RunningApp, Work};
+use super::app::{ProgressFrom, RunningApp, Work, no_socket};
 use super::{HostPlant, now};
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
@@ -111,7 +111,8 @@ impl HostPlant {
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
             let work = app.work(span, listed, self.partitions.group(id));
             let push = &mut self.gauges.push;
-            let latency = latency(push.as_mut(), id, deadline)
+            let latency = app
+                .latency(id, push.as_mut(), deadline)
                 .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),
@@ -268,10 +269,6 @@ impl HostPlant {
     }
 }
 
-fn latency(push: Option<&mut PushGauge>, app: AppId, deadline: Nanos) -> Gauge<LatencySeen> {
-    push.ok_or_else(no_socket)?.latency(app, deadline)
-}
-
 fn progress(
     push: Option<&mut PushGauge>,
     app: AppId,
@@ -283,10 +280,6 @@ fn progress(
         ProgressFrom::Push => push.ok_or_else(no_socket)?.progress(app, deadline),
         ProgressFrom::Instructions | ProgressFrom::CpuTime => work.progress(from),
     }
-}
-
-fn no_socket() -> Missing {
-    Missing::because("the agent has no socket to push to: give it one in its configuration")
 }
 
 fn seen(

@@ -7,7 +7,7 @@ use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{Ledger, StateDir};
 use lull_host::sys::sched::affinity_of;
-use lull_host::{HostApp, HostConfig, HostPlant, ProgressFrom, Roots, Stop};
+use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots, Stop};
 use lull_measure::{Nanos, Percentile};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ impl Scene {
             PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
         let handle = AppHandle::attach(&spec.name, &Target::Pid(app.pid()), &roots).unwrap();
         let config = HostConfig {
-            apps: vec![HostApp { spec, handle, progress }],
+            apps: vec![HostApp { spec, handle, latency: LatencyFrom::Push, progress }],
             push: Some(push),
             power: PowerModel::default(),
             ledger: Ledger::open(state, &roots).unwrap().ledger,

@@ -6,7 +6,7 @@ use lull_host::apps::{AppHandle, Target};
 use lull_host::drivers::cpufreq::PolicyState;
 use lull_host::gauges::energy::PowerModel;
 use lull_host::guard::{Ledger, StateDir};
-use lull_host::{HostApp, HostConfig, HostPlant, ProgressFrom, Roots, Stop};
+use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots, Stop};
 use lull_measure::{Hertz, Nanos, Percentile};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -34,7 +34,12 @@ impl Scene {
         let spec = AppSpec::latency_critical("served", Percentile::P95, Nanos::from_millis(4));
         let handle = AppHandle::attach("served", &Target::Pid(pid), &roots).unwrap();
         let config = HostConfig {
-            apps: vec![HostApp { spec, handle, progress: ProgressFrom::CpuTime }],
+            apps: vec![HostApp {
+                spec,
+                handle,
+                latency: LatencyFrom::Push,
+                progress: ProgressFrom::CpuTime,
+            }],
             push: None,
             power: PowerModel::default(),
             ledger: ledger(dir.path()),

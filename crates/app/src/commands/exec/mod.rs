@@ -4,11 +4,11 @@ mod result;
 
 use super::UsageError;
 use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
-use crate::library::Library;
+use crate::library::{Library, check_program};
 use crate::say;
 use anyhow::{Context, bail};
 use lull_host::Roots;
-use lull_host::oncall::{Linkage, Rules, Runtime, linkage};
+use lull_host::oncall::{Rules, Runtime};
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{Mode, Settings};
 use result::Seen;
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
     };
-    check_program(program)?;
+    check_program(program).map_err(|error| UsageError(format!("{error:#}")))?;
     let library = Library::write()?;
     let runtime = Runtime::start(&settings, &rules).context("cannot share memory with a server")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -128,31 +128,4 @@ fn rules(args: &ExecArgs) -> anyhow::Result<Rules> {
 fn name_of(args: &ExecArgs, program: &OsStr) -> String {
     let file = Path::new(program).file_name().unwrap_or(program);
     args.name.clone().unwrap_or_else(|| file.to_string_lossy().into_owned())
-}
-
-/// Refuses a program into which nothing can be preloaded.
-fn check_program(program: &OsStr) -> anyhow::Result<()> {
-    let Some(path) = find(program) else {
-        let what = format!("no program `{}`: is it installed, and in $PATH?", program.display());
-        return Err(UsageError(what).into());
-    };
-    let linked = linkage(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    if linked == Linkage::Static {
-        let what = format!(
-            "{} is linked statically: nothing can be preloaded into it. Start it without \
-             `lull exec`; its latency can be pushed by its clients",
-            path.display()
-        );
-        return Err(UsageError(what).into());
-    }
-    Ok(())
-}
-
-/// Where a shell would find it.
-fn find(program: &OsStr) -> Option<PathBuf> {
-    if program.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
 }

@@ -1,9 +1,11 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
 use super::{Server, of_class};
+use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};
 use rustix::process::Signal;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -16,28 +18,10 @@ struct Database {
 
 impl Database {
     fn start(scene: &Scene, options: &[&str]) -> Self {
-        let (data, port) = (scene.path("data"), free_port());
-        let (socket, pid_file) = (scene.path("socket"), scene.path("pid"));
-        let data = format!("--datadir={}", data.display());
-        let mut install = Command::new("mariadb-install-db");
-        install.args(["--no-defaults", &data, "--user=root"]);
-        install.arg("--auth-root-authentication-method=normal").stdout(Stdio::null());
-        // A server that starts empties its directory of temporary tables of
-        // all there are, those of other servers too.
-        let own = scene.path("tmp");
-        std::fs::create_dir(&own).unwrap();
-        install.env("TMPDIR", &own);
-        assert!(install.status().unwrap().success());
-        let (at, place) = (format!("--port={port}"), format!("--socket={}", socket.display()));
-        let file = format!("--pid-file={}", pid_file.display());
-        let own = format!("--tmpdir={}", own.display());
-        let flags = ["--user=root", "--bind-address=127.0.0.1", "--skip-name-resolve"];
-        let limits = ["--max-connections=600", "--innodb-lock-wait-timeout=30"];
-        let quick = ["--innodb-flush-log-at-trx-commit=0"];
-        let named = [&data[..], &at, &place, &file, &own];
-        let all = [&["mariadbd", "--no-defaults"][..], &named, &flags, &limits, &quick].concat();
-        let server = Server::start(scene, options, &all, port);
-        let database = Self { server, socket, pid_file };
+        let (command, port) = installed(scene);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let server = Server::start(scene, options, &command, port);
+        let database = Self { server, socket: scene.path("socket"), pid_file: scene.path("pid") };
         database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");
         database.admin("insert into sbtest.t values (1, 0), (2, 0)");
         database
@@ -54,12 +38,8 @@ impl Database {
         text(&output.unwrap())
     }
 
-    /// Over TCP, where it may have to wait.
     fn client(&self, sql: &str) -> Child {
-        let port = format!("--port={}", self.server.port);
-        let mut client = Command::new("mariadb");
-        client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--skip-ssl", "sbtest", "-e", sql]);
-        client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        client(self.server.port, "sbtest", sql)
     }
 
     fn sysbench(&self, threads: u32, seconds: u32, action: &str) -> Command {
@@ -89,6 +69,37 @@ impl Database {
     }
 }
 
+/// Installs a database, and says how its server is started and at which port.
+fn installed(scene: &Scene) -> (Vec<String>, u16) {
+    let (data, port) = (scene.path("data"), free_port());
+    let data = format!("--datadir={}", data.display());
+    let mut install = Command::new("mariadb-install-db");
+    install.args(["--no-defaults", &data, "--user=root"]);
+    install.arg("--auth-root-authentication-method=normal").stdout(Stdio::null());
+    // A server that starts empties its directory of temporary tables of
+    // all there are, those of other servers too.
+    let own = scene.path("tmp");
+    std::fs::create_dir(&own).unwrap();
+    install.env("TMPDIR", &own);
+    assert!(install.status().unwrap().success());
+    let at = |option: &str, path: &str| format!("--{option}={}", scene.path(path).display());
+    let own = [at("tmpdir", "tmp"), at("socket", "socket"), at("pid-file", "pid")];
+    let port_option = format!("--port={port}");
+    let flags = ["mariadbd", "--no-defaults", &data, &port_option, "--user=root"];
+    let limits = ["--max-connections=600", "--innodb-lock-wait-timeout=30"];
+    let quick = ["--bind-address=127.0.0.1", "--skip-name-resolve"];
+    let all = [&flags[..], &limits, &quick, &["--innodb-flush-log-at-trx-commit=0"]].concat();
+    (all.into_iter().map(str::to_owned).chain(own).collect(), port)
+}
+
+/// Sends SQL over TCP, where it may have to wait.
+fn client(port: u16, database: &str, sql: &str) -> Child {
+    let port = format!("--port={port}");
+    let mut client = Command::new("mariadb");
+    client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--skip-ssl", database, "-e", sql]);
+    client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 fn text(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
@@ -110,6 +121,31 @@ fn every_query_of_a_connection_is_counted() {
     let seen = database.server.seen();
     assert!(of_class(&seen, "gated").contains(&questions), "{questions}: {seen}");
     assert!(of_class(&seen, "exempt").len() >= 2, "connections of the unix socket: {seen}");
+}
+
+#[test]
+fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
+    let scene = Scene::new();
+    let (command, port) = installed(&scene);
+    let app = format!(
+        "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
+         objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n\
+         gate = {{ cap = 4 }}\nready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
+    );
+    let mut agent = scene.agent(&scene.config("silence = \"1h\"", &app));
+    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    // More than one epoch's worth, so that the run has begun by the end of it.
+    let answered = "SELECT CAST(total(completed_requests_per_second * 0.2) AS INTEGER) \
+                    FROM app_epochs";
+    wait_for("queries in the record", || {
+        ended(client(port, "mysql", &"select 1;".repeat(50)));
+        scene.records().first().is_some_and(|file| Record::open(file).number(answered) > 50)
+    });
+    agent.signal(Signal::INT);
+    agent.wait().well();
+    let record = Record::open(&scene.records()[0]);
+    assert!(record.number("SELECT count(*) FROM latencies WHERE app = 'db'") > 0);
+    scene.wait_until_quiet();
 }
 
 #[test]

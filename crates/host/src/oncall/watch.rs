@@ -1,0 +1,52 @@
+//! An app of a control loop that runs with the library.
+
+use super::{Rules, Runtime, Statistics, now};
+use crate::Roots;
+use lull_control::LatencySeen;
+use lull_measure::{Gauge, Nanos};
+use lull_oncall::Settings;
+use std::io;
+use std::path::Path;
+
+/// Time between two looks for processes that ended without a word: each looks
+/// at every connection's process.
+const REAPING: Nanos = Nanos::from_secs(1);
+
+/// One app's on-call runtime, read at the end of each epoch.
+///
+/// When it is dropped the app runs on, with nobody waiting at its gate.
+#[derive(Debug)]
+pub struct Watch {
+    runtime: Runtime,
+    statistics: Statistics,
+    roots: Roots,
+    reaped: Nanos,
+}
+
+impl Watch {
+    /// Makes the app's page; the app is to be started with [`Watch::environment`].
+    ///
+    /// # Errors
+    /// As [`Runtime::start`].
+    pub fn start(settings: &Settings, rules: &Rules, roots: &Roots) -> io::Result<Self> {
+        let runtime = Runtime::start(settings, rules)?;
+        let statistics = runtime.statistics();
+        Ok(Self { runtime, statistics, roots: roots.clone(), reaped: now() })
+    }
+
+    /// What the app's environment must have, besides the agent's.
+    pub fn environment(&self, library: &Path) -> Vec<(String, String)> {
+        self.runtime.environment(library)
+    }
+
+    /// Its latency since the last reading, on the server: from when a worker
+    /// read a query to its answer, the wait at the gate included.
+    pub(crate) fn latency(&mut self) -> Gauge<LatencySeen> {
+        let now = now();
+        if now >= self.reaped.saturating_add(REAPING) {
+            self.reaped = now;
+            self.runtime.reap(&self.roots);
+        }
+        self.statistics.latency()
+    }
+}
