@@ -6,6 +6,7 @@
 //! and runs without.
 
 use crate::gate::Gate;
+use crate::histogram::Histogram;
 use crate::lease::Lease;
 use crate::record::Record;
 use crate::seat::{Id, Seat};
@@ -19,7 +20,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// Version of the layout; it changes with every change of size or meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,9 @@ pub struct Header {
     turned_away: AtomicU64,
 }
 
+/// Histograms that the connections' transactions are spread over.
+const SHARDS: usize = 16;
+
 /// How many ports can be exempt.
 pub(crate) const EXEMPT_PORTS: usize = 4;
 
@@ -86,6 +90,8 @@ pub struct Page {
     control: Control,
     slots: [Lease; CAP_MAX as usize],
     waiting: [AtomicU64; CONNECTIONS.div_ceil(64)],
+    /// Transactions by how long they took; several, so that workers seldom meet at one.
+    transactions: [Histogram; SHARDS],
     seats: [Seat; CONNECTIONS],
     records: [Record; CONNECTIONS],
 }
@@ -148,6 +154,17 @@ impl Page {
     /// A connection's statistics.
     pub fn record(&self, id: Id) -> Option<&Record> {
         self.records.get(id.index())
+    }
+
+    /// Counts a transaction of a connection that took so long.
+    pub fn transaction_took(&self, id: Id, took_ns: u64) {
+        self.transactions[id.index() % SHARDS].add(took_ns);
+    }
+
+    /// Transactions since the page was made, by bucket; each count wraps.
+    pub fn transactions(&self, bucket: usize) -> u32 {
+        let counts = self.transactions.iter().filter_map(|shard| shard.counts().nth(bucket));
+        counts.fold(0, u32::wrapping_add)
     }
 
     /// Every record with its number, free ones too.
@@ -220,6 +237,7 @@ mod tests {
                 control: Control::default(),
                 slots: core::array::from_fn(|_| Lease::default()),
                 waiting: core::array::from_fn(|_| AtomicU64::new(0)),
+                transactions: core::array::from_fn(|_| Histogram::default()),
                 seats: core::array::from_fn(|_| Seat::default()),
                 records: core::array::from_fn(|_| Record::default()),
             })
@@ -265,6 +283,25 @@ mod tests {
         assert_eq!((record.queries(), record.latency().counts().sum::<u32>()), (0, 0));
         assert_eq!(record.generation(), generation + 1);
         assert!(page.record(Id(10_000)).is_none());
+    }
+
+    #[test]
+    fn a_transaction_lasts_from_its_first_query_to_its_end() {
+        let page = page();
+        let record = page.record(Id(3)).unwrap();
+        assert!(record.claim(7, 3, crate::Peer::default()));
+        record.query_arrived(70, 1_000);
+        record.query_answered(2_000);
+        record.set_in_transaction(true);
+        record.query_arrived(70, 50_000);
+        record.query_answered(60_000);
+        record.set_in_transaction(false);
+        let took_ns = record.transaction_ended(60_000).unwrap();
+        assert_eq!((took_ns, record.transaction_ended(70_000)), (59_000, None));
+        assert_eq!(record.transactions(), 2);
+        page.transaction_took(Id(3), took_ns);
+        page.transaction_took(Id(3 + SHARDS as u32 + 1), took_ns);
+        assert_eq!(page.transactions(crate::histogram::bucket_of(took_ns)), 2);
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct Record {
     peer: AtomicU64,
     /// When the query that is not answered yet arrived; 0 if there is none.
     arrived_ns: AtomicU64,
+    /// When the first query of its transaction arrived; 0 between two.
+    begun_ns: AtomicU64,
     queries: AtomicU64,
     transactions: AtomicU64,
     parks: AtomicU64,
@@ -100,6 +102,7 @@ impl Record {
         self.set_class(Class::New);
         self.set_in_transaction(false);
         self.arrived_ns.store(0, Ordering::Relaxed);
+        self.begun_ns.store(0, Ordering::Relaxed);
         let sums = [&self.queries, &self.transactions, &self.parks, &self.parked_ns];
         for sum in sums.into_iter().chain([&self.latency_sum_ns]) {
             sum.store(0, Ordering::Relaxed);
@@ -168,11 +171,17 @@ impl Record {
     pub fn query_arrived(&self, tid: u32, now_ns: u64) {
         self.tid.store(tid, Ordering::Relaxed);
         self.arrived_ns.store(now_ns.max(1), Ordering::Relaxed);
+        if self.begun_ns.load(Ordering::Relaxed) == 0 {
+            self.begun_ns.store(now_ns.max(1), Ordering::Relaxed);
+        }
     }
 
     /// What arrived was no query, or will not be answered.
     pub fn query_dropped(&self) {
         self.arrived_ns.store(0, Ordering::Relaxed);
+        if !self.in_transaction() {
+            self.begun_ns.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Its query was answered; its latency, if there was one.
@@ -186,9 +195,13 @@ impl Record {
         Some(latency_ns)
     }
 
-    /// A transaction, or a query outside one, has ended.
-    pub fn transaction_ended(&self) {
+    /// A transaction, or a query outside one, has ended; how long it took since
+    /// its first query, if that was seen.
+    pub fn transaction_ended(&self, now_ns: u64) -> Option<u64> {
         add(&self.transactions, 1);
+        let begun_ns = Some(self.begun_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)?;
+        self.begun_ns.store(0, Ordering::Relaxed);
+        Some(now_ns.saturating_sub(begun_ns))
     }
 
     /// Its worker has waited in the gate.

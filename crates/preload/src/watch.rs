@@ -239,8 +239,8 @@ impl Connection {
         if self.record.in_transaction() != is_open {
             self.record.set_in_transaction(is_open);
         }
-        if !is_open {
-            self.record.transaction_ended();
+        if !is_open && let Some(took_ns) = self.record.transaction_ended(now_ns) {
+            self.page.transaction_took(self.id, took_ns);
         }
         self.page.gate().answered(self.id, is_open, now_ns, &Futex { fd: self.fd });
     }

@@ -18,6 +18,8 @@ pub struct Statistics {
     /// Queries that were pending at the last reading.
     was_pending: u64,
     has_seen_any: bool,
+    /// Transactions of all connections at the last reading.
+    transactions: Counts,
 }
 
 /// A connection at the last reading.
@@ -53,6 +55,12 @@ impl Counts {
         }
     }
 
+    /// What each bucket that is not empty stands for, and its count.
+    pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u32)> + '_ {
+        let all = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        all.map(|(bucket, count)| (Nanos(middle_ns(bucket)), *count))
+    }
+
     /// The latency that `at` percent of the queries do not exceed; `None` without any.
     pub fn quantile(&self, at: Percentile) -> Option<Nanos> {
         let rank = (at.fraction() * self.count() as f64).ceil().max(1.0) as u64;
@@ -66,9 +74,7 @@ impl Counts {
 
     /// Adds all to a histogram.
     pub fn add_to(&self, latency: &mut Latency) {
-        for (bucket, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
-            latency.record_many(Nanos(middle_ns(bucket)), u64::from(*count));
-        }
+        self.buckets().for_each(|(middle, count)| latency.record_many(middle, u64::from(count)));
     }
 
     /// What is new in a record since these counts, which become the record's.
@@ -110,8 +116,15 @@ pub struct ConnectionSeen {
 }
 
 impl Statistics {
-    pub(super) const fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
-        Self { page, last: now, before: BTreeMap::new(), was_pending: 0, has_seen_any: false }
+    pub(super) fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
+        Self {
+            page,
+            last: now,
+            before: BTreeMap::new(),
+            was_pending: 0,
+            has_seen_any: false,
+            transactions: Counts::default(),
+        }
     }
 
     /// Every connection that is open, or that was closed since the last reading.
@@ -123,6 +136,19 @@ impl Statistics {
         let page = Arc::clone(&self.page);
         let used = page.records().filter(|(_, record)| record.generation() != 0);
         used.filter_map(|(id, record)| self.connection(id, record, now)).collect()
+    }
+
+    /// Transactions that ended since the last reading, by how long they took
+    /// on the server from their first query; a query outside of one counts as one.
+    pub fn transactions(&mut self) -> Counts {
+        let mut new = Counts::default();
+        let both = self.transactions.0.iter_mut().zip(new.0.iter_mut());
+        for (bucket, (before, new)) in both.enumerate() {
+            let now = self.page.transactions(bucket);
+            *new = now.wrapping_sub(*before);
+            *before = now;
+        }
+        new
     }
 
     /// The app's latency since the last reading: that of all its connections.
@@ -221,6 +247,18 @@ mod tests {
         let counts: Vec<u64> = by_connection.iter().map(|one| one.latency.count()).collect();
         assert_eq!(counts, [0, 1]);
         assert_eq!(by_connection[1].queries, 2);
+    }
+
+    #[test]
+    fn transactions_are_seen_once() {
+        let runtime = runtime();
+        let mut statistics = runtime.statistics();
+        runtime.page.transaction_took(Id(0), 5_000_000);
+        runtime.page.transaction_took(Id(1), 5_000_000);
+        let seen: Vec<_> = statistics.transactions().buckets().collect();
+        assert_eq!(seen.len(), 1);
+        assert!(seen[0].0.0.abs_diff(5_000_000) < 165_000 && seen[0].1 == 2, "{seen:?}");
+        assert_eq!(statistics.transactions().count(), 0);
     }
 
     #[test]
