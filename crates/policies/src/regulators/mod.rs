@@ -5,6 +5,7 @@
 //! registered here. `lull policies` lists them all.
 
 mod apples;
+mod auto;
 mod gate_fifo;
 mod open;
 mod pslo;
@@ -21,8 +22,15 @@ use lull_control::regulator::Regulator;
 use lull_control::{Objective, PolicyError};
 
 /// Every regulator, one line each.
-pub static ALL: &[&Entry] =
-    &[&open::ENTRY, &gate_fifo::ENTRY, &apples::ENTRY, &pslo::ENTRY, &utslo::ENTRY, &reef::ENTRY];
+pub static ALL: &[&Entry] = &[
+    &open::ENTRY,
+    &gate_fifo::ENTRY,
+    &apples::ENTRY,
+    &pslo::ENTRY,
+    &utslo::ENTRY,
+    &reef::ENTRY,
+    &auto::ENTRY,
+];
 
 /// Where a regulator is to work.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,532 @@
+//! auto: tries caps beside the open gate, and closes it only where that helps.
+//!
+//! REEF (seed 000, section 3.3) sets C by a search for the knee of throughput,
+//! and never asks whether there should be a gate at all. On a server whose
+//! queries are short and do not contend there should not: point selects lose
+//! half of their throughput to any gate (docs/on-call.md). So this one compares
+//! each cap with the open gate, on the server at work, and stays open unless
+//! every comparison says that the cap is better:
+//!
+//! ```text
+//! open, 64, 32, 16, 8, open, 64, 32, 16, 8, open, ...   a window each, three rounds
+//!       │  each over the mean of the open windows before and after
+//!       ├─ far worse: neither it nor a smaller one is tried again
+//!       └─ better in all rounds: the best of those holds; else open
+//! then it holds, and asks again after 60 s, 120 s, ... 16 min while the answer
+//! stays the same; at once when the load has changed
+//! ```
+//!
+//! What *better* is, is the goal: more throughput; a lower p99 for at most a
+//! stated loss of throughput; or either without harm to the other (the default).
+//! What is counted is what the gate admits: a transaction on a live server, a
+//! query in the simulator.
+//!
+//! A window is at least four mean latencies long, for what was admitted under
+//! the last setting ends under this one; its first quarter does not count. The
+//! worst that a try can do is bounded: a cap that loses a fifth is left after
+//! one window, and retries grow rarer, so that a server that no gate helps
+//! gives less than 2 % of its time to trying (a test).
+//!
+//! What did not work: comparing with one open window only, for the load's own
+//! drift then looks like a gain; and judging by the mean of rounds, for one
+//! window in which a client paused decides it.
+//!
+//! Checked against: its tests, and MariaDB in `cargo xtask bench preload`.
+
+use super::Entry;
+use crate::beside::within;
+use crate::config::{config, read, some_time, text, wrong};
+use crate::registry::ConfigOf;
+use lull_control::PolicyError;
+use lull_control::regulator::{Admission, Allowance, Pace, Regulator, Seen};
+use lull_measure::{Latency, Nanos, Percentile};
+use serde::{Deserialize, Serialize};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "auto",
+    paper: "ours, on the gate of REEF, SoCC'25 (seed 000), section 3.3",
+    summary: "Tries caps beside the open gate on the server at work, and closes it only where \
+              that helps.",
+    needs: "",
+    config: ConfigOf::of::<Config>(),
+    make: |table, _| Ok(Box::new(Auto::new(read(table)?))),
+};
+
+config! {
+    /// What is tried, for how long, and what it is for.
+    struct Config checked by check {
+        /// `throughput`, `tail` (p99, for at most `loss_percent` of throughput), or `both`:
+        /// either without harm to the other.
+        goal: Goal = Goal::Both,
+        /// The largest C that is tried; the next is half of it (ours).
+        most_cap: u32 = 64,
+        /// The smallest (ours).
+        least_cap: u32 = 8,
+        /// Comparisons of each cap with the open gate, all of which must agree (ours).
+        rounds: u32 = 3,
+        /// Least time that each setting is measured; more where latencies are long (ours).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_millis(500),
+        /// Throughput that a lower p99 may cost with `goal = "tail"`, in percent (ours).
+        loss_percent: f64 = 25.0,
+        /// Time to the first retry; doubled while the answer stays the same (ours).
+        #[serde(serialize_with = "text")]
+        retry: Nanos = Nanos::from_secs(60),
+        /// Time between two looks at what was answered (ours).
+        #[serde(serialize_with = "text")]
+        look: Nanos = Nanos::from_millis(100),
+    }
+}
+
+/// What a cap is to be better at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Goal {
+    Throughput,
+    Tail,
+    Both,
+}
+
+/// A gain in throughput, and a p99 over that of the open gate, that count.
+const GAIN: f64 = 1.03;
+const LOWER: f64 = 0.9;
+/// What may be lost of throughput where only the tail is better, and nobody
+/// said that it may cost anything.
+const HARMLESS: f64 = 0.97;
+/// A cap that keeps less than this of what may be kept is not tried on.
+const HOPELESS: f64 = 0.8;
+/// Mean latencies in a window, and its longest.
+const LATENCIES: f64 = 4.0;
+const WINDOW_MAX: Nanos = Nanos::from_secs(8);
+/// Answers in a window that say something; with fewer it goes on, for so many
+/// windows at most.
+const ANSWERS: u64 = 100;
+const PATIENCE: u64 = 8;
+/// Longest time between retries, in first ones.
+const RETRIES_MAX: u64 = 16;
+/// Change of throughput, either way and in two windows, that is another load.
+const OTHER_LOAD: f64 = 1.5;
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("window", config.window)?;
+    some_time("look", config.look)?;
+    some_time("retry", config.retry)?;
+    within("most_cap", f64::from(config.most_cap), (1.0, 256.0))?;
+    within("least_cap", f64::from(config.least_cap), (1.0, 256.0))?;
+    within("rounds", f64::from(config.rounds), (1.0, 100.0))?;
+    within("loss_percent", config.loss_percent, (0.0, 90.0))?;
+    if config.least_cap > config.most_cap {
+        return Err(wrong("least_cap", "`least_cap` is above `most_cap`".to_owned()));
+    }
+    Ok(())
+}
+
+/// What one window showed.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    per_s: f64,
+    p99_s: f64,
+    mean_s: f64,
+}
+
+/// A cap's look over that of the open gate.
+#[derive(Debug, Clone, Copy)]
+struct Ratio {
+    throughput: f64,
+    tail: f64,
+}
+
+/// What was answered under the present setting.
+#[derive(Debug)]
+struct Window {
+    length: Nanos,
+    /// When it began, and when it began to count.
+    begun: Option<Nanos>,
+    counts_since: Option<Nanos>,
+    latency: Latency,
+}
+
+/// The comparison under way.
+#[derive(Debug, Default)]
+struct Survey {
+    /// 0: open; n: the n-th candidate.
+    at: usize,
+    /// Candidates that are tried still: the first so many.
+    alive: usize,
+    before: Option<Look>,
+    tried: Vec<Look>,
+    /// By candidate.
+    ratios: Vec<Vec<Ratio>>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Surveying(Survey),
+    Holding {
+        until: Nanos,
+        /// Throughput that it was settled at.
+        usual_per_s: Option<f64>,
+        /// Windows in a row that were of another load.
+        odd: u32,
+    },
+}
+
+struct Auto {
+    config: Config,
+    /// Candidates, the largest first.
+    caps: Vec<u32>,
+    window: Window,
+    stage: Stage,
+    /// What holds outside of surveys; `None`: open.
+    cap: Option<u32>,
+    /// Retries of the same answer: the next is this many first ones away.
+    patience: u64,
+}
+
+impl Auto {
+    fn new(config: Config) -> Self {
+        let halves = std::iter::successors(Some(config.most_cap), |cap| Some(cap / 2));
+        let caps: Vec<u32> = halves.take_while(|cap| *cap >= config.least_cap.max(1)).collect();
+        Self {
+            window: Window::new(config.window),
+            stage: Stage::Surveying(Survey::of(caps.len())),
+            caps,
+            config,
+            cap: None,
+            patience: 1,
+        }
+    }
+
+    /// The cap of the present window.
+    fn present(&self) -> Option<u32> {
+        match &self.stage {
+            Stage::Surveying(survey) => survey.at.checked_sub(1).map(|at| self.caps[at]),
+            Stage::Holding { .. } => self.cap,
+        }
+    }
+
+    fn judge(&mut self, now: Nanos, look: Look) {
+        let length = Nanos::from_secs_f64(LATENCIES * look.mean_s);
+        self.window.length = length.clamp(self.config.window, WINDOW_MAX.max(self.config.window));
+        match &mut self.stage {
+            Stage::Surveying(survey) => {
+                let hopeless = HOPELESS * self.config.kept();
+                if survey.takes(look, hopeless, self.config.rounds as usize) {
+                    let best = survey.best(&self.config);
+                    self.settle(now, best.map(|at| self.caps[at]));
+                }
+            }
+            Stage::Holding { until, usual_per_s, odd } => {
+                let usual_per_s = *usual_per_s.get_or_insert(look.per_s);
+                let change = look.per_s / usual_per_s;
+                let is_odd = !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&change);
+                *odd = if is_odd { *odd + 1 } else { 0 };
+                let other_load = *odd >= 2;
+                if other_load {
+                    self.patience = 1;
+                }
+                if other_load || now >= *until {
+                    self.stage = Stage::Surveying(Survey::of(self.caps.len()));
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, now: Nanos, cap: Option<u32>) {
+        self.patience = if cap == self.cap { (self.patience * 2).min(RETRIES_MAX) } else { 1 };
+        self.cap = cap;
+        let until = now + Nanos(self.config.retry.0.saturating_mul(self.patience));
+        self.stage = Stage::Holding { until, usual_per_s: None, odd: 0 };
+    }
+}
+
+impl Config {
+    /// Throughput that a better cap may leave, over that of the open gate.
+    fn kept(&self) -> f64 {
+        if self.goal == Goal::Tail { 1.0 - self.loss_percent / 100.0 } else { 1.0 }
+    }
+
+    /// How good a cap is; `None` if it is not better than the open gate.
+    fn worth(&self, ratios: &[Ratio]) -> Option<f64> {
+        let mean = |of: fn(&Ratio) -> f64| {
+            (ratios.iter().map(|one| of(one).ln()).sum::<f64>() / ratios.len() as f64).exp()
+        };
+        let (throughput, tail) = (mean(|one| one.throughput), mean(|one| one.tail));
+        let gains = ratios.iter().all(|one| one.throughput >= GAIN);
+        let lowers = ratios.iter().all(|one| one.tail <= LOWER);
+        match self.goal {
+            Goal::Throughput => gains.then_some(throughput),
+            Goal::Tail => (lowers && throughput >= self.kept()).then_some(1.0 / tail),
+            Goal::Both => {
+                let is_better = (gains && tail <= 1.0) || (lowers && throughput >= HARMLESS);
+                is_better.then_some(throughput / tail)
+            }
+        }
+    }
+}
+
+impl Survey {
+    fn of(candidates: usize) -> Self {
+        Self { alive: candidates, ratios: vec![Vec::new(); candidates], ..Self::default() }
+    }
+
+    /// Takes the look at the present setting and goes on to the next; whether
+    /// all that is to be known is known.
+    fn takes(&mut self, look: Look, hopeless: f64, rounds: usize) -> bool {
+        if self.at > 0 {
+            let open_per_s = self.before.map_or(0.0, |before| before.per_s);
+            if look.per_s < hopeless * open_per_s {
+                self.alive = self.at - 1;
+            } else {
+                self.tried.push(look);
+            }
+            self.at = if self.at < self.alive { self.at + 1 } else { 0 };
+            return self.alive == 0;
+        }
+        if let Some(before) = self.before.replace(look) {
+            let open = before.between(look);
+            for (ratios, tried) in self.ratios.iter_mut().zip(self.tried.drain(..)) {
+                ratios.push(tried.over(open));
+            }
+        }
+        self.at = 1;
+        self.ratios[0].len() >= rounds
+    }
+
+    /// The best candidate, if one is better than the open gate.
+    fn best(&self, config: &Config) -> Option<usize> {
+        let known = self.ratios.iter().take(self.alive).enumerate();
+        let known = known.filter(|(_, ratios)| ratios.len() >= config.rounds as usize);
+        let worth = known.filter_map(|(at, ratios)| Some((at, config.worth(ratios)?)));
+        worth.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)
+    }
+}
+
+impl Look {
+    /// The geometric mean of two.
+    fn between(self, other: Self) -> Self {
+        let mean = |one: f64, other: f64| (one * other).sqrt();
+        Self {
+            per_s: mean(self.per_s, other.per_s),
+            p99_s: mean(self.p99_s, other.p99_s),
+            mean_s: mean(self.mean_s, other.mean_s),
+        }
+    }
+
+    fn over(self, open: Self) -> Ratio {
+        Ratio { throughput: self.per_s / open.per_s, tail: self.p99_s / open.p99_s }
+    }
+}
+
+impl Window {
+    fn new(length: Nanos) -> Self {
+        Self { length, begun: None, counts_since: None, latency: Latency::default() }
+    }
+
+    /// Takes in what was answered; what the window showed, once it is over.
+    fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
+        let begun = *self.begun.get_or_insert(seen.now);
+        let settles = begun + self.length / 4;
+        let Some(since) = self.counts_since else {
+            // What was answered up to now was answered before it counts.
+            self.counts_since = (seen.now >= settles && seen.now > begun).then_some(seen.now);
+            return None;
+        };
+        for one in seen.answered {
+            self.latency.record_many(one.latency, u64::from(one.queries));
+        }
+        let took = seen.now.saturating_sub(since);
+        if seen.now.saturating_sub(begun) < self.length || took == Nanos::ZERO {
+            return None;
+        }
+        if self.latency.count() < ANSWERS {
+            if took.0 > self.length.0.saturating_mul(PATIENCE) {
+                self.restart(seen.now);
+            }
+            return None;
+        }
+        let seconds = |nanos: Option<Nanos>| nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9);
+        let look = Look {
+            per_s: self.latency.count() as f64 / took.as_secs_f64(),
+            p99_s: seconds(self.latency.quantile(Percentile::P99)),
+            mean_s: seconds(self.latency.mean()),
+        };
+        self.restart(seen.now);
+        Some(look)
+    }
+
+    fn restart(&mut self, now: Nanos) {
+        self.begun = Some(now);
+        self.counts_since = None;
+        self.latency = Latency::default();
+    }
+}
+
+impl Regulator for Auto {
+    fn decide(&mut self, seen: &Seen<'_>, admission: &mut Admission) {
+        if let Some(look) = self.window.note(seen) {
+            self.judge(seen.now, look);
+        }
+        admission.allow.fill(Allowance::turns_of(1));
+        let again = self.config.look;
+        match self.present() {
+            None => {
+                admission.cap = u32::MAX;
+                admission.pace = Pace::Open { again };
+            }
+            Some(cap) => {
+                admission.cap = cap;
+                admission.pace = Pace::Flow { again };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, build, refused};
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Throughput and latency of a server by cap.
+    type Server = fn(Option<u32>) -> (f64, Nanos);
+
+    /// MariaDB under read-write with 512 connections, as measured (docs/on-call.md), by tens.
+    fn contended(cap: Option<u32>) -> (f64, Nanos) {
+        let (per_s, p99_ms) = match cap {
+            None => (555.0, 1600),
+            Some(64) => (900.0, 900),
+            Some(32) => (1055.0, 707),
+            Some(16) => (1045.0, 658),
+            Some(_) => (1025.0, 707),
+        };
+        (per_s, Nanos::from_millis(p99_ms))
+    }
+
+    /// Point selects: any gate loses.
+    fn short(cap: Option<u32>) -> (f64, Nanos) {
+        let per_s = if cap.is_none() { 61_000.0 } else { 28_000.0 };
+        (per_s, Nanos::from_millis(1))
+    }
+
+    /// Read-write with 64 connections: a tail for throughput.
+    fn traded(cap: Option<u32>) -> (f64, Nanos) {
+        let (per_s, p99_ms) = match cap {
+            None | Some(64) => (1355.0, 171),
+            Some(32) => (1240.0, 109),
+            Some(16) => (1075.0, 111),
+            Some(_) => (1030.0, 107),
+        };
+        (per_s, Nanos::from_millis(p99_ms))
+    }
+
+    struct Run {
+        bench: Bench,
+        auto: Box<dyn Regulator>,
+        admission: Admission,
+    }
+
+    impl Run {
+        fn new(config: &str) -> Self {
+            let bench = Bench::best_effort(4);
+            let auto = build("auto", config, &bench);
+            Self { bench, auto, admission: Admission::open(4) }
+        }
+
+        fn cap(&self) -> Option<u32> {
+            match self.admission.pace {
+                Pace::Open { .. } => None,
+                _ => Some(self.admission.cap),
+            }
+        }
+
+        /// So many seconds on a server, each look's throughput times what `noise`
+        /// gives; the share of them behind a closed gate.
+        fn on(&mut self, server: Server, seconds: u32, noise: &mut dyn FnMut() -> f64) -> f64 {
+            let mut closed = 0;
+            for _ in 0..10 * seconds {
+                self.auto.decide(&self.bench.seen(), &mut self.admission);
+                let (per_s, latency) = server(self.cap());
+                closed += u32::from(self.cap().is_some());
+                self.bench.latency = latency;
+                self.bench.pass(Nanos::from_millis(100), per_s * noise());
+            }
+            f64::from(closed) / f64::from(10 * seconds)
+        }
+
+        fn steadily(&mut self, server: Server, seconds: u32) -> f64 {
+            self.on(server, seconds, &mut || 1.0)
+        }
+    }
+
+    #[test]
+    fn it_closes_the_gate_where_connections_contend() {
+        for (goal, cap) in [("throughput", 32), ("tail", 16), ("both", 16)] {
+            let mut run = Run::new(&format!("goal = \"{goal}\""));
+            run.steadily(contended, 100);
+            assert_eq!(run.cap(), Some(cap), "{goal}");
+        }
+    }
+
+    #[test]
+    fn short_queries_pass_an_open_gate_and_trying_costs_next_to_nothing() {
+        let mut run = Run::new("");
+        let closed = run.steadily(short, 900);
+        assert_eq!(run.cap(), None);
+        assert!(closed < 0.02, "{closed}");
+    }
+
+    #[test]
+    fn a_tail_is_bought_with_throughput_only_if_that_was_asked_for() {
+        for (goal, cap) in [("throughput", None), ("tail", Some(8)), ("both", None)] {
+            let mut run = Run::new(&format!("goal = \"{goal}\""));
+            run.steadily(traded, 120);
+            assert_eq!(run.cap(), cap, "{goal}");
+        }
+        let mut thrifty = Run::new("goal = \"tail\"\nloss_percent = 10");
+        thrifty.steadily(traded, 120);
+        assert_eq!(thrifty.cap(), Some(32));
+    }
+
+    #[test]
+    fn a_gate_that_has_become_a_burden_is_opened_at_once() {
+        let mut run = Run::new("");
+        run.steadily(contended, 100);
+        assert_eq!(run.cap(), Some(16));
+        run.steadily(short, 10);
+        assert_eq!(run.cap(), None);
+        run.steadily(contended, 100);
+        assert_eq!(run.cap(), Some(16));
+    }
+
+    #[test]
+    fn a_server_without_queries_has_an_open_gate() {
+        let mut run = Run::new("");
+        assert_eq!(run.steadily(|_| (0.0, Nanos::from_millis(1)), 300), 0.0);
+    }
+
+    #[test]
+    fn caps_in_the_wrong_order_are_refused() {
+        let text = refused("auto", "least_cap = 128", &Bench::best_effort(1)).to_string();
+        assert!(text.contains("`least_cap` is above `most_cap`"), "{text}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+        #[test]
+        fn noise_hides_no_large_gain_and_no_large_loss(seed in any::<u64>()) {
+            let mut state = seed | 1;
+            let mut noise = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                0.95 + 0.1 * ((state >> 33) as f64 / f64::from(1u32 << 31))
+            };
+            let mut run = Run::new("goal = \"throughput\"");
+            run.on(contended, 100, &mut noise);
+            prop_assert!(run.cap().is_some());
+            let mut run = Run::new("goal = \"throughput\"");
+            let closed = run.on(short, 300, &mut noise);
+            prop_assert!(run.cap().is_none() && closed < 0.04, "{closed}");
+        }
+    }
+}
