@@ -22,6 +22,13 @@ pub(crate) struct ExecArgs {
     /// D: pause between rounds, at most 100ms; 0 hands slots on at once
     #[arg(long, default_value = "0s")]
     pub(crate) delay: Nanos,
+    /// Lets a regulator decide on mode, cap, batch and pause while the server runs: auto
+    /// closes the gate only where that helps (`lull policies` lists them all)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "cap", "batch", "delay"])]
+    pub(crate) regulator: Option<String>,
+    /// A key of that regulator, as in a config: goal="tail"
+    #[arg(long = "key", value_name = "KEY=VALUE", requires = "regulator")]
+    pub(crate) keys: Vec<String>,
     /// How long one transaction counts against the cap, 1ms to 1s; it runs on after
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,

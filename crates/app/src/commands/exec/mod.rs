@@ -1,5 +1,6 @@
 //! `lull exec`: a server under the on-call runtime.
 
+mod regulated;
 mod result;
 
 use super::UsageError;
@@ -7,10 +8,10 @@ use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
 use crate::library::{Library, check_program};
 use crate::say;
 use anyhow::{Context, bail};
-use lull_host::Roots;
 use lull_host::oncall::{Rules, Runtime};
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{Mode, Settings};
+use regulated::Regulated;
 use result::Seen;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// How often the server and the signals are looked at.
 const NAP: Duration = Duration::from_millis(20);
-/// How often statistics are taken in, and places of dead processes freed.
-const READING: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let (settings, rules) = (settings(args), rules(args)?);
@@ -34,6 +33,7 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     check_program(program).map_err(|error| UsageError(format!("{error:#}")))?;
     let library = Library::write()?;
     let runtime = Runtime::start(&settings, &rules).context("cannot share memory with a server")?;
+    let mut regulated = Regulated::of(args, &runtime)?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let begun = Instant::now();
     let mut command = Command::new(program);
@@ -45,7 +45,12 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let mut server =
         command.spawn().with_context(|| format!("cannot start `{}`", program.display()))?;
     let mut seen = Seen::new(&name_of(args, program), &runtime);
-    let status = attend(&mut server, &mut signals, &runtime, &mut seen)?;
+    let status = attend(&mut server, &mut signals, || {
+        seen.attend(&runtime);
+        if let Some(regulated) = &mut regulated {
+            regulated.attend(&runtime);
+        }
+    })?;
     let result = seen.finish(&runtime, begun.elapsed());
     if args.json {
         super::print_json(&result)?;
@@ -58,15 +63,12 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches over the server until it ends.
+/// Watches over the server until it ends, with a look at what it does every now and then.
 fn attend(
     server: &mut Child,
     signals: &mut Signals,
-    runtime: &Runtime,
-    seen: &mut Seen,
+    mut look: impl FnMut(),
 ) -> anyhow::Result<ExitStatus> {
-    let roots = Roots::default();
-    let mut next_reading = Instant::now() + READING;
     loop {
         if let Some(status) = server.try_wait()? {
             return Ok(status);
@@ -74,11 +76,7 @@ fn attend(
         for signal in signals.pending() {
             hand_on(signal, server);
         }
-        if Instant::now() >= next_reading {
-            runtime.reap(&roots);
-            seen.take_in();
-            next_reading = Instant::now() + READING;
-        }
+        look();
         std::thread::sleep(NAP);
     }
 }

@@ -1,5 +1,6 @@
 //! What `lull exec` saw of a server, as text and as JSON.
 
+use lull_host::Roots;
 use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::{Class, Id, Mode};
@@ -7,13 +8,18 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How often statistics are taken in, and places of dead processes freed.
+const READING: Duration = Duration::from_secs(1);
 
 /// Adds up what is read while the server runs.
 pub(super) struct Seen {
     name: String,
     statistics: Statistics,
     connections: BTreeMap<(Id, u32), Connection>,
+    roots: Roots,
+    next_reading: Instant,
 }
 
 /// One connection, from its beginning to its end.
@@ -35,6 +41,8 @@ pub(super) struct ExecResult {
     queries: u64,
     transactions: u64,
     latency: Quantiles,
+    /// From a transaction's first query to its end.
+    transaction_latency: Quantiles,
     gate: GateResult,
     by_connection: Vec<ConnectionResult>,
 }
@@ -75,11 +83,25 @@ struct ConnectionResult {
 impl Seen {
     pub(super) fn new(name: &str, runtime: &Runtime) -> Self {
         let statistics = runtime.statistics();
-        Self { name: name.to_owned(), statistics, connections: BTreeMap::new() }
+        Self {
+            name: name.to_owned(),
+            statistics,
+            connections: BTreeMap::new(),
+            roots: Roots::default(),
+            next_reading: Instant::now() + READING,
+        }
     }
 
-    /// Takes in what is new.
-    pub(super) fn take_in(&mut self) {
+    /// Takes in what is new and frees places of dead processes, if it is time to.
+    pub(super) fn attend(&mut self, runtime: &Runtime) {
+        if Instant::now() >= self.next_reading {
+            runtime.reap(&self.roots);
+            self.take_in();
+            self.next_reading = Instant::now() + READING;
+        }
+    }
+
+    fn take_in(&mut self) {
         for seen in self.statistics.connections() {
             let key = (seen.id, seen.generation);
             let latency = seen.latency.clone();
@@ -120,6 +142,7 @@ impl Seen {
             queries: all().map(|one| one.queries).sum(),
             transactions: all().map(|one| one.transactions).sum(),
             latency: Quantiles::of(&latency),
+            transaction_latency: Quantiles::of(&runtime.statistics().transactions()),
             gate: GateResult {
                 admissions: counters.admissions,
                 admissions_after_a_wait: counters.parks,
@@ -190,6 +213,8 @@ impl fmt::Display for ExecResult {
         let Quantiles { p50_seconds, p95_seconds, p99_seconds, p999_seconds } = &self.latency;
         write!(out, "\n  on the server: p50 {}, p95 {}", of(*p50_seconds), of(*p95_seconds))?;
         write!(out, ", p99 {}, p99.9 {}", of(*p99_seconds), of(*p999_seconds))?;
+        let Quantiles { p50_seconds, p99_seconds, .. } = &self.transaction_latency;
+        write!(out, "\n  transactions: p50 {}, p99 {}", of(*p50_seconds), of(*p99_seconds))?;
         if self.mode == "post" {
             let GateResult { admissions, admissions_after_a_wait, slots_overdue, .. } = &self.gate;
             write!(out, "\n  gate, cap {}: {admissions} admissions, ", self.cap)?;

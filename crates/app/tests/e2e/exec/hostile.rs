@@ -68,3 +68,20 @@ fn a_program_without_a_loader_is_refused_before_it_starts() {
     let ended = scene.run(&["exec", "--", program.to_str().unwrap()]);
     ended.refused(2, "linked statically");
 }
+
+#[test]
+fn a_regulator_that_cannot_be_had_is_refused_before_the_server_starts() {
+    let scene = Scene::new();
+    let marker = scene.path("started");
+    let cases: [(&[&str], &str); 4] = [
+        (&["--regulator", "autoo"], "no regulator is called `autoo`"),
+        (&["--regulator", "pslo"], "none is promised a percentile"),
+        (&["--regulator", "auto", "--key", "goal=tail"], "--key goal=tail"),
+        (&["--regulator", "auto", "--key", "goal=\"tale\""], "tale"),
+    ];
+    for (options, words) in cases {
+        let command = ["--", "touch", marker.to_str().unwrap()];
+        scene.run(&[&["exec"], options, &command].concat()).refused(2, words);
+    }
+    assert!(!marker.exists());
+}

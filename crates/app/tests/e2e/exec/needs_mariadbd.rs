@@ -124,6 +124,22 @@ fn every_query_of_a_connection_is_counted() {
 }
 
 #[test]
+fn a_regulator_moves_the_gate_of_a_live_server() {
+    let scene = Scene::new();
+    let options = ["--regulator", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
+    let database = Database::start(&scene, &options);
+    let many = "begin; select 1; select 2; commit;".repeat(50);
+    let clients: Vec<Child> = (0..8).map(|_| database.client(&many)).collect();
+    clients.into_iter().map(ended).for_each(drop);
+    let seen = database.server.seen();
+    assert_eq!((seen["mode"].as_str(), seen["cap"].as_u64()), (Some("post"), Some(2)));
+    assert!(seen["gate"]["admissions"].as_u64().unwrap() > 0, "{seen}");
+    // A transaction of four statements takes longer than one of them.
+    let p50 = |of: &str| seen[of]["p50_seconds"].as_f64().unwrap();
+    assert!(p50("transaction_latency") >= p50("latency"), "{seen}");
+}
+
+#[test]
 fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
     let scene = Scene::new();
     let (command, port) = installed(&scene);

@@ -1,0 +1,160 @@
+//! A regulator at the gate of a live server: the code that the simulator runs.
+
+use super::UsageError;
+use crate::cli::ExecArgs;
+use crate::say;
+use lull_control::regulator::{Admission, Answered, Pace, Regulator, Seen};
+use lull_host::oncall::{Runtime, Statistics};
+use lull_measure::{Missing, Nanos};
+use lull_oncall::{CAP_MAX, Mode, Settings};
+use lull_policies::regulators::{self, Site};
+use std::time::{Duration, Instant};
+
+/// Time between decisions of a regulator that goes by rounds: the library
+/// does not tell when one ends.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// What decides, and what it decided last.
+pub(super) struct Regulated {
+    name: String,
+    regulator: Box<dyn Regulator>,
+    statistics: Statistics,
+    admission: Admission,
+    usual: Settings,
+    begun: Instant,
+    next: Instant,
+}
+
+impl Regulated {
+    /// The regulator that was asked for, if one was; the gate is open until it decides.
+    ///
+    /// # Errors
+    /// No such regulator, a key at fault, or one that must know its connections beforehand.
+    pub(super) fn of(args: &ExecArgs, runtime: &Runtime) -> Result<Option<Self>, UsageError> {
+        let Some(name) = &args.regulator else { return Ok(None) };
+        // All connections are one to it; there are this many, for a search to end at.
+        let objectives = [None; CAP_MAX as usize];
+        let site = Site { objectives: &objectives, cores: cores() };
+        let keys = table(&args.keys)?;
+        let regulator = regulators::build(name, &keys, &site)
+            .map_err(|error| UsageError(format!("--regulator {name}: {error}")))?;
+        Ok(Some(Self {
+            name: name.clone(),
+            regulator,
+            statistics: runtime.statistics(),
+            admission: Admission::open(objectives.len()),
+            usual: runtime.settings(),
+            begun: Instant::now(),
+            next: Instant::now(),
+        }))
+    }
+
+    /// Decides if it is time to.
+    pub(super) fn attend(&mut self, runtime: &Runtime) {
+        if Instant::now() < self.next {
+            return;
+        }
+        let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let took = self.statistics.transactions();
+        let answered: Vec<Answered> = took
+            .buckets()
+            .map(|(latency, queries)| Answered { connection: 0, latency, queries })
+            .collect();
+        let device = Err(Missing::because("the library sees no device"));
+        let seen = Seen { now, answered: &answered, waiting: &[], device, round: None };
+        self.regulator.decide(&seen, &mut self.admission);
+        let settings = settings(&self.admission, &self.usual);
+        if settings != runtime.settings() {
+            runtime.set(&settings);
+            say::told(format_args!("{}: {}", self.name, in_words(&settings)));
+        }
+        self.next = Instant::now() + again(self.admission.pace);
+    }
+}
+
+/// Settings of the gate for what a regulator wants.
+fn settings(admission: &Admission, usual: &Settings) -> Settings {
+    let (mode, pause) = match admission.pace {
+        Pace::Open { .. } => (Mode::Stats, Nanos::ZERO),
+        Pace::Flow { .. } => (Mode::Post, Nanos::ZERO),
+        Pace::Rounds { pause, .. } => (Mode::Post, pause),
+    };
+    let batch = admission.allow.first().map_or(1, |allowance| allowance.batch);
+    Settings {
+        mode,
+        cap: admission.cap.clamp(1, CAP_MAX),
+        batch: batch.max(1),
+        isr_delay_ns: pause.0,
+        ..*usual
+    }
+}
+
+/// Keys as a config would have them, each in its argument.
+fn table(keys: &[String]) -> Result<toml::Table, UsageError> {
+    let read = |key: &String| {
+        let table: Result<toml::Table, _> = key.parse();
+        table.map_err(|error| UsageError(format!("--key {key}: {}", error.message())))
+    };
+    let mut all = toml::Table::new();
+    for key in keys {
+        all.extend(read(key)?);
+    }
+    Ok(all)
+}
+
+fn in_words(settings: &Settings) -> String {
+    match (settings.mode, settings.isr_delay_ns) {
+        (Mode::Post, 0) => format!("{} transactions at a time", settings.cap),
+        (Mode::Post, pause_ns) => {
+            let (cap, pause) = (settings.cap, Nanos(pause_ns));
+            format!("{cap} transactions at a time, a pause of {pause} between rounds")
+        }
+        _ => "the gate is open".to_owned(),
+    }
+}
+
+/// Time to the next decision; a gate without rounds that end has none of its own.
+fn again(pace: Pace) -> Duration {
+    match pace {
+        Pace::Open { again } | Pace::Flow { again } => Duration::from_nanos(again.0),
+        Pace::Rounds { .. } => ROUND,
+    }
+}
+
+/// Cores that workers may use.
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::regulator::Allowance;
+
+    fn under(pace: Pace, cap: u32) -> Settings {
+        let admission = Admission { allow: vec![Allowance::turns_of(2)], cap, pace };
+        settings(&admission, &Settings::default())
+    }
+
+    #[test]
+    fn what_a_regulator_wants_is_what_the_gate_is_told() {
+        let again = Nanos::from_millis(100);
+        assert_eq!(under(Pace::Open { again }, u32::MAX).mode, Mode::Stats);
+        let flow = under(Pace::Flow { again }, 16);
+        assert_eq!((flow.mode, flow.cap, flow.batch, flow.isr_delay_ns), (Mode::Post, 16, 2, 0));
+        let pause = Nanos::from_millis(1);
+        let rounds = under(Pace::Rounds { turns: 4, pause, every: None }, 4);
+        assert_eq!((rounds.mode, rounds.cap, rounds.isr_delay_ns), (Mode::Post, 4, 1_000_000));
+        assert_eq!(under(Pace::Flow { again }, u32::MAX).cap, CAP_MAX);
+    }
+
+    #[test]
+    fn keys_are_those_of_a_config_and_a_slip_is_told_as_it_was_written() {
+        let keys = ["goal=\"tail\"", "rounds=5"].map(str::to_owned);
+        let table = table(&keys).unwrap();
+        assert_eq!(table["rounds"].as_integer(), Some(5));
+        assert_eq!(table["goal"].as_str(), Some("tail"));
+        let error = super::table(&["goal=tail".to_owned()]).unwrap_err().0;
+        assert!(error.starts_with("--key goal=tail: "), "{error}");
+    }
+}
