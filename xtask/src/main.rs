@@ -93,6 +93,10 @@ enum Task {
         /// Seed of all random numbers
         seed: u64,
     },
+    /// Measure what the on-call runtime costs this process; started by `bench preload`
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    PreloadModel,
 }
 
 fn main() -> ExitCode {
@@ -111,6 +115,8 @@ fn main() -> ExitCode {
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]
         Task::SimModel { name, seed } => bench::sim_model(&name, seed),
+        #[cfg(feature = "bench")]
+        Task::PreloadModel => bench::preload_model(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");

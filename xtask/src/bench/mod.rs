@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod measure;
 mod policies;
+mod preload;
 mod process;
 mod report;
 mod sim;
@@ -39,6 +40,7 @@ const BENCHES: &[Bench] = &[
     policies::BENCH,
     agent::BENCH,
     load::BENCH,
+    preload::BENCH,
     sim::BENCH,
     colocation::BENCH,
 ];
@@ -74,6 +76,15 @@ impl Context {
 /// If there is no such model or it cannot run.
 pub(crate) fn sim_model(name: &str, seed: u64) -> Result<ExitCode> {
     sim::model(name, seed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures the calls of the on-call runtime in this process and prints.
+///
+/// # Errors
+/// If loopback or the kernel refuse.
+pub(crate) fn preload_model() -> Result<ExitCode> {
+    preload::model()?;
     Ok(ExitCode::SUCCESS)
 }
 

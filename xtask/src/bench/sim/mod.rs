@@ -10,13 +10,13 @@ mod pinned;
 mod python;
 
 pub(super) use ours::model;
+pub(super) use pinned::Pinned;
 
 use super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::{Bench, Context, process, report::Report};
 use anyhow::{Context as _, Result, bail};
 use contender::{By, Contender, Outcome, Per};
 use lull_sim::theory::{self, Network};
-use pinned::Pinned;
 use python::Python;
 use std::cell::RefCell;
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Keeps this thread, and children that it starts, on one core until it goes.
-pub(super) struct Pinned {
+pub(in crate::bench) struct Pinned {
     before: CpuSet,
 }
 
@@ -13,7 +13,7 @@ impl Pinned {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(super) fn to_last_core() -> Result<Self> {
+    pub(in crate::bench) fn to_last_core() -> Result<Self> {
         let before = sched_getaffinity(None)?;
         let last = (0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core));
         let mut only = CpuSet::new();
