@@ -5,7 +5,7 @@
 
 use anyhow::{Result, bail};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// One program that some tests start.
@@ -22,6 +22,7 @@ const NEEDS: &[Need] = &[
     Need { program: "mariadbd", package: "mariadb-server" },
     Need { program: "memcached", package: "memcached" },
     Need { program: "nginx", package: "nginx-light" },
+    Need { program: "postgres", package: "postgresql" },
     Need { program: "prometheus", package: "prometheus" },
     Need { program: "redis-server", package: "redis-server" },
     Need { program: "sysbench", package: "sysbench" },
@@ -37,9 +38,15 @@ impl Need {
     fn is_there(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let system = ["/usr/sbin", "/sbin"].map(Into::into);
-        let mut places = std::env::split_paths(&path).chain(system);
+        let mut places = std::env::split_paths(&path).chain(system).chain(postgresql());
         places.any(|directory| directory.join(self.program).is_file())
     }
+}
+
+/// Where Debian keeps PostgreSQL's programs: by version, and on no path.
+fn postgresql() -> impl Iterator<Item = PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.map(|version| version.path().join("bin"))
 }
 
 /// Installs what is missing if it can, and returns the tests to leave out.

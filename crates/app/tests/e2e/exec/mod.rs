@@ -3,6 +3,7 @@
 mod hostile;
 mod needs_mariadbd;
 mod needs_memcached;
+mod needs_postgres;
 mod needs_redis_server;
 
 use crate::support::agent::Agent;
@@ -22,7 +23,17 @@ impl Server {
     /// Starts a server that is to listen at `port`, and waits until it does.
     pub(super) fn start(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
         let arguments = [&["exec", "--json"], options, &["--"], command].concat();
-        let mut server = Self { agent: Some(scene.start(scene.lull(&arguments))), port };
+        Self::of(scene.start(scene.lull(&arguments)), port)
+    }
+
+    /// The same as a user without rights. Needs root.
+    fn start_as_nobody(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
+        let arguments = [&["exec", "--json"], options, &["--"], command].concat();
+        Self::of(scene.start(scene.lull_as_nobody(&arguments)), port)
+    }
+
+    fn of(agent: Agent, port: u16) -> Self {
+        let mut server = Self { agent: Some(agent), port };
         let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         server.agent.as_mut().unwrap().wait_for("the server", listens);
         server

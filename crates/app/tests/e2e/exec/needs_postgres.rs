@@ -1,0 +1,99 @@
+//! PostgreSQL: a process for each connection, all behind one gate.
+
+use super::{Server, of_class};
+use crate::support::scene::Scene;
+use crate::support::{free_port, is_root};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A server with pgbench's tables, under `lull exec`.
+struct Database {
+    server: Server,
+    port: String,
+}
+
+/// Where Debian keeps its programs.
+fn program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").unwrap().flatten();
+    let mut places = versions.map(|version| version.path().join("bin").join(name));
+    places.find(|place| place.is_file()).expect("PostgreSQL is installed")
+}
+
+fn text(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+impl Database {
+    /// It refuses to run as root: server and agent are nobody's where the test is root's.
+    fn start(options: &[&str]) -> (Self, Scene) {
+        let scene = Scene::with_program_for_all();
+        let data = scene.path("data");
+        std::fs::create_dir(&data).unwrap();
+        let mut install = Command::new(program("initdb"));
+        if is_root() {
+            std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
+            install = Command::new("setpriv");
+            install.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+            install.arg(program("initdb"));
+        }
+        install.arg("-D").arg(&data).args(["--auth", "trust", "--username", "postgres"]);
+        text(&install.output().unwrap());
+        let port = free_port();
+        let (server, at, data) = (program("postgres"), port.to_string(), data.to_str().unwrap());
+        let place = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="];
+        let own = [server.to_str().unwrap(), "-D", data, "-p", &at, "-c", "fsync=off"];
+        let command = [&own[..], &place].concat();
+        let server = match is_root() {
+            true => Server::start_as_nobody(&scene, options, &command, port),
+            false => Server::start(&scene, options, &command, port),
+        };
+        let database = Self { server, port: at };
+        // It listens a little before it answers.
+        crate::support::wait_for("PostgreSQL", || database.pgbench(&["-i"]).status.success());
+        (database, scene)
+    }
+
+    fn pgbench(&self, arguments: &[&str]) -> Output {
+        self.client(arguments).output().unwrap()
+    }
+
+    fn client(&self, arguments: &[&str]) -> Command {
+        let mut pgbench = Command::new(program("pgbench"));
+        pgbench.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port]);
+        pgbench.args(arguments).arg("postgres");
+        pgbench.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        pgbench
+    }
+}
+
+#[test]
+fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
+    let (database, _scene) = Database::start(&["--cap", "2"]);
+    // Its usual transaction: BEGIN, five statements of which some wait for each
+    // other's row locks, END.
+    let done = text(&database.pgbench(&["-n", "-c", "8", "-t", "25"]));
+    assert!(done.contains("200/200"), "{done}");
+    assert!(done.contains("failed transactions: 0"), "{done}");
+    let seen = database.server.seen();
+    let gated = of_class(&seen, "gated");
+    assert_eq!(gated.iter().filter(|queries| **queries == 7 * 25).count(), 8, "{seen}");
+    assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
+    let all = seen["by_connection"].as_array().unwrap();
+    let tids: std::collections::BTreeSet<_> = all.iter().map(|one| one["tid"].as_u64()).collect();
+    assert!(tids.len() >= 8, "a process for each connection: {seen}");
+}
+
+#[test]
+fn a_client_that_goes_away_in_mid_transaction_leaves_no_slot_behind() {
+    let (database, _scene) = Database::start(&["--cap", "1"]);
+    for _ in 0..3 {
+        let mut clients = database.client(&["-n", "-c", "4", "-T", "60"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        clients.kill().unwrap();
+        clients.wait().unwrap();
+        assert!(text(&database.pgbench(&["-n", "-c", "4", "-t", "5"])).contains("20/20"));
+    }
+    assert_eq!(database.server.seen()["gate"]["waited_too_long"], 0);
+}
