@@ -10,14 +10,10 @@ use lull_oncall::{
 };
 use std::ffi::{c_int, c_short};
 use std::ptr::null;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How far each connection's protocol was read: this process's own, since
 /// nobody else needs it and nobody else may change it.
 static READERS: [SharedReader; CONNECTIONS] = [const { SharedReader::new() }; CONNECTIONS];
-
-/// Where a free record is looked for next.
-static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A connection that a call is about.
 #[derive(Clone, Copy)]
@@ -76,11 +72,11 @@ fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
 }
 
 fn claim(page: &Page, fd: c_int, peer: Peer) -> Option<Id> {
-    let first = NEXT.load(Ordering::Relaxed) as usize;
+    let first = page.header().next() as usize;
     let (pid, fd) = (process::pid(), fd.cast_unsigned());
     let mut order = (0..CONNECTIONS).map(|step| Id(((first + step) % CONNECTIONS) as u32));
     let id = order.find(|id| page.record(*id).is_some_and(|record| record.claim(pid, fd, peer)))?;
-    NEXT.store(id.0 + 1, Ordering::Relaxed);
+    page.header().set_next(id.0 + 1);
     Some(id)
 }
 
