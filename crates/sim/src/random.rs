@@ -32,6 +32,10 @@ pub(crate) enum Use {
     Profile = 7,
     /// Order of service at a device.
     Device = 8,
+    /// Delays of an app's requests outside the cores.
+    Delay = 9,
+    /// Work of an app's clients.
+    Client = 10,
 }
 
 /// The streams of one replication.

@@ -6,8 +6,8 @@ use lull_control::{
 use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, Node, NodeApp, NodeModel, NodePlant, Scheduler,
-    Throttle,
+    Activity, Cache, Client, LoadStep, Memory, MemoryUse, Node, NodeApp, NodeModel, NodePlant,
+    Scheduler, Throttle,
 };
 use proptest::prelude::*;
 use rayon::prelude::*;
@@ -18,7 +18,7 @@ fn requests(name: &str, threads: u32, rate_per_s: f64, shape: Shape) -> NodeApp 
     let work = Distribution { mean: Nanos::from_millis(1), shape };
     let load = vec![LoadStep { from: Nanos::ZERO, rate_per_s }];
     let memory = MemoryUse { share: 0.3, bytes_per_s: 0.5e9, floor: 0.3, ways: 4.0 };
-    let activity = Activity::Requests { work, load };
+    let activity = Activity::requests(work, load);
     NodeApp { name: name.to_owned(), threads, activity, memory, ipc: 1.2 }
 }
 
@@ -379,5 +379,41 @@ proptest! {
             // Latencies are kept within 0.1 %.
             prop_assert!((rate * mean / app.outstanding - 1.0).abs() < 2e-3, "{app:?}");
         }
+    }
+}
+
+/// One app of constant work whose clients run here too, hardly loaded.
+fn with_client(client: &str) -> NodeModel {
+    let constant = |us| Distribution::constant(Nanos::from_micros(us));
+    let activity = Activity::Requests {
+        work: constant(300),
+        load: vec![LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 }],
+        arrivals: "constant".parse().unwrap(),
+        delay: Some(constant(1_000)),
+        client: Some(Client { app: client.to_owned(), work: constant(50) }),
+    };
+    let app = vec![batch("a", 2, activity), batch("clients", 1, Activity::Clients)];
+    bare(2, app.into_iter().map(|app| NodeApp { memory: MemoryUse::default(), ..app }).collect())
+}
+
+#[test]
+fn a_request_passes_through_its_client_twice_and_its_delay_keeps_no_core() {
+    let mut node = Node::new(&with_client("clients"), 1, 0).unwrap();
+    node.run_until(SECOND * 10);
+    let totals = node.totals();
+    let [app, client] = [&totals.apps[0], &totals.apps[1]];
+    assert_eq!(app.answered, 9);
+    let latency = app.latency.quantile(Percentile::P50).unwrap();
+    let wanted = Nanos::from_micros(50 + 300 + 50 + 1_000);
+    assert!(latency.0.abs_diff(wanted.0) <= wanted.0 / 500, "{latency}");
+    assert!((app.busy_cores - 9.0 * 300e-6 / 10.0).abs() < 1e-9, "{}", app.busy_cores);
+    assert!((client.busy_cores - 9.0 * 100e-6 / 10.0).abs() < 1e-9, "{}", client.busy_cores);
+}
+
+#[test]
+fn a_client_that_is_none_is_refused() {
+    for name in ["a", "nobody"] {
+        let error = Node::new(&with_client(name), 1, 0).unwrap_err();
+        assert_eq!(error.key, "app[0].activity.requests.client.app", "{error}");
     }
 }

@@ -1,6 +1,8 @@
 //! Refuses nodes that cannot be simulated, naming the key.
 
-use super::model::{Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler};
+use super::model::{
+    Activity, Cache, Client, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler,
+};
 use crate::model::{Distribution, ModelError, Problem};
 use lull_measure::Nanos;
 use lull_workload::arrivals::{Schedule, ScheduleError};
@@ -38,9 +40,24 @@ impl NodeModel {
                 return fail(format!("{key}.name"), Problem::Duplicate { name });
             }
             check_app(app, &key)?;
+            self.check_client(app, &key)?;
         }
         let threads = self.app.iter().map(|app| u64::from(app.threads)).sum();
         at_most(threads, MOST_THREADS, "threads of all apps", "app")
+    }
+
+    /// The client of an app's requests is one of the node's, and is a client.
+    fn check_client(&self, app: &NodeApp, key: &str) -> Checked {
+        let Activity::Requests { client: Some(Client { app: name, .. }), .. } = &app.activity
+        else {
+            return Ok(());
+        };
+        let found = self.app_named(name).map(|at| &self.app[at].activity);
+        if matches!(found, Some(Activity::Clients)) {
+            return Ok(());
+        }
+        let problem = "it names no app of this node whose activity is `clients`";
+        fail(format!("{key}.activity.requests.client.app"), Problem::Conflict(problem))
     }
 }
 
@@ -77,10 +94,16 @@ fn check_app(app: &NodeApp, key: &str) -> Checked {
     positive(app.ipc, &format!("{key}.ipc"))?;
     check_use(&app.memory, &format!("{key}.memory"))?;
     match &app.activity {
-        Activity::Endless => Ok(()),
+        Activity::Endless | Activity::Clients => Ok(()),
         Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
-        Activity::Requests { work, load } => {
+        Activity::Requests { work, load, delay, client, .. } => {
             check_work(work, &format!("{key}.activity.requests.work"))?;
+            let client = client.as_ref().map(|client| &client.work);
+            for (what, work) in [("delay", delay.as_ref()), ("client.work", client)] {
+                work.map_or(Ok(()), |work| {
+                    check_work(work, &format!("{key}.activity.requests.{what}"))
+                })?;
+            }
             match schedule(load) {
                 Ok(_) => Ok(()),
                 Err(error) => fail(format!("{key}.activity.requests.load"), problem(error)),

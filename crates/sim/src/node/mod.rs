@@ -49,25 +49,26 @@ mod level;
 mod model;
 mod plant;
 mod queue;
+mod requests;
 mod schedule;
 mod totals;
 
 pub use model::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, REFRESH, Scheduler, Throttle,
+    Activity, Cache, Client, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, REFRESH, Scheduler,
+    Throttle,
 };
 pub use plant::{NodePlant, NodePlantError};
 pub use totals::{NodeAppTotals, NodeTotals};
 
 use crate::model::{Draw, ModelError};
-use crate::order::{Key, NEVER_NS};
+use crate::order::{Key, NEVER_NS, round_ns};
 use crate::random::{Stream, Streams, Use};
 use crate::tree::WinnerTree;
 use contention::Contention;
 use level::Level;
 use lull_measure::{Latency, Nanos};
-use lull_workload::arrivals::{Arrivals, Process};
-use queue::{CoreState, NICE_0_WEIGHT, NORMAL, State, Thread, Treatment};
-use std::collections::VecDeque;
+use queue::{CoreState, Desk, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, Thread, Treatment};
+use requests::Requests;
 use totals::Origin;
 
 /// Work below this, in nanoseconds, is rounding and done.
@@ -126,20 +127,9 @@ struct AppState {
 #[derive(Debug, Clone)]
 enum Work {
     Requests(Box<Requests>),
+    Clients(Desk),
     Endless,
     Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
-}
-
-/// Requests of an app, and the workers that have none.
-#[derive(Debug, Clone)]
-struct Requests {
-    arrivals: Arrivals<Stream>,
-    draw: Draw,
-    stream: Stream,
-    /// When each came, and its work.
-    queue: VecDeque<(u64, f64)>,
-    /// Threads without a request.
-    free: Vec<usize>,
 }
 
 impl Node {
@@ -168,8 +158,8 @@ impl Node {
             origin: Origin::default(),
         };
         let streams = Streams { seed, replication };
-        for (number, app) in model.app.iter().enumerate() {
-            node.add_app(number, app, streams);
+        for number in 0..model.app.len() {
+            node.add_app(model, number, streams);
         }
         for app in 0..node.apps.len() {
             node.start_app(app);
@@ -180,7 +170,8 @@ impl Node {
         Ok(node)
     }
 
-    fn add_app(&mut self, number: usize, app: &NodeApp, streams: Streams) {
+    fn add_app(&mut self, model: &NodeModel, number: usize, streams: Streams) {
+        let app = &model.app[number];
         let first = self.threads.len();
         let threads = first..first + app.threads as usize;
         self.threads.extend(threads.clone().map(|thread| Thread {
@@ -189,26 +180,22 @@ impl Node {
             core: thread % self.cores.len(),
             left_ns: 0.0,
             virtual_ns: 0.0,
-            arrived_ns: 0,
+            task: NO_TASK,
         }));
-        let stream = |purpose| streams.stream(purpose, number);
         let work = match &app.activity {
             Activity::Endless => Work::Endless,
             Activity::Phases { work } => Work::Phases {
                 draw: work.draw(),
-                stream: stream(Use::Work),
+                stream: streams.stream(Use::Work, number),
                 threads: threads.collect(),
                 waiting: app.threads as usize,
             },
-            Activity::Requests { work, load } => {
-                let schedule = check::schedule(load).expect("the model is checked");
-                Work::Requests(Box::new(Requests {
-                    arrivals: Arrivals::new(Process::Poisson, schedule, stream(Use::Arrivals)),
-                    draw: work.draw(),
-                    stream: stream(Use::Work),
-                    queue: VecDeque::new(),
-                    free: threads.rev().collect(),
-                }))
+            Activity::Clients => {
+                Work::Clients(Desk { free: threads.rev().collect(), ..Desk::default() })
+            }
+            Activity::Requests { .. } => {
+                let requests = Requests::of(model, number, threads, streams);
+                Work::Requests(Box::new(requests.expect("the activity is requests")))
             }
         };
         let mask = u64::MAX >> (64 - self.cores.len());
@@ -220,6 +207,7 @@ impl Node {
     fn start_app(&mut self, app: usize) {
         match &self.apps[app].work {
             Work::Requests(_) => self.expect_arrival(app),
+            Work::Clients(_) => {}
             Work::Phases { .. } => self.next_phase(app, None),
             Work::Endless => {
                 for thread in 0..self.threads.len() {
@@ -292,23 +280,8 @@ impl Node {
 
     fn finish(&mut self, core: usize, thread: usize) {
         let app = self.threads[thread].app;
-        let state = &mut self.apps[app];
-        match &mut state.work {
-            Work::Requests(requests) => {
-                let next = requests.queue.pop_front();
-                if next.is_none() {
-                    requests.free.push(thread);
-                }
-                state.answer(self.now_ns, self.threads[thread].arrived_ns);
-                match next {
-                    Some((arrived_ns, work_ns)) => {
-                        self.threads[thread].arrived_ns = arrived_ns;
-                        self.threads[thread].left_ns = work_ns;
-                        self.retime(core);
-                    }
-                    None => self.sleep(core, thread),
-                }
-            }
+        match &mut self.apps[app].work {
+            Work::Requests(_) | Work::Clients(_) => self.finish_task(core, thread),
             Work::Phases { threads, waiting, .. } => {
                 *waiting += 1;
                 if *waiting == threads.len() {
@@ -343,30 +316,6 @@ impl Node {
                 self.place(thread, true);
             }
         }
-    }
-
-    fn expect_arrival(&mut self, app: usize) {
-        let Work::Requests(requests) = &mut self.apps[app].work else { return };
-        let next = requests.arrivals.next().map_or(NEVER_NS, |at| at.0);
-        self.set_clock(self.cores.len() + app, next);
-    }
-
-    fn arrival(&mut self, app: usize) {
-        let now_ns = self.now_ns;
-        let state = &mut self.apps[app];
-        state.arrived += 1;
-        state.outstanding.rise(now_ns);
-        let Work::Requests(requests) = &mut state.work else { return };
-        let work_ns = requests.draw.sample(&mut requests.stream);
-        match requests.free.pop() {
-            Some(thread) => {
-                self.threads[thread].arrived_ns = now_ns;
-                self.threads[thread].left_ns = work_ns;
-                self.place(thread, true);
-            }
-            None => requests.queue.push_back((now_ns, work_ns)),
-        }
-        self.expect_arrival(app);
     }
 
     /// Brings cache shares, memory latency and with them all paces up to date.
@@ -412,8 +361,8 @@ impl AppState {
         }
     }
 
-    fn answer(&mut self, now_ns: u64, arrived_ns: u64) {
-        let latency = Nanos(now_ns - arrived_ns);
+    fn answer(&mut self, now_ns: u64, task: Task) {
+        let latency = Nanos(now_ns - task.arrived_ns + round_ns(task.delay_ns));
         self.answered += 1;
         self.outstanding.fall(now_ns);
         self.window.record(latency);
@@ -421,14 +370,5 @@ impl AppState {
         if let Some(log) = &mut self.log {
             log.push(latency);
         }
-    }
-
-    /// When the oldest unanswered request came.
-    fn oldest_ns(&self, threads: &[Thread], app: usize) -> Option<u64> {
-        let Work::Requests(requests) = &self.work else { return None };
-        let served = threads.iter().filter(|thread| thread.app == app);
-        let served = served.filter(|thread| thread.state != State::Sleeping);
-        let first = served.map(|thread| thread.arrived_ns);
-        first.chain(requests.queue.front().map(|(arrived_ns, _)| *arrived_ns)).min()
     }
 }

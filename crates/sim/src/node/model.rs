@@ -2,6 +2,7 @@
 
 use crate::model::Distribution;
 use lull_measure::{Hertz, Nanos};
+use lull_workload::arrivals::Process;
 use serde::{Deserialize, Serialize};
 
 /// How often cache shares and memory latency are brought up to date where a
@@ -121,7 +122,19 @@ pub enum Activity {
         work: Distribution,
         /// When requests come.
         load: Vec<LoadStep>,
+        /// How their gaps vary.
+        #[serde(default)]
+        arrivals: Process,
+        /// What a request takes besides queueing and work: links, devices. It
+        /// occupies nothing of the node.
+        #[serde(default)]
+        delay: Option<Distribution>,
+        /// Who sends the requests, where that happens on this node too.
+        #[serde(default)]
+        client: Option<Client>,
     },
+    /// They send the requests of other apps and take their answers.
+    Clients,
     /// They compute without end.
     Endless,
     /// Each works through a phase, then waits for all others at a barrier.
@@ -131,7 +144,20 @@ pub enum Activity {
     },
 }
 
-/// From `from` on, Poisson arrivals at this rate.
+/// The client of an app's requests, as one that runs on the node itself.
+///
+/// A request is due, is sent when a thread of the client has done its work, is
+/// served, and is answered when the client has done as much work again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Client {
+    /// An app whose activity is `clients`.
+    pub app: String,
+    /// Work of sending a request, and again of taking its answer.
+    pub work: Distribution,
+}
+
+/// From `from` on, arrivals at this rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LoadStep {
@@ -186,6 +212,13 @@ impl NodeModel {
     /// Number of the app of this name.
     pub fn app_named(&self, name: &str) -> Option<usize> {
         self.app.iter().position(|app| app.name == name)
+    }
+}
+
+impl Activity {
+    /// Serves Poisson arrivals that come from elsewhere.
+    pub fn requests(work: Distribution, load: Vec<LoadStep>) -> Self {
+        Self::Requests { work, load, arrivals: Process::Poisson, delay: None, client: None }
     }
 }
 

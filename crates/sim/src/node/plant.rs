@@ -180,7 +180,7 @@ impl Node {
     /// Requests of an app since the last look.
     fn take_latency(&mut self, app: usize, counted: &Counters, epoch: Nanos) -> LatencySeen {
         let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
-        let oldest = self.apps[app].oldest_ns(&self.threads, app);
+        let oldest = self.oldest_ns(app);
         LatencySeen {
             window: std::mem::take(&mut self.apps[app].window),
             offered_per_s: per_s(counted.arrived),

@@ -1,7 +1,18 @@
 //! Cores with their run queues, threads, and who goes first.
 
 use super::level::Level;
+use std::collections::VecDeque;
 
+/// No request.
+pub(super) const NO_TASK: Task = Task {
+    owner: usize::MAX,
+    pass: Pass::Serve,
+    arrived_ns: 0,
+    work_ns: 0.0,
+    client_ns: 0.0,
+    served_ns: 0.0,
+    delay_ns: 0.0,
+};
 /// Weight of a thread of nice 0.
 pub(super) const NICE_0_WEIGHT: f64 = 1024.0;
 /// Weight of SCHED_IDLE threads (Linux: 3).
@@ -33,8 +44,45 @@ pub(super) struct Thread {
     pub(super) left_ns: f64,
     /// Weighted time on cores, relative to the clock of its core.
     pub(super) virtual_ns: f64,
-    /// When the request it serves came.
+    /// What it is doing for whom, while it serves requests.
+    pub(super) task: Task,
+}
+
+/// One pass of a request through the threads of an app.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    /// The app whose request it is.
+    pub(super) owner: usize,
+    pub(super) pass: Pass,
+    /// When the request was due.
     pub(super) arrived_ns: u64,
+    /// Work of this pass.
+    pub(super) work_ns: f64,
+    /// Work of its client's next pass.
+    pub(super) client_ns: f64,
+    /// Work of its server.
+    pub(super) served_ns: f64,
+    /// What it takes besides.
+    pub(super) delay_ns: f64,
+}
+
+/// Where a request is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Its client sends it.
+    Send,
+    /// Its app serves it.
+    Serve,
+    /// Its client takes the answer.
+    Take,
+}
+
+/// Tasks that wait for threads, and threads that wait for tasks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Desk {
+    pub(super) queue: VecDeque<Task>,
+    /// The last that became free goes first: its caches are warm.
+    pub(super) free: Vec<usize>,
 }
 
 /// One core.

@@ -1,0 +1,194 @@
+//! Requests on their way: due, sent by a client that may run here too, served,
+//! answered.
+
+use super::model::{Activity, Client, NodeModel};
+use super::queue::{Desk, Pass, State, Task};
+use super::{Node, Work, check};
+use crate::model::Draw;
+use crate::order::NEVER_NS;
+use crate::random::{Stream, Streams, Use};
+use lull_measure::Nanos;
+use lull_workload::arrivals::Arrivals;
+
+/// Requests of an app, and the workers that have none.
+#[derive(Debug, Clone)]
+pub(super) struct Requests {
+    arrivals: Arrivals<Stream>,
+    work: (Draw, Stream),
+    delay: Option<(Draw, Stream)>,
+    /// The client's app, and what a pass through it costs.
+    client: Option<(usize, Draw, Stream)>,
+    desk: Desk,
+}
+
+impl Requests {
+    /// Of a checked model's app with this number; `None` if it serves none.
+    pub(super) fn of(
+        model: &NodeModel,
+        number: usize,
+        threads: std::ops::Range<usize>,
+        streams: Streams,
+    ) -> Option<Self> {
+        let Activity::Requests { work, load, arrivals, delay, client } =
+            &model.app[number].activity
+        else {
+            return None;
+        };
+        let stream = |purpose| streams.stream(purpose, number);
+        let schedule = check::schedule(load).expect("the model is checked");
+        let client = client.as_ref().map(|Client { app, work }| {
+            let app = model.app_named(app).expect("the model is checked");
+            (app, work.draw(), stream(Use::Client))
+        });
+        Some(Self {
+            arrivals: Arrivals::new(*arrivals, schedule, stream(Use::Arrivals)),
+            work: (work.draw(), stream(Use::Work)),
+            delay: delay.map(|delay| (delay.draw(), stream(Use::Delay))),
+            client,
+            desk: Desk { free: threads.rev().collect(), ..Desk::default() },
+        })
+    }
+
+    /// When the next one is due.
+    fn next_ns(&mut self) -> u64 {
+        self.arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0)
+    }
+
+    /// All that a request will take is drawn when it is due, so that every
+    /// policy meets the same requests.
+    fn draw(&mut self, owner: usize, now_ns: u64) -> (usize, Task) {
+        let served_ns = self.work.0.sample(&mut self.work.1);
+        let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
+        let mut task = Task {
+            owner,
+            pass: Pass::Serve,
+            arrived_ns: now_ns,
+            work_ns: served_ns,
+            client_ns: 0.0,
+            served_ns,
+            delay_ns,
+        };
+        match &mut self.client {
+            None => (owner, task),
+            Some((app, draw, stream)) => {
+                task.pass = Pass::Send;
+                task.work_ns = draw.sample(stream);
+                task.client_ns = draw.sample(stream);
+                (*app, task)
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The tasks and threads of an app that has tasks.
+    fn desk_mut(&mut self, app: usize) -> Option<&mut Desk> {
+        match &mut self.apps[app].work {
+            Work::Requests(requests) => Some(&mut requests.desk),
+            Work::Clients(desk) => Some(desk),
+            Work::Endless | Work::Phases { .. } => None,
+        }
+    }
+
+    pub(super) fn expect_arrival(&mut self, app: usize) {
+        let Work::Requests(requests) = &mut self.apps[app].work else { return };
+        let next = requests.next_ns();
+        self.set_clock(self.cores.len() + app, next);
+    }
+
+    /// A request of this app is due.
+    pub(super) fn arrival(&mut self, app: usize) {
+        let now_ns = self.now_ns;
+        let state = &mut self.apps[app];
+        state.arrived += 1;
+        state.outstanding.rise(now_ns);
+        let Work::Requests(requests) = &mut state.work else { return };
+        let (first, task) = requests.draw(app, now_ns);
+        self.submit(first, task);
+        self.expect_arrival(app);
+    }
+
+    /// A task for an app: a free thread wakes for it, or it waits.
+    fn submit(&mut self, app: usize, task: Task) {
+        let Some(desk) = self.desk_mut(app) else { return };
+        match desk.free.pop() {
+            Some(thread) => {
+                self.threads[thread].task = task;
+                self.threads[thread].left_ns = task.work_ns;
+                self.place(thread, true);
+            }
+            None => desk.queue.push_back(task),
+        }
+    }
+
+    /// A thread has done its task: the next of its app, or sleep; and its
+    /// request goes on.
+    pub(super) fn finish_task(&mut self, core: usize, thread: usize) {
+        let app = self.threads[thread].app;
+        let done = self.threads[thread].task;
+        let Some(desk) = self.desk_mut(app) else { return };
+        let next = desk.queue.pop_front();
+        if next.is_none() {
+            desk.free.push(thread);
+        }
+        if self.is_last(done) {
+            self.apps[done.owner].answer(self.now_ns, done);
+        }
+        match next {
+            Some(task) => {
+                self.threads[thread].task = task;
+                self.threads[thread].left_ns = task.work_ns;
+                self.retime(core);
+            }
+            None => self.sleep(core, thread),
+        }
+        self.pass_on(done);
+    }
+
+    /// Whether a request is answered when this task is done.
+    fn is_last(&self, done: Task) -> bool {
+        match done.pass {
+            Pass::Send => false,
+            Pass::Serve => self.client_of(done.owner).is_none(),
+            Pass::Take => true,
+        }
+    }
+
+    fn client_of(&self, app: usize) -> Option<usize> {
+        let Work::Requests(requests) = &self.apps[app].work else { return None };
+        requests.client.as_ref().map(|(client, _, _)| *client)
+    }
+
+    fn pass_on(&mut self, done: Task) {
+        let next = match done.pass {
+            Pass::Send => {
+                let pass = Pass::Serve;
+                Some((done.owner, Task { pass, work_ns: done.served_ns, ..done }))
+            }
+            Pass::Serve => self
+                .client_of(done.owner)
+                .map(|client| (client, Task { pass: Pass::Take, work_ns: done.client_ns, ..done })),
+            Pass::Take => None,
+        };
+        if let Some((app, task)) = next {
+            self.submit(app, task);
+        }
+    }
+
+    /// When the oldest unanswered request of an app was due.
+    pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
+        let Work::Requests(requests) = &self.apps[app].work else { return None };
+        let clients = requests.client.as_ref().map(|(client, _, _)| *client);
+        let served = self.threads.iter().filter(|thread| {
+            let works = thread.app == app || Some(thread.app) == clients;
+            works && thread.state != State::Sleeping
+        });
+        let at_clients = clients.and_then(|client| match &self.apps[client].work {
+            Work::Clients(desk) => Some(&desk.queue),
+            _ => None,
+        });
+        let queued = requests.desk.queue.iter().chain(at_clients.into_iter().flatten());
+        let tasks = served.map(|thread| &thread.task).chain(queued);
+        tasks.filter(|task| task.owner == app).map(|task| task.arrived_ns).min()
+    }
+}
