@@ -5,7 +5,7 @@ mod records;
 mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
-pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat, TopArgs};
+pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, TopArgs};
 pub(crate) use tuning::{SweepArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Entropy(EntropyArgs),
     /// Write a record as Parquet and CSV, for DuckDB, pandas, polars
     Export(ExportArgs),
+    /// Replay a record under other policies: what would they have done?
+    Replay(ReplayArgs),
     /// Compare mixes of core types under EETL: the thriftiest for a target and load
     Mix(MixArgs),
     /// Simulate every setting of a network server at every load

@@ -9,6 +9,7 @@ pub mod figure;
 pub mod mix;
 mod papers;
 pub mod progress;
+pub mod replay;
 pub mod report;
 pub mod scenario;
 pub mod server;

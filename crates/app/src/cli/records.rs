@@ -86,6 +86,37 @@ impl ExportFormat {
     }
 }
 
+/// `lull replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The record
+    pub(crate) run: PathBuf,
+    /// A policy to predict, with the recorded config's keys if they are its own; may be repeated
+    #[arg(long, value_name = "POLICY", required = true)]
+    pub(crate) policy: Vec<String>,
+    /// Which policy's part of a record of several (`lull compare`) to replay
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) part: Option<String>,
+    /// Leave out so much of the beginning of each block [default: a quarter of the shortest, at
+    /// most 10s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) skip: Option<Nanos>,
+    /// Answer only if the recorded policy is reproduced to so many percent: p50, p95, p99 and
+    /// throughput as ratios, CPU time as a share of all cores
+    #[arg(long, value_name = "PERCENT", default_value_t = 25.0)]
+    pub(crate) max_error: f64,
+    /// Replications of every policy
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=1000))]
+    pub(crate) seeds: u64,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `lull top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {

@@ -16,6 +16,7 @@ mod load;
 mod metrics;
 mod mix;
 mod policies;
+mod replay;
 mod restore;
 mod run;
 mod serve;
@@ -70,6 +71,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Tune(args) => tune::run(&args),
         Command::Top(args) => top::run(&args),
         Command::TunePid(args) => tune_pid::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Restore(args) => restore::run(&args),
         Command::Completions { shell } => completions::run(shell),
         Command::Guard(args) => guard::run(&args),

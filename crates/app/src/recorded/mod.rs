@@ -1,7 +1,9 @@
 //! Records read again: runs, their parts by policy, and what became of each.
 
 mod part;
+mod replayed;
 mod run;
 
 pub(crate) use part::{Found, Part, Phase};
+pub(crate) use replayed::{Recorded, Wanted};
 pub(crate) use run::{Database, Run, open};

@@ -130,7 +130,7 @@ impl<'a> Part<'a> {
 }
 
 /// `arq-0` is of the part `arq`; a phase without a number is of the run's policy.
-fn name_of(phase: &str, policy: &str) -> String {
+pub(super) fn name_of(phase: &str, policy: &str) -> String {
     match phase.rsplit_once('-') {
         Some((name, number))
             if !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()) =>

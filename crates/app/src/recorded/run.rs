@@ -3,7 +3,7 @@
 use crate::commands::UsageError;
 use crate::record::schema;
 use anyhow::{Context, bail};
-use lull_control::{AppSpec, CoreSet, Machine};
+use lull_control::{AppSpec, CoreId, CoreSet, Machine};
 use lull_measure::catalogue::PROGRESS;
 use lull_measure::{Latency, Nanos};
 use rusqlite::{Connection, OpenFlags};
@@ -37,10 +37,7 @@ pub(crate) fn open(file: &Path) -> anyhow::Result<Database> {
     let opened = Connection::open_with_flags(file, flags);
     let database = opened.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
     let found = |error: rusqlite::Error| refuse(format!("is no record of a run: {error}"));
-    let fact = |key: &str| {
-        let sql = "SELECT value FROM run WHERE key = ?1";
-        database.query_row(sql, [key], |row| row.get::<_, String>(0))
-    };
+    let fact = |key: &str| fact(&database, key);
     let version = fact("schema").map_err(found)?;
     let number = version.parse::<u32>().unwrap_or(u32::MAX);
     if number > schema::VERSION {
@@ -85,13 +82,10 @@ impl Run {
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         let said = || format!("{} cannot be read as a record of a run", file.display());
         let Database { database, version } = open(file)?;
-        let fact = |key: &str| {
-            let sql = "SELECT value FROM run WHERE key = ?1";
-            database.query_row(sql, [key], |row| row.get::<_, String>(0)).with_context(said)
-        };
+        let fact = |key: &str| fact(&database, key).with_context(said);
         let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(said)?;
-        let allowed = allowed_cores(&fact("config")?).unwrap_or_else(|| machine.all_cores());
-        let apps = apps(&database).with_context(said)?;
+        let allowed = AllowedCores::of(&fact("config")?, &machine).0;
+        let apps = apps_of(&database).with_context(said)?;
         if apps.is_empty() {
             bail!("{} names no apps: the run ended before it began", file.display());
         }
@@ -110,7 +104,30 @@ fn allowed_cores(config: &str) -> Option<CoreSet> {
     table.get("limits")?.get("cores")?.as_str()?.parse().ok()
 }
 
-fn apps(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
+/// The cores that a run might use.
+#[derive(Debug)]
+pub(super) struct AllowedCores(pub(super) CoreSet);
+
+impl AllowedCores {
+    /// By the text of its config; all if that names none.
+    pub(super) fn of(config: &str, machine: &Machine) -> Self {
+        Self(allowed_cores(config).unwrap_or_else(|| machine.all_cores()))
+    }
+
+    /// Whether the core of this label is one of them.
+    pub(super) fn has(&self, label: &str) -> bool {
+        label.parse().is_ok_and(|core| self.0.contains(CoreId(core)))
+    }
+}
+
+/// What is stated about a run.
+pub(super) fn fact(database: &Connection, key: &str) -> rusqlite::Result<String> {
+    let sql = "SELECT value FROM run WHERE key = ?1";
+    database.query_row(sql, [key], |row| row.get(0))
+}
+
+/// The apps as policies knew them.
+pub(super) fn apps_of(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
     let mut query = database.prepare("SELECT spec FROM apps ORDER BY id")?;
     let texts = query.query_map([], |row| row.get::<_, String>(0))?;
     texts.map(|text| Ok(serde_json::from_str(&text?)?)).collect()

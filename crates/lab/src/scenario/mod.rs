@@ -30,6 +30,7 @@ pub use kind::{AnyFile, AnyScenario, Kind};
 pub use outcome::{Comparison, Outcome, PolicyOutcome};
 pub use placed::{Placement, PlacementFile};
 pub use quantity::Quantity;
+pub(crate) use quantity::quantity as figure_of;
 pub use records::RecordError;
 pub use run::RunError;
 pub use worst::{Search, Sweep, WorstCycles};

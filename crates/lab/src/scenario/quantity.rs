@@ -128,7 +128,7 @@ pub(super) fn responses(
 }
 
 /// A figure, of an app or tier or of the whole.
-pub(super) fn quantity(kind: &str, of: Option<&str>, words: &str, unit: &'static str) -> Quantity {
+pub(crate) fn quantity(kind: &str, of: Option<&str>, words: &str, unit: &'static str) -> Quantity {
     let (id, name) = match of {
         Some(of) => (format!("{kind}[{of}]"), format!("{of}: {words}")),
         None => (kind.to_owned(), words.to_owned()),

@@ -1,7 +1,7 @@
 //! `lull sim`: a scenario under several policies, compared.
 
 mod save;
-mod show;
+pub(super) mod show;
 
 use super::UsageError;
 use crate::cli::SimArgs;

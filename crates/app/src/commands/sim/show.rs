@@ -14,7 +14,7 @@ fn cell(simulated: &Simulated) -> String {
 }
 
 /// Both tables: figures by policy, and paired differences.
-pub(super) fn outcome(outcome: &Outcome) {
+pub(in crate::commands) fn outcome(outcome: &Outcome) {
     println!(
         "{}: {} replications of {}, after {} of warm-up (seed {})\n",
         outcome.title,

@@ -1,0 +1,199 @@
+//! Fitting the node to what was recorded under the recorded policy.
+//!
+//! Two layers. For a given scheduler, what is fitted of the apps follows by
+//! matching one thing each, all apps at once, a few times over:
+//!
+//! - mean work: CPU time per request must come out as recorded,
+//! - mean delay: the tenth percentile of latency must, which is that of requests
+//!   that had a core at once; the median already has in it what the scheduler does,
+//! - spread: the distance from the median to p95 and p99 must.
+//!
+//! What concerns all apps (slice, wake-up preemption, the clients' share of
+//! CPU time, stretches of other work) is searched over a short list of values
+//! each, one after another, twice over, beginning with Linux's; the second time
+//! slices near the best. Candidates are compared by all judged figures, by low
+//! percentiles of latency, and by how long threads waited for cores: these tell
+//! waiting from delay, which other policies change in different ways. Where a
+//! record tells nothing (no core is ever contended), the first value stays.
+
+use super::Replay;
+use super::figures::figures;
+use super::model::{AppFit, Fit, Known};
+use super::play::ReplayError;
+use super::tally::{AppTally, Tally};
+use super::windows::Cut;
+use crate::progress::Progress;
+use lull_measure::{Nanos, Percentile};
+
+/// Rounds of matching for each candidate.
+const ROUNDS: usize = 4;
+/// Further rounds for the best one.
+const LAST_ROUNDS: usize = 6;
+/// Bounds on the spread of work and delay: nearly constant to heavy-tailed.
+const CV2: std::ops::RangeInclusive<f64> = 0.01..=30.0;
+/// Most by which a match moves a factor at a time, either way.
+const STEP: f64 = 3.0;
+/// Relative improvement that is worth another value than Linux's.
+const BETTER: f64 = 0.97;
+
+/// Percentiles below the median that are compared.
+const LOW: [f64; 2] = [10.0, 25.0];
+/// Waiting for cores, in cores, below which it is as good as none.
+const HARDLY: f64 = 0.02;
+
+const SLICES_MS: [f64; 5] = [3.0, 1.5, 6.0, 0.75, 12.0];
+/// The second time, times the best slice.
+const NEAR: [f64; 4] = [0.7, 0.85, 1.2, 1.4];
+const LEADS: [Option<Nanos>; 3] = [Some(Nanos::ZERO), None, Some(Nanos::from_millis(6))];
+const OTHERS_MS: [f64; 3] = [2.0, 20.0, 0.2];
+const CLIENT_SHARES: [f64; 3] = [1.0, 0.5, 0.2];
+
+/// A fit and how bad it is.
+struct Candidate {
+    fit: Fit,
+    error: f64,
+}
+
+/// What a calibration must come to.
+struct Aim {
+    cut: Cut,
+    measured: Tally,
+}
+
+impl Replay<'_> {
+    /// Fits the node to the recorded policy's part of the run.
+    ///
+    /// # Errors
+    /// If it cannot be simulated, or somebody asks to stop.
+    pub fn calibrate(&self, progress: &Progress<'_>) -> Result<Fit, ReplayError> {
+        let cut = Cut::of(self.recording, self.effort.calibration_requests);
+        let aim = Aim { cut, measured: self.recorded_of(cut, 0..1) };
+        let first = Fit::first(self.recording);
+        let others: usize = (0..4).map(|at| dimension_of(&first, &self.known, at).len()).sum();
+        progress.expect((ROUNDS * (1 + 2 * others) + LAST_ROUNDS) as u64);
+        let mut best = self.settle(first, &aim, ROUNDS, progress)?;
+        for turn in 0..2 {
+            for dimension in 0..4 {
+                for fit in dimension_of(&best.fit, &self.known, dimension + 4 * turn) {
+                    let found = self.settle(fit, &aim, ROUNDS, progress)?;
+                    if found.error < best.error * BETTER {
+                        best = found;
+                    }
+                }
+            }
+        }
+        let last = self.settle(best.fit.clone(), &aim, LAST_ROUNDS, progress)?;
+        Ok(if last.error < best.error { last.fit } else { best.fit })
+    }
+
+    /// Matches the apps' own parameters under these common ones; the best of all rounds.
+    fn settle(
+        &self,
+        mut fit: Fit,
+        aim: &Aim,
+        rounds: usize,
+        progress: &Progress<'_>,
+    ) -> Result<Candidate, ReplayError> {
+        let Aim { cut, measured } = aim;
+        let mut best: Option<Candidate> = None;
+        for _ in 0..rounds {
+            let played = self.play(&fit, &self.recorded, (*cut, 0))?;
+            progress.step();
+            let error = self.mismatch(measured, &played);
+            if best.as_ref().is_none_or(|best| error < best.error) {
+                best = Some(Candidate { fit: fit.clone(), error });
+            }
+            for (app, own) in fit.apps.iter_mut().enumerate() {
+                if let Some(own) = own {
+                    matched(own, &measured.apps[app], &played.apps[app]);
+                }
+            }
+        }
+        Ok(best.unwrap_or(Candidate { fit, error: f64::INFINITY }))
+    }
+
+    /// Root of the mean square of all judged errors, each at most 4: one app
+    /// far off must not hide all others.
+    fn mismatch(&self, measured: &Tally, played: &Tally) -> f64 {
+        let specs = &self.recording.apps;
+        let importance = self.recording.rules.importance;
+        let cores = self.recording.machine.cores.len();
+        let (mut sum, mut count) = (0.0, 0.0);
+        for figure in figures(specs) {
+            let was = figure.of(measured, specs, importance);
+            let is = figure.of(played, &self.specs, importance);
+            if let Some(error) = figure.error(was, is, measured, cores) {
+                sum += error.min(4.0).powi(2);
+                count += 1.0;
+            }
+        }
+        for (was, is) in measured.apps.iter().zip(&played.apps) {
+            for error in finer([(was, measured.span_s), (is, played.span_s)]) {
+                sum += error.min(4.0).powi(2);
+                count += 1.0;
+            }
+        }
+        f64::sqrt(sum / f64::max(count, 1.0))
+    }
+}
+
+/// Errors that tell waiting from delay: low percentiles of latency, and the
+/// time that threads waited for cores.
+fn finer([(was, was_s), (is, is_s)]: [(&AppTally, f64); 2]) -> Vec<f64> {
+    let off = |a: f64, b: f64| (a / b).max(b / a) - 1.0;
+    let quantiles = LOW.iter().filter_map(|percent| {
+        let percentile = Percentile::new(*percent).ok()?;
+        let at = |app: &AppTally| Some(app.latency.quantile(percentile)?.0 as f64);
+        Some(off(at(was)?, at(is)?))
+    });
+    let waiting = off(was.waiting_s / was_s + HARDLY, is.waiting_s / is_s + HARDLY);
+    quantiles.chain([waiting]).collect()
+}
+
+/// The fits that differ from this one in one common parameter.
+fn dimension_of(fit: &Fit, known: &Known, dimension: usize) -> Vec<Fit> {
+    let all = candidates(fit, known, dimension);
+    all.into_iter().filter(|other| other != fit).collect()
+}
+
+fn candidates(fit: &Fit, known: &Known, dimension: usize) -> Vec<Fit> {
+    let slice = |ms: f64| Fit { slice: Nanos::from_micros((1e3 * ms) as u64), ..fit.clone() };
+    match dimension {
+        0 | 4 => LEADS.map(|wakeup_lead| Fit { wakeup_lead, ..fit.clone() }).to_vec(),
+        1 => SLICES_MS.map(slice).to_vec(),
+        5 => NEAR.map(|near| slice(near * fit.slice.as_millis_f64())).to_vec(),
+        3 | 7 => OTHERS_MS
+            .map(|ms| Fit { others_work: Nanos::from_micros((1e3 * ms) as u64), ..fit.clone() })
+            .to_vec(),
+        _ if known.has_clients() => {
+            CLIENT_SHARES.map(|client_share| Fit { client_share, ..fit.clone() }).to_vec()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Moves an app's parameters to where the last round says they should be.
+fn matched(own: &mut AppFit, measured: &AppTally, played: &AppTally) {
+    let per_request = |app: &AppTally| 1e9 * app.cpu_s / app.answered;
+    let (was, is) = (per_request(measured), per_request(played));
+    // What switches cost is in both; the work is what remains.
+    let switches = is - own.work_ns;
+    let work = if switches < was { was - switches } else { was * own.work_ns / is };
+    own.work_ns = step(own.work_ns, work).max(100.0);
+    let at = |app: &AppTally, percentile| app.latency.quantile(percentile).map(|it| it.0 as f64);
+    let low = Percentile::new(LOW[0]).unwrap_or(Percentile::P50);
+    let quantiles = |app| {
+        let [p50, p95, p99] = [Percentile::P50, Percentile::P95, Percentile::P99];
+        Some([at(app, p50)?, at(app, p95)?, at(app, p99)?, at(app, low)?])
+    };
+    let (Some(was), Some(is)) = (quantiles(measured), quantiles(played)) else { return };
+    own.delay_ns = (own.delay_ns + was[3] - is[3]).max(0.0);
+    let spread = |all: [f64; 4]| (all[1] - all[0]).max(1.0).ln() + (all[2] - all[0]).max(1.0).ln();
+    let factor = (0.5 * (spread(was) - spread(is))).exp();
+    own.cv2 = step(own.cv2, own.cv2 * factor).clamp(*CV2.start(), *CV2.end());
+}
+
+/// From here to there, but not more than [`STEP`] at a time.
+fn step(from: f64, to: f64) -> f64 {
+    if to.is_finite() { to.clamp(from / STEP, from * STEP) } else { from }
+}

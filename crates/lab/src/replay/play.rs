@@ -1,0 +1,207 @@
+//! Playing a policy on the node of a recording.
+
+use super::model::{Fit, Known, simulated_specs};
+use super::recording::{Moment, Recording, Unfit};
+use super::tally::{Seen, Tally};
+use super::windows::{Cut, Part};
+use super::{Effort, Replay};
+use lull_control::{
+    AppSpec, Capabilities, Capability, ControlLoop, Controller, Epoch, Limits, Machine, Plant,
+    Policy, PolicyError, Rng, Rules,
+};
+use lull_measure::Nanos;
+use lull_policies::registry;
+use lull_sim::node::NodePlant;
+use rand::SeedableRng;
+
+/// A policy and its keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steered {
+    /// Its name in the registry.
+    pub policy: String,
+    /// Its config.
+    pub config: toml::Table,
+}
+
+/// Why there is no replay.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ReplayError {
+    /// The recording lacks something.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The policy cannot run on the recorded machine.
+    #[error("{0}")]
+    Policy(PolicyError),
+    /// The policy could run there, but not on the model.
+    #[error("the model of a replay cannot show policy `{policy}`: {why}")]
+    Beyond {
+        /// The policy.
+        policy: String,
+        /// What the model lacks.
+        why: PolicyError,
+    },
+    /// The node cannot be simulated.
+    #[error("the recorded run cannot be simulated: {0}")]
+    Model(String),
+    /// Somebody asked to stop.
+    #[error("stopped before the end: nothing was predicted")]
+    Stopped,
+}
+
+impl<'a> Replay<'a> {
+    /// Checks that a recording can be replayed and its policy simulated.
+    ///
+    /// `stop` is asked now and then; once it says yes, whatever runs ends with
+    /// [`ReplayError::Stopped`].
+    ///
+    /// # Errors
+    /// If it lacks something, or its policy cannot run on the model.
+    pub fn new(
+        recording: &'a Recording,
+        recorded: Steered,
+        effort: Effort,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Self, ReplayError> {
+        recording.check()?;
+        let known = Known::of(recording);
+        let fit = Fit::first(recording);
+        let (model, _) = fit.node(recording, &known, recording.counted().take(1));
+        let specs = simulated_specs(recording);
+        let plant = plant(&model, &specs, (effort.seed, 0))?;
+        let machine = both(&recording.machine, plant.machine());
+        let replay = Self { recording, recorded, effort, known, specs, machine, stop };
+        replay.check_policy(&replay.recorded)?;
+        Ok(replay)
+    }
+
+    /// Whether a policy could have run on the recorded machine, and can on its model.
+    ///
+    /// # Errors
+    /// An unknown name, a capability that is missing, or keys or apps at fault.
+    pub fn check_policy(&self, steered: &Steered) -> Result<(), ReplayError> {
+        let Steered { policy, config } = steered;
+        let apps = &self.recording.apps;
+        registry::build(policy, config, &self.recording.machine, apps)
+            .map_err(ReplayError::Policy)?;
+        match self.build(steered) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(ReplayError::Beyond { policy: policy.clone(), why }),
+        }
+    }
+
+    fn build(&self, steered: &Steered) -> Result<Box<dyn Policy>, PolicyError> {
+        registry::build(&steered.policy, &steered.config, &self.machine, &self.specs)
+    }
+
+    /// Plays a policy through one replication of a cut.
+    pub(super) fn play(
+        &self,
+        fit: &Fit,
+        steered: &Steered,
+        (cut, replication): (Cut, u64),
+    ) -> Result<Tally, ReplayError> {
+        let mut tally = Tally::default();
+        for part in cut.parts(self.recording, replication) {
+            let epochs = epochs_of(self.recording, &part);
+            let (model, end) = fit.node(self.recording, &self.known, epochs);
+            let lead: u64 = part.lead.iter().map(|at| self.moment(&part, *at).length.0).sum();
+            // Other blocks meet other requests.
+            let streams = (self.effort.seed.wrapping_add((part.block as u64) << 32), replication);
+            let plant = plant(&model, &self.specs, streams)?;
+            let mut control = self.start(plant, steered, streams)?;
+            let mut now = Nanos::ZERO;
+            while now < end {
+                if (self.stop)() {
+                    return Err(ReplayError::Stopped);
+                }
+                let epoch =
+                    control.turn().map_err(|error| ReplayError::Model(error.to_string()))?;
+                if now.0 >= lead {
+                    add(&mut tally, &self.specs, &epoch);
+                }
+                now = epoch.seen.time;
+            }
+        }
+        Ok(tally)
+    }
+
+    fn moment(&self, part: &Part, at: usize) -> &Moment {
+        &self.recording.blocks[part.block][at]
+    }
+
+    fn start(
+        &self,
+        plant: NodePlant,
+        steered: &Steered,
+        (seed, replication): (u64, u64),
+    ) -> Result<ControlLoop<NodePlant>, ReplayError> {
+        let policy = self.build(steered).map_err(ReplayError::Policy)?;
+        let rules = Rules {
+            limits: Limits { cores: None, ..self.recording.rules.limits.clone() },
+            ..self.recording.rules.clone()
+        };
+        let controller = Controller::new(policy, rules, &plant)
+            .map_err(|error| ReplayError::Model(format!("limits.{}: {error}", error.key)))?;
+        let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
+        Ok(ControlLoop::new(plant, controller, self.recording.epoch.clone(), rng))
+    }
+
+    /// What was recorded of what a replication of a cut simulates.
+    pub(super) fn recorded_of(&self, cut: Cut, replications: std::ops::Range<u64>) -> Tally {
+        let parts = replications.flat_map(|number| cut.parts(self.recording, number));
+        let parts: Vec<Part> = parts.collect();
+        let counted = parts.iter().flat_map(|part| {
+            part.counted.iter().map(move |at| &self.recording.blocks[part.block][*at])
+        });
+        Tally::recorded(self.recording, counted)
+    }
+}
+
+/// The epochs of a part, uncounted ones first.
+fn epochs_of<'r>(
+    recording: &'r Recording,
+    part: &Part,
+) -> impl Iterator<Item = &'r Moment> + Clone {
+    let block = &recording.blocks[part.block];
+    part.lead.iter().chain(&part.counted).map(move |at| &block[*at])
+}
+
+fn plant(
+    model: &lull_sim::node::NodeModel,
+    specs: &[AppSpec],
+    (seed, replication): (u64, u64),
+) -> Result<NodePlant, ReplayError> {
+    NodePlant::new(model, specs, seed, replication)
+        .map_err(|error| ReplayError::Model(error.to_string()))
+}
+
+/// The model's machine with no more capabilities than the recorded one: what a
+/// policy makes use of where it can, it must not find only in the model.
+fn both(recorded: &Machine, model: &Machine) -> Machine {
+    let all = Capability::ALL.into_iter();
+    let capabilities = all.fold(Capabilities::default(), |all, capability| {
+        let means =
+            recorded.capabilities.get(capability).and_then(|_| model.capabilities.get(capability));
+        match means {
+            Ok(means) => all.with(capability, means),
+            Err(why) => all.without(capability, why),
+        }
+    });
+    Machine { capabilities, ..model.clone() }
+}
+
+fn add(tally: &mut Tally, specs: &[AppSpec], epoch: &Epoch) {
+    let seen = epoch.seen.apps.iter().map(|app| {
+        let latency = app.latency.as_ref().ok();
+        Seen {
+            latency: latency.map(|latency| &latency.window),
+            offered_per_s: latency.map_or(0.0, |latency| latency.offered_per_s),
+            answered_per_s: latency.map_or(0.0, |latency| latency.completed_per_s),
+            cpu: *app.cpu.as_ref().unwrap_or(&0.0),
+            waiting: *app.run_queue_wait.as_ref().unwrap_or(&0.0),
+            progress_per_s: app.progress.as_ref().map_or(0.0, |progress| progress.per_s),
+            outstanding: latency.map_or(0, |latency| latency.outstanding),
+        }
+    });
+    tally.add(specs, epoch.seen.epoch, &seen.collect::<Vec<_>>());
+}

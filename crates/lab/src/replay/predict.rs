@@ -1,0 +1,159 @@
+//! The recorded policy replayed and judged, and others predicted.
+
+use super::Replay;
+use super::figures::{Figure, Reproduced, figures};
+use super::model::Fit;
+use super::play::{ReplayError, Steered};
+use super::tally::Tally;
+use super::windows::Cut;
+use crate::progress::Progress;
+use crate::scenario::{Outcome, PolicyOutcome};
+use crate::trial::of;
+use lull_measure::Nanos;
+use rayon::prelude::*;
+
+/// Share of an app's requests that may be without answer in the end.
+const UNANSWERED: f64 = 0.02;
+
+/// The recorded policy, replayed on the calibrated node.
+#[derive(Debug, Clone)]
+pub struct Reproduction {
+    /// Figure by figure.
+    pub figures: Vec<Reproduced>,
+    /// Share of the recorded epochs that were simulated.
+    pub share: f64,
+    /// By quantity, then replication.
+    values: Vec<Vec<f64>>,
+    doubts: Vec<String>,
+}
+
+/// What other policies would have done.
+#[derive(Debug, Clone)]
+pub struct Prediction {
+    /// The recorded policy and the others, in the figures of the reproduction.
+    pub outcome: Outcome,
+}
+
+impl Reproduction {
+    /// The largest error of all, and the figure that has it.
+    pub fn worst(&self) -> Option<(&Reproduced, f64)> {
+        let judged = self.figures.iter().filter_map(|figure| Some((figure, figure.error?)));
+        judged.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+impl Replay<'_> {
+    fn cut(&self) -> Cut {
+        Cut::of(self.recording, self.effort.requests)
+    }
+
+    /// Plays the recorded policy and compares it with what was measured of the
+    /// same epochs.
+    ///
+    /// # Errors
+    /// If it cannot be simulated, or somebody asks to stop.
+    pub fn reproduce(
+        &self,
+        fit: &Fit,
+        progress: &Progress<'_>,
+    ) -> Result<Reproduction, ReplayError> {
+        let (specs, importance) = (&self.recording.apps, self.recording.rules.importance);
+        let replications = self.effort.replications;
+        progress.expect(replications);
+        let (values, doubts) = self.replicate(fit, &self.recorded, progress)?;
+        let measured = self.recorded_of(self.cut(), 0..replications.min(self.cut().every));
+        let cores = self.recording.machine.cores.len();
+        let reproduced = figures(specs).into_iter().zip(&values).map(|(figure, values)| {
+            let was = figure.of(&measured, specs, importance);
+            let is = of(values).mean;
+            let error = figure.error(was, is, &measured, cores);
+            let finite = |value: f64| value.is_finite().then_some(value);
+            let (measured, replayed) = (finite(was), finite(is));
+            Reproduced { quantity: figure.quantity, measured, replayed, error }
+        });
+        let share = self.cut().share(replications);
+        Ok(Reproduction { figures: reproduced.collect(), share, values, doubts })
+    }
+
+    /// Plays other policies on the same requests.
+    ///
+    /// # Errors
+    /// If one cannot be simulated, or somebody asks to stop.
+    pub fn predict(
+        &self,
+        fit: &Fit,
+        reproduction: &Reproduction,
+        others: &[Steered],
+        progress: &Progress<'_>,
+    ) -> Result<Prediction, ReplayError> {
+        progress.expect(self.effort.replications * others.len() as u64);
+        let outcome = |steered: &Steered, label: String, values| PolicyOutcome {
+            label,
+            policy: steered.policy.clone(),
+            values,
+        };
+        let label = format!("{} (recorded)", self.recorded.policy);
+        let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())];
+        let mut notices = reproduction.doubts.clone();
+        for steered in others {
+            let (values, doubts) = self.replicate(fit, steered, progress)?;
+            policies.push(outcome(steered, steered.policy.clone(), values));
+            notices.extend(doubts);
+        }
+        let span: f64 = self.recorded_of(self.cut(), 0..1).span_s;
+        let figures = figures(&self.recording.apps);
+        Ok(Prediction {
+            outcome: Outcome {
+                title: format!("replay of a run under {}", self.recorded.policy),
+                seed: self.effort.seed,
+                warmup: self.recording.skip,
+                length: Nanos::from_secs_f64(span),
+                quantities: figures.into_iter().map(|figure| figure.quantity).collect(),
+                policies,
+                notices,
+            },
+        })
+    }
+
+    /// Figures of a policy by quantity, then replication; and what is to be
+    /// said of them.
+    fn replicate(
+        &self,
+        fit: &Fit,
+        steered: &Steered,
+        progress: &Progress<'_>,
+    ) -> Result<(Vec<Vec<f64>>, Vec<String>), ReplayError> {
+        let cut = self.cut();
+        let one = |replication| {
+            let played = self.play(fit, steered, (cut, replication));
+            progress.step();
+            played
+        };
+        let played: Vec<_> = (0..self.effort.replications).into_par_iter().map(one).collect();
+        let played = played.into_iter().collect::<Result<Vec<Tally>, _>>()?;
+        let importance = self.recording.rules.importance;
+        let values = |figure: Figure| {
+            played.iter().map(|tally| figure.of(tally, &self.specs, importance)).collect()
+        };
+        let values = figures(&self.specs).into_iter().map(values).collect();
+        Ok((values, self.doubts(&steered.policy, &played)))
+    }
+
+    /// Apps that do not keep up: their figures grow with the length of the run.
+    fn doubts(&self, policy: &str, played: &[Tally]) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for (at, spec) in self.recording.apps.iter().enumerate() {
+            let left: u64 = played.iter().map(|tally| tally.apps[at].outstanding).sum();
+            let came: f64 = played.iter().map(|tally| tally.apps[at].offered).sum();
+            if spec.is_latency_critical() && left as f64 > UNANSWERED * came {
+                doubts.push(format!(
+                    "policy `{policy}`: {:.1} % of the requests of `{}` were not answered before \
+                     the end: it does not keep up, and its latencies grow with the run",
+                    100.0 * left as f64 / came,
+                    spec.name
+                ));
+            }
+        }
+        doubts
+    }
+}

@@ -1,0 +1,204 @@
+//! A replay of a run whose truth is known: it was simulated.
+
+use lull_control::{
+    AppSpec, ControlLoop, Controller, Epoch, EpochRule, Machine, Plant, Rng, Rules,
+};
+use lull_lab::progress::Progress;
+use lull_lab::replay::{AppMoment, Effort, Moment, Recording, Replay, ReplayError, Steered, Unfit};
+use lull_lab::scenario::Outcome;
+use lull_measure::{Latency, Nanos, Percentile};
+use lull_policies::registry;
+use lull_sim::model::{Distribution, Shape};
+use lull_sim::node::{Activity, Client, LoadStep, NodeApp, NodeModel, NodePlant, Scheduler};
+use lull_workload::arrivals::Process;
+use rand::SeedableRng;
+
+const EPOCH: Nanos = Nanos::from_millis(500);
+
+fn app(name: &str, threads: u32, activity: Activity) -> NodeApp {
+    NodeApp { name: name.to_owned(), threads, activity, memory: Default::default(), ipc: 1.0 }
+}
+
+/// A server whose load jumps, its client, and endless work beside them.
+fn truth() -> NodeModel {
+    let lognormal = |us: u64, cv2: f64| Distribution {
+        mean: Nanos::from_micros(us),
+        shape: Shape::Lognormal { cv2 },
+    };
+    let step = |s: u64, rate_per_s: f64| LoadStep { from: Nanos::from_secs(s), rate_per_s };
+    let server = Activity::Requests {
+        work: lognormal(400, 1.5),
+        load: vec![step(0, 800.0), step(10, 1600.0), step(20, 800.0), step(30, 1200.0)],
+        arrivals: Process::Poisson,
+        delay: Some(lognormal(150, 0.5)),
+        client: Some(Client {
+            app: "client".to_owned(),
+            work: Distribution::constant(Nanos::from_micros(20)),
+        }),
+    };
+    let switch_cost = Nanos::from_micros(4);
+    NodeModel {
+        name: "truth".to_owned(),
+        cores: 3,
+        frequency: "2GHz".parse().unwrap(),
+        scheduler: Scheduler { wakeup_lead: None, switch_cost, ..Scheduler::default() },
+        cache: None,
+        memory: None,
+        refresh: Nanos::from_millis(10),
+        app: vec![
+            app("server", 4, server),
+            app("batch", 2, Activity::Endless),
+            app("client", 1, Activity::Clients),
+        ],
+    }
+}
+
+fn specs() -> Vec<AppSpec> {
+    let server = AppSpec {
+        ideal: Some(Nanos::from_micros(1500)),
+        ..AppSpec::latency_critical("server", Percentile::P95, Nanos::from_millis(4))
+    };
+    vec![server, AppSpec { solo_per_s: Some(2.0), ..AppSpec::best_effort("batch") }]
+}
+
+/// What a recorder would have seen.
+fn moment(epoch: &Epoch) -> Moment {
+    let busy = epoch.seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok());
+    let each = epoch.seen.apps.iter().map(|app| {
+        let latency = app.latency.as_ref().ok();
+        AppMoment {
+            latency: latency.map(|it| it.window.clone()),
+            offered_per_s: latency.map(|it| it.offered_per_s),
+            completed_per_s: latency.map(|it| it.completed_per_s),
+            cpu: app.cpu.as_ref().ok().copied(),
+            waiting: app.run_queue_wait.as_ref().ok().copied(),
+            progress_per_s: app.progress.as_ref().ok().map(|it| it.per_s),
+            threads: app.threads.as_ref().ok().copied(),
+            ..AppMoment::default()
+        }
+    });
+    Moment { length: epoch.seen.epoch, apps: each.collect(), busy_cores: Some(busy.sum()) }
+}
+
+/// The true run under a policy: 40 s.
+fn run(policy: &str, seed: u64) -> (Machine, Vec<Moment>) {
+    let plant = NodePlant::new(&truth(), &specs(), seed, 0).unwrap();
+    let built =
+        registry::build(policy, &toml::Table::new(), plant.machine(), plant.apps()).unwrap();
+    let controller = Controller::new(built, Rules::default(), &plant).unwrap();
+    let machine = plant.machine().clone();
+    let mut control = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
+    (machine, (0..80).map(|_| moment(&control.turn().unwrap())).collect())
+}
+
+fn recording(policy: &str, seed: u64) -> Recording {
+    let (machine, epochs) = run(policy, seed);
+    Recording {
+        machine,
+        apps: specs(),
+        rules: Rules::default(),
+        epoch: EpochRule::Fixed(EPOCH),
+        blocks: vec![epochs],
+        skip: Nanos::from_secs(2),
+        clients: vec![true, false],
+    }
+}
+
+fn steered(policy: &str) -> Steered {
+    Steered { policy: policy.to_owned(), config: toml::Table::new() }
+}
+
+const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;
+
+fn mean(outcome: &Outcome, policy: usize, figure: &str) -> f64 {
+    let at = outcome.quantities.iter().position(|quantity| quantity.id == figure).unwrap();
+    outcome.estimate(policy, at).mean
+}
+
+#[test]
+fn a_simulated_run_is_reproduced_and_another_policy_foretold() {
+    let recorded = recording("unmanaged", 5);
+    let replay = Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).unwrap();
+    let silent = Progress::silent();
+    let fit = replay.calibrate(&silent).unwrap();
+    let reproduction = replay.reproduce(&fit, &silent).unwrap();
+    let (figure, error) = reproduction.worst().unwrap();
+    assert!(error < 0.25, "{figure:?} {fit:?}");
+    assert_eq!(reproduction.share, 1.0);
+    let others = [steered("lc-first"), steered("even")];
+    let foretold = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
+    for (at, policy) in [(1, "lc-first"), (2, "even")] {
+        for (figure, came) in true_figures(policy) {
+            let said = mean(&foretold, at, figure);
+            let off = (came / said).max(said / came) - 1.0;
+            assert!(off < 0.35, "{policy} {figure}: {said} foretold, {came} came; {fit:?}");
+        }
+    }
+}
+
+/// What really comes of a policy, with other requests than those recorded.
+fn true_figures(policy: &str) -> [(&'static str, f64); 4] {
+    let recorded = recording(policy, 6);
+    let counted = &recorded.blocks[0][4..];
+    let mut latency = Latency::default();
+    counted.iter().for_each(|it| latency.merge(it.apps[0].latency.as_ref().unwrap()));
+    let mean = |read: &dyn Fn(&Moment) -> f64| {
+        counted.iter().map(read).sum::<f64>() / counted.len() as f64
+    };
+    let at = |percentile| latency.quantile(percentile).unwrap().as_millis_f64();
+    [
+        ("p50[server]", at(Percentile::P50)),
+        ("p95[server]", at(Percentile::P95)),
+        ("throughput[server]", mean(&|it| it.apps[0].completed_per_s.unwrap())),
+        ("progress[batch]", 50.0 * mean(&|it| it.apps[1].progress_per_s.unwrap())),
+    ]
+}
+
+#[test]
+fn a_long_run_is_represented_by_parts_that_cover_it() {
+    let recorded = recording("unmanaged", 5);
+    let effort = Effort { requests: 15_000, replications: 2, ..Effort::default() };
+    let replay = Replay::new(&recorded, steered("unmanaged"), effort, NEVER).unwrap();
+    let silent = Progress::silent();
+    let fit = replay.calibrate(&silent).unwrap();
+    let reproduction = replay.reproduce(&fit, &silent).unwrap();
+    // 40 s at about 1100/s are 42 000 requests in 3 windows.
+    assert!((reproduction.share - 2.0 / 3.0).abs() < 1e-9, "{}", reproduction.share);
+    assert!(reproduction.worst().unwrap().1 < 0.3, "{:?}", reproduction.worst());
+}
+
+#[test]
+fn what_lacks_requests_or_demands_is_refused() {
+    let refused = |change: &dyn Fn(&mut Recording)| {
+        let mut recorded = recording("unmanaged", 5);
+        change(&mut recorded);
+        Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).err().unwrap()
+    };
+    let blind = |recorded: &mut Recording, change: &dyn Fn(&mut AppMoment)| {
+        recorded.blocks[0].iter_mut().for_each(|moment| change(&mut moment.apps[0]));
+    };
+    let server = || "server".to_owned();
+    let silent = refused(&|it| blind(it, &|app| app.latency = None));
+    assert_eq!(silent, ReplayError::Unfit(Unfit::Silent { app: server() }));
+    let unknown = refused(&|it| blind(it, &|app| app.cpu = None));
+    assert_eq!(unknown, ReplayError::Unfit(Unfit::NoDemand { app: server() }));
+    let short = refused(&|it| it.skip = Nanos::from_secs(60));
+    assert_eq!(short, ReplayError::Unfit(Unfit::Short { skip: Nanos::from_secs(60) }));
+}
+
+#[test]
+fn a_policy_is_judged_by_the_recorded_machine_first() {
+    let recorded = recording("unmanaged", 5);
+    let replay = Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).unwrap();
+    let error = replay.check_policy(&steered("lcfirst")).unwrap_err().to_string();
+    assert!(error.contains("lc-first"), "{error}");
+    assert!(matches!(replay.check_policy(&steered("bayop")), Err(ReplayError::Policy(_))));
+}
+
+#[test]
+fn whoever_asks_to_stop_is_heard() {
+    let recorded = recording("unmanaged", 5);
+    let stopped: &(dyn Fn() -> bool + Sync) = &|| true;
+    let replay = Replay::new(&recorded, steered("unmanaged"), Effort::default(), stopped).unwrap();
+    assert_eq!(replay.calibrate(&Progress::silent()).unwrap_err(), ReplayError::Stopped);
+}
