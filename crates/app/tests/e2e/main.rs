@@ -23,6 +23,7 @@ mod needs_prometheus;
 mod needs_tmux;
 mod placement;
 mod records;
+mod replay;
 mod runs;
 mod sim;
 mod start_faults;

@@ -96,6 +96,57 @@ fn a_record_is_not_bounded_to_next_to_nothing() {
 }
 
 #[test]
+fn an_agent_that_keeps_the_last_while_forgets_at_a_bounded_size() {
+    let scene = Scene::new();
+    let config = scene.config("keep = \"10s\"", &started("unmanaged", free_port()));
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("epoch = \"200ms\"", "epoch = \"40ms\"");
+    std::fs::write(&config, text).unwrap();
+    let mut agent = scene.agent(&config);
+    // How often it has forgotten so far is told by its oldest epoch.
+    let oldest_after = |agent: &mut crate::support::agent::Agent, before: i64| {
+        let mut found = 0;
+        agent.wait_for("epochs to be forgotten", || {
+            found = scene.records().last().and_then(oldest).unwrap_or(0);
+            found > before
+        });
+        found
+    };
+    let first = oldest_after(&mut agent, 0);
+    let pages = |file: &Path| Record::open(file).number("PRAGMA page_count");
+    let file = scene.records().pop().unwrap();
+    let size = pages(&file);
+    let mut last = first;
+    for _ in 0..3 {
+        last = oldest_after(&mut agent, last);
+    }
+    agent.signal(Signal::INT);
+    agent.wait().well();
+    let record = Record::open(&file);
+    let span = record.number("SELECT max(time_ns) - min(time_ns) FROM epochs");
+    // Ten seconds, and what comes between two looks.
+    let between =
+        64 * record.number("SELECT max(cast(epoch_seconds * 1e9 AS INTEGER)) FROM machine_epochs");
+    assert!(span >= 9_000_000_000 && span <= 10_000_000_000 + between, "{span} ns");
+    let grown = pages(&file);
+    assert!(grown <= size + size / 4 + 8, "{size} pages became {grown}");
+    let oldest = record.number("SELECT min(number) FROM epochs");
+    for table in ["app_epochs", "core_epochs", "machine_epochs"] {
+        let kept = record.number(&format!("SELECT min(epoch) FROM {table}"));
+        assert_eq!(kept, oldest, "{table}");
+    }
+    assert_eq!(record.fact("ended").as_deref(), Some("orderly"));
+    scene.run(&["entropy".as_ref(), file.as_os_str()]).well();
+}
+
+/// The number of the oldest epoch kept; `None` while there is none.
+fn oldest(file: &PathBuf) -> Option<i64> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let database = Connection::open_with_flags(file, flags).ok()?;
+    database.query_row("SELECT min(number) FROM epochs", [], |row| row.get(0)).ok().flatten()
+}
+
+#[test]
 fn what_is_no_record_is_refused_with_the_reason() {
     let scene = Scene::new();
     let file = of_a_killed_agent(&scene);
