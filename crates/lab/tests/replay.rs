@@ -100,7 +100,7 @@ fn recording(policy: &str, seed: u64) -> Recording {
         epoch: EpochRule::Fixed(EPOCH),
         blocks: vec![epochs],
         skip: Nanos::from_secs(2),
-        clients: vec![true, false],
+        clients: vec![Some(Process::Poisson), None],
     }
 }
 

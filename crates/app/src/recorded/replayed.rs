@@ -80,8 +80,11 @@ impl Recorded {
         let mut notices = Vec::new();
         let policy = acting(&part, &mut notices);
         let skip = wanted.skip.unwrap_or_else(|| settle(&blocks));
-        let clients = apps.iter().map(|app| config.loads.iter().any(|it| it.app == app.name));
-        let clients: Vec<bool> = clients.collect();
+        let clients = apps.iter().map(|app| {
+            let load = config.loads.iter().find(|load| load.app == app.name);
+            load.map(|load| load.arrivals)
+        });
+        let clients = clients.collect();
         let machine = machine.restricted_to(&allowed.0);
         if machine.cores.iter().any(|core| core.smt_leader != core.id) {
             let what = "some cores share a physical one, and the model takes them for whole ones";

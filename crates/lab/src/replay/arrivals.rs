@@ -10,8 +10,10 @@ use lull_workload::arrivals::Process;
 const CV2: std::ops::RangeInclusive<f64> = 0.34..=50.0;
 /// Within this factor of 1, gaps count as exponential.
 const ABOUT_POISSON: f64 = 1.3;
-/// Gaps below which a sample says nothing.
+/// Gaps below which samples say nothing.
 const FEW: usize = 50;
+/// Latency, as a share of the mean sampled gap, above which a sample says nothing.
+const PROMPT: f64 = 0.1;
 
 /// The load of an app over these epochs, from zero on: a step an epoch.
 pub(super) fn load<'a>(
@@ -34,7 +36,8 @@ pub(super) fn load<'a>(
 /// A sample has one request in `one_in`, so that one of its gaps is the sum of
 /// that many, whose cv² is smaller by that factor. Gaps are compared with the
 /// mean gap of their own epoch: what the rate does from epoch to epoch is no
-/// irregularity of gaps.
+/// irregularity of gaps. Samples are every so many *answers*: where latencies
+/// come near the gap, they overtake each other and would pass for irregular.
 pub(super) fn irregularity<'a>(samples: impl Iterator<Item = &'a RequestSample>) -> Option<f64> {
     let (mut sum, mut gaps) = (0.0, 0_usize);
     for sample in samples {
@@ -43,7 +46,9 @@ pub(super) fn irregularity<'a>(samples: impl Iterator<Item = &'a RequestSample>)
         let (Some(first), Some(last)) = (due.first(), due.last()) else { continue };
         let count = due.len() - 1;
         let mean = (last - first) as f64 / count as f64;
-        if count < 2 || mean <= 0.0 {
+        let slowest = sample.requests.iter().map(|request| request.latency_ns.0).max();
+        let is_prompt = slowest.is_some_and(|slowest| slowest as f64 <= PROMPT * mean);
+        if count < 2 || mean <= 0.0 || !is_prompt {
             continue;
         }
         let square = |pair: &[u64]| ((pair[1] - pair[0]) as f64 / mean - 1.0).powi(2);
@@ -96,7 +101,13 @@ mod tests {
             let found = irregularity(samples.iter()).unwrap();
             assert!((found / cv2 - 1.0).abs() < 0.2, "{text}: {found}");
         }
-        assert_eq!(irregularity(samples(Process::Poisson)[..1].iter()), None, "too few");
+        let mut some = samples(Process::Poisson);
+        some[0].requests.truncate(16);
+        assert_eq!(irregularity(some[..1].iter()), None, "too few");
+        let late =
+            |sample: &mut RequestSample| sample.requests[0].latency_ns = Nanos::from_millis(9);
+        some.iter_mut().for_each(late);
+        assert_eq!(irregularity(some.iter()), None, "slower than the gaps of 8 ms");
     }
 
     #[test]

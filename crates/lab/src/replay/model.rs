@@ -75,20 +75,21 @@ impl Known {
         let apps = 0..recording.apps.len();
         let arrivals = apps.clone().map(|app| {
             let samples = recording.counted().filter_map(move |moment| moment.apps.get(app));
-            process(irregularity(samples.map(|seen| &seen.sample)))
+            let sampled = || process(irregularity(samples.map(|seen| &seen.sample)));
+            recording.clients[app].unwrap_or_else(sampled)
         });
         let tally = Tally::recorded(recording, recording.counted());
         let used: f64 = tally.apps.iter().map(|app| app.cpu_s).sum();
         let busy = recording
             .counted()
             .map(|moment| moment.busy_cores.map_or(0.0, |busy| busy * moment.length.as_secs_f64()));
-        let through = apps.clone().filter(|app| recording.clients[*app]);
+        let through = apps.clone().filter(|app| recording.clients[*app].is_some());
         let requests: f64 = through.map(|app| tally.apps[app].answered).sum();
         Self {
             cores: recording.machine.cores.len() as u16,
             arrivals: arrivals.collect(),
             threads: apps.map(|app| threads(recording, app)).collect(),
-            clients: recording.clients.clone(),
+            clients: recording.clients.iter().map(Option::is_some).collect(),
             rest: (busy.sum::<f64>() - used).max(0.0) / tally.span_s,
             client_rate_per_s: requests / tally.span_s,
         }

@@ -2,6 +2,7 @@
 
 use lull_control::{AppSpec, EpochRule, Machine, Rules};
 use lull_measure::{Latency, Nanos, RequestSample};
+use lull_workload::arrivals::Process;
 
 /// A run, or the part of one that was under one policy.
 #[derive(Debug, Clone)]
@@ -18,8 +19,8 @@ pub struct Recording {
     pub blocks: Vec<Vec<Moment>>,
     /// What is left out of the figures at the beginning of every block.
     pub skip: Nanos,
-    /// By app, whether its clients ran on the same machine.
-    pub clients: Vec<bool>,
+    /// By app: how the gaps of its clients vary, if they ran on the same machine.
+    pub clients: Vec<Option<Process>>,
 }
 
 /// One epoch.

@@ -125,7 +125,7 @@ mod tests {
             epoch: EpochRule::Fixed(EPOCH),
             blocks: blocks.iter().map(|epochs| vec![moment.clone(); *epochs]).collect(),
             skip: EPOCH * 2,
-            clients: vec![false],
+            clients: vec![None],
         }
     }
 
