@@ -90,7 +90,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
             // The others take a quarter of an hour and say something without it.
             Err(error) => failed.push(format!("{scene}: {error:#}")),
         }
-        clear(Path::new(LEFTOVERS.0), LEFTOVERS.1);
+        clear_leftovers();
     }
     if !failed.is_empty() {
         bail!("no page written; tables of the rest are in {}: {failed:?}", parts.display());
@@ -142,6 +142,11 @@ fn machine(lull: &Path, options: &Options) -> Result<String> {
 /// The table of knobs in what `lull check` prints.
 fn knobs(checked: &str) -> Option<&str> {
     checked.split("\n\n").find(|part| part.starts_with("knobs")).map(str::trim_end)
+}
+
+/// Removes what servers of examples/live leave behind.
+pub(crate) fn clear_leftovers() {
+    clear(Path::new(LEFTOVERS.0), LEFTOVERS.1);
 }
 
 /// Removes what begins so in a directory. What cannot be removed is the next run's to reuse.

@@ -9,6 +9,7 @@ mod release;
 mod rig;
 mod test;
 mod tidy;
+mod validate;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -18,6 +19,10 @@ use std::process::{Command, ExitCode};
 /// Blocks a policy in each scene of `cargo xtask live`, and their length: twenty minutes in all.
 const LIVE_ROUNDS: u32 = 5;
 const LIVE_BLOCK_S: u32 = 10;
+
+/// The same of `cargo xtask validate`: nine minutes in all, and three around them.
+const VALIDATE_ROUNDS: u32 = 6;
+const VALIDATE_BLOCK_S: u32 = 10;
 
 /// The tasks of this repository.
 #[derive(Parser)]
@@ -76,6 +81,18 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
+    /// Foretell policies on real servers by `lull replay`, run them, and write what came of it
+    Validate {
+        /// Blocks a policy in each scene
+        #[arg(long, default_value_t = VALIDATE_ROUNDS)]
+        rounds: u32,
+        /// Length of a block in seconds
+        #[arg(long, default_value_t = VALIDATE_BLOCK_S)]
+        block_s: u32,
+        /// Write the page here instead
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// Measure side by side and keep the results under bench-results/
     Bench {
         /// Which benchmarks; all without a name
@@ -111,6 +128,9 @@ fn main() -> ExitCode {
         }
         Task::Live { rounds, block_s, page } => {
             live::run(&root(), &live::Options { rounds, block_s, page })
+        }
+        Task::Validate { rounds, block_s, page } => {
+            validate::run(&root(), &validate::Options { rounds, block_s, page })
         }
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]

@@ -1,0 +1,217 @@
+//! Replay against reality: what `lull replay` foretells of real servers, beside
+//! what then was measured. One command, one page.
+//!
+//! For each scene of examples/live one record is made in which the policies
+//! take turns (`lull compare`), so that what else the machine does meanwhile
+//! favours nobody. The blocks of the first policy are replayed; those of the
+//! others are what the predictions are compared with, by `lull replay` itself:
+//! its reproduction of their own part tells what was measured there.
+
+use crate::{here, live, release, test};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The scenes of examples/live.
+const SCENES: [&str; 3] = ["memcached", "nginx", "options"];
+
+/// The policy that is replayed, then those that are foretold.
+const POLICIES: [&str; 3] = ["unmanaged", "even", "lc-first"];
+
+/// A bound of so many times what the app has alone.
+const ROOM: &str = "2";
+
+/// An error, in percent, above any that there is: the page shows what would be
+/// refused, and says so.
+const ANY_ERROR: &str = "1e12";
+
+/// What `lull replay` answers by default, as a share.
+const ANSWERED: f64 = 0.25;
+
+const INTRO: &str = "# Predicted and measured
+
+Written by `cargo xtask validate`; do not edit. `lull compare` runs the policies in
+turn on the scenes of `examples/live`; `lull replay` sees the blocks of the first
+policy and foretells the others ([replay.md](replay.md)). Ratios are predicted
+over measured. Where the first policy itself was not reproduced within 25 %,
+`lull replay` would have refused to answer by default; the table is shown all the
+same, with what it was off by.
+";
+
+/// How long to measure, and where the page goes.
+pub(crate) struct Options {
+    /// Blocks a policy in each scene.
+    pub(crate) rounds: u32,
+    /// Length of a block.
+    pub(crate) block_s: u32,
+    pub(crate) page: Option<PathBuf>,
+}
+
+impl Options {
+    /// What all blocks together take.
+    const fn blocks_s(&self) -> u32 {
+        (SCENES.len() * POLICIES.len()) as u32 * self.rounds * self.block_s
+    }
+}
+
+/// Records every scene, predicts, compares, and writes the page.
+///
+/// # Errors
+/// If a server is missing, Lull does not build, or a scene fails.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    test::provide_all()?;
+    let lull = release::binary(root, "lull-app", "lull")?;
+    println!("== {} s of blocks, and some seconds a scene around them", options.blocks_s());
+    let cpu = here::cpu_model().unwrap_or_else(|| "unknown".to_owned());
+    let (cores, kernel) = (here::cores(), here::kernel().unwrap_or_default());
+    let mut page = format!(
+        "{INTRO}\nMachine: {cpu}, {cores} cores, Linux {kernel}. {} blocks of {} s a policy and \
+         scene.\n",
+        options.rounds, options.block_s
+    );
+    for scene in SCENES {
+        println!("== {scene}");
+        page.push_str(&validate(root, &lull, scene, options)?);
+        live::clear_leftovers();
+    }
+    let file = options.page.clone().unwrap_or_else(|| root.join("docs/replay-validated.md"));
+    std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("written: {}", file.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One scene; its section.
+fn validate(root: &Path, lull: &Path, scene: &str, options: &Options) -> Result<String> {
+    let block = format!("{}s", options.block_s);
+    let config = format!("examples/live/{scene}.toml");
+    let compared = json(Command::new(lull).current_dir(root).args([
+        "compare",
+        &config,
+        "--policies",
+        &POLICIES.join(","),
+        "--room",
+        ROOM,
+        "--block",
+        &block,
+        "--rounds",
+        &options.rounds.to_string(),
+        "--json",
+    ]))?;
+    let record = compared["record"].as_str().context("lull compare names no record")?;
+    let replay = |part: &str, others: &[&str]| {
+        let mut command = Command::new(lull);
+        command.current_dir(root).args(["replay", record, "--part", part, "--json"]);
+        command.args(["--max-error", ANY_ERROR]);
+        others.iter().for_each(|other| {
+            command.args(["--policy", other]);
+        });
+        json(&mut command)
+    };
+    let foretold = replay(POLICIES[0], &POLICIES[1..])?;
+    let mut section = format!("\n## {scene}\n\n{}", judged(&foretold)?);
+    section.push_str(&rows(POLICIES[0], &foretold, |figure| figure["replayed"].as_f64()));
+    for policy in &POLICIES[1..] {
+        let came = replay(policy, &[policy])?;
+        let said = |figure: &Value| predicted(&foretold, policy, figure["figure"].as_str()?);
+        section.push_str(&rows(policy, &came, said));
+    }
+    Ok(section)
+}
+
+/// What a command prints as JSON.
+fn json(command: &mut Command) -> Result<Value> {
+    let output = command.output().context("cannot start lull")?;
+    // A replay that is refused for its error has been printed before.
+    if !output.status.success() && output.stdout.is_empty() {
+        bail!("lull ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).context("lull prints no JSON")
+}
+
+/// How well the first policy was reproduced, and the table's head.
+fn judged(foretold: &Value) -> Result<String> {
+    let error = foretold["error"].as_f64().context("no error was told")?;
+    let of = foretold["error_of"].as_str().unwrap_or_default();
+    let verdict = if error <= ANSWERED { "answered" } else { "refused by default" };
+    Ok(format!(
+        "`{}` is reproduced to {:.0} % ({of}): {verdict}.\n\n\
+         | policy | figure | unit | predicted | measured | ratio |\n|---|---|---|---|---|---|\n",
+        POLICIES[0],
+        100.0 * error
+    ))
+}
+
+/// A row a figure of a policy: predicted as `said` has it, measured as recorded.
+fn rows(policy: &str, came: &Value, said: impl Fn(&Value) -> Option<f64>) -> String {
+    let mut rows = String::new();
+    for figure in came["reproduction"].as_array().into_iter().flatten() {
+        let (said, came) = (said(figure), figure["measured"].as_f64());
+        let text =
+            |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"));
+        // Figures that may be zero have no ratio worth a look.
+        let ratio = said.zip(came).filter(|(_, came)| *came > 0.0);
+        let ratio =
+            ratio.map_or_else(|| "-".to_owned(), |(said, came)| format!("{:.2}", said / came));
+        let of = |key: &str| figure[key].as_str().unwrap_or_default();
+        let (figure, unit) = (of("figure"), of("unit"));
+        let _ = writeln!(
+            rows,
+            "| {policy} | {figure} | {unit} | {} | {} | {ratio} |",
+            text(said),
+            text(came)
+        );
+    }
+    rows
+}
+
+/// The predicted mean of a figure of a policy.
+fn predicted(foretold: &Value, policy: &str, figure: &str) -> Option<f64> {
+    let policies = foretold["prediction"]["policies"].as_array()?.iter().skip(1);
+    let mut own = policies.filter(|it| it["policy"] == policy);
+    let figures = own.next()?["figures"].as_array()?;
+    figures.iter().find(|it| it["figure"] == figure)?["mean"].as_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn with_the_defaults_it_ends_within_twelve_minutes() {
+        let options = Options {
+            rounds: crate::VALIDATE_ROUNDS,
+            block_s: crate::VALIDATE_BLOCK_S,
+            page: None,
+        };
+        // References alone take 20 s a scene, replays as long again.
+        assert!(options.blocks_s() + 3 * 60 <= 12 * 60, "{}", options.blocks_s());
+    }
+
+    #[test]
+    fn predictions_are_those_of_the_policy_and_not_of_the_recorded_one() {
+        let figures = |mean: f64| json!([{ "figure": "p95[x]", "mean": mean }]);
+        let foretold = json!({ "prediction": { "policies": [
+            { "policy": "even", "figures": figures(1.0) },
+            { "policy": "lc-first", "figures": figures(2.0) },
+            { "policy": "even", "figures": figures(3.0) },
+        ]}});
+        assert_eq!(predicted(&foretold, "even", "p95[x]"), Some(3.0));
+        assert_eq!(predicted(&foretold, "even", "p99[x]"), None);
+        assert_eq!(predicted(&foretold, "arq", "p95[x]"), None);
+    }
+
+    #[test]
+    fn a_row_has_what_was_said_beside_what_came() {
+        let came = json!({ "reproduction": [
+            { "figure": "p95[x]", "unit": "ms", "measured": 4.0 },
+            { "figure": "be-entropy", "unit": "1", "measured": 0.0 },
+        ]});
+        let text = rows("even", &came, |_| Some(3.0));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| even | p95[x] | ms | 3.000 | 4.000 | 0.75 |");
+        assert_eq!(lines[1], "| even | be-entropy | 1 | 3.000 | 0.000 | - |");
+    }
+}
