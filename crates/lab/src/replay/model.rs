@@ -152,7 +152,7 @@ impl Fit {
         &self,
         recording: &Recording,
         known: &Known,
-        epochs: impl Iterator<Item = &'a Moment> + Clone,
+        epochs: &(impl Iterator<Item = &'a Moment> + Clone),
     ) -> (NodeModel, Nanos) {
         let mut end = Nanos::ZERO;
         let mut app = Vec::new();

@@ -65,7 +65,7 @@ impl<'a> Replay<'a> {
         recording.check()?;
         let known = Known::of(recording);
         let fit = Fit::first(recording);
-        let (model, _) = fit.node(recording, &known, recording.counted().take(1));
+        let (model, _) = fit.node(recording, &known, &recording.counted().take(1));
         let specs = simulated_specs(recording);
         let plant = plant(&model, &specs, (effort.seed, 0))?;
         let machine = both(&recording.machine, plant.machine());
@@ -103,7 +103,7 @@ impl<'a> Replay<'a> {
         let mut tally = Tally::default();
         for part in cut.parts(self.recording, replication) {
             let epochs = epochs_of(self.recording, &part);
-            let (model, end) = fit.node(self.recording, &self.known, epochs);
+            let (model, end) = fit.node(self.recording, &self.known, &epochs);
             let lead: u64 = part.lead.iter().map(|at| self.moment(&part, *at).length.0).sum();
             // Other blocks meet other requests.
             let streams = (self.effort.seed.wrapping_add((part.block as u64) << 32), replication);
