@@ -136,6 +136,13 @@ pub(crate) struct RunArgs {
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
+    /// Alternate the policy with doing nothing for this long, in blocks drawn by lot, and say
+    /// what the policy changes
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "duration", "control"])]
+    pub(crate) prove: Option<Nanos>,
+    /// Length of a block of --prove; its first quarter is left out of the figures
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "prove")]
+    pub(crate) block: Nanos,
     /// Serve the page, its JSON and /metrics here, as agent.http
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<SocketAddr>,

@@ -175,6 +175,11 @@ impl Session {
         self.control.controller().state()
     }
 
+    /// States something about the run in its record.
+    pub(crate) fn note(&self, key: &str, value: &str) -> Result<(), RecordError> {
+        self.recorder.note(key, value)
+    }
+
     /// Where the output of started apps goes.
     pub(crate) fn logs(&self) -> PathBuf {
         logs_of(&self.config)

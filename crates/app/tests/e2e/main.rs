@@ -22,6 +22,7 @@ mod needs_nginx;
 mod needs_prometheus;
 mod needs_tmux;
 mod placement;
+mod prove;
 mod records;
 mod replay;
 mod runs;

@@ -1,13 +1,10 @@
-//! `lull run`: the agent.
+//! Where the epochs of a run are shown: a status line, or JSON.
 
-use crate::cli::RunArgs;
-use crate::commands::UsageError;
-use crate::config::Config;
-use crate::session::{Opening, Session, TurnError};
+use crate::session::Session;
 use crate::{say, status};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lull_control::{Epoch, PlantError, samples};
+use lull_control::{Epoch, samples};
 use lull_measure::Nanos;
 use lull_measure::catalogue::Scope;
 use std::io::{IsTerminal, Write};
@@ -15,60 +12,15 @@ use std::io::{IsTerminal, Write};
 /// How often a line goes to a stderr that is no terminal.
 const PLAIN_PERIOD: Nanos = Nanos::from_secs(10);
 
-pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let mut config = Config::load(&args.config)?;
-    config.agent.http = args.http.or(config.agent.http);
-    config.agent.control |= args.control;
-    config.agent.shadow = args.shadow.clone().or(config.agent.shadow);
-    if config.agent.control && config.agent.http.is_none() {
-        let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
-        return Err(UsageError(what.to_owned()).into());
-    }
-    let say = |text: &str| say::told(text);
-    let mut session =
-        Opening { config, dry_run: args.dry_run, say: &say, adjust: &|_| {} }.open()?;
-    say(&format!("recording to {}", session.record().display()));
-    session.page().into_iter().for_each(say);
-    let ended = control(&mut session, args);
-    let record = session.record().display().to_string();
-    session.close()?.tell(&ended, &say)?;
-    ended?;
-    say(&format!("knobs are as they were; the record is {record}"));
-    Ok(())
-}
-
-/// Turns until told to stop, until the time is over, or until no app is left.
-fn control(session: &mut Session, args: &RunArgs) -> anyhow::Result<()> {
-    let mut display = Display::new(args.json);
-    let phase = if args.dry_run { "dry-run" } else { "on" };
-    let mut begin = None;
-    loop {
-        let epoch = match session.turn(phase) {
-            Ok(epoch) => epoch,
-            Err(TurnError::Plant(PlantError::Stopped)) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        display.show(session, &epoch)?;
-        let start = epoch.seen.time.saturating_sub(epoch.seen.epoch);
-        let elapsed = epoch.seen.time.saturating_sub(*begin.get_or_insert(start));
-        if args.duration.is_some_and(|duration| elapsed >= duration) {
-            return Ok(());
-        }
-        if epoch.seen.apps.iter().all(|app| !app.alive) {
-            bail!("all apps have exited; their output is in {}", session.logs().display());
-        }
-    }
-}
-
 /// Where epochs are shown.
-struct Display {
+pub(super) struct Display {
     json: bool,
     bar: Option<ProgressBar>,
     plain_due: Nanos,
 }
 
 impl Display {
-    fn new(json: bool) -> Self {
+    pub(super) fn new(json: bool) -> Self {
         let on_terminal = std::io::stderr().is_terminal() && !json;
         let bar = on_terminal.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -80,7 +32,8 @@ impl Display {
         Self { json, bar, plain_due: Nanos::ZERO }
     }
 
-    fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
+    /// Shows one epoch; `of` says what it is part of.
+    pub(super) fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         for notice in session.plant().take_notices() {
             self.line(&notice);
         }

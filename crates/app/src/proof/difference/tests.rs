@@ -1,0 +1,102 @@
+//! Intervals that cover and claims that hold, on data whose truth is known.
+
+use super::*;
+use rand::SeedableRng;
+use rand_distr::{Distribution, LogNormal, Normal as Bell};
+
+const SEEDS: u64 = 300;
+
+fn drawn(of: &impl Distribution<f64>, pairs: usize, rng: &mut Rng) -> Vec<Option<f64>> {
+    (0..pairs).map(|_| Some(of.sample(rng))).collect()
+}
+
+/// Share of seeds whose interval holds the true mean.
+fn coverage(of: &impl Distribution<f64>, truth: f64, pairs: usize) -> f64 {
+    let holds = |seed: &u64| {
+        let mut rng = Rng::seed_from_u64(*seed);
+        let values = drawn(of, pairs, &mut rng);
+        let found = differences(&[values], &mut rng)[0].unwrap();
+        let [low, high] = found.interval.unwrap();
+        low <= truth && truth <= high
+    };
+    (0..SEEDS).filter(holds).count() as f64 / SEEDS as f64
+}
+
+#[test]
+fn the_interval_holds_the_true_difference_about_95_times_in_100() {
+    // Of 300 seeds, 95 % +- 2.5 % are two standard deviations.
+    for pairs in [6, 12, 30] {
+        let share = coverage(&Bell::new(-3.0, 2.0).unwrap(), -3.0, pairs);
+        assert!((0.92..=0.985).contains(&share), "{pairs} pairs: {share}");
+    }
+}
+
+#[test]
+fn skewed_differences_are_covered_too() {
+    let tail = LogNormal::new(0.0, 0.6).unwrap();
+    let truth = (0.18_f64).exp();
+    for pairs in [10, 30] {
+        let share = coverage(&tail, truth, pairs);
+        assert!((0.90..=0.99).contains(&share), "{pairs} pairs: {share}");
+    }
+}
+
+#[test]
+fn nothing_is_claimed_of_nothing_however_many_figures_there_are() {
+    for pairs in [6, 15] {
+        let claims = |seed: &u64| {
+            let mut rng = Rng::seed_from_u64(*seed);
+            let nothing = Bell::new(0.0, 1.0).unwrap();
+            let figures: Vec<_> = (0..8).map(|_| drawn(&nothing, pairs, &mut rng)).collect();
+            differences(&figures, &mut rng).iter().flatten().any(|found| found.shown)
+        };
+        let share = (0..SEEDS / 2).filter(claims).count() as f64 / (SEEDS / 2) as f64;
+        // 5 % of 150 seeds, and two standard deviations.
+        assert!(share <= 0.087, "{pairs} pairs: {share}");
+    }
+}
+
+#[test]
+fn a_plain_difference_is_shown_and_a_small_one_says_how_many_pairs_it_wants() {
+    let mut rng = Rng::seed_from_u64(7);
+    let plain = drawn(&Bell::new(5.0, 1.0).unwrap(), 10, &mut rng);
+    let small = drawn(&Bell::new(0.3, 1.0).unwrap(), 10, &mut rng);
+    let found = differences(&[plain, small], &mut rng);
+    let [plain, small] = [found[0].unwrap(), found[1].unwrap()];
+    assert!(plain.shown && plain.more_pairs.is_none(), "{plain:?}");
+    assert!(!small.shown && small.more_pairs.is_some_and(|more| more > 5), "{small:?}");
+}
+
+#[test]
+fn with_so_many_pairs_as_were_asked_for_a_difference_does_mostly_show() {
+    let truth = Bell::new(0.8, 1.0).unwrap();
+    let values: Vec<f64> = [-0.2, 0.3, 0.8, 1.3, 1.8, 0.8, -0.6, 2.2].to_vec();
+    let spread = Spread::of(&values).unwrap();
+    let asked = values.len() + usize::try_from(more(&values, spread, 1).unwrap()).unwrap();
+    let shows = |seed: &u64| {
+        let mut rng = Rng::seed_from_u64(*seed);
+        let values = drawn(&truth, asked, &mut rng);
+        differences(&[values], &mut rng)[0].unwrap().shown
+    };
+    let share = (0..SEEDS).filter(shows).count() as f64 / SEEDS as f64;
+    assert!((0.65..=0.95).contains(&share), "{asked} pairs: {share}");
+}
+
+#[test]
+fn five_pairs_claim_nothing_however_clear() {
+    let mut rng = Rng::seed_from_u64(1);
+    let values = [10.0, 10.1, 9.9, 10.2, 9.8].map(Some).to_vec();
+    let found = differences(&[values], &mut rng)[0].unwrap();
+    assert!(!found.shown && found.more_pairs == Some(1), "{found:?}");
+    let nothing = differences(&[vec![None, None]], &mut rng);
+    assert_eq!(nothing, [None]);
+    let one = differences(&[vec![Some(4.0)]], &mut rng)[0].unwrap();
+    assert_eq!((one.interval, one.shown, one.more_pairs), (None, false, None));
+}
+
+#[test]
+fn the_same_seed_says_the_same() {
+    let values = || vec![[1.0, 2.0, 0.5, 1.5, 1.2, 0.7].map(Some).to_vec()];
+    let of = |seed| differences(&values(), &mut Rng::seed_from_u64(seed));
+    assert_eq!(of(3), of(3));
+}
