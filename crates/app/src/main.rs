@@ -10,6 +10,7 @@ mod library;
 mod live;
 mod located;
 mod progress;
+mod prometheus;
 mod proof;
 mod record;
 mod recorded;

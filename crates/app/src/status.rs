@@ -45,8 +45,11 @@ fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
         return match (stand.tail, &seen.latency) {
             (Some(tail), Ok(latency)) => {
                 let old = if tail.stale { " (old)" } else { "" };
-                let rate = number(latency.completed_per_s);
-                format!("{percentile} {:.2}{old} of {bound}, {rate}/s", tail.latency)
+                // A source that tells a tail only does not tell of how many requests.
+                let is_known = latency.reported.is_none();
+                let rate = is_known.then(|| format!(", {}/s", number(latency.completed_per_s)));
+                let rate = rate.unwrap_or_default();
+                format!("{percentile} {:.2}{old} of {bound}{rate}", tail.latency)
             }
             (None, Ok(_)) => "no request yet".to_owned(),
             (_, Err(_)) => "no latency".to_owned(),

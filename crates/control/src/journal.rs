@@ -2,10 +2,10 @@
 
 use crate::{Direction, Expectation, ForeignChange, Outcome, Reason, Setting};
 use lull_measure::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One entry of the journal.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// End of the epoch it belongs to, since the plant began.
     pub time: Nanos,
@@ -14,7 +14,7 @@ pub struct Entry {
 }
 
 /// What can happen in an epoch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A knob was set, clamped or refused.
@@ -54,7 +54,7 @@ pub enum Event {
 }
 
 /// What an operator can do while the loop runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorAct {
     /// Nothing is decided or set until [`OperatorAct::Resumed`]; knobs stay as they are.
@@ -76,7 +76,7 @@ pub enum OperatorAct {
 }
 
 /// A knob that was to be changed, and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The knob's state before, where known.
     pub from: Option<Setting>,
@@ -91,7 +91,7 @@ pub struct Decision {
 }
 
 /// What a plan was expected to do and what the next epoch showed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// What was expected.
     pub expected: Expectation,
@@ -113,5 +113,47 @@ impl Effect {
             Direction::Lower => self.came() < 0.0,
             Direction::Higher => self.came() > 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AppId, CoreSet, Got, Setting};
+    use lull_measure::catalogue::ENTROPY_SYSTEM;
+
+    #[test]
+    fn an_event_is_read_from_a_record_as_it_was_written() {
+        let expected = Expectation {
+            metric: ENTROPY_SYSTEM,
+            app: None,
+            direction: Direction::Lower,
+            by: Some(0.5),
+        };
+        let reason = Reason::Threshold {
+            metric: ENTROPY_SYSTEM,
+            app: Some(AppId(1)),
+            value: 0.5,
+            threshold: 0.25,
+        };
+        let wanted = Setting::Cores(AppId(0), CoreSet::first(2));
+        let outcome = Outcome { wanted: wanted.clone(), got: Got::Done };
+        let expects = Some(expected.clone());
+        let decision = Decision { from: None, reason, outcome, limit: None, expected: expects };
+        let events = [
+            Event::Decision(decision),
+            Event::Held { wanted, reason: Reason::Start, why: "dry run".to_owned() },
+            Event::Effect(Effect { expected, before: 0.5, after: 0.25 }),
+            Event::SafeEnds,
+            Event::Operator(OperatorAct::Paused),
+        ];
+        for event in events {
+            let text = serde_json::to_string(&event).unwrap();
+            assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
+        }
+        let unknown = r#"{"effect":{"expected":{"metric":"no_such_thing","app":null,
+                          "direction":"lower","by":null},"before":1,"after":2}}"#;
+        let error = serde_json::from_str::<Event>(unknown).unwrap_err().to_string();
+        assert!(error.contains("there is no metric `no_such_thing`"), "{error}");
     }
 }

@@ -49,7 +49,7 @@ pub use machine::{
 };
 pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
-    ProgressSource,
+    ProgressSource, ReportedTail,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{

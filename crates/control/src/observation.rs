@@ -93,12 +93,28 @@ pub struct LatencySeen {
     /// Some of the answered requests one by one; due instants count as
     /// [`Observation::time`] does.
     pub sample: RequestSample,
+    /// Set where the source tells a tail and nothing else: then the window is
+    /// empty and rates and counts are not known, whatever they say.
+    pub reported: Option<ReportedTail>,
+}
+
+/// A tail that somebody else has reckoned, such as Prometheus.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReportedTail {
+    /// At which percentile.
+    pub at: Percentile,
+    /// The tail; `None` if no request was answered, or nothing new was told.
+    pub tail: Option<Nanos>,
 }
 
 impl LatencySeen {
     /// The tail of this epoch alone; `None` if no request was answered.
     pub fn tail(&self, at: Percentile) -> Option<Nanos> {
-        self.window.quantile(at)
+        match self.reported {
+            Some(reported) if reported.at == at => reported.tail,
+            Some(_) => None,
+            None => self.window.quantile(at),
+        }
     }
 }
 
@@ -187,7 +203,7 @@ impl fmt::Display for EnergySource {
 }
 
 /// A knob that somebody else changed since Lull set it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignChange {
     /// Which knob.
     pub knob: Knob,
@@ -220,9 +236,14 @@ impl Observation {
         self.apps.get(app.index())
     }
 
-    /// Requests completed by all apps in the epoch; `None` if no app has latency.
+    /// Requests completed by all apps in the epoch; `None` if no app has latency,
+    /// or one has only a tail.
     pub fn completed(&self) -> Option<u64> {
-        let counts = self.apps.iter().filter_map(|app| app.latency.as_ref().ok());
+        let counts = || self.apps.iter().filter_map(|app| app.latency.as_ref().ok());
+        if counts().any(|seen| seen.reported.is_some()) {
+            return None;
+        }
+        let counts = counts();
         counts.map(|seen| seen.window.count()).reduce(|sum, count| sum + count)
     }
 }

@@ -169,7 +169,7 @@ impl fmt::Display for WayMask {
 }
 
 /// Why a policy wants a setting. A few forms serve all policies.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The policy's starting state.
@@ -248,7 +248,7 @@ impl fmt::Display for Reason {
 }
 
 /// What a policy expects of its plan; the journal compares it with what came.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
     /// Which metric.
     pub metric: &'static Metric,

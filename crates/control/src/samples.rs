@@ -93,8 +93,13 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
 
 fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
     let no_answer = || Missing::because("no request was answered in the epoch");
+    let only_tail = || Missing::because("the app's latency source tells a tail and nothing else");
+    let has_more = |seen: &LatencySeen| seen.reported.is_none();
     let read = |value: &dyn Fn(&LatencySeen) -> Option<Nanos>| match latency {
-        Ok(seen) => value(seen).map(seconds).ok_or_else(no_answer),
+        Ok(seen) => {
+            let why = if has_more(seen) { no_answer } else { only_tail };
+            value(seen).map(seconds).ok_or_else(why)
+        }
         Err(why) => Err(why.clone()),
     };
     let quantiles = [
@@ -107,7 +112,11 @@ fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
         sink.put(metric, read(&|seen| seen.tail(at)));
     }
     sink.put(metrics::LATENCY_MEAN, read(&|seen| seen.window.mean()));
-    let rate = |value: fn(&LatencySeen) -> f64| latency.as_ref().map(value).map_err(Clone::clone);
+    let rate = |value: fn(&LatencySeen) -> f64| match latency {
+        Ok(seen) if has_more(seen) => Ok(value(seen)),
+        Ok(_) => Err(only_tail()),
+        Err(why) => Err(why.clone()),
+    };
     sink.put(metrics::OFFERED, rate(|seen| seen.offered_per_s));
     sink.put(metrics::COMPLETED, rate(|seen| seen.completed_per_s));
     sink.put(metrics::OUTSTANDING, rate(|seen| seen.outstanding as f64));

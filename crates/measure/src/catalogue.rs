@@ -7,7 +7,8 @@
 //! produced.
 
 use crate::Gauge;
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A metric's unit; the suffix of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +103,15 @@ impl Serialize for Metric {
     /// A metric is written as its JSON key wherever one is referred to.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.json_key())
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Metric {
+    /// The metric with this JSON key.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(from)?;
+        let known = ALL.iter().copied().find(|metric| metric.json_key() == key);
+        known.ok_or_else(|| D::Error::custom(format!("there is no metric `{key}`")))
     }
 }
 

@@ -162,8 +162,7 @@ fn print(report: &Report<'_>) {
     );
     if report.share < 1.0 {
         println!(
-            "of the {} that count, a part was simulated: {} %, in windows spread evenly",
-            "recorded epochs",
+            "of the recorded epochs that count, a part was simulated: {} %, in windows spread evenly",
             number(100.0 * report.share)
         );
     }

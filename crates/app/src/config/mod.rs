@@ -22,6 +22,25 @@ use std::path::Path;
 /// Shortest stretch of time that a record can be bounded to.
 const KEEP_MIN: Nanos = Nanos::from_secs(10);
 
+/// Policies that go by each epoch's tail, or by no latency at all. The others
+/// count requests or look at all of them.
+const BY_TAIL: [&str; 14] = [
+    "unmanaged",
+    "even",
+    "lc-first",
+    "rr",
+    "parties",
+    "arq",
+    "full-speed",
+    "performance",
+    "powersave",
+    "ondemand",
+    "conservative",
+    "schedutil",
+    "linux-default",
+    "static",
+];
+
 /// A checked config.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -141,10 +160,6 @@ impl Config {
         if app.start.as_ref().is_some_and(Vec::is_empty) {
             return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
         }
-        if app.latency == LatencySource::Preload && app.start.is_none() {
-            let message = "`preload` needs `start`: a library is only loaded when a program starts";
-            return fail("latency", message.to_owned());
-        }
         if let Some(gate) = &app.gate {
             if app.latency != LatencySource::Preload {
                 return fail("gate", "needs latency = \"preload\"".to_owned());
@@ -153,7 +168,60 @@ impl Config {
                 .map(drop)
                 .or_else(|(key, message)| fail(&format!("gate.{key}"), message))?;
         }
+        self.check_latency(app, at)?;
         app.spec().check().or_else(|error| fail(error.key, error.message))
+    }
+
+    /// Refuses a policy that needs more than the tail where a source tells no more.
+    pub(crate) fn check_enough_is_told(&self) -> Result<(), InputError> {
+        let tells_a_tail = |app: &AppSection| app.latency != LatencySource::Push;
+        let Some(index) = self.apps.iter().position(tells_a_tail) else { return Ok(()) };
+        if BY_TAIL.contains(&self.policy.as_str()) {
+            return Ok(());
+        }
+        let message = format!(
+            "`{}` needs every request, and Prometheus tells a tail only: push latency, or name \
+             one of {}",
+            self.policy,
+            BY_TAIL.join(", ")
+        );
+        Err(self.source.error(&format!("app[{index}].latency"), message))
+    }
+
+    /// What a tail from Prometheus needs, and what it cannot do.
+    fn check_latency(
+        &self,
+        app: &AppSection,
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<(), InputError> {
+        let fail = |key: &str, message: &str| Err(self.source.error(&at(key), message));
+        let query = app.query.as_ref().map(|query| query.trim());
+        match (&app.latency, query) {
+            (LatencySource::Preload, _) if app.start.is_none() => {
+                let message =
+                    "`preload` needs `start`: a library is only loaded when a program starts";
+                return fail("latency", message);
+            }
+            (LatencySource::Push | LatencySource::Preload, None) => return Ok(()),
+            (LatencySource::Push | LatencySource::Preload, Some(_)) => {
+                return fail("query", "is for latency = \"prometheus:URL\" only");
+            }
+            (LatencySource::Prometheus(_), None | Some("")) => {
+                let message = "needs query, what to ask for: query = \"histogram_quantile(0.95, \
+                               sum by (le) (rate(NAME_bucket[10s])))\"";
+                return fail("latency", message);
+            }
+            (LatencySource::Prometheus(_), Some(_)) => {}
+        }
+        let spec = app.spec();
+        if !spec.is_latency_critical() || spec.tail().is_none() {
+            return fail("latency", "is of a latency-critical app with a tail objective only");
+        }
+        if matches!(app.ideal, Some(Reference::Measure(_))) {
+            let message = "cannot be measured with requests that Lull does not see: give a time";
+            return fail("ideal", message);
+        }
+        Ok(())
     }
 }
 

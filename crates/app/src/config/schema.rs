@@ -1,6 +1,7 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::GateSection;
+use crate::prometheus::Server;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
@@ -152,6 +153,8 @@ pub(crate) struct AppSection {
     pub(crate) latency: LatencySource,
     /// Makes its workers wait for their turn (`latency = "preload"`).
     pub(crate) gate: Option<GateSection>,
+    /// What Prometheus is asked for: a tail, in seconds.
+    pub(crate) query: Option<String>,
     /// Where its progress comes from (best-effort apps).
     #[serde(default)]
     pub(crate) progress: ProgressSource,
@@ -175,15 +178,33 @@ pub(crate) enum MeasureWord {
     Measure,
 }
 
-/// Where an app's latency comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// Where an app's latency comes from: `push` or `prometheus:URL`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub(crate) enum LatencySource {
     /// Clients push it to the agent's socket (`lull load` does).
     #[default]
     Push,
     /// The library that the app is started with sees its queries.
     Preload,
+    /// A Prometheus at this address is asked for the tail.
+    Prometheus(Server),
+}
+
+impl TryFrom<String> for LatencySource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "push" => Ok(Self::Push),
+            None if text == "preload" => Ok(Self::Preload),
+            Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
+            _ => Err(format!(
+                "`{text}` is no source of latency: write \"push\", \"preload\" or \
+                 \"prometheus:http://127.0.0.1:9090\""
+            )),
+        }
+    }
 }
 
 /// Where an app's progress comes from.

@@ -87,6 +87,38 @@ fn every_refusal_names_file_line_and_key() {
 }
 
 #[test]
+fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
+    let address = "latency = \"prometheus:http://127.0.0.1:9090\"";
+    let with = |lines: &str| format!("ideal = \"2.8ms\"\n{lines}");
+    let good = with(&format!("{address}\nquery = \"up\""));
+    let config = load(&GOOD.replacen("ideal = \"2.8ms\"", &good, 1)).unwrap();
+    assert!(matches!(config.apps[0].latency, LatencySource::Prometheus(_)));
+    assert_eq!(config.check_enough_is_told(), Ok(()));
+    let error = config.under("tide").check_enough_is_told().unwrap_err().to_string();
+    assert!(error.contains("app[0].latency: `tide` needs every request"), "{error}");
+    let cases = [
+        (with(address), "app[0].latency: needs query"),
+        (with("query = \"up\""), "app[0].query: is for latency"),
+        (with("latency = \"prometheus:https://x\"\nquery = \"up\""), "encrypted"),
+        (with("latency = \"pull\""), "`pull` is no source of latency"),
+        (format!("ideal = \"measure\"\n{address}\nquery = \"up\""), "app[0].ideal: cannot"),
+    ];
+    for (to, want) in cases {
+        let got = refusal("ideal = \"2.8ms\"", &to);
+        assert!(got.contains(want), "{to}\n  got:  {got}\n  want: {want}");
+    }
+    let got = refusal("solo = \"measure\"", &format!("{address}\nquery = \"up\""));
+    assert!(got.contains("app[1].latency: is of a latency-critical app"), "{got}");
+}
+
+#[test]
+fn the_policies_that_go_by_the_tail_are_there() {
+    for name in BY_TAIL {
+        assert!(lull_policies::registry::find(name).is_ok(), "{name}");
+    }
+}
+
+#[test]
 fn a_load_for_nobody_is_refused() {
     let load_section =
         "\n[[load]]\napp = \"cach\"\ntarget = \"http://localhost\"\nrate = \"1/s\"\n";

@@ -9,7 +9,7 @@ use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
-use crate::signals;
+use crate::{prometheus, signals};
 use anyhow::Context;
 use lull_control::{
     AppSpec, Capability, ControlLoop, Controller, LimitsError, Machine, Plant, PlantError, Policy,
@@ -22,7 +22,7 @@ use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spaw
 use lull_host::oncall::{Rules as GateRules, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
-use lull_measure::Watts;
+use lull_measure::{Nanos, Watts};
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ struct Started {
     ledger: Ledger,
     guard: GuardHandle,
     push: PushGauge,
-    apps: Vec<(AppHandle, LatencyFrom)>,
+    apps: Vec<(AppHandle, Option<Watch>)>,
     library: Option<Library>,
 }
 
@@ -207,7 +207,7 @@ impl Opening<'_> {
         // Before any app starts, so that none pushes into the void.
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;
-        let mut started: Vec<(AppHandle, LatencyFrom)> = Vec::new();
+        let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
         for app in &self.config.apps {
             let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
             match self.start_app(app, &surroundings, &mut ledger) {
@@ -248,7 +248,7 @@ impl Opening<'_> {
         app: &AppSection,
         around: &Surroundings<'_>,
         ledger: &mut Ledger,
-    ) -> anyhow::Result<(AppHandle, LatencyFrom)> {
+    ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         let Surroundings { roots, socket, stop, library } = *around;
         let target = match app.place().map_err(anyhow::Error::msg)? {
             Where::Start(argv) => {
@@ -259,7 +259,7 @@ impl Opening<'_> {
                     launch.env.extend(watch.environment(library.path()));
                 }
                 let handle = AppHandle::start(&launch, roots, ledger)?;
-                return Ok((handle, watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall)));
+                return Ok((handle, watch));
             }
             Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
             Where::Cgroup(path) => Target::Cgroup(path),
@@ -267,7 +267,7 @@ impl Opening<'_> {
         };
         let handle = AppHandle::attach(&app.name, &target, roots)
             .with_context(|| format!("app `{}` cannot be attached", app.name))?;
-        Ok((handle, LatencyFrom::Push))
+        Ok((handle, None))
     }
 
     /// Started programs learn by environment where to push and as whom.
@@ -317,11 +317,14 @@ impl Opening<'_> {
         self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
     }
 
-    fn host_apps(&self, started: Vec<(AppHandle, LatencyFrom)>, machine: &Machine) -> Vec<HostApp> {
+    fn host_apps(&self, started: Vec<(AppHandle, Option<Watch>)>, machine: &Machine) -> Vec<HostApp> {
         let counters = machine.capabilities.has(Capability::Instructions);
         let each = self.config.apps.iter().zip(started);
-        let host_app = |(app, (handle, latency)): (&AppSection, (AppHandle, LatencyFrom))| {
-            HostApp { spec: app.spec(), handle, latency, progress: progress_from(app, counters) }
+        let host_app = |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
+            spec: app.spec(),
+            handle,
+            latency: latency_from(app, watch, self.config.agent.epoch),
+            progress: progress_from(app, counters),
         };
         each.map(host_app).collect()
     }
@@ -366,6 +369,17 @@ fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
     }
 }
 
+/// Where latency comes from; one who is asked is asked once an epoch from here on.
+fn latency_from(app: &AppSection, watch: Option<Watch>, epoch: Nanos) -> LatencyFrom {
+    match (&app.latency, app.spec().tail()) {
+        (LatencySource::Prometheus(server), Some((at, _))) => {
+            let query = app.query.clone().unwrap_or_default();
+            LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))
+        }
+        _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
+    }
+}
+
 fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
     match app.progress {
         ProgressSource::Push => ProgressFrom::Push,
@@ -381,6 +395,7 @@ pub(crate) fn policy_of(
     machine: &Machine,
     apps: &[AppSpec],
 ) -> Result<Box<dyn Policy>, InputError> {
+    config.check_enough_is_told()?;
     let allowed = config.limits.cores.clone().unwrap_or_else(|| machine.all_cores());
     let machine = machine.clone().restricted_to(&allowed);
     let built = lull_policies::registry::build(&config.policy, &config.policy_keys, &machine, apps);

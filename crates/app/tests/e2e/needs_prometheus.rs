@@ -1,9 +1,12 @@
 //! The real Prometheus scrapes an agent.
 
 use crate::http::serving;
+use crate::runs::attached;
 use crate::support::agent::Agent;
 use crate::support::http::get;
+use crate::support::record::{Record, epochs_so_far};
 use crate::support::scene::Scene;
+use crate::support::victim::Victim;
 use crate::support::{free_port, wait_for};
 use serde_json::Value;
 use std::process::Command;
@@ -55,4 +58,59 @@ fn prometheus_scrapes_every_metric_that_there_is() {
         assert!(!query(&address, name).is_empty(), "Prometheus has no {name}");
     }
     agent.interrupt().well();
+}
+
+/// The tails of an app that a record holds, in nanoseconds.
+fn tails(file: &std::path::Path, app: &str) -> Vec<String> {
+    let sql = format!(
+        "SELECT DISTINCT cast(round(tail_latency_seconds * 1e9) AS INTEGER) || '' \
+         FROM app_epochs WHERE app = '{app}' AND tail_latency_seconds IS NOT NULL"
+    );
+    Record::open(file).text(&sql)
+}
+
+#[test]
+fn the_tail_that_prometheus_tells_is_the_one_that_was_scraped() {
+    let (seen, blind) = (Scene::new(), Scene::new());
+    let (first, target) = serving(&seen, "unmanaged", "");
+    let (_prometheus, address) = prometheus(&seen, &target);
+    wait_for("a scrape", || !query(&address, "lull_tail_latency_seconds").is_empty());
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let source = format!(
+        "ideal = \"10us\"\nlatency = \"prometheus:http://{address}\"\n\
+         query = 'max(lull_tail_latency_seconds{{app=\"server\"}})'"
+    );
+    let text = attached("even", &server, &batch).replacen("ideal = \"10us\"", &source, 1);
+    let mut second = blind.agent(&blind.config("", &text));
+    second.wait_for("some epochs", || epochs_so_far(blind.records().last()) > 12);
+    let ended = second.interrupt().well();
+    first.interrupt().well();
+    let told = tails(&blind.records()[0], "server");
+    let pushed = tails(&seen.records()[0], "server");
+    assert!(!told.is_empty(), "{}", ended.err);
+    for tail in &told {
+        assert!(pushed.contains(tail), "{tail} is none of {pushed:?}");
+    }
+    let record = Record::open(&blind.records()[0]);
+    let made_up = "SELECT count(*) FROM app_epochs WHERE app = 'server' AND \
+                   (completed_requests_per_second IS NOT NULL OR latency_p50_seconds IS NOT NULL)";
+    assert_eq!(record.number(made_up), 0, "a tail tells nothing of rates");
+    server.assert_as_before();
+    batch.assert_as_before();
+}
+
+#[test]
+fn a_prometheus_that_is_gone_means_the_safe_state() {
+    let scene = Scene::new();
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let source = format!(
+        "ideal = \"10us\"\nlatency = \"prometheus:http://127.0.0.1:{}\"\nquery = \"up\"",
+        free_port()
+    );
+    let text = attached("even", &server, &batch).replacen("ideal = \"10us\"", &source, 1);
+    let mut agent = scene.agent(&scene.config("silence = \"1s\"", &text));
+    agent.wait_until_said("SLO-safe state");
+    agent.interrupt().well();
+    let missing = Record::open(&scene.records()[0]).text("SELECT reason FROM missing");
+    assert!(missing.iter().any(|why| why.contains("http://127.0.0.1:")), "{missing:?}");
 }

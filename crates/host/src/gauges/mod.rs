@@ -11,6 +11,7 @@ pub mod frequency;
 pub mod idle;
 pub mod pressure;
 pub mod push;
+pub mod reported;
 pub mod traffic;
 pub mod utilisation;
 

@@ -6,6 +6,7 @@ use crate::gauges::app_time::{AppTime, AppUse};
 use crate::gauges::cache::{CacheMonitor, CacheUse};
 use crate::gauges::counters::{AppCounters, Modes};
 use crate::gauges::push::PushGauge;
+use crate::gauges::reported::Reported;
 use crate::knobs::{Affinity, ThreadKnob, Threads};
 use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
@@ -21,6 +22,8 @@ pub enum LatencyFrom {
     Push,
     /// The library that it runs with reports it.
     OnCall(Watch),
+    /// Somebody else reckons its tail.
+    Reported(Reported),
 }
 
 /// Where an app's progress is read, fixed for a run: rates from two sources
@@ -42,7 +45,7 @@ pub struct HostApp {
     pub spec: AppSpec,
     /// Its processes.
     pub handle: AppHandle,
-    /// Where its latency is read.
+    /// Where its latency comes from (latency-critical apps).
     pub latency: LatencyFrom,
     /// Where its progress is read (best-effort apps).
     pub progress: ProgressFrom,
@@ -80,8 +83,8 @@ impl RunningApp {
             handle: app.handle,
             cores: ThreadKnob::default(),
             scheduling: ThreadKnob::default(),
-            progress: app.progress,
             latency: app.latency,
+            progress: app.progress,
             time: AppTime::new(roots),
             cache: CacheMonitor::default(),
             counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
@@ -122,17 +125,19 @@ impl RunningApp {
         }
     }
 
-    /// The latency of its requests in the epoch that ends at `deadline`;
-    /// `push` is the agent's socket, if it has one.
+    /// The latency of its requests in the epoch that ends `now`, at `deadline`
+    /// if all went to plan; `push` is the agent's socket, if it has one.
     pub(super) fn latency(
         &mut self,
         id: AppId,
         push: Option<&mut PushGauge>,
         deadline: Nanos,
+        now: Nanos,
     ) -> Gauge<LatencySeen> {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
             LatencyFrom::OnCall(watch) => watch.latency(),
+            LatencyFrom::Reported(reported) => reported.harvest(now),
         }
     }
 

@@ -112,7 +112,7 @@ impl HostPlant {
             let work = app.work(span, listed, self.partitions.group(id));
             let push = &mut self.gauges.push;
             let latency = app
-                .latency(id, push.as_mut(), deadline)
+                .latency(id, push.as_mut(), deadline, self.pace.last)
                 .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),

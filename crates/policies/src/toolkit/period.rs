@@ -121,6 +121,11 @@ fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: Weights) {
     old.errors_per_s = weights.mean(old.errors_per_s, new.errors_per_s);
     old.outstanding = new.outstanding;
     old.oldest = new.oldest;
+    // A tail that is told already is of a while; the newest that says something counts.
+    old.reported = match (old.reported, new.reported) {
+        (Some(told), Some(silent)) if silent.tail.is_none() => Some(told),
+        (_, new) => new,
+    };
 }
 
 fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: Weights) {

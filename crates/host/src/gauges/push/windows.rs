@@ -92,6 +92,7 @@ impl Windows {
             outstanding: self.pushers.values().map(|one| one.outstanding).sum(),
             oldest: oldest.filter(|age| *age > Nanos::ZERO),
             sample,
+            reported: None,
         })
     }
 

@@ -1,0 +1,165 @@
+//! Answers of all kinds, from a server that says what the test wants.
+
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+const NOW: f64 = 1_700_000_000.0;
+
+fn vector(values: &[&str]) -> String {
+    let series = |value: &&str| format!(r#"{{"metric":{{}},"value":[{NOW},"{value}"]}}"#);
+    let all: Vec<String> = values.iter().map(series).collect();
+    let result = all.join(",");
+    format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{result}]}}}}"#)
+}
+
+fn why(text: &str) -> String {
+    told(text, NOW).unwrap_err().to_string()
+}
+
+#[test]
+fn one_number_of_seconds_is_the_tail() {
+    assert_eq!(told(&vector(&["0.0042"]), NOW), Ok(Some(Nanos::from_micros(4200))));
+    assert_eq!(told(&vector(&["0"]), NOW), Ok(Some(Nanos::ZERO)));
+    let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1700000000,"2"]}}"#;
+    assert_eq!(told(scalar, NOW), Ok(Some(Nanos::from_secs(2))));
+}
+
+#[test]
+fn the_quantile_of_no_request_is_no_request() {
+    assert_eq!(told(&vector(&["NaN"]), NOW), Ok(None));
+}
+
+#[test]
+fn whatever_else_is_said_is_missing_with_its_reason() {
+    let cases = [
+        (vector(&[]), "finds nothing"),
+        (vector(&["1", "2", "3"]), "finds 3 series"),
+        (vector(&["+Inf"]), "beyond the last bucket"),
+        (vector(&["-1"]), "no latency in seconds"),
+        (vector(&["4200000000"]), "no latency in seconds"),
+        (vector(&["soon"]), "no latency in seconds"),
+        (
+            r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#.into(),
+            "parse error",
+        ),
+        (r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.into(), "no number"),
+        ("<html>".into(), "no answer of a Prometheus"),
+        (String::new(), "no answer of a Prometheus"),
+    ];
+    for (text, words) in cases {
+        assert!(why(&text).contains(words), "{text}: {}", why(&text));
+    }
+}
+
+#[test]
+fn an_answer_of_another_time_is_none() {
+    let text = vector(&["1"]);
+    assert!(told(&text, NOW + 9.0).is_ok());
+    for now in [NOW + 60.0, NOW - 60.0] {
+        assert!(told(&text, now).unwrap_err().to_string().contains("s ago"), "{now}");
+    }
+}
+
+#[test]
+fn an_address_is_http_without_a_query() {
+    assert_eq!(Server::parse("http://[::1]:9090/prom/").unwrap().base, "http://[::1]:9090/prom");
+    let cases = [
+        ("https://x:9090", "encrypted"),
+        ("x:9090", "is no address"),
+        ("http://", "names no host"),
+        ("http://:9090", "names no host"),
+        ("http://x/api/v1/query?query=up", "write it in `query`"),
+        ("http://x y", "names no host"),
+    ];
+    for (address, words) in cases {
+        let error = Server::parse(address).unwrap_err();
+        assert!(error.contains(words), "{address}: {error}");
+    }
+}
+
+/// A server that gives one answer to everybody; what it was asked comes back.
+fn serving(answer: Option<String>) -> (Server, std::sync::mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut bytes = [0; 4096];
+            let read = stream.read(&mut bytes).unwrap_or(0);
+            let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+            match &answer {
+                Some(answer) => drop(stream.write_all(answer.as_bytes())),
+                // Kept open without a word.
+                None => held.push(stream),
+            }
+        }
+    });
+    (Server::parse(&base).unwrap(), asked)
+}
+
+fn http(status: &str, body: &str) -> Option<String> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}");
+    Some(format!("{head}\r\n\r\n{body}"))
+}
+
+/// What a following thread tells first of a server with this answer, and what it asked.
+fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
+    let (server, asked) = serving(answer);
+    let mut reported = follow(server, query.to_owned(), Percentile::P95, PERIOD_MIN);
+    let asked = asked.recv().unwrap();
+    loop {
+        let seen = reported_now(&mut reported);
+        match &seen {
+            Err(why) if why.reason.contains("not answered yet") => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            _ => return (seen, asked),
+        }
+    }
+}
+
+fn reported_now(reported: &mut Reported) -> Gauge<lull_control::LatencySeen> {
+    reported.harvest(now())
+}
+
+#[test]
+fn a_query_reaches_the_server_as_it_stands_and_its_answer_the_loop() {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let body = vector(&["0.25"]).replace(&NOW.to_string(), &time.to_string());
+    let (seen, asked) = first(http("200 OK", &body), "a{b=\"c d\"} + 1");
+    assert_eq!(seen.unwrap().tail(Percentile::P95), Some(Nanos::from_millis(250)));
+    let line = asked.lines().next().unwrap();
+    assert!(line.starts_with("GET /api/v1/query?query=a"), "{asked}");
+    assert!(line.contains("%7B") && line.contains("%2B") && !line.contains("c d"), "{line}");
+}
+
+#[test]
+fn a_server_that_fails_stalls_or_floods_is_a_reason() {
+    let bad = r#"{"status":"error","errorType":"bad_data","error":"unknown function"}"#;
+    let cases = [
+        (http("503 Service Unavailable", "starting"), "status 503"),
+        (http("400 Bad Request", bad), "unknown function"),
+        (http("200 OK", &" ".repeat(100_000)), "limit"),
+        (Some("nonsense\r\n\r\n".to_owned()), "http"),
+        (None, "timeout"),
+    ];
+    for (answer, words) in cases {
+        let why = first(answer, "up").0.unwrap_err().to_string();
+        assert!(why.contains(words) && why.contains("http://127.0.0.1:"), "{words}: {why}");
+    }
+}
+
+#[test]
+fn nobody_there_is_a_reason_too() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = Server::parse(&format!("http://127.0.0.1:{port}")).unwrap();
+    let agent = ureq::Agent::new_with_defaults();
+    assert!(server.ask(&agent, "up").is_err());
+}
