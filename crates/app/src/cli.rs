@@ -5,7 +5,9 @@ mod records;
 mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
-pub(crate) use records::{CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, TopArgs};
+pub(crate) use records::{
+    CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
+};
 pub(crate) use tuning::{SweepArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Replay a record under other policies: what would they have done?
     Replay(ReplayArgs),
+    /// Write one page of figures and tables of recorded runs, side by side
+    Report(ReportArgs),
     /// Compare mixes of core types under EETL: the thriftiest for a target and load
     Mix(MixArgs),
     /// Simulate every setting of a network server at every load

@@ -51,6 +51,27 @@ pub(crate) struct EntropyArgs {
     pub(crate) json: bool,
 }
 
+/// `lull report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Records of runs
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// The page to write; by default beside the record with the end `.html`, and
+    /// `report.html` here for several
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the tables as Markdown to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Leave out so much of the beginning of each run or phase
+    #[arg(long, default_value = "0s")]
+    pub(crate) skip: Nanos,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `lull export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {

@@ -17,8 +17,10 @@ mod metrics;
 mod mix;
 mod policies;
 mod replay;
+mod report;
 mod restore;
 mod run;
+mod save;
 mod serve;
 mod sim;
 mod sweep;
@@ -66,6 +68,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Compare(args) => compare::run(&args),
         Command::Entropy(args) => entropy::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Mix(args) => mix::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Tune(args) => tune::run(&args),

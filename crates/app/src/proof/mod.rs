@@ -111,10 +111,10 @@ impl Proof {
             pairs.iter().map(both).collect()
         };
         let values: Vec<_> = quantities.iter().map(halves).collect();
-        let less = |halves: &Vec<Option<[f64; 2]>>| -> Vec<Option<f64>> {
-            halves.iter().map(|both| both.map(|[off, on]| on - off)).collect()
+        let differences = |halves: &Vec<Option<[f64; 2]>>| -> Vec<Option<f64>> {
+            halves.iter().map(|both| both.map(|[off, on]| less(on, off))).collect()
         };
-        let paired: Vec<_> = values.iter().map(less).collect();
+        let paired: Vec<_> = values.iter().map(differences).collect();
         let found = difference::differences(&paired, rng);
         let figures = quantities.into_iter().zip(&values).zip(found);
         let figures = figures.map(|((quantity, halves), difference)| Figure {
@@ -131,6 +131,14 @@ impl Proof {
         let safe_epochs = pairs.iter().map(safe).sum();
         Self { design, pairs: pairs.len(), figures, energy_source, energy_missing, safe_epochs }
     }
+}
+
+/// `on - off`; what differs in the last digits only, such as two sums of the
+/// same watts, does not differ.
+fn less(on: f64, off: f64) -> f64 {
+    const DIGITS: f64 = 1e-9;
+    let difference = on - off;
+    if difference.abs() <= DIGITS * on.abs().max(off.abs()) { 0.0 } else { difference }
 }
 
 fn mean(halves: &[Option<[f64; 2]>], which: usize) -> Option<f64> {

@@ -130,3 +130,9 @@ fn a_proof_is_read_from_a_record_as_it_was_written() {
     let text = serde_json::to_string(&proof).unwrap();
     assert_eq!(serde_json::from_str::<Proof>(&text).unwrap(), proof);
 }
+
+#[test]
+fn sums_that_differ_in_the_last_digit_do_not_differ() {
+    assert_eq!(less(30.0 + 3e-15, 30.0), 0.0);
+    assert!(less(30.001, 30.0) > 0.0);
+}

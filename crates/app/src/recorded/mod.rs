@@ -3,7 +3,9 @@
 mod part;
 mod replayed;
 mod run;
+mod series;
 
 pub(crate) use part::{Found, Part, Phase};
 pub(crate) use replayed::{Recorded, Wanted};
 pub(crate) use run::{Database, Run, open};
+pub(crate) use series::Series;

@@ -33,6 +33,15 @@ pub(crate) struct Phase {
     pub(crate) apps: Vec<Option<f64>>,
 }
 
+/// All epochs of one app in a part.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whole {
+    /// All its requests.
+    pub(crate) latency: Latency,
+    /// Mean of its work per second.
+    pub(crate) progress_per_s: Option<f64>,
+}
+
 /// What is found of one part.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Found {
@@ -91,6 +100,29 @@ impl<'a> Part<'a> {
             apps: (0..run.apps.len()).map(|app| figure(run, &solo, app, epochs)).collect(),
         };
         self.phases.iter().map(phase).collect()
+    }
+
+    /// Numbers of its epochs, phase by phase, in the order of the run.
+    pub(crate) fn numbers(&self) -> Vec<Vec<i64>> {
+        let of = |phase: &Vec<&EpochRow>| phase.iter().map(|epoch| epoch.number).collect();
+        self.phases.iter().map(of).collect()
+    }
+
+    /// Every app over the whole part.
+    pub(crate) fn apps(&self, run: &Run) -> Vec<Whole> {
+        let epochs = || self.phases.iter().flatten();
+        let of = |app: usize| {
+            let mut whole = Whole::default();
+            epochs()
+                .filter_map(|epoch| epoch.apps[app].latency.as_ref())
+                .for_each(|latency| whole.latency.merge(latency));
+            let rates = epochs().filter_map(|epoch| epoch.apps[app].progress_per_s);
+            let rates: Vec<f64> = rates.collect();
+            let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+            whole.progress_per_s = (!rates.is_empty()).then_some(mean);
+            whole
+        };
+        (0..run.apps.len()).map(of).collect()
     }
 
     /// Its entropy, whole and by epoch.
@@ -225,6 +257,7 @@ mod tests {
             let lc = AppEpoch { latency: Some(latency), progress_per_s: None };
             let be = AppEpoch { latency: None, progress_per_s: Some(*progress) };
             EpochRow {
+                number: time as i64,
                 time: Nanos::from_secs(time),
                 phase: (*phase).to_owned(),
                 apps: vec![lc, be],

@@ -19,7 +19,9 @@ pub(super) struct AppEpoch {
 
 /// One epoch.
 #[derive(Debug, Clone)]
-pub(super) struct EpochRow {
+pub(crate) struct EpochRow {
+    /// Its number in the record.
+    pub(crate) number: i64,
     pub(super) time: Nanos,
     pub(super) phase: String,
     /// By app, in the order of the record.
@@ -69,8 +71,8 @@ pub(crate) struct Database {
 /// A run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(super) file: PathBuf,
-    pub(super) policy: String,
+    pub(crate) file: PathBuf,
+    pub(crate) policy: String,
     /// Cores that the run might use.
     pub(super) cores: usize,
     pub(crate) apps: Vec<AppSpec>,
@@ -143,8 +145,9 @@ fn epochs(
         database.prepare("SELECT number, time_ns, phase FROM epochs ORDER BY number")?;
     let rows = query.query_map([], |row| {
         let time = Nanos(row.get::<_, i64>(1)? as u64);
-        let epoch = EpochRow { time, phase: row.get(2)?, apps: vec![AppEpoch::default(); apps] };
-        Ok((row.get(0)?, epoch))
+        let (number, phase) = (row.get(0)?, row.get(2)?);
+        let epoch = EpochRow { number, time, phase, apps: vec![AppEpoch::default(); apps] };
+        Ok((number, epoch))
     })?;
     let (mut numbers, mut epochs) = (BTreeMap::new(), Vec::new());
     for row in rows {

@@ -317,15 +317,20 @@ impl Opening<'_> {
         self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
     }
 
-    fn host_apps(&self, started: Vec<(AppHandle, Option<Watch>)>, machine: &Machine) -> Vec<HostApp> {
+    fn host_apps(
+        &self,
+        started: Vec<(AppHandle, Option<Watch>)>,
+        machine: &Machine,
+    ) -> Vec<HostApp> {
         let counters = machine.capabilities.has(Capability::Instructions);
         let each = self.config.apps.iter().zip(started);
-        let host_app = |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
-            spec: app.spec(),
-            handle,
-            latency: latency_from(app, watch, self.config.agent.epoch),
-            progress: progress_from(app, counters),
-        };
+        let host_app =
+            |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
+                spec: app.spec(),
+                handle,
+                latency: latency_from(app, watch, self.config.agent.epoch),
+                progress: progress_from(app, counters),
+            };
         each.map(host_app).collect()
     }
 

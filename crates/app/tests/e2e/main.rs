@@ -25,6 +25,7 @@ mod placement;
 mod prove;
 mod records;
 mod replay;
+mod report;
 mod runs;
 mod sim;
 mod start_faults;

@@ -89,7 +89,12 @@ fn font(size: u32) -> TextStyle<'static> {
 }
 
 fn has_legend(figure: &Figure) -> bool {
-    figure.curves.len() > 1
+    named(figure).count() > 1
+}
+
+/// The curves that the legend names; one without a name goes on another.
+fn named(figure: &Figure) -> impl Iterator<Item = &Curve> {
+    figure.curves.iter().filter(|curve| !curve.name.is_empty())
 }
 
 /// Title and legend above the axes, where they cover nothing.
@@ -100,7 +105,7 @@ fn heading(area: &Area<'_>, figure: &Figure) -> Drawn {
         return Ok(());
     }
     let mut left = 22;
-    for curve in &figure.curves {
+    for curve in named(figure) {
         let (number, colour) = (curve.style, colour(curve.style));
         if !matches!(curve.look, Look::Dots | Look::Points) {
             let line = PathElement::new([(left - 6, 56), (left + 14, 56)], colour.stroke_width(2));

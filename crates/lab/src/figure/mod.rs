@@ -44,7 +44,7 @@ pub struct Axis {
 /// One curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// Its name in the legend; empty for one that goes on another.
     pub name: String,
     /// How it is drawn.
     pub look: Look,

@@ -1,9 +1,9 @@
 //! `lull sim`: a scenario under several policies, compared.
 
-mod save;
 pub(super) mod show;
 
 use super::UsageError;
+use super::save::{self, Destination};
 use crate::cli::SimArgs;
 use crate::located::{InputError, Located};
 use crate::progress::parts;
@@ -14,7 +14,6 @@ use lull_lab::progress::Progress;
 use lull_lab::scenario::{
     AnyFile, AnyScenario, Choice, Kind, RecordError, Scenario, Search, Wrong,
 };
-use save::Destination;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

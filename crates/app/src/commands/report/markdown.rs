@@ -1,0 +1,78 @@
+//! The tables of a report as Markdown.
+
+use super::Told;
+use super::summary::{Summary, Table};
+use std::fmt::Write;
+
+/// The page.
+pub(super) fn page(all: &[Told], summary: &Summary) -> String {
+    let mut page = format!("{}\n{}", table(&summary.runs), table(&summary.parts));
+    for told in all {
+        let Some(proof) = &told.proof else { continue };
+        let header = ["", &proof.design.against, &proof.design.policy, "difference", "shown?"];
+        let columns = header[1..].iter().map(|name| (*name).to_owned()).collect();
+        let row = |figure: &crate::proof::Figure| {
+            let [name, cells @ ..] = proof.cells(figure);
+            (name, cells.into())
+        };
+        let rows = proof.figures.iter().map(row).collect();
+        let _ =
+            write!(page, "\nProof in {}\n\n{}", cell(&told.name), table(&Table { columns, rows }));
+        proof.notes().iter().for_each(|note| {
+            let _ = write!(page, "\n{}\n", cell(note));
+        });
+    }
+    page
+}
+
+fn table(table: &Table) -> String {
+    let mut text = format!("| | {} |\n", escaped(&table.columns).join(" | "));
+    let _ = writeln!(text, "|---|{}", "---|".repeat(table.columns.len()));
+    for (name, cells) in &table.rows {
+        let _ = writeln!(text, "| {} | {} |", cell(name), escaped(cells).join(" | "));
+    }
+    text
+}
+
+fn escaped(cells: &[String]) -> Vec<String> {
+    cells.iter().map(|text| cell(text)).collect()
+}
+
+/// A text that is neither markup, nor HTML, nor the end of its cell.
+fn cell(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => {
+                safe.push('\\');
+                safe.push(letter);
+            }
+            _ if letter.is_control() => safe.push(' '),
+            _ => safe.push(letter),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_text_whatever_stands_in_it() {
+        assert_eq!(cell("a|b\n<i>`*_[x](y)"), "a\\|b &lt;i&gt;\\`\\*\\_\\[x\\](y)");
+    }
+
+    #[test]
+    fn a_row_has_as_many_cells_as_its_header() {
+        let table = table(&Table {
+            columns: vec!["one".to_owned(), "two".to_owned()],
+            rows: vec![("E_S".to_owned(), vec!["0.1".to_owned(), "-".to_owned()])],
+        });
+        let bars = |line: &str| line.matches('|').count();
+        assert!(table.lines().all(|line| bars(line) == 4), "{table}");
+    }
+}
