@@ -9,6 +9,7 @@ mod colocation;
 mod load;
 mod machine;
 mod measure;
+mod page;
 mod policies;
 mod preload;
 mod process;
@@ -41,6 +42,7 @@ const BENCHES: &[Bench] = &[
     agent::BENCH,
     load::BENCH,
     preload::BENCH,
+    page::BENCH,
     sim::BENCH,
     colocation::BENCH,
 ];
