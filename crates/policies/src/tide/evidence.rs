@@ -1,4 +1,4 @@
-//! What was seen since the level last changed.
+//! What was seen since level and loads last changed.
 //!
 //! One period of a lightly loaded app has some hundred requests; its p95 is
 //! then known to a quarter. Over several periods at one level and load the mean
@@ -6,10 +6,7 @@
 //! up chance alone carries a period's tail.
 
 use super::reading::Reading;
-use lull_control::{AppId, Observation};
-
-/// Change of load after which what was seen says nothing of now (ours).
-const LOAD_CHANGE: f64 = 0.2;
+use lull_control::AppId;
 
 /// Periods from which on their spread says something (ours).
 pub(super) const ENOUGH: u32 = 4;
@@ -21,8 +18,6 @@ const MEMORY: u32 = 10;
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     sums: Vec<Sum>,
-    /// Requests offered per second by app when it began.
-    offered: Vec<Option<f64>>,
 }
 
 /// Sums over the periods in which an app was at work.
@@ -64,30 +59,16 @@ impl Sum {
 impl Evidence {
     /// None yet.
     pub(super) fn new(apps: usize) -> Self {
-        Self { sums: vec![Sum::default(); apps], offered: Vec::new() }
+        Self { sums: vec![Sum::default(); apps] }
     }
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.sums.fill(Sum::default());
-        self.offered.clear();
     }
 
-    /// Adds a period; where the load has changed it is the first.
-    pub(super) fn note(&mut self, all: &[Reading], seen: &Observation) {
-        let offered: Vec<_> = seen
-            .apps
-            .iter()
-            .map(|app| app.latency.as_ref().ok().map(|latency| latency.offered_per_s))
-            .collect();
-        let seconds = seen.epoch.as_secs_f64().max(f64::MIN_POSITIVE);
-        let pairs = self.offered.iter().zip(&offered);
-        if pairs.into_iter().any(|(then, now)| has_changed(*then, *now, seconds)) {
-            self.clear();
-        }
-        if self.offered.is_empty() {
-            self.offered = offered;
-        }
+    /// Adds a period.
+    pub(super) fn note(&mut self, all: &[Reading]) {
         for one in all {
             let sum = &mut self.sums[one.app.index()];
             sum.forget_the_old();
@@ -124,40 +105,26 @@ impl Evidence {
     }
 }
 
-/// By more than a fifth, and by more than three deviations of a Poisson count.
-fn has_changed(then: Option<f64>, now: Option<f64>, seconds: f64) -> bool {
-    let (Some(then), Some(now)) = (then, now) else { return then.is_some() != now.is_some() };
-    let chance = 3.0 * (then.max(now) / seconds).sqrt();
-    (now - then).abs() > (LOAD_CHANGE * then).max(chance)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::reading::Bounded;
     use super::*;
-    use crate::testing::{lc, observation};
-    use lull_measure::Nanos;
 
-    fn note(evidence: &mut Evidence, value: f64, per_s: f64) {
-        let mut app = lc(5.0);
-        app.latency.as_mut().unwrap().offered_per_s = per_s;
-        let seen = observation(Nanos::from_secs(1), Nanos::from_secs(1), vec![app]);
+    fn note(evidence: &mut Evidence, value: f64) {
         let tail = Bounded { low: value - 0.2, value, high: value + 0.2 };
-        evidence.note(&[Reading { app: AppId(0), tail }], &seen);
+        evidence.note(&[Reading { app: AppId(0), tail }]);
     }
 
     #[test]
-    fn periods_are_pooled_until_the_load_changes_by_more_than_chance() {
+    fn periods_are_pooled_until_all_is_forgotten() {
         let mut evidence = Evidence::new(1);
         assert_eq!(evidence.worst(), None);
-        for (value, per_s) in [(0.6, 1_000.0), (0.8, 1_080.0), (0.7, 920.0)] {
-            note(&mut evidence, value, per_s);
+        for value in [0.6, 0.8, 0.7] {
+            note(&mut evidence, value);
         }
         let pooled = evidence.worst().unwrap();
         assert!((pooled.value - 0.7).abs() < 1e-12 && (pooled.high - 0.9).abs() < 1e-12);
         assert_eq!(pooled.periods, 3);
-        note(&mut evidence, 0.9, 2_000.0);
-        assert_eq!(evidence.worst().unwrap().periods, 1, "another load is another matter");
         evidence.clear();
         assert_eq!(evidence.worst(), None);
     }
@@ -166,10 +133,10 @@ mod tests {
     fn periods_that_differ_by_more_than_their_intervals_say_so() {
         let mut evidence = Evidence::new(1);
         for value in [0.3, 0.9, 0.3] {
-            note(&mut evidence, value, 1_000.0);
+            note(&mut evidence, value);
         }
         assert!((evidence.worst().unwrap().high - 0.7).abs() < 1e-12, "three are too few");
-        note(&mut evidence, 0.9, 1_000.0);
+        note(&mut evidence, 0.9);
         // Mean 0.6, deviation 0.3.
         assert!((evidence.worst().unwrap().high - 1.2).abs() < 1e-12);
     }
@@ -177,16 +144,9 @@ mod tests {
     #[test]
     fn the_past_fades() {
         let mut evidence = Evidence::new(1);
-        (0..100).for_each(|_| note(&mut evidence, 0.5, 1_000.0));
-        (0..20).for_each(|_| note(&mut evidence, 1.0, 1_000.0));
+        (0..100).for_each(|_| note(&mut evidence, 0.5));
+        (0..20).for_each(|_| note(&mut evidence, 1.0));
         let pooled = evidence.worst().unwrap();
         assert!(pooled.value > 0.9 && pooled.periods == MEMORY, "{pooled:?}");
-    }
-
-    #[test]
-    fn a_few_requests_more_or_less_are_chance() {
-        assert!(!has_changed(Some(20.0), Some(30.0), 1.0));
-        assert!(has_changed(Some(2_000.0), Some(3_000.0), 1.0));
-        assert!(has_changed(None, Some(1.0), 1.0));
     }
 }

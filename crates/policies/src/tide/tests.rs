@@ -153,6 +153,103 @@ fn latency_critical_apps_fill_ways_of_their_own() {
     assert!(ways(&plan, 0).count_ones() > 10, "who stands worse gets a way");
 }
 
+/// So many periods of comfort in which best-effort work does so much where it is fenced, goes
+/// second, and is left alone; the last plan.
+fn lasting(bench: &mut Bench<Tide>, periods: u32, per_s: [f64; 3]) -> Plan {
+    let mut plan = Plan::keep();
+    for _ in 0..periods {
+        let does = match bench.policy.arrangements.now() {
+            Arrangement::Fenced => per_s[0],
+            Arrangement::First => per_s[1],
+            Arrangement::Open => per_s[2],
+        };
+        plan = bench.see(vec![lc(5.0), lc(5.0), be(does)]);
+    }
+    plan
+}
+
+#[test]
+fn where_loads_stay_the_arrangement_that_is_worth_most_is_found_and_kept() {
+    let idle = Setting::Scheduling(AppId(2), Scheduling::Idle);
+    let all = Setting::CacheWays(AppId(0), lull_control::WayMask::run(0, 20));
+    let found = |per_s: [f64; 3]| {
+        let mut bench = bench();
+        let plan = lasting(&mut bench, 100, per_s);
+        let goes_first = plan.setting(Knob::Scheduling(AppId(2))) == Some(&idle);
+        (goes_first, plan.setting(Knob::CacheWays(AppId(0))) == Some(&all))
+    };
+    assert_eq!(found([80.0, 50.0, 50.0]), (true, false));
+    assert_eq!(found([50.0, 80.0, 50.0]), (true, true));
+    assert_eq!(found([50.0, 50.0, 80.0]), (false, true));
+}
+
+#[test]
+fn a_trial_is_written_as_one_and_so_is_what_was_found() {
+    let mut bench = bench();
+    let (mut trials, mut found) = (Vec::new(), Vec::new());
+    for _ in 0..100 {
+        let plan = lasting(&mut bench, 1, [80.0, 50.0, 50.0]);
+        for step in plan.steps() {
+            match step.reason {
+                Reason::Trial { number, .. } => trials.push(number),
+                Reason::Found { trials, score } => found.push((trials, score)),
+                _ => {}
+            }
+        }
+    }
+    trials.sort_unstable();
+    trials.dedup();
+    found.dedup();
+    assert_eq!(trials, [2, 3], "the fences were the first");
+    // E_BE of 80 of 100 is 0.2, and weighs a fifth.
+    assert!(matches!(found[..], [(3, score)] if (score - 0.04).abs() < 1e-9), "{found:?}");
+}
+
+#[test]
+fn other_loads_bring_the_fences_back_at_once_with_what_was_marked() {
+    let loaded = |share: f64| {
+        let mut app = lc(5.0);
+        app.latency.as_mut().unwrap().offered_per_s = 10_000.0 * share;
+        vec![app, lc(5.0), be(50.0)]
+    };
+    let mut bench = bench();
+    lasting(&mut bench, 100, [50.0, 50.0, 80.0]);
+    assert_eq!(bench.policy.arrangements.now(), Arrangement::Open);
+    let now = bench.time;
+    let hold = Hold { first: Nanos::from_secs(10), longest: Nanos::from_secs(60) };
+    bench.policy.marks[0].broke(0.92, 8, now, hold);
+    bench.see(loaded(0.92));
+    assert_eq!(bench.policy.arrangements.now(), Arrangement::Fenced);
+    assert_eq!(bench.policy.level, 7);
+}
+
+#[test]
+fn without_progress_nobody_says_what_fences_cost_and_they_stay() {
+    for missing in [alive(), be(f64::NAN)] {
+        let mut bench = bench();
+        for _ in 0..200 {
+            bench.see(vec![lc(5.0), lc(5.0), missing.clone()]);
+            assert_eq!(bench.policy.arrangements.now(), Arrangement::Fenced);
+        }
+    }
+}
+
+#[test]
+fn what_another_level_left_behind_is_not_held_against_this_one() {
+    let mut bench = bench();
+    let behind = |oldest_s: u64| {
+        let mut app = lc(20.0);
+        let latency = app.latency.as_mut().unwrap();
+        (latency.outstanding, latency.oldest) = (5, Some(Nanos::from_secs(oldest_s)));
+        vec![app, lc(5.0), be(50.0)]
+    };
+    assert!(!bench.policy.catching_up);
+    bench.see(behind(1));
+    assert!(bench.policy.catching_up, "the level fell, and late requests wait");
+    bench.see(vec![lc(5.0), lc(5.0), be(50.0)]);
+    assert!(!bench.policy.catching_up);
+}
+
 #[test]
 fn a_rise_that_raises_entropy_beyond_its_interval_is_taken_back() {
     let mut bench = bench();
@@ -287,6 +384,7 @@ fn senseless_thresholds_are_refused_at_their_key() {
     assert_eq!(key("ebb_below = 0.2"), "ebb_below");
     assert_eq!(key("chance = -1"), "chance");
     assert_eq!(key("period = \"10ms\""), "period");
+    assert_eq!(key("settled = \"0s\""), "settled");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::paper::paper;
 use super::platform::{Load, Platform, Scene, WAYS, steady};
 use super::play::{
-    ARQ, ARQ_PRIORITY, CLITE, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE, UNMANAGED,
-    is_here, play, play_all,
+    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE,
+    UNMANAGED, freshness, is_here, play, play_all,
 };
 use super::{SEED_FILE, absent, sourced};
 use crate::experiment::{Experiment, LabError, Setup};
@@ -61,6 +61,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let paper = paper();
     let mut report = EXPERIMENT.report(paper.titled("Fig. 17"), setup);
     report.choices = choices();
+    report.choices.push(freshness(seeds(setup)));
     report.choices.extend(absent(&STRATEGIES));
     report.choices.extend(sourced::choices(&Platform::a().parameters));
     report.rows = rows(&races);
@@ -85,6 +86,10 @@ fn choices() -> Vec<String> {
     ]
 }
 
+fn seeds(setup: &Setup<'_>) -> u64 {
+    setup.either(30, 2)
+}
+
 /// Xapian's load over time.
 pub(super) fn profile() -> Load {
     let steps = STEPS.into_iter().chain([LAST]);
@@ -98,12 +103,14 @@ fn scene(platform: &Platform) -> Result<Scene, Failure> {
 
 fn race(setup: &Setup<'_>) -> Result<Races, LabError> {
     let strategies: Vec<_> = STRATEGIES.into_iter().filter(is_here).collect();
-    let seeds = setup.either(30, 2);
+    let seeds = seeds(setup);
     let length = Nanos::from_secs(LENGTH_S);
     let span = Span { warmup: Nanos::ZERO, length, seed: setup.seed };
     let scene = scene(&Platform::a())?;
-    let wanted: Vec<_> =
-        strategies.iter().flat_map(|it| (0..seeds).map(move |seed| (it, seed))).collect();
+    let wanted: Vec<_> = strategies
+        .iter()
+        .flat_map(|it| (FRESH..FRESH + seeds).map(move |seed| (it, seed)))
+        .collect();
     let mut played =
         play_all(&wanted, &setup.progress, |(strategy, seed)| play(&scene, strategy, span, *seed))?
             .into_iter();

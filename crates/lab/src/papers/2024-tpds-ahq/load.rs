@@ -3,8 +3,8 @@
 use super::paper::paper;
 use super::platform::{Platform, Scene, WAYS, steady};
 use super::play::{
-    ARQ, ARQ_PRIORITY, CLITE, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE, UNMANAGED,
-    is_here, play, play_all,
+    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE,
+    UNMANAGED, freshness, is_here, play, play_all,
 };
 use super::{SEED_FILE, absent, sourced};
 use crate::experiment::{Experiment, LabError, Setup};
@@ -54,6 +54,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let paper = paper();
     let mut report = EXPERIMENT.report(paper.titled("Fig. 16"), setup);
     report.choices = choices();
+    report.choices.push(freshness(seeds(setup)));
     report.choices.extend(absent(&STRATEGIES));
     report.choices.extend(sourced::choices(&Platform::a().parameters));
     report.rows = tail_rows(&table);
@@ -89,9 +90,13 @@ fn scene(platform: &Platform, cell: Cell) -> Result<Scene, Failure> {
     platform.scene(10, WAYS, &loads, &["fluidanimate"])
 }
 
+fn seeds(setup: &Setup<'_>) -> u64 {
+    setup.either(3, 1)
+}
+
 fn measure(setup: &Setup<'_>) -> Result<Table, LabError> {
     let strategies: Vec<_> = STRATEGIES.into_iter().filter(is_here).collect();
-    let seeds = setup.either(3, 1);
+    let seeds = seeds(setup);
     let second = Nanos::from_secs(1);
     let (warmup, length) = setup.either((120, 60), (30, 15));
     let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
@@ -101,7 +106,7 @@ fn measure(setup: &Setup<'_>) -> Result<Table, LabError> {
     let mut wanted = Vec::new();
     for strategy in &strategies {
         for scene in &scenes {
-            wanted.extend((0..seeds).map(|seed| (strategy, scene, seed)));
+            wanted.extend((FRESH..FRESH + seeds).map(|seed| (strategy, scene, seed)));
         }
     }
     let played = play_all(&wanted, &setup.progress, |(strategy, scene, seed)| {
