@@ -1,5 +1,7 @@
 //! The command line as clap sees it. What a flag means is said here and nowhere else.
 
+#[cfg(test)]
+mod book;
 mod exec;
 mod records;
 mod tuning;

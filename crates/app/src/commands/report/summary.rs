@@ -171,11 +171,10 @@ fn index_of(part: &Named<'_>, app: &str) -> Option<usize> {
     part.told.run.apps.iter().position(|spec| spec.name == app)
 }
 
-fn rows_of(
-    app: &str,
-    parts: &[Named<'_>],
-    row: &dyn Fn(&str, &dyn Fn(&Named<'_>) -> Option<f64>) -> Row,
-) -> Vec<Row> {
+/// A figure of a part; `None` where it is not known.
+type Figure<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
+
+fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Figure<'_>) -> Row) -> Vec<Row> {
     let is_lc = |part: &Named<'_>| {
         index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
     };
