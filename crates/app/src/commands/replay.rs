@@ -162,7 +162,8 @@ fn print(report: &Report<'_>) {
     );
     if report.share < 1.0 {
         println!(
-            "of the recorded epochs that count, a part was simulated: {} %, in windows spread evenly",
+            "of the recorded epochs that count, a part was simulated: {} %, in windows spread \
+             evenly",
             number(100.0 * report.share)
         );
     }
