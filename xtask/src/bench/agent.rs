@@ -5,13 +5,13 @@
 //! `plant_cost`, an example of `host` that observes and does nothing else.
 
 use super::process::{Memory, Running, children_with, count, memory, printed};
+use super::server::free_address;
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -204,7 +204,7 @@ fn wait_until_open(agent: &mut Running, log: &Path) -> Result<()> {
 }
 
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(free_address()?.port())
 }
 
 /// The config of the agent that is measured.

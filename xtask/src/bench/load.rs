@@ -7,6 +7,7 @@
 //! is ours.
 
 use super::process::{Running, printed};
+use super::server::{free_address, on_path, served};
 use super::stats::{BoxedContender, Summary, interleave, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
@@ -15,9 +16,9 @@ use lull_workload::selfcheck::{self, ReferenceServer, SelfCheck};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,8 +40,6 @@ const ACHIEVED_MIN: f64 = 0.999;
 /// Requests of the bare client in a round, and the time between them.
 const BARE_REQUESTS: usize = 2_000;
 const BARE_GAP: Duration = Duration::from_millis(1);
-/// How long a server may take to start.
-const START_MAX: Duration = Duration::from_secs(10);
 /// Clients of this kind that could be compared with, were they here.
 const PEERS: [&str; 4] = ["wrk2", "mutilate", "mcperf", "memtier_benchmark"];
 
@@ -216,30 +215,6 @@ fn memcached(lull: &Path, program: &Path) -> Result<Server> {
     Ok(server)
 }
 
-fn served(command: &mut Command, address: SocketAddr) -> Result<Running> {
-    let mut process = Running::start(command.stdout(Stdio::null()))?;
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        if process.has_ended() || started.elapsed() > START_MAX {
-            bail!("{command:?} does not answer at {address}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(process)
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-/// Where a program is, looking where servers are installed too.
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(system).map(|place| place.join(program));
-    places.find(|place| place.is_file())
-}
-
 /// The median beyond the known service time, in microseconds.
 fn accuracy(report: &mut Report) -> Result<()> {
     let exact = SelfCheck::accuracy();
@@ -325,11 +300,5 @@ mod tests {
     #[test]
     fn the_bare_client_never_sees_less_than_the_known_service_time() {
         assert!(bare_beyond_us(Nanos::from_micros(20)).unwrap() > 0.0);
-    }
-
-    #[test]
-    fn programs_are_found_where_shells_look() {
-        assert!(on_path("sh").is_some());
-        assert!(on_path("no-such-program").is_none());
     }
 }

@@ -14,6 +14,7 @@ mod policies;
 mod preload;
 mod process;
 mod report;
+mod server;
 mod sim;
 mod stats;
 mod tidy;

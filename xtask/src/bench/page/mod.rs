@@ -9,6 +9,7 @@ mod browser;
 mod viewer;
 
 use super::process::Running;
+use super::server::free_address;
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
@@ -16,7 +17,6 @@ use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -204,7 +204,7 @@ impl Setup {
 }
 
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(free_address()?.port())
 }
 
 /// Two servers under load and four burners.

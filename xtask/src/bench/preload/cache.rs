@@ -1,6 +1,7 @@
 //! memcached with statistics only: what watching costs an event-driven server.
 
 use super::super::process::{Running, usage};
+use super::super::server::{free_address, served};
 use super::super::stats::{Summary, interleave, ratios};
 use super::Report;
 use anyhow::{Context as _, Result, bail};
@@ -10,6 +11,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
@@ -60,13 +62,13 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 
 impl Cache {
     fn start(lull: &Path, exec: Option<&[&str]>) -> Result<Self> {
-        let address = super::free_address()?;
-        let mut command = super::command(lull, exec, &super::on_path("memcached")?);
+        let address = free_address()?;
+        let mut command = super::command(lull, exec, &super::found("memcached")?);
         command.args(["-u", "root", "-l", "127.0.0.1", "-t", "1"]);
         command.args(["-p", &address.port().to_string()]);
         let server = {
             let _server = only(None, 1)?;
-            super::served(command, address)?
+            served(command.stderr(Stdio::null()), address)?
         };
         let connections: Result<_> = (0..CONNECTIONS).map(|_| connected(address)).collect();
         let mut cache = Self { server, connections: connections? };

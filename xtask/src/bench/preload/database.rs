@@ -1,6 +1,7 @@
 //! MariaDB under sysbench: watched, gated, and with its own pool of threads.
 
 use super::super::process::{Running, usage};
+use super::super::server::{free_address, served};
 use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::{Report, sysbench::Ran};
 use anyhow::{Context as _, Result, bail};
@@ -252,10 +253,10 @@ impl Database {
         let own = place.path().join(at.to_string());
         let mut copy = Command::new("cp");
         succeeded(copy.arg("-a").arg(model).arg(&own))?;
-        let address = super::free_address()?;
-        let mut command = super::command(lull, setting.exec, &super::on_path("mariadbd")?);
+        let address = free_address()?;
+        let mut command = super::command(lull, setting.exec, &super::found("mariadbd")?);
         command.args(server_options(&own, address)).args(setting.options);
-        Ok(Self { setting, address, server: super::served(command, address)? })
+        Ok(Self { setting, address, server: served(command.stderr(Stdio::null()), address)? })
     }
 
     fn run(&self, case: &Case) -> Result<Seen> {
@@ -297,15 +298,15 @@ fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
 
 /// A data directory with the tables of sysbench in it.
 fn install(data: &Path, place: &Path) -> Result<()> {
-    let mut install = Command::new(super::on_path("mariadb-install-db")?);
+    let mut install = Command::new(super::found("mariadb-install-db")?);
     install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"]);
     // A server that starts removes others' temporary tables where they share a directory.
     install.arg(format!("--datadir={}", data.display())).env("TMPDIR", place);
     succeeded(install.stdout(Stdio::null()).stderr(Stdio::null()))?;
-    let address = super::free_address()?;
-    let mut command = Command::new(super::on_path("mariadbd")?);
+    let address = free_address()?;
+    let mut command = Command::new(super::found("mariadbd")?);
     command.args(server_options(data, address));
-    let _server = super::served(command, address)?;
+    let _server = served(command.stderr(Stdio::null()), address)?;
     let port = format!("--port={}", address.port());
     let mut create = Command::new("mariadb");
     create.args(["-uroot", "--host=127.0.0.1", &port, "--skip-ssl"]);
@@ -314,7 +315,7 @@ fn install(data: &Path, place: &Path) -> Result<()> {
 }
 
 fn sysbench(address: SocketAddr, script: &str, threads: u32, action: &[&str]) -> Result<String> {
-    let mut sysbench = Command::new(super::on_path("sysbench")?);
+    let mut sysbench = Command::new(super::found("sysbench")?);
     sysbench.args([script, "--db-driver=mysql", "--mysql-host=127.0.0.1", "--mysql-user=root"]);
     sysbench.args(["--mysql-ssl=off", "--histogram=on"]);
     sysbench.arg(format!("--mysql-port={}", address.port()));
@@ -340,7 +341,7 @@ fn succeeded(command: &mut Command) -> Result<()> {
 }
 
 fn version() -> Result<String> {
-    let output = Command::new(super::on_path("mariadbd")?).arg("--version").output()?;
+    let output = Command::new(super::found("mariadbd")?).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
 }

@@ -10,13 +10,11 @@ mod sysbench;
 
 pub(super) use calls::model;
 
-use super::process::Running;
+use super::server::on_path;
 use super::{Bench, Context, report::Report};
-use anyhow::{Result, bail};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
@@ -24,9 +22,6 @@ pub(super) const BENCH: Bench = Bench {
             memcached and MariaDB, and the gate under 64 to 512 connections",
     run,
 };
-
-/// How long a server may take to start.
-const START_MAX: Duration = Duration::from_secs(60);
 
 fn run(context: &Context) -> Result<Report> {
     let lull = context.build("lull-app", "lull")?;
@@ -45,31 +40,11 @@ fn command(lull: &Path, exec: Option<&[&str]>, program: &Path) -> Command {
     command
 }
 
-/// Starts a server and waits until it can be connected to.
-fn served(mut command: Command, address: SocketAddr) -> Result<Running> {
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut process = Running::start(&mut command)?;
-    let started = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        if process.has_ended() || started.elapsed() > START_MAX {
-            bail!("{command:?} does not answer at {address}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(process)
-}
-
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-/// Where a program is, looking where servers are installed too.
-fn on_path(program: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(system).map(|place| place.join(program));
-    match places.find(|place| place.is_file()) {
-        Some(place) => Ok(place),
-        None => bail!("no {program} on this machine: `cargo xtask test` installs it"),
-    }
+/// Where a program is.
+///
+/// # Errors
+/// If it is not installed, with how to get it.
+fn found(program: &str) -> Result<PathBuf> {
+    on_path(program)
+        .with_context(|| format!("no {program} on this machine: `cargo xtask test` installs it"))
 }
