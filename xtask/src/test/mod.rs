@@ -6,10 +6,12 @@
 mod needs;
 mod phase;
 mod room;
+mod slow;
 mod tally;
 
 use anyhow::Result;
 use phase::Phase;
+use slow::Programs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -33,7 +35,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     room::warn(root);
     let skipped = needs::provide();
-    let phases = phases(root, options, &skipped);
+    let phases = phases(root, options, &skipped, slow::programs(root)?);
     let mut tally = Tally::default();
     for (phase, number) in phases.iter().zip(1..) {
         let at_s = started.elapsed().as_secs();
@@ -64,7 +66,7 @@ const MODEL: [&str; 8] = [
     "target/loom",
 ];
 
-fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
+fn phases(root: &Path, options: &Options, skipped: &[String], slow: Programs) -> Vec<Phase> {
     let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
     let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS].concat();
     let profile: &[&str] = if options.release { &["--release"] } else { &[] };
@@ -73,7 +75,6 @@ fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     let first = [&test[..], profile, &["--"], &skips].concat();
     let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL].concat();
     let doc = [&["doc", "--no-deps"][..], &ALL].concat();
-    let slow = [&test[..], &["--release", "--", "--ignored"], &skips].concat();
 
     let mut phases = vec![
         Phase::cargo("format", &["fmt", "--all", "--check"]),
@@ -91,7 +92,12 @@ fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     phases.push(Phase::model("model check", &MODEL));
     phases.push(Phase::documentation("documentation", &doc));
     if !options.quick {
-        phases.push(Phase::tests("slow tests", &slow, Round::Slow));
+        for (name, programs) in [("slow tests", slow.integration), ("slow unit tests", slow.unit)] {
+            let programs: Vec<&str> = programs.iter().map(String::as_str).collect();
+            let slow = [&["test", "--no-fail-fast", "--all-features", "--release"], &programs[..]];
+            let slow = [&slow.concat()[..], &["--", "--ignored"], &skips].concat();
+            phases.push(Phase::tests(name, &slow, Round::Slow));
+        }
     }
     phases
 }
@@ -101,7 +107,8 @@ mod tests {
     use super::*;
 
     fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
-        let phases = phases(&crate::root(), options, skipped);
+        let slow = slow::programs(&crate::root()).unwrap();
+        let phases = phases(&crate::root(), options, skipped, slow);
         phases.iter().map(Phase::command).collect()
     }
 
@@ -110,15 +117,15 @@ mod tests {
         let full = commands(&Options { quick: false, release: false }, &[]);
         let quick = commands(&Options { quick: true, release: false }, &[]);
         assert_eq!(full[..quick.len()], quick);
-        assert_eq!(full.len(), quick.len() + 1);
-        assert!(full[quick.len()].ends_with("-- --ignored"), "{full:?}");
+        assert_eq!(full.len(), quick.len() + 2);
+        assert!(full[quick.len()..].iter().all(|it| it.ends_with("-- --ignored")), "{full:?}");
     }
 
     #[test]
-    fn tests_that_need_what_is_missing_are_left_out_of_both_rounds() {
+    fn tests_that_need_what_is_missing_are_left_out_of_all_rounds() {
         let skipped = ["needs_memcached".to_owned()];
         let all = commands(&Options { quick: false, release: true }, &skipped);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
-        assert_eq!(with_skip.count(), 2, "{all:?}");
+        assert_eq!(with_skip.count(), 3, "{all:?}");
     }
 }
