@@ -2,6 +2,8 @@
 
 use lull_lab::experiment::{ALL, Setup, find};
 use lull_lab::report::{Report, Verdict};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn run(name: &str, quick: bool) -> Report {
     let setup = Setup { quick, ..Setup::new("test") };
@@ -72,11 +74,20 @@ fn a_long_interrupt_delay_costs_small_messages_their_round_trips() {
 #[test]
 #[ignore = "slow: all tables at full length, some minutes in a release build"]
 fn every_table_passes_every_row_that_is_held() {
-    for experiment in ALL {
-        let report = run(experiment.name, false);
-        well_formed(&report);
-        let failed: Vec<_> =
-            report.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
-        assert!(failed.is_empty(), "{}: {failed:#?}", experiment.name);
-    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(experiment) = ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let report = run(experiment.name, false);
+            well_formed(&report);
+            let failed: Vec<_> =
+                report.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
+            assert!(failed.is_empty(), "{}: {failed:#?}", experiment.name);
+        }
+    };
+    // Many keep only one core busy.
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
 }
