@@ -41,14 +41,12 @@ fn run_started(policy: &str) -> (Scene, Record, Vec<String>) {
     let scene = Scene::new();
     let config = scene.config("", &started(policy, free_port()));
     let arguments = ["run".as_ref(), config.as_os_str(), "--for".as_ref(), "6s".as_ref()];
-    let mut agent = scene.start(scene.lull(&arguments));
     let mut seen = Vec::new();
-    agent.wait_for("the end", || {
+    let look = || {
         let burner = scene.process_with(&["burn"]);
         seen.extend(burner.map(cores_of).filter(|cores| !cores.is_empty()));
-        scene.processes().is_empty()
-    });
-    let ended = agent.wait().well();
+    };
+    let ended = scene.start(scene.lull(&arguments)).wait_while(look).well();
     assert!(ended.err.contains("knobs are as they were"), "{}", ended.err);
     seen.dedup();
     let file = scene.records().pop().unwrap();

@@ -67,11 +67,17 @@ impl Agent {
     }
 
     /// Waits for it to end.
-    pub(crate) fn wait(mut self) -> Ended {
+    pub(crate) fn wait(self) -> Ended {
+        self.wait_while(|| {})
+    }
+
+    /// Waits for it to end and has a look now and then for as long as it runs.
+    pub(crate) fn wait_while(mut self, mut look: impl FnMut()) -> Ended {
         let mut status = None;
         let (child, err) = (&mut self.child, &self.err);
         let said = || format!("does not end:\n{}", std::fs::read_to_string(err).unwrap());
         wait_or(said, &mut || {
+            look();
             status = child.try_wait().unwrap();
             status.is_some()
         });
