@@ -39,6 +39,11 @@ impl Histogram {
         self.0.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
+    /// The count of one bucket now; 0 beyond the last.
+    pub fn count(&self, bucket: usize) -> u32 {
+        self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// Starts again from nothing, for a new connection.
     pub fn clear(&self) {
         for count in self.0.iter().filter(|count| count.load(Ordering::Relaxed) > 0) {

@@ -6,7 +6,7 @@
 //! and runs without.
 
 use crate::gate::Gate;
-use crate::histogram::Histogram;
+use crate::histogram::{BUCKETS, Histogram};
 use crate::lease::Lease;
 use crate::record::Record;
 use crate::seat::{Id, Seat};
@@ -165,9 +165,11 @@ impl Page {
     }
 
     /// Transactions since the page was made, by bucket; each count wraps.
-    pub fn transactions(&self, bucket: usize) -> u32 {
-        let counts = self.transactions.iter().filter_map(|shard| shard.counts().nth(bucket));
-        counts.fold(0, u32::wrapping_add)
+    pub fn transactions(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..BUCKETS).map(|bucket| {
+            let counts = self.transactions.iter().map(|shard| shard.count(bucket));
+            counts.fold(0, u32::wrapping_add)
+        })
     }
 
     /// Every record with its number, free ones too.
@@ -314,7 +316,9 @@ mod tests {
         assert_eq!(record.transactions(), 2);
         page.transaction_took(Id(3), took_ns);
         page.transaction_took(Id(3 + SHARDS as u32 + 1), took_ns);
-        assert_eq!(page.transactions(crate::histogram::bucket_of(took_ns)), 2);
+        let bucket = crate::histogram::bucket_of(took_ns);
+        assert_eq!(page.transactions().nth(bucket), Some(2));
+        assert_eq!(page.transactions().sum::<u32>(), 2);
     }
 
     #[test]

@@ -77,11 +77,11 @@ impl Counts {
         self.buckets().for_each(|(middle, count)| latency.record_many(middle, u64::from(count)));
     }
 
-    /// What is new in a record since these counts, which become the record's.
-    fn renew(&mut self, record: &Record) -> Self {
+    /// What is new in counts that wrap since these, which become them.
+    fn renew(&mut self, now: impl Iterator<Item = u32>) -> Self {
         let mut new = Self::default();
         let both = self.0.iter_mut().zip(new.0.iter_mut());
-        for (count, (before, new)) in record.latency().counts().zip(both) {
+        for (count, (before, new)) in now.zip(both) {
             *new = count.wrapping_sub(*before);
             *before = count;
         }
@@ -141,14 +141,7 @@ impl Statistics {
     /// Transactions that ended since the last reading, by how long they took
     /// on the server from their first query; a query outside of one counts as one.
     pub fn transactions(&mut self) -> Counts {
-        let mut new = Counts::default();
-        let both = self.transactions.0.iter_mut().zip(new.0.iter_mut());
-        for (bucket, (before, new)) in both.enumerate() {
-            let now = self.page.transactions(bucket);
-            *new = now.wrapping_sub(*before);
-            *before = now;
-        }
-        new
+        self.transactions.renew(self.page.transactions())
     }
 
     /// The app's latency since the last reading: that of all its connections.
@@ -197,7 +190,7 @@ impl Statistics {
             return None;
         }
         before.queries = queries;
-        let latency = before.counts.renew(record);
+        let latency = before.counts.renew(record.latency().counts());
         let pending = record.pending_since_ns().filter(|_| pid != 0);
         Some(ConnectionSeen {
             id,
