@@ -5,7 +5,7 @@ mod replayed;
 mod run;
 mod series;
 
-pub(crate) use part::{Found, Part, Phase};
+pub(crate) use part::{Found, Part, Phase, Whole};
 pub(crate) use replayed::{Recorded, Wanted};
 pub(crate) use run::{Database, Run, open};
 pub(crate) use series::Series;

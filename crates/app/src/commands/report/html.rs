@@ -60,16 +60,9 @@ fn of_run(told: &Told, is_one_of_many: bool) -> anyhow::Result<String> {
 }
 
 fn proved(proof: &Proof) -> String {
-    let header = ["", &proof.design.against, &proof.design.policy, "difference", "a difference?"];
-    let columns = header[1..].iter().map(|name| (*name).to_owned()).collect();
-    let row = |figure: &crate::proof::Figure| {
-        let [name, cells @ ..] = proof.cells(figure);
-        (name, cells.into())
-    };
-    let rows = proof.figures.iter().map(row).collect();
     let notes: String =
         proof.notes().iter().map(|note| format!("<p>{}</p>\n", escape(note))).collect();
-    table(&Table { columns, rows }) + &notes
+    table(&Table::of_proof(proof)) + &notes
 }
 
 fn section(title: &str, body: &str) -> String {

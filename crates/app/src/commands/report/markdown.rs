@@ -9,15 +9,8 @@ pub(super) fn page(all: &[Told], summary: &Summary) -> String {
     let mut page = format!("{}\n{}", table(&summary.runs), table(&summary.parts));
     for told in all {
         let Some(proof) = &told.proof else { continue };
-        let header = ["", &proof.design.against, &proof.design.policy, "difference", "shown?"];
-        let columns = header[1..].iter().map(|name| (*name).to_owned()).collect();
-        let row = |figure: &crate::proof::Figure| {
-            let [name, cells @ ..] = proof.cells(figure);
-            (name, cells.into())
-        };
-        let rows = proof.figures.iter().map(row).collect();
-        let _ =
-            write!(page, "\nProof in {}\n\n{}", cell(&told.name), table(&Table { columns, rows }));
+        let figures = table(&Table::of_proof(proof));
+        let _ = write!(page, "\nProof in {}\n\n{figures}", cell(&told.name));
         proof.notes().iter().for_each(|note| {
             let _ = write!(page, "\n{}\n", cell(note));
         });

@@ -1,7 +1,8 @@
 //! The tables of a report: what ran where, and a column a run or part of one.
 
 use super::Told;
-use crate::recorded::Part;
+use crate::proof::{Figure, Proof};
+use crate::recorded::{Part, Whole};
 use crate::text::number;
 use lull_control::Machine;
 use lull_measure::catalogue::{COMPLETED, POWER};
@@ -28,6 +29,22 @@ pub(super) struct Table {
     pub(super) rows: Vec<(String, Vec<String>)>,
 }
 
+impl Table {
+    /// The figures of a proof; the last column says whether a difference is shown.
+    pub(super) fn of_proof(proof: &Proof) -> Self {
+        let design = &proof.design;
+        let columns = [&design.against, &design.policy, "difference", "a difference?"];
+        let row = |figure: &Figure| {
+            let [name, cells @ ..] = proof.cells(figure);
+            (name, cells.into())
+        };
+        Self {
+            columns: columns.map(str::to_owned).into(),
+            rows: proof.figures.iter().map(row).collect(),
+        }
+    }
+}
+
 /// Latencies of one app.
 #[derive(Debug, Serialize)]
 pub(super) struct Tails {
@@ -46,6 +63,8 @@ pub(super) const PERCENTILES: [Percentile; 4] =
 struct Named<'a> {
     told: &'a Told,
     part: Part<'a>,
+    /// By app.
+    apps: Vec<Whole>,
     name: String,
 }
 
@@ -59,7 +78,7 @@ impl Summary {
                     1 => part.name.clone(),
                     _ => format!("{} ({})", part.name, told.name),
                 };
-                parts.push(Named { told, part, name });
+                parts.push(Named { told, apps: part.apps(&told.run), part, name });
             }
         }
         let apps = app_names(all);
@@ -172,15 +191,14 @@ fn index_of(part: &Named<'_>, app: &str) -> Option<usize> {
 }
 
 /// A figure of a part; `None` where it is not known.
-type Figure<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
+type Of<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
 
-fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Figure<'_>) -> Row) -> Vec<Row> {
+fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Of<'_>) -> Row) -> Vec<Row> {
     let is_lc = |part: &Named<'_>| {
         index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
     };
     if !parts.iter().any(is_lc) {
-        let progress =
-            |part: &Named<'_>| part.part.apps(&part.told.run)[index_of(part, app)?].progress_per_s;
+        let progress = |part: &Named<'_>| part.apps[index_of(part, app)?].progress_per_s;
         return vec![row(&format!("{app}: progress, 1/s"), &progress)];
     }
     let mut rows: Vec<Row> = PERCENTILES
@@ -199,8 +217,7 @@ fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Figure<'_>) -> Row
 }
 
 fn latency_ms(part: &Named<'_>, app: &str, at: Percentile) -> Option<f64> {
-    let whole = part.part.apps(&part.told.run);
-    whole[index_of(part, app)?].latency.quantile(at).map(Nanos::as_millis_f64)
+    part.apps[index_of(part, app)?].latency.quantile(at).map(Nanos::as_millis_f64)
 }
 
 fn tails(app: &str, parts: &[Named<'_>]) -> Option<Tails> {
