@@ -13,7 +13,7 @@ pub(crate) use schema::{
 };
 
 use crate::located::{InputError, Located};
-use lull_control::{AppSpec, Limits};
+use lull_control::{AppSpec, Limits, Rules};
 use lull_measure::Nanos;
 use schema::File;
 use std::collections::BTreeSet;
@@ -66,6 +66,17 @@ impl Config {
     /// Reads and checks a file.
     pub(crate) fn load(path: &Path) -> Result<Self, InputError> {
         Self::from_located(Located::read(path)?)
+    }
+
+    /// What binds a controller besides its policy.
+    pub(crate) fn rules(&self, dry_run: bool) -> Rules {
+        Rules {
+            limits: self.limits.clone(),
+            importance: self.agent.importance,
+            silence_max: self.agent.silence,
+            override_foreign: self.agent.override_foreign,
+            dry_run,
+        }
     }
 
     /// Checks a text that was read already.

@@ -68,13 +68,7 @@ pub(crate) struct Found {
 impl<'a> Part<'a> {
     /// The parts of a run; the first `skip` of each phase is left out.
     pub(crate) fn all_of(run: &'a Run, skip: Nanos) -> anyhow::Result<Vec<Self>> {
-        let mut phases: Vec<(String, Vec<&EpochRow>)> = Vec::new();
-        for epoch in &run.epochs {
-            match phases.last_mut() {
-                Some((phase, epochs)) if *phase == epoch.phase => epochs.push(epoch),
-                _ => phases.push((epoch.phase.clone(), vec![epoch])),
-            }
-        }
+        let phases = in_phases(run.epochs.iter().map(|epoch| (epoch.phase.clone(), epoch)));
         let mut parts: BTreeMap<String, Vec<Vec<&EpochRow>>> = BTreeMap::new();
         for (phase, epochs) in phases {
             let begin = epochs[0].time + skip;
@@ -159,6 +153,18 @@ impl<'a> Part<'a> {
         };
         pieces.filter_map(mean).collect()
     }
+}
+
+/// Epochs with the phase each is of, in order, as the phases that they make up.
+pub(super) fn in_phases<E>(epochs: impl Iterator<Item = (String, E)>) -> Vec<(String, Vec<E>)> {
+    let mut phases: Vec<(String, Vec<E>)> = Vec::new();
+    for (phase, epoch) in epochs {
+        match phases.last_mut() {
+            Some((last, epochs)) if *last == phase => epochs.push(epoch),
+            _ => phases.push((phase, vec![epoch])),
+        }
+    }
+    phases
 }
 
 /// `arq-0` is of the part `arq`; a phase without a number is of the run's policy.

@@ -1,13 +1,13 @@
 //! A record as what a replay needs of it.
 
-use super::part::name_of;
+use super::part::{in_phases, name_of};
 use super::run::{AllowedCores, Database, apps_of, fact, open};
 use crate::commands::UsageError;
 use crate::config::Config;
 use crate::located::Located;
 use crate::record::unpack;
 use anyhow::Context;
-use lull_control::{AppSpec, Machine, Rules};
+use lull_control::{AppSpec, Machine};
 use lull_lab::replay::{AppMoment, Moment, Recording};
 use lull_measure::catalogue::{
     COMPLETED, CORE_UTILISATION, CPU, EPOCH, Metric, OFFERED, PROGRESS, RUN_QUEUE_WAIT, THREADS,
@@ -90,13 +90,7 @@ impl Recorded {
             let what = "some cores share a physical one, and the model takes them for whole ones";
             notices.push(what.to_owned());
         }
-        let rules = Rules {
-            limits: config.limits.clone(),
-            importance: config.agent.importance,
-            silence_max: config.agent.silence,
-            override_foreign: config.agent.override_foreign,
-            dry_run: false,
-        };
+        let rules = config.rules(false);
         let epoch = config.agent.epoch_rule();
         let recording = Recording { machine, apps, rules, epoch, blocks, skip, clients };
         Ok(Self { recording, config, policy, notices })
@@ -215,13 +209,7 @@ fn part_of(
     policy: &str,
     wanted: Option<&str>,
 ) -> Result<(String, Vec<Vec<Moment>>), String> {
-    let mut phases: Vec<(String, Vec<Moment>)> = Vec::new();
-    for (phase, moment) in epochs.into_values() {
-        match phases.last_mut() {
-            Some((last, moments)) if *last == phase => moments.push(moment),
-            _ => phases.push((phase, vec![moment])),
-        }
-    }
+    let phases = in_phases(epochs.into_values());
     let mut parts: BTreeMap<String, Vec<Vec<Moment>>> = BTreeMap::new();
     for (phase, moments) in phases {
         let name = if phase == DRY_RUN { phase } else { name_of(&phase, policy) };

@@ -148,13 +148,7 @@ impl Opening<'_> {
         let Around { roots, mut recorder, guard, loads, stand, library } = around;
         let config = self.config;
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
-        let rules = Rules {
-            limits: config.limits.clone(),
-            importance: config.agent.importance,
-            silence_max: config.agent.silence,
-            override_foreign: config.agent.override_foreign,
-            dry_run: self.dry_run,
-        };
+        let rules = config.rules(self.dry_run);
         let shadow = shadow_of(&config, &rules, &plant)?;
         if let Some(shadow) = &shadow {
             recorder.note("shadow", shadow.name())?;
