@@ -187,7 +187,7 @@ struct Auto {
 impl Auto {
     fn new(config: Config) -> Self {
         let halves = std::iter::successors(Some(config.most_cap), |cap| Some(cap / 2));
-        let caps: Vec<u32> = halves.take_while(|cap| *cap >= config.least_cap.max(1)).collect();
+        let caps: Vec<u32> = halves.take_while(|cap| *cap >= config.least_cap).collect();
         Self {
             window: Window::new(config.window),
             stage: Stage::Surveying(Survey::of(caps.len())),
