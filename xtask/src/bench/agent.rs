@@ -5,13 +5,12 @@
 //! `plant_cost`, an example of `host` that observes and does nothing else.
 
 use super::process::{Memory, Running, children_with, count, memory, printed};
-use super::server::free_address;
+use super::server::{self, free_port};
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,13 +27,9 @@ const SLEEPERS: usize = 100;
 /// What is measured, after the agent has settled.
 const MEASURED: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long apps may take to start.
-const START_MAX: Duration = Duration::from_secs(60);
 /// Epoch, and the share of a core that the agent may use at it.
 const EPOCHS: [(u64, f64); 2] = [(1000, 0.2), (100, 1.0)];
 const RESIDENT_MAX_MB: f64 = 15.0;
-/// What `lull run` says when its session is open.
-const OPEN: &str = "recording to";
 
 /// How the machine is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +142,7 @@ impl Setup {
         let log = place.path().join("agent.log");
         let mut command = Command::new(&self.lull);
         command.arg("run").arg(&config).args(options);
-        command.stdout(Stdio::null()).stderr(File::create(&log)?);
-        let mut agent = Running::start(&mut command)?;
-        wait_until_open(&mut agent, &log)?;
+        let mut agent = server::agent(&mut command, &log)?;
         std::thread::sleep(SETTLE);
         let seen = watch(&agent)?;
         if agent.has_ended() {
@@ -187,24 +180,6 @@ fn watch(agent: &Running) -> Result<Seen> {
     let cpu_percent = 100.0 * used.as_secs_f64() / started.elapsed().as_secs_f64();
     let guard = children_with(pid, "guard")?.first().map(|guard| memory(*guard)).transpose()?;
     Ok(Seen { cpu_percent, memory: memory(pid)?, guard })
-}
-
-fn wait_until_open(agent: &mut Running, log: &Path) -> Result<()> {
-    let started = Instant::now();
-    loop {
-        let text = std::fs::read_to_string(log)?;
-        if text.contains(OPEN) {
-            return Ok(());
-        }
-        if agent.has_ended() || started.elapsed() > START_MAX {
-            bail!("the agent does not come up: {}", text.trim());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(free_address()?.port())
 }
 
 /// The config of the agent that is measured.

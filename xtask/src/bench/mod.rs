@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod measure;
 mod page;
+mod pinned;
 mod policies;
 mod preload;
 mod process;

@@ -2,13 +2,17 @@
 
 use super::process::Running;
 use anyhow::{Result, bail};
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to start; a database takes longest.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// What `lull run` says when its session is open.
+const OPEN: &str = "recording to";
 
 /// Starts a server and waits until it can be connected to.
 ///
@@ -26,29 +30,39 @@ pub(super) fn served(command: &mut Command, address: SocketAddr) -> Result<Runni
     Ok(process)
 }
 
+/// Starts an agent, which writes what it says to `log`, and waits until its
+/// session is open.
+///
+/// # Errors
+/// If it cannot start, ends, or takes too long.
+pub(super) fn agent(command: &mut Command, log: &Path) -> Result<Running> {
+    command.stdout(Stdio::null()).stderr(File::create(log)?);
+    let mut agent = Running::start(command)?;
+    let started = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(log)?;
+        if said.contains(OPEN) {
+            return Ok(agent);
+        }
+        if agent.has_ended() || started.elapsed() > START_MAX {
+            bail!("the agent does not come up: {}", said.trim());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A port on loopback that nobody listens at now.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn free_port() -> Result<u16> {
+    Ok(free_address()?.port())
+}
+
+/// As [`free_port`], with the address.
 ///
 /// # Errors
 /// What the kernel says.
 pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-/// Where a program is, looking where servers are installed too.
-pub(super) fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(system).map(|place| place.join(program));
-    places.find(|place| place.is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_where_shells_look() {
-        assert!(on_path("sh").is_some());
-        assert!(on_path("no-such-program").is_none());
-    }
 }

@@ -13,6 +13,7 @@ mod initramfs;
 mod kernel;
 mod machine;
 
+use crate::test::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use machine::{MACHINES, Machine};
 use std::path::{Path, PathBuf};
@@ -90,20 +91,16 @@ fn chosen(options: &Options) -> Result<Vec<&'static Machine>> {
 }
 
 fn provide() -> Result<()> {
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _)| !is_there(program)).collect();
+    let missing: Vec<_> =
+        PROGRAMS.iter().filter(|(program, _)| on_path(program).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-    if !crate::test::install_packages(&packages) {
+    if !install_packages(&packages) {
         bail!("the rig needs: apt-get install {}", packages.join(" "));
     }
     Ok(())
-}
-
-fn is_there(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// The static test binary.

@@ -36,11 +36,16 @@ impl Need {
     }
 
     fn is_there(&self) -> bool {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let system = ["/usr/sbin", "/sbin"].map(Into::into);
-        let mut places = std::env::split_paths(&path).chain(system).chain(postgresql());
-        places.any(|directory| directory.join(self.program).is_file())
+        on_path(self.program).is_some()
     }
+}
+
+/// Where a program is, looking where servers are installed too.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let mut places = std::env::split_paths(&path).chain(system).chain(postgresql());
+    places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
 }
 
 /// Where Debian keeps PostgreSQL's programs: by version, and on no path.

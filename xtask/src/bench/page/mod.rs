@@ -9,16 +9,15 @@ mod browser;
 mod viewer;
 
 use super::process::Running;
-use super::server::free_address;
+use super::server::{self, free_port};
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use viewer::Viewers;
 
@@ -190,21 +189,9 @@ impl Setup {
         let address = page.then(free_port).transpose()?.map(|port| format!("127.0.0.1:{port}"));
         command.args(address.iter().flat_map(|address| ["--http", address]));
         command.args(seconds.iter().flat_map(|it| ["--for".to_owned(), format!("{it}s")]));
-        command.stdout(Stdio::null()).stderr(File::create(&log)?);
-        let mut process = Running::start(&mut command)?;
-        let started = Instant::now();
-        while !std::fs::read_to_string(&log)?.contains("recording to") {
-            if process.has_ended() || started.elapsed() > START_MAX {
-                bail!("the agent does not come up: {}", std::fs::read_to_string(&log)?.trim());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let process = server::agent(&mut command, &log)?;
         Ok(Agent { process, address, _place: place })
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(free_address()?.port())
 }
 
 /// Two servers under load and four burners.

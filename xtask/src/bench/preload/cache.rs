@@ -1,12 +1,11 @@
 //! memcached with statistics only: what watching costs an event-driven server.
 
+use super::super::pinned::Pinned;
 use super::super::process::{Running, usage};
 use super::super::server::{free_address, served};
 use super::super::stats::{Summary, interleave, ratios};
 use super::Report;
-use anyhow::{Context as _, Result, bail};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use anyhow::{Result, bail};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +32,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let bare = RefCell::new(Cache::start(lull, None)?);
     let watched = RefCell::new(Cache::start(lull, Some(&[]))?);
     let costs = [RefCell::new(Vec::new()), RefCell::new(Vec::new())];
-    let _client = only(None, 0)?;
+    let _client = Pinned::to_core(0)?;
     let run = |cache: &RefCell<Cache>, costs: &RefCell<Vec<f64>>| {
         let (rate, cpu_us) = cache.borrow_mut().run()?;
         costs.borrow_mut().push(cpu_us);
@@ -67,7 +66,7 @@ impl Cache {
         command.args(["-u", "root", "-l", "127.0.0.1", "-t", "1"]);
         command.args(["-p", &address.port().to_string()]);
         let server = {
-            let _server = only(None, 1)?;
+            let _server = Pinned::to_core(1)?;
             served(command.stderr(Stdio::null()), address)?
         };
         let connections: Result<_> = (0..CONNECTIONS).map(|_| connected(address)).collect();
@@ -117,25 +116,4 @@ fn read_to(connection: &mut TcpStream, end: &[u8]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Keeps a thread (`None`: this one), and children that it starts, on one core
-/// of those it may use, until it goes.
-struct Only(CpuSet);
-
-fn only(pid: Option<Pid>, which: usize) -> Result<Only> {
-    let before = rustix::thread::sched_getaffinity(pid)?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| before.is_set(*core));
-    let core = cores.nth(which).context("the benchmark needs two cores")?;
-    let mut one = CpuSet::new();
-    one.set(core);
-    sched_setaffinity(pid, &one)?;
-    Ok(Only(before))
-}
-
-impl Drop for Only {
-    fn drop(&mut self) {
-        // Where all cores were allowed before they are allowed again.
-        let _ = sched_setaffinity(None, &self.0);
-    }
 }

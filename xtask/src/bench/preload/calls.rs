@@ -104,7 +104,7 @@ fn costs(lull: &Path, exec: Option<&[&str]>, own: &Path) -> Result<Costs> {
 /// If loopback or the kernel refuse.
 pub(in crate::bench) fn model() -> Result<()> {
     let (query_ns, call_ns) = (medians(Shape::Query)?, medians(Shape::Call)?);
-    let _one_core = super::super::sim::Pinned::to_last_core()?;
+    let _one_core = super::super::pinned::Pinned::to_last_core()?;
     let (futex_ns, signal_ns) = (by_futex(), by_signal()?);
     println!("{}", serde_json::to_string(&Costs { call_ns, query_ns, futex_ns, signal_ns })?);
     Ok(())

@@ -10,8 +10,8 @@ mod sysbench;
 
 pub(super) use calls::model;
 
-use super::server::on_path;
 use super::{Bench, Context, report::Report};
+use crate::test::on_path;
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;

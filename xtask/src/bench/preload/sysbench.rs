@@ -33,12 +33,10 @@ impl Ran {
     pub(super) fn quantile_ms(&self, share: f64) -> f64 {
         let all: u64 = self.histogram.iter().map(|(_, count)| count).sum();
         let (rank, mut sum) = (share * all as f64, 0);
-        let reaches = |count: u64| {
+        let found = self.histogram.iter().find(|(_, count)| {
             sum += count;
             sum as f64 >= rank
-        };
-        let mut sum_over = reaches;
-        let found = self.histogram.iter().find(|(_, count)| sum_over(*count));
+        });
         found.map_or(f64::NAN, |(latency_ms, _)| *latency_ms)
     }
 }

@@ -6,11 +6,10 @@
 
 mod contender;
 mod ours;
-mod pinned;
 mod python;
 
+use super::pinned::Pinned;
 pub(super) use ours::model;
-pub(super) use pinned::Pinned;
 
 use super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::{Bench, Context, process, report::Report};

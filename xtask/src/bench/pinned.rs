@@ -14,13 +14,30 @@ impl Pinned {
     /// # Errors
     /// If the kernel refuses.
     pub(in crate::bench) fn to_last_core() -> Result<Self> {
+        let last = cores(&sched_getaffinity(None)?).last();
+        Self::to(last.context("this process may use no core")?)
+    }
+
+    /// One of the cores that may be used, counted from 0.
+    ///
+    /// # Errors
+    /// If there are not so many, or the kernel refuses.
+    pub(in crate::bench) fn to_core(number: usize) -> Result<Self> {
+        let core = cores(&sched_getaffinity(None)?).nth(number);
+        Self::to(core.with_context(|| format!("this needs {} cores", number + 1))?)
+    }
+
+    fn to(core: usize) -> Result<Self> {
         let before = sched_getaffinity(None)?;
-        let last = (0..CpuSet::MAX_CPU).rev().find(|core| before.is_set(*core));
         let mut only = CpuSet::new();
-        only.set(last.context("this process may use no core")?);
+        only.set(core);
         sched_setaffinity(None, &only)?;
         Ok(Self { before })
     }
+}
+
+fn cores(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core))
 }
 
 impl Drop for Pinned {
