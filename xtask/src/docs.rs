@@ -1,7 +1,7 @@
 //! The pages of the book that the binary writes about itself.
 
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Each generated page and the arguments with which `lull` prints it.
@@ -20,9 +20,25 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<ExitCode> {
         println!("docs: no pages without crates/app, which prints them");
         return Ok(ExitCode::SUCCESS);
     }
+    let mut lull = Command::new("cargo");
+    lull.args(["run", "--quiet", "--release", "--package", "lull-app", "--bin", "lull", "--"]);
+    each(root, check, &lull)
+}
+
+/// Compares every page with what the program prints that is in a folder of
+/// the target directory, such as `debug`.
+///
+/// # Errors
+/// If there is no such program or it refuses the arguments.
+pub(crate) fn check_built(root: &Path, folder: &str) -> Result<ExitCode> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    each(root, true, &Command::new(root.join(target).join(folder).join("lull")))
+}
+
+fn each(root: &Path, check: bool, lull: &Command) -> Result<ExitCode> {
     let mut stale = 0;
     for (page, arguments) in PAGES {
-        let wanted = print(root, arguments)?;
+        let wanted = print(root, lull, arguments)?;
         let path = root.join(page);
         let found = std::fs::read_to_string(&path).unwrap_or_default();
         let Some(line) = first_difference(&found, &wanted) else { continue };
@@ -42,12 +58,12 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What `lull` prints for `arguments`.
-fn print(root: &Path, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new("cargo");
-    command.args(["run", "--quiet", "--release", "--package", "lull-app", "--bin", "lull", "--"]);
-    command.current_dir(root).args(arguments).stderr(std::process::Stdio::inherit());
-    let output = command.output().context("cannot start cargo")?;
+/// What the program prints for `arguments`.
+fn print(root: &Path, lull: &Command, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(lull.get_program());
+    command.args(lull.get_args()).args(arguments);
+    command.current_dir(root).stderr(std::process::Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {
         bail!("`lull {}` failed ({})", arguments.join(" "), output.status);
     }

@@ -45,7 +45,7 @@ enum Task {
         /// Leave out the slow tests
         #[arg(long)]
         quick: bool,
-        /// Optimise the first round of tests too (the slow ones always are)
+        /// Build as a release is built
         #[arg(long)]
         release: bool,
     },

@@ -6,24 +6,22 @@
 mod needs;
 mod phase;
 mod room;
-mod slow;
 mod tally;
 
 use anyhow::Result;
 use phase::Phase;
-use slow::Programs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 use tally::{Round, Tally};
 
-pub(crate) use needs::{install_packages, provide_all};
+pub(crate) use needs::{install_packages, on_path, provide_all};
 
 /// What `cargo xtask test` was asked for.
 pub(crate) struct Options {
     /// Leave out the slow tests.
     pub(crate) quick: bool,
-    /// Optimise the tests of the first round too.
+    /// Optimise as a release is.
     pub(crate) release: bool,
 }
 
@@ -35,7 +33,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     room::warn(root);
     let skipped = needs::provide();
-    let phases = phases(root, options, &skipped, slow::programs(root)?);
+    let phases = phases(root, options, &skipped);
     let mut tally = Tally::default();
     for (phase, number) in phases.iter().zip(1..) {
         let at_s = started.elapsed().as_secs();
@@ -66,40 +64,43 @@ const MODEL: [&str; 8] = [
     "target/loom",
 ];
 
-fn phases(root: &Path, options: &Options, skipped: &[String], slow: Programs) -> Vec<Phase> {
+fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
-    let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS].concat();
     let profile: &[&str] = if options.release { &["--release"] } else { &[] };
-    let app: &[&str] = &["build", "--release", "--package", "lull-app"];
+    let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile, &["--"]].concat();
     let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
-    let first = [&test[..], profile, &["--"], &skips].concat();
-    let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL].concat();
+    let first = [&test[..], &skips].concat();
+    let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL, profile].concat();
     let doc = [&["doc", "--no-deps"][..], &ALL].concat();
 
     let mut phases = vec![
         Phase::cargo("format", &["fmt", "--all", "--check"]),
         Phase::here("tidy", "tidy", crate::tidy::run),
         Phase::cargo("clippy", &clippy),
+        Phase::tests("tests", &first, Round::First),
     ];
     if crate::has_app(root) {
-        phases.push(Phase::cargo("build", app));
-        phases.push(Phase::here("generated pages", "docs --check", |root| {
-            crate::docs::run(root, true)
-        }));
+        phases.push(Phase::here("generated pages", "docs --check", check_pages(options.release)));
     }
-    phases.push(Phase::tests("tests", &first, Round::First));
     phases.push(Phase::tests("documentation's tests", &doc_tests, Round::First));
     phases.push(Phase::model("model check", &MODEL));
     phases.push(Phase::documentation("documentation", &doc));
     if !options.quick {
-        for (name, programs) in [("slow tests", slow.integration), ("slow unit tests", slow.unit)] {
-            let programs: Vec<&str> = programs.iter().map(String::as_str).collect();
-            let slow = [&["test", "--no-fail-fast", "--all-features", "--release"], &programs[..]];
-            let slow = [&slow.concat()[..], &["--", "--ignored"], &skips].concat();
-            phases.push(Phase::tests(name, &slow, Round::Slow));
-        }
+        // With the programs of the first round: another build takes longer than
+        // what optimising them further would save.
+        let slow = [&test[..], &["--ignored"], &skips].concat();
+        phases.push(Phase::tests("slow tests", &slow, Round::Slow));
     }
     phases
+}
+
+/// Compares the pages with what the program says that the tests were run with.
+fn check_pages(release: bool) -> fn(&Path) -> Result<ExitCode> {
+    if release {
+        |root| crate::docs::check_built(root, "release")
+    } else {
+        |root| crate::docs::check_built(root, "debug")
+    }
 }
 
 #[cfg(test)]
@@ -107,8 +108,7 @@ mod tests {
     use super::*;
 
     fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
-        let slow = slow::programs(&crate::root()).unwrap();
-        let phases = phases(&crate::root(), options, skipped, slow);
+        let phases = phases(&crate::root(), options, skipped);
         phases.iter().map(Phase::command).collect()
     }
 
@@ -117,8 +117,17 @@ mod tests {
         let full = commands(&Options { quick: false, release: false }, &[]);
         let quick = commands(&Options { quick: true, release: false }, &[]);
         assert_eq!(full[..quick.len()], quick);
-        assert_eq!(full.len(), quick.len() + 2);
+        assert_eq!(full.len(), quick.len() + 1);
         assert!(full[quick.len()..].iter().all(|it| it.ends_with("-- --ignored")), "{full:?}");
+    }
+
+    #[test]
+    fn slow_tests_need_no_build_of_their_own() {
+        for release in [false, true] {
+            let all = commands(&Options { quick: false, release }, &[]);
+            let slow = all.last().unwrap().strip_suffix(" -- --ignored").unwrap();
+            assert!(all.iter().any(|command| command == slow), "{all:?}");
+        }
     }
 
     #[test]
@@ -126,6 +135,6 @@ mod tests {
         let skipped = ["needs_memcached".to_owned()];
         let all = commands(&Options { quick: false, release: true }, &skipped);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
-        assert_eq!(with_skip.count(), 3, "{all:?}");
+        assert_eq!(with_skip.count(), 2, "{all:?}");
     }
 }
