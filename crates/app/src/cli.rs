@@ -10,7 +10,7 @@ pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
-pub(crate) use tuning::{SweepArgs, TuneArgs};
+pub(crate) use tuning::{SweepArgs, TraceArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use lull_host::knobs::hold::Wish;
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Search a network server's settings for the least power within its bound
     Tune(TuneArgs),
+    /// Make a trace of rates for loads from a recording of a cache's requests
+    Trace(TraceArgs),
     /// Show a running agent in the terminal
     Top(TopArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant

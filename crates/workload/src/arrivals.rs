@@ -13,15 +13,17 @@
 //! the gaps keep their shape in operational time, and a constant rate gives
 //! gaps of exactly the process's distribution scaled to that rate.
 
+mod cache_trace;
 mod process;
 mod rate;
 mod schedule;
 mod trace;
 
+pub use cache_trace::{Binning, CacheTraceError, bin};
 pub use process::{Process, ProcessError};
 pub use rate::{Rate, RateError};
 pub use schedule::{Schedule, ScheduleError};
-pub use trace::{Steps, TraceError};
+pub use trace::{Steps, TraceError, parse as parse_trace};
 
 use lull_measure::Nanos;
 use rand::Rng;

@@ -1,6 +1,8 @@
-//! Arguments of `lull sweep` and `lull tune`.
+//! Arguments of `lull sweep`, `lull tune` and `lull trace`.
 
 use clap::Args;
+use lull_measure::Nanos;
+use lull_workload::arrivals::Rate;
 use std::path::PathBuf;
 
 /// `lull sweep`.
@@ -45,4 +47,29 @@ pub(crate) struct TuneArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `lull trace`.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// A recording in the form of the public cache traces; `-` reads standard input
+    pub(crate) recording: PathBuf,
+    /// Leave this out of its beginning
+    #[arg(long, default_value = "0s")]
+    pub(crate) from: Nanos,
+    /// How much of it to take
+    #[arg(long = "for", value_name = "TIME", default_value = "24h")]
+    pub(crate) span: Nanos,
+    /// Take the mean rate of each such stretch
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub(crate) bin: Nanos,
+    /// Scale the busiest stretch to this rate, such as 750000/s
+    #[arg(long, value_name = "RATE")]
+    pub(crate) peak: Option<Rate>,
+    /// Count only these operations, such as get,gets
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) operations: Vec<String>,
+    /// Write here instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }

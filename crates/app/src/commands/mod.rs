@@ -25,6 +25,7 @@ mod serve;
 mod sim;
 mod sweep;
 mod top;
+mod trace;
 mod tune;
 mod tune_pid;
 
@@ -71,6 +72,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Report(args) => report::run(&args),
         Command::Mix(args) => mix::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Top(args) => top::run(&args),
         Command::TunePid(args) => tune_pid::run(&args),

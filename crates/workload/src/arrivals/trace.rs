@@ -53,7 +53,15 @@ pub enum TraceError {
 pub(super) fn read(file: &Path, steps: Steps) -> Result<Schedule, TraceError> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| TraceError::Read { file: file.to_owned(), source })?;
-    let points = read_points(&text).map_err(|(line, problem)| TraceError::Row {
+    parse(&text, file, steps)
+}
+
+/// The schedule of a trace that was read already, of this name.
+///
+/// # Errors
+/// [`TraceError`] names the line that cannot be used.
+pub fn parse(text: &str, file: &Path, steps: Steps) -> Result<Schedule, TraceError> {
+    let points = read_points(text).map_err(|(line, problem)| TraceError::Row {
         file: file.to_owned(),
         line,
         problem,
