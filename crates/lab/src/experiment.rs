@@ -53,6 +53,9 @@ pub static ALL: &[&Experiment] = &[
     &bayop::netpipe::EXPERIMENT,
     &bayop::model::EXPERIMENT,
     &bayop::search::EXPERIMENT,
+    &bayop::day::EXPERIMENT,
+    &bayop::silo::EXPERIMENT,
+    &bayop::tailbench::EXPERIMENT,
 ];
 
 /// One experiment.

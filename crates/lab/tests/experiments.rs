@@ -72,6 +72,16 @@ fn a_long_interrupt_delay_costs_small_messages_their_round_trips() {
 }
 
 #[test]
+fn a_day_costs_less_under_a_search_and_most_under_the_loosest_bound() {
+    let report = run("bayop-silo", true);
+    well_formed(&report);
+    let over = |bound: &str| {
+        ours(&report, &format!("{bound} < 500 us: power of the day, search's over Linux's"))
+    };
+    assert!(over("p90") < 0.9 && over("p90") < over("p99"), "{report:?}");
+}
+
+#[test]
 #[ignore = "slow: all tables at full length, some minutes in a release build"]
 fn every_table_passes_every_row_that_is_held() {
     let next = AtomicUsize::new(0);

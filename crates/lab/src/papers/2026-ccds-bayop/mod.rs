@@ -2,11 +2,15 @@
 //! and Energy Trade-Offs Automatically in Network Applications, CCDS 2026
 //! (seed 001): BayOp.
 
+pub(crate) mod day;
 pub(crate) mod model;
 pub(crate) mod netpipe;
 pub(crate) mod search;
+pub(crate) mod silo;
 pub(crate) mod sweep;
+pub(crate) mod tailbench;
 
+mod hourly;
 mod system;
 
 /// The seed document.

@@ -26,11 +26,11 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// Delays of the authors' script, and none.
-const DELAYS_US: [f64; 12] =
+pub(super) const DELAYS_US: [f64; 12] =
     [0.0, 2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 100.0, 200.0, 300.0, 400.0];
 const LOADS: [f64; 4] = [200e3, 400e3, 600e3, 700e3];
 /// Trials of a search (section 5.2.1).
-const TRIALS: usize = 30;
+pub(super) const TRIALS: usize = 30;
 /// Readings that a trial may be: replications that are simulated for every pair.
 const READINGS: u64 = 4;
 
@@ -110,7 +110,7 @@ fn surface(
 }
 
 /// A cell as a trial sees it: a server that does not keep up is far over its bound.
-fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
+pub(super) fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
     let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
     let tail_us = cell.tail_us(objective.percentile);
     let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };

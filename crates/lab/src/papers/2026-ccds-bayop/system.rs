@@ -4,11 +4,14 @@ use crate::experiment::{LabError, Setup};
 use crate::server::{Cell, Grid, Run};
 use crate::sourced;
 use lull_control::{AppSpec, Plant};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Hertz, Nanos, Percentile};
 use lull_policies::tuning::Space;
-use lull_sim::netserver::{AppModel, NetServerPlant, PingPong, ServerModel, Stack, Traffic};
+use lull_sim::netserver::{
+    AppModel, NetServerPlant, PingPong, PowerModel, ServerModel, Stack, Traffic,
+};
 use lull_sim::stats::Failure;
 use serde::Deserialize;
+use std::fmt;
 
 /// The models with a source for every number.
 const TEXT: &str = include_str!("scenario.toml");
@@ -43,7 +46,21 @@ pub(super) struct Scenario {
     server: ServerModel,
     ebbrt: Stack,
     ebbrt_app: AppModel,
+    silo: AppModel,
+    tailbench: Vec<AppModel>,
+    machines: Vec<Machine>,
     netpipe: PingPong,
+}
+
+/// A machine of Table 2, where it differs from the study's.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Machine {
+    pub(super) name: String,
+    cores: u16,
+    packages: u16,
+    frequencies: Vec<Hertz>,
+    power: PowerModel,
 }
 
 /// The models, and where their numbers come from, by source.
@@ -72,10 +89,48 @@ impl Scenario {
         model
     }
 
+    /// Silo on Linux.
+    pub(super) fn silo(&self) -> ServerModel {
+        self.with_silo(self.linux())
+    }
+
+    /// Silo on the specialised OS, which saves nothing within a transaction.
+    pub(super) fn silo_on_ebbrt(&self) -> ServerModel {
+        self.with_silo(self.ebbrt())
+    }
+
+    fn with_silo(&self, on: ServerModel) -> ServerModel {
+        let name = on.name.replace(&on.app.name, &self.silo.name);
+        ServerModel { app: self.silo.clone(), name, ..on }
+    }
+
+    /// The apps of TailBench.
+    pub(super) fn tailbench(&self) -> &[AppModel] {
+        &self.tailbench
+    }
+
+    /// The other machines.
+    pub(super) fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// An app on another machine, under Linux.
+    pub(super) fn on(&self, machine: &Machine, app: &AppModel) -> ServerModel {
+        let Machine { name, cores, packages, frequencies, power } = machine.clone();
+        let name = format!("{name}, {}", app.name);
+        ServerModel { name, cores, packages, frequencies, power, app: app.clone(), ..self.linux() }
+    }
+
     /// NetPIPE with messages of this size on a server.
     pub(super) fn netpipe(&self, on: &ServerModel, bytes: u64) -> ServerModel {
         let pair = PingPong { bytes, ..self.netpipe.clone() };
         ServerModel { traffic: Traffic::PingPong(pair), ..on.clone() }
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{} < {} us", self.percentile, self.bound_us)
     }
 }
 

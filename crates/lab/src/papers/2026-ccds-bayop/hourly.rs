@@ -1,0 +1,448 @@
+//! A day in hours of constant mean load, each of which begins with a search
+//! (section 5.2.1), and what its end holds for the rest of the hour.
+//!
+//! An hour is a server of its own, whose connections stay on the cores that they
+//! were hashed to: a trial is a stretch of its run at a pair of the grid, and
+//! what is held is judged on a later stretch. Of the arms, Co-PI takes the best pair of the nearest rate of a profile that was
+//! made beforehand.
+
+use super::search::{DELAYS_US, TRIALS, reading};
+use super::system::{Objective, space};
+use crate::experiment::{LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Printed, Row, Tolerance};
+use crate::server::{Cell, Grid, Run, ServerSetting, measure, sweep};
+use crate::trial::of;
+use lull_control::Rng;
+use lull_measure::{Latency, Nanos};
+use lull_policies::tuning::{Method, Place, Rules, Search, Space};
+use lull_sim::ModelError;
+use lull_sim::netserver::ServerModel;
+use lull_sim::stats::Failure;
+use lull_workload::arrivals::{Steps, parse_trace};
+use rand::SeedableRng;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+
+/// Hourly rates, of which only the shape counts.
+const DAY: &str = include_str!("../../../../../traces/synthetic-day.csv");
+/// The paper's search is asked for the first objective only.
+const ASKED_OF_PAPER: usize = 0;
+/// Requests of a trial in the busiest hour; what is held is judged on more.
+const TRIAL_REQUESTS: f64 = 112_500.0;
+const HELD_OVER_TRIAL: f64 = 2.7;
+/// Seconds of an hour that thirty trials of 20 s and a second to settle take.
+const SEARCH_S: f64 = 630.0;
+
+/// What runs the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Arm {
+    /// Linux by itself.
+    Linux,
+    /// Linux under our search.
+    Ours,
+    /// Linux under the paper's.
+    Paper,
+    /// Linux under Co-PI.
+    CoPi,
+    /// The specialised stack under our search.
+    Ebbrt,
+}
+
+/// What is compared over a day.
+pub(super) struct Plan {
+    pub(super) linux: ServerModel,
+    pub(super) ebbrt: ServerModel,
+    pub(super) objectives: Vec<Objective>,
+    /// Rates of Co-PI's profile, per second.
+    pub(super) profiled: [f64; 3],
+    /// Rate of the busiest hour.
+    pub(super) peak_per_s: f64,
+}
+
+/// What an hour's choice came to while it was held.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) watts: f64,
+    /// At the objective's percentile.
+    pub(super) tail_us: f64,
+    pub(super) is_met: bool,
+    /// Mean power of the trials before, and share of their requests that were late.
+    search: Option<(f64, f64)>,
+}
+
+/// A day: by objective, what each arm held, hour by hour.
+pub(super) struct Day {
+    objectives: Vec<Objective>,
+    held: Vec<BTreeMap<(Arm, usize), Held>>,
+}
+
+/// A server at one rate; each place is tried once, when it is first asked for.
+struct Hour<'a> {
+    model: &'a ServerModel,
+    space: &'a Space,
+    rate_per_s: f64,
+    trial: Run,
+    hold: Run,
+    tried: BTreeMap<Place, (Cell, Latency)>,
+    holds: BTreeMap<Option<Place>, Cell>,
+}
+
+impl Arm {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Linux, Self::Ours, Self::Paper, Self::CoPi, Self::Ebbrt];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "Linux",
+            Self::Ours => "Linux, searched (ours)",
+            Self::Paper => "Linux, searched (the paper's penalty)",
+            Self::CoPi => "Co-PI",
+            Self::Ebbrt => "EbbRT, searched (ours)",
+        }
+    }
+}
+
+impl Plan {
+    /// What was chosen for the day.
+    pub(super) fn choices(&self) -> Vec<String> {
+        vec![
+            format!(
+                "traces/synthetic-day.csv, scaled to {} K requests/s at most: the trace that was \
+                 taken is not named",
+                self.peak_per_s / 1e3
+            ),
+            format!(
+                "each hour {TRIALS} trials over 216 pairs, then the choice held; a trial has \
+                 {TRIAL_REQUESTS} requests in the busiest hour, what is held is judged on \
+                 {HELD_OVER_TRIAL} times as many that come then"
+            ),
+            "Co-PI: the best pair of the nearest profiled rate, which fits the misses reported"
+                .to_owned(),
+        ]
+    }
+
+    /// Runs all hours in parallel.
+    pub(super) fn run(&self, setup: &Setup<'_>) -> Result<Day, LabError> {
+        let rates_per_s = self.rates_per_s(setup);
+        let spaces = [self.space(&self.linux)?, self.space(&self.ebbrt)?];
+        let profile = self.profile(setup, &spaces[0])?;
+        setup.progress.expect(rates_per_s.len() as u64);
+        let run = trial(setup, self.peak_per_s);
+        let hour = |(number, rate): (usize, &f64)| {
+            let mut hours = [(&self.linux, &spaces[0]), (&self.ebbrt, &spaces[1])]
+                .map(|(model, space)| Hour::new(run, model, space, *rate));
+            let seed = setup.seed.wrapping_mul(1000).wrapping_add(number as u64);
+            let held = self.hour(&mut hours, &profile, seed);
+            setup.progress.step();
+            held
+        };
+        let held: Result<Vec<_>, ModelError> =
+            rates_per_s.par_iter().enumerate().map(hour).collect();
+        let held = held.map_err(Failure::from)?;
+        Ok(Day { objectives: self.objectives.clone(), held })
+    }
+
+    /// The least tail that any pair has at the idlest hour.
+    pub(super) fn least_tail_us(
+        &self,
+        setup: &Setup<'_>,
+        objective: Objective,
+    ) -> Result<f64, LabError> {
+        let space = self.space(&self.linux)?;
+        let idlest = self.rates_per_s(setup).into_iter().fold(f64::INFINITY, f64::min);
+        let settings: Vec<_> =
+            space.places().map(|place| ServerSetting::of(&space, &place)).collect();
+        let (model, run) = (&self.linux, trial(setup, self.peak_per_s));
+        let cells = sweep(model, &[idlest], &settings, run, &setup.progress);
+        let cells = cells.map_err(Failure::from)?;
+        let tails = cells.iter().map(|cell| cell.tail_us(objective.percentile));
+        Ok(tails.fold(f64::INFINITY, f64::min))
+    }
+
+    fn space(&self, model: &ServerModel) -> Result<Space, LabError> {
+        let grid =
+            Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None };
+        Ok(grid.only())
+    }
+
+    /// Of every hour; of a few if it is to be quick.
+    fn rates_per_s(&self, setup: &Setup<'_>) -> Vec<f64> {
+        let day = parse_trace(DAY, Path::new("traces/synthetic-day.csv"), Steps::Hold);
+        let day = day.expect("a test reads the day");
+        let rates: Vec<f64> = (0..24).map(|hour| day.rate_at(3600.0 * f64::from(hour))).collect();
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        let scaled = rates.iter().map(|rate| rate / most * self.peak_per_s);
+        scaled.step_by(setup.either(1, 8)).collect()
+    }
+
+    /// By objective: the pair of least power that meets it, of each profiled rate.
+    fn profile(
+        &self,
+        setup: &Setup<'_>,
+        space: &Space,
+    ) -> Result<Vec<Vec<(f64, Place)>>, LabError> {
+        let places: Vec<Place> = space.places().collect();
+        let settings: Vec<_> = places.iter().map(|place| ServerSetting::of(space, place)).collect();
+        let run = trial(setup, self.peak_per_s);
+        let cells = sweep(&self.linux, &self.profiled, &settings, run, &setup.progress);
+        let cells = cells.map_err(Failure::from)?;
+        let best = |rate: f64, objective: &Objective| {
+            let all = cells.iter().filter(|cell| cell.rate_per_s == rate).zip(&places);
+            let good = all.filter(|(cell, _)| objective.met_by(cell));
+            let least = good.min_by(|(a, _), (b, _)| a.watts.total_cmp(&b.watts));
+            least.map_or_else(|| space.fastest(), |(_, place)| place.clone())
+        };
+        let of = |objective| self.profiled.map(|rate| (rate, best(rate, objective))).into();
+        Ok(self.objectives.iter().map(of).collect())
+    }
+
+    /// What every arm holds in an hour.
+    fn hour(
+        &self,
+        [linux, ebbrt]: &mut [Hour<'_>; 2],
+        profile: &[Vec<(f64, Place)>],
+        seed: u64,
+    ) -> Result<BTreeMap<(Arm, usize), Held>, ModelError> {
+        let mut held = BTreeMap::new();
+        for (at, objective) in self.objectives.iter().enumerate() {
+            held.insert((Arm::Linux, at), linux.hold(None, *objective)?);
+            held.insert((Arm::Ours, at), linux.search(Method::Apart, *objective, seed)?);
+            if at == ASKED_OF_PAPER {
+                held.insert((Arm::Paper, at), linux.search(Method::Penalty, *objective, seed)?);
+                held.insert((Arm::Ebbrt, at), ebbrt.search(Method::Apart, *objective, seed)?);
+            }
+            let off = |rate: f64| (rate - linux.rate_per_s).abs();
+            let nearest = profile[at].iter().min_by(|a, b| off(a.0).total_cmp(&off(b.0)));
+            let place = nearest.map(|(_, place)| place.clone());
+            held.insert((Arm::CoPi, at), linux.hold(place, *objective)?);
+        }
+        Ok(held)
+    }
+}
+
+/// A trial that has so many requests in the busiest hour.
+fn trial(setup: &Setup<'_>, peak_per_s: f64) -> Run {
+    Run {
+        warmup: Nanos::from_millis(30),
+        length: Nanos::from_secs_f64(setup.either(1.0, 0.1) * TRIAL_REQUESTS / peak_per_s),
+        seed: setup.seed,
+        replication: 0,
+    }
+}
+
+impl<'a> Hour<'a> {
+    fn new(trial: Run, model: &'a ServerModel, space: &'a Space, rate_per_s: f64) -> Self {
+        let length = trial.length.scale(HELD_OVER_TRIAL);
+        let hold = Run { warmup: trial.warmup + trial.length, length, ..trial };
+        let (tried, holds) = (BTreeMap::new(), BTreeMap::new());
+        Self { model, space, rate_per_s, trial, hold, tried, holds }
+    }
+
+    /// Searches, then holds the choice.
+    fn search(
+        &mut self,
+        method: Method,
+        objective: Objective,
+        seed: u64,
+    ) -> Result<Held, ModelError> {
+        let rules = Rules::new(method, objective.bound_us, TRIALS);
+        let mut search = Search::new(self.space.clone(), rules);
+        let mut rng = Rng::seed_from_u64(seed);
+        let (mut watts, mut trials) = (0.0, 0.0);
+        while let Some(next) = search.ask(&mut rng) {
+            let (cell, latency) = self.tried(&next.place)?;
+            watts += cell.watts;
+            trials += 1.0;
+            let came = reading(cell, latency, objective);
+            search.tell(next.place, Ok(came));
+        }
+        let place = search.choice().map_or_else(|| self.space.fastest(), |choice| choice.place);
+        let held = self.hold(Some(place), objective)?;
+        Ok(Held { search: Some((watts / trials, search.harm())), ..held })
+    }
+
+    fn tried(&mut self, place: &Place) -> Result<&(Cell, Latency), ModelError> {
+        match self.tried.entry(place.clone()) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(free) => {
+                let setting = ServerSetting::of(self.space, place);
+                let totals = measure(self.model, self.rate_per_s, setting, self.trial)?;
+                let cores = usize::from(self.model.cores);
+                let cell = Cell::of(self.rate_per_s, setting, &totals, cores);
+                Ok(free.insert((cell, totals.latency)))
+            }
+        }
+    }
+
+    /// Holds a place, or leaves all to Linux.
+    fn hold(&mut self, place: Option<Place>, objective: Objective) -> Result<Held, ModelError> {
+        let cell = match self.holds.entry(place) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) => {
+                let setting = match free.key() {
+                    Some(place) => ServerSetting::of(self.space, place),
+                    None => ServerSetting::DEFAULT,
+                };
+                let cell = Cell::measure(self.model, self.rate_per_s, setting, self.hold)?;
+                free.insert(cell)
+            }
+        };
+        Ok(Held {
+            watts: cell.watts,
+            tail_us: cell.tail_us(objective.percentile),
+            is_met: objective.met_by(cell),
+            search: None,
+        })
+    }
+}
+
+impl Day {
+    /// Number of hours.
+    pub(super) fn hours(&self) -> usize {
+        self.held.len()
+    }
+
+    /// What an arm held, hour by hour; nothing if it was not asked.
+    pub(super) fn held(&self, arm: Arm, objective: usize) -> impl Iterator<Item = &Held> {
+        self.held.iter().filter_map(move |hour| hour.get(&(arm, objective)))
+    }
+
+    /// Hours in which an arm missed the objective.
+    pub(super) fn missed(&self, arm: Arm, objective: usize) -> usize {
+        self.held(arm, objective).filter(|held| !held.is_met).count()
+    }
+
+    /// The most that an arm saved of Linux's power in an hour in which it met
+    /// the objective, in percent.
+    pub(super) fn most_saved(&self, arm: Arm, objective: usize) -> f64 {
+        let both = self.held(arm, objective).zip(self.held(Arm::Linux, objective));
+        let met = both.filter(|(held, _)| held.is_met);
+        met.map(|(held, linux)| 100.0 * (1.0 - held.watts / linux.watts)).fold(0.0, f64::max)
+    }
+
+    /// Power of all hours together over Linux's.
+    fn power_over_linux(&self, arm: Arm, objective: usize) -> f64 {
+        let sum = |arm| self.held(arm, objective).map(|held| held.watts).sum::<f64>();
+        sum(arm) / sum(Arm::Linux)
+    }
+
+    /// Energy of a search and the rest of its hour over that of Linux.
+    fn with_search_over_linux(&self, objective: usize) -> f64 {
+        let share = SEARCH_S / 3600.0;
+        let whole = |held: &Held| {
+            let searching = held.search.map_or(held.watts, |(watts, _)| watts);
+            share * searching + (1.0 - share) * held.watts
+        };
+        let ours = self.held(Arm::Ours, objective).map(whole).sum::<f64>();
+        ours / self.held(Arm::Linux, objective).map(|held| held.watts).sum::<f64>()
+    }
+
+    /// Share of the searches' requests that were late, in percent.
+    fn harm_percent(&self, objective: usize) -> f64 {
+        let harms = self.held(Arm::Ours, objective).filter_map(|held| held.search);
+        100.0 * harms.map(|(_, harm)| harm).sum::<f64>() / self.hours() as f64
+    }
+
+    /// Power by the hour, a panel an objective.
+    pub(super) fn power(&self) -> Vec<Figure> {
+        let panel = |(at, objective): (usize, &Objective)| {
+            let frame = Figure::new(
+                format!("{objective}: power over a day"),
+                Axis::linear("hour"),
+                Axis::linear("power (W)"),
+            );
+            let arms = Arm::ALL.into_iter().filter(|arm| self.held(*arm, at).next().is_some());
+            arms.fold(frame, |figure, arm| {
+                let watts = self.held(arm, at).map(|held| held.watts).enumerate();
+                let points: Vec<_> =
+                    watts.map(|(hour, watts)| Point::at(hour as f64, watts)).collect();
+                figure.with(arm.name(), Look::Line, points)
+            })
+        };
+        self.objectives.iter().enumerate().map(panel).collect()
+    }
+}
+
+/// What is asked of every objective of a day.
+pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
+    let objective = day.objectives[at];
+    let one = |value: f64| of(&[value]);
+    let said = |what: &str| format!("{objective}: {what}");
+    let linux_misses = day.missed(Arm::Linux, at) as f64;
+    let mut rows = vec![
+        Row::held(
+            said("hours in which the search's choice misses it"),
+            "1",
+            Printed::Claim("none"),
+            &one(day.missed(Arm::Ours, at) as f64),
+            Tolerance::AtMost(linux_misses.max(1.0)),
+        ),
+        against_co_pi(day, at),
+    ];
+    let why = "for comparison; no figure is printed";
+    let harm = day.harm_percent(at);
+    for (what, unit, value) in [
+        ("hours in which Linux misses it", "1", linux_misses),
+        ("hours in which Co-PI misses it", "1", day.missed(Arm::CoPi, at) as f64),
+        ("power of the day, search's over Linux's", "1", day.power_over_linux(Arm::Ours, at)),
+        ("the same with the searches' own energy", "1", day.with_search_over_linux(at)),
+        ("requests over the bound in the searches", "%", harm),
+    ] {
+        rows.push(Row::reported(said(what), unit, Printed::Nothing, &one(value), why));
+    }
+    if at == ASKED_OF_PAPER {
+        let paper = day.power_over_linux(Arm::Paper, at);
+        let what = said("power of the day, the paper's penalty over Linux's");
+        rows.push(Row::reported(what, "1", Printed::Nothing, &one(paper), why));
+        let ebbrt = 1.0 / day.power_over_linux(Arm::Ebbrt, at);
+        let why = "not reached, as in bayop-sweep: an entry of the deepest state costs its exit \
+                   latency at full power here";
+        let what = said("power of Linux over EbbRT under the search");
+        rows.push(Row::reported(what, "1", Printed::Claim("above 2"), &one(ebbrt), why));
+    }
+    rows
+}
+
+/// Typically worse, but for the strictest objective, which it often misses.
+fn against_co_pi(day: &Day, at: usize) -> Row {
+    let objective = day.objectives[at];
+    let name = format!("{objective}: power of Co-PI over the search's, hours that both meet");
+    let ratio = of(&[co_pi_over_ours(day, at)]);
+    if objective.bound_us < 500.0 {
+        let why = "the paper's is of all hours, with those in which it misses the objective";
+        return Row::reported(name, "1", Printed::Claim("below 1"), &ratio, why);
+    }
+    Row::held(name, "1", Printed::Claim("typically worse"), &ratio, Tolerance::AtLeast(1.0))
+}
+
+/// Mean ratio over the hours in which both meet the objective.
+fn co_pi_over_ours(day: &Day, at: usize) -> f64 {
+    let both = day.held(Arm::CoPi, at).zip(day.held(Arm::Ours, at));
+    let met = both.filter(|(theirs, ours)| theirs.is_met && ours.is_met);
+    let ratios: Vec<f64> = met.map(|(theirs, ours)| theirs.watts / ours.watts).collect();
+    ratios.iter().sum::<f64>() / ratios.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_day_has_24_hours_and_its_peak_is_the_busiest() {
+        let (scenario, _) = super::super::system::scenario();
+        let plan = Plan {
+            linux: scenario.linux(),
+            ebbrt: scenario.ebbrt(),
+            objectives: Vec::new(),
+            profiled: [1.0; 3],
+            peak_per_s: 250e3,
+        };
+        let rates = plan.rates_per_s(&Setup::new("test"));
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        assert_eq!((rates.len(), most), (24, 250e3));
+        assert!(rates.iter().all(|rate| *rate >= 0.2 * most), "{rates:?}");
+    }
+}
