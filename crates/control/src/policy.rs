@@ -14,6 +14,12 @@ pub type Rng = rand_xoshiro::Xoshiro256PlusPlus;
 pub trait Policy: Send {
     /// The wanted state after what was seen.
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan;
+
+    /// Other things are asked of the apps, which are the same; `false` if it
+    /// cannot go on with what it has learnt and must be made anew.
+    fn retarget(&mut self, _: &[AppSpec]) -> bool {
+        false
+    }
 }
 
 /// Why a policy cannot run here.

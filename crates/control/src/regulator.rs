@@ -12,6 +12,7 @@
 //! every so often where there are none ([`Pace`]), and shown what was answered
 //! since ([`Seen`]).
 
+use crate::Objective;
 use lull_measure::{Gauge, Nanos};
 
 /// Queries of one connection that were answered since the last decision.
@@ -125,6 +126,12 @@ pub trait Regulator: Send {
     /// decision left, or an open gate before the first; it is changed in place,
     /// for this runs at every round.
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut Admission);
+
+    /// Other things are asked of the connections, which are the same; `false`
+    /// if it cannot go on with what it has learnt and must be made anew.
+    fn retarget(&mut self, _: &[Option<Objective>]) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
