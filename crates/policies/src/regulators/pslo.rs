@@ -115,6 +115,10 @@ impl Regulator for Promises {
         admission.cap = self.knee.cap();
         admission.pace = Pace::Flow { again: self.look };
     }
+
+    fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
+        self.quota.retarget(objectives)
+    }
 }
 
 #[cfg(test)]

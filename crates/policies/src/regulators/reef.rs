@@ -40,8 +40,8 @@ use crate::config::{config, read, some_time, text, wrong};
 use crate::registry::ConfigOf;
 use crate::toolkit::knee::Knee;
 use crate::toolkit::load_limit::LoadLimit;
-use lull_control::PolicyError;
 use lull_control::regulator::{Admission, Allowance, Pace, Regulator, Seen};
+use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -204,6 +204,11 @@ impl Regulator for Reef {
         let every = self.limit.every(cap * batch).filter(|_| self.config.overlap);
         admission.cap = if every.is_some() { u32::MAX } else { cap };
         admission.pace = Pace::Rounds { turns, pause: self.pause, every };
+    }
+
+    /// Cap and pause know no promises; the policy behind them may.
+    fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
+        self.policy.as_mut().is_none_or(|policy| policy.retarget(objectives))
     }
 }
 

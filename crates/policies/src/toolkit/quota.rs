@@ -108,6 +108,29 @@ impl Quota {
         }
     }
 
+    /// Promises other things to the same connections; `false` if they are others.
+    /// What was late by the old bound says nothing of the new one.
+    pub(crate) fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
+        let minded = |one: &Option<Objective>| one.filter(Objective::minds_latency);
+        let now: Vec<_> = objectives.iter().map(minded).collect();
+        let same = now.len() == self.promised.len()
+            && now.iter().zip(&self.promised).all(|(now, then)| now.is_some() == then.is_some());
+        if !same {
+            return false;
+        }
+        for promise in &mut self.promises {
+            let Some(objective) = now[promise.connection as usize] else { continue };
+            if objective != promise.objective {
+                promise.objective = objective;
+                promise.marks.clear();
+                promise.sum = 0.0;
+                let half = limit(objective, self.patience) / 2;
+                promise.every = promise.every.min(half).max(OFTEN);
+            }
+        }
+        true
+    }
+
     /// The worst compliance; `None` without promises or answers.
     pub(crate) fn worst(&self) -> Option<f64> {
         let all = self.promises.iter().filter_map(Promise::compliance);
@@ -315,6 +338,20 @@ mod tests {
         run(&mut quota, 10, 81, 5);
         let kept = quota.rate_per_s().unwrap();
         assert!(kept > 810.0 && quota.worst() == Some(0.0), "{kept}");
+    }
+
+    #[test]
+    fn a_tightened_promise_is_judged_anew_and_others_are_another_quota() {
+        let mut quota = quota(1, 1);
+        run(&mut quota, 30, 100, 1);
+        assert_eq!(quota.worst(), Some(0.0));
+        let bound = Nanos::from_millis(20);
+        let tight = Some(Objective::Tail { percentile: Percentile::P99, bound });
+        assert!(quota.retarget(&[tight, None]));
+        assert_eq!(quota.worst(), None);
+        run(&mut quota, 30, 100, 1);
+        assert_eq!(quota.worst().map(f64::round), Some(100.0), "30 ms is late now");
+        assert!(!quota.retarget(&[None, tight]));
     }
 
     #[test]
