@@ -28,6 +28,7 @@ mod bayop;
 mod clite;
 mod co_pi;
 mod conservative;
+mod demeter;
 mod even;
 mod full_speed;
 mod heracles;

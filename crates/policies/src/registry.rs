@@ -4,9 +4,9 @@
 
 use crate::config::{self, Config, Key};
 use crate::{
-    Dip, adaptive_dvfs, arq, bayop, clite, co_pi, conservative, even, full_speed, heracles,
-    lc_first, linux_default, ondemand, parties, performance, powersave, rr, satori, schedutil,
-    static_setting, step_dvfs, tide, unmanaged,
+    Dip, adaptive_dvfs, arq, bayop, clite, co_pi, conservative, demeter, even, full_speed,
+    heracles, lc_first, linux_default, ondemand, parties, performance, powersave, rr,
+    satori, schedutil, static_setting, step_dvfs, tide, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
 use serde::Serialize;
@@ -32,6 +32,7 @@ pub static ALL: &[&Entry] = &[
     &ondemand::ENTRY,
     &conservative::ENTRY,
     &schedutil::ENTRY,
+    &demeter::ENTRY,
     &linux_default::ENTRY,
     &static_setting::ENTRY,
     &bayop::ENTRY,

@@ -1,6 +1,7 @@
 //! What policies share: regions of resources, periods, plans.
 
 pub(crate) mod domains;
+pub(crate) mod kept;
 pub(crate) mod knee;
 pub(crate) mod lattice;
 pub(crate) mod load_limit;

@@ -21,7 +21,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// `None` for a domain whose frequency cannot be chosen.
-    fn of(domain: &FrequencyDomain) -> Option<Self> {
+    pub(crate) fn of(domain: &FrequencyDomain) -> Option<Self> {
         let steps = domain.steps.clone();
         (!steps.is_empty()).then_some(Self { steps, continuous: domain.continuous })
     }
