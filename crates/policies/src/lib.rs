@@ -38,6 +38,7 @@ mod ondemand;
 mod parties;
 mod performance;
 mod powersave;
+mod qos_wc;
 mod rr;
 mod satori;
 mod schedutil;

@@ -5,7 +5,7 @@
 use crate::config::{self, Config, Key};
 use crate::{
     Dip, adaptive_dvfs, arq, bayop, clite, co_pi, conservative, demeter, even, full_speed,
-    heracles, lc_first, linux_default, ondemand, parties, performance, powersave, rr,
+    heracles, lc_first, linux_default, ondemand, parties, performance, powersave, qos_wc, rr,
     satori, schedutil, static_setting, step_dvfs, tide, unmanaged,
 };
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
@@ -24,6 +24,7 @@ pub static ALL: &[&Entry] = &[
     &satori::ENTRY,
     &arq::ENTRY,
     &tide::ENTRY,
+    &qos_wc::ENTRY,
     &full_speed::ENTRY,
     &step_dvfs::ENTRY,
     &adaptive_dvfs::ENTRY,

@@ -1,5 +1,6 @@
 //! What policies share: regions of resources, periods, plans.
 
+pub(crate) mod clusters;
 pub(crate) mod domains;
 pub(crate) mod kept;
 pub(crate) mod knee;
