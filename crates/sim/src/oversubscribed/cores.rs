@@ -1,6 +1,10 @@
 //! The cores: run queues, idle states, frequencies, and the energy of it all.
 
+mod steer;
+
+use super::counts::Spent;
 use super::model::{Governor, ServerModel};
+use super::schedule::{Ready, Schedule};
 use crate::idle::{self, Ledger};
 use crate::order::{NEVER_NS, round_ns};
 use lull_measure::{Hertz, Joules, Nanos};
@@ -24,8 +28,18 @@ pub(super) struct Core {
     thread: Option<u32>,
     left: f64,
     paced_ns: u64,
-    queue: VecDeque<(u32, f64)>,
+    /// When it began to run, when its work ends, and its slice.
+    began_ns: u64,
+    ends_ns: u64,
+    slice_ns: u64,
+    /// Its party.
+    party: usize,
+    /// The thread that was cut last, for which going on costs nothing.
+    cut: Option<u32>,
+    queue: VecDeque<Ready>,
     frequency: Hertz,
+    /// Set by somebody else than the governor.
+    pub(super) held: Option<Hertz>,
     governor: idle::Governor,
     /// Threads that ran here last and wait for I/O.
     io_waiters: u32,
@@ -34,7 +48,7 @@ pub(super) struct Core {
     pub(super) counts: CoreCounts,
     /// Load since the governor last looked.
     load_ns: u64,
-    /// When the thread ends, or the core is awake.
+    /// When the thread ends or is cut, or the core is awake.
     pub(super) due_ns: u64,
     /// Which of its events is the valid one.
     pub(super) due: u64,
@@ -51,17 +65,20 @@ pub(super) struct CoreCounts {
     pub(super) busy_hertz_ns: f64,
     /// Idle intervals that have ended.
     pub(super) intervals: Vec<Nanos>,
+    /// What each party had.
+    pub(super) spent: Vec<Spent>,
 }
 
 impl CoreCounts {
-    fn new(states: usize) -> Self {
+    fn new(model: &ServerModel) -> Self {
         Self {
             busy: Nanos::ZERO,
             active: Joules(0.0),
-            idle: Ledger::new(states),
+            idle: Ledger::new(model.idle.len()),
             hertz_ns: 0.0,
             busy_hertz_ns: 0.0,
             intervals: Vec::new(),
+            spent: vec![Spent::default(); model.class.len() + model.co_runner.len()],
         }
     }
 }
@@ -70,11 +87,16 @@ impl CoreCounts {
 #[derive(Debug, Clone)]
 pub(super) struct Cores {
     pub(super) all: Vec<Core>,
-    /// Cores that each class may use, by core.
-    pub(super) allowed: Vec<Vec<bool>>,
+    /// Cores that each party may use, by core.
+    allowed: Vec<Vec<bool>>,
     /// Core on which each thread ran last.
     last: Vec<usize>,
-    class_of: Vec<usize>,
+    party_of: Vec<usize>,
+    /// Since when each thread has wanted to run.
+    ready_ns: Vec<u64>,
+    schedule: Schedule,
+    /// Cores that were woken for threads which had to leave another.
+    roused: Vec<usize>,
     /// Cores that a thread is idle on, to leave a full search early.
     idle: u32,
 }
@@ -82,7 +104,7 @@ pub(super) struct Cores {
 impl Cores {
     pub(super) fn new(model: &ServerModel) -> Self {
         let count = model.cores as usize;
-        let class_of = model.classes();
+        let party_of = model.parties();
         let frequency = match model.frequency.governor {
             Governor::Performance => model.frequency.highest,
             Governor::Powersave | Governor::Ondemand { .. } => model.frequency.lowest,
@@ -92,23 +114,39 @@ impl Cores {
             thread: None,
             left: 0.0,
             paced_ns: 0,
+            began_ns: 0,
+            ends_ns: NEVER_NS,
+            slice_ns: NEVER_NS,
+            party: usize::MAX,
+            cut: None,
             queue: VecDeque::new(),
             frequency,
+            held: None,
             governor: idle::Governor::new(model.idle_rule),
             io_waiters: 0,
             counted_ns: 0,
-            counts: CoreCounts::new(model.idle.len()),
+            counts: CoreCounts::new(model),
             load_ns: 0,
             due_ns: NEVER_NS,
             due: u64::MAX,
         };
-        Self {
+        let parties = model.class.len() + model.co_runner.len();
+        let mut cores = Self {
             all: vec![core; count],
-            allowed: vec![vec![true; count]; model.class.len()],
-            last: (0..class_of.len()).map(|thread| thread % count).collect(),
-            class_of,
+            allowed: vec![vec![true; count]; parties],
+            last: (0..party_of.len()).map(|thread| thread % count).collect(),
+            ready_ns: vec![0; party_of.len()],
+            schedule: Schedule::new(model.scheduler, party_of.len(), count),
+            party_of,
+            roused: Vec::new(),
             idle: count as u32,
+        };
+        if let Some(agent) = cores.schedule.agent() {
+            cores.all[agent].state = State::Busy;
+            cores.idle -= 1;
+            cores.allowed.iter_mut().for_each(|may| may[agent] = false);
         }
+        cores
     }
 
     /// A thread with work becomes runnable; the core that is to be timed anew.
@@ -119,39 +157,58 @@ impl Cores {
         work: f64,
         now_ns: u64,
     ) -> Option<usize> {
-        let index = self.core_for(thread);
+        self.ready_ns[thread as usize] = now_ns;
+        let Some(index) = self.core_for(thread) else {
+            self.schedule.line().push_back((thread, work));
+            return None;
+        };
+        self.schedule.wakes(thread, self.last[thread as usize], index);
         let core = &mut self.all[index];
         core.queue.push_back((thread, work));
-        let State::Idle { state, since_ns, wakes: false } = core.state else { return None };
-        core.account(model, now_ns);
-        core.state = State::Idle { state, since_ns, wakes: true };
-        self.idle -= 1;
-        core.due_ns = now_ns + model.idle[state].exit.0;
-        Some(index)
+        match core.state {
+            State::Idle { state, since_ns, wakes: false } => {
+                core.account(model, now_ns);
+                core.state = State::Idle { state, since_ns, wakes: true };
+                self.idle -= 1;
+                core.due_ns = now_ns + model.idle[state].exit.0;
+                Some(index)
+            }
+            State::Idle { .. } => None,
+            State::Busy => {
+                let running = core.thread?;
+                let for_ns = now_ns - core.began_ns;
+                let preempts = self.schedule.preempts(thread, running, for_ns);
+                (preempts && core.cut_at(now_ns)).then_some(index)
+            }
+        }
     }
 
-    /// The previous core if it is idle or no other is, else the next idle one.
-    fn core_for(&self, thread: u32) -> usize {
-        let allowed = &self.allowed[self.class_of[thread as usize]];
+    /// The previous core if it is idle or no other is, else the next idle one;
+    /// `None` if it is to wait in line.
+    fn core_for(&self, thread: u32) -> Option<usize> {
+        let allowed = &self.allowed[self.party_of[thread as usize]];
         let last = self.last[thread as usize];
         let count = self.all.len();
         if allowed[last] && self.all[last].may_take() {
-            return last;
+            return Some(last);
         }
         let ring = (1..count).map(|step| (last + step) % count).filter(|index| allowed[*index]);
         if self.idle > 0
             && let Some(idle) = ring.clone().find(|index| self.all[*index].may_take())
         {
-            return idle;
+            return Some(idle);
+        }
+        if self.schedule.is_central() {
+            return None;
         }
         if allowed[last] {
-            return last;
+            return Some(last);
         }
-        ring.min_by_key(|index| self.all[*index].queue.len()).unwrap_or(last)
+        Some(ring.min_by_key(|index| self.all[*index].queue.len()).unwrap_or(last))
     }
 
     /// A core's event: it has woken up, or its thread has ended its work, in
-    /// which case that thread is told.
+    /// which case that thread is told, or its slice.
     pub(super) fn ring(&mut self, model: &ServerModel, index: usize, now_ns: u64) -> Option<u32> {
         let core = &mut self.all[index];
         core.account(model, now_ns);
@@ -162,22 +219,58 @@ impl Cores {
             core.state = State::Busy;
             return None;
         }
-        core.thread.take()
+        let left = core.left_at(model, now_ns);
+        let thread = core.thread.take()?;
+        self.schedule.ran(thread, now_ns - core.began_ns);
+        if now_ns >= core.ends_ns {
+            return Some(thread);
+        }
+        core.cut = Some(thread);
+        self.ready_ns[thread as usize] = now_ns;
+        self.put_back(model, index, (thread, left), now_ns);
+        None
+    }
+
+    /// A thread that was cut waits again.
+    fn put_back(&mut self, model: &ServerModel, index: usize, ready: Ready, now_ns: u64) {
+        if !self.allowed[self.party_of[ready.0 as usize]][index] {
+            let roused = self.wake(model, ready.0, ready.1, now_ns);
+            self.roused.extend(roused);
+        } else if self.schedule.is_central() {
+            self.schedule.line().push_back(ready);
+        } else {
+            self.all[index].queue.push_back(ready);
+        }
+    }
+
+    /// Cores that are to be timed anew because threads had to leave another.
+    pub(super) fn roused(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.roused)
     }
 
     /// The core takes its next thread, from its own queue or the longest one
     /// that may give it one, or goes idle.
     pub(super) fn dispatch(&mut self, model: &ServerModel, index: usize, now_ns: u64) {
-        let next = self.all[index].queue.pop_front().or_else(|| self.pull(index));
+        let next = self.take(index);
         let core = &mut self.all[index];
         core.account(model, now_ns);
+        let cut = core.cut.take();
         match next {
             Some((thread, work)) => {
+                let switch_ns = model.costs.switch.0 + self.schedule.dispatch_ns();
+                let costs_ns = if cut == Some(thread) { 0 } else { switch_ns };
                 core.state = State::Busy;
                 core.thread = Some(thread);
-                core.left = work + model.costs.switch.0 as f64;
+                core.party = self.party_of[thread as usize];
+                let spent = &mut core.counts.spent[core.party];
+                spent.starts += u64::from(cut != Some(thread));
+                spent.waited += Nanos(now_ns - self.ready_ns[thread as usize]);
+                core.left = work + costs_ns as f64;
+                core.began_ns = now_ns;
+                core.slice_ns = now_ns.saturating_add(self.schedule.slice_ns());
                 core.pace(model, now_ns);
                 self.last[thread as usize] = index;
+                self.schedule.begins(thread, index);
             }
             None => {
                 let state = core.governor.choose(&model.idle, None, core.io_waiters);
@@ -188,14 +281,29 @@ impl Cores {
         }
     }
 
+    fn take(&mut self, index: usize) -> Option<Ready> {
+        if let Some(place) = self.schedule.next(&self.all[index].queue) {
+            return self.all[index].queue.remove(place);
+        }
+        if !self.schedule.is_central() {
+            return self.pull(index);
+        }
+        let Self { schedule, allowed, party_of, .. } = self;
+        let may = |ready: &Ready| allowed[party_of[ready.0 as usize]][index];
+        let place = schedule.line().iter().position(may)?;
+        schedule.line().remove(place)
+    }
+
     /// A thread from the longest queue that has one for this core.
-    fn pull(&mut self, to: usize) -> Option<(u32, f64)> {
-        let Self { all, allowed, class_of, .. } = self;
-        let may = |(thread, _): &(u32, f64)| allowed[class_of[*thread as usize]][to];
-        let waiting = |core: &&mut Core| core.queue.iter().filter(|one| may(one)).count();
-        let longest = all.iter_mut().max_by_key(waiting)?;
-        let place = longest.queue.iter().position(may)?;
-        longest.queue.remove(place)
+    fn pull(&mut self, to: usize) -> Option<Ready> {
+        let Self { all, allowed, party_of, .. } = self;
+        let may = |ready: &Ready| allowed[party_of[ready.0 as usize]][to];
+        let waiting = |index: &usize| all[*index].queue.iter().filter(|one| may(one)).count();
+        let longest = (0..all.len()).max_by_key(waiting)?;
+        let place = all[longest].queue.iter().position(may)?;
+        let ready = all[longest].queue.remove(place)?;
+        self.schedule.moves(ready.0, longest, to);
+        Some(ready)
     }
 
     /// A thread begins or ends to wait for I/O.
@@ -219,14 +327,9 @@ impl Cores {
             core.account(model, now_ns);
             let load = core.load_ns as f64 / period.0 as f64;
             core.load_ns = 0;
-            let wanted = ondemand(model, load, up);
-            if wanted != core.frequency {
-                core.left = core.left_at(model, now_ns);
-                core.frequency = wanted;
-                if core.thread.is_some() {
-                    core.pace(model, now_ns);
-                    changed.push(index);
-                }
+            let wanted = core.held.unwrap_or_else(|| ondemand(model, load, up));
+            if core.change(model, wanted, now_ns) {
+                changed.push(index);
             }
         }
         changed
@@ -240,30 +343,8 @@ impl Cores {
     /// Forgets what was counted.
     pub(super) fn forget(&mut self, model: &ServerModel) {
         for core in &mut self.all {
-            core.counts = CoreCounts::new(model.idle.len());
+            core.counts = CoreCounts::new(model);
         }
-    }
-
-    /// Whether a core is idle although a thread that may run on it is queued,
-    /// other than the one that its own core is waking up for.
-    #[cfg(test)]
-    pub(super) fn wastes(&self) -> bool {
-        let queued = |index: usize| {
-            let all = self.all.iter().flat_map(|core| {
-                let wakes = matches!(core.state, State::Idle { wakes: true, .. });
-                core.queue.iter().skip(usize::from(wakes))
-            });
-            all.clone().any(|(thread, _)| self.allowed[self.class_of[*thread as usize]][index])
-        };
-        let mut cores = self.all.iter().enumerate();
-        cores.any(|(index, core)| core.may_take() && queued(index))
-    }
-
-    /// Threads that run or want to.
-    #[cfg(test)]
-    pub(super) fn runnable(&self) -> usize {
-        let one = |core: &Core| core.queue.len() + usize::from(core.thread.is_some());
-        self.all.iter().map(one).sum()
     }
 }
 
@@ -284,6 +365,35 @@ impl Core {
         matches!(self.state, State::Idle { wakes: false, .. })
     }
 
+    /// Frequency now.
+    pub(super) fn frequency(&self) -> Hertz {
+        self.frequency
+    }
+
+    /// Goes on at another frequency; whether it is to be timed anew.
+    fn change(&mut self, model: &ServerModel, wanted: Hertz, now_ns: u64) -> bool {
+        if wanted == self.frequency {
+            return false;
+        }
+        self.account(model, now_ns);
+        self.left = self.left_at(model, now_ns);
+        self.frequency = wanted;
+        if self.thread.is_some() {
+            self.pace(model, now_ns);
+        }
+        self.thread.is_some()
+    }
+
+    /// The thread's slice is over now; `false` if its work is anyway.
+    fn cut_at(&mut self, now_ns: u64) -> bool {
+        if self.due_ns <= now_ns {
+            return false;
+        }
+        self.slice_ns = now_ns;
+        self.due_ns = now_ns;
+        true
+    }
+
     /// Work left now, at the highest frequency.
     fn left_at(&self, model: &ServerModel, now_ns: u64) -> f64 {
         if self.thread.is_none() {
@@ -297,7 +407,8 @@ impl Core {
     fn pace(&mut self, model: &ServerModel, now_ns: u64) {
         let pace = self.frequency.0 as f64 / model.frequency.highest.0 as f64;
         self.paced_ns = now_ns;
-        self.due_ns = now_ns + round_ns(self.left / pace);
+        self.ends_ns = now_ns.saturating_add(round_ns(self.left / pace));
+        self.due_ns = self.ends_ns.min(self.slice_ns);
     }
 
     /// Brings its counts up to date.
@@ -314,6 +425,11 @@ impl Core {
                 self.counts.active += active_power(model, self.frequency).during(span);
                 self.counts.busy_hertz_ns += hertz_ns;
                 self.load_ns += span.0;
+                if let Some(spent) = self.counts.spent.get_mut(self.party) {
+                    let pace = self.frequency.0 as f64 / model.frequency.highest.0 as f64;
+                    spent.cpu += span;
+                    spent.work_ns += span.0 as f64 * pace;
+                }
             }
             State::Idle { state, since_ns, .. } => {
                 let part = (Nanos(self.counted_ns - since_ns), Nanos(now_ns - since_ns));

@@ -37,8 +37,24 @@ pub struct Served {
     pub most_turns: u32,
     /// Turns, rounds and decisions of the gate.
     pub gate: GateServed,
+    /// Core time of each class, and then of each co-runner.
+    pub spent: Vec<Spent>,
     /// Events that were acted on.
     pub events: u64,
+}
+
+/// Core time of a class of connections or of a co-runner.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spent {
+    /// Time on cores.
+    pub cpu: Nanos,
+    /// Work done in it: ns of a core at its highest frequency, which is what
+    /// instructions are here.
+    pub work_ns: f64,
+    /// Times that a thread of it began to run.
+    pub starts: u64,
+    /// Time that its threads wanted to run first: queues, and cores that wake up.
+    pub waited: Nanos,
 }
 
 /// What one class of connections had.
@@ -103,6 +119,19 @@ impl Served {
     /// The same of one class.
     pub fn class_per_s(&self, class: usize) -> f64 {
         self.classes[class].latency.count() as f64 / self.span.as_secs_f64()
+    }
+
+    /// Mean time from a thread's wake-up to its running, of the classes' threads.
+    pub fn start_delay(&self) -> Nanos {
+        let classes = &self.spent[..self.classes.len()];
+        let starts: u64 = classes.iter().map(|spent| spent.starts).sum();
+        let waited: Nanos = classes.iter().map(|spent| spent.waited).sum();
+        waited / starts.max(1)
+    }
+
+    /// Work per second of a co-runner, in cores at their highest frequency.
+    pub fn co_runner_cores(&self, index: usize) -> f64 {
+        self.spent[self.classes.len() + index].work_ns / (self.span.0 as f64).max(1.0)
     }
 
     /// Latencies of all classes.

@@ -13,22 +13,28 @@
 //! load; the idle governor keeps cores with I/O waiters out of deep states;
 //! instructions a query grow with the queries in service.
 //!
-//! Not modelled: time slices (work between two blockings is far shorter than
-//! one), migration costs, the network's and the client's queues.
+//! Beside it may run apps that only compute ([`CoRunner`]), under a scheduler
+//! with time slices; and a policy may hold cores and frequencies
+//! ([`ServerPlant`]), whatever the regulator does.
+//!
+//! Not modelled: migration costs, caches, the network's and the client's queues.
 
 mod cores;
 mod counts;
 mod device;
 mod gate;
 mod model;
+mod plant;
+mod schedule;
 mod server;
 
 #[cfg(test)]
 mod tests;
 
-pub use counts::{ClassServed, Energy, GateServed, Served, Threads};
+pub use counts::{ClassServed, Energy, GateServed, Served, Spent, Threads};
 pub use model::{
-    ConnectionClass, Contention, Costs, Device, Frequency, Governor, Order, Power, Query,
-    ServerModel, ServerModelError,
+    CoRunner, ConnectionClass, Contention, Costs, Device, Frequency, Governor, Order, Power, Query,
+    Scheduler, ServerModel, ServerModelError,
 };
+pub use plant::ServerPlant;
 pub use server::Server;

@@ -34,13 +34,57 @@ pub struct ServerModel {
     /// How long a turn at the gate outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
+    /// Who runs next on a core.
+    #[serde(default)]
+    pub scheduler: Scheduler,
     /// The connections.
     pub class: Vec<ConnectionClass>,
+    /// Apps beside the server that only compute, on the same cores.
+    #[serde(default)]
+    pub co_runner: Vec<CoRunner>,
 }
 
 /// Long enough for a client's round trip, short against a lock's time-out.
 const fn lease() -> Nanos {
     Nanos::from_millis(50)
+}
+
+/// A scheduler of threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Scheduler {
+    /// A queue a core, in order of waking, and no time slices: enough where
+    /// work between two blockings is far shorter than a slice.
+    #[default]
+    Queues,
+    /// A queue a core, and who has run least goes first: Linux's CFS with each
+    /// thread in a cgroup of its own and equal weights.
+    Fair {
+        /// Longest time that a thread runs while another waits.
+        slice: Nanos,
+        /// How far one that has slept is behind the others at most when it wakes.
+        credit: Nanos,
+        /// How far it must be behind the running one to take its place at once.
+        preempt: Nanos,
+    },
+    /// One queue for all, in order of waking: ghOSt's `sol`, whose agent spins
+    /// on the last core.
+    Central {
+        /// Longest time that a thread runs while another waits.
+        slice: Nanos,
+        /// Time from the agent's decision to the thread's start.
+        dispatch: Nanos,
+    },
+}
+
+/// An app that computes without end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoRunner {
+    /// Its name.
+    pub name: String,
+    /// Its threads, each always ready to run.
+    pub threads: u32,
 }
 
 /// Frequencies of the cores, each on its own.
@@ -200,6 +244,9 @@ pub enum ServerModelError {
     /// Two classes of one name.
     #[error("class.name `{0}` is there twice: each class needs a name of its own")]
     Twice(String),
+    /// Apps that never block, and nothing that stops them.
+    #[error("co_runner needs a scheduler with time slices: write scheduler = {{ fair = ... }}")]
+    NoSlices,
 }
 
 /// Most connections, so that they fit the events' owners.
@@ -219,6 +266,15 @@ impl ServerModel {
         each.flat_map(|(index, class)| vec![index; class.connections as usize]).collect()
     }
 
+    /// The party of each thread, in order: a connection's is its class, and
+    /// co-runners come after the classes.
+    pub(super) fn parties(&self) -> Vec<usize> {
+        let runners = self.co_runner.iter().enumerate();
+        let runners =
+            runners.flat_map(|(index, app)| vec![self.class.len() + index; app.threads as usize]);
+        self.classes().into_iter().chain(runners).collect()
+    }
+
     /// What is asked of each connection, in order.
     pub fn objectives(&self) -> Vec<Option<Objective>> {
         self.classes().into_iter().map(|class| self.class[class].objective).collect()
@@ -235,7 +291,39 @@ impl ServerModel {
         self.check_power()?;
         self.check_device()?;
         self.check_query()?;
-        self.check_classes()
+        self.check_classes()?;
+        self.check_scheduler()
+    }
+
+    fn check_scheduler(&self) -> Result<(), ServerModelError> {
+        let slice =
+            |key, slice: Nanos| within(key, slice.0 as f64, (1e3, f64::MAX), "at least 1 us");
+        match self.scheduler {
+            Scheduler::Queues if !self.co_runner.is_empty() => {
+                return Err(ServerModelError::NoSlices);
+            }
+            Scheduler::Queues => {}
+            Scheduler::Fair { slice: length, .. } => slice("scheduler.fair.slice", length)?,
+            Scheduler::Central { slice: length, .. } => {
+                slice("scheduler.central.slice", length)?;
+                let cores = f64::from(self.cores);
+                let wanted = "2 or more: the agent has one to itself";
+                within("cores", cores, (2.0, f64::from(MOST_CORES)), wanted)?;
+            }
+        }
+        let threads: u64 = self.co_runner.iter().map(|app| u64::from(app.threads)).sum();
+        let wanted = "at most 65536 in all";
+        within("co_runner.threads", threads as f64, (0.0, 65536.0), wanted)?;
+        for (index, app) in self.co_runner.iter().enumerate() {
+            let before = self.co_runner[..index].iter().map(|other| &other.name);
+            if before
+                .chain(self.class.iter().map(|class| &class.name))
+                .any(|name| *name == app.name)
+            {
+                return Err(ServerModelError::Twice(app.name.clone()));
+            }
+        }
+        Ok(())
     }
 
     fn check_frequency(&self) -> Result<(), ServerModelError> {

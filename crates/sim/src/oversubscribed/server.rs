@@ -1,6 +1,7 @@
 //! One run of an oversubscribed server.
 
 mod reading;
+mod steered;
 
 use super::cores::Cores;
 use super::counts::Served;
@@ -12,8 +13,9 @@ use crate::model::Draw;
 use crate::order::{Key, NEVER_NS, round_ns};
 use crate::random::{Stream, Streams, Use};
 use lull_control::regulator::{Answered, Pace, Regulator, RoundSeen, Seen};
-use lull_measure::{Missing, Nanos};
+use lull_measure::{Latency, Missing, Nanos};
 use reading::Sums;
+pub(super) use steered::Meter;
 
 /// Where a connection's query is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub struct Server {
     in_io: u32,
     queries: u32,
     sums: Sums,
+    /// Latencies since a plant last took them, by class; none without a plant.
+    windows: Option<Vec<Latency>>,
 }
 
 impl Server {
@@ -154,6 +158,7 @@ impl Server {
             in_io: 0,
             queries: 0,
             sums: Sums::default(),
+            windows: None,
             model: model.clone(),
         };
         server.forget();
@@ -187,6 +192,13 @@ impl Server {
         }
         if let Governor::Ondemand { period, .. } = self.model.frequency.governor {
             self.schedule(period.0, Purpose::Tick, 0);
+        }
+        let threads = self.model.parties().len();
+        for thread in self.connections.len()..threads {
+            // A co-runner's work never ends.
+            if let Some(core) = self.cores.wake(&self.model, thread as u32, f64::INFINITY, 0) {
+                self.time_core(core);
+            }
         }
         self.gate_timer(0);
     }
@@ -259,6 +271,9 @@ impl Server {
         }
         self.cores.dispatch(&self.model, index, self.now_ns);
         self.time_core(index);
+        for roused in self.cores.roused() {
+            self.time_core(roused);
+        }
     }
 
     fn tick(&mut self) {
@@ -365,6 +380,9 @@ impl Server {
         let trip = self.parts.round_trip.sample(&mut connection.works);
         self.sums.answers[number] += 1;
         self.sums.classes[self.class_of[number]].record(latency);
+        if let Some(windows) = &mut self.windows {
+            windows[self.class_of[number]].record(latency);
+        }
         self.answered.push(Answered { connection: index, latency, queries: 1 });
         self.schedule(self.now_ns + round_ns(trip), Purpose::Arrival, number);
         if self.gate.answered(index) {
@@ -457,7 +475,8 @@ impl Server {
     /// Whether a core rests while somebody waits for it.
     #[cfg(test)]
     pub(super) fn wastes(&self) -> bool {
-        self.cores.wastes() || self.cores.runnable() != self.runnable as usize
+        let co_runners: u32 = self.model.co_runner.iter().map(|app| app.threads).sum();
+        self.cores.wastes() || self.cores.runnable() != (self.runnable + co_runners) as usize
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a server counts, and how it is read.
 
-use super::super::counts::{ClassServed, Energy, GateServed, Served, Threads};
+use super::super::counts::{ClassServed, Energy, GateServed, Served, Spent, Threads};
 use super::Server;
 use lull_measure::Nanos;
 
@@ -67,10 +67,26 @@ impl Server {
             },
             most_turns: self.gate.most_running,
             gate: sums.gate,
+            spent: self.spent(),
             events: sums.events,
         };
         self.add_cores(&mut served);
         served
+    }
+
+    /// Core time of each party.
+    pub(in crate::oversubscribed) fn spent(&self) -> Vec<Spent> {
+        let parties = self.model.class.len() + self.model.co_runner.len();
+        let mut all = vec![Spent::default(); parties];
+        for core in &self.cores.all {
+            for (sum, spent) in all.iter_mut().zip(&core.counts.spent) {
+                sum.cpu += spent.cpu;
+                sum.work_ns += spent.work_ns;
+                sum.starts += spent.starts;
+                sum.waited += spent.waited;
+            }
+        }
+        all
     }
 
     fn add_cores(&self, served: &mut Served) {

@@ -1,0 +1,360 @@
+//! An oversubscribed server as policies see it: each class of connections an
+//! app with its cores, each core a frequency domain. The regulator at the gate
+//! works on meanwhile, and neither knows of the other.
+
+use super::counts::Spent;
+use super::model::{ConnectionClass, ServerModel, ServerModelError};
+use super::server::{Meter, Server};
+use lull_control::regulator::Regulator;
+use lull_control::{
+    AppId, AppSeen, AppSpec, Applied, Capabilities, Capability, Class, Core, CoreId, CoreSeen,
+    CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, Got, LatencySeen,
+    Machine, Objective, Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Setting,
+};
+use lull_measure::{Gauge, Hertz, Latency, Missing, Nanos};
+
+/// Frequencies that a policy is offered at most.
+const STEPS_MAX: usize = 1000;
+
+/// A simulated server under a policy and a regulator.
+pub struct ServerPlant {
+    server: Server,
+    model: ServerModel,
+    machine: Machine,
+    apps: Vec<AppSpec>,
+    seen: Meter,
+}
+
+impl ServerPlant {
+    /// A fresh replication.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn new(
+        model: &ServerModel,
+        regulator: Box<dyn Regulator>,
+        seed: u64,
+        replication: u64,
+    ) -> Result<Self, ServerModelError> {
+        let mut server = Server::new(model, regulator, seed, replication)?;
+        server.take_windows();
+        let apps = Self::specs(model);
+        let machine = machine_of(model, &apps);
+        Ok(Self { seen: server.meter(), server, model: model.clone(), machine, apps })
+    }
+
+    /// The apps of a model as policies know them: classes, then co-runners.
+    pub fn specs(model: &ServerModel) -> Vec<AppSpec> {
+        let class = |class: &ConnectionClass| AppSpec {
+            class: match class.objective {
+                Some(objective) if objective.minds_latency() => Class::LatencyCritical,
+                _ => Class::BestEffort,
+            },
+            objectives: class.objective.map(|one| of_all(one, class)).into_iter().collect(),
+            threads: Some(class.connections),
+            ..AppSpec::best_effort(&class.name)
+        };
+        let co_runner = model.co_runner.iter().map(|app| AppSpec {
+            threads: Some(app.threads),
+            solo_per_s: Some(f64::from(app.threads.min(model.cores))),
+            ..AppSpec::best_effort(&app.name)
+        });
+        model.class.iter().map(class).chain(co_runner).collect()
+    }
+
+    /// The simulation, to look at.
+    pub fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    /// Forgets what was counted, as after a warm-up.
+    pub fn forget(&mut self) {
+        self.server.forget();
+        self.server.take_windows();
+        self.seen = self.server.meter();
+    }
+
+    /// Other things are asked of the classes from now on, in order; `anew`
+    /// makes a regulator for them if the one at the gate cannot go on.
+    ///
+    /// # Errors
+    /// Whatever `anew` answers.
+    pub fn retarget<E>(
+        &mut self,
+        objectives: &[Option<Objective>],
+        anew: impl FnOnce() -> Result<Box<dyn Regulator>, E>,
+    ) -> Result<(), E> {
+        for (class, objective) in self.model.class.iter_mut().zip(objectives) {
+            class.objective = *objective;
+        }
+        self.apps = Self::specs(&self.model);
+        self.server.retarget(&self.model.objectives(), anew)
+    }
+
+    fn see(&mut self) -> Observation {
+        let now = self.server.meter();
+        let before = std::mem::replace(&mut self.seen, now);
+        let epoch = self.seen.time - before.time;
+        let windows = self.server.take_windows();
+        let mut apps: Vec<AppSeen> = windows
+            .into_iter()
+            .enumerate()
+            .map(|(class, window)| self.see_class(class, window, &before, epoch))
+            .collect();
+        apps.extend((apps.len()..self.apps.len()).map(|app| self.see_runner(app, &before, epoch)));
+        let energy = EnergySeen {
+            energy: self.seen.energy - before.energy,
+            source: EnergySource::Measured("the simulated server's meter".to_owned()),
+        };
+        let cores = (0..self.machine.cores.len()).map(|core| self.see_core(core, &before, epoch));
+        let unread = no_gauge();
+        Observation {
+            time: self.seen.time,
+            epoch,
+            cores: cores.collect(),
+            apps,
+            energy: Ok(energy),
+            ..Observation::unknown(self.seen.time, epoch, &unread)
+        }
+    }
+
+    fn see_core(&self, core: usize, before: &Meter, epoch: Nanos) -> CoreSeen {
+        let (now, then) = (self.seen.cores[core], before.cores[core]);
+        let share = |part: Nanos| per(epoch, part.0 as f64 / 1e9).map(|share| share.min(1.0));
+        CoreSeen {
+            utilisation: share(now.0 - then.0),
+            idle_residency: share(now.1 - then.1),
+            frequency: Ok(self.server.frequency(core)),
+        }
+    }
+
+    fn see_class(&self, class: usize, window: Latency, before: &Meter, epoch: Nanos) -> AppSeen {
+        let seen = self.see_threads(class, before, epoch);
+        let (now, then) = (self.seen.queries[class], before.queries[class]);
+        let rate = |count: u64| per(epoch, count as f64);
+        let (Ok(offered_per_s), Ok(completed_per_s)) = (rate(now.0 - then.0), rate(now.1 - then.1))
+        else {
+            return seen;
+        };
+        if !self.apps[class].is_latency_critical() {
+            let progress = Progress { per_s: completed_per_s, source: ProgressSource::Simulated };
+            return AppSeen { progress: Ok(progress), ..seen };
+        }
+        let (outstanding, oldest) = self.server.outstanding(class);
+        let latency = LatencySeen {
+            window,
+            offered_per_s,
+            completed_per_s,
+            outstanding,
+            oldest,
+            ..LatencySeen::default()
+        };
+        AppSeen { latency: Ok(latency), ..seen }
+    }
+
+    fn see_runner(&self, app: usize, before: &Meter, epoch: Nanos) -> AppSeen {
+        let work_ns = self.spent(app, before).work_ns;
+        let progress = per(epoch, work_ns / 1e9)
+            .map(|per_s| Progress { per_s, source: ProgressSource::Simulated });
+        AppSeen { progress, ..self.see_threads(app, before, epoch) }
+    }
+
+    /// What is seen of any app's threads: at one instruction a cycle, work is
+    /// instructions.
+    fn see_threads(&self, app: usize, before: &Meter, epoch: Nanos) -> AppSeen {
+        let spent = self.spent(app, before);
+        let instructions = spent.work_ns * self.model.frequency.highest.as_ghz();
+        AppSeen {
+            alive: true,
+            cpu: per(epoch, spent.cpu.as_secs_f64()),
+            run_queue_wait: per(epoch, spent.waited.as_secs_f64()),
+            instructions_per_s: per(epoch, instructions),
+            threads: Ok(self.apps[app].threads.unwrap_or_default()),
+            ..AppSeen::unknown(&no_gauge())
+        }
+    }
+
+    fn spent(&self, app: usize, before: &Meter) -> Spent {
+        let (now, then) = (self.seen.spent[app], before.spent[app]);
+        Spent {
+            cpu: now.cpu - then.cpu,
+            work_ns: now.work_ns - then.work_ns,
+            starts: now.starts - then.starts,
+            waited: now.waited - then.waited,
+        }
+    }
+
+    fn set(&mut self, wanted: &Setting) -> Got {
+        if let Err(why) = self.machine.capabilities.get(wanted.knob().capability()) {
+            return Got::Refused { why: why.to_string() };
+        }
+        match wanted {
+            Setting::Cores(app, cores) => self.set_cores(*app, cores),
+            Setting::Frequency(domain, hertz) => self.set_frequency(*domain, *hertz),
+            _ => Got::Refused { why: "the simulated server has no such knob".to_owned() },
+        }
+    }
+
+    fn set_cores(&mut self, app: AppId, wanted: &CoreSet) -> Got {
+        if app.index() >= self.apps.len() {
+            return Got::Refused { why: format!("there is no app {}", app.0) };
+        }
+        let has = |core: usize| wanted.contains(CoreId(core as u16)) && self.server.serves(core);
+        let cores: Vec<bool> = (0..self.machine.cores.len()).map(has).collect();
+        let got = set_of(&cores);
+        if got.is_empty() {
+            return Got::Refused { why: format!("there is no core of {wanted} to run on") };
+        }
+        let same = self.server.cores_of(app.index()) == cores;
+        if !same {
+            self.server.confine(app.index(), cores);
+        }
+        let why = "some of them are not there, or the scheduler's own".to_owned();
+        match (got == *wanted, same) {
+            (false, _) => Got::Clamped { to: Setting::Cores(app, got), why },
+            (true, true) => Got::Already,
+            (true, false) => Got::Done,
+        }
+    }
+
+    fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
+        let Some(to) = self.machine.domain(id).and_then(|domain| domain.nearest(wanted)) else {
+            return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
+        };
+        let core = usize::from(id.0);
+        let same = self.server.held(core) == Some(to);
+        self.server.hold(core, Some(to));
+        match (to == wanted, same) {
+            (false, _) => {
+                let why = format!("{wanted} is no step");
+                Got::Clamped { to: Setting::Frequency(id, to), why }
+            }
+            (true, true) => Got::Already,
+            (true, false) => Got::Done,
+        }
+    }
+}
+
+impl Plant for ServerPlant {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn apps(&self) -> &[AppSpec] {
+        &self.apps
+    }
+
+    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
+        self.server.run_until(self.server.now().saturating_add(epoch));
+        Ok(self.see())
+    }
+
+    /// A core that the governor steers has no frequency setting, as on a host.
+    fn settings(&self) -> Vec<Setting> {
+        let cores = (0..self.apps.len())
+            .map(|app| Setting::Cores(AppId(app as u16), set_of(&self.server.cores_of(app))));
+        let held = self.machine.domains.iter().filter_map(|domain| {
+            let hertz = self.server.held(usize::from(domain.id.0))?;
+            Some(Setting::Frequency(domain.id, hertz))
+        });
+        cores.chain(held).collect()
+    }
+
+    fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        let outcomes = wanted.iter().map(|setting| {
+            let got = self.set(setting);
+            Outcome { wanted: setting.clone(), got }
+        });
+        Applied { outcomes: outcomes.collect() }
+    }
+
+    fn restore(&mut self) -> Applied {
+        let count = self.machine.cores.len();
+        (0..count).for_each(|core| self.server.hold(core, None));
+        let serves: Vec<bool> = (0..count).map(|core| self.server.serves(core)).collect();
+        let all = set_of(&serves);
+        let wanted: Vec<_> = (0..self.apps.len())
+            .map(|app| Setting::Cores(AppId(app as u16), all.clone()))
+            .collect();
+        self.apply(&wanted)
+    }
+}
+
+/// What is asked of one connection, as asked of all of its class: floors add up.
+fn of_all(objective: Objective, class: &ConnectionClass) -> Objective {
+    match objective {
+        Objective::Throughput { floor_per_s } => {
+            Objective::Throughput { floor_per_s: floor_per_s * f64::from(class.connections) }
+        }
+        Objective::Tail { .. } | Objective::Disengagement { .. } => objective,
+    }
+}
+
+fn no_gauge() -> Missing {
+    Missing::because("the simulated server has no such gauge")
+}
+
+fn per(epoch: Nanos, amount: f64) -> Gauge<f64> {
+    match epoch {
+        Nanos::ZERO => Err(Missing::because("an epoch of no length")),
+        _ => Ok(amount / epoch.as_secs_f64()),
+    }
+}
+
+fn set_of(cores: &[bool]) -> CoreSet {
+    let numbered = cores.iter().enumerate().filter(|(_, is_in)| **is_in);
+    numbered.map(|(core, _)| CoreId(core as u16)).collect()
+}
+
+fn machine_of(model: &ServerModel, apps: &[AppSpec]) -> Machine {
+    let count = model.cores as u16;
+    let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
+    let frequency = &model.frequency;
+    let mut steps: Vec<_> = (frequency.lowest.0..frequency.highest.0)
+        .step_by(frequency.step.0 as usize)
+        .take(STEPS_MAX)
+        .map(Hertz)
+        .collect();
+    steps.push(frequency.highest);
+    let domain = |id: u16| FrequencyDomain {
+        id: DomainId(id),
+        cores: [CoreId(id)].into_iter().collect(),
+        steps: steps.clone(),
+        continuous: false,
+    };
+    Machine {
+        name: "simulated oversubscribed server".to_owned(),
+        cores: (0..count).map(core).collect(),
+        core_types: vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+        domains: (0..count).map(domain).collect(),
+        cache: None,
+        bandwidth: None,
+        nics: Vec::new(),
+        capabilities: capabilities(apps),
+    }
+}
+
+fn capabilities(apps: &[AppSpec]) -> Capabilities {
+    let critical = apps.iter().any(AppSpec::is_latency_critical);
+    let best_effort = apps.iter().any(|app| !app.is_latency_critical());
+    let found = [
+        (Capability::Cores, true, ""),
+        (Capability::Frequency, true, ""),
+        (Capability::TailLatency, critical, "no class is promised a latency"),
+        (Capability::Progress, best_effort, "every class is promised a latency"),
+        (Capability::CpuTime, true, ""),
+        (Capability::Utilisation, true, ""),
+        (Capability::IdleResidency, true, ""),
+        (Capability::Instructions, true, ""),
+        (Capability::Energy, true, ""),
+        (Capability::Scheduling, false, "the simulated server's threads are all alike"),
+        (Capability::RealTimeThrottle, false, "the simulated server's threads are all alike"),
+        (Capability::CacheWays, false, "the simulated server has no cache model"),
+        (Capability::MemoryBandwidth, false, "the simulated server has no memory model"),
+        (Capability::Coalescing, false, "the simulated server has no network card"),
+    ];
+    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
+        true => all.with(what, "simulated"),
+        false => all.without(what, Missing::because(why)),
+    })
+}

@@ -1,0 +1,112 @@
+//! What a plant does to a server, and reads of it, between two looks.
+
+use super::super::cores::Core;
+use super::super::counts::Spent;
+use super::{Server, Stage};
+use lull_control::Objective;
+use lull_control::regulator::Regulator;
+use lull_measure::{Hertz, Joules, Latency, Nanos};
+
+/// Sums at one look.
+#[derive(Debug, Clone)]
+pub(in crate::oversubscribed) struct Meter {
+    pub(in crate::oversubscribed) time: Nanos,
+    pub(in crate::oversubscribed) energy: Joules,
+    /// Busy and idle time of each core.
+    pub(in crate::oversubscribed) cores: Vec<(Nanos, Nanos)>,
+    /// Core time of each party.
+    pub(in crate::oversubscribed) spent: Vec<Spent>,
+    /// Queries that came and that were answered, by class.
+    pub(in crate::oversubscribed) queries: Vec<(u64, u64)>,
+}
+
+impl Server {
+    /// Reads everything that counts up.
+    pub(in crate::oversubscribed) fn meter(&mut self) -> Meter {
+        self.cores.account(&self.model, self.now_ns);
+        let since = Nanos(self.now_ns - self.sums.from_ns);
+        let energy = |sum: Joules, core: &Core| sum + core.counts.active + core.counts.idle.energy;
+        let times = |core: &Core| (core.counts.busy, core.counts.idle.idle());
+        let fixed = self.model.power.fixed.during(since);
+        let mut queries = vec![(0, 0); self.model.class.len()];
+        for (index, class) in self.class_of.iter().enumerate() {
+            queries[*class].0 += self.sums.came[index];
+            queries[*class].1 += self.sums.answers[index];
+        }
+        Meter {
+            time: self.now(),
+            energy: self.cores.all.iter().fold(fixed, energy),
+            cores: self.cores.all.iter().map(times).collect(),
+            spent: self.spent(),
+            queries,
+        }
+    }
+
+    /// Latencies since the last time, by class; empty the first time.
+    pub(in crate::oversubscribed) fn take_windows(&mut self) -> Vec<Latency> {
+        let empty = vec![Latency::default(); self.model.class.len()];
+        self.windows.replace(empty.clone()).unwrap_or(empty)
+    }
+
+    /// Queries of a class that are not answered, and the age of the oldest.
+    pub(in crate::oversubscribed) fn outstanding(&self, class: usize) -> (u64, Option<Nanos>) {
+        let pending = |index: &usize| {
+            self.class_of[*index] == class
+                && (self.connections[*index].stage != Stage::Outside
+                    || self.gate.waiting[*index] > 0)
+        };
+        let all = || (0..self.connections.len()).filter(pending);
+        let first = all().map(|index| self.connections[index].arrived_ns).min();
+        (all().count() as u64, first.map(|arrived_ns| Nanos(self.now_ns - arrived_ns)))
+    }
+
+    /// A class or co-runner may use these cores and no others.
+    pub(in crate::oversubscribed) fn confine(&mut self, party: usize, cores: Vec<bool>) {
+        for index in self.cores.confine(&self.model, party, cores, self.now_ns) {
+            self.time_core(index);
+        }
+    }
+
+    /// Cores that a class or co-runner may use.
+    pub(in crate::oversubscribed) fn cores_of(&self, party: usize) -> Vec<bool> {
+        self.cores.allowed(party).to_vec()
+    }
+
+    /// Whether threads may run on a core.
+    pub(in crate::oversubscribed) fn serves(&self, core: usize) -> bool {
+        self.cores.may_serve(core)
+    }
+
+    /// The frequency of a core.
+    pub(in crate::oversubscribed) fn frequency(&self, core: usize) -> Hertz {
+        self.cores.all[core].frequency()
+    }
+
+    /// The frequency that a core is held at by somebody else than the governor.
+    pub(in crate::oversubscribed) fn held(&self, core: usize) -> Option<Hertz> {
+        self.cores.all[core].held
+    }
+
+    /// A core's frequency is held, or left to the governor again.
+    pub(in crate::oversubscribed) fn hold(&mut self, core: usize, held: Option<Hertz>) {
+        if self.cores.hold(&self.model, core, held, self.now_ns) {
+            self.time_core(core);
+        }
+    }
+
+    /// Other things are asked of the connections from now on; `anew` makes a
+    /// regulator for them if the one at the gate cannot go on with them.
+    ///
+    /// # Errors
+    /// Whatever `anew` answers.
+    pub fn retarget<E>(
+        &mut self,
+        objectives: &[Option<Objective>],
+        anew: impl FnOnce() -> Result<Box<dyn Regulator>, E>,
+    ) -> Result<(), E> {
+        if !self.regulator.retarget(objectives) {
+            self.regulator = anew()?;
+        }
+        Ok(())
+    }
+}

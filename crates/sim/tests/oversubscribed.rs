@@ -1,0 +1,235 @@
+//! An oversubscribed server under a policy, beside other apps and under other
+//! schedulers: what must hold whatever its numbers.
+
+use lull_control::regulator::{Admission, Regulator, Seen};
+use lull_control::{
+    AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
+};
+use lull_measure::{Hertz, Nanos, Percentile};
+use lull_sim::oversubscribed::{CoRunner, Scheduler, Served, Server, ServerModel, ServerPlant};
+use proptest::prelude::*;
+
+/// No gate.
+struct Open;
+
+impl Regulator for Open {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
+        *admission = Admission::open(admission.allow.len());
+    }
+}
+
+const FAIR: Scheduler = Scheduler::Fair {
+    slice: Nanos::from_millis(3),
+    credit: Nanos::from_millis(12),
+    preempt: Nanos::from_millis(4),
+};
+const SOL: Scheduler =
+    Scheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
+
+/// 4 cores, 8 promised connections and 24 others, and a device that is quick enough.
+fn model() -> ServerModel {
+    let text = r#"
+        cores = 4
+        [frequency]
+        lowest = "1.2GHz"
+        highest = "2.2GHz"
+        step = "100MHz"
+        governor = "performance"
+        [power]
+        active_base = 0.6
+        active_dynamic = 3.9
+        voltage_ratio = 0.8
+        fixed = 10.0
+        [[idle]]
+        name = "C1"
+        residency = "2us"
+        exit = "2us"
+        watts = 0.7
+        [device]
+        channels = 64
+        rate_per_s = 100000.0
+        burst = 60.0
+        order = "random"
+        [query]
+        before = { mean = "180us" }
+        io = { mean = "250us" }
+        after = { mean = "115us" }
+        round_trip = { mean = "150us" }
+        [[class]]
+        name = "promised"
+        connections = 8
+        objective = { tail = { percentile = "p99", bound = "20ms" } }
+        [[class]]
+        name = "others"
+        connections = 24
+    "#;
+    toml::from_str(text).unwrap()
+}
+
+fn with(scheduler: Scheduler, co_runners: &[u32]) -> ServerModel {
+    let co_runner = |(index, threads): (usize, &u32)| CoRunner {
+        name: format!("runner {index}"),
+        threads: *threads,
+    };
+    let co_runner = co_runners.iter().enumerate().map(co_runner).collect();
+    ServerModel { scheduler, co_runner, ..model() }
+}
+
+fn plant(model: &ServerModel) -> ServerPlant {
+    ServerPlant::new(model, Box::new(Open), 1, 0).unwrap()
+}
+
+fn measure(model: &ServerModel) -> Served {
+    let lengths = (Nanos::from_millis(200), Nanos::from_secs(2));
+    Server::measure(model, Box::new(Open), (1, 0), lengths).unwrap()
+}
+
+fn rate(seen: &Observation, app: usize) -> f64 {
+    let app = &seen.apps[app];
+    match (&app.latency, &app.progress) {
+        (Ok(latency), _) => latency.completed_per_s,
+        (_, Ok(progress)) => progress.per_s,
+        (Err(why), _) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
+    for model in [with(Scheduler::Queues, &[]), with(FAIR, &[3, 2]), with(SOL, &[2])] {
+        conformance::check(Nanos::from_millis(20), || plant(&model));
+    }
+}
+
+#[test]
+fn an_app_runs_on_its_cores_and_nowhere_else() {
+    for scheduler in [Scheduler::Queues, FAIR, SOL] {
+        let mut plant = plant(&with(scheduler, &[]));
+        plant.observe(Nanos::from_millis(50)).unwrap();
+        for app in [AppId(0), AppId(1)] {
+            let _ = plant.apply(&[Setting::Cores(app, CoreSet::first(2))]);
+        }
+        // What ran elsewhere leaves at once; its last work there ends with the slice.
+        plant.observe(Nanos::from_millis(5)).unwrap();
+        let seen = plant.observe(Nanos::from_millis(200)).unwrap();
+        let busy: Vec<f64> =
+            seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).collect();
+        assert!(busy[0] > 0.9 && busy[1] > 0.9, "{scheduler:?}: {busy:?}");
+        assert_eq!(busy[2], 0.0, "{scheduler:?}: {busy:?}");
+        let agent = matches!(scheduler, Scheduler::Central { .. });
+        assert_eq!(busy[3], f64::from(u8::from(agent)), "{scheduler:?}: {busy:?}");
+    }
+}
+
+#[test]
+fn the_schedulers_own_core_is_nobodys() {
+    let mut plant = plant(&with(SOL, &[]));
+    let agent: CoreSet = "3".parse().unwrap();
+    let got = plant.apply(&[Setting::Cores(AppId(0), agent)]).outcomes[0].got.clone();
+    assert!(matches!(got, Got::Refused { .. }), "{got:?}");
+    let got = plant.apply(&[Setting::Cores(AppId(0), CoreSet::first(4))]).outcomes[0].got.clone();
+    let first = Setting::Cores(AppId(0), CoreSet::first(3));
+    assert!(matches!(got, Got::Clamped { to, .. } if to == first));
+}
+
+#[test]
+fn a_core_that_is_held_slow_does_less() {
+    let mut plant = plant(&model());
+    let fast = plant.observe(Nanos::from_secs(1)).unwrap();
+    for core in 0..4 {
+        let _ = plant.apply(&[Setting::Frequency(DomainId(core), Hertz(1_200_000_000))]);
+    }
+    plant.observe(Nanos::from_millis(10)).unwrap();
+    let slow = plant.observe(Nanos::from_secs(1)).unwrap();
+    let all = |seen: &Observation| rate(seen, 0) + rate(seen, 1);
+    let ratio = all(&slow) / all(&fast);
+    // All four cores are busy all the time, so answers go with the frequency.
+    assert!((ratio / (1.2 / 2.2) - 1.0).abs() < 0.03, "{ratio}");
+}
+
+#[test]
+fn fair_threads_have_equal_time_whoever_they_belong_to() {
+    // 12 threads that never sleep on 4 cores: a third of a core each.
+    let served = measure(&quiet(with(FAIR, &[4, 8])));
+    let cores: Vec<f64> = (0..2).map(|index| served.co_runner_cores(index)).collect();
+    assert!((cores[1] / cores[0] - 2.0).abs() < 0.1, "{cores:?}");
+    assert!((3.85..=4.0).contains(&(cores[0] + cores[1])), "{cores:?}");
+}
+
+/// One connection, which asks every 10 ms and hardly matters.
+fn quiet(model: ServerModel) -> ServerModel {
+    let mut model = ServerModel { class: vec![model.class[1].clone()], ..model };
+    model.class[0].connections = 1;
+    model.query.round_trip.mean = Nanos::from_millis(10);
+    model
+}
+
+#[test]
+fn a_thread_that_sleeps_a_lot_is_not_held_up_by_those_who_never_do() {
+    let model = quiet(with(FAIR, &[8]));
+    let beside = measure(&model).latency().mean().unwrap();
+    let alone = measure(&ServerModel { co_runner: Vec::new(), ..model }).latency().mean().unwrap();
+    assert!(beside < alone.scale(1.2), "{beside} {alone}");
+}
+
+#[test]
+fn without_slices_nobody_could_stop_a_co_runner() {
+    let refused = Server::new(&with(Scheduler::Queues, &[1]), Box::new(Open), 1, 0).err();
+    assert!(refused.unwrap().to_string().contains("scheduler with time slices"));
+    let one = ServerModel { cores: 1, ..with(SOL, &[]) };
+    let refused = Server::new(&one, Box::new(Open), 1, 0).err().unwrap().to_string();
+    assert!(refused.contains("the agent has one to itself"), "{refused}");
+}
+
+#[test]
+fn a_central_queue_serves_in_order_of_waking() {
+    // The agent's core is busy and serves nobody; the others share one queue.
+    let served = measure(&with(SOL, &[]));
+    let queues = measure(&ServerModel { cores: 3, ..model() });
+    let ratio = served.throughput_per_s() / queues.throughput_per_s();
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    assert!(served.busy > queues.busy + Nanos::from_secs(1), "the agent spins");
+}
+
+#[test]
+fn other_promises_reach_a_regulator_or_make_a_new_one() {
+    let mut plant = plant(&model());
+    let bound = Nanos::from_millis(5);
+    let tight = Some(Objective::Tail { percentile: Percentile::P99, bound });
+    let mut made = false;
+    let anew = || {
+        made = true;
+        Ok::<_, std::convert::Infallible>(Box::new(Open) as Box<dyn Regulator>)
+    };
+    plant.retarget(&[tight, None], anew).unwrap();
+    assert!(made, "one that knows no promises is made anew");
+    assert_eq!(plant.apps()[0].tail(), Some((Percentile::P99, bound)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn time_and_work_are_conserved_whatever_is_confined(
+        kind in 0usize..3,
+        runners in prop::collection::vec(1u32..6, 0..3),
+        moves in prop::collection::vec((0u16..4, 1u16..4, 0u16..3), 1..12),
+    ) {
+        let scheduler = [FAIR, SOL, FAIR][kind];
+        let model = with(scheduler, &runners);
+        let mut plant = plant(&model);
+        for (app, count, first) in moves {
+            let cores = (first..(first + count).min(4)).map(lull_control::CoreId).collect();
+            let _ = plant.apply(&[Setting::Cores(AppId(app), cores)]);
+            plant.observe(Nanos::from_millis(7)).unwrap();
+        }
+        let served = plant.server().served();
+        let idle: Nanos = served.residency.iter().copied().sum();
+        prop_assert_eq!(served.busy + idle, served.span * 4);
+        let cpu: Nanos = served.spent.iter().map(|spent| spent.cpu).sum();
+        let agent = if kind == 1 { served.span } else { Nanos::ZERO };
+        prop_assert_eq!(cpu + agent, served.busy, "busy time is somebody's");
+        for (came, answers) in served.came.iter().zip(&served.answers) {
+            prop_assert!(came.abs_diff(*answers) <= 1);
+        }
+    }
+}
