@@ -34,8 +34,8 @@
 //! save, it takes cores and frequency until promises are nearly missed, and when
 //! they are tightened, it is late.
 //!
-//! Checked against: the loop by hand; `lull lab run reef-qoswc`, where cold cores
-//! must grow while promises are lax and shrink when they are tightened (Fig. 19).
+//! Checked against: the loop by hand. `lull lab run reef-qoswc` reports its zones
+//! beside those of Fig. 19, whose axis cannot be read.
 
 use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
 use crate::registry::{ConfigOf, Entry, Family};
