@@ -51,3 +51,38 @@ fn a_gate_brings_instructions_back_to_those_of_few_threads() {
     assert!(ours(&report, "MySQL, 512 threads") > 5.0);
     assert!(ours(&report, "MySQL, 512 threads, REEF") < 1.05);
 }
+
+#[test]
+fn a_gate_saves_power_under_other_schedulers_too() {
+    let report = run("reef-os");
+    for scheduler in ["ghOSt(sol)", "Cgroup(cpu)"] {
+        let row = format!("{scheduler}: power, REEF against self-serving threads");
+        assert!(ours(&report, &row) < -4.0, "{row}");
+    }
+}
+
+#[test]
+fn longer_rests_sleep_deeper_and_starts_are_cheap_against_a_query() {
+    let report = run("reef-overhead");
+    assert!(ours(&report, "steps of longer rests with more C6 residency") >= 6.0);
+    assert!(ours(&report, "the highest cost over the mean latency") < 5.0);
+}
+
+#[test]
+fn a_gated_server_wastes_no_instructions_beside_other_apps() {
+    let report = run("reef-colocation");
+    assert!(ours(&report, "MySQL: throughput, REEF against SATORI") > 30.0);
+    assert!(ours(&report, "MySQL: instructions a query, REEF against SATORI") < -40.0);
+}
+
+#[test]
+#[ignore = "slow: 18 s of three schemes, 512 connections each"]
+fn every_core_is_in_one_zone_whatever_the_scheme() {
+    let report = run("reef-qoswc");
+    for scheme in ["PSLO+Demeter", "PSLO+REEF+Demeter", "PSLO+REEF+QoS-WC"] {
+        let zone = |zone: &str| ours(&report, &format!("{scheme}: {zone} cores before 85 s"));
+        let all = zone("hot") + zone("warm") + zone("cold");
+        assert!((all - 24.0).abs() < 1e-9, "{scheme}: {all}");
+        assert!(zone("hot") >= 1.0 && zone("warm") >= 1.0, "{scheme}");
+    }
+}

@@ -3,11 +3,16 @@
 
 pub(crate) mod batch;
 pub(crate) mod c6;
+pub(crate) mod colocation;
 pub(crate) mod ipq;
 pub(crate) mod lambda;
+pub(crate) mod os;
+pub(crate) mod overhead;
 pub(crate) mod packing;
 pub(crate) mod policies;
+pub(crate) mod qoswc;
 
+mod steered;
 mod system;
 
 /// The seed document.

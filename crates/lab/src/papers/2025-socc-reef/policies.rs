@@ -121,7 +121,7 @@ fn against(name: &str, ours: &Cell, theirs: &Cell, why: &'static str) -> Vec<Row
 }
 
 /// 16 connections with percentiles (section 5.2), 496 best effort.
-fn latency_sensitive(model: &ServerModel) -> ServerModel {
+pub(super) fn latency_sensitive(model: &ServerModel) -> ServerModel {
     let class = |name: &str, connections, objective| ConnectionClass {
         name: name.to_owned(),
         connections,
@@ -163,7 +163,7 @@ fn worst(model: &ServerModel) -> impl Fn(&Served) -> f64 {
 
 /// REEF with another policy: rounds of C turns, for a round of all takes longer
 /// than the bounds, and no shortest rest, which would cost a quarter of them.
-fn short_rounds(policy: &str) -> String {
+pub(super) fn short_rounds(policy: &str) -> String {
     format!(
         "window = \"500ms\"\nbatch = 2\nturns = \"cap\"\nleast_pause = \"0s\"\npolicy = \
          \"{policy}\""

@@ -1,0 +1,135 @@
+//! Fig. 11: what batches cost, by the rest between them.
+
+use super::SEED_FILE;
+use super::system::{Bench, Cell, choices, in_c6, mongo, watts};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::trial::of;
+use lull_measure::Nanos;
+use lull_sim::oversubscribed::{Costs, Served, ServerModel};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "reef-overhead",
+    paper: "Li et al. 2025, Fig. 11 and section 4",
+    seed_file: SEED_FILE,
+    summary: "What a batch of two queries costs with rests from 0.2 to 1000 ms between rounds",
+    run,
+};
+
+/// Rests between rounds, in us.
+const RESTS_US: [u64; 9] = [200, 500, 1_000, 2_000, 5_000, 10_000, 40_000, 200_000, 1_000_000];
+/// Queries a batch, as in the paper.
+const BATCH: u32 = 2;
+/// Times a thread begins to run in a query: when it comes, and after its I/O.
+const STARTS: f64 = 2.0;
+
+fn sweep(bench: &Bench<'_>, model: &ServerModel) -> Result<Vec<Cell>, LabError> {
+    let cell = |rest_us: u64| {
+        let config = format!(
+            "cap = 23\nbatch = {BATCH}\nturns = \"cap\"\nload_per_s = 1e9\nleast_pause = \
+             \"{rest_us}us\"\nmost_pause = \"{rest_us}us\""
+        );
+        bench.cell(model, ("reef", &config))
+    };
+    RESTS_US.into_iter().map(cell).collect()
+}
+
+/// Time a query that is let in waits for a core or for one to wake up, with
+/// the signal's share, in us.
+fn cost_us(model: &ServerModel) -> impl Fn(&Served) -> f64 {
+    let Costs { wake, switch, .. } = model.costs;
+    move |served| {
+        let start_us = served.start_delay().as_micros_f64() + switch.as_micros_f64();
+        STARTS * start_us + wake.as_micros_f64() / f64::from(BATCH)
+    }
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (model, parameters) = mongo();
+    let bench = Bench::settled(setup);
+    let cells = sweep(&bench, &model)?;
+    let free =
+        ServerModel { costs: Costs { intercept: Nanos::ZERO, ..model.costs }, ..model.clone() };
+    let gate = ("reef", "cap = 23\nbatch = 2\nload_per_s = 16100.0");
+    let (with, without) = (bench.cell(&model, gate)?, bench.cell(&free, gate)?);
+    let mut report = EXPERIMENT.report("REEF, Fig. 11", setup);
+    report.choices = choices(&parameters);
+    report.choices.push(
+        "the cost of a batch is a query's time between being let in and running: queue, switch, \
+         wake-up of the core and its share of the signal; rounds are of C turns, so that the \
+         rest is between batches"
+            .to_owned(),
+    );
+    report.rows = rows(&model, &cells);
+    report.rows.push(interception(&with, &without));
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&model, &cells))?];
+    Ok(report)
+}
+
+fn rows(model: &ServerModel, cells: &[Cell]) -> Vec<Row> {
+    let cost = cost_us(model);
+    let exits = "a start from C6 takes the 133 us of Linux's table for this CPU; the printed \
+                 16 us are less than the vendor's exit latency of C6, so the paper's cores must \
+                 have slept lighter, or most of its starts found one awake";
+    let at = |rest_us: u64| {
+        let index = RESTS_US.iter().position(|one| *one == rest_us).unwrap_or(0);
+        cells[index].mean(&cost)
+    };
+    let share = |cell: &Cell| {
+        cell.mean(|served| {
+            let mean_us = served.latency().mean().map_or(f64::NAN, Nanos::as_micros_f64);
+            100.0 * cost(served) / mean_us
+        })
+    };
+    let worst = cells.iter().map(|cell| share(cell).mean).fold(0.0, f64::max);
+    let slept: Vec<f64> = cells.iter().map(|cell| cell.mean(in_c6).mean).collect();
+    let rises = slept.windows(2).filter(|pair| pair[1] > pair[0]).count();
+    vec![
+        Row::reported("cost at rests of 0.2 ms", "us", Printed::Number(40.0), &at(200), exits),
+        Row::reported("cost at rests of 40 ms", "us", Printed::Number(16.0), &at(40_000), exits),
+        Row::held(
+            "the highest cost over the mean latency",
+            "%",
+            Printed::Claim("negligible"),
+            &of(&[worst]),
+            Tolerance::AtMost(5.0),
+        ),
+        Row::held(
+            "steps of longer rests with more C6 residency",
+            "of 8",
+            Printed::Claim("deep residency increases"),
+            &of(&[rises as f64]),
+            Tolerance::AtLeast(7.0),
+        ),
+    ]
+}
+
+fn interception(with: &Cell, without: &Cell) -> Row {
+    let why = "three calls of 100 ns a query are 5 ms of a core a second, which is all that \
+               is modelled of them";
+    let ours = with.minus(without, 1.0, watts);
+    Row::reported("power of interception", "W", Printed::Number(0.87), &ours, why)
+}
+
+fn figures(model: &ServerModel, cells: &[Cell]) -> [Figure; 2] {
+    let points = |value: &dyn Fn(&Served) -> f64| -> Vec<Point> {
+        let each = RESTS_US.into_iter().zip(cells);
+        each.map(|(us, cell)| Point::at(us as f64 / 1e3, cell.mean(value).mean)).collect()
+    };
+    let cost = cost_us(model);
+    let axis = || Axis::log("rest between rounds (ms)");
+    [
+        Figure::new("What a batch costs", axis(), Axis::linear("us a query")).with(
+            "start and signal",
+            Look::Line,
+            points(&cost),
+        ),
+        Figure::new("Sleep", axis(), Axis::linear("share of core time in C6")).with(
+            "C6",
+            Look::Line,
+            points(&in_c6),
+        ),
+    ]
+}

@@ -1,0 +1,275 @@
+//! Figs. 18 to 20: areas of cores by promise, against Demeter's zones.
+
+use super::SEED_FILE;
+use super::policies::{latency_sensitive, short_rounds};
+use super::steered::{Course, Look as Second, Scheme, Times, courses};
+use super::system::{
+    Bench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp, watts,
+};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::report::{Drawing, Printed, Report, Row};
+use crate::trial::of;
+use lull_control::Objective;
+use lull_measure::{Nanos, Percentile};
+use lull_sim::oversubscribed::{Served, ServerModel};
+use lull_sim::stats::Estimate;
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "reef-qoswc",
+    paper: "Li et al. 2025, Figs. 18 to 20 and section 5.4",
+    seed_file: SEED_FILE,
+    summary: "QoS-WC's areas against Demeter's zones, promises tightened at 85 s",
+    run,
+};
+
+/// Best effort's floor, in queries per second.
+const FLOOR_PER_S: f64 = 12_500.0;
+/// Cores on which the profile is measured.
+const PROFILED: std::ops::RangeInclusive<u32> = 1..=8;
+
+/// The model with a floor, and what each class is promised from 85 s on.
+fn promised() -> (ServerModel, Vec<Option<Objective>>) {
+    let mut model = latency_sensitive(&mongo().0);
+    if let Some(last) = model.class.last_mut() {
+        let floor_per_s = FLOOR_PER_S / f64::from(last.connections);
+        last.objective = Some(Objective::Throughput { floor_per_s });
+    }
+    let tight = |objective: Objective| match objective {
+        Objective::Tail { percentile, bound } => {
+            let cut_ms = if percentile == Percentile::P95 { 0 } else { 10 };
+            Objective::Tail { percentile, bound: bound - Nanos::from_millis(cut_ms) }
+        }
+        other => other,
+    };
+    let later = model.class.iter().map(|class| class.objective.map(tight)).collect();
+    (model, later)
+}
+
+/// TP(c) of the self-serving server, as a config has it.
+fn profile(setup: &Setup<'_>, model: &ServerModel) -> Result<String, LabError> {
+    let bench = Bench::settled(setup);
+    let on = |cores: u32| {
+        let packed = ServerModel { cores, ..model.clone() };
+        Ok(format!("{:?}", bench.cell(&packed, ("open", ""))?.mean(throughput).mean))
+    };
+    let all: Result<Vec<String>, LabError> = PROFILED.map(on).collect();
+    Ok(format!("profile = [{}]", all?.join(", ")))
+}
+
+fn schemes(profile: String) -> [Scheme; 3] {
+    let scheme = |name, gate, policy| Scheme { name, gate, policy: Some(policy) };
+    let pslo = ("pslo", "window = \"500ms\"".to_owned());
+    // A search for C would meet a machine that the policy is just dividing.
+    let reef = ("reef", short_rounds("pslo") + "\ncap = 23");
+    [
+        scheme("PSLO+Demeter", pslo, ("demeter", String::new())),
+        scheme("PSLO+REEF+Demeter", reef.clone(), ("demeter", String::new())),
+        scheme("PSLO+REEF+QoS-WC", reef, ("qos-wc", profile)),
+    ]
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let (model, later) = promised();
+    let profile = profile(setup, &model)?;
+    let times = match setup.quick {
+        true => Times { settled: 20, change: 25, end: 30 },
+        false => Times { settled: 60, change: 85, end: 105 },
+    };
+    let schemes = schemes(profile);
+    let all = schemes.iter().map(|scheme| courses(setup, (&model, &later), scheme, times));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    let mut report = EXPERIMENT.report("REEF, Figs. 18 to 20", setup);
+    report.choices = choices(&mongo().1);
+    report.choices.push(
+        "Demeter's and PSLO's controllers are ours (docs/policies.md), and so is how Algorithm 1 \
+         is mended; each core is a frequency domain, REEF makes rounds of C = 23 turns, QoS-WC has \
+         the profile of the server alone on 1 to 8 cores. Counted are 60 to 85 s, and from then \
+         to 105 s under tightened promises"
+            .to_owned(),
+    );
+    report.rows = compared(&all);
+    report.rows.extend(zones(&schemes, &all, times));
+    report.rows.extend(kept(&schemes, &all, times));
+    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&schemes, &all))?];
+    Ok(report)
+}
+
+/// A figure of one scheme over that of another, before the change.
+fn over(ours: &[Course], theirs: &[Course], value: impl Fn(&Served) -> f64) -> Estimate {
+    let pairs = ours.iter().zip(theirs);
+    let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
+    of(&each.collect::<Vec<_>>())
+}
+
+fn percent(ours: &[Course], theirs: &[Course], value: impl Fn(&Served) -> f64) -> Estimate {
+    let ratio = over(ours, theirs, value);
+    let mean = 100.0 * (ratio.mean - 1.0);
+    Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
+}
+
+const DEMETER: &str = "Demeter's loop is ours: how near to the floor of best effort it goes \
+                       decides on its power, and REEF's rests come on top of slow cores";
+
+const ROUNDS: &str = "one gate for all areas: a round of C turns ends with its slowest, so an area \
+                      that is short of cores holds up the others; the paper does not say how its \
+                      rounds and its areas meet, and promises are missed here that it keeps";
+
+/// Fig. 18: REEF under Demeter against PSLO under Demeter.
+fn compared(all: &[Vec<Course>]) -> Vec<Row> {
+    let [plain, reef, areas] = all else { return Vec::new() };
+    let change = |what: &str, printed, value: &dyn Fn(&Served) -> f64| {
+        let row = format!("{what}, REEF under Demeter against PSLO under it");
+        let ours = percent(reef, plain, value);
+        Row::reported(row, "%", Printed::Number(printed), &ours, DEMETER)
+    };
+    let tail = |at: Percentile| move |served: &Served| tail_ms(served, at);
+    let best_effort = |served: &Served| served.class_per_s(served.classes.len() - 1);
+    let c6 = reef.iter().zip(plain);
+    let c6 = c6.map(|(ours, theirs)| 100.0 * (in_c6(&ours.before) - in_c6(&theirs.before)));
+    let c6 = of(&c6.collect::<Vec<_>>());
+    vec![
+        change("EE(TPP)", 20.43, &tpp),
+        change("EE(P99)", 75.16, &ee_p99),
+        change("EE(P99.9)", 43.46, &ee_p999),
+        change("P99", -27.91, &tail(Percentile::P99)),
+        change("P99.9", -11.99, &tail(Percentile::P999)),
+        change("CPU frequency", -43.02, &hertz),
+        change("power", -18.24, &watts),
+        Row::reported(
+            "C6 residency, REEF under Demeter against PSLO under it",
+            "points",
+            Printed::Number(20.65),
+            &c6,
+            DEMETER,
+        ),
+        Row::reported(
+            "best-effort throughput, QoS-WC against PSLO under Demeter",
+            "%",
+            Printed::Number(7.60),
+            &percent(areas, plain, best_effort),
+            ROUNDS,
+        ),
+        Row::reported(
+            "best-effort throughput, QoS-WC against REEF under Demeter",
+            "%",
+            Printed::Number(7.60),
+            &percent(areas, reef, best_effort),
+            ROUNDS,
+        ),
+    ]
+}
+
+/// The mean of a second's figure over part of a course.
+fn during(course: &Course, (from, to): (u64, u64), value: fn(&Second) -> f64) -> f64 {
+    let within = |look: &&Second| look.second > from as f64 && look.second <= to as f64;
+    let values: Vec<f64> = course.looks.iter().filter(within).map(value).collect();
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Fig. 19: cores by zone.
+fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
+    let mean = |courses: &[Course], span, value: fn(&Second) -> f64| {
+        of(&courses.iter().map(|course| during(course, span, value)).collect::<Vec<_>>())
+    };
+    let lax = (times.change.saturating_sub(10), times.change);
+    let tight = (times.change, times.end);
+    let mut rows = Vec::new();
+    for (scheme, courses) in schemes.iter().zip(all) {
+        let row = |what: &str| format!("{}: {what}", scheme.name);
+        let silent = "the figure's axis cannot be read";
+        let cold = mean(courses, lax, |look| look.cold);
+        let cold_then = mean(courses, tight, |look| look.cold);
+        let hot = mean(courses, lax, |look| look.hot);
+        let row_of = |what: &str, ours: &Estimate| {
+            Row::reported(row(what), "cores", Printed::Nothing, ours, silent)
+        };
+        rows.push(row_of("hot cores before 85 s", &hot));
+        rows.push(row_of("hot cores after it", &mean(courses, tight, |look| look.hot)));
+        rows.push(row_of("warm cores before 85 s", &mean(courses, lax, |look| look.warm)));
+        rows.push(row_of("cold cores before 85 s", &cold));
+        rows.push(row_of("cold cores after it", &cold_then));
+    }
+    let [_, _, areas] = all else { return rows };
+    let moved = areas.iter().map(|course| {
+        let hot = |span| during(course, span, |look| look.hot);
+        (hot(tight) - hot(lax)).abs()
+    });
+    rows.push(Row::reported(
+        "QoS-WC: cores that move when promises are tightened",
+        "cores",
+        Printed::Claim("stable areas"),
+        &of(&moved.collect::<Vec<_>>()),
+        ROUNDS,
+    ));
+    rows
+}
+
+/// Seconds after the change in which a promise was missed.
+fn missed(course: &Course, times: Times) -> f64 {
+    let after = course.looks.iter().filter(|look| look.second > times.change as f64);
+    after.filter(|look| look.worst > 1.0 || look.best_effort < FLOOR_PER_S).count() as f64
+}
+
+/// Fig. 20: promises.
+fn kept(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
+    let spikes = |courses: &[Course]| {
+        of(&courses.iter().map(|course| missed(course, times)).collect::<Vec<_>>())
+    };
+    let counted = "a second has 480 answers of the p99.9 class, so one late answer is a spike";
+    let mut rows: Vec<Row> = schemes
+        .iter()
+        .zip(all)
+        .map(|(scheme, courses)| {
+            let row = format!("{}: seconds with a missed promise after 85 s", scheme.name);
+            Row::reported(row, "s", Printed::Nothing, &spikes(courses), counted)
+        })
+        .collect();
+    let [plain, reef, areas] = all else { return rows };
+    let fewer = |theirs: &[Course]| {
+        let pairs = areas.iter().zip(theirs);
+        let each = pairs.map(|(ours, theirs)| missed(ours, times) - missed(theirs, times));
+        of(&each.collect::<Vec<_>>())
+    };
+    for (name, theirs) in [("PSLO under Demeter", plain), ("REEF under Demeter", reef)] {
+        rows.push(Row::reported(
+            format!("the same, QoS-WC less {name}"),
+            "s",
+            Printed::Claim("fewest spikes"),
+            &fewer(theirs),
+            ROUNDS,
+        ));
+    }
+    let floor = areas
+        .iter()
+        .map(|course| course.after.class_per_s(course.after.classes.len() - 1) / FLOOR_PER_S);
+    rows.push(Row::reported(
+        "QoS-WC: best effort over its floor after 85 s",
+        "1",
+        Printed::Claim("at least 1"),
+        &of(&floor.collect::<Vec<_>>()),
+        ROUNDS,
+    ));
+    rows
+}
+
+fn figures(schemes: &[Scheme], all: &[Vec<Course>]) -> [Figure; 3] {
+    let points = |courses: &[Course], value: fn(&Second) -> f64| -> Vec<Point> {
+        let looks = courses.iter().take(1).flat_map(|course| &course.looks);
+        looks.map(|look| Point::at(look.second, value(look))).collect()
+    };
+    let axis = || Axis::linear("time (s)");
+    let with = |figure: Figure, value: fn(&Second) -> f64| {
+        let each = schemes.iter().zip(all);
+        each.fold(figure, |figure, (scheme, courses)| {
+            figure.with(scheme.name, Look::Line, points(courses, value))
+        })
+    };
+    let figure = |title, y| Figure::new(title, axis(), Axis::linear(y));
+    [
+        with(figure("Hot cores", "cores"), |look| look.hot),
+        with(figure("Cold cores", "cores"), |look| look.cold),
+        with(figure("Late answers over those allowed", "1"), |look| look.worst),
+    ]
+}

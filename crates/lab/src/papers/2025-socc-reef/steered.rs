@@ -1,0 +1,204 @@
+//! The paper's server under a regulator at the gate and a policy over the
+//! cores, looked at second by second.
+
+use super::system::Gate;
+use crate::experiment::{LabError, Setup};
+use lull_control::regulator::Regulator;
+use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
+use lull_measure::Nanos;
+use lull_policies::registry;
+use lull_policies::regulators::{self, Site};
+use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
+use rand::SeedableRng;
+use rayon::prelude::*;
+
+/// The loop's epoch: the paper looks every 100 ms.
+const EPOCH: Nanos = Nanos::from_millis(100);
+/// Epochs between two looks that are kept.
+const LOOK: u64 = 10;
+
+/// A regulator and a policy, each with its config; no policy is the machine as it is.
+#[derive(Debug, Clone)]
+pub(super) struct Scheme {
+    pub(super) name: &'static str,
+    pub(super) gate: (&'static str, String),
+    pub(super) policy: Option<(&'static str, String)>,
+}
+
+/// What happens when, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// From here on it counts.
+    pub(super) settled: u64,
+    /// Promises change, and counts begin anew.
+    pub(super) change: u64,
+    pub(super) end: u64,
+}
+
+/// Cores and promises in one second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) second: f64,
+    /// Cores that the first class may use, cores that the last class may and it
+    /// may not, and cores that nobody may.
+    pub(super) hot: f64,
+    pub(super) warm: f64,
+    pub(super) cold: f64,
+    /// Answers per second of the last class.
+    pub(super) best_effort: f64,
+    /// Late answers over those allowed, of the worst class, in this second.
+    pub(super) worst: f64,
+}
+
+/// One replication.
+pub(super) struct Course {
+    /// From when it was settled until promises changed.
+    pub(super) before: Served,
+    /// From then on.
+    pub(super) after: Served,
+    pub(super) looks: Vec<Look>,
+}
+
+/// Runs a scheme in parallel replications; `later` is what each class is
+/// promised after the change.
+pub(super) fn courses(
+    setup: &Setup<'_>,
+    (model, later): (&ServerModel, &[Option<Objective>]),
+    scheme: &Scheme,
+    times: Times,
+) -> Result<Vec<Course>, LabError> {
+    let replications = setup.either(2, 1);
+    setup.progress.expect(replications);
+    let run = |replication| {
+        let course = Run::new(model, scheme, (setup.seed, replication))?.course(later, times);
+        setup.progress.step();
+        course
+    };
+    let courses: Vec<_> = (0..replications).into_par_iter().map(run).collect();
+    courses.into_iter().collect()
+}
+
+/// A replication under way.
+struct Run<'a> {
+    scheme: &'a Scheme,
+    plant: ServerPlant,
+    policy: Option<Box<dyn Policy>>,
+    rng: Rng,
+    cores: u32,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        model: &ServerModel,
+        scheme: &'a Scheme,
+        (seed, replication): (u64, u64),
+    ) -> Result<Self, LabError> {
+        let (name, config) = &scheme.gate;
+        let gate = regulator((name, config), &model.objectives(), model.cores)?;
+        let plant = ServerPlant::new(model, gate, seed, replication)?;
+        let policy = policy(scheme, &plant)?;
+        let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
+        Ok(Self { scheme, plant, policy, rng, cores: model.cores })
+    }
+
+    fn course(mut self, later: &[Option<Objective>], times: Times) -> Result<Course, LabError> {
+        let mut looks = Vec::new();
+        self.pass(times.settled, &mut looks);
+        self.plant.forget();
+        self.pass(times.change - times.settled, &mut looks);
+        let before = self.plant.server().served();
+        self.change(later)?;
+        self.plant.forget();
+        self.pass(times.end - times.change, &mut looks);
+        let after = self.plant.server().served();
+        Ok(Course { before, after, looks })
+    }
+
+    /// So many seconds pass.
+    fn pass(&mut self, seconds: u64, looks: &mut Vec<Look>) {
+        for _ in 0..seconds {
+            let mut second = Vec::new();
+            for _ in 0..LOOK {
+                // A simulated plant can always be observed.
+                let Ok(seen) = self.plant.observe(EPOCH) else { return };
+                if let Some(policy) = &mut self.policy {
+                    let plan = policy.decide(&seen, &mut self.rng);
+                    let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
+                    let _ = self.plant.apply(&wanted);
+                }
+                second.push(seen);
+            }
+            looks.push(self.look(&second));
+        }
+    }
+
+    fn look(&self, second: &[lull_control::Observation]) -> Look {
+        let (apps, settings) = (self.plant.apps(), self.plant.settings());
+        let cores = |app: usize| -> CoreSet {
+            let of = |setting: &Setting| match setting {
+                Setting::Cores(id, cores) if id.index() == app => Some(cores.clone()),
+                _ => None,
+            };
+            settings.iter().find_map(of).unwrap_or_default()
+        };
+        let used = (0..apps.len()).fold(CoreSet::default(), |all, app| all.union(&cores(app)));
+        let (hot, last) = (cores(0), cores(apps.len() - 1));
+        let rates = second.iter().filter_map(|seen| {
+            seen.apps.last()?.progress.as_ref().ok().map(|progress| progress.per_s)
+        });
+        let worst = (0..apps.len()).filter_map(|app| {
+            let mut window = lull_measure::Latency::default();
+            let seen = second.iter().filter_map(|seen| seen.apps[app].latency.as_ref().ok());
+            seen.for_each(|seen| window.merge(&seen.window));
+            let (at, bound) = apps[app].tail()?;
+            let late = lull_measure::compliance::late_share(&window, bound)?;
+            Some(lull_measure::compliance::compliance(late, at))
+        });
+        let end = second.last().map_or(0.0, |seen| seen.time.as_secs_f64());
+        Look {
+            second: end,
+            hot: hot.len() as f64,
+            warm: last.difference(&hot).len() as f64,
+            cold: f64::from(self.cores) - used.len() as f64,
+            best_effort: rates.sum::<f64>() / second.len().max(1) as f64,
+            worst: worst.fold(0.0, f64::max),
+        }
+    }
+
+    /// Other promises from now on; regulator and policy go on with what they
+    /// have learnt if they can.
+    fn change(&mut self, later: &[Option<Objective>]) -> Result<(), LabError> {
+        let (name, config) = &self.scheme.gate;
+        let cores = self.cores;
+        let each = self
+            .plant
+            .apps()
+            .iter()
+            .zip(later)
+            .flat_map(|(app, objective)| vec![*objective; app.threads.unwrap_or(0) as usize]);
+        let objectives: Vec<_> = each.collect();
+        self.plant.retarget(later, || regulator((name, config), &objectives, cores))?;
+        let Some(held) = &mut self.policy else { return Ok(()) };
+        if !held.retarget(self.plant.apps()) {
+            self.policy = policy(self.scheme, &self.plant)?;
+        }
+        Ok(())
+    }
+}
+
+fn regulator(
+    (name, config): Gate<'_>,
+    objectives: &[Option<Objective>],
+    cores: u32,
+) -> Result<Box<dyn Regulator>, PolicyError> {
+    // One core is left to the system (section 3.3: C below the number of cores).
+    let site = Site { objectives, cores: cores.max(2) - 1 };
+    let config: toml::Table = config.parse().expect("configs of experiments are TOML");
+    regulators::build(name, &config, &site)
+}
+
+fn policy(scheme: &Scheme, plant: &ServerPlant) -> Result<Option<Box<dyn Policy>>, PolicyError> {
+    let Some((name, config)) = &scheme.policy else { return Ok(None) };
+    let config: toml::Table = config.parse().expect("configs of experiments are TOML");
+    registry::build(name, &config, plant.machine(), plant.apps()).map(Some)
+}
