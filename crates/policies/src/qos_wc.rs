@@ -43,7 +43,7 @@
 //!    answers, or as many as two late ones need ([`crate::toolkit::kept`]);
 //! 5. *back*: the print has no way back to a lax area, and a core that went too
 //!    far would be gone for good. A missed area that nobody laxer can help is
-//!    helped by a stricter one, and gives nothing before its time for `rest`.
+//!    helped by a stricter one that keeps its own, and gives nothing before its time for `rest`.
 //!    An app's demand may also be above its budget, which only then shows.
 //!
 //! The k-means is exact ([`crate::toolkit::clusters`]), on the logarithms of the
@@ -309,10 +309,12 @@ impl QosWc {
         let mut took_part = vec![false; count];
         let mut reasons = Vec::new();
         for area in (0..count).filter(|area| missed[*area]) {
-            let can =
-                |from: &usize| !took_part[*from] && !missed[*from] && self.can_spare(areas, *from);
+            let keeps = |from: &usize| !took_part[*from] && !missed[*from];
+            let can = |from: &usize| keeps(from) && self.can_spare(areas, *from);
             let laxer = (area + 1..count).rev().find(can);
-            let Some(from) = laxer.or_else(|| (0..area).find(can)) else { continue };
+            // What is kept now says more than a profile that was measured once.
+            let stricter = || (0..area).find(|from| keeps(from) && areas.cores[*from] > 1);
+            let Some(from) = laxer.or_else(stricter) else { continue };
             if laxer.is_none() {
                 areas.rests_until[area] = now + self.config.rest;
             }
