@@ -16,10 +16,12 @@
 
 mod error;
 mod ladder;
+mod meter;
 mod window;
 
 pub use error::PlacerError;
 pub use ladder::{CoreSpeed, Ladder, LadderError, Supply};
+pub use meter::Meter;
 pub use window::Window;
 
 use lull_measure::{Nanos, Percentile};

@@ -15,7 +15,6 @@
 //! in proportion to its speed; energy is integrated between changes. Moving
 //! costs time without progress at the new core's full power (section 5.4).
 
-mod meter;
 mod model;
 mod node;
 mod outcome;

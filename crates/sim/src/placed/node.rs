@@ -2,14 +2,13 @@
 
 mod cores;
 
-use super::meter::Meter;
 use super::model::{PlacedModel, PlacedModelError, top_speeds};
 use super::outcome::{BeatSeen, Outcome};
 use super::source::Source;
 use crate::heap::MinHeap;
 use crate::order::{Key, NEVER_NS};
 use crate::random::Streams;
-use lull_control::placer::{Answer, Ask, Attention, Ladder, Place, Placer};
+use lull_control::placer::{Answer, Ask, Attention, Ladder, Meter, Place, Placer};
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
@@ -212,9 +211,9 @@ impl Node {
     fn next(&mut self) -> (u64, Next) {
         let mut best = (self.source.next_ns, Next::Arrival);
         if let Some(meter) = &self.meter
-            && meter.next_ns <= best.0
+            && meter.next().0 <= best.0
         {
-            best = (meter.next_ns, Next::Beat);
+            best = (meter.next().0, Next::Beat);
         }
         while let Some(key) = self.timers.peek() {
             if self.slots[key.owner() as usize].timer != key.sequence() {
@@ -275,7 +274,7 @@ impl Node {
         self.active.push_back((id, slot));
         self.waiting.push_back(slot);
         if let Some(meter) = &mut self.meter {
-            meter.window.arrived(Nanos(self.now_ns));
+            meter.arrived(Nanos(self.now_ns));
         }
         if self.abandon_ns != NEVER_NS {
             self.set_timer(slot, self.abandon_ns);
