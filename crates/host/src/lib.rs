@@ -14,6 +14,7 @@
 
 pub mod apps;
 pub mod drivers;
+pub mod emulate;
 mod files;
 pub mod gauges;
 pub mod guard;
