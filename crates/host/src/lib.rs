@@ -20,6 +20,7 @@ pub mod gauges;
 pub mod guard;
 pub mod knobs;
 pub mod oncall;
+pub mod placing;
 pub mod plant;
 pub mod probe;
 mod roots;
