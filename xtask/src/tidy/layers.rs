@@ -19,11 +19,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sim", &["measure", "control", "workload", "oncall"]),
     ("host", &["measure", "control", "oncall"]),
     ("preload", &["oncall"]),
+    ("marks", &["measure", "control", "policies", "host"]),
     ("lab", &["measure", "control", "policies", "workload", "sim"]),
     ("python", &["measure", "control", "policies", "workload", "sim", "lab"]),
     (
         "app",
-        &["measure", "oncall", "control", "workload", "policies", "sim", "host", "preload", "lab"],
+        &[
+            "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
+            "marks", "lab",
+        ],
     ),
     // Only benchmarks use our crates; the tasks themselves must build when no crate does.
     ("xtask", &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab"]),

@@ -1,0 +1,259 @@
+//! What is placed where, as it is written in a file.
+
+use lull_control::placer::{CoreSpeed, Ladder, LadderError, Placer, PlacerError, Supply};
+use lull_control::{CoreSet, PolicyError};
+use lull_host::placing::{Floor, Placing, PlacingError};
+use lull_measure::{Nanos, Percentile, Watts};
+use lull_policies::placers::{self, Site};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Placer, target and cores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The tail that is to be kept.
+    pub percentile: Percentile,
+    /// Under which bound.
+    pub target: Nanos,
+    /// Age at which a request loses its core.
+    #[serde(default = "default_abandon")]
+    pub abandon: Nanos,
+    /// Work of many requests, each as time alone on a core of speed 1.
+    #[serde(default)]
+    pub profile: Vec<Nanos>,
+    /// `name`, and the placer's own keys.
+    pub placer: toml::Table,
+    /// Core types, slowest first.
+    pub core: Vec<CoreType>,
+}
+
+/// One core type and its cores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreType {
+    /// For people.
+    pub name: String,
+    /// Relative to the slowest type.
+    pub speed: f64,
+    /// Power of a busy core, for the modelled energy.
+    pub watts: f64,
+    /// Which cores, as the kernel counts: `0-3,8`.
+    pub cores: CoreSet,
+}
+
+/// Some targets: long enough for any request that will end.
+fn default_abandon() -> Nanos {
+    Nanos::from_secs(60)
+}
+
+/// Why a config cannot be used; the key is one of the file's.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A key and what is wrong with it.
+    #[error("{key}: {message}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+}
+
+impl ConfigError {
+    /// At this key.
+    fn at(key: &str, message: impl ToString) -> Self {
+        Self::Key { key: key.to_owned(), message: message.to_string() }
+    }
+
+    /// The key that is at fault.
+    pub fn key(&self) -> &str {
+        let Self::Key { key, .. } = self;
+        key
+    }
+
+    /// What is wrong with it.
+    pub fn message(&self) -> &str {
+        let Self::Key { message, .. } = self;
+        message
+    }
+}
+
+/// Why a file does not place anything.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be read.
+    #[error("{file}: {source}")]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is no config.
+    #[error("{file}: {source}")]
+    Toml {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, with line and column.
+        source: Box<toml::de::Error>,
+    },
+    /// A key of it cannot be used.
+    #[error("{file}: {source}")]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// Which and why.
+        source: ConfigError,
+    },
+    /// The machine refuses.
+    #[error(transparent)]
+    Placing(#[from] PlacingError),
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read or is no config.
+    pub fn read(file: &Path) -> Result<Self, OpenError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| OpenError::Unreadable { file: file.to_owned(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| OpenError::Toml { file: file.to_owned(), source: Box::new(source) })
+    }
+
+    /// The core types.
+    ///
+    /// # Errors
+    /// At `core`, if they are not ordered by speed and power, or have no cores.
+    pub fn floor(&self) -> Result<Floor, ConfigError> {
+        let speed = |one: &CoreType| CoreSpeed {
+            name: one.name.clone(),
+            speed: one.speed,
+            watts: Watts(one.watts),
+        };
+        let numbers = self.core.iter().map(|one| one.cores.len() as u32).collect();
+        let ladder = Ladder::new(self.core.iter().map(speed).collect(), Supply::Fixed(numbers))
+            .map_err(|error: LadderError| ConfigError::at("core", error))?;
+        let cores = self.core.iter().map(|one| one.cores.clone()).collect();
+        if self.abandon <= self.target {
+            let message = format!(
+                "{} is no more than the target of {}: a late request is still a request; write \
+                 several targets",
+                self.abandon, self.target
+            );
+            return Err(ConfigError::at("abandon", message));
+        }
+        let floor = Floor { ladder, cores, abandon: self.abandon };
+        floor.check().map_err(|error| ConfigError::at("core", error))?;
+        Ok(floor)
+    }
+
+    /// The placer for these cores.
+    ///
+    /// # Errors
+    /// At `placer`, at a key of it, or at what it needs.
+    pub fn placer(&self, ladder: &Ladder) -> Result<Box<dyn Placer>, ConfigError> {
+        let mut keys = self.placer.clone();
+        let Some(toml::Value::String(name)) = keys.remove("name") else {
+            let message = "has no `name`: write that of a placer; `lull policies` lists them";
+            return Err(ConfigError::at("placer", message));
+        };
+        let Self { percentile, target, .. } = *self;
+        let site = Site { ladder, percentile, target, profile: &self.profile };
+        placers::build(&name, &keys, &site).map_err(|error| match &error {
+            PlacerError::Config(PolicyError::Config { key, .. }) => {
+                ConfigError::at(&format!("placer.{key}"), &error)
+            }
+            PlacerError::Unreachable { .. } => ConfigError::at("target", error),
+            PlacerError::Profile { .. } => ConfigError::at("profile", error),
+            _ => ConfigError::at("placer", error),
+        })
+    }
+
+    /// Places the requests of this process from here on.
+    ///
+    /// # Errors
+    /// If a key cannot be used (`file` is for the message), or the machine refuses.
+    pub fn open(&self, file: &Path) -> Result<Placing, OpenError> {
+        let wrong = |source| OpenError::Config { file: file.to_owned(), source };
+        let floor = self.floor().map_err(wrong)?;
+        let placer = self.placer(&floor.ladder).map_err(wrong)?;
+        Ok(Placing::start(floor, placer)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        percentile = "p99"
+        target = "100ms"
+        placer = { name = "eetl", epoch = 600 }
+        core = [
+            { name = "slow", speed = 1.0, watts = 1.0, cores = "1" },
+            { name = "fast", speed = 2.0, watts = 6.8, cores = "0" },
+        ]
+    "#;
+
+    fn config(from: &str, to: &str) -> Config {
+        toml::from_str(&GOOD.replace(from, to)).unwrap()
+    }
+
+    fn refused(from: &str, to: &str) -> (String, String) {
+        let config = config(from, to);
+        let error = match config.floor() {
+            Err(error) => error,
+            Ok(floor) => config.placer(&floor.ladder).err().unwrap(),
+        };
+        (error.key().to_owned(), error.message().to_owned())
+    }
+
+    #[test]
+    fn a_file_gives_the_placer_its_keys_and_its_target() {
+        let config = config("", "");
+        let floor = config.floor().unwrap();
+        let placer = config.placer(&floor.ladder).unwrap();
+        assert_eq!(placer.thresholds(), [Nanos::from_millis(50)], "half of the target");
+        let lull_control::placer::Every::Answers(every) = placer.beat().unwrap().every else {
+            panic!("eetl counts answers")
+        };
+        assert_eq!(every, 600);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_at_its_key() {
+        let (key, why) = refused("eetl\", epoch = 600", "etel\"");
+        assert!(key.starts_with("placer") && why.contains("eetl"), "{key} {why}");
+        let (key, why) = refused("epoch = 600", "epoch = 0");
+        assert_eq!(key, "placer.epoch", "{why}");
+        let (key, why) = refused("name = \"eetl\", ", "");
+        assert!(key == "placer" && why.contains("no `name`"), "{key} {why}");
+        let (key, why) = refused("speed = 2.0", "speed = 0.5");
+        assert!(key == "core" && why.contains("slow to fast"), "{key} {why}");
+        let (key, why) = refused("cores = \"0\"", "cores = \"1\"");
+        assert!(key == "core" && why.contains("two types"), "{key} {why}");
+        let (key, why) = refused("target", "abandon = \"50ms\"\ntarget");
+        assert!(key == "abandon" && why.contains("several targets"), "{key} {why}");
+    }
+
+    #[test]
+    fn a_profile_too_small_or_too_long_for_the_target_says_what_is_needed() {
+        let with = |profile: String| refused("percentile", &format!("{profile}\npercentile"));
+        let (key, why) = with("profile = [\"10ms\"]".to_owned());
+        assert!(key == "profile" && why.contains("needs 500"), "{key} {why}");
+        let long = vec!["\"300ms\""; 500].join(",");
+        let (key, why) = with(format!("profile = [{long}]"));
+        assert!(key == "target" && why.contains("150ms"), "{key} {why}");
+    }
+
+    #[test]
+    fn unknown_keys_and_missing_files_are_named() {
+        let error = toml::from_str::<Config>(&GOOD.replace("target", "aim")).unwrap_err();
+        assert!(error.to_string().contains("aim"), "{error}");
+        let error = Config::read(Path::new("/no/such/placing.toml")).unwrap_err();
+        assert!(error.to_string().contains("/no/such/placing.toml"), "{error}");
+    }
+}
