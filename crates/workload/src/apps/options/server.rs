@@ -103,6 +103,22 @@ impl fmt::Display for ServerReport {
     }
 }
 
+/// Told of each request on the worker that prices it, from before its start to
+/// after its end: what places requests on cores stands here.
+pub trait Around: Sync {
+    /// Runs `work`, once, for a request that came `age` ago. It may wait first.
+    fn around(&self, age: Nanos, work: &mut dyn FnMut());
+}
+
+/// Requests run as they come.
+struct Unplaced;
+
+impl Around for Unplaced {
+    fn around(&self, _: Nanos, work: &mut dyn FnMut()) {
+        work();
+    }
+}
+
 /// A listening server that does not serve yet.
 #[derive(Debug)]
 pub struct Server {
@@ -143,7 +159,20 @@ impl Server {
     /// # Errors
     /// If the system refuses threads or descriptors.
     pub fn run(self, stop: &AtomicBool) -> Result<ServerReport, ServerError> {
+        self.run_around(stop, &Unplaced)
+    }
+
+    /// As [`Server::run`], with something around each request.
+    ///
+    /// # Errors
+    /// As [`Server::run`].
+    pub fn run_around(
+        self,
+        stop: &AtomicBool,
+        around: &dyn Around,
+    ) -> Result<ServerReport, ServerError> {
         let shared = Shared {
+            around,
             queue: Queue::new(self.config.queue),
             poller: Poller::new().map_err(std::io::Error::from)?,
             max_path_steps: self.config.max_path_steps,
@@ -179,7 +208,7 @@ impl Server {
         Ok(shared.counts.report(&service, &queueing))
     }
 
-    fn accept(&self, shared: &Shared, stop: &AtomicBool) -> std::io::Result<()> {
+    fn accept(&self, shared: &Shared<'_>, stop: &AtomicBool) -> std::io::Result<()> {
         let mut events = Events::new();
         let mut table = Table { slots: Vec::new(), free: Vec::new() };
         while !stop.load(Ordering::Relaxed) {
@@ -198,7 +227,7 @@ impl Server {
     }
 
     /// Takes the connections that wait.
-    fn take_all(&self, shared: &Shared, table: &mut Table) {
+    fn take_all(&self, shared: &Shared<'_>, table: &mut Table) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) if table.len() < self.config.max_connections => {
@@ -269,7 +298,8 @@ struct Job {
 }
 
 /// What acceptor and workers share.
-struct Shared {
+struct Shared<'a> {
+    around: &'a dyn Around,
     queue: Queue<Job>,
     poller: Poller,
     max_path_steps: u64,
@@ -285,7 +315,7 @@ struct Counts {
     connections: AtomicU64,
 }
 
-impl Shared {
+impl Shared<'_> {
     /// Reads a connection that has something to say.
     fn hear(&self, table: &mut Table, number: usize) {
         let Some(connection) = table.slots.get(number).cloned().flatten() else { return };
@@ -343,10 +373,14 @@ impl Shared {
     fn work(&self, stop: &AtomicBool) -> (Latency, Latency) {
         let (mut service, mut queueing) = (Latency::default(), Latency::default());
         while let Some(job) = self.queue.pop() {
-            let start = clock::now();
-            let priced = estimate(&job.call, || !stop.load(Ordering::Relaxed));
-            let took = clock::now().saturating_sub(start);
-            let waited = start.saturating_sub(job.came);
+            let (mut priced, mut start, mut end) = (None, job.came, job.came);
+            let age = clock::now().saturating_sub(job.came);
+            self.around.around(age, &mut || {
+                start = clock::now();
+                priced = estimate(&job.call, || !stop.load(Ordering::Relaxed));
+                end = clock::now();
+            });
+            let (took, waited) = (end.saturating_sub(start), start.saturating_sub(job.came));
             let Some(estimate) = priced else {
                 self.abandon(&job);
                 continue;
