@@ -3,16 +3,18 @@
 #[cfg(test)]
 mod book;
 mod exec;
+mod placing;
 mod records;
 mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
+pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
 pub(crate) use tuning::{SweepArgs, TraceArgs, TuneArgs};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use lull_host::knobs::hold::Wish;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
@@ -49,6 +51,10 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run a built-in best-effort app
     Burn(BurnArgs),
+    /// Make a core slower by a real-time thread that takes its share of it
+    Emulate(EmulateArgs),
+    /// Run the options server under placers in turn on slow and fast cores, and compare
+    Place(Box<PlaceArgs>),
     /// List the policies with paper, needs and defaults
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
@@ -218,30 +224,6 @@ pub(crate) struct LoadArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `lull serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// The server
-    #[arg(value_enum)]
-    pub(crate) server: BuiltinServer,
-    /// Where to listen; port 0 takes a free one and says which
-    #[arg(long, default_value = "127.0.0.1:7300")]
-    pub(crate) listen: SocketAddr,
-    /// Threads that price; by default one a core
-    #[arg(long)]
-    pub(crate) workers: Option<usize>,
-    /// Print the report as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A built-in server.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum BuiltinServer {
-    /// Prices Asian options by Monte Carlo (the interactive server of EETL section 5.1)
-    Options,
 }
 
 /// `lull burn`.

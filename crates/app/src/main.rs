@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 bad usage or input.
 
+mod alongside;
 mod blocks;
 mod cli;
 mod commands;
@@ -9,6 +10,7 @@ mod config;
 mod library;
 mod live;
 mod located;
+mod placed;
 mod progress;
 mod prometheus;
 mod proof;

@@ -1,17 +1,12 @@
 //! `lull hold`: knobs held while a command runs, put back whatever happens.
 
 use crate::cli::HoldArgs;
-use crate::{say, signals};
-use anyhow::{Context, bail};
+use crate::{alongside, say, signals};
+use anyhow::bail;
 use lull_host::Roots;
 use lull_host::guard::{GuardCommand, Ledger, Opened, StateDir, spawn};
 use lull_host::knobs::hold;
 use lull_host::plant::Stop;
-use lull_measure::Nanos;
-use std::process::{Child, Command};
-
-/// How often the command is looked at; a signal ends the wait at once.
-const NAP: Nanos = Nanos::from_millis(50);
 
 pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
@@ -45,35 +40,9 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     outcome
 }
 
-/// Runs the command to its end, or waits for a signal.
 fn meanwhile(args: &HoldArgs, stop: &Stop) -> anyhow::Result<()> {
-    let Some((program, arguments)) = args.command.split_first() else {
+    if args.command.is_empty() {
         say::told("held until interrupted");
-        while !stop.wait(Nanos::from_secs(3600))? {}
-        return Ok(());
-    };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .spawn()
-        .with_context(|| format!("cannot start `{}`", program.display()))?;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return match status.success() {
-                true => Ok(()),
-                false => bail!("`{}` ended with {status}", program.display()),
-            };
-        }
-        if stop.wait(NAP)? {
-            return end(&mut child);
-        }
     }
-}
-
-/// The terminal has told the command too; a service manager has not.
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    let pid = rustix::process::Pid::from_child(child);
-    // It may have ended by itself meanwhile.
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    child.wait()?;
-    Ok(())
+    alongside::run(&args.command, stop, || false)
 }

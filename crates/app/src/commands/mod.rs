@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod completions;
 mod demo;
+mod emulate;
 mod entropy;
 mod exec;
 mod export;
@@ -15,6 +16,7 @@ mod lab;
 mod load;
 mod metrics;
 mod mix;
+mod place;
 mod policies;
 mod replay;
 mod report;
@@ -60,6 +62,8 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Load(args) => load::run(*args),
         Command::Serve(args) => serve::run(&args),
         Command::Burn(args) => burn::run(args),
+        Command::Emulate(args) => emulate::run(&args),
+        Command::Place(args) => place::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Lab(args) => lab::run(args),

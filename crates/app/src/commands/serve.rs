@@ -1,21 +1,66 @@
 //! `lull serve`: the built-in latency-critical server.
 
 use crate::cli::{BuiltinServer, ServeArgs};
-use crate::signals;
-use lull_workload::apps::options::{Server, ServerConfig};
+use crate::located::Located;
+use crate::placed::{Placed, WORKERS};
+use crate::{say, signals};
+use lull_marks::{Config, ConfigError, Placing};
+use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let BuiltinServer::Options = args.server;
     let defaults = ServerConfig::default();
-    let workers = args.workers.unwrap_or(defaults.workers);
+    let placing = args.placing.as_deref().map(open).transpose()?;
+    let usual = if placing.is_some() { WORKERS } else { defaults.workers };
+    let workers = args.workers.unwrap_or(usual);
     let stop = signals::stop_flag()?;
     let server = Server::bind(ServerConfig { listen: args.listen, workers, ..defaults })?;
     // The first line is what a script waits for; with port 0 it says which port.
     println!("listening on {}", server.address());
-    let report = server.run(&stop)?;
+    let report = match placing {
+        Some(placing) => serve_placed(server, placing, &stop)?,
+        None => server.run(&stop)?,
+    };
     if args.json {
         return super::print_json(&report);
     }
     println!("answered {} requests, service {}", report.answered_requests, report.service);
     Ok(())
+}
+
+/// Reads a file of docs/placing.md and starts placing.
+fn open(file: &Path) -> anyhow::Result<Placing> {
+    let located = Located::read(file)?;
+    let config: Config = located.parse()?;
+    let wrong = |error: ConfigError| located.error(error.key(), error.message());
+    let floor = config.floor().map_err(wrong)?;
+    let placer = config.placer(&floor.ladder).map_err(wrong)?;
+    Ok(Placing::start(floor, placer)?)
+}
+
+fn serve_placed(
+    server: Server,
+    placing: Placing,
+    stop: &AtomicBool,
+) -> anyhow::Result<ServerReport> {
+    let placed = Placed(placing);
+    let report = server.run_around(stop, &placed)?;
+    if let Some(tally) = placed.0.take_tally() {
+        say::told(format_args!(
+            "placed {} requests, moved {}, gave up on {}; core time by type {:.2?} s",
+            tally.latency.count(),
+            tally.moves,
+            tally.abandoned,
+            tally.spent.busy_s
+        ));
+    }
+    let refused = placed.0.refused();
+    if refused > 0 {
+        say::told(format_args!(
+            "the kernel refused {refused} affinities: those ran where they were"
+        ));
+    }
+    Ok(report)
 }

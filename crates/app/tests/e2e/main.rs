@@ -22,6 +22,7 @@ mod needs_nginx;
 mod needs_prometheus;
 mod needs_tmux;
 mod placement;
+mod placing;
 mod prove;
 mod records;
 mod replay;

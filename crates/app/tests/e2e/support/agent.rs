@@ -42,6 +42,11 @@ impl Agent {
         std::fs::read_to_string(&self.out).unwrap()
     }
 
+    /// Where that stands, for a look while it is waited for.
+    pub(crate) fn out_file(&self) -> PathBuf {
+        self.out.clone()
+    }
+
     /// What it has said on standard error so far.
     pub(crate) fn err(&self) -> String {
         std::fs::read_to_string(&self.err).unwrap()

@@ -1,0 +1,47 @@
+//! A command that runs while something is held, or a wait in its place.
+
+use anyhow::{Context, bail};
+use lull_host::plant::Stop;
+use lull_measure::Nanos;
+use std::ffi::OsString;
+use std::process::{Child, Command};
+
+/// How often the command is looked at; a signal ends the wait at once.
+const NAP: Nanos = Nanos::from_millis(50);
+
+/// Runs the command to its end, or waits where there is none; in either case
+/// not beyond a signal, or what `is_over` says.
+pub(crate) fn run(
+    command: &[OsString],
+    stop: &Stop,
+    is_over: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let Some((program, arguments)) = command.split_first() else {
+        while !is_over() && !stop.wait(NAP)? {}
+        return Ok(());
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", program.display()))?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return match status.success() {
+                true => Ok(()),
+                false => bail!("`{}` ended with {status}", program.display()),
+            };
+        }
+        if is_over() || stop.wait(NAP)? {
+            return end(&mut child);
+        }
+    }
+}
+
+/// The terminal has told the command too; a service manager has not.
+fn end(child: &mut Child) -> anyhow::Result<()> {
+    let pid = rustix::process::Pid::from_child(child);
+    // It may have ended by itself meanwhile.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    child.wait()?;
+    Ok(())
+}
