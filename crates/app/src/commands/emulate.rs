@@ -49,7 +49,8 @@ fn announce(args: &EmulateArgs, measured: f64) -> anyhow::Result<()> {
         });
     }
     say::told(format_args!(
-        "core {} is {measured:.2} times slower for a loop of known work (planned {} within {:.0} %)",
+        "core {} is {measured:.2} times slower for a loop of known work (planned {} within \
+         {:.0} %)",
         args.core,
         args.slowdown,
         100.0 * TOLERANCE
@@ -71,7 +72,8 @@ fn kept(cycler: &Cycler, before: Nanos, span: Nanos, measured: f64) -> anyhow::R
     let slow = 1.0 / (1.0 - share.min(0.999));
     if share < lost && slow < (1.0 - 2.0 * TOLERANCE) * measured {
         bail!(
-            "the core was less slow than accepted: the cycler took {:.1} % of it, which is {slow:.2} \
+            "the core was less slow than accepted: the cycler took {:.1} % of it, which is \
+             {slow:.2} \
              times slower and not {measured:.2}; is another real-time thread on it, or the \
              throttle tighter than it says?",
             100.0 * share

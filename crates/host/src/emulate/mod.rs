@@ -70,8 +70,8 @@ pub enum EmulateError {
     Period(Nanos),
     /// The kernel refuses core, class or thread.
     #[error(
-        "cannot put a real-time thread on core {core}, which needs root, CAP_SYS_NICE or a limit of \
-         real-time priority (ulimit -r), and a core that is online and allowed"
+        "cannot put a real-time thread on core {core}, which needs root, CAP_SYS_NICE or a limit \
+         of real-time priority (ulimit -r), and a core that is online and allowed"
     )]
     Refused {
         /// The core.
