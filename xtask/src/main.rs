@@ -5,6 +5,7 @@ mod bench;
 mod docs;
 mod here;
 mod live;
+mod place;
 mod release;
 mod rig;
 mod test;
@@ -23,6 +24,10 @@ const LIVE_BLOCK_S: u32 = 10;
 /// The same of `cargo xtask validate`: nine minutes in all, and three around them.
 const VALIDATE_ROUNDS: u32 = 6;
 const VALIDATE_BLOCK_S: u32 = 10;
+
+/// The same of `cargo xtask place`: sixteen minutes in all.
+const PLACE_ROUNDS: u32 = 8;
+const PLACE_BLOCK_S: u32 = 30;
 
 /// The tasks of this repository.
 #[derive(Parser)]
@@ -81,6 +86,24 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
+    /// Compare placers on a slow (emulated) and a fast core, and write docs/live-placing.md
+    Place {
+        /// Blocks a placer
+        #[arg(long, default_value_t = PLACE_ROUNDS)]
+        rounds: u32,
+        /// Length of a block in seconds
+        #[arg(long, default_value_t = PLACE_BLOCK_S)]
+        block_s: u32,
+        /// The core that is made slow
+        #[arg(long, default_value_t = 1)]
+        slow: u16,
+        /// The fast one
+        #[arg(long, default_value_t = 0)]
+        fast: u16,
+        /// Write the page here instead
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// Foretell policies on real servers by `lull replay`, run them, and write what came of it
     Validate {
         /// Blocks a policy in each scene
@@ -128,6 +151,9 @@ fn main() -> ExitCode {
         }
         Task::Live { rounds, block_s, page } => {
             live::run(&root(), &live::Options { rounds, block_s, page })
+        }
+        Task::Place { rounds, block_s, slow, fast, page } => {
+            place::run(&root(), &place::Options { rounds, block_s, slow, fast, page })
         }
         Task::Validate { rounds, block_s, page } => {
             validate::run(&root(), &validate::Options { rounds, block_s, page })
