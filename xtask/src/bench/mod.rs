@@ -11,6 +11,7 @@ mod machine;
 mod measure;
 mod page;
 mod pinned;
+mod placing;
 mod policies;
 mod preload;
 mod process;
@@ -41,6 +42,7 @@ const BENCHES: &[Bench] = &[
     measure::BENCH,
     tidy::BENCH,
     policies::BENCH,
+    placing::BENCH,
     agent::BENCH,
     load::BENCH,
     preload::BENCH,
