@@ -6,7 +6,8 @@
 //! plays the recorded policy on that node and says how far off it is, and
 //! [`Replay::predict`] plays others: each meets the same requests with the same
 //! work, so that differences are paired. What cannot be reproduced must not be
-//! predicted; the caller decides by [`Reproduction::worst`].
+//! predicted; the caller decides by [`Reproduction::worst`]. Predictions go as
+//! far up and down as the error of the demand takes them (`demand.rs`).
 //!
 //! Arrivals: the recorded rate of every epoch exactly, gaps as irregular as the
 //! recorded sample shows. Demands: CPU time per request as recorded; how they
@@ -14,6 +15,7 @@
 
 mod arrivals;
 mod calibrate;
+mod demand;
 mod figures;
 mod model;
 mod play;

@@ -1,6 +1,7 @@
 //! The recorded policy replayed and judged, and others predicted.
 
 use super::Replay;
+use super::demand::{self, AGAIN};
 use super::figures::{Figure, Reproduced, figures};
 use super::model::Fit;
 use super::play::{ReplayError, Steered};
@@ -22,6 +23,8 @@ pub struct Reproduction {
     pub figures: Vec<Reproduced>,
     /// Share of the recorded epochs that were simulated.
     pub share: f64,
+    /// How far off what requests demand may be, as a share of it.
+    pub demand_error: f64,
     /// By quantity, then replication.
     values: Vec<Vec<f64>>,
     doubts: Vec<String>,
@@ -60,7 +63,7 @@ impl Replay<'_> {
         let (specs, importance) = (&self.recording.apps, self.recording.rules.importance);
         let replications = self.effort.replications;
         progress.expect(replications);
-        let (values, doubts) = self.replicate(fit, &self.recorded, progress)?;
+        let (values, doubts) = self.replicate(fit, &self.recorded, replications, progress)?;
         let measured = self.recorded_of(self.cut(), 0..replications.min(self.cut().every));
         let cores = self.recording.machine.cores.len();
         let reproduced = figures(specs).into_iter().zip(&values).map(|(figure, values)| {
@@ -71,11 +74,14 @@ impl Replay<'_> {
             let (measured, replayed) = (finite(was), finite(is));
             Reproduced { quantity: figure.quantity, measured, replayed, error }
         });
+        let figures: Vec<Reproduced> = reproduced.collect();
         let share = self.cut().share(replications);
-        Ok(Reproduction { figures: reproduced.collect(), share, values, doubts })
+        let demand_error = demand::error(self.recording, &figures);
+        Ok(Reproduction { figures, share, demand_error, values, doubts })
     }
 
-    /// Plays other policies on the same requests.
+    /// Plays other policies on the same requests, and some of them again with
+    /// what requests demand smaller and larger by its error.
     ///
     /// # Errors
     /// If one cannot be simulated, or somebody asks to stop.
@@ -86,33 +92,40 @@ impl Replay<'_> {
         others: &[Steered],
         progress: &Progress<'_>,
     ) -> Result<Prediction, ReplayError> {
-        progress.expect(self.effort.replications * others.len() as u64);
-        let outcome = |steered: &Steered, label: String, values| PolicyOutcome {
-            label,
-            policy: steered.policy.clone(),
-            values,
+        let (replications, error) = (self.effort.replications, reproduction.demand_error);
+        let again = replications.min(AGAIN);
+        let played = replications * others.len() as u64;
+        progress.expect(played + 2 * again * (1 + others.len() as u64));
+        let fits = [-error, error].map(|error| demand::scaled(fit, 1.0 + error));
+        let otherwise = |steered: &Steered| -> Result<Vec<Vec<Vec<f64>>>, ReplayError> {
+            let other = |fit| Ok(self.replicate(fit, steered, again, progress)?.0);
+            fits.iter().map(other).collect()
+        };
+        let outcome = |steered: &Steered, label: String, values| -> Result<_, ReplayError> {
+            let (policy, otherwise) = (steered.policy.clone(), otherwise(steered)?);
+            Ok(PolicyOutcome { label, policy, values, otherwise })
         };
         let label = format!("{} (recorded)", self.recorded.policy);
-        let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())];
+        let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())?];
         let mut notices = reproduction.doubts.clone();
         for steered in others {
-            let (values, doubts) = self.replicate(fit, steered, progress)?;
-            policies.push(outcome(steered, steered.policy.clone(), values));
+            let (values, doubts) = self.replicate(fit, steered, replications, progress)?;
+            policies.push(outcome(steered, steered.policy.clone(), values)?);
             notices.extend(doubts);
         }
         let span: f64 = self.recorded_of(self.cut(), 0..1).span_s;
         let figures = figures(&self.recording.apps);
-        Ok(Prediction {
-            outcome: Outcome {
-                title: format!("replay of a run under {}", self.recorded.policy),
-                seed: self.effort.seed,
-                warmup: self.recording.skip,
-                length: Nanos::from_secs_f64(span),
-                quantities: figures.into_iter().map(|figure| figure.quantity).collect(),
-                policies,
-                notices,
-            },
-        })
+        let mut outcome = Outcome {
+            title: format!("replay of a run under {}", self.recorded.policy),
+            seed: self.effort.seed,
+            warmup: self.recording.skip,
+            length: Nanos::from_secs_f64(span),
+            quantities: figures.into_iter().map(|figure| figure.quantity).collect(),
+            policies,
+            notices,
+        };
+        demand::withhold(&mut outcome, self.recording, error);
+        Ok(Prediction { outcome })
     }
 
     /// Figures of a policy by quantity, then replication; and what is to be
@@ -121,6 +134,7 @@ impl Replay<'_> {
         &self,
         fit: &Fit,
         steered: &Steered,
+        replications: u64,
         progress: &Progress<'_>,
     ) -> Result<(Vec<Vec<f64>>, Vec<String>), ReplayError> {
         let cut = self.cut();
@@ -129,7 +143,7 @@ impl Replay<'_> {
             progress.step();
             played
         };
-        let played: Vec<_> = (0..self.effort.replications).into_par_iter().map(one).collect();
+        let played: Vec<_> = (0..replications).into_par_iter().map(one).collect();
         let played = played.into_iter().collect::<Result<Vec<Tally>, _>>()?;
         let importance = self.recording.rules.importance;
         let values = |figure: Figure| {

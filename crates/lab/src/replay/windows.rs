@@ -63,7 +63,7 @@ impl Cut {
 }
 
 /// Block and epochs of each window.
-fn windows(recording: &Recording) -> Vec<(usize, std::ops::Range<usize>)> {
+pub(super) fn windows(recording: &Recording) -> Vec<(usize, std::ops::Range<usize>)> {
     let mut all = Vec::new();
     for (at, block) in recording.blocks.iter().enumerate() {
         let (first, end) = (recording.lead(block), block.len());

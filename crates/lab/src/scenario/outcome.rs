@@ -34,6 +34,10 @@ pub struct PolicyOutcome {
     pub policy: String,
     /// By quantity, then by replication; NaN where there is no value.
     pub values: Vec<Vec<f64>>,
+    /// The same of the first replications where what was assumed is otherwise,
+    /// within what is known of it: by assumption, quantity, replication. Empty
+    /// where nothing is in doubt.
+    pub otherwise: Vec<Vec<Vec<f64>>>,
 }
 
 /// A difference to the reference.
@@ -43,12 +47,19 @@ pub struct Comparison {
     pub difference: Estimate,
     /// The difference in percent of the reference's mean.
     pub percent: f64,
+    /// How much further down and up it goes where what was assumed is otherwise.
+    pub margins: [f64; 2],
 }
 
 impl Comparison {
     /// Whether the interval excludes zero, so that there is a difference.
     pub fn is_clear(&self) -> bool {
-        !self.difference.covers(0.0) && self.difference.mean.is_finite()
+        widened(&self.difference, self.margins).is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+    }
+
+    /// Ends of the interval; `None` without one.
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        widened(&self.difference, self.margins)
     }
 }
 
@@ -70,18 +81,42 @@ impl Outcome {
         let values = |policy: usize| &self.policies[policy].values[quantity];
         let difference = paired(values(policy), values(0)).unwrap_or_else(|| of(&[]));
         let percent = 100.0 * difference.mean / of(values(0)).mean;
-        Comparison { difference, percent }
+        let [own, reference] = [policy, 0].map(|policy| self.shifts(policy, quantity));
+        let shifts = own.iter().zip(&reference).map(|(own, reference)| own - reference);
+        Comparison { difference, percent, margins: margins(shifts) }
+    }
+
+    /// Ends of a figure's 95 % interval over replications, and further out by
+    /// what it changes where what was assumed is otherwise; `None` without one.
+    pub fn interval(&self, policy: usize, quantity: usize) -> Option<[f64; 2]> {
+        let margins = margins(self.shifts(policy, quantity).into_iter());
+        widened(&self.estimate(policy, quantity), margins)
+    }
+
+    /// What a figure changes by, assumption by assumption.
+    fn shifts(&self, policy: usize, quantity: usize) -> Vec<f64> {
+        let PolicyOutcome { values, otherwise, .. } = &self.policies[policy];
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let shift = |other: &Vec<Vec<f64>>| {
+            let other = &other[quantity];
+            mean(other) - mean(&values[quantity][..other.len()])
+        };
+        otherwise.iter().map(shift).collect()
     }
 
     fn figures(&self, policy: usize) -> Vec<Figure<'_>> {
-        let of = |(at, quantity)| Figure::new(quantity, &self.estimate(policy, at), None);
+        let of = |(at, quantity)| {
+            let (mean, ci95) = (self.estimate(policy, at).mean, self.interval(policy, at));
+            Figure::new(quantity, mean, ci95, None)
+        };
         self.quantities.iter().enumerate().map(of).collect()
     }
 
     fn differences(&self, policy: usize) -> Vec<Figure<'_>> {
         let of = |(at, quantity)| {
-            let Comparison { difference, percent } = self.compare(policy, at);
-            Figure::new(quantity, &difference, Some(percent))
+            let compared = self.compare(policy, at);
+            let (mean, ci95) = (compared.difference.mean, compared.interval());
+            Figure::new(quantity, mean, ci95, Some(compared.percent))
         };
         self.quantities.iter().enumerate().map(of).collect()
     }
@@ -99,11 +134,29 @@ struct Figure<'a> {
 }
 
 impl<'a> Figure<'a> {
-    fn new(quantity: &'a Quantity, estimate: &Estimate, percent: Option<f64>) -> Self {
+    fn new(
+        quantity: &'a Quantity,
+        mean: f64,
+        ci95: Option<[f64; 2]>,
+        percent: Option<f64>,
+    ) -> Self {
         let finite = |value: f64| value.is_finite().then_some(value);
-        let ci95 = interval(estimate);
-        Self { quantity, mean: finite(estimate.mean), ci95, percent: percent.and_then(finite) }
+        Self { quantity, mean: finite(mean), ci95, percent: percent.and_then(finite) }
     }
+}
+
+/// How far down and up these shifts go; without bound if one is no number.
+fn margins(shifts: impl Iterator<Item = f64>) -> [f64; 2] {
+    shifts.fold([0.0, 0.0], |[below, above], shift| {
+        let shift = if shift.is_finite() { [-shift, shift] } else { [f64::INFINITY; 2] };
+        [f64::max(below, shift[0]), f64::max(above, shift[1])]
+    })
+}
+
+/// The interval of an estimate, further out by these margins.
+fn widened(estimate: &Estimate, [below, above]: [f64; 2]) -> Option<[f64; 2]> {
+    let [low, high] = interval(estimate)?;
+    (below.is_finite() && above.is_finite()).then_some([low - below, high + above])
 }
 
 /// Ends of the 95 % interval; `None` without one.
@@ -152,5 +205,56 @@ impl Serialize for Outcome {
         all.serialize_field("policies", &policies.collect::<Vec<_>>())?;
         all.serialize_field("differences", &differences.collect::<Vec<_>>())?;
         all.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(values: [f64; 3], otherwise: &[[f64; 2]]) -> PolicyOutcome {
+        PolicyOutcome {
+            label: "any".to_owned(),
+            policy: "any".to_owned(),
+            values: vec![values.to_vec()],
+            otherwise: otherwise.iter().map(|values| vec![values.to_vec()]).collect(),
+        }
+    }
+
+    fn outcome(policies: Vec<PolicyOutcome>) -> Outcome {
+        let quantity = Quantity { id: "x".to_owned(), name: "x".to_owned(), unit: "1" };
+        Outcome {
+            title: String::new(),
+            seed: 1,
+            warmup: Nanos::ZERO,
+            length: Nanos::ZERO,
+            quantities: vec![quantity],
+            policies,
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_interval_goes_as_far_as_any_assumption_takes_it() {
+        // The first two of 10, 10, 10 go down by 2 and up by 5.
+        let all = outcome(vec![policy([10.0; 3], &[[8.0, 8.0], [15.0, 15.0]])]);
+        assert_eq!(all.interval(0, 0), Some([8.0, 15.0]));
+        let known = outcome(vec![policy([10.0; 3], &[])]);
+        assert_eq!(known.interval(0, 0), Some([10.0, 10.0]));
+        let endless = outcome(vec![policy([10.0; 3], &[[f64::NAN, 10.0]])]);
+        assert_eq!(endless.interval(0, 0), None);
+    }
+
+    #[test]
+    fn what_moves_two_policies_alike_does_not_move_their_difference() {
+        let alike = [[8.0, 8.0], [15.0, 15.0]];
+        let more = [[9.0, 9.0], [16.0, 16.0]];
+        let all = outcome(vec![policy([10.0; 3], &alike), policy([11.0; 3], &more)]);
+        let compared = all.compare(1, 0);
+        assert_eq!((compared.interval(), compared.is_clear()), (Some([1.0, 1.0]), true));
+        let turned = [[12.0, 12.0], [13.0, 13.0]];
+        let all = outcome(vec![policy([10.0; 3], &alike), policy([11.0; 3], &turned)]);
+        let compared = all.compare(1, 0);
+        assert_eq!((compared.interval(), compared.is_clear()), (Some([-2.0, 4.0]), false));
     }
 }

@@ -114,7 +114,7 @@ impl Replications<'_> {
 /// A policy's label, its name in the registry, and what was measured.
 pub(super) fn policy_outcome(label: &str, policy: &str, samples: Samples) -> PolicyOutcome {
     let (label, policy) = (label.to_owned(), policy.to_owned());
-    PolicyOutcome { label, policy, values: samples.values }
+    PolicyOutcome { label, policy, values: samples.values, otherwise: Vec::new() }
 }
 
 impl Samples {
