@@ -27,26 +27,44 @@ fn the_interval_holds_the_true_difference_about_95_times_in_100() {
     // Of 200 seeds, 95 % +- 3.1 % are two standard deviations.
     for pairs in [6, 12, 30] {
         let share = coverage(&Bell::new(-3.0, 2.0).unwrap(), -3.0, pairs);
-        assert!((0.90..=0.99).contains(&share), "{pairs} pairs: {share}");
+        assert!((0.92..=0.99).contains(&share), "{pairs} pairs: {share}");
+    }
+}
+
+/// What pairs of blocks differ by where tails are log-normal in both halves and
+/// a fifth longer in one.
+struct Tails(LogNormal<f64>);
+
+impl Distribution<f64> for Tails {
+    fn sample<R: rand::Rng + ?Sized>(&self, rng: &mut R) -> f64 {
+        0.8 * self.0.sample(rng) - self.0.sample(rng)
     }
 }
 
 #[test]
-fn skewed_differences_are_covered_almost_as_often() {
-    let tail = LogNormal::new(0.0, 0.6).unwrap();
-    let truth = (0.18_f64).exp();
-    for pairs in [10, 30] {
-        let share = coverage(&tail, truth, pairs);
-        assert!((0.84..=0.99).contains(&share), "{pairs} pairs: {share}");
+fn skewed_differences_are_covered_as_often() {
+    // Of 2500 seeds it is 93.7, 94.1 and 95.1 % of log-normal differences at
+    // these numbers of pairs, and 96.7, 96.0 and 94.6 % of differences of
+    // log-normal halves; 200 seeds are off by up to 3.4 % (two deviations).
+    // The fewest pairs, some, and what the page of proofs suggests:
+    for pairs in [6, 10, 30] {
+        let skewed = coverage(&LogNormal::new(0.0, 0.6).unwrap(), (0.18_f64).exp(), pairs);
+        assert!((0.905..=0.99).contains(&skewed), "log-normal, {pairs} pairs: {skewed}");
+        let tails = Tails(LogNormal::new(0.0, 0.6).unwrap());
+        let halves = coverage(&tails, -0.2 * (0.18_f64).exp(), pairs);
+        assert!((0.915..=0.995).contains(&halves), "log-normal halves, {pairs} pairs: {halves}");
     }
 }
 
 #[test]
-fn one_pair_far_off_does_not_make_the_interval_endless() {
+fn one_pair_far_off_makes_the_interval_long_and_nothing_is_claimed() {
     let mut rng = Rng::seed_from_u64(1);
     let values = [-300.0, 1.0, -1.0, 0.5, 0.0, -0.5, 1.5].map(Some).to_vec();
-    let [low, high] = differences(&[values], &mut rng)[0].unwrap().interval.unwrap();
-    assert!(low >= -300.0 && high <= 1.5, "{low} to {high}");
+    let found = differences(&[values], &mut rng)[0].unwrap();
+    let [low, high] = found.interval.unwrap();
+    // Mean and standard error are 43 each, and t has an end.
+    assert!(low > -1000.0 && high < 1000.0 && low < -100.0 && high > 50.0, "{low} to {high}");
+    assert!(!found.shown);
 }
 
 #[test]
