@@ -32,6 +32,8 @@ struct Report<'a> {
     error: f64,
     error_of: &'a str,
     error_max: f64,
+    /// How far off what requests demand may be, as a share of it.
+    demand_error: f64,
     notices: &'a [String],
     /// Absent where the record was not reproduced.
     prediction: Option<&'a Outcome>,
@@ -98,6 +100,7 @@ fn replayed(
         error,
         error_of: of,
         error_max: args.max_error / 100.0,
+        demand_error: reproduction.demand_error,
         notices: &recorded.notices,
         prediction: prediction.as_ref().map(|prediction| &prediction.outcome),
     };
@@ -170,6 +173,10 @@ fn print(report: &Report<'_>) {
     let Some(outcome) = report.prediction else { return };
     println!();
     super::sim::show::outcome(outcome);
-    println!("- intervals are of the simulation; how far the model itself is off, the errors say");
+    println!(
+        "- intervals are of the simulation, with what requests demand {} % smaller and larger; how \
+         far the model itself is off, the errors say",
+        number(100.0 * report.demand_error)
+    );
     report.notices.iter().for_each(|notice| println!("- {notice}"));
 }

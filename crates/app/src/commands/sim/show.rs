@@ -31,8 +31,35 @@ pub(in crate::commands) fn outcome(outcome: &Outcome) {
         );
         println!("{}", differences(outcome));
     }
-    println!("\n± is half a 95 % interval over replications");
+    println!("\n{}", legend(outcome));
     outcome.notices.iter().for_each(|notice| println!("- {notice}"));
+}
+
+/// What intervals are of.
+fn legend(outcome: &Outcome) -> &'static str {
+    if outcome.policies.iter().all(|policy| policy.otherwise.is_empty()) {
+        return "± is half a 95 % interval over replications";
+    }
+    "in brackets the 95 % interval over replications, as far out as the error of what was assumed \
+     takes it"
+}
+
+/// A figure of a policy with its interval, and the margins where it has some.
+fn figure(outcome: &Outcome, policy: usize, at: usize) -> String {
+    let simulated = outcome.estimate(policy, at);
+    match outcome.interval(policy, at) {
+        _ if outcome.policies[policy].otherwise.is_empty() => cell(&simulated),
+        ends => bracketed(simulated.mean, ends),
+    }
+}
+
+/// `1.5 (1.1 to 2.4)`.
+fn bracketed(mean: f64, ends: Option<[f64; 2]>) -> String {
+    match ends {
+        _ if !mean.is_finite() => "-".to_owned(),
+        Some([low, high]) => format!("{} ({} to {})", number(mean), number(low), number(high)),
+        None => format!("{} (no bounds)", number(mean)),
+    }
 }
 
 fn figures(outcome: &Outcome) -> String {
@@ -40,7 +67,7 @@ fn figures(outcome: &Outcome) -> String {
     let header: Vec<&str> = ["figure", "unit"].into_iter().chain(labels).collect();
     let rows = outcome.quantities.iter().enumerate().map(|(at, quantity)| {
         let policies = 0..outcome.policies.len();
-        let cells = policies.map(|policy| cell(&outcome.estimate(policy, at)));
+        let cells = policies.map(|policy| figure(outcome, policy, at));
         [quantity.name.clone(), quantity.unit.to_owned()].into_iter().chain(cells).collect()
     });
     table(&header, rows)
@@ -67,7 +94,11 @@ fn difference(comparison: &Comparison, unit: &str) -> String {
     } else {
         String::new()
     };
-    format!("{}{clear}{share}", cell(&comparison.difference))
+    let value = match comparison.margins {
+        [0.0, 0.0] => cell(&comparison.difference),
+        _ => bracketed(comparison.difference.mean, comparison.interval()),
+    };
+    format!("{value}{clear}{share}")
 }
 
 /// One table a policy, and what it comes to.
