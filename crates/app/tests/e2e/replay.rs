@@ -4,6 +4,8 @@ use crate::runs::started;
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
 use crate::support::{free_port, wait_for};
+use lull_control::{Capabilities, Capability, Machine};
+use lull_measure::Missing;
 use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -118,6 +120,50 @@ fn policies_that_cannot_be_are_refused_before_anything_runs() {
     let part = ["--policy", "even", "--part", "tide"];
     replay(&scene, &file, &part).refused(2, "has no part `tide`; it has: unmanaged");
     replay(&scene, &file, &["--policy", "even", "--max-error", "0"]).refused(2, "above 0");
+}
+
+/// A copy of the record in which the machine offers something else.
+fn on_machine(
+    scene: &Scene,
+    file: &Path,
+    name: &str,
+    change: impl FnOnce(Capabilities) -> Capabilities,
+) -> PathBuf {
+    let copy = changed(scene, file, name, "");
+    let database = Connection::open(&copy).unwrap();
+    let sql = "SELECT value FROM run WHERE key = 'machine'";
+    let text: String = database.query_row(sql, [], |row| row.get(0)).unwrap();
+    let mut machine: Machine = serde_json::from_str(&text).unwrap();
+    machine.capabilities = change(machine.capabilities);
+    let sql = "UPDATE run SET value = ?1 WHERE key = 'machine'";
+    database.execute(sql, [serde_json::to_string(&machine).unwrap()]).unwrap();
+    copy
+}
+
+#[test]
+fn a_policy_without_its_knob_on_the_recorded_machine_is_refused_though_the_model_has_it() {
+    let scene = Scene::new();
+    let file = recorded(&scene);
+    let gone = || Missing::because("somebody else pins all threads");
+    let bound = on_machine(&scene, &file, "bound.db", |all| all.without(Capability::Cores, gone()));
+    let refused = |file: &Path, policy: &str, words: &str| {
+        let ended = replay(&scene, file, &[&ANY[..], &["--policy", policy, "--json"]].concat());
+        assert!(ended.out.is_empty(), "something was predicted: {}", ended.out);
+        ended.refused(2, words);
+    };
+    let words = "bound.db: policy `arq` needs cores, which is missing here: somebody else pins";
+    refused(&bound, "arq", words);
+    refused(&bound, "even", "policy `even` needs cores");
+    // What the machine has and the model has not is another sentence.
+    let fast = on_machine(&scene, &file, "fast.db", |all| {
+        all.with(Capability::Frequency, "cpufreq").with(Capability::Utilisation, "/proc/stat")
+    });
+    let words = "the model of a replay cannot show policy `performance`: policy `performance` \
+                 needs frequency";
+    refused(&fast, "performance", words);
+    // The record itself is good: a policy that needs no knob is foretold from it.
+    let told = replay(&scene, &bound, &[&ANY[..], &["--policy", "static", "--json"]].concat());
+    assert_eq!(told.well().json()["prediction"]["policies"][1]["policy"], "static");
 }
 
 #[test]
