@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 /// Each generated page and the arguments with which `lull` prints it.
 const PAGES: &[(&str, &[&str])] = &[
     ("docs/policies.md", &["policies", "--markdown"]),
+    ("docs/config-keys.md", &["keys", "--markdown"]),
     ("docs/metrics.md", &["metrics", "--markdown"]),
     ("docs/grafana.json", &["metrics", "--grafana"]),
 ];

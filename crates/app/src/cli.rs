@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod book;
 mod exec;
+mod lists;
 mod placing;
 mod records;
 mod tuning;
 
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
+pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
     Metrics(MetricsArgs),
+    /// List every key of a config with type, unit, default and meaning
+    Keys(KeysArgs),
     /// Simulate a scenario under several policies and compare them
     Sim(Box<SimArgs>),
     /// List or run the papers' tables: paper, ours, tolerance, verdict
@@ -246,31 +250,6 @@ pub(crate) struct BurnArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `lull metrics`.
-#[derive(Debug, Args)]
-pub(crate) struct MetricsArgs {
-    /// Print JSON
-    #[arg(long, conflicts_with_all = ["markdown", "grafana"])]
-    pub(crate) json: bool,
-    /// Print the page of the docs
-    #[arg(long, conflicts_with = "grafana")]
-    pub(crate) markdown: bool,
-    /// Print a dashboard for Grafana
-    #[arg(long)]
-    pub(crate) grafana: bool,
-}
-
-/// `lull policies`.
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Print JSON
-    #[arg(long, conflicts_with = "markdown")]
-    pub(crate) json: bool,
-    /// Print the page of the docs
-    #[arg(long)]
-    pub(crate) markdown: bool,
 }
 
 /// `lull sim`.

@@ -1,6 +1,7 @@
 //! Apps and what is asked of them.
 
 use lull_measure::{Nanos, Percentile};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -17,8 +18,9 @@ impl AppId {
 }
 
 /// Whether requests wait for the app, or only work gets done by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub enum Class {
     /// LC: has requests and at least one objective on them.
     LatencyCritical,

@@ -2,23 +2,28 @@
 
 use crate::{CoreSet, DomainId, Knob, Machine, Setting};
 use lull_measure::{Hertz, Nanos};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
 
 /// Limits on every plan, whatever the policy wants. The SLO-safe state is exempt from dwell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Shortest time between two changes of one kind of knob.
     pub dwell: Nanos,
-    /// Relative change of a numeric knob that is not worth a write, in [0, 1).
+    /// Relative change of a numeric knob that is not worth a write, in 0 to 1, below 1.
+    #[schemars(extend("x-unit" = "share"))]
     pub hysteresis: f64,
-    /// Cores that Lull may use; `None` means all.
+    /// Cores that Lull may use; all if absent.
+    #[schemars(with = "Option<String>", example = "0-3,8")]
     pub cores: Option<CoreSet>,
     /// Lowest frequency that Lull may set.
+    #[schemars(example = "2.2GHz")]
     pub frequency_min: Option<Hertz>,
     /// Highest frequency that Lull may set.
+    #[schemars(example = "3GHz")]
     pub frequency_max: Option<Hertz>,
 }
 

@@ -23,6 +23,7 @@
 
 use crate::{Observation, Rhythm, RhythmError, RhythmRule};
 use lull_measure::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the control loop chooses the length of its epochs.
@@ -36,12 +37,13 @@ pub enum EpochRule {
 }
 
 /// The constants of an adaptive epoch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdaptiveEpoch {
     /// From burst intervals to the epoch.
     pub rhythm: RhythmRule,
     /// How far from its mean a load is high or low, as a share of the mean; above 0.
+    #[schemars(extend("x-unit" = "share"))]
     pub swing: f64,
 }
 

@@ -20,16 +20,19 @@
 //! claims the same power as without the rule.
 
 use lull_measure::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Equations 1 and 2 with their constants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RhythmRule {
     /// How many past burst intervals are averaged (k); at least 1.
+    #[schemars(extend("x-unit" = "bursts"))]
     pub intervals: usize,
     /// How many periods a burst interval shall have (n); above 0.
+    #[schemars(extend("x-unit" = "periods"))]
     pub per_burst: f64,
     /// Shortest period (T_lb).
     pub shortest: Nanos,

@@ -6,7 +6,9 @@
 
 use crate::{AppSpec, Class, Objective};
 use lull_measure::{Nanos, Percentile};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use std::borrow::Cow;
 use std::fmt;
 
 /// One objective as it is written: a map of one key.
@@ -44,6 +46,28 @@ impl AppSpec {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// A map of one key, whose name is a percentile or `throughput`.
+impl JsonSchema for WrittenObjective {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "objective".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "title": "objective",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "patternProperties": { "^p[0-9.]+$": { "type": "string", "format": "time" } },
+            "additionalProperties": { "type": "number" },
+        })
     }
 }
 

@@ -20,13 +20,15 @@
 //! runs faster than alone counts as 1 ([`be_entropy_raw`] keeps the excess).
 
 use crate::Nanos;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Relative importance of latency-critical apps, RI (seed 004 section V-B).
 ///
 /// In [0, 1]; the paper advises [0.5, 1] where resources are scarce.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
+#[schemars(inline, with = "f64")]
 pub struct RelativeImportance(f64);
 
 impl RelativeImportance {

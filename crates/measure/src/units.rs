@@ -286,7 +286,22 @@ impl FromStr for Hertz {
 
 /// In human-readable formats a text with its unit, in binary ones the number.
 macro_rules! serde_as_text {
-    ($unit:ident) => {
+    ($unit:ident, $format:literal) => {
+        /// A text with its unit, as people write it in a config.
+        impl schemars::JsonSchema for $unit {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $format.into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "format": $format })
+            }
+        }
+
         impl Serialize for $unit {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 self.0.serialize(to)
@@ -314,8 +329,8 @@ macro_rules! serde_as_text {
     };
 }
 
-serde_as_text!(Nanos);
-serde_as_text!(Hertz);
+serde_as_text!(Nanos, "time");
+serde_as_text!(Hertz, "frequency");
 
 #[cfg(test)]
 mod tests {

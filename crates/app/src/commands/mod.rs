@@ -12,6 +12,7 @@ mod exec;
 mod export;
 mod guard;
 mod hold;
+mod keys;
 mod lab;
 mod load;
 mod metrics;
@@ -66,6 +67,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Place(args) => place::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Metrics(args) => metrics::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Sim(args) => sim::run(&args),
         Command::Hold(args) => hold::run(&args),

@@ -3,21 +3,24 @@
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
 use lull_oncall::{CAP_MAX, Mode, Settings};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `gate` of an app: a cap on its transactions, as `lull exec` has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GateSection {
-    /// C: transactions under way at most.
+    /// C: transactions under way at most, 1 to 256.
+    #[schemars(example = 16, extend("x-unit" = "transactions"))]
     pub(crate) cap: u32,
-    /// N: transactions that a worker may run a turn.
+    /// N: transactions that a worker may run a turn, 1 to 1024.
     #[serde(default = "GateSection::batch")]
+    #[schemars(extend("x-unit" = "transactions"))]
     pub(crate) batch: u32,
-    /// D: pause between rounds; 0 hands slots on at once.
+    /// D: pause between rounds, at most 100 ms; 0 hands slots on at once.
     #[serde(default)]
     pub(crate) delay: Nanos,
-    /// How long one transaction counts against the cap.
+    /// How long one transaction counts against the cap, 1 ms to 1 s.
     #[serde(default = "GateSection::slot_lease")]
     pub(crate) slot_lease: Nanos,
     /// Whether connections over unix sockets may wait, too.
@@ -25,6 +28,7 @@ pub(crate) struct GateSection {
     pub(crate) unix: bool,
     /// Ports of the app whose connections never wait; at most four.
     #[serde(default)]
+    #[schemars(example = [9000])]
     pub(crate) exempt_ports: Vec<u16>,
 }
 

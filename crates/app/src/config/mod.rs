@@ -4,6 +4,7 @@
 //! refusal names file, line and key.
 
 mod gate;
+pub(crate) mod reference;
 mod schema;
 
 pub(crate) use gate::GateSection;

@@ -8,57 +8,89 @@ use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
+use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// The whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    /// The agent itself (optional).
     #[serde(default)]
     pub(super) agent: AgentSection,
+    /// Which policy, and beside its name the keys of that policy:
+    /// [policies.md](policies.md) or `lull policies` has them.
+    #[schemars(with = "PolicySection")]
+    pub(super) policy: toml::Table,
+    /// Bounds on every plan (optional).
     #[serde(default)]
     pub(super) limits: Limits,
+    /// The model used where nothing measures energy (optional). Every figure
+    /// from it is labelled as modelled, with its formula.
     #[serde(default)]
     pub(super) power: PowerSection,
-    pub(super) policy: toml::Table,
+    /// One app each; at least one.
     #[serde(default)]
     pub(super) app: Vec<AppSection>,
+    /// A load client that runs as long as the agent does (optional).
     #[serde(default)]
     pub(super) load: Vec<LoadSection>,
 }
 
+/// `[policy]`, as far as it is the same for all policies.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "read key by key, since the others are the policy's")]
+struct PolicySection {
+    /// The policy's name.
+    #[schemars(example = &"arq")]
+    name: String,
+}
+
 /// `[agent]`: the agent itself.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AgentSection {
-    /// Length of an epoch.
+    /// Length of an epoch, the control interval; at least 10 ms.
     pub(crate) epoch: Nanos,
-    /// Lets the rhythm of the load's bursts choose the epoch instead.
+    /// Lets the rhythm of the load's bursts choose the epoch instead; each key optional.
     pub(crate) adaptive_epoch: Option<AdaptiveEpoch>,
-    /// Unix socket for pushed latency and progress; default in the state directory.
+    /// Unix socket for pushed latency and progress; `push.sock` in the state
+    /// directory if absent.
+    #[schemars(example = &"/run/lull/push.sock")]
     pub(crate) socket: Option<PathBuf>,
-    /// Directory for records.
+    /// Directory of records and of the logs of started apps.
     pub(crate) record: PathBuf,
-    /// Keep only about the last so long in the record.
+    /// Keep only about the last so long in the record, at least 10 s; its file
+    /// then stays at that size. All if absent.
+    #[schemars(example = &"30min")]
     pub(crate) keep: Option<Nanos>,
-    /// Directory for the restore ledger and the socket.
+    /// Directory of the restore ledger and the socket; one agent each. If absent
+    /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, else `/tmp/lull-UID`.
+    #[schemars(example = &"/run/lull")]
     pub(crate) state: Option<PathBuf>,
-    /// Where to serve page, JSON and metrics; nowhere if absent.
+    /// Address of the page, its JSON and `/metrics` ([page.md](page.md)); nowhere if absent.
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:7077")]
     pub(crate) http: Option<SocketAddr>,
     /// Names by which the page may be asked for, beside addresses and `localhost`.
+    #[schemars(example = ["lull.example"])]
     pub(crate) http_names: Vec<String>,
     /// Whether orders are taken over HTTP, of whoever has the token.
     pub(crate) control: bool,
-    /// A policy that decides beside the acting one and touches nothing.
+    /// A policy that decides beside the acting one and touches nothing: what it
+    /// would do stands in the record and on the page.
+    #[schemars(example = &"tide")]
     pub(crate) shadow: Option<String>,
     /// Seed of the policy's random numbers.
+    #[schemars(extend("x-unit" = "none"))]
     pub(crate) seed: u64,
     /// How long a latency source may be silent before the SLO-safe state.
     pub(crate) silence: Nanos,
-    /// RI, the weight of latency-critical apps in E_S.
+    /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
+    #[schemars(extend("x-unit" = "share"))]
     pub(crate) importance: RelativeImportance,
     /// Whether to set a knob again that somebody else changed.
     pub(crate) override_foreign: bool,
@@ -97,14 +129,17 @@ impl AgentSection {
 }
 
 /// `[power]`: constants of the power model used where nothing measures.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PowerSection {
-    /// Power of the machine without its cores, in watts.
+    /// Power of the machine without its cores.
+    #[schemars(extend("x-unit" = "W"))]
     pub(crate) base_watts: f64,
-    /// Power of a busy core, in watts.
+    /// Power of a busy core.
+    #[schemars(extend("x-unit" = "W"))]
     pub(crate) busy_core_watts: f64,
-    /// Power of an idle core, in watts.
+    /// Power of an idle core.
+    #[schemars(extend("x-unit" = "W"))]
     pub(crate) idle_core_watts: f64,
 }
 
@@ -121,48 +156,77 @@ impl Default for PowerSection {
 }
 
 /// `[[app]]`: one app.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AppSection {
-    /// Unique name.
+    /// A unique word.
+    #[schemars(example = &"cache")]
     pub(crate) name: String,
-    /// `latency-critical` or `best-effort`.
+    /// Whether requests wait for it.
+    #[schemars(example = &"best-effort")]
     pub(crate) class: Class,
+    /// A percentile and its bound, or a floor of requests per second, each in a
+    /// table of its own; a latency-critical app has at least one percentile.
     #[serde(default)]
+    #[schemars(example = [BTreeMap::from([("p95", "4.2ms")])])]
     objectives: Vec<WrittenObjective>,
-    /// Highest load it can serve, in requests per second.
+    /// Highest load it can serve.
+    #[schemars(example = 120_000, extend("x-unit" = "requests/s"))]
     pub(crate) max_load: Option<f64>,
-    /// How many of its threads can work at once.
+    /// How many of its threads can work at once; as many as it has if absent.
+    #[schemars(example = 4, extend("x-unit" = "threads"))]
     pub(crate) threads: Option<u32>,
-    /// Tail latency alone: a number or `measure`.
+    /// Tail latency alone; `measure` measures it with best-effort apps paused.
+    #[schemars(example = &"2.8ms")]
     pub(crate) ideal: Option<Reference<Nanos>>,
-    /// Progress per second alone: a number or `measure`.
+    /// Progress alone; `measure` measures it. Measuring pauses only apps that
+    /// Lull started: with an attached best-effort app give the numbers.
+    #[schemars(example = &"measure", extend("x-unit" = "its own work/s"))]
     pub(crate) solo: Option<Reference<f64>>,
-    /// Program and arguments to start.
+    /// Where it is, one of four: program and arguments to start. `lull` as a
+    /// program means the running executable.
+    #[schemars(example = ["memcached", "-t", "4"])]
     pub(crate) start: Option<Vec<String>>,
-    /// A running process.
+    /// Or a running process with its descendants.
+    #[schemars(example = 1234, extend("x-unit" = "none"))]
     pub(crate) pid: Option<u32>,
-    /// A cgroup, relative to the cgroup mount or absolute.
+    /// Or a cgroup, relative to the cgroup mount or absolute.
+    #[schemars(example = &"system.slice/web.service")]
     pub(crate) cgroup: Option<PathBuf>,
-    /// A systemd unit.
+    /// Or a systemd unit.
+    #[schemars(example = &"postgresql.service")]
     pub(crate) unit: Option<String>,
-    /// Address that answers when the app is ready.
+    /// Address that answers when a started app is ready: `HOST:PORT` or `unix:/path`.
+    #[schemars(example = &"127.0.0.1:11211")]
     pub(crate) ready: Option<String>,
-    /// Where its latency comes from.
+    /// Where its latency comes from. `push`: clients push it to the agent's
+    /// socket, as `lull load` does. `preload`: the library that the app is
+    /// started with sees its queries, on the server ([on-call.md](on-call.md));
+    /// needs `start` and a dynamically linked program.
+    /// `prometheus:http://HOST:PORT`: that is asked for the tail
+    /// ([config.md](config.md#latency-from-prometheus)).
     #[serde(default)]
+    #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub(crate) latency: LatencySource,
-    /// Makes its workers wait for their turn (`latency = "preload"`).
+    /// Makes its workers wait for their turn, with `latency = "preload"`; the
+    /// keys are those of `lull exec`.
     pub(crate) gate: Option<GateSection>,
-    /// What Prometheus is asked for: a tail, in seconds.
+    /// What that Prometheus is asked for, as PromQL: the tail of the first tail
+    /// objective, in seconds.
+    #[schemars(
+        example = &"histogram_quantile(0.95, sum by (le) (rate(http_seconds_bucket[5s])))"
+    )]
     pub(crate) query: Option<String>,
     /// Where its progress comes from (best-effort apps).
     #[serde(default)]
+    #[schemars(extend("default" = "auto"))]
     pub(crate) progress: ProgressSource,
 }
 
 /// A reference value: known, or to be measured before control begins.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(inline)]
 pub(crate) enum Reference<T> {
     /// `"measure"`.
     Measure(MeasureWord),
@@ -171,8 +235,9 @@ pub(crate) enum Reference<T> {
 }
 
 /// The word `measure`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(crate) enum MeasureWord {
     /// The only one.
     Measure,
@@ -208,8 +273,9 @@ impl TryFrom<String> for LatencySource {
 }
 
 /// Where an app's progress comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
 pub(crate) enum ProgressSource {
     /// Instructions where they can be counted, else CPU time.
     #[default]
@@ -223,23 +289,31 @@ pub(crate) enum ProgressSource {
 }
 
 /// `[[load]]`: a load client that runs as long as the agent does.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoadSection {
     /// The app it loads.
+    #[schemars(example = &"cache")]
     pub(crate) app: String,
-    /// As on `lull load`.
+    /// Where the requests go, as on `lull load`: `memcached://HOST:PORT`,
+    /// `http://HOST:PORT/PATH` or `options://HOST:PORT`.
+    #[schemars(with = "String", example = &"memcached://127.0.0.1:11211")]
     pub(crate) target: Address,
-    /// As `--rate` of `lull load`.
+    /// Requests per second, as `--rate` of `lull load`: `2000/s`,
+    /// `burst:12000,4000,2s` or `trace:FILE.csv`.
+    #[schemars(with = "String", example = &"2000/s")]
     pub(crate) rate: Rate,
-    /// As `--arrivals` of `lull load`.
+    /// How the gaps vary: `poisson`, `constant` or `gpareto:SHAPE`.
     #[serde(default)]
+    #[schemars(with = "String", extend("default" = "poisson"))]
     pub(crate) arrivals: Process,
-    /// Number of connections.
+    /// Connections held open.
     #[serde(default = "connections")]
+    #[schemars(extend("x-unit" = "connections"))]
     pub(crate) connections: NonZeroU32,
     /// Further arguments of `lull load`.
     #[serde(default)]
+    #[schemars(example = ["--depth", "4"])]
     pub(crate) extra: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ fn check_tells_of_every_capability_and_policy() {
 #[test]
 fn lists_are_data_with_what_their_tables_show() {
     let scene = Scene::new();
-    for (list, key) in [("policies", "name"), ("metrics", "key")] {
+    for (list, key) in [("policies", "name"), ("metrics", "key"), ("keys", "name")] {
         let all = scene.run(&[list, "--json"]).well().json();
         let told = scene.run(&[list]).well().out;
         let all = all.as_array().unwrap();
@@ -56,7 +56,7 @@ fn the_completions_are_a_script_that_bash_accepts() {
 #[test]
 fn a_list_whose_reader_has_gone_ends_quietly() {
     let scene = Scene::new();
-    for list in ["policies", "metrics", "check"] {
+    for list in ["policies", "metrics", "keys", "check"] {
         let mut command = scene.lull(&[list]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
