@@ -1,5 +1,6 @@
-//! The page in a real Chromium: what an operator sees and can do.
+//! The page and the report in a real Chromium: what an operator sees and can do.
 
+use crate::report::{proven, report};
 use crate::runs::started;
 use crate::support::agent::Agent;
 use crate::support::browser::Browser;
@@ -142,4 +143,71 @@ fn an_operator_with_the_token_pauses_from_the_page() {
     browser.wait_until("document.getElementById('banner').innerText.includes('Paused')");
     browser.wait_until("document.querySelector('#lines li.operator')");
     agent.interrupt().well();
+}
+
+/// Of every text on the page that is seen, the least contrast with what is
+/// behind it, as the accessibility guidelines (WCAG 2, 1.4.3) reckon it, and
+/// the text.
+const FAINTEST: &str = r#"
+    const parse = (text) => (text.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
+    const light = ([r, g, b]) => [r, g, b]
+        .map((part) => part / 255)
+        .map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+    const behind = (it) => {
+        for (; it; it = it.parentElement) {
+            const color = parse(getComputedStyle(it).backgroundColor);
+            if (color.length < 4 || color[3] > 0) return color;
+        }
+        return [255, 255, 255];
+    };
+    let worst = [Infinity, ''];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const it = texts.currentNode.parentElement;
+        const said = texts.currentNode.textContent.trim();
+        if (!said || !it.getClientRects().length || it.closest('style, title, desc')) continue;
+        const style = getComputedStyle(it);
+        const inside = it.closest('svg');
+        const ink = light(parse(inside ? style.fill : style.color));
+        const paper = light(behind(it));
+        const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+        if (contrast < worst[0]) worst = [contrast, said];
+    }
+    return worst;
+"#;
+
+#[test]
+fn a_report_reads_well_by_day_by_night_and_on_a_phone() {
+    let scene = Scene::new();
+    let record = proven(&scene);
+    report(&scene, &[record.as_os_str()]).well();
+    let browser = Browser::start();
+    browser.screen(1280, 900, false);
+    browser.open(&format!("file://{}", record.with_extension("html").display()));
+    browser.wait_until("document.readyState === 'complete'");
+    let title = browser.script("return document.querySelector('h1').innerText");
+    assert!(!title.as_str().unwrap().is_empty());
+    let paper = || browser.script("return getComputedStyle(document.body).backgroundColor");
+    for (scheme, color) in [("light", "rgb(255, 255, 255)"), ("dark", "rgb(17, 20, 23)")] {
+        browser.prefer(scheme);
+        assert_eq!(paper(), color);
+        let faintest = browser.script(FAINTEST);
+        assert!(faintest[0].as_f64().unwrap() >= 4.5, "{scheme}: {faintest}");
+        browser.picture(&format!("report-{scheme}.png"));
+    }
+    browser.wait_until(
+        "[...document.querySelectorAll('figure svg')]\
+                        .every((it) => it.getBoundingClientRect().height > 100)",
+    );
+    let figures = browser.script("return document.querySelectorAll('figure svg').length");
+    assert!(figures.as_u64().unwrap() >= 4, "{figures} figures");
+    browser.screen(390, 844, true);
+    browser.wait_until("innerWidth === 390");
+    let width = browser.script("return document.documentElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 390, "the page is {width} wide");
+    browser.picture("report-phone.png");
+    assert_eq!(browser.errors(), Vec::<String>::new());
+    let asked = "return performance.getEntriesByType('resource').map((it) => it.name)";
+    assert_eq!(browser.script(asked), json!([]), "the page asked for something");
 }
