@@ -8,6 +8,7 @@ pub mod experiment;
 pub mod figure;
 pub mod mix;
 mod papers;
+pub mod portrait;
 pub mod progress;
 pub mod replay;
 pub mod report;

@@ -2,7 +2,7 @@
 //! regulators differ only in what an entry makes.
 
 use crate::config::{self, Key};
-use crate::registry::{ConfigOf, keys_table, unknown};
+use crate::registry::{ConfigOf, keys_table, picture, unknown};
 use lull_control::PolicyError;
 use serde::Serialize;
 use std::fmt::Write;
@@ -98,6 +98,7 @@ pub(crate) fn markdown<M>(title: &str, about: &str, all: &[&Entry<M>]) -> String
         let needs = if entry.needs.is_empty() { "nothing" } else { entry.needs };
         let _ = writeln!(page, "- Needs: {needs}");
         page.push_str(&keys_table(entry.keys(), &entry.defaults()));
+        page.push_str(&picture(name));
     }
     page
 }

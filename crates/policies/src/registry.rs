@@ -213,7 +213,10 @@ pub fn markdown() -> String {
         "# Policies\n\n\
          Generated from the registry by `cargo run -p lull-policies --example markdown`; \
          do not edit.\n\
-         A policy is chosen by `[policy] name = \"...\"`; its keys stand beside the name.\n",
+         A policy is chosen by `[policy] name = \"...\"`; its keys stand beside the name.\n\n\
+         Pictures are of the simulator, one scene for all of a kind \
+         (`crates/lab/src/portrait`); `lull policies --figures docs/policies` draws them anew, \
+         to the same bytes.\n",
     );
     for family in Family::ALL {
         let _ = write!(page, "\n## {}\n", family.title());
@@ -241,7 +244,12 @@ fn section(entry: &Entry) -> String {
     if let Some(class) = entry.dip {
         line("DIP class", class.name());
     }
-    text + &keys_table(entry.keys(), &entry.defaults())
+    text + &keys_table(entry.keys(), &entry.defaults()) + &picture(entry.name)
+}
+
+/// The picture of a policy at work, beside the page.
+pub(crate) fn picture(name: &str) -> String {
+    format!("\n![{name} at work](policies/{name}.svg)\n")
 }
 
 /// Keys with their defaults and what they mean; nothing where there are none.

@@ -1,9 +1,14 @@
 //! `lull policies`: the registry, for people, programs and the docs.
 
 use crate::cli::ListArgs;
+use crate::progress::parts;
 use crate::text::table;
+use anyhow::Context;
 use lull_control::Capability;
+use lull_lab::portrait;
 use lull_policies::{Entry, beside, placers, registry, regulators};
+use rayon::prelude::*;
+use std::path::Path;
 
 pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
@@ -12,6 +17,9 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
         let regulators = regulators::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
         let all: Vec<_> = policies.chain(placers).chain(regulators).collect::<Result<_, _>>()?;
         return super::print_json(&all);
+    }
+    if let Some(directory) = &args.figures {
+        return figures(directory);
     }
     if args.markdown {
         print!("{}", registry::markdown());
@@ -25,6 +33,25 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     let rows = regulators::ALL.iter().map(|entry| row_beside(entry));
     println!("\n{}", table(&header("regulator"), rows));
     Ok(())
+}
+
+/// Draws all that have a picture, as many at a time as there are cores.
+fn figures(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    let names = portrait::names();
+    let bar = parts().with_message("drawing");
+    bar.set_length(names.len() as u64);
+    let one = |name: &&str| {
+        let drawn = portrait::draw(name).with_context(|| format!("policy `{name}`"))?;
+        let path = directory.join(format!("{name}.svg"));
+        std::fs::write(&path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
+        bar.inc(1);
+        Ok(())
+    };
+    let written: anyhow::Result<()> = names.par_iter().try_for_each(one);
+    bar.finish_and_clear();
+    written
 }
 
 fn row_beside<M>(entry: &beside::Entry<M>) -> Vec<String> {

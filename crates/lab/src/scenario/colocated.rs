@@ -107,6 +107,11 @@ enum What {
 }
 
 impl Colocated {
+    /// The machine and the apps, without policies.
+    pub(crate) fn into_scene(self) -> Scene {
+        self.scene
+    }
+
     /// Checks a scenario and measures alone what it leaves out.
     ///
     /// # Errors

@@ -15,5 +15,10 @@ pub(crate) mod qoswc;
 mod steered;
 mod system;
 
+/// The server that stands for MongoDB with so many connections, all best effort.
+pub(crate) fn stand_in(connections: u32) -> lull_sim::oversubscribed::ServerModel {
+    system::with_connections(&system::mongo().0, connections)
+}
+
 /// The seed document.
 const SEED_FILE: &str = "000_0afe52b150b02c7c.txt";

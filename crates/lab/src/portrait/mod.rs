@@ -1,0 +1,134 @@
+//! A picture of every policy at work, for the book: what it does on one small
+//! simulated scene of its kind, the same scene for all of its kind.
+//!
+//! `lull policies --figures docs/policies` draws them all; the same commit
+//! draws the same bytes.
+
+mod colocated;
+mod frequencies;
+mod gated;
+mod numbers;
+mod placed;
+mod trace;
+
+use crate::figure::{DrawError, Figure, svg};
+use lull_control::PlantError;
+use lull_control::placer::PlacerError;
+use lull_control::{LimitsError, PolicyError};
+use lull_policies::registry::Family;
+use lull_policies::{placers, registry, regulators};
+use lull_sim::model::ModelError;
+use lull_sim::oversubscribed::ServerModelError;
+use lull_sim::placed::PlacedModelError;
+use lull_sim::plant::PlantSpecError;
+
+/// Seed of all random numbers.
+const SEED: u64 = 1;
+
+/// Why a picture cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PortraitError {
+    /// The policy refuses its scene.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The placer does.
+    #[error(transparent)]
+    Placer(#[from] PlacerError),
+    /// The scene cannot be simulated.
+    #[error("the scene cannot be simulated: {0}")]
+    Scene(String),
+    /// It cannot be drawn.
+    #[error(transparent)]
+    Draw(#[from] DrawError),
+}
+
+/// A model at fault is a scene that cannot be.
+macro_rules! of_scene {
+    ($($error:ty),*) => {
+        $(impl From<$error> for PortraitError {
+            fn from(error: $error) -> Self {
+                Self::Scene(error.to_string())
+            }
+        })*
+    };
+}
+
+of_scene!(ModelError, ServerModelError, PlacedModelError, PlantSpecError, PlantError, LimitsError);
+
+/// All that have a picture: policies, placers, regulators.
+pub fn names() -> Vec<&'static str> {
+    let policies = registry::ALL.iter().map(|entry| entry.name);
+    let placers = placers::ALL.iter().map(|entry| entry.name);
+    let regulators = regulators::ALL.iter().map(|entry| entry.name);
+    policies.chain(placers).chain(regulators).collect()
+}
+
+/// The picture of one of [`names`], as SVG.
+///
+/// # Errors
+/// If there is none of this name, or its scene cannot be simulated or drawn.
+pub fn draw(name: &str) -> Result<String, PortraitError> {
+    Ok(svg(&panels(name)?)?)
+}
+
+fn panels(name: &str) -> Result<Vec<Figure>, PortraitError> {
+    if placers::ALL.iter().any(|entry| entry.name == name) {
+        return placed::panels(name);
+    }
+    if regulators::ALL.iter().any(|entry| entry.name == name) {
+        return gated::panels(name);
+    }
+    match registry::find(name)?.family {
+        Family::Colocation => colocated::panels(name),
+        _ if numbers::has(name) => numbers::panels(name),
+        Family::Frequency => frequencies::panels(name),
+        Family::Tuning => numbers::panels(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// A picture that is larger makes the book slow.
+    const BYTES_MAX: u64 = 40_000;
+
+    #[test]
+    fn every_policy_has_its_picture_in_the_book_and_nothing_else_is_there() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let page = std::fs::read_to_string(docs.join("policies.md")).unwrap();
+        let files = std::fs::read_dir(docs.join("policies")).unwrap().flatten();
+        let found: BTreeSet<String> =
+            files.map(|file| file.file_name().into_string().unwrap()).collect();
+        let wanted: BTreeSet<String> = names().iter().map(|name| format!("{name}.svg")).collect();
+        assert_eq!(found, wanted, "run lull policies --figures docs/policies");
+        assert_eq!(wanted.len(), names().len(), "two have the same name");
+        for file in &wanted {
+            assert!(page.contains(&format!("](policies/{file})")), "{file} is not on the page");
+            let bytes = std::fs::metadata(docs.join("policies").join(file)).unwrap().len();
+            assert!(bytes < BYTES_MAX, "{file} has {bytes} bytes");
+        }
+    }
+
+    /// Drawn anew in a fraction of a second each.
+    const CHEAP: [&str; 3] = ["full-speed", "tl", "clairvoyant"];
+
+    fn assert_fresh(name: &str) {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies");
+        let file = std::fs::read_to_string(docs.join(format!("{name}.svg"))).unwrap();
+        assert!(file == draw(name).unwrap(), "{name}: run lull policies --figures docs/policies");
+    }
+
+    #[test]
+    fn the_pictures_that_are_drawn_in_no_time_are_those_in_the_book() {
+        CHEAP.into_iter().for_each(assert_fresh);
+    }
+
+    #[test]
+    #[ignore = "slow: simulates a scene for every policy"]
+    fn all_pictures_are_those_in_the_book() {
+        names().into_iter().for_each(assert_fresh);
+    }
+}

@@ -1,0 +1,54 @@
+//! Policies of numeric knobs: memcached behind a network card, as
+//! examples/tune/netserver.toml has it, at 100,000 requests/s.
+
+use super::trace::{Source, follow};
+use super::{PortraitError, SEED};
+use crate::figure::{Axis, Figure, Look};
+use crate::server::ServerFile;
+use lull_measure::Nanos;
+use lull_measure::catalogue::{CORE_FREQUENCY, POWER, TAIL_LATENCY};
+use lull_sim::netserver::NetServerPlant;
+
+const EPOCH: Nanos = Nanos::from_millis(20);
+const EPOCHS: usize = 300;
+const RATE_PER_S: f64 = 100e3;
+
+/// Whether a policy steers a network card too, or is silent about frequency.
+pub(super) fn has(policy: &str) -> bool {
+    matches!(policy, "linux-default" | "static")
+}
+
+/// Searches as short as the scene is, a profile of it, a setting to hold.
+fn config(policy: &str) -> &'static str {
+    match policy {
+        "bayop" => "window = \"100ms\"\nsettle = \"20ms\"",
+        "static" => "delay = \"100us\"\nfrequency = \"1.3GHz\"",
+        "co-pi" => {
+            "period = \"100ms\"\nprofile = [{ rate_per_s = 1e5, delay = \"200us\", \
+             frequency = \"1.2GHz\" }]"
+        }
+        _ => "",
+    }
+}
+
+pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
+    let scene = |error: String| PortraitError::Scene(error);
+    let file: ServerFile = toml::from_str(include_str!("../../../../examples/tune/netserver.toml"))
+        .map_err(|error| scene(error.to_string()))?;
+    let scenario = file.check().map_err(|error| scene(error.to_string()))?;
+    let model = scenario.model.at_rate(RATE_PER_S);
+    let plant = NetServerPlant::new(&model, scenario.app.clone(), SEED, 0)?;
+    let trace = follow(plant, (policy, config(policy)), (EPOCH, EPOCHS))?;
+    let time = || Axis::linear("time (s)");
+    let of = |metric, label, factor| Source { metric, label, factor };
+    let title = format!("{policy}: p99 latency of memcached at 100,000 requests/s");
+    let tails = Figure::new(title, time(), Axis::log("latency (us)"));
+    let name = scenario.app.name.as_str();
+    let tails = trace.on(tails, name, (of(TAIL_LATENCY, name, 1e6), 1), Look::Trace);
+    let clock = Figure::new("Frequency of core 0", time(), Axis::linear("GHz").between(1.0, 3.0));
+    let clock = trace.on(clock, "core 0", (of(CORE_FREQUENCY, "0", 1e-9), 1), Look::Steps);
+    let power = Figure::new("Power", time(), Axis::linear("power (W)"));
+    let power = trace.on(power, "power", (of(POWER, "", 1.0), 1), Look::Trace);
+    let bound = scenario.app.tail().map_or(Nanos::ZERO, |(_, bound)| bound);
+    Ok(vec![tails.mark(bound.as_micros_f64(), "bound"), clock, power])
+}
