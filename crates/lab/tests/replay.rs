@@ -266,12 +266,3 @@ fn a_tail_near_saturation_is_not_foretold_but_said_to_be_the_error_of_the_demand
     let effort = Effort { replications: 3, calibration_requests: 5_000, ..Effort::default() };
     assert!(withheld(3.0, &["even"], effort) > 0, "two cores are 96 % busy at the peak");
 }
-
-#[test]
-#[ignore = "slow: four records, each calibrated anew"]
-fn between_ordinary_loads_and_saturation_what_is_foretold_comes() {
-    let withheld =
-        [1.0, 1.5, 2.4, 2.9].map(|times| withheld(times, &["even", "lc-first"], Effort::default()));
-    assert_eq!(withheld[0], 0, "two cores are a third busy");
-    assert!(withheld[3] > 0, "they are 93 % busy at the peak");
-}
