@@ -66,7 +66,7 @@ fn run(_: &Context) -> Result<Report> {
     let recorded = record(&two, &profile)?;
     let mut placer = build(&two, "eetl", &profile)?;
     let mut contenders: Vec<BoxedContender<'_>> = vec![
-        Box::new(|| Ok(at_the_desk_ns(&two, build(&two, "eetl", &profile)?)?)),
+        Box::new(|| at_the_desk_ns(&two, build(&two, "eetl", &profile)?)),
         Box::new(|| Ok(recorded.replay_ns(&mut *placer))),
         Box::new(|| {
             let mut built = Ok(());
@@ -133,7 +133,7 @@ fn simulate_ms(model: &PlacedModel, profile: &[Nanos]) -> Result<f64> {
 
 /// What a placer was asked in a run.
 struct Recorded {
-    asked: Vec<(Asked, [u32; 2])>,
+    asked: Questions,
     events: u64,
 }
 
@@ -147,10 +147,13 @@ struct Asked {
     active: usize,
 }
 
+/// What was asked, with the cores that were free then, by type.
+type Questions = Vec<(Asked, [u32; 2])>;
+
 /// Takes note of what it is asked, and asks another.
 struct Recorder {
     inner: Box<dyn Placer>,
-    asked: Arc<Mutex<Vec<(Asked, [u32; 2])>>>,
+    asked: Arc<Mutex<Questions>>,
 }
 
 impl Placer for Recorder {

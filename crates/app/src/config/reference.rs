@@ -117,7 +117,7 @@ fn kind(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().filter(|it| is_ours(it)) {
         return format.to_owned();
     }
-    let words = |all: &Vec<Value>| all.iter().map(|it| kind(it)).collect::<Vec<_>>().join(" or ");
+    let words = |all: &Vec<Value>| all.iter().map(kind).collect::<Vec<_>>().join(" or ");
     if let Some(all) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
         let all = all.iter().filter(|it| it["type"] != "null").cloned().collect();
         return words(&all);

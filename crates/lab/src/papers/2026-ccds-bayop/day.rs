@@ -55,8 +55,8 @@ fn saved(day: &Day, at: usize, paper: f64) -> Row {
     let name = format!("{}: most that the search saves in an hour", OBJECTIVES[at]);
     let most = of(&[day.most_saved(Arm::Ours, at)]);
     if at == LOOSEST {
-        let why = "more than 60 % is printed; a range of voltages from 0.65 V and an uncore of 10 W \
-                   give it, and neither is printed";
+        let why = "more than 60 % is printed; voltages from 0.65 V on and an uncore of 10 W give \
+                   it, and neither is printed";
         return Row::reported(name, "%", Printed::Number(paper), &most, why);
     }
     let tolerance = Tolerance::Between(paper - 10.0, paper + 10.0);

@@ -3,8 +3,8 @@
 //!
 //! An hour is a server of its own, whose connections stay on the cores that they
 //! were hashed to: a trial is a stretch of its run at a pair of the grid, and
-//! what is held is judged on a later stretch. Of the arms, Co-PI takes the best pair of the nearest rate of a profile that was
-//! made beforehand.
+//! what is held is judged on a later stretch. Of the arms, Co-PI takes the best
+//! pair of the nearest rate of a profile that was made beforehand.
 
 use super::search::{DELAYS_US, TRIALS, reading};
 use super::system::{Objective, space};
