@@ -168,14 +168,16 @@ fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     /// A program that answers as `systemctl show` does.
     fn systemctl(script: &str) -> tempfile::TempDir {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("systemctl");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by another process: a child that a test beside this one forks
+        // meanwhile would hold it open, and what is open for writing does not run.
+        let mut writer = Command::new("sh");
+        writer.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+        assert!(writer.arg(&path).arg(script).status().unwrap().success());
         place
     }
 
