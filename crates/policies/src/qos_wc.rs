@@ -286,7 +286,10 @@ impl QosWc {
         let missed: Vec<bool> =
             (0..areas.cores.len()).map(|area| self.misses(&areas, area)).collect();
         let mut moves = self.cure(&mut areas, &missed, now);
-        let quiet = !missed.contains(&true);
+        // Where nobody answers, that no promise is missed says nothing.
+        let answers =
+            self.living().any(|app| self.kept.per_s(app).is_some_and(|per_s| per_s > 0.0));
+        let quiet = answers && !missed.contains(&true);
         self.calm = if quiet { self.calm + 1 } else { 0 };
         if quiet && self.config.proactive && self.calm >= self.config.calm {
             let found = self.spare(&areas, now);

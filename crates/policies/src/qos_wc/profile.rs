@@ -43,6 +43,10 @@ impl Profile {
     /// An epoch of the trial under way.
     pub(super) fn note(&mut self, per_s: f64, epoch: Nanos) {
         let Some((_, cores)) = self.trial() else { return };
+        // Where nobody answers on all cores, nobody asks.
+        if self.points.is_empty() && per_s <= 0.0 {
+            return;
+        }
         if self.spent >= self.length / 2 {
             self.amount += per_s * epoch.as_secs_f64();
             self.counted += epoch;
