@@ -15,6 +15,8 @@ pub(crate) mod qoswc;
 mod steered;
 mod system;
 
+pub(crate) use qoswc::portrait as of_zones;
+
 /// The server that stands for MongoDB with so many connections, all best effort.
 pub(crate) fn stand_in(connections: u32) -> lull_sim::oversubscribed::ServerModel {
     system::with_connections(&system::mongo().0, connections)

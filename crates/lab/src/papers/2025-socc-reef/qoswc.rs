@@ -70,6 +70,18 @@ fn schemes(profile: String) -> [Scheme; 3] {
     ]
 }
 
+/// One of the policies at work, for the book: promises are tightened at 40 s.
+pub(crate) fn portrait(policy: &'static str, seed: u64) -> Result<Vec<Figure>, LabError> {
+    let setup = Setup { seed, quick: true, ..Setup::new("portrait") };
+    let (model, later) = promised();
+    let config = if policy == "qos-wc" { profile(&setup, &model)? } else { String::new() };
+    let gate = ("reef", short_rounds("pslo") + "\ncap = 23");
+    let scheme = Scheme { name: policy, gate, policy: Some((policy, config)) };
+    let times = Times { settled: 5, change: 40, end: 60 };
+    let courses = courses(&setup, (&model, &later), &scheme, times)?;
+    Ok(figures(&[scheme], &[courses]).into())
+}
+
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, later) = promised();
     let profile = profile(setup, &model)?;
