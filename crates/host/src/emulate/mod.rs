@@ -10,7 +10,7 @@
 //!
 //! What the core loses is more than the busy share (two switches a period, cold
 //! caches after each), so the share is not believed but measured: a loop runs
-//! beside the cycler and without it in turn ([`probe`]), and the busy time is
+//! beside the cycler and without it in turn (`probe.rs`), and the busy time is
 //! corrected until the loop is slowed by as much as was asked for.
 
 mod cycler;
