@@ -6,21 +6,20 @@
 //! what is held is judged on a later stretch. Of the arms, Co-PI takes the best
 //! pair of the nearest rate of a profile that was made beforehand.
 
-use super::search::{DELAYS_US, TRIALS, reading};
-use super::system::{Objective, space};
+use super::system::Objective;
+use super::trials::{TRIALS, grid, measured, reading, search};
 use crate::experiment::{LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Printed, Row, Tolerance};
-use crate::server::{Cell, Grid, Run, ServerSetting, measure, sweep};
+use crate::server::{Cell, Run, ServerSetting, sweep};
 use crate::trial::of;
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
-use lull_policies::tuning::{Method, Place, Rules, Search, Space};
+use lull_policies::tuning::{Method, Place, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::ServerModel;
 use lull_sim::stats::Failure;
 use lull_workload::arrivals::{Steps, parse_trace};
-use rand::SeedableRng;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -127,7 +126,7 @@ impl Plan {
     /// Runs all hours in parallel.
     pub(super) fn run(&self, setup: &Setup<'_>) -> Result<Day, LabError> {
         let rates_per_s = self.rates_per_s(setup);
-        let spaces = [self.space(&self.linux)?, self.space(&self.ebbrt)?];
+        let spaces = [grid(&self.linux)?.only(), grid(&self.ebbrt)?.only()];
         let profile = self.profile(setup, &spaces[0])?;
         setup.progress.expect(rates_per_s.len() as u64);
         let run = trial(setup, self.peak_per_s);
@@ -151,21 +150,13 @@ impl Plan {
         setup: &Setup<'_>,
         objective: Objective,
     ) -> Result<f64, LabError> {
-        let space = self.space(&self.linux)?;
+        let settings = grid(&self.linux)?.settings();
         let idlest = self.rates_per_s(setup).into_iter().fold(f64::INFINITY, f64::min);
-        let settings: Vec<_> =
-            space.places().map(|place| ServerSetting::of(&space, &place)).collect();
         let (model, run) = (&self.linux, trial(setup, self.peak_per_s));
         let cells = sweep(model, &[idlest], &settings, run, &setup.progress);
         let cells = cells.map_err(Failure::from)?;
         let tails = cells.iter().map(|cell| cell.tail_us(objective.percentile));
         Ok(tails.fold(f64::INFINITY, f64::min))
-    }
-
-    fn space(&self, model: &ServerModel) -> Result<Space, LabError> {
-        let grid =
-            Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None };
-        Ok(grid.only())
     }
 
     /// Of every hour; of a few if it is to be quick.
@@ -248,20 +239,14 @@ impl<'a> Hour<'a> {
         objective: Objective,
         seed: u64,
     ) -> Result<Held, ModelError> {
-        let rules = Rules::new(method, objective.bound_us, TRIALS);
-        let mut search = Search::new(self.space.clone(), rules);
-        let mut rng = Rng::seed_from_u64(seed);
-        let (mut watts, mut trials) = (0.0, 0.0);
-        while let Some(next) = search.ask(&mut rng) {
-            let (cell, latency) = self.tried(&next.place)?;
-            watts += cell.watts;
-            trials += 1.0;
-            let came = reading(cell, latency, objective);
-            search.tell(next.place, Ok(came));
-        }
-        let place = search.choice().map_or_else(|| self.space.fastest(), |choice| choice.place);
-        let held = self.hold(Some(place), objective)?;
-        Ok(Held { search: Some((watts / trials, search.harm())), ..held })
+        let space = self.space;
+        let read = |place: &Place, _: &mut Rng| {
+            let (cell, latency) = self.tried(place)?;
+            Ok(reading(cell, latency, objective))
+        };
+        let found = search(space, (method, objective), seed, read)?;
+        let held = self.hold(Some(found.place), objective)?;
+        Ok(Held { search: Some((found.watts, found.harm)), ..held })
     }
 
     fn tried(&mut self, place: &Place) -> Result<&(Cell, Latency), ModelError> {
@@ -269,10 +254,7 @@ impl<'a> Hour<'a> {
             Entry::Occupied(there) => Ok(there.into_mut()),
             Entry::Vacant(free) => {
                 let setting = ServerSetting::of(self.space, place);
-                let totals = measure(self.model, self.rate_per_s, setting, self.trial)?;
-                let cores = usize::from(self.model.cores);
-                let cell = Cell::of(self.rate_per_s, setting, &totals, cores);
-                Ok(free.insert((cell, totals.latency)))
+                Ok(free.insert(measured(self.model, self.rate_per_s, setting, self.trial)?))
             }
         }
     }

@@ -12,6 +12,7 @@ pub(crate) mod tailbench;
 
 mod hourly;
 mod system;
+mod trials;
 
 /// The seed document.
 const SEED_FILE: &str = "001_c5da454618c63db3.txt";

@@ -1,20 +1,22 @@
 //! Section 5: thirty trials against all settings, and against chance.
 
 use super::SEED_FILE;
-use super::system::{OBJECTIVES, Objective, scenario, space};
+use super::system::{OBJECTIVES, Objective, scenario};
+use super::trials::{grid, reading, search};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::server::{Cell, Grid, ServerSetting};
+use crate::server::{Cell, ServerSetting};
 use crate::trial::of;
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::tuning::{Method, Place, Reading, Rules, Search, Space};
+use lull_policies::tuning::{Method, Place, Reading, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::{NetServer, ServerModel};
 use lull_sim::stats::Failure;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rayon::prelude::*;
+use std::convert::Infallible;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -25,12 +27,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Delays of the authors' script, and none.
-pub(super) const DELAYS_US: [f64; 12] =
-    [0.0, 2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 100.0, 200.0, 300.0, 400.0];
 const LOADS: [f64; 4] = [200e3, 400e3, 600e3, 700e3];
-/// Trials of a search (section 5.2.1).
-pub(super) const TRIALS: usize = 30;
 /// Readings that a trial may be: replications that are simulated for every pair.
 const READINGS: u64 = 4;
 
@@ -84,8 +81,7 @@ fn surface(
     load: f64,
     objective: Objective,
 ) -> Result<Surface, LabError> {
-    let grid =
-        Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None };
+    let grid = grid(model)?;
     let (space, settings) = (grid.only(), grid.settings());
     setup.progress.expect(settings.len() as u64);
     let length = setup.either(Nanos::from_millis(250), Nanos::from_millis(20));
@@ -107,16 +103,6 @@ fn surface(
     };
     let places: Result<Vec<Pair>, ModelError> = settings.par_iter().map(pair).collect();
     Ok(Surface { space, places: places.map_err(Failure::from)? })
-}
-
-/// A cell as a trial sees it: a server that does not keep up is far over its bound.
-pub(super) fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
-    let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
-    let tail_us = cell.tail_us(objective.percentile);
-    let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };
-    let unanswered = cell.arrived.saturating_sub(cell.answered);
-    let late = latency.count_above(bound) + unanswered;
-    Reading { tail_us, watts: cell.watts, requests: cell.arrived.max(1), late }
 }
 
 impl Pair {
@@ -164,16 +150,12 @@ impl Surface {
 
     /// One search; the truth of its final choice, and the harm that it did.
     fn search(&self, method: Method, objective: Objective, seed: u64) -> (Reading, f64) {
-        let rules = Rules::new(method, objective.bound_us, TRIALS);
-        let mut search = Search::new(self.space.clone(), rules);
-        let mut rng = Rng::seed_from_u64(seed);
-        while let Some(next) = search.ask(&mut rng) {
-            let readings = &self.places[self.number(&next.place)].readings;
-            let reading = readings[rng.random_range(0..readings.len())];
-            search.tell(next.place, Ok(reading));
-        }
-        let place = search.choice().map_or_else(|| self.space.fastest(), |choice| choice.place);
-        (self.places[self.number(&place)].truth, search.harm())
+        let read = |place: &Place, rng: &mut Rng| {
+            let readings = &self.places[self.number(place)].readings;
+            Ok::<_, Infallible>(readings[rng.random_range(0..readings.len())])
+        };
+        let Ok(found) = search(&self.space, (method, objective), seed, read);
+        (self.places[self.number(&found.place)].truth, found.harm)
     }
 }
 

@@ -1,20 +1,18 @@
 //! Fig. 12: long requests on other machines.
 
 use super::SEED_FILE;
-use super::search::{DELAYS_US, TRIALS, reading};
-use super::system::{Machine, Objective, Scenario, scenario, space};
+use super::system::{Machine, Objective, Scenario, scenario};
+use super::trials::{grid, measured, reading, search};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::server::{Cell, Grid, Run, ServerSetting, measure};
+use crate::server::{Run, ServerSetting};
 use crate::trial::of;
 use lull_control::Rng;
-use lull_measure::{Latency, Nanos};
-use lull_policies::tuning::{Method, Rules, Search, Space};
-use lull_sim::ModelError;
+use lull_measure::Nanos;
+use lull_policies::tuning::{Method, Place};
 use lull_sim::netserver::{AppModel, ServerModel};
 use lull_sim::stats::Failure;
-use rand::SeedableRng;
 use rayon::prelude::*;
 
 /// The experiment.
@@ -113,13 +111,16 @@ fn of_load(
     let hold = Run { warmup: after, length: length(HOLD_REQUESTS), ..trial };
     let at = |setting, run| measured(model, rate_per_s, setting, run);
     let (linux, _) = at(ServerSetting::DEFAULT, hold).map_err(Failure::from)?;
-    let grid =
-        Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None };
-    let space = grid.only();
+    let space = grid(model)?.only();
     let bar = |over: f64| -> Result<Bar, LabError> {
         let objective = Objective { percentile: 99.0, bound_us: over * linux.p99_us };
-        let choice = search(&space, objective, setup.seed, &|setting| at(setting, trial));
-        let held = choice.and_then(|setting| Ok(at(setting, hold)?.0)).map_err(Failure::from)?;
+        let tried = |place: &Place, _: &mut Rng| {
+            let (cell, latency) = at(ServerSetting::of(&space, place), trial)?;
+            Ok(reading(&cell, &latency, objective))
+        };
+        let found = search(&space, (Method::Apart, objective), setup.seed, tried);
+        let held = found.and_then(|found| at(ServerSetting::of(&space, &found.place), hold));
+        let (held, _) = held.map_err(Failure::from)?;
         let bound_ms = objective.bound_us / 1e3;
         Ok(Bar {
             machine,
@@ -129,36 +130,6 @@ fn of_load(
         })
     };
     BOUNDS.into_iter().map(bar).collect()
-}
-
-fn measured(
-    model: &ServerModel,
-    rate_per_s: f64,
-    setting: ServerSetting,
-    run: Run,
-) -> Result<(Cell, Latency), ModelError> {
-    let totals = measure(model, rate_per_s, setting, run)?;
-    let cell = Cell::of(rate_per_s, setting, &totals, usize::from(model.cores));
-    Ok((cell, totals.latency))
-}
-
-/// The setting that a search ends with.
-fn search(
-    space: &Space,
-    objective: Objective,
-    seed: u64,
-    trial: &dyn Fn(ServerSetting) -> Result<(Cell, Latency), ModelError>,
-) -> Result<ServerSetting, ModelError> {
-    let rules = Rules::new(Method::Apart, objective.bound_us, TRIALS);
-    let mut search = Search::new(space.clone(), rules);
-    let mut rng = Rng::seed_from_u64(seed);
-    while let Some(next) = search.ask(&mut rng) {
-        let (cell, latency) = trial(ServerSetting::of(space, &next.place))?;
-        let came = reading(&cell, &latency, objective);
-        search.tell(next.place, Ok(came));
-    }
-    let place = search.choice().map_or_else(|| space.fastest(), |choice| choice.place);
-    Ok(ServerSetting::of(space, &place))
 }
 
 fn judge(bars: &[Bar], scenario: &Scenario) -> Vec<Row> {

@@ -1,0 +1,83 @@
+//! Thirty trials on a server's coarse grid, and what they end with (section 5.2.1).
+
+use super::system::{Objective, space};
+use crate::experiment::LabError;
+use crate::server::{Cell, Grid, Run, ServerSetting, measure};
+use lull_control::Rng;
+use lull_measure::{Latency, Nanos};
+use lull_policies::tuning::{Method, Place, Reading, Rules, Search, Space};
+use lull_sim::ModelError;
+use lull_sim::netserver::ServerModel;
+use rand::SeedableRng;
+
+/// Delays of the authors' script, and none.
+const DELAYS_US: [f64; 12] =
+    [0.0, 2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 100.0, 200.0, 300.0, 400.0];
+/// Trials of a search (section 5.2.1).
+pub(super) const TRIALS: usize = 30;
+
+/// What a search ended with.
+pub(super) struct Found {
+    pub(super) place: Place,
+    /// Mean power of its trials, in watts.
+    pub(super) watts: f64,
+    /// Share of their requests that were late.
+    pub(super) harm: f64,
+}
+
+/// The pairs that are searched.
+///
+/// # Errors
+/// If the model cannot be simulated.
+pub(super) fn grid(model: &ServerModel) -> Result<Grid, LabError> {
+    Ok(Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None })
+}
+
+/// Searches; `trial` reads a place, with the search's own random numbers if it needs some.
+///
+/// # Errors
+/// What a trial says.
+pub(super) fn search<E>(
+    space: &Space,
+    (method, objective): (Method, Objective),
+    seed: u64,
+    mut trial: impl FnMut(&Place, &mut Rng) -> Result<Reading, E>,
+) -> Result<Found, E> {
+    let rules = Rules::new(method, objective.bound_us, TRIALS);
+    let mut search = Search::new(space.clone(), rules);
+    let mut rng = Rng::seed_from_u64(seed);
+    let (mut watts, mut trials) = (0.0, 0.0);
+    while let Some(next) = search.ask(&mut rng) {
+        let came = trial(&next.place, &mut rng)?;
+        watts += came.watts;
+        trials += 1.0;
+        search.tell(next.place, Ok(came));
+    }
+    let place = search.choice().map_or_else(|| space.fastest(), |choice| choice.place);
+    Ok(Found { place, watts: watts / trials, harm: search.harm() })
+}
+
+/// One setting at one load, with all its latencies.
+///
+/// # Errors
+/// If the model cannot be simulated.
+pub(super) fn measured(
+    model: &ServerModel,
+    rate_per_s: f64,
+    setting: ServerSetting,
+    run: Run,
+) -> Result<(Cell, Latency), ModelError> {
+    let totals = measure(model, rate_per_s, setting, run)?;
+    let cell = Cell::of(rate_per_s, setting, &totals, usize::from(model.cores));
+    Ok((cell, totals.latency))
+}
+
+/// A cell as a trial sees it: a server that does not keep up is far over its bound.
+pub(super) fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
+    let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
+    let tail_us = cell.tail_us(objective.percentile);
+    let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };
+    let unanswered = cell.arrived.saturating_sub(cell.answered);
+    let late = latency.count_above(bound) + unanswered;
+    Reading { tail_us, watts: cell.watts, requests: cell.arrived.max(1), late }
+}
