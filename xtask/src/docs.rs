@@ -1,7 +1,7 @@
 //! The pages of the book that the binary writes about itself.
 
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// Each generated page and the arguments with which `lull` prints it.
@@ -32,8 +32,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<ExitCode> {
 /// # Errors
 /// If there is no such program or it refuses the arguments.
 pub(crate) fn check_built(root: &Path, folder: &str) -> Result<ExitCode> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
-    each(root, true, &Command::new(root.join(target).join(folder).join("lull")))
+    each(root, true, &Command::new(crate::release::target(root).join(folder).join("lull")))
 }
 
 fn each(root: &Path, check: bool, lull: &Command) -> Result<ExitCode> {

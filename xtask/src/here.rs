@@ -17,6 +17,13 @@ pub(crate) fn kernel() -> Option<String> {
     read("/proc/sys/kernel/osrelease")
 }
 
+/// Processor, cores and kernel, in a sentence.
+pub(crate) fn sentence() -> String {
+    let known = |fact: Option<String>| fact.unwrap_or_else(|| "unknown".to_owned());
+    let (cpu, kernel) = (known(cpu_model()), known(kernel()));
+    format!("Machine: {cpu}, {} cores, Linux {kernel}.", cores())
+}
+
 /// A file of the kernel, without the line's end.
 pub(crate) fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())

@@ -125,17 +125,15 @@ fn compare(
 
 /// Processor, cores, kernel and knobs, as the page's readers need them.
 fn machine(lull: &Path, options: &Options) -> Result<String> {
-    let unknown = || "unknown".to_owned();
-    let cpu = here::cpu_model().unwrap_or_else(unknown);
-    let (cores, kernel) = (here::cores(), here::kernel().unwrap_or_else(unknown));
+    let sentence = here::sentence();
     let Options { rounds, block_s, .. } = options;
     let checked = Command::new(lull).arg("check").output().context("cannot start lull")?;
     let checked = String::from_utf8_lossy(&checked.stdout);
     let knobs = knobs(&checked).context("lull check shows no knobs")?;
-    let few = if cores <= 3 { FEW_CORES } else { "" };
+    let few = if here::cores() <= 3 { FEW_CORES } else { "" };
     Ok(format!(
-        "Machine: {cpu}, {cores} cores, Linux {kernel}. {rounds} blocks of {block_s} s a policy \
-         and scene.\n\n```text\n{knobs}\n```\n\n{LIMITS}{few}"
+        "{sentence} {rounds} blocks of {block_s} s a policy and scene.\n\n\
+         ```text\n{knobs}\n```\n\n{LIMITS}{few}"
     ))
 }
 

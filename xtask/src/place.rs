@@ -61,11 +61,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
     let table = std::fs::read_to_string(&part)
         .with_context(|| format!("{} was not written", part.display()))?;
-    let unknown = || "unknown".to_owned();
-    let cpu = here::cpu_model().unwrap_or_else(unknown);
-    let (cores, kernel) = (here::cores(), here::kernel().unwrap_or_else(unknown));
-    let page =
-        format!("{INTRO}\nMachine: {cpu}, {cores} cores, Linux {kernel}.\n\n{table}\n{LIMITS}");
+    let page = format!("{INTRO}\n{}\n\n{table}\n{LIMITS}", here::sentence());
     let file = options.page.clone().unwrap_or_else(|| root.join("docs/live-placing.md"));
     std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
     println!("written: {}", file.display());

@@ -64,12 +64,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     test::provide_all()?;
     let lull = release::binary(root, "lull-app", "lull")?;
     println!("== {} s of blocks, and some seconds a scene around them", options.blocks_s());
-    let cpu = here::cpu_model().unwrap_or_else(|| "unknown".to_owned());
-    let (cores, kernel) = (here::cores(), here::kernel().unwrap_or_default());
     let mut page = format!(
-        "{INTRO}\nMachine: {cpu}, {cores} cores, Linux {kernel}. {} blocks of {} s a policy and \
-         scene.\n",
-        options.rounds, options.block_s
+        "{INTRO}\n{} {} blocks of {} s a policy and scene.\n",
+        here::sentence(),
+        options.rounds,
+        options.block_s
     );
     for scene in SCENES {
         println!("== {scene}");
