@@ -5,9 +5,10 @@ use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::papers::socc_2025_reef::stand_in;
 use lull_control::Objective;
-use lull_measure::{Nanos, Percentile};
+use lull_measure::compliance::Patience;
+use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::regulators::{self, Site};
-use lull_sim::oversubscribed::{Served, Server, ServerModel};
+use lull_sim::oversubscribed::{ConnectionClass, Served, Server, ServerModel};
 use rayon::prelude::*;
 
 /// What every regulator is drawn beside.
@@ -26,53 +27,105 @@ fn config(regulator: &str) -> &'static str {
     }
 }
 
-/// What connections are promised where a regulator keeps promises: half a
-/// second at the p99, or that one user in twenty may be driven away.
+/// Connections to which a promise is made, the rest are best effort.
+const PROMISED: u32 = 16;
+
+/// What a regulator of promises promises: a p99 of 40 ms, or that one user in
+/// a thousand is driven away (the seed's sections 5.2 and 5.3).
 fn promise(regulator: &str) -> Option<Objective> {
-    let bound = Nanos::from_millis(500);
+    let bound = Nanos::from_millis(40);
     match regulator {
         "pslo" => Some(Objective::Tail { percentile: Percentile::P99, bound }),
-        "utslo" => Some(Objective::Disengagement { ratio: 0.05 }),
+        "utslo" => Some(Objective::Disengagement { ratio: 0.001 }),
         _ => None,
     }
 }
 
-pub(super) fn panels(regulator: &str) -> Result<Vec<Figure>, PortraitError> {
-    let connections = || Axis::log("connections").ticks(CONNECTIONS.map(f64::from));
-    let title =
-        format!("{regulator}: p99 latency over the connections, each a thread of the server");
-    let mut tails = Figure::new(title, connections(), Axis::log("p99 (ms)"));
-    let mut power = Figure::new("Power", connections(), Axis::linear("power (W)"));
-    let mut rate = Figure::new("Throughput", connections(), Axis::linear("queries/s"));
-    let both = [regulator, BESIDE];
-    for name in if regulator == BESIDE { &both[..1] } else { &both[..] } {
-        let measured = |connections: &u32| {
-            Ok((f64::from(*connections), measured(name, &stand_in(*connections))?))
+/// The server with so many connections, and what some of them are promised.
+fn scene(promise: Option<Objective>, connections: u32) -> ServerModel {
+    let mut model = stand_in(connections);
+    if promise.is_some() {
+        let rest =
+            ConnectionClass { connections: connections - PROMISED, ..model.class[0].clone() };
+        let few = ConnectionClass {
+            name: "promised".to_owned(),
+            connections: PROMISED,
+            objective: promise,
         };
-        let all: Vec<Result<(f64, Served), PortraitError>> =
-            CONNECTIONS.par_iter().map(measured).collect();
-        let all = all.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let curve = |value: fn(&Served) -> f64| {
-            all.iter().map(move |(x, served)| Point::at(*x, value(served)))
-        };
-        let tail = |served: &Served| {
-            let tail = served.latency().quantile(Percentile::P99);
-            tail.map_or(f64::NAN, Nanos::as_millis_f64)
-        };
-        tails = tails.with(*name, Look::Line, curve(tail));
-        power = power.with(*name, Look::Line, curve(|served| served.power().0));
-        rate = rate.with(*name, Look::Line, curve(Served::throughput_per_s));
+        model.class = vec![few, rest];
     }
-    Ok(vec![tails, power, rate])
+    model
+}
+
+/// One curve of a panel: its value of one run.
+type Value = fn(&Served) -> f64;
+
+/// Panels with the axis and the value of each.
+fn views(regulator: &str) -> [(String, Axis, Value); 3] {
+    let power: Value = |served| served.power().0;
+    let power = ("Power".to_owned(), Axis::linear("power (W)"), power);
+    let Some(promise) = promise(regulator) else {
+        let title =
+            format!("{regulator}: p99 latency over the connections, each a thread of the server");
+        let all: Value = Served::throughput_per_s;
+        let rate = ("Throughput".to_owned(), Axis::linear("queries/s"), all);
+        return [(title, Axis::log("p99 (ms)"), |served| p99_ms(&served.latency())), power, rate];
+    };
+    let rest: Value = |served| served.class_per_s(1);
+    let rate = ("Throughput of the others".to_owned(), Axis::linear("queries/s"), rest);
+    let kept: (String, Axis, Value) = match promise {
+        Objective::Disengagement { .. } => (
+            format!("{regulator}: users driven away of {PROMISED} that are promised 0.1 %"),
+            Axis::linear("users driven away (%)"),
+            |served| 100.0 * Patience::OURS.ratio(&served.classes[0].latency).unwrap_or(f64::NAN),
+        ),
+        _ => (
+            format!("{regulator}: p99 of {PROMISED} connections that are promised 40 ms"),
+            Axis::log("p99 (ms)"),
+            |served| p99_ms(&served.classes[0].latency),
+        ),
+    };
+    [kept, power, rate]
+}
+
+fn p99_ms(latency: &Latency) -> f64 {
+    latency.quantile(Percentile::P99).map_or(f64::NAN, Nanos::as_millis_f64)
+}
+
+pub(super) fn panels(regulator: &str) -> Result<Vec<Figure>, PortraitError> {
+    let both = [regulator, BESIDE];
+    let names = if regulator == BESIDE { &both[..1] } else { &both[..] };
+    let all = names.iter().map(|name| over_connections(name, promise(regulator)));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    let panel = |(title, axis, value): (String, Axis, Value)| {
+        let connections = Axis::log("connections").ticks(CONNECTIONS.map(f64::from));
+        let empty = Figure::new(title, connections, axis);
+        names.iter().zip(&all).fold(empty, |figure, (name, curve)| {
+            let points = curve.iter().map(|(x, served)| Point::at(*x, value(served)));
+            figure.with(*name, Look::Line, points)
+        })
+    };
+    Ok(views(regulator).map(panel).into())
+}
+
+/// Runs of one regulator, by number of connections.
+fn over_connections(
+    regulator: &str,
+    promise: Option<Objective>,
+) -> Result<Vec<(f64, Served)>, PortraitError> {
+    let one = |connections: &u32| {
+        let model = scene(promise, *connections);
+        Ok((f64::from(*connections), measured(regulator, &model)?))
+    };
+    let all: Vec<Result<_, PortraitError>> = CONNECTIONS.par_iter().map(one).collect();
+    all.into_iter().collect()
 }
 
 fn measured(regulator: &str, model: &ServerModel) -> Result<Served, PortraitError> {
-    let mut model = model.clone();
-    model.class.iter_mut().for_each(|class| class.objective = promise(regulator));
     let objectives = model.objectives();
     // One core is left to the system.
     let site = Site { objectives: &objectives, cores: model.cores.max(2) - 1 };
     let config: toml::Table = config(regulator).parse().expect("configs of portraits are TOML");
     let built = regulators::build(regulator, &config, &site)?;
-    Ok(Server::measure(&model, built, (SEED, 0), (WARMUP, LENGTH))?)
+    Ok(Server::measure(model, built, (SEED, 0), (WARMUP, LENGTH))?)
 }

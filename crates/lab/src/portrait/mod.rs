@@ -10,9 +10,9 @@ mod gated;
 mod numbers;
 mod placed;
 mod trace;
+mod zoned;
 
 use crate::figure::{DrawError, Figure, svg};
-use crate::papers::socc_2025_reef::of_zones;
 use lull_control::PlantError;
 use lull_control::placer::PlacerError;
 use lull_control::{LimitsError, PolicyError};
@@ -25,9 +25,6 @@ use lull_sim::plant::PlantSpecError;
 
 /// Seed of all random numbers.
 const SEED: u64 = 1;
-
-/// Policies that divide the cores of one server among its connections.
-const ZONED: [&str; 2] = ["demeter", "qos-wc"];
 
 /// Why a picture cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +79,8 @@ fn panels(name: &str) -> Result<Vec<Figure>, PortraitError> {
     if regulators::ALL.iter().any(|entry| entry.name == name) {
         return gated::panels(name);
     }
-    if let Some(policy) = ZONED.into_iter().find(|policy| *policy == name) {
-        return of_zones(policy, SEED).map_err(|error| PortraitError::Scene(error.to_string()));
+    if let Some(policy) = zoned::has(name) {
+        return zoned::panels(policy);
     }
     match registry::find(name)?.family {
         Family::Colocation => colocated::panels(name),

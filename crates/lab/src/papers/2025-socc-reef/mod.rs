@@ -11,11 +11,9 @@ pub(crate) mod overhead;
 pub(crate) mod packing;
 pub(crate) mod policies;
 pub(crate) mod qoswc;
+pub(crate) mod steered;
 
-mod steered;
 mod system;
-
-pub(crate) use qoswc::portrait as of_zones;
 
 /// The server that stands for MongoDB with so many connections, all best effort.
 pub(crate) fn stand_in(connections: u32) -> lull_sim::oversubscribed::ServerModel {

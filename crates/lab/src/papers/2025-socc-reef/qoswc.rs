@@ -25,7 +25,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// Best effort's floor, in queries per second.
-const FLOOR_PER_S: f64 = 12_500.0;
+pub(crate) const FLOOR_PER_S: f64 = 12_500.0;
+/// When promises are tightened in a [`portrait`].
+pub(crate) const PORTRAIT_CHANGE_S: u64 = 40;
 /// Cores on which the profile is measured.
 const PROFILED: std::ops::RangeInclusive<u32> = 1..=8;
 
@@ -70,16 +72,16 @@ fn schemes(profile: String) -> [Scheme; 3] {
     ]
 }
 
-/// One of the policies at work, for the book: promises are tightened at 40 s.
-pub(crate) fn portrait(policy: &'static str, seed: u64) -> Result<Vec<Figure>, LabError> {
+/// One of the policies at work, for the book: what every second showed.
+pub(crate) fn portrait(policy: &'static str, seed: u64) -> Result<Vec<Second>, LabError> {
     let setup = Setup { seed, quick: true, ..Setup::new("portrait") };
     let (model, later) = promised();
     let config = if policy == "qos-wc" { profile(&setup, &model)? } else { String::new() };
     let gate = ("reef", short_rounds("pslo") + "\ncap = 23");
     let scheme = Scheme { name: policy, gate, policy: Some((policy, config)) };
-    let times = Times { settled: 5, change: 40, end: 60 };
-    let courses = courses(&setup, (&model, &later), &scheme, times)?;
-    Ok(figures(&[scheme], &[courses]).into())
+    let times = Times { settled: 5, change: PORTRAIT_CHANGE_S, end: 60 };
+    let mut courses = courses(&setup, (&model, &later), &scheme, times)?;
+    Ok(courses.swap_remove(0).looks)
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {

@@ -37,17 +37,17 @@ pub(super) struct Times {
 
 /// Cores and promises in one second.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    pub(super) second: f64,
+pub(crate) struct Look {
+    pub(crate) second: f64,
     /// Cores that the first class may use, cores that the last class may and it
     /// may not, and cores that nobody may.
-    pub(super) hot: f64,
-    pub(super) warm: f64,
-    pub(super) cold: f64,
+    pub(crate) hot: f64,
+    pub(crate) warm: f64,
+    pub(crate) cold: f64,
     /// Answers per second of the last class.
-    pub(super) best_effort: f64,
+    pub(crate) best_effort: f64,
     /// Late answers over those allowed, of the worst class, in this second.
-    pub(super) worst: f64,
+    pub(crate) worst: f64,
 }
 
 /// One replication.

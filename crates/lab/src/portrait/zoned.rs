@@ -1,0 +1,36 @@
+//! Policies that divide the cores of one server among its connections: cores
+//! by zone, best effort beside its floor, and promises.
+
+use super::{PortraitError, SEED};
+use crate::figure::{Axis, Figure, Look, Point};
+use crate::papers::socc_2025_reef::qoswc::{FLOOR_PER_S, PORTRAIT_CHANGE_S, portrait};
+use crate::papers::socc_2025_reef::steered::Look as Second;
+
+/// Whether the policy is one of them.
+pub(super) fn has(policy: &str) -> Option<&'static str> {
+    ["demeter", "qos-wc"].into_iter().find(|one| *one == policy)
+}
+
+pub(super) fn panels(policy: &'static str) -> Result<Vec<Figure>, PortraitError> {
+    let seconds =
+        portrait(policy, SEED).map_err(|error| PortraitError::Scene(error.to_string()))?;
+    let points = |value: fn(&Second) -> f64| {
+        // Every other second: a picture of the book is small.
+        seconds.iter().step_by(2).map(move |look| Point::at(look.second, value(look)))
+    };
+    let (from_s, to_s) = (seconds[0].second, seconds[seconds.len() - 1].second);
+    let level = |y: f64| [Point::at(from_s, y), Point::at(to_s, y)];
+    let figure = |title: String, y| Figure::new(title, Axis::linear("time (s)"), Axis::linear(y));
+    let title = format!("{policy}: cores by zone, promises tightened at {PORTRAIT_CHANGE_S} s");
+    Ok(vec![
+        figure(title, "cores")
+            .with("promised connections (hot)", Look::Line, points(|look| look.hot))
+            .with("best effort alone (warm)", Look::Line, points(|look| look.warm)),
+        figure("Best effort".to_owned(), "queries/s")
+            .with("answered", Look::Line, points(|look| look.best_effort))
+            .with("floor", Look::Line, level(FLOOR_PER_S)),
+        figure("Late answers over those allowed, worst class".to_owned(), "1")
+            .with("late", Look::Line, points(|look| look.worst))
+            .with("allowed", Look::Line, level(1.0)),
+    ])
+}
