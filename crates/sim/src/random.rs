@@ -36,6 +36,8 @@ pub(crate) enum Use {
     Delay = 9,
     /// Work of an app's clients.
     Client = 10,
+    /// Which waking threads take a core at once.
+    Wakeups = 11,
 }
 
 /// The streams of one replication.

@@ -3,6 +3,7 @@
 use lull_control::{
     AppId, AppSpec, CoreSet, Got, Plant, Scheduling, Setting, WayMask, conformance,
 };
+use lull_measure::compliance::late_share;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
@@ -175,6 +176,30 @@ fn real_time_goes_first_and_idle_goes_last() {
     assert!(shared > real_time * 2, "{shared} shared, {real_time} real-time");
 }
 
+/// Share of short requests that wait for an endless thread's slice to end.
+fn waiting(wakeup_lead: Option<Nanos>, wakeup_chance: f64) -> f64 {
+    let mut app = requests("a", 1, 5.0, Shape::Constant);
+    let Activity::Requests { work, .. } = &mut app.activity else { unreachable!() };
+    work.mean = Nanos::from_micros(10);
+    let model = bare(1, vec![app, batch("c", 1, Activity::Endless)]);
+    let scheduler = Scheduler { wakeup_lead, wakeup_chance, ..model.scheduler };
+    let mut node = Node::new(&NodeModel { scheduler, ..model }, 3, 0).unwrap();
+    node.run_until(SECOND * 2000);
+    let totals = node.totals();
+    late_share(&totals.apps[0].latency, Nanos::from_micros(20)).unwrap()
+}
+
+#[test]
+fn a_waking_thread_takes_the_core_as_often_as_it_is_said_to() {
+    assert!(waiting(None, 1.0) > 0.99);
+    assert!(waiting(Some(Nanos::ZERO), 1.0) < 0.01);
+    for chance in [0.9, 0.5] {
+        let share = waiting(Some(Nanos::ZERO), chance);
+        // Four standard deviations of a share of 10,000.
+        assert!((share - (1.0 - chance)).abs() < 0.02, "{chance}: {share}");
+    }
+}
+
 #[test]
 fn nice_values_share_a_core_by_weight() {
     let apps = vec![batch("c", 1, Activity::Endless), batch("d", 1, Activity::Endless)];
@@ -236,13 +261,14 @@ type Break = fn(&mut NodeModel);
 
 #[test]
 fn a_bad_node_is_refused_by_key() {
-    let broken: [(&str, Break); 7] = [
+    let broken: [(&str, Break); 8] = [
         ("cores", |model| model.cores = 0),
         ("cores", |model| model.cores = 65),
         ("app", |model| model.app.clear()),
         ("app[1].threads", |model| model.app[1].threads = 0),
         ("app[2].name", |model| model.app[2].name = "a".to_owned()),
         ("app[3].memory.share", |model| model.app[3].memory.share = 0.0),
+        ("scheduler.wakeup-chance", |model| model.scheduler.wakeup_chance = 1.01),
         ("scheduler.switch-cost", |model| model.scheduler.switch_cost = Nanos::from_millis(4)),
     ];
     for (key, break_it) in broken {

@@ -65,6 +65,8 @@ fn check_scheduler(scheduler: &Scheduler) -> Checked {
     some_time(scheduler.slice, "scheduler.slice")?;
     some_time(scheduler.real_time_slice, "scheduler.real-time-slice")?;
     some_time(scheduler.balance, "scheduler.balance")?;
+    let chance = scheduler.wakeup_chance;
+    range(chance, (0.0..=1.0).contains(&chance), "0 to 1", "scheduler.wakeup-chance")?;
     if scheduler.switch_cost.saturating_add(scheduler.cold_cost) >= scheduler.slice {
         let problem = "a switch that costs a whole slice leaves no time for work: \
                        make `switch-cost` and `cold-cost` less than `slice`";

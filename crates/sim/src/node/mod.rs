@@ -86,6 +86,7 @@ pub struct Node {
     threads: Vec<Thread>,
     apps: Vec<AppState>,
     scheduler: Scheduler,
+    wakeups: Stream,
     contention: Contention,
     refresh_ns: u64,
     /// Cores without anything to run, a bit each.
@@ -140,6 +141,7 @@ impl Node {
     pub fn new(model: &NodeModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
         let cores = usize::from(model.cores);
+        let streams = Streams { seed, replication };
         let mut node = Self {
             now_ns: 0,
             sequence: 0,
@@ -149,6 +151,7 @@ impl Node {
             threads: Vec::new(),
             apps: Vec::new(),
             scheduler: model.scheduler,
+            wakeups: streams.stream(Use::Wakeups, 0),
             contention: Contention::new(model),
             refresh_ns: model.refresh.0,
             idle: u64::MAX >> (64 - cores),
@@ -157,7 +160,6 @@ impl Node {
             frequency_hz: model.frequency.0 as f64,
             origin: Origin::default(),
         };
-        let streams = Streams { seed, replication };
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);
         }

@@ -52,6 +52,10 @@ pub struct Scheduler {
     /// How far the running thread must be ahead in virtual time for a waking
     /// one of its class to take the core at once; never if absent.
     pub wakeup_lead: Option<Nanos>,
+    /// Share of those wake-ups that do take it. Linux's fair class has rules
+    /// (eligibility, protected slices) that follow from a core's whole past:
+    /// seen from one thread they are a chance.
+    pub wakeup_chance: f64,
     /// How much virtual time a sleeper may lag behind, so that it soon runs.
     pub sleeper_credit: Nanos,
     /// How often lengths of run queues are evened out. Idle cores pull at once.
@@ -195,6 +199,7 @@ impl Default for Scheduler {
             switch_cost: Nanos::from_micros(10),
             cold_cost: Nanos::ZERO,
             wakeup_lead: None,
+            wakeup_chance: 1.0,
             sleeper_credit: Nanos::from_millis(12),
             balance: Nanos::from_millis(4),
         }

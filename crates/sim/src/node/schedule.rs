@@ -4,6 +4,7 @@ use super::Node;
 use super::queue::{NICE_0_WEIGHT, NORMAL, Rank, State, Treatment};
 use super::queue::{class_of, cores_of, goes_before, take_turns};
 use crate::order::{NEVER_NS, round_ns};
+use rand::RngExt;
 
 impl Node {
     fn treatment(&self, thread: usize) -> &Treatment {
@@ -60,11 +61,18 @@ impl Node {
     }
 
     /// Whether the running thread is so far ahead in virtual time that a waking one goes first.
-    fn leads(&self, thread: usize, core: usize) -> bool {
+    fn leads(&mut self, thread: usize, core: usize) -> bool {
         let Some(lead) = self.scheduler.wakeup_lead else { return false };
         let Some(current) = self.cores[core].current else { return false };
         let ahead = self.threads[current].virtual_ns - self.threads[thread].virtual_ns;
-        take_turns(self.rank(thread), self.rank(current)) && ahead > lead.0 as f64
+        let leads = take_turns(self.rank(thread), self.rank(current)) && ahead > lead.0 as f64;
+        leads && self.is_lucky()
+    }
+
+    /// One draw of the share of wake-ups that take a core; none where all do.
+    fn is_lucky(&mut self) -> bool {
+        let chance = self.scheduler.wakeup_chance;
+        chance >= 1.0 || self.wakeups.random::<f64>() < chance
     }
 
     /// Makes a thread one of this core, in the core's virtual time.
