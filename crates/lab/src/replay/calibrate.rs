@@ -8,13 +8,14 @@
 //!   that had a core at once; the median already has in it what the scheduler does,
 //! - spread: the distance from the median to p95 and p99 must.
 //!
-//! What concerns all apps (slice, wake-up preemption, the clients' share of
-//! CPU time, stretches of other work) is searched over a short list of values
-//! each, one after another, twice over, beginning with Linux's; the second time
-//! slices near the best. Candidates are compared by all judged figures, by low
-//! percentiles of latency, and by how long threads waited for cores: these tell
-//! waiting from delay, which other policies change in different ways. Where a
-//! record tells nothing (no core is ever contended), the first value stays.
+//! What concerns all apps (the share of wake-ups that take a core at once, slice,
+//! the clients' share of CPU time, stretches of other work) is searched over a
+//! short list of values each, one after another, beginning with Linux's, then
+//! again, the first two near the best, and these a third time nearer.
+//! Candidates are compared by all judged figures, by low percentiles of latency,
+//! and by how long threads waited for cores: these tell waiting from delay,
+//! which other policies change in different ways. Where a record tells nothing
+//! (no core is ever contended), the first value stays.
 
 use super::Replay;
 use super::figures::figures;
@@ -41,10 +42,16 @@ const LOW: [f64; 2] = [10.0, 25.0];
 /// Waiting for cores, in cores, below which it is as good as none.
 const HARDLY: f64 = 0.02;
 
+/// How often all are searched, and how many there are.
+const TURNS: std::ops::Range<u32> = 0..3;
+const DIMENSIONS: std::ops::Range<u32> = 0..4;
 const SLICES_MS: [f64; 5] = [3.0, 1.5, 6.0, 0.75, 12.0];
-/// The second time, times the best slice.
+/// The second time, times the best slice, or share of wake-ups that wait.
 const NEAR: [f64; 4] = [0.7, 0.85, 1.2, 1.4];
-const LEADS: [Option<Nanos>; 3] = [Some(Nanos::ZERO), None, Some(Nanos::from_millis(6))];
+/// The third time.
+const NEARER: [f64; 2] = [0.92, 1.08];
+/// Shares of wake-ups that take a core at once.
+const CHANCES: [f64; 7] = [1.0, 0.0, 0.99, 0.97, 0.94, 0.88, 0.75];
 const OTHERS_MS: [f64; 3] = [2.0, 20.0, 0.2];
 const CLIENT_SHARES: [f64; 3] = [1.0, 0.5, 0.2];
 
@@ -69,16 +76,23 @@ impl Replay<'_> {
         let cut = Cut::of(self.recording, self.effort.calibration_requests);
         let aim = Aim { cut, measured: self.recorded_of(cut, 0..1) };
         let first = Fit::first(self.recording);
-        let others: usize = (0..4).map(|at| dimension_of(&first, &self.known, at).len()).sum();
-        progress.expect((ROUNDS * (1 + 2 * others) + LAST_ROUNDS) as u64);
+        let all = TURNS.flat_map(|turn| DIMENSIONS.map(move |dimension| (turn, dimension)));
+        let counts = all.clone().map(|at| candidates(&first, &self.known, at).len());
+        progress.expect((ROUNDS * (1 + counts.sum::<usize>()) + LAST_ROUNDS) as u64);
+        let plain = first.apps.clone();
         let mut best = self.settle(first, &aim, ROUNDS, progress)?;
-        for turn in 0..2 {
-            for dimension in 0..4 {
-                for fit in dimension_of(&best.fit, &self.known, dimension + 4 * turn) {
-                    let found = self.settle(fit, &aim, ROUNDS, progress)?;
-                    if found.error < best.error * BETTER {
-                        best = found;
-                    }
+        for at in all {
+            for mut fit in candidates(&best.fit, &self.known, at) {
+                if fit == best.fit {
+                    continue;
+                }
+                // What explained the tail so far would hide that this does.
+                if at == (0, 0) {
+                    fit.apps.clone_from(&plain);
+                }
+                let found = self.settle(fit, &aim, ROUNDS, progress)?;
+                if found.error < best.error * BETTER {
+                    best = found;
                 }
             }
         }
@@ -150,26 +164,34 @@ fn finer([(was, was_s), (is, is_s)]: [(&AppTally, f64); 2]) -> Vec<f64> {
     quantiles.chain([waiting]).collect()
 }
 
-/// The fits that differ from this one in one common parameter.
-fn dimension_of(fit: &Fit, known: &Known, dimension: usize) -> Vec<Fit> {
-    let all = candidates(fit, known, dimension);
-    all.into_iter().filter(|other| other != fit).collect()
-}
-
-fn candidates(fit: &Fit, known: &Known, dimension: usize) -> Vec<Fit> {
+/// This fit with other values of one common parameter.
+fn candidates(fit: &Fit, known: &Known, at: (u32, u32)) -> Vec<Fit> {
     let slice = |ms: f64| Fit { slice: Nanos::from_micros((1e3 * ms) as u64), ..fit.clone() };
-    match dimension {
-        0 | 4 => LEADS.map(|wakeup_lead| Fit { wakeup_lead, ..fit.clone() }).to_vec(),
-        1 => SLICES_MS.map(slice).to_vec(),
-        5 => NEAR.map(|near| slice(near * fit.slice.as_millis_f64())).to_vec(),
-        3 | 7 => OTHERS_MS
-            .map(|ms| Fit { others_work: Nanos::from_micros((1e3 * ms) as u64), ..fit.clone() })
-            .to_vec(),
-        _ if known.has_clients() => {
+    let near = |near: f64| slice(near * fit.slice.as_millis_f64());
+    let waits = |times: f64| waiting(fit, times);
+    // Longer waits of fewer, or shorter ones of more: alone, either makes a tail worse.
+    let rarer = |times: f64| waiting(&near(times), 1.0 / times);
+    match at {
+        (0, 0) => CHANCES.map(|wakeup_chance| Fit { wakeup_chance, ..fit.clone() }).to_vec(),
+        (1, 0) => NEAR.map(waits).to_vec(),
+        (2, 0) => NEARER.map(waits).to_vec(),
+        (0, 1) => SLICES_MS.map(slice).to_vec(),
+        (1, 1) => [NEAR.map(near), NEAR.map(rarer)].concat(),
+        (2, 1) => [NEARER.map(near), NEARER.map(rarer)].concat(),
+        (0 | 1, 2) if known.has_clients() => {
             CLIENT_SHARES.map(|client_share| Fit { client_share, ..fit.clone() }).to_vec()
         }
+        (0 | 1, 3) => OTHERS_MS
+            .map(|ms| Fit { others_work: Nanos::from_micros((1e3 * ms) as u64), ..fit.clone() })
+            .to_vec(),
         _ => Vec::new(),
     }
+}
+
+/// The same with so many times the share of wake-ups that take no core at once.
+fn waiting(fit: &Fit, times: f64) -> Fit {
+    let share = times * (1.0 - fit.wakeup_chance);
+    Fit { wakeup_chance: 1.0 - share.min(1.0), ..fit.clone() }
 }
 
 /// Moves an app's parameters to where the last round says they should be.

@@ -48,6 +48,8 @@ pub struct Fit {
     pub slice: Nanos,
     /// How far behind in virtual time a waking thread takes the core at once; never if absent.
     pub wakeup_lead: Option<Nanos>,
+    /// Share of such wake-ups that take it.
+    pub wakeup_chance: f64,
     /// Share of the CPU time of nobody's app that is the clients'.
     pub client_share: f64,
     /// Mean stretch of work of whatever else ran on the machine.
@@ -141,6 +143,7 @@ impl Fit {
         Self {
             slice: Nanos::from_millis(3),
             wakeup_lead: Some(Nanos::ZERO),
+            wakeup_chance: 1.0,
             client_share: 1.0,
             others_work: Nanos::from_millis(2),
             apps: recording.apps.iter().zip(&tally.apps).map(app).collect(),
@@ -182,6 +185,7 @@ impl Fit {
         let scheduler = Scheduler {
             slice: self.slice,
             wakeup_lead: self.wakeup_lead,
+            wakeup_chance: self.wakeup_chance,
             switch_cost: SWITCH,
             ..Scheduler::default()
         };
