@@ -115,6 +115,9 @@ enum Task {
         /// Write the page here instead
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
+        /// Predict from the record of an earlier run instead of measuring a scene
+        #[arg(long = "record", value_name = "SCENE=FILE")]
+        records: Vec<String>,
     },
     /// Measure side by side and keep the results under bench-results/
     Bench {
@@ -155,8 +158,8 @@ fn main() -> ExitCode {
         Task::Place { rounds, block_s, slow, fast, page } => {
             place::run(&root(), &place::Options { rounds, block_s, slow, fast, page })
         }
-        Task::Validate { rounds, block_s, page } => {
-            validate::run(&root(), &validate::Options { rounds, block_s, page })
+        Task::Validate { rounds, block_s, page, records } => {
+            validate::run(&root(), &validate::Options { rounds, block_s, page, records })
         }
         Task::Bench { names, list } => bench(&root(), &names, list),
         #[cfg(feature = "bench")]

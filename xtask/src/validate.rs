@@ -47,6 +47,8 @@ pub(crate) struct Options {
     /// Length of a block.
     pub(crate) block_s: u32,
     pub(crate) page: Option<PathBuf>,
+    /// Records of an earlier run that stand for scenes: `NAME=FILE`.
+    pub(crate) records: Vec<String>,
 }
 
 impl Options {
@@ -72,7 +74,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     );
     for scene in SCENES {
         println!("== {scene}");
-        page.push_str(&validate(root, &lull, scene, options)?);
+        let record = match earlier(&options.records, scene) {
+            Some(file) => file.to_owned(),
+            None => recorded(root, &lull, scene, options)?,
+        };
+        page.push_str(&validate(root, &lull, scene, &record)?);
         live::clear_leftovers();
     }
     let file = options.page.clone().unwrap_or_else(|| root.join("docs/replay-validated.md"));
@@ -81,13 +87,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One scene; its section.
-fn validate(root: &Path, lull: &Path, scene: &str, options: &Options) -> Result<String> {
+/// The record that stands for a scene, if one was given.
+fn earlier<'a>(records: &'a [String], scene: &str) -> Option<&'a str> {
+    let mut pairs = records.iter().filter_map(|record| record.split_once('='));
+    pairs.find(|(name, _)| *name == scene).map(|(_, file)| file)
+}
+
+/// Runs a scene under all policies in turn; the path of its record.
+fn recorded(root: &Path, lull: &Path, scene: &str, options: &Options) -> Result<String> {
     let block = format!("{}s", options.block_s);
     let config = format!("examples/live/{scene}.toml");
-    let compared = json(Command::new(lull).current_dir(root).args([
-        "compare",
-        &config,
+    let compared = json(Command::new(lull).current_dir(root).arg("compare").arg(config).args([
         "--policies",
         &POLICIES.join(","),
         "--room",
@@ -99,6 +109,11 @@ fn validate(root: &Path, lull: &Path, scene: &str, options: &Options) -> Result<
         "--json",
     ]))?;
     let record = compared["record"].as_str().context("lull compare names no record")?;
+    Ok(record.to_owned())
+}
+
+/// Predicts and compares one scene; its section.
+fn validate(root: &Path, lull: &Path, scene: &str, record: &str) -> Result<String> {
     let replay = |part: &str, others: &[&str]| {
         let mut command = Command::new(lull);
         command.current_dir(root).args(["replay", record, "--part", part, "--json"]);
@@ -184,9 +199,17 @@ mod tests {
             rounds: crate::VALIDATE_ROUNDS,
             block_s: crate::VALIDATE_BLOCK_S,
             page: None,
+            records: Vec::new(),
         };
         // References alone take 20 s a scene, replays as long again.
         assert!(options.blocks_s() + 3 * 60 <= 12 * 60, "{}", options.blocks_s());
+    }
+
+    #[test]
+    fn an_earlier_record_stands_for_its_scene_alone() {
+        let records = ["nginx=/tmp/a.db".to_owned()];
+        assert_eq!(earlier(&records, "nginx"), Some("/tmp/a.db"));
+        assert_eq!(earlier(&records, "options"), None);
     }
 
     #[test]
