@@ -1,6 +1,5 @@
 //! What the agent sets, and what the gate as a whole keeps.
 
-use crate::CAP_MAX;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// What the gate does.
@@ -53,6 +52,9 @@ pub struct Settings {
     pub park_max_ns: u64,
     /// Whether who arrives during a round has its turn in it.
     pub joins: bool,
+    /// Whether some go before the others ([`Seat::set_first`](crate::Seat::set_first)):
+    /// those that wait are looked through twice then.
+    pub ranks: bool,
 }
 
 impl Default for Settings {
@@ -69,6 +71,7 @@ impl Default for Settings {
             agent_lease_ns: 70_000_000,
             park_max_ns: 10_000_000_000,
             joins: true,
+            ranks: false,
         }
     }
 }
@@ -104,6 +107,7 @@ pub struct Control {
     cap: AtomicU32,
     batch: AtomicU32,
     joins: AtomicU32,
+    ranks: AtomicU32,
     isr_delay_ns: AtomicU64,
     slot_lease_ns: AtomicU64,
     agent_lease_ns: AtomicU64,
@@ -197,20 +201,21 @@ impl Ring {
 }
 
 impl Control {
-    /// What the agent set, each within its bounds.
+    /// What the agent set, each within its bounds; a gate cuts the cap to its slots.
     pub fn settings(&self) -> Settings {
         let get = |word: &AtomicU64, (low, high): (u64, u64)| {
             word.load(Ordering::Relaxed).clamp(low, high)
         };
         Settings {
             mode: self.mode(),
-            cap: self.cap.load(Ordering::Relaxed).clamp(1, CAP_MAX),
+            cap: self.cap.load(Ordering::Relaxed).max(1),
             batch: self.batch.load(Ordering::Relaxed).max(1),
             isr_delay_ns: get(&self.isr_delay_ns, (0, ISR_DELAY_MAX_NS)),
             slot_lease_ns: get(&self.slot_lease_ns, SLOT_LEASE_NS),
             agent_lease_ns: get(&self.agent_lease_ns, AGENT_LEASE_NS),
             park_max_ns: get(&self.park_max_ns, PARK_NS),
             joins: self.joins.load(Ordering::Relaxed) != 0,
+            ranks: self.ranks.load(Ordering::Relaxed) != 0,
         }
     }
 
@@ -221,6 +226,7 @@ impl Control {
         self.cap.store(settings.cap, Ordering::Relaxed);
         self.batch.store(settings.batch, Ordering::Relaxed);
         self.joins.store(u32::from(settings.joins), Ordering::Relaxed);
+        self.ranks.store(u32::from(settings.ranks), Ordering::Relaxed);
         self.isr_delay_ns.store(settings.isr_delay_ns, Ordering::Relaxed);
         self.slot_lease_ns.store(settings.slot_lease_ns, Ordering::Relaxed);
         self.agent_lease_ns.store(settings.agent_lease_ns, Ordering::Relaxed);

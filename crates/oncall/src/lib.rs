@@ -45,5 +45,6 @@ pub use park::{Park, Verdict};
 pub use record::{Class, Peer, Record};
 pub use seat::{Id, Seat};
 
-/// The most slots that a gate has: a cap beyond it is cut to it.
+/// The slots of a page's gate: a cap beyond it is cut to it. A simulator's gate
+/// has as many as it needs.
 pub const CAP_MAX: u32 = 256;

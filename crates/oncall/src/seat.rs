@@ -48,6 +48,8 @@ pub struct Seat {
     tokens: AtomicU32,
     /// Queries a turn: 0 as the gate's batch, else one more than the number.
     budget: AtomicU32,
+    /// 1 if it goes before those without, where there are ranks.
+    first: AtomicU32,
     /// When it began to wait.
     asked_ns: AtomicU64,
 }
@@ -83,6 +85,16 @@ impl Seat {
     pub fn set_budget(&self, queries: Option<u32>) {
         let written = queries.map_or(0, |queries| queries.saturating_add(1));
         self.budget.store(written, Ordering::Relaxed);
+    }
+
+    /// Whether it goes before those without, where [`Settings::ranks`](crate::Settings) says so.
+    pub fn goes_first(&self) -> bool {
+        self.first.load(Ordering::Relaxed) == 1
+    }
+
+    /// Says whether it goes before those without.
+    pub fn set_first(&self, first: bool) {
+        self.first.store(u32::from(first), Ordering::Relaxed);
     }
 
     pub(crate) fn state(&self) -> State {
@@ -151,6 +163,7 @@ impl Seat {
     pub(crate) fn reset(&self) {
         self.clear();
         self.set_budget(None);
+        self.set_first(false);
         self.tokens.store(0, Ordering::Relaxed);
     }
 }

@@ -107,7 +107,9 @@ impl<'a> Gate<'a> {
             return Decision::Run;
         }
         let settings = self.control.settings();
-        let is_free = settings.isr_delay_ns == 0 && self.control.waiters() == 0;
+        // One without a budget misses its turns, whether anybody else waits or not.
+        let has_turn = settings.isr_delay_ns == 0 && seat.budget() != Some(0);
+        let is_free = has_turn && self.control.waiters() == 0;
         if is_free && let Some((slot, _)) = self.take_slot(id, &settings, now_ns) {
             seat.take(slot);
             seat.begin_turn(settings.batch);

@@ -3,7 +3,7 @@
 use super::{Gate, Wake};
 use crate::control::{Settings, Turn, count};
 use crate::lease::Held;
-use crate::seat::Id;
+use crate::seat::{Id, Seat};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const BITS: usize = 64;
@@ -46,7 +46,10 @@ impl Gate<'_> {
             self.remember(id);
             return;
         };
-        self.control.ring.set_cursor(id.index() + 1);
+        if !self.goes_first(id, settings) {
+            // The ring goes on where it was when those who go first are through.
+            self.control.ring.set_cursor(id.index() + 1);
+        }
         if let Some(seat) = self.seat(id).filter(|seat| seat.admit(slot)) {
             if !turn.has_begun() {
                 self.control.ring.change(turn, turn.begun());
@@ -94,11 +97,24 @@ impl Gate<'_> {
         slots.iter().any(|slot| slot.read().is_over(now_ns, settings.slot_lease_ns))
     }
 
-    /// The next of those that wait, from the cursor on, that has a turn.
+    /// The next of those that wait, from the cursor on, that has a turn; where
+    /// there are ranks, of those who go first if there is one.
     fn next_waiter(&self, turn: Turn, settings: &Settings) -> Option<Id> {
         if self.control.waiters() == 0 || self.waiting.is_empty() {
             return None;
         }
+        let has_turn = |id: Id| self.has_turn(id, turn, settings);
+        let first = |id: Id| self.goes_first(id, settings) && has_turn(id);
+        let first = if settings.ranks { self.find_waiter(first) } else { None };
+        first.or_else(|| self.find_waiter(has_turn))
+    }
+
+    fn goes_first(&self, id: Id, settings: &Settings) -> bool {
+        settings.ranks && self.seat(id).is_some_and(Seat::goes_first)
+    }
+
+    /// The first of those that wait, from the cursor on, that is fit.
+    fn find_waiter(&self, is_fit: impl Fn(Id) -> bool) -> Option<Id> {
         let words = self.waiting.len();
         let cursor = self.control.ring.cursor() % (words * BITS);
         let (first, bit) = (cursor / BITS, cursor % BITS);
@@ -113,7 +129,7 @@ impl Gate<'_> {
                 _ => bits,
             };
             let mut ids = BitsOf(bits).map(|bit| Id((at * BITS + bit) as u32));
-            ids.find(|id| self.has_turn(*id, turn, settings))
+            ids.find(|id| is_fit(*id))
         })
     }
 

@@ -5,6 +5,7 @@ use crate::{CAP_MAX, Mode};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::vec;
 use std::vec::Vec;
 
 struct Memory {
@@ -169,6 +170,30 @@ fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
     memory.seats[1].set_budget(Some(1));
     gate.pump(NOW, &woken);
     assert_eq!(woken.take(), [1]);
+}
+
+#[test]
+fn a_connection_without_budget_waits_though_nobody_else_does() {
+    let memory = Memory::new(2, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].set_budget(Some(0));
+    assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Park);
+    assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Run, "there is a slot");
+}
+
+#[test]
+fn those_who_go_first_do_and_the_ring_goes_on_where_it_was() {
+    let memory = Memory::new(6, &Settings { ranks: true, ..closed(1) });
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[1].set_first(true);
+    let mut running = all_ask(&gate, [5, 2, 3, 4].into_iter(), &woken);
+    assert_eq!(running, [5]);
+    gate.answered(Id(5), false, NOW, &woken);
+    assert_eq!(woken.take(), [2], "the ring begins");
+    gate.check(Id(2), NOW, &woken);
+    assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Park);
+    running = vec![2];
+    assert_eq!(run_out(&gate, running, &woken), [2, 1, 3, 4]);
 }
 
 #[test]
