@@ -15,6 +15,7 @@ mod placing;
 mod policies;
 mod preload;
 mod process;
+mod replay;
 mod report;
 mod server;
 mod sim;
@@ -49,6 +50,7 @@ const BENCHES: &[Bench] = &[
     page::BENCH,
     sim::BENCH,
     colocation::BENCH,
+    replay::BENCH,
 ];
 
 /// Where the results of each benchmark are kept.
