@@ -1,20 +1,35 @@
-//! The gate before the workers: who may run, by a regulator's admission.
+//! The gate before the workers: the on-call gate of live servers, and its agent.
 //!
-//! A connection whose query has come and is not admitted *waits*. One that is
-//! admitted holds a *turn* for as many queries as its batch and its allowance
-//! say, over its round trips, so that a synchronous client's batch is a batch.
-//! A turn ends early when its next query does not come within the lease.
+//! Who waits, who holds a slot, whose turn is next and when a turn is over is
+//! decided by [`lull_oncall::Gate`], the code that runs inside servers. What is
+//! here is what the agent does there: it writes a regulator's admission into
+//! the gate's settings and into the budgets of its seats. A connection whose
+//! query has come and is not admitted *waits*. One that is admitted holds a
+//! *turn* for as many queries as its batch and its allowance say, over its round
+//! trips, so that a synchronous client's batch is a batch. In a round those that
+//! are listed have a budget and the others none.
+//!
+//! The gate's clock stands still. How long a turn outlasts its last answer is
+//! the model's lease, and rounds and rests are the server's events; so the
+//! gate's own leases and pauses are no part of a simulation.
 
 use lull_control::regulator::{Admission, Pace};
+use lull_oncall::sync::AtomicU64;
+use lull_oncall::{Control, Decision, Id, Lease, Mode, Seat, Settings, Wake};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// A connection at the gate.
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+/// What the gate's clock says, always.
+const NOW_NS: u64 = 0;
+
+/// A connection, as the gate's agent knows it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    /// Queries that wait: 0 or 1, for connections are synchronous.
-    waiting: u32,
-    /// Queries left of the present turn; `None` without one.
-    turn: Option<u32>,
     /// Queries left until the next decision.
     left: u32,
     /// Listed in the present round, its turn still to come.
@@ -23,18 +38,35 @@ struct Place {
     served: bool,
 }
 
-/// The gate.
-#[derive(Debug, Clone)]
+/// What the on-call gate keeps, in memory of this server's own.
+#[derive(Debug)]
+struct Memory {
+    control: Control,
+    slots: Vec<Lease>,
+    waiting: Vec<AtomicU64>,
+    seats: Vec<Seat>,
+    woken: Woken,
+}
+
+/// Workers that were woken, in order.
+#[derive(Debug, Default)]
+struct Woken(RefCell<Vec<u32>>);
+
+/// The gate and its agent.
+#[derive(Debug)]
 pub(super) struct Gate {
     pub(super) admission: Admission,
+    memory: Memory,
     places: Vec<Place>,
-    /// Where the ring goes on.
+    /// Whom the next round's list begins with.
     hand: usize,
+    /// Connections listed, their turns still to come.
+    listed: u32,
     /// Turns held now, and the most at any time.
     pub(super) running: u32,
     pub(super) most_running: u32,
-    /// Connections whose turn in this round is to come.
-    list: VecDeque<u32>,
+    /// Connections that may run and were not told yet.
+    ready: VecDeque<u32>,
     /// Queries that wait, by connection: what regulators see.
     pub(super) waiting: Vec<u32>,
     /// Turns begun and queries answered since the start of the round.
@@ -42,15 +74,41 @@ pub(super) struct Gate {
     pub(super) answers: u32,
 }
 
+impl Wake for Woken {
+    fn wake(&self, id: Id, _: &Seat) {
+        self.0.borrow_mut().push(id.0);
+    }
+}
+
+impl Memory {
+    fn new(connections: usize) -> Self {
+        let memory = Self {
+            control: Control::default(),
+            slots: (0..connections).map(|_| Lease::default()).collect(),
+            waiting: (0..connections.div_ceil(64)).map(|_| AtomicU64::default()).collect(),
+            seats: (0..connections).map(|_| Seat::default()).collect(),
+            woken: Woken::default(),
+        };
+        memory.control.beat(NOW_NS);
+        memory
+    }
+
+    fn gate(&self) -> lull_oncall::Gate<'_> {
+        lull_oncall::Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+    }
+}
+
 impl Gate {
     pub(super) fn new(connections: usize) -> Self {
         Self {
             admission: Admission::open(connections),
+            memory: Memory::new(connections),
             places: vec![Place::default(); connections],
             hand: 0,
+            listed: 0,
             running: 0,
             most_running: 0,
-            list: VecDeque::new(),
+            ready: VecDeque::new(),
             waiting: vec![0; connections],
             turns: 0,
             answers: 0,
@@ -62,53 +120,124 @@ impl Gate {
         matches!(self.admission.pace, Pace::Open { .. })
     }
 
-    /// A query has come; whether it runs at once.
+    fn has_turn(&self, connection: u32) -> bool {
+        self.memory.seats[connection as usize].is_admitted()
+    }
+
+    /// A query has come; whether it runs at once, without a turn of its own.
     pub(super) fn offer(&mut self, connection: u32) -> bool {
-        let open = self.is_open();
-        let place = &mut self.places[connection as usize];
-        if place.turn.is_some() || open {
-            place.served = true;
+        let index = connection as usize;
+        let passes = self.has_turn(connection) || self.is_open();
+        let woken = &self.memory.woken;
+        let decision = self.memory.gate().arrive(Id(connection), false, NOW_NS, woken);
+        if passes {
+            self.places[index].served = true;
             return true;
         }
-        place.waiting += 1;
-        self.waiting[connection as usize] += 1;
+        self.waiting[index] += 1;
+        let is_known = woken.0.borrow().contains(&connection);
+        if decision == Decision::Run && !is_known {
+            // It found a free slot: a turn like any other begins.
+            woken.0.borrow_mut().push(connection);
+        }
+        self.begin_turns();
         false
     }
 
     /// A query was answered; whether its connection keeps the turn for the next.
     pub(super) fn answered(&mut self, connection: u32) -> bool {
         self.answers += 1;
-        let place = &mut self.places[connection as usize];
-        place.served = false;
-        let Some(left) = place.turn else { return false };
-        if left > 1 {
-            place.turn = Some(left - 1);
-            return true;
-        }
-        self.end_turn(connection);
-        false
+        self.places[connection as usize].served = false;
+        let had = self.has_turn(connection);
+        let woken = &self.memory.woken;
+        self.memory.gate().answered(Id(connection), false, NOW_NS, woken);
+        self.after_turn(connection, had);
+        self.has_turn(connection)
     }
 
     /// The lease of a turn is over: it ends unless a query of it is in service.
     pub(super) fn lapse(&mut self, connection: u32) -> bool {
-        let place = self.places[connection as usize];
-        let idle = place.turn.is_some() && !place.served;
-        if idle {
-            self.end_turn(connection);
-        }
-        idle
+        let had = self.has_turn(connection);
+        let served = self.places[connection as usize].served;
+        let woken = &self.memory.woken;
+        self.memory.gate().idle(Id(connection), served, NOW_NS, woken);
+        self.after_turn(connection, had);
+        had && !self.has_turn(connection)
     }
 
-    fn end_turn(&mut self, connection: u32) {
-        self.places[connection as usize].turn = None;
-        self.running -= 1;
+    /// Counts a turn that has just ended, if one has, and those that it made room for.
+    fn after_turn(&mut self, connection: u32, had: bool) {
+        self.running -= u32::from(had && !self.has_turn(connection));
+        self.begin_turns();
+    }
+
+    /// Those that were woken look at the gate, and their turns begin.
+    fn begin_turns(&mut self) {
+        for connection in self.memory.woken.0.take() {
+            let woken = &self.memory.woken;
+            let decision = self.memory.gate().check(Id(connection), NOW_NS, woken);
+            debug_assert_eq!(decision, Decision::Run, "nobody is woken in vain");
+            if self.has_turn(connection) {
+                self.begin_turn(connection as usize);
+            }
+            self.ready.push_back(connection);
+        }
+    }
+
+    fn begin_turn(&mut self, index: usize) {
+        let queries = self.turn_of(index);
+        let place = &mut self.places[index];
+        // What the turn does not use comes back with the next decision.
+        place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
+        self.listed -= u32::from(std::mem::take(&mut place.listed));
+        self.running += 1;
+        self.turns += 1;
+        self.most_running = self.most_running.max(self.running);
+        self.set_budget(index);
+    }
+
+    /// Queries of the turn that a connection would have now.
+    fn turn_of(&self, index: usize) -> u32 {
+        self.admission.allow[index].batch.max(1).min(self.places[index].left)
+    }
+
+    /// Says how long a connection's next turn may be; in a round only those
+    /// that are listed have one.
+    fn set_budget(&self, index: usize) {
+        let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
+        let has_turn = !in_rounds || self.places[index].listed;
+        let queries = if has_turn { self.turn_of(index) } else { 0 };
+        self.memory.seats[index].set_budget(Some(queries));
     }
 
     /// Takes over a new decision: allowances start afresh.
-    pub(super) fn refill(&mut self) {
-        for (place, allow) in self.places.iter_mut().zip(&self.admission.allow) {
+    pub(super) fn decided(&mut self) {
+        let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
+        let mut ranks = false;
+        for (index, allow) in self.admission.allow.iter().enumerate() {
+            let place = &mut self.places[index];
             place.left = allow.queries;
+            place.listed &= in_rounds;
+            ranks |= allow.first;
+            self.memory.seats[index].set_first(allow.first);
+            self.set_budget(index);
         }
+        if !in_rounds {
+            self.listed = 0;
+        }
+        self.memory.control.set(&Settings {
+            mode: if self.is_open() { Mode::Stats } else { Mode::Post },
+            cap: self.admission.cap.max(1),
+            ranks,
+            ..Settings::default()
+        });
+        self.pump();
+    }
+
+    /// The gate looks whom it may admit by what it was told since.
+    fn pump(&mut self) {
+        self.memory.gate().pump(NOW_NS, &self.memory.woken);
+        self.begin_turns();
     }
 
     /// Starts a round: lists those who wait, from the ring's hand on, those who
@@ -116,6 +245,12 @@ impl Gate {
     pub(super) fn start_round(&mut self, turns: u32) -> u32 {
         self.turns = 0;
         self.answers = 0;
+        let listed = self.list(turns);
+        self.pump();
+        listed
+    }
+
+    fn list(&mut self, turns: u32) -> u32 {
         let count = self.places.len();
         let start = self.hand;
         let mut listed = 0;
@@ -127,7 +262,8 @@ impl Gate {
                 let index = (start + step) % count;
                 if self.admission.allow[index].first == first && self.may_list(index) {
                     self.places[index].listed = true;
-                    self.list.push_back(index as u32);
+                    self.set_budget(index);
+                    self.listed += 1;
                     listed += 1;
                     if !first {
                         self.hand = (index + 1) % count;
@@ -140,168 +276,19 @@ impl Gate {
 
     fn may_list(&self, index: usize) -> bool {
         let place = &self.places[index];
-        place.waiting > 0 && place.left > 0 && place.turn.is_none() && !place.listed
+        self.memory.seats[index].is_waiting() && place.left > 0 && !place.listed
     }
 
     /// Whether all turns of the round have ended.
     pub(super) fn round_is_over(&self) -> bool {
-        self.list.is_empty() && self.running == 0
+        self.listed == 0 && self.running == 0
     }
 
-    /// The next connection whose turn begins now, if there is a slot.
+    /// The next connection that may run and was not told yet.
     pub(super) fn admit(&mut self) -> Option<u32> {
-        if self.is_open() {
-            // What waited when the gate was opened.
-            let index = self.places.iter().position(|place| place.waiting > 0)?;
-            self.take(index);
-            return Some(index as u32);
-        }
-        if self.running >= self.admission.cap.max(1) {
-            return None;
-        }
-        let index = match self.admission.pace {
-            Pace::Flow { .. } => self.next_in_ring()?,
-            _ => self.list.pop_front()? as usize,
-        };
-        self.begin_turn(index);
-        Some(index as u32)
-    }
-
-    fn next_in_ring(&mut self) -> Option<usize> {
-        let count = self.places.len();
-        let start = self.hand;
-        let find = |first: bool| {
-            let mut ring = (0..count).map(|step| (start + step) % count);
-            ring.find(|index| self.admission.allow[*index].first == first && self.may_list(*index))
-        };
-        let first = find(true);
-        let index = first.or_else(|| find(false))?;
-        if first.is_none() {
-            self.hand = (index + 1) % count;
-        }
-        Some(index)
-    }
-
-    fn begin_turn(&mut self, index: usize) {
-        let batch = self.admission.allow[index].batch.max(1);
-        let place = &mut self.places[index];
-        place.listed = false;
-        let queries = batch.min(place.left);
-        // What the turn does not use comes back with the next decision.
-        place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
-        place.turn = Some(queries);
-        self.running += 1;
-        self.turns += 1;
-        self.most_running = self.most_running.max(self.running);
-        self.take(index);
-    }
-
-    /// Takes a waiting query off the gate.
-    fn take(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        place.waiting -= 1;
-        place.served = true;
-        self.waiting[index] -= 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lull_control::regulator::Allowance;
-    use lull_measure::Nanos;
-
-    fn gate(connections: usize, cap: u32, batch: u32, pace: Pace) -> Gate {
-        let mut gate = Gate::new(connections);
-        gate.admission =
-            Admission { allow: vec![Allowance::turns_of(batch); connections], cap, pace };
-        gate.refill();
-        gate
-    }
-
-    fn admitted(gate: &mut Gate) -> Vec<u32> {
-        std::iter::from_fn(|| gate.admit()).collect()
-    }
-
-    fn rounds(turns: u32) -> Pace {
-        Pace::Rounds { turns, pause: Nanos::ZERO, every: None }
-    }
-
-    fn flow() -> Pace {
-        Pace::Flow { again: Nanos::from_millis(1) }
-    }
-
-    #[test]
-    fn an_open_gate_lets_everything_through() {
-        let mut gate = Gate::new(2);
-        assert!(gate.offer(0) && gate.offer(1));
-        assert!(!gate.answered(0), "nobody holds a turn");
-        assert_eq!(gate.running, 0);
-    }
-
-    #[test]
-    fn no_more_turns_are_held_than_the_cap() {
-        let mut gate = gate(5, 2, 1, flow());
-        (0..5).for_each(|connection| assert!(!gate.offer(connection)));
-        assert_eq!(admitted(&mut gate), [0, 1]);
-        gate.answered(1);
-        assert_eq!(admitted(&mut gate), [2], "the ring goes on");
-        assert_eq!((gate.running, gate.most_running), (2, 2));
-    }
-
-    #[test]
-    fn a_batch_is_kept_over_round_trips_and_ends_when_used_up_or_idle() {
-        let mut gate = gate(2, 1, 2, flow());
-        gate.offer(0);
-        gate.offer(1);
-        assert_eq!(admitted(&mut gate), [0]);
-        assert!(gate.answered(0), "one of two is left");
-        assert!(gate.offer(0), "the next query of a turn runs at once");
-        assert!(!gate.lapse(0), "not while it is in service");
-        assert!(!gate.answered(0));
-        assert_eq!(admitted(&mut gate), [1]);
-        assert!(gate.answered(1));
-        assert!(gate.lapse(1), "its next query does not come");
-        assert_eq!(gate.running, 0);
-    }
-
-    #[test]
-    fn a_round_gives_each_one_turn_and_the_next_goes_on_where_it_ended() {
-        let mut gate = gate(5, 5, 1, rounds(3));
-        (0..5).for_each(|connection| assert!(!gate.offer(connection)));
-        assert_eq!(gate.start_round(3), 3);
-        assert_eq!(admitted(&mut gate), [0, 1, 2]);
-        for connection in 0..3 {
-            gate.answered(connection);
-            assert!(!gate.offer(connection), "no second turn in a round");
-        }
-        assert!(gate.round_is_over());
-        assert_eq!((gate.turns, gate.answers), (3, 3));
-        assert_eq!(gate.start_round(3), 3);
-        assert_eq!(admitted(&mut gate), [3, 4, 0]);
-    }
-
-    #[test]
-    fn those_who_go_first_do_and_those_without_allowance_do_not() {
-        let mut gate = gate(3, 1, 1, flow());
-        gate.admission.allow[0].queries = 0;
-        gate.admission.allow[2].first = true;
-        gate.refill();
-        (0..3).for_each(|connection| assert!(!gate.offer(connection)));
-        assert_eq!(admitted(&mut gate), [2]);
-        gate.answered(2);
-        assert_eq!(admitted(&mut gate), [1]);
-        gate.answered(1);
-        assert_eq!(admitted(&mut gate), [0; 0]);
-        gate.refill();
-        assert_eq!(admitted(&mut gate), [0; 0], "its allowance is still none");
-    }
-
-    #[test]
-    fn opening_the_gate_frees_those_who_wait() {
-        let mut gate = gate(3, 1, 1, flow());
-        (0..3).for_each(|connection| assert!(!gate.offer(connection)));
-        gate.admission = Admission::open(3);
-        assert_eq!(admitted(&mut gate), [0, 1, 2]);
+        let connection = self.ready.pop_front()?;
+        self.places[connection as usize].served = true;
+        self.waiting[connection as usize] -= 1;
+        Some(connection)
     }
 }

@@ -442,7 +442,7 @@ impl Server {
         self.answered.clear();
         self.decided = (self.storage.started(), self.now_ns);
         self.sums.gate.decisions += 1;
-        self.gate.refill();
+        self.gate.decided();
         self.gate_due = u64::MAX;
         match self.gate.admission.pace {
             Pace::Open { again } | Pace::Flow { again } => {

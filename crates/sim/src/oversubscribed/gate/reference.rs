@@ -1,0 +1,204 @@
+//! What the gate is to do, written down plainly: the model that the simulator had
+//! before it drove the on-call gate, kept to compare it with.
+
+use lull_control::regulator::{Admission, Pace};
+use std::collections::VecDeque;
+
+/// A connection at the gate.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// Queries that wait: 0 or 1, for connections are synchronous.
+    waiting: u32,
+    /// Queries left of the present turn; `None` without one.
+    turn: Option<u32>,
+    /// Queries left until the next decision.
+    left: u32,
+    /// Listed in the present round, its turn still to come.
+    listed: bool,
+    /// Whether a query of it is in service.
+    served: bool,
+}
+
+/// The plain gate.
+#[derive(Debug, Clone)]
+pub(super) struct Plain {
+    pub(super) admission: Admission,
+    places: Vec<Place>,
+    /// Where the ring goes on.
+    hand: usize,
+    /// Turns held now, and the most at any time.
+    pub(super) running: u32,
+    pub(super) most_running: u32,
+    /// Connections whose turn in this round is to come.
+    list: VecDeque<u32>,
+    /// Queries that wait, by connection: what regulators see.
+    pub(super) waiting: Vec<u32>,
+    /// Who has come while nobody waited: it takes a free slot and the ring stays.
+    alone: Option<usize>,
+}
+
+impl Plain {
+    pub(super) fn new(connections: usize) -> Self {
+        Self {
+            admission: Admission::open(connections),
+            places: vec![Place::default(); connections],
+            hand: 0,
+            running: 0,
+            most_running: 0,
+            list: VecDeque::new(),
+            waiting: vec![0; connections],
+            alone: None,
+        }
+    }
+
+    /// Whether every query runs when it comes.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.admission.pace, Pace::Open { .. })
+    }
+
+    /// A query has come; whether it runs at once.
+    pub(super) fn offer(&mut self, connection: u32) -> bool {
+        let open = self.is_open();
+        let place = &mut self.places[connection as usize];
+        if place.turn.is_some() || open {
+            place.served = true;
+            return true;
+        }
+        place.waiting += 1;
+        let nobody = self.waiting.iter().all(|queries| *queries == 0);
+        self.alone = nobody.then_some(connection as usize);
+        self.waiting[connection as usize] += 1;
+        false
+    }
+
+    /// A query was answered; whether its connection keeps the turn for the next.
+    pub(super) fn answered(&mut self, connection: u32) -> bool {
+        let place = &mut self.places[connection as usize];
+        place.served = false;
+        let Some(left) = place.turn else { return false };
+        if left > 1 {
+            place.turn = Some(left - 1);
+            return true;
+        }
+        self.end_turn(connection);
+        false
+    }
+
+    /// The lease of a turn is over: it ends unless a query of it is in service.
+    pub(super) fn lapse(&mut self, connection: u32) -> bool {
+        let place = self.places[connection as usize];
+        let idle = place.turn.is_some() && !place.served;
+        if idle {
+            self.end_turn(connection);
+        }
+        idle
+    }
+
+    fn end_turn(&mut self, connection: u32) {
+        self.places[connection as usize].turn = None;
+        self.running -= 1;
+    }
+
+    /// Takes over a new decision: allowances start afresh.
+    pub(super) fn refill(&mut self) {
+        for (place, allow) in self.places.iter_mut().zip(&self.admission.allow) {
+            place.left = allow.queries;
+        }
+    }
+
+    /// Starts a round: lists those who wait, from the ring's hand on, those who
+    /// go first before the others; how many there are.
+    pub(super) fn start_round(&mut self, turns: u32) -> u32 {
+        let count = self.places.len();
+        let start = self.hand;
+        let mut listed = 0;
+        for first in [true, false] {
+            for step in 0..count {
+                if listed >= turns {
+                    return listed;
+                }
+                let index = (start + step) % count;
+                if self.admission.allow[index].first == first && self.may_list(index) {
+                    self.places[index].listed = true;
+                    self.list.push_back(index as u32);
+                    listed += 1;
+                    if !first {
+                        self.hand = (index + 1) % count;
+                    }
+                }
+            }
+        }
+        listed
+    }
+
+    fn may_list(&self, index: usize) -> bool {
+        let place = &self.places[index];
+        place.waiting > 0 && place.left > 0 && place.turn.is_none() && !place.listed
+    }
+
+    /// Whether all turns of the round have ended.
+    pub(super) fn round_is_over(&self) -> bool {
+        self.list.is_empty() && self.running == 0
+    }
+
+    /// The next connection whose turn begins now, if there is a slot.
+    pub(super) fn admit(&mut self) -> Option<u32> {
+        let admitted = self.next();
+        self.alone = None;
+        admitted
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        if self.is_open() {
+            // What waited when the gate was opened.
+            let index = self.places.iter().position(|place| place.waiting > 0)?;
+            self.take(index);
+            return Some(index as u32);
+        }
+        if self.running >= self.admission.cap.max(1) {
+            return None;
+        }
+        let index = match self.admission.pace {
+            Pace::Flow { .. } => self.next_in_ring()?,
+            _ => self.list.pop_front()? as usize,
+        };
+        self.begin_turn(index);
+        Some(index as u32)
+    }
+
+    fn next_in_ring(&mut self) -> Option<usize> {
+        let count = self.places.len();
+        let start = self.hand;
+        let find = |first: bool| {
+            let mut ring = (0..count).map(|step| (start + step) % count);
+            ring.find(|index| self.admission.allow[*index].first == first && self.may_list(*index))
+        };
+        let first = find(true);
+        let index = first.or_else(|| find(false))?;
+        if first.is_none() && self.alone != Some(index) {
+            self.hand = (index + 1) % count;
+        }
+        Some(index)
+    }
+
+    fn begin_turn(&mut self, index: usize) {
+        let batch = self.admission.allow[index].batch.max(1);
+        let place = &mut self.places[index];
+        place.listed = false;
+        let queries = batch.min(place.left);
+        // What the turn does not use comes back with the next decision.
+        place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
+        place.turn = Some(queries);
+        self.running += 1;
+        self.most_running = self.most_running.max(self.running);
+        self.take(index);
+    }
+
+    /// Takes a waiting query off the gate.
+    fn take(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        place.waiting -= 1;
+        place.served = true;
+        self.waiting[index] -= 1;
+    }
+}
