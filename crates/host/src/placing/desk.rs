@@ -6,6 +6,7 @@
 //! there is a free core.
 
 use super::Floor;
+use super::pool::Pool;
 use lull_control::CoreId;
 use lull_control::placer::{Ask, Attention, Meter, Place, Placer};
 use lull_measure::{Latency, Nanos};
@@ -14,15 +15,12 @@ use serde::Serialize;
 /// A floor on which nothing can be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeskError {
-    /// Cores that change their own speed.
-    #[error(
-        "cores that each take every speed are not placed on: here threads are moved between cores \
-         of fixed types"
-    )]
-    Scales,
     /// Types without cores, or cores without a type.
     #[error("{0} sets of cores for {1} core types: give one set a type")]
     Types(usize, usize),
+    /// Cores that each take every speed are one set.
+    #[error("{0} sets of cores that each take every speed: give one")]
+    OneSet(usize),
     /// Another number of cores than the type has.
     #[error("core type `{0}` has {1} cores listed and {2} counted")]
     Cores(String, usize, usize),
@@ -52,13 +50,15 @@ impl Seated {
     }
 }
 
-/// What a thread's affinity is to become.
+/// What a thread's affinity or a core's speed is to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// This thread on this core.
     On(i32, CoreId),
     /// This thread on any core of the slowest type.
     Slowest(i32),
+    /// This core at the speed of this type, where each core takes every speed.
+    Speed(CoreId, usize),
 }
 
 /// Core time by type, slowest first.
@@ -110,11 +110,9 @@ pub struct Desk {
     first_come: bool,
     /// When the placer was seated.
     since: Nanos,
-    idle: Vec<Vec<CoreId>>,
-    pub(super) free: Vec<u32>,
+    pub(super) pool: Pool,
     /// All requests, oldest first.
     pub(super) active: Vec<Entry>,
-    pub(super) running: usize,
     next_id: u64,
     orders: Vec<Order>,
     tally: Tally,
@@ -130,24 +128,17 @@ impl Desk {
     /// What [`Floor::check`] says.
     pub fn new(floor: Floor, placer: Box<dyn Placer>) -> Result<Self, DeskError> {
         floor.check()?;
-        let types = floor.cores.len();
-        let mut idle = vec![Vec::new(); types];
-        for (kind, core) in floor.all() {
-            idle[kind].push(core);
-        }
         Ok(Self {
             attention: placer.attention(),
             first_come: placer.first_come(),
             seated: Seated::new(placer),
             since: Nanos::ZERO,
-            free: idle.iter().map(|cores| cores.len() as u32).collect(),
-            idle,
+            pool: Pool::new(&floor),
             active: Vec::new(),
-            running: 0,
             next_id: 1,
             orders: Vec::new(),
             tally: Tally::default(),
-            busy_ns: vec![0; types],
+            busy_ns: vec![0; floor.ladder.types().len()],
             counted_from: Nanos::ZERO,
             advanced: Nanos::ZERO,
             floor,
@@ -290,9 +281,8 @@ impl Desk {
     fn advance(&mut self, now: Nanos) {
         let span_ns = now.saturating_sub(self.advanced).0;
         self.advanced = self.advanced.max(now);
-        for (kind, busy_ns) in self.busy_ns.iter_mut().enumerate() {
-            let busy = self.floor.ladder.cores(kind) as u64 - u64::from(self.free[kind]);
-            *busy_ns += span_ns * busy;
+        for (busy_ns, busy) in self.busy_ns.iter_mut().zip(self.pool.busy()) {
+            *busy_ns += span_ns * u64::from(*busy);
         }
     }
 
@@ -304,15 +294,9 @@ impl Desk {
     fn remove(&mut self, id: u64) -> Option<Entry> {
         let entry = self.active.remove(self.find(id)?);
         if let Some((kind, core)) = entry.on {
-            self.give_back(kind, core);
-            self.running -= 1;
+            self.pool.give_back(kind, core);
         }
         Some(entry)
-    }
-
-    fn give_back(&mut self, kind: usize, core: CoreId) {
-        self.idle[kind].push(core);
-        self.free[kind] += 1;
     }
 
     /// Who never ends must not hold its core for ever, nor all that wait for it.
@@ -322,9 +306,7 @@ impl Desk {
         while let Some(entry) = self.active.first().copied().filter(too_old) {
             self.active.remove(0);
             if let Some((kind, core)) = entry.on {
-                self.idle[kind].push(core);
-                self.free[kind] += 1;
-                self.running -= 1;
+                self.pool.give_back(kind, core);
             }
             self.tally.abandoned += 1;
             self.orders.push(Order::Slowest(entry.tid));
@@ -359,9 +341,16 @@ impl Desk {
             Attention::Oldest(most) => self.ask_running(most, now),
             Attention::All => self.ask_running(self.active.len(), now),
         }
+        self.ask_waiting(now);
+        let idle = self.pool.slow_down_idle();
+        self.orders.extend(idle.into_iter().map(|core| Order::Speed(core, 0)));
+    }
+
+    /// Asks those who wait, oldest first, while there are idle cores.
+    fn ask_waiting(&mut self, now: Nanos) {
         let cores = self.floor.ladder.all_cores();
         for index in 0..self.active.len() {
-            if self.running >= cores {
+            if self.pool.running() >= cores {
                 return;
             }
             if self.active[index].on.is_none() && !self.ask(index, now) && self.first_come {
@@ -381,19 +370,17 @@ impl Desk {
             older: index,
             active: self.active.len(),
             work: None,
-            free: &self.free,
+            free: self.pool.free(),
         };
         let answer = self.seated.placer.place(&ask);
         self.tally.asked += 1;
         let again = answer.again.filter(|again| *again > age);
         self.active[index].again =
             again.map_or(Nanos::MAX, |again| entry.arrival.saturating_add(again));
-        match answer.place {
-            Place::On(kind) if ask.on != Some(kind) && self.free.get(kind) > Some(&0) => {
-                self.go(index, kind, now)
-            }
-            _ => false,
-        }
+        let Place::On(kind) = answer.place else { return false };
+        let known = kind < self.floor.ladder.types().len();
+        let goes = known && ask.on != Some(kind) && ask.can(kind, &self.floor.ladder);
+        goes && self.go(index, kind, now)
     }
 
     /// Work done, by its time on each type.
@@ -404,20 +391,32 @@ impl Desk {
         entry.done + here
     }
 
+    /// Moves a request to a core of the type, or its own core to that speed.
     fn go(&mut self, index: usize, kind: usize, now: Nanos) -> bool {
-        let Some(core) = self.idle[kind].pop() else { return false };
-        self.free[kind] -= 1;
         let done = self.done(&self.active[index], now);
-        let entry = &mut self.active[index];
-        (entry.done, entry.since) = (done, now);
-        let before = entry.on.replace((kind, core));
-        self.orders.push(Order::On(entry.tid, core));
-        match before {
-            Some((kind, core)) => {
-                self.give_back(kind, core);
-                self.tally.moves += 1;
+        let before = self.active[index].on;
+        let core = match before {
+            Some((from, core)) if self.pool.scales() => {
+                self.pool.change(from, kind);
+                Some(core)
             }
-            None => self.running += 1,
+            _ => self.pool.take(kind),
+        };
+        let Some(core) = core else { return false };
+        let entry = &mut self.active[index];
+        (entry.done, entry.since, entry.on) = (done, now, Some((kind, core)));
+        if self.pool.must_set(core, kind) {
+            self.orders.push(Order::Speed(core, kind));
+        }
+        let tid = entry.tid;
+        if before.is_none_or(|(_, old)| old != core) {
+            self.orders.push(Order::On(tid, core));
+        }
+        if let Some((from, old)) = before {
+            if old != core {
+                self.pool.give_back(from, old);
+            }
+            self.tally.moves += 1;
         }
         true
     }

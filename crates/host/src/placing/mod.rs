@@ -11,8 +11,12 @@
 //!   worker ──begin──▶ Desk (pure: who is where, whom to ask) ──▶ Placer
 //!                      ▲  │ orders: thread, core
 //!   timer, at the ─────┘  ▼
-//!   next age            sched_setaffinity
+//!   next age            sched_setaffinity, or the core's frequency
 //! ```
+//!
+//! Where each core takes every speed, a request stays where it is and its core's
+//! frequency changes ([`Speeds`]); idle cores are at the slowest. Old frequencies
+//! are in the ledger first, and a guard puts them back should the process die.
 //!
 //! Instead of a check each millisecond (section 5.4 of EETL, MICRO-50) one
 //! thread sleeps until the next age that a placer named; a request that stays
@@ -24,12 +28,17 @@
 //! done is not measured but taken from its time on each type.
 
 mod desk;
+mod pool;
 mod runtime;
+mod speeds;
+#[cfg(test)]
+mod speeds_tests;
 #[cfg(test)]
 mod tests;
 
 pub use desk::{Desk, DeskError, Order, Seated, Spent, Tally};
 pub use runtime::{Mark, Placing, PlacingError};
+pub use speeds::{Safety, Speeds, SpeedsError};
 
 use lull_control::placer::Ladder;
 use lull_control::{CoreId, CoreSet};
@@ -40,7 +49,7 @@ use lull_measure::Nanos;
 pub struct Floor {
     /// Types, slowest first, with as many cores as `cores` has.
     pub ladder: Ladder,
-    /// Which cores are of which type.
+    /// Which cores are of which type; one set where each core takes every speed.
     pub cores: Vec<CoreSet>,
     /// Age at which a request loses its core: it then runs, unplaced, on the
     /// cores of the slowest type that has any.
@@ -48,16 +57,17 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Checks that every core has one type.
+    /// Checks that every core has one type, or every speed.
     ///
     /// # Errors
     /// [`DeskError`] where numbers do not go with cores or a core is in two types.
     pub fn check(&self) -> Result<(), DeskError> {
-        if self.ladder.scales() {
-            return Err(DeskError::Scales);
+        let (sets, types) = (self.cores.len(), self.ladder.types().len());
+        if self.ladder.scales() && sets != 1 {
+            return Err(DeskError::OneSet(sets));
         }
-        if self.cores.len() != self.ladder.types().len() {
-            return Err(DeskError::Types(self.cores.len(), self.ladder.types().len()));
+        if !self.ladder.scales() && sets != types {
+            return Err(DeskError::Types(sets, types));
         }
         let mut seen = CoreSet::default();
         for (kind, cores) in self.cores.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The desk among real threads: a clock, a timer, affinities.
 
 use super::desk::{Desk, Order, Seated, Tally};
-use super::{DeskError, Floor};
+use super::{DeskError, Floor, Speeds, SpeedsError};
+use crate::guard::Restoration;
 use crate::sys::sched::{mask_from, mask_of, set_mask};
 use lull_control::CoreId;
 use lull_control::placer::Placer;
@@ -27,6 +28,9 @@ pub enum PlacingError {
     /// A core that this process may not run on.
     #[error("core {0} is not one that this process may run on; `taskset -p $$` shows which are")]
     Core(CoreId),
+    /// The cores' frequencies.
+    #[error(transparent)]
+    Speeds(#[from] SpeedsError),
     /// The system refuses a thread or its affinity.
     #[error("requests cannot be placed: {0}")]
     System(#[from] io::Error),
@@ -69,16 +73,42 @@ struct State {
     stop: bool,
     /// When the timer will wake by itself.
     wakes: Nanos,
-    /// Affinities that the kernel refused.
+    /// Affinities and frequencies that the kernel refused.
     refused: u64,
+    /// Where each core takes every speed.
+    speeds: Option<Speeds>,
+    notices: Vec<String>,
 }
 
 impl Placing {
-    /// Starts placing on these cores.
+    /// Starts placing on these cores, each of a fixed type.
     ///
     /// # Errors
     /// If the cores are not sound or not this process's, or a thread cannot be had.
     pub fn start(floor: Floor, placer: Box<dyn Placer>) -> Result<Self, PlacingError> {
+        Self::start_with(floor, placer, None)
+    }
+
+    /// Starts placing on cores that each take every speed.
+    ///
+    /// # Errors
+    /// As [`Placing::start`]; the frequencies are put back then.
+    pub fn start_scaling(
+        floor: Floor,
+        placer: Box<dyn Placer>,
+        speeds: Speeds,
+    ) -> Result<Self, PlacingError> {
+        Self::start_with(floor, placer, Some(speeds))
+    }
+
+    fn start_with(
+        floor: Floor,
+        placer: Box<dyn Placer>,
+        speeds: Option<Speeds>,
+    ) -> Result<Self, PlacingError> {
+        if floor.ladder.scales() && speeds.is_none() {
+            return Err(SpeedsError::Levels(floor.ladder.types().len()).into());
+        }
         let whole = mask_of(this_thread())?;
         for (_, core) in floor.all() {
             if !whole.is_set(usize::from(core.0)) {
@@ -92,7 +122,8 @@ impl Placing {
             slowest: mask_from(desk.floor().slowest()),
             one: desk.floor().all().map(|(_, core)| mask(core)).collect(),
         };
-        let state = State { desk, stop: false, wakes: Nanos::ZERO, refused: 0 };
+        let (stop, refused, notices) = (false, 0, Vec::new());
+        let state = State { desk, stop, wakes: Nanos::ZERO, refused, speeds, notices };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             granted: Condvar::new(),
@@ -101,9 +132,12 @@ impl Placing {
             masks,
         });
         let ours = Arc::clone(&shared);
-        let timer = std::thread::Builder::new()
-            .name("lull-placing".to_owned())
-            .spawn(move || ours.keep_time())?;
+        let timer =
+            std::thread::Builder::new().name("lull-placing".to_owned()).spawn(move || {
+                ours.keep_time();
+                // If it ended because a placer failed, this puts frequencies back.
+                drop(ours.lock());
+            })?;
         Ok(Self { shared, timer: Some(timer) })
     }
 
@@ -130,7 +164,19 @@ impl Placing {
         self.shared.lock().map(|mut state| state.desk.take_tally(now))
     }
 
-    /// Affinities that the kernel refused so far.
+    /// Ends the placing of frequencies and puts them back; `None` where there is
+    /// nothing to put back. Requests under way go on at what was there before.
+    pub fn restore(&self) -> Option<Restoration> {
+        let speeds = self.shared.lock()?.speeds.take();
+        speeds.and_then(|mut speeds| speeds.restore())
+    }
+
+    /// What there is to tell since the last call: frequencies that others have set.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.shared.lock().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.notices))
+    }
+
+    /// Affinities and frequencies that the kernel refused so far.
     pub fn refused(&self) -> u64 {
         self.shared.lock().map_or(0, |state| state.refused)
     }
@@ -152,6 +198,8 @@ impl Drop for Placing {
             // A placer's panic has been a thread's end already; requests then run unplaced.
             let _ = timer.join();
         }
+        // Marks may outlive this, and their frequencies must not.
+        let _ = self.restore();
     }
 }
 
@@ -179,9 +227,10 @@ impl Shared {
         self.begun.elapsed().into()
     }
 
-    /// The state; `None` after a panic in a placer, whose state is then not to be trusted.
+    /// The state; `None` after a panic in a placer, whose state is then not to be
+    /// trusted: requests run unplaced, at the frequencies that were there before.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        self.state.lock().ok()
+        self.state.lock().map_err(|poisoned| drop(poisoned.into_inner().speeds.take())).ok()
     }
 
     /// The request's number; `None` if it is to run unplaced.
@@ -220,6 +269,11 @@ impl Shared {
 
     fn carry_out(&self, order: Order, state: &mut State) {
         let (tid, mask) = match order {
+            Order::Speed(core, kind) => {
+                let came = state.speeds.as_mut().map(|speeds| speeds.set(core, kind));
+                state.refused += u64::from(matches!(came, Some(Err(_))));
+                return;
+            }
             Order::On(tid, core) => (tid, self.masks.one.get(&core)),
             Order::Slowest(tid) => (tid, Some(&self.masks.slowest)),
         };
@@ -240,6 +294,8 @@ impl Shared {
             if swept.elapsed() >= SWEEP {
                 swept = Instant::now();
                 self.bury_the_dead(&mut state);
+                let told = state.speeds.as_mut().map(Speeds::look_after);
+                state.notices.extend(told.into_iter().flatten());
             }
             let now = self.now();
             state.desk.tick(now);

@@ -122,9 +122,40 @@ fn cores_that_do_not_go_with_the_types_are_refused() {
     assert!(refused(&few).contains("`fast` has 0 cores listed and 1 counted"));
     let twice = Floor { cores: vec![CoreSet::first(1), CoreSet::first(1)], ..floor(1, 1) };
     assert!(refused(&twice).contains("core 0 is of two types"));
+    assert!(refused(&Floor { cores: floor(1, 1).cores, ..scaling(2) }).contains("give one"));
+    let few = Floor { cores: vec![CoreSet::first(1)], ..scaling(2) };
+    assert!(refused(&few).contains("1 cores listed and 2 counted"));
+    let unset = Placing::start(scaling(1), Box::new(At(ms(1)))).err().unwrap().to_string();
+    assert!(unset.contains("a frequency for each of 2 core types"), "{unset}");
+}
+
+/// So many cores, each slow or fast.
+fn scaling(cores: u16) -> Floor {
     let types = floor(1, 1).ladder.types().to_vec();
-    let scales = Floor { ladder: Ladder::new(types, Supply::Any(2)).unwrap(), ..floor(1, 1) };
-    assert!(refused(&scales).contains("cores of fixed types"));
+    let ladder = Ladder::new(types, Supply::Any(u32::from(cores))).unwrap();
+    Floor { ladder, cores: vec![CoreSet::first(cores)], abandon: ms(1000) }
+}
+
+#[test]
+fn where_cores_scale_a_request_stays_and_its_core_gets_faster() {
+    let mut desk = Desk::new(scaling(2), Box::new(At(ms(100)))).unwrap();
+    let first = desk.arrive(ms(0), ms(0), 11);
+    let on = |tid, core| Order::On(tid, CoreId(core));
+    let speed = |core, kind| Order::Speed(CoreId(core), kind);
+    assert_eq!(desk.take_orders(), [on(11, 1)], "cores are slow until somebody needs speed");
+    let second = desk.arrive(ms(40), ms(40), 12);
+    desk.arrive(ms(50), ms(50), 13);
+    assert_eq!(desk.take_orders(), [on(12, 0)], "the third waits");
+    desk.tick(ms(100));
+    assert_eq!(desk.take_orders(), [speed(1, 1)]);
+    desk.leave(ms(120), first);
+    assert_eq!(desk.take_orders(), [speed(1, 0), on(13, 1)], "who waited begins slow");
+    desk.tick(ms(140));
+    desk.leave(ms(145), second);
+    assert_eq!(desk.take_orders(), [speed(0, 1), speed(0, 0)], "an idle core is slow");
+    let tally = desk.take_tally(ms(150));
+    // 100 + 100 + 30 ms slow, 20 + 5 ms fast.
+    assert_eq!((tally.moves, tally.spent.busy_s), (2, vec![0.23, 0.025]));
 }
 
 /// Sends what it is shown after each answer.
@@ -191,8 +222,8 @@ proptest! {
                 desk.active.iter().filter_map(|one| one.on).map(|(_, core)| core).collect();
             let distinct: CoreSet = on.iter().copied().collect();
             prop_assert_eq!(distinct.len(), on.len());
-            prop_assert_eq!(desk.running, on.len());
-            let free: u32 = desk.free.iter().sum();
+            prop_assert_eq!(desk.pool.running(), on.len());
+            let free: u32 = desk.pool.free().iter().sum();
             prop_assert_eq!(free as usize + on.len(), 3);
             prop_assert!(free == 0 || desk.active.iter().all(|one| one.on.is_some()));
         }

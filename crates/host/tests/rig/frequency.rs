@@ -17,7 +17,7 @@ pub(crate) const TESTS: Tests = &[
 ];
 
 /// The byte that the driver wrote for a CPU.
-fn hardware(cpu: usize) -> u8 {
+pub(crate) fn hardware(cpu: usize) -> u8 {
     let mut byte = [0];
     let port = [0x81, 0x82, 0x83, 0x87][cpu];
     File::open("/dev/port").unwrap().read_exact_at(&mut byte, port).unwrap();

@@ -8,6 +8,7 @@ mod frequency;
 mod hold;
 mod init;
 mod kills;
+mod placing;
 mod plant;
 mod power;
 mod resctrl;
@@ -35,7 +36,14 @@ fn main() -> ExitCode {
 
 fn trials(suite: &str) -> Vec<Trial> {
     let all: &[Tests] = match suite {
-        "knobs" => &[frequency::TESTS, hold::TESTS, power::TESTS, plant::TESTS, kills::TESTS],
+        "knobs" => &[
+            frequency::TESTS,
+            placing::TESTS,
+            hold::TESTS,
+            power::TESTS,
+            plant::TESTS,
+            kills::TESTS,
+        ],
         "resctrl" => &[resctrl::TESTS, plant::TESTS],
         other => panic!("no suite {other}"),
     };

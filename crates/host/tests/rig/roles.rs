@@ -20,6 +20,7 @@ pub(crate) fn play() -> Option<ExitCode> {
             Some(if guard::run(&args).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         "app" => be_app(),
+        "server" => crate::placing::be_server(Path::new(&args[1])),
         "agent" => be_agent(Path::new(&args[1]), &args[2..]),
         _ => None,
     }
@@ -40,7 +41,7 @@ fn be_app() -> ! {
     std::process::exit(0)
 }
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = stdout().lock();
     // A test that has seen enough has closed its end.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

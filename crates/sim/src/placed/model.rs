@@ -1,7 +1,8 @@
 //! What a placed node is made of and what comes to it: plain data.
 
+use super::source::Source;
 use crate::model::{Distribution, Shape};
-use crate::random::Stream;
+use crate::random::{Stream, Streams, Use};
 use lull_control::placer::{CoreSpeed, Ladder, LadderError, Supply};
 use lull_measure::{Nanos, Watts};
 use rand::RngExt;
@@ -156,9 +157,27 @@ impl PlacedModel {
     pub fn profile(&self, requests: usize, seed: u64) -> Result<Vec<Nanos>, PlacedModelError> {
         self.check()?;
         let mut draw = self.work.draw();
-        let streams = crate::random::Streams { seed, replication: 0 };
-        let mut stream = streams.stream(crate::random::Use::Profile, 0);
+        let mut stream = Streams { seed, replication: 0 }.stream(Use::Profile, 0);
         Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
+    }
+
+    /// The first requests that a replication meets, arrival and work of each:
+    /// what another plant is given that is to meet the same ones.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn requests(
+        &self,
+        requests: usize,
+        (seed, replication): (u64, u64),
+    ) -> Result<Vec<(Nanos, Nanos)>, PlacedModelError> {
+        self.check()?;
+        let mut source = Source::new(self, Streams { seed, replication });
+        let mut next = || {
+            let arrival = Nanos(source.next_ns);
+            (arrival, Nanos(source.draw(&self.load).1 as u64))
+        };
+        Ok((0..requests).map(|_| next()).collect())
     }
 }
 

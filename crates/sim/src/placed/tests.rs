@@ -198,6 +198,21 @@ fn the_rate_changes_after_as_many_requests_as_it_says() {
 }
 
 #[test]
+fn the_requests_of_a_replication_are_those_that_its_node_meets() {
+    let mut model = lonely(Supply::Fixed(vec![1, 0]), 1);
+    model.work = Work::Drawn(Distribution::exponential(Nanos::from_millis(50)));
+    let outcome = Node::measure(&model, Box::new(At(None)), (11, 3), (0, 200)).unwrap();
+    let requests = model.requests(200, (11, 3)).unwrap();
+    for ((_, work), latency_ns) in requests.iter().zip(&outcome.latencies_ns) {
+        assert!(latency_ns.abs_diff(work.0) <= 1, "alone, each takes its work: {work}");
+    }
+    let (last, work) = requests[199];
+    assert!(outcome.span.0.abs_diff((last + work).0) <= 1, "and it came when it is said to");
+    model.load.clear();
+    assert!(model.requests(1, (11, 3)).is_err());
+}
+
+#[test]
 fn a_model_that_cannot_be_run_is_refused_by_its_key() {
     let refused = |change: &dyn Fn(&mut PlacedModel)| {
         let mut model = lonely(Supply::Fixed(vec![1, 1]), 1);
