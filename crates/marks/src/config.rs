@@ -2,8 +2,10 @@
 
 use lull_control::placer::{CoreSpeed, Ladder, LadderError, Placer, PlacerError, Supply};
 use lull_control::{CoreSet, PolicyError};
-use lull_host::placing::{Floor, Placing, PlacingError};
-use lull_measure::{Nanos, Percentile, Watts};
+use lull_host::Roots;
+use lull_host::guard::{GuardCommand, StateDir};
+use lull_host::placing::{Floor, Placing, PlacingError, Safety, Speeds, SpeedsError};
+use lull_measure::{Hertz, Nanos, Percentile, Watts};
 use lull_policies::placers::{self, Site};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,15 @@ pub struct Config {
     pub placer: toml::Table,
     /// Core types, slowest first.
     pub core: Vec<CoreType>,
+    /// Cores that each take every type, by their frequency; then no type has cores of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CoreSet>,
+    /// The program `lull`, which puts frequencies back should this process die.
+    #[serde(default = "default_guard")]
+    pub guard: PathBuf,
+    /// Where old frequencies are kept; by default where all of Lull keeps old values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
 }
 
 /// One core type and its cores.
@@ -38,13 +49,22 @@ pub struct CoreType {
     pub speed: f64,
     /// Power of a busy core, for the modelled energy.
     pub watts: f64,
-    /// Which cores, as the kernel counts: `0-3,8`.
-    pub cores: CoreSet,
+    /// Which cores, as the kernel counts: `0-3,8`; where each core takes every type, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<CoreSet>,
+    /// What a core's frequency is as this type, where each core takes every type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<Hertz>,
 }
 
 /// Some targets: long enough for any request that will end.
 fn default_abandon() -> Nanos {
     Nanos::from_secs(60)
+}
+
+/// As the PATH has it.
+fn default_guard() -> PathBuf {
+    "lull".into()
 }
 
 /// Why a config cannot be used; the key is one of the file's.
@@ -126,17 +146,17 @@ impl Config {
     /// The core types.
     ///
     /// # Errors
-    /// At `core`, if they are not ordered by speed and power, or have no cores.
+    /// At `core` or `cores`, if types are not ordered by speed and power, have no
+    /// cores, or have both cores and frequencies.
     pub fn floor(&self) -> Result<Floor, ConfigError> {
         let speed = |one: &CoreType| CoreSpeed {
             name: one.name.clone(),
             speed: one.speed,
             watts: Watts(one.watts),
         };
-        let numbers = self.core.iter().map(|one| one.cores.len() as u32).collect();
-        let ladder = Ladder::new(self.core.iter().map(speed).collect(), Supply::Fixed(numbers))
+        let (supply, cores) = self.supply()?;
+        let ladder = Ladder::new(self.core.iter().map(speed).collect(), supply)
             .map_err(|error: LadderError| ConfigError::at("core", error.to_string()))?;
-        let cores = self.core.iter().map(|one| one.cores.clone()).collect();
         if self.abandon <= self.target {
             let message = format!(
                 "{} is no more than the target of {}: a late request is still a request; write \
@@ -148,6 +168,35 @@ impl Config {
         let floor = Floor { ladder, cores, abandon: self.abandon };
         floor.check().map_err(|error| ConfigError::at("core", error.to_string()))?;
         Ok(floor)
+    }
+
+    /// How cores come by their types: each type has some, or all take every type.
+    fn supply(&self) -> Result<(Supply, Vec<CoreSet>), ConfigError> {
+        let wrong = |key, name: &str, why| Err(ConfigError::at(key, format!("`{name}` {why}")));
+        for one in &self.core {
+            match (&self.cores, &one.cores, one.frequency) {
+                (None, Some(_), None) | (Some(_), None, Some(_)) => {}
+                (None, None, _) => return wrong("core", &one.name, "has no `cores`"),
+                (None, Some(_), Some(_)) => {
+                    let why = "has `cores` of its own, whose frequency is not set: leave out \
+                               `frequency`, or write `cores` once, above all types";
+                    return wrong("core", &one.name, why);
+                }
+                (Some(_), Some(_), _) => {
+                    let why = "has `cores` beside those that take every type: write one of them";
+                    return wrong("core", &one.name, why);
+                }
+                (Some(_), None, None) => {
+                    let why = "has no `frequency`: write what its cores are set to, as \"2.4GHz\"";
+                    return wrong("core", &one.name, why);
+                }
+            }
+        }
+        if let Some(cores) = &self.cores {
+            return Ok((Supply::Any(cores.len() as u32), vec![cores.clone()]));
+        }
+        let sets: Vec<CoreSet> = self.core.iter().filter_map(|one| one.cores.clone()).collect();
+        Ok((Supply::Fixed(sets.iter().map(|set| set.len() as u32).collect()), sets))
     }
 
     /// The placer for these cores.
@@ -180,7 +229,30 @@ impl Config {
         let wrong = |source| OpenError::Config { file: file.to_owned(), source };
         let floor = self.floor().map_err(wrong)?;
         let placer = self.placer(&floor.ladder).map_err(wrong)?;
-        Ok(Placing::start(floor, placer)?)
+        let guard = GuardCommand { program: self.guard.clone(), args: vec!["guard".into()] };
+        Ok(self.start(floor, placer, guard)?)
+    }
+
+    /// The same with a floor and a placer of this config, and another way to
+    /// start the guard that frequencies need.
+    ///
+    /// # Errors
+    /// If the machine refuses cores, threads or frequencies.
+    pub fn start(
+        &self,
+        floor: Floor,
+        placer: Box<dyn Placer>,
+        guard: GuardCommand,
+    ) -> Result<Placing, PlacingError> {
+        if !floor.ladder.scales() {
+            return Placing::start(floor, placer);
+        }
+        let roots = Roots::default();
+        let state = StateDir::locate(self.state.as_deref()).map_err(SpeedsError::from)?;
+        let levels: Vec<Hertz> = self.core.iter().filter_map(|one| one.frequency).collect();
+        let safety = Safety::open(state, &roots, guard)?;
+        let speeds = Speeds::open(&floor, &levels, &roots, safety)?;
+        Placing::start_scaling(floor, placer, speeds)
     }
 }
 
@@ -237,6 +309,48 @@ mod tests {
         assert!(key == "core" && why.contains("two types"), "{key} {why}");
         let (key, why) = refused("target", "abandon = \"50ms\"\ntarget");
         assert!(key == "abandon" && why.contains("several targets"), "{key} {why}");
+    }
+
+    /// Two cores that each take 1.2 and 2.4 GHz.
+    fn scaling(from: &str, to: &str) -> Config {
+        let text = GOOD
+            .replace("placer =", "cores = \"0-1\"\nplacer =")
+            .replace("cores = \"1\"", "frequency = \"1.2GHz\"")
+            .replace("cores = \"0\" }", "frequency = \"2.4GHz\" }");
+        toml::from_str(&text.replace(from, to)).unwrap()
+    }
+
+    #[test]
+    fn cores_that_take_every_type_have_a_frequency_a_type_and_no_cores() {
+        let floor = scaling("", "").floor().unwrap();
+        assert!(floor.ladder.scales() && floor.ladder.all_cores() == 2 && floor.cores.len() == 1);
+        let refused = |from, to| {
+            let error = scaling(from, to).floor().unwrap_err();
+            assert_eq!(error.key(), "core");
+            error.message().to_owned()
+        };
+        let why = refused("frequency = \"1.2GHz\"", "cores = \"2\"");
+        assert!(why.contains("`slow` has `cores` beside"), "{why}");
+        let why = refused(", frequency = \"2.4GHz\"", "");
+        assert!(why.contains("`fast` has no `frequency`"), "{why}");
+        let why = refused("cores = \"0-1\"", "");
+        assert!(why.contains("`slow` has no `cores`"), "{why}");
+        let both = config("cores = \"0\"", "cores = \"0\", frequency = \"2.4GHz\"");
+        assert!(both.floor().unwrap_err().message().contains("leave out `frequency`"));
+    }
+
+    #[test]
+    fn a_machine_without_frequencies_or_guard_places_nothing_by_frequency() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        let with = |guard: &str| {
+            let mut config = scaling("", "");
+            (config.state, config.guard) = (Some(state.clone()), guard.into());
+            config.open(Path::new("placing.toml")).err().unwrap().to_string()
+        };
+        assert!(with("/no/such/lull").contains("not set without a guard"));
+        // It says something else than a guard does.
+        assert!(with("/bin/echo").contains("not set without a guard"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::cli::{BuiltinServer, ServeArgs};
 use crate::located::Located;
 use crate::placed::{Placed, WORKERS};
 use crate::{say, signals};
+use lull_host::guard::GuardCommand;
 use lull_marks::{Config, ConfigError, Placing};
 use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
 use std::path::Path;
@@ -37,7 +38,8 @@ fn open(file: &Path) -> anyhow::Result<Placing> {
     let wrong = |error: ConfigError| located.error(error.key(), error.message());
     let floor = config.floor().map_err(wrong)?;
     let placer = config.placer(&floor.ladder).map_err(wrong)?;
-    Ok(Placing::start(floor, placer)?)
+    // This program is the guard too, under whatever name it was started.
+    Ok(config.start(floor, placer, GuardCommand::default())?)
 }
 
 fn serve_placed(
@@ -59,8 +61,12 @@ fn serve_placed(
     let refused = placed.0.refused();
     if refused > 0 {
         say::told(format_args!(
-            "the kernel refused {refused} affinities: those ran where they were"
+            "the kernel refused {refused} affinities or frequencies: those ran where they were"
         ));
+    }
+    placed.0.take_notices().iter().for_each(say::told);
+    if let Some(restored) = placed.0.restore() {
+        say::told(&restored);
     }
     Ok(report)
 }
