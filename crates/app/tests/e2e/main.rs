@@ -21,6 +21,7 @@ mod needs_memcached;
 mod needs_nginx;
 mod needs_prometheus;
 mod needs_tmux;
+mod placed_alike;
 mod placement;
 mod placing;
 mod prove;
