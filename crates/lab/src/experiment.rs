@@ -101,6 +101,17 @@ pub enum LabError {
         /// All names.
         known: String,
     },
+    /// A seed that the experiment's own numbers were found on.
+    #[error(
+        "numbers of this experiment were found on seed {seed} (they were on {known:?}), so a \
+         verdict on it would mean nothing: write another --seed"
+    )]
+    Known {
+        /// The seed that was asked for.
+        seed: u64,
+        /// All such seeds.
+        known: Vec<u64>,
+    },
     /// A simulation failed.
     #[error(transparent)]
     Simulation(#[from] Failure),
@@ -153,6 +164,7 @@ impl Experiment {
             figures: Vec::new(),
             commit: setup.commit.clone(),
             seeds: vec![setup.seed],
+            found_on: Vec::new(),
             quick: setup.quick,
         }
     }

@@ -5,7 +5,7 @@ use crate::cli::{LabAction, LabArgs, LabRunArgs};
 use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
-use lull_lab::experiment::{ALL, Setup, find};
+use lull_lab::experiment::{ALL, LabError, Setup, find};
 use lull_lab::progress::Progress;
 use lull_lab::report::Report;
 use std::path::Path;
@@ -37,7 +37,10 @@ fn run_one(args: &LabRunArgs) -> anyhow::Result<()> {
     });
     let commit = env!("LULL_COMMIT").to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
-    let report = experiment.run(&setup)?;
+    let report = experiment.run(&setup).map_err(|error| match error {
+        LabError::Known { .. } => UsageError(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
     bar.finish_and_clear();
     if let Some(directory) = &args.figures {
         write_figures(&report, directory)?;
@@ -68,8 +71,10 @@ fn print(report: &Report) {
     }
     let [passed, failed, reported] = report.tally();
     let quick = if report.quick { "; a quick run, tolerances need not hold" } else { "" };
-    println!(
-        "\n{passed} passed, {failed} failed, {reported} reported (seed {}, commit {}){quick}",
-        report.seeds[0], report.commit
-    );
+    let found_on = match report.found_on.as_slice() {
+        [] => String::new(),
+        seeds => format!(", none of those that numbers were found on, {seeds:?}"),
+    };
+    let seed = format!("seed {}{found_on}, commit {}", report.seeds[0], report.commit);
+    println!("\n{passed} passed, {failed} failed, {reported} reported ({seed}){quick}");
 }

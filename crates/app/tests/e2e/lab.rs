@@ -42,3 +42,13 @@ fn a_quick_run_says_that_its_tolerances_need_not_hold() {
     assert!(quick.out.contains("a quick run, tolerances need not hold"), "{}", quick.out);
     assert!(quick.out.contains("(seed 7, commit "), "{}", quick.out);
 }
+
+#[test]
+fn a_verdict_says_which_seeds_numbers_were_found_on_and_is_not_given_on_them() {
+    let scene = Scene::new();
+    let run = |seed| scene.run(&["lab", "run", "eetl-spikes", "--quick", "--seed", seed]);
+    let quick = run("7").well();
+    let said = "(seed 7, none of those that numbers were found on, [5, ";
+    assert!(quick.out.contains(said), "{}", quick.out);
+    run("5").refused(2, "were found on seed 5");
+}

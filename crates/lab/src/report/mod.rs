@@ -28,6 +28,9 @@ pub struct Report {
     pub commit: String,
     /// Seeds of the random numbers.
     pub seeds: Vec<u64>,
+    /// Seeds that numbers of it were found on: fitted, or searched for. None of `seeds` is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub found_on: Vec<u64>,
     /// Whether lengths were cut down (`--quick`), so that tolerances need not hold.
     pub quick: bool,
 }
@@ -225,6 +228,7 @@ mod tests {
             figures: vec![Drawing { file: "example.svg".to_owned(), svg: "<svg/>".to_owned() }],
             commit: "abc".to_owned(),
             seeds: vec![1],
+            found_on: Vec::new(),
             quick: false,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::SEED_FILE;
 use super::curves::{Curve, panels};
-use super::system::{AMP_LOADS, Bench, Scenario, choices, scenario};
+use super::system::{AMP_LOADS, Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
@@ -33,11 +33,13 @@ struct Measured {
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let measured = measure(&bench, &scenario)?;
-    let mut report =
-        EXPERIMENT.report(format!("{}, Figs. 9 and 10: {}", scenario.venue, scenario.title), setup);
-    report.choices = choices();
+    let mut report = judged(
+        &EXPERIMENT,
+        format!("{}, Figs. 9 and 10: {}", scenario.venue, scenario.title),
+        setup,
+    );
     report.rows = rows(&measured);
     let figure = [
         &measured.eetl,
@@ -204,7 +206,7 @@ fn shape_rows(thrifty: &Curve, fixed: &Curve, eetl: &Curve) -> Vec<Row> {
 
 /// Fig. 10, the finance server.
 fn finance(scenario: &Scenario, setup: &Setup<'_>, report: &mut Report) -> Result<(), LabError> {
-    let bench = Bench::new(setup, scenario.finance_target);
+    let bench = Bench::judging(setup, scenario.finance_target)?;
     let with = |model: PlacedModel| PlacedModel { work: scenario.finance(), ..model };
     let (amp, dvfs) = (with(scenario.default_amp()), with(scenario.dvfs(4)));
     let eetl = curve(&bench, &amp, ("eetl", ""), "EETL-AMP", &FINANCE_LOADS)?;

@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::amp::curve;
 use super::curves::{Curve, panels};
-use super::system::{Bench, Scenario, choices, scenario};
+use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
@@ -27,15 +27,17 @@ const BROADWELL_SAVES: f64 = 0.17;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let four = three(&bench, &scenario.dvfs(4), &LOADS)?;
     let feedback = curve(&bench, &scenario.dvfs(4), ("pegasus", ""), "Pegasus, feedback", &LOADS)?;
     let rubik = curve(&bench, &scenario.dvfs(4), ("rubik", ""), "Rubik-like", &LOADS)?;
     let broadwell = fitted(&bench, &scenario)?;
     let seven = three(&bench, &broadwell, &BROADWELL_LOADS)?;
-    let mut report =
-        EXPERIMENT.report(format!("{}, Figs. 8 and 9: {}", scenario.venue, scenario.title), setup);
-    report.choices = choices();
+    let mut report = judged(
+        &EXPERIMENT,
+        format!("{}, Figs. 8 and 9: {}", scenario.venue, scenario.title),
+        setup,
+    );
     report.choices.push(format!(
         "Broadwell, out of sample: 7 cores, the same demand and gains; static power {:.2} a unit \
          of speed, fitted on other random numbers so that Pegasus saves 17 % at 10/s",

@@ -2,7 +2,7 @@
 
 use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
-use super::system::{Bench, choices, scenario};
+use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Printed, Report, Row, Tolerance};
 use crate::trial::of;
@@ -27,10 +27,9 @@ const BANDS: [(&str, &str); 4] = [
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let title = format!("{}, section 6.8: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     for (number, (name, config)) in BANDS.into_iter().enumerate() {
         let runs = under_spikes(&bench, ("eetl", config))?;
         let each =

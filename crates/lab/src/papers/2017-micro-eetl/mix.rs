@@ -3,7 +3,7 @@
 //! The comparison itself is [`crate::mix`], which `lull mix` runs too.
 
 use super::SEED_FILE;
-use super::system::{Bench, Scenario, choices, scenario};
+use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::mix;
@@ -37,14 +37,13 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let mut best = Vec::new();
     for target_ms in TARGETS_MS {
-        let bench = Bench::new(setup, Nanos::from_millis(target_ms));
+        let bench = Bench::judging(setup, Nanos::from_millis(target_ms))?;
         for rate_per_s in LOADS {
             best.extend(thriftiest(&bench, &scenario, rate_per_s)?);
         }
     }
     let title = format!("{}, Fig. 15: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
         "a mix counts if its p99 is within 3 % of the target; the six mixes' peak powers are 13.6 \
          to 15.0, which the paper calls the same"

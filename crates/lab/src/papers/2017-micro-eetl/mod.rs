@@ -13,6 +13,9 @@ pub(crate) mod spikes;
 pub(crate) mod targets;
 pub(crate) mod types;
 
+mod blind;
+#[cfg(test)]
+mod claim;
 mod curves;
 pub(crate) mod system;
 

@@ -1,7 +1,7 @@
 //! Fig. 16: what is left of the savings when other parts draw power too.
 
 use super::SEED_FILE;
-use super::system::{Bench, choices, scenario};
+use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
@@ -22,7 +22,7 @@ const LOADS: [f64; 3] = [10.0, 50.0, 80.0];
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let model = scenario.default_amp();
     let mut curves: Vec<(f64, Vec<Estimate>)> = Vec::new();
     for rate in LOADS {
@@ -37,8 +37,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         curves.push((rate, SHARES.iter().map(ratio).collect()));
     }
     let title = format!("{}, Fig. 16: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
         "derived: non-CPU energy a request is share/(1 - share) of TL's, whoever runs it; with \
          TL/EETL = 2.45 that gives the printed 42 % and 24 % to the digit"

@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::amp::curve;
 use super::curves::{Curve, panels};
-use super::system::{Bench, choices, scenario};
+use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
@@ -40,14 +40,13 @@ fn ideal(bench: &Bench<'_>, model: &PlacedModel) -> Result<Ideal, LabError> {
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.octopus_target);
+    let bench = Bench::judging(setup, scenario.octopus_target)?;
     let model = scenario.amp(&[("slow", 2), ("fast", 2)]);
     let octopus = ideal(&bench, &model)?;
     let eetl = curve(&bench, &model, ("eetl", ""), "EETL", &LOADS)?;
     let steps = curve(&bench, &model, ("octopus-man", ""), "Octopus-Man, step rule", &LOADS)?;
     let title = format!("{}, Fig. 13: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.rows = rows(&octopus, &eetl);
     let curves = [octopus.curve, eetl, steps];
     let figure = panels("2F-2S, p99 below 300 ms", &curves, 300.0);

@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::amp::curve;
 use super::curves::{Curve, panels};
-use super::system::{Bench, Scenario, choices, scenario};
+use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
@@ -30,7 +30,7 @@ fn thrift(scenario: &Scenario, slow: u32, times: f64) -> PlacedModel {
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let machines = [
         ("EETL-AMP-6.8x (2F-13S)", scenario.default_amp()),
         ("EETL-AMP-5x (2F-10S)", thrift(&scenario, 10, 5.0)),
@@ -45,8 +45,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         most.push(bench.most_load(model, (30.0, 150.0))?);
     }
     let title = format!("{}, Fig. 11: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
         "the default is called 6.5x in section 6.3 and 6.8x in Table 4; the table is used".into(),
     );

@@ -1,7 +1,7 @@
 //! Fig. 14: load between 10 and 90 requests per second, and the tail kept.
 
 use super::SEED_FILE;
-use super::system::{Bench, choices, scenario};
+use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
@@ -55,15 +55,14 @@ pub(super) fn under_spikes(
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let target_ms = scenario.lucene_target.as_millis_f64();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let eetl = under_spikes(&bench, ("eetl", ""))?;
     let tail = under_spikes(&bench, ("tl", ""))?;
     let values =
         |of_one: &dyn Fn(&Outcome) -> f64| of(&eetl.iter().map(of_one).collect::<Vec<_>>());
     let energy = eetl.iter().zip(&tail).map(|(ours, theirs)| ours.energy.0 / theirs.energy.0);
     let title = format!("{}, Fig. 14: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
         "load: 10, 30, 60, 90, 60, 30, 10, 90 requests/s for 20,000 requests each; the figure's \
          steps without printed lengths; the start-up is counted"

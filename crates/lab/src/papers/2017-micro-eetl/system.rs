@@ -1,6 +1,7 @@
 //! The paper's machines and demands, and how a placer is measured on them.
 
-use crate::experiment::{LabError, Setup};
+use crate::experiment::{Experiment, LabError, Setup};
+use crate::report::Report;
 use crate::trial::of;
 use lull_control::placer::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
@@ -50,12 +51,18 @@ pub(crate) fn parsed(config: &str) -> toml::Table {
     config.parse().expect("configs of experiments are TOML")
 }
 
-/// What was chosen where the paper is silent.
-pub(super) fn choices() -> Vec<String> {
+/// An empty report of one of this paper's experiments: what was chosen where
+/// the paper is silent, and the seeds that numbers were found on.
+pub(super) fn judged(experiment: &Experiment, title: String, setup: &Setup<'_>) -> Report {
+    Report { choices: choices(), found_on: FOUND_ON.to_vec(), ..experiment.report(title, setup) }
+}
+
+fn choices() -> Vec<String> {
     [
         "calibrated: demand gamma of shape 2.7 with the median of Fig. 1, static power 0.02 of a \
          slow core's peak a unit of speed, interference 0.9 % a unit of running speed; three \
-         numbers, fitted on seed 5; the verdict is on other seeds",
+         numbers, fitted on seed 5; levels, shares and Broadwell's static power are searched for \
+         on a seed of their own; a run whose verdict would be on either is refused",
         "ours: error = target - measured (the printed sign runs the threshold to 0); line 17's \
          low priority is a queue; p99 and energy over 20,000 requests after 15,000",
         "published: Table 2's gains, window 2000, epoch 500, Table 4's speeds and powers",
@@ -109,6 +116,15 @@ impl Scenario {
     }
 }
 
+/// What 2F-13S would be with a fast core for every request, and no more static
+/// power: no placer waits for one there.
+pub(super) fn unlimited(scenario: &Scenario) -> PlacedModel {
+    let (slow, fast) = (200, 200);
+    let speeds = f64::from(slow) + 2.0 * f64::from(fast);
+    let model = scenario.amp(&[("slow", slow), ("fast", fast)]);
+    PlacedModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
+}
+
 /// What is measured, and to what it is held.
 pub(crate) struct Bench<'a> {
     pub(crate) setup: &'a Setup<'a>,
@@ -126,13 +142,28 @@ pub(crate) struct Cell {
     pub(super) moves: Vec<f64>,
 }
 
+/// The seed that the scenario's three numbers were fitted on.
+const FITTED: u64 = 5;
 /// Streams that are searched on, never judged on.
 const SEARCH: u64 = 0x5EA2_C4ED;
+/// Seeds that a number was found on: no verdict of this paper is given on them.
+pub(super) const FOUND_ON: [u64; 2] = [FITTED, SEARCH];
 
 impl<'a> Bench<'a> {
-    /// For Lucene's target.
+    /// For a p99 target.
     pub(crate) fn new(setup: &'a Setup<'a>, target: Nanos) -> Self {
         Self { setup, target, percentile: Percentile::P99 }
+    }
+
+    /// The same for verdicts: on seeds that no number was found on.
+    ///
+    /// # Errors
+    /// [`LabError::Known`] for the others, before anything has run.
+    pub(super) fn judging(setup: &'a Setup<'a>, target: Nanos) -> Result<Self, LabError> {
+        if FOUND_ON.contains(&setup.seed) {
+            return Err(LabError::Known { seed: setup.seed, known: FOUND_ON.to_vec() });
+        }
+        Ok(Self::new(setup, target))
     }
 
     /// Replications of each cell.
@@ -288,6 +319,11 @@ impl Cell {
         of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
     }
 
+    /// Energy over a number of millijoules a request.
+    pub(super) fn over_mj(&self, least_mj: f64) -> Estimate {
+        of(&self.energy_mj.iter().map(|mj| mj / least_mj).collect::<Vec<_>>())
+    }
+
     /// Change of energy against another placer, in percent.
     pub(super) fn energy_change_percent(&self, other: &Self) -> Estimate {
         let ratio = self.energy_over(other);
@@ -309,6 +345,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::{ALL, find};
 
     #[test]
     fn the_scenario_is_the_papers() {
@@ -324,6 +361,24 @@ mod tests {
         assert!((power(scenario.default_amp()) - 26.6).abs() < 1e-9);
         let three = scenario.amp(&[("slow", 7), ("medium", 2), ("fast", 2)]);
         assert!((power(three) - 27.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_verdict_is_given_on_a_seed_that_a_number_was_found_on() {
+        let with = |seed| Setup { seed, quick: true, ..Setup::new("test") };
+        for seed in FOUND_ON {
+            for experiment in ALL.iter().filter(|one| one.seed_file == super::super::SEED_FILE) {
+                let Err(error) = experiment.run(&with(seed)) else { panic!("{}", experiment.name) };
+                let text = error.to_string();
+                assert!(text.contains(&seed.to_string()) && text.contains("--seed"), "{text}");
+            }
+        }
+        // The scenario says which seed it was fitted on.
+        assert!(include_str!("scenario.toml").contains(&format!("(seed {FITTED})")));
+        assert!(choices()[0].contains(&format!("fitted on seed {FITTED};")));
+        let report = find("eetl-spikes").unwrap().run(&with(1)).unwrap();
+        assert_eq!(report.found_on, FOUND_ON);
+        assert!(report.seeds.iter().all(|seed| !FOUND_ON.contains(seed)));
     }
 
     #[test]

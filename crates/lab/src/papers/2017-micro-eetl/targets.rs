@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::amp::curve;
 use super::curves::{Curve, panels};
-use super::system::{Bench, Scenario, choices, scenario};
+use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use lull_measure::Nanos;
@@ -26,8 +26,7 @@ const SLOW_TAIL_MS: f64 = 276.0;
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let title = format!("{}, Fig. 17: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
         "index sizes 0.25, 0.5, 1 and 2 of the default, demand in proportion, the target 67 % of \
          the slow core's p99; loads keep the work offered the same"
@@ -56,7 +55,7 @@ fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Na
     demand.mean = demand.mean.scale(size);
     let target = Nanos::from_secs_f64(0.67 * SLOW_TAIL_MS * size / 1e3);
     let model = PlacedModel { work: Work::Drawn(demand), ..scenario.default_amp() };
-    let bench = Bench::new(setup, target);
+    let bench = Bench::judging(setup, target)?;
     let loads = [10.0, 33.0, 66.0].map(|rate| rate / size);
     // Table 2's bands are in requests of the default size.
     let gains = format!(
@@ -72,7 +71,7 @@ fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Na
 
 /// "Mean 30, p99 180 ms": on a slow core or a fast one?
 fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let ratio = |work: Work| -> Result<_, LabError> {
         let model = PlacedModel { work, ..scenario.default_amp() };
         let eetl = bench.cell(&model, ("eetl", ""), 10.0)?;

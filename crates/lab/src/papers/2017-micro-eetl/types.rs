@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::amp::curve;
 use super::curves::{Curve, panels};
-use super::system::{Bench, choices, scenario};
+use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 
@@ -22,7 +22,7 @@ const KNOWN: [f64; 3] = [10.0, 25.0, 50.0];
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::new(setup, scenario.lucene_target);
+    let bench = Bench::judging(setup, scenario.lucene_target)?;
     let two = scenario.default_amp();
     let three = scenario.amp(&[("slow", 7), ("medium", 2), ("fast", 2)]);
     let clairvoyant = KNOWN.iter().map(|rate| bench.best_clairvoyant(&two, *rate));
@@ -35,8 +35,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         Curve::new("RC-2F-13S", clairvoyant.collect::<Result<_, _>>()?),
     ];
     let title = format!("{}, Fig. 12: {}", scenario.venue, scenario.title);
-    let mut report = EXPERIMENT.report(title, setup);
-    report.choices = choices();
+    let mut report = judged(&EXPERIMENT, title, setup);
     report.rows = rows(&curves);
     report.figures = vec![Drawing::of(EXPERIMENT.name, &panels("core types", &curves, 200.0))?];
     Ok(report)
