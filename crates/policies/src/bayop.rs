@@ -20,14 +20,19 @@
 //!
 //! 1. *Objective*: the paper's penalty `R_p = energy max(latency - bound + 1, 1)`
 //!    in microseconds is `method = "penalty"`. By default latency and power are
-//!    modelled apart, and only places are tried that likely meet the bound: one
-//!    scalar with a cliff is what a Gaussian process models worst.
+//!    modelled apart, and only places are tried that are likely near the bound
+//!    at most: one scalar with a cliff is what a Gaussian process models worst.
+//!    `prior = "response"` makes the paper's model of the server, fitted to the
+//!    trials so far, the mean of both; eq. 3 in our form, for as printed it says
+//!    that delays cost power.
 //! 2. *First points*: an additive recurrence stands in for Ax's Sobol points;
 //!    ours begins at the fastest place and creeps outwards.
 //! 3. *When to search*: the paper searches every hour and leaves triggers open.
 //!    Here also a change of load or missed bounds begin a search; a load that was
 //!    searched before gets its place back at once, and is searched again only if
-//!    that no longer does.
+//!    that no longer does. Places that are known from before (`known`, which
+//!    `lull run` fills from what `lull tune` found) are used in the same way, and a
+//!    search at their load begins with them.
 //! 4. *Harm*: a trial that is far over the bound is cut short, and once
 //!    `harm_max` of a search's requests were late only places are tried that
 //!    nearly surely meet it.
@@ -45,7 +50,9 @@ use crate::config::{config, fraction, read, some_time, text, wrong};
 use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
-use crate::tuning::{Choice, Gather, Gathered, Method, Place, Protocol, Rules, Search, Space};
+use crate::tuning::{
+    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space,
+};
 use lull_control::{
     AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
     numbered,
@@ -88,12 +95,14 @@ config! {
         /// Length of a trial (the authors' scripts: 20 s).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(20),
-        /// Probability of meeting the bound that a place must have to be tried (ours).
+        /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
         floor: f64 = 0.9,
-        /// The same to stay (ours).
-        final_floor: f64 = 0.97,
+        /// Probability of meeting the bound that it must have to stay (ours).
+        final_floor: f64 = 0.95,
         /// Last trials that measure the likely choice again (ours).
         confirm: usize = 3,
+        /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
+        prior: PriorMean = PriorMean::Constant,
         /// Expected saving below which, five times running, a search ends; 0 for never (ours).
         stop_below: f64 = 0.0,
         /// Share of a search's requests that may be late before it goes by near certainty (ours).
@@ -150,11 +159,44 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     }
 }
 
+/// A search as a config of this policy has it, for who drives it himself.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    /// What is searched.
+    pub space: Space,
+    /// By which rules.
+    pub rules: Rules,
+    /// What a trial is.
+    pub protocol: Protocol,
+    /// Relative change of load after which trials are of something else.
+    pub load_change: f64,
+}
+
+/// Reads `[policy]` of a config without its name.
+///
+/// # Errors
+/// As the policy itself, and if no app has a tail objective.
+pub fn tuning(
+    table: &toml::Table,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<Tuning, PolicyError> {
+    let policy = Bayop::new(read(table)?, machine, apps)?;
+    let Some(protocol) = policy.protocol else {
+        let message = "no latency-critical app has a tail objective to search for".to_owned();
+        return Err(PolicyError::Apps { policy: ENTRY.name, message });
+    };
+    let rules = policy.rules(protocol.bound);
+    Ok(Tuning { rules, protocol, load_change: policy.config.load_change, space: policy.space })
+}
+
 /// What is going on.
 #[derive(Debug)]
 enum Stage {
     /// Nothing was seen yet, or there is nothing to search for.
     Waiting,
+    /// Places are known, and the load is being looked at.
+    Looking { gather: Gather },
     /// A place is being tried.
     Trying { search: Box<Search>, place: Place, gather: Gather },
     /// A place stays.
@@ -186,6 +228,11 @@ impl Bayop {
         }
         let space = Space::of(machine, apps, &config.knobs)
             .map_err(|error| wrong("knobs", error.to_string()))?;
+        if !config.prior.fits(&space) {
+            let message = "the response model is one of coalescing and frequency, and this search \
+                           is not over both: write prior = \"constant\"";
+            return Err(wrong("prior", message.to_owned()));
+        }
         let known = config.known.iter().map(|spot| {
             if spot.values.len() != space.dimensions().len() {
                 let (found, wanted) = (spot.values.len(), space.dimensions().len());
@@ -211,6 +258,7 @@ impl Bayop {
             floor: config.floor,
             final_floor: config.final_floor,
             confirm: config.confirm,
+            prior: config.prior,
             stop_below: config.stop_below,
             harm_max: config.harm_max,
             ..Rules::new(config.method, bound.as_micros_f64(), config.trials)
@@ -218,7 +266,10 @@ impl Bayop {
     }
 
     fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
-        let search = Search::new(self.space.clone(), self.rules(protocol.bound));
+        let mut search = Search::new(self.space.clone(), self.rules(protocol.bound));
+        if let Some(place) = self.known_at(self.rate_per_s) {
+            search.begin_with(place);
+        }
         self.go_on(Box::new(search), protocol, now, rng);
     }
 
@@ -263,8 +314,28 @@ impl Bayop {
             self.plan.set(setting, reason.clone());
         }
         let rate_per_s = self.rate_per_s;
-        let gather = Gather::new(Protocol { cut: f64::INFINITY, ..protocol });
+        let gather = Gather::new(patient(protocol));
         self.stage = Stage::Holding { since, rate_per_s, over: 0, meets, gather };
+    }
+
+    /// The place that is known for about this load.
+    fn known_at(&self, rate_per_s: f64) -> Option<Place> {
+        let near = |known: f64| is_near(known, rate_per_s, self.config.load_change);
+        self.known.iter().find(|(known, _)| near(*known)).map(|(_, place)| place.clone())
+    }
+
+    /// The load is seen for the first time: is a place known for it?
+    fn look(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
+        self.stage = Stage::Looking { gather: Gather::new(patient(protocol)) };
+        let Gathered::Reading(reading, rate_per_s) = end else { return };
+        self.rate_per_s = *rate_per_s;
+        match self.known_at(*rate_per_s) {
+            Some(place) => {
+                let reason = Reason::Found { trials: 0, score: reading.watts };
+                self.hold(&place, true, (protocol, now), &reason);
+            }
+            None => self.begin(protocol, now, rng),
+        }
     }
 
     /// A trial has ended.
@@ -290,7 +361,7 @@ impl Bayop {
 
     /// A window has passed at the place that stays: does it still do?
     fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        let fresh = Gather::new(Protocol { cut: f64::INFINITY, ..protocol });
+        let fresh = Gather::new(patient(protocol));
         let Stage::Holding { since, rate_per_s, over, meets, gather } = &mut self.stage else {
             return;
         };
@@ -303,12 +374,12 @@ impl Bayop {
         let missed = *over >= self.config.patience && *meets;
         let due = now >= *since + self.config.every;
         self.rate_per_s = *rate;
-        if changed && !missed {
-            let near = |(known, _): &&(f64, Place)| is_near(*known, *rate, self.config.load_change);
-            if let Some((_, place)) = self.known.iter().find(near).cloned() {
-                let reason = Reason::Found { trials: 0, score: reading.watts };
-                return self.hold(&place, true, (protocol, now), &reason);
-            }
+        if changed
+            && !missed
+            && let Some(place) = self.known_at(*rate)
+        {
+            let reason = Reason::Found { trials: 0, score: reading.watts };
+            return self.hold(&place, true, (protocol, now), &reason);
         }
         if changed || missed || due {
             self.begin(protocol, now, rng);
@@ -323,7 +394,14 @@ impl Policy for Bayop {
         let now = seen.time;
         match &mut self.stage {
             _ if !lives => {}
-            Stage::Waiting => self.begin(protocol, now, rng),
+            Stage::Waiting if self.known.is_empty() => self.begin(protocol, now, rng),
+            Stage::Waiting => {
+                self.stage = Stage::Looking { gather: Gather::new(patient(protocol)) };
+            }
+            Stage::Looking { gather } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.look(protocol, &end, now, rng),
+            },
             Stage::Trying { gather, .. } => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.conclude(protocol, &end, now, rng),
@@ -353,6 +431,11 @@ fn protocol(config: &Config, apps: &[AppSpec]) -> Option<Protocol> {
         cut: config.cut,
         allow_modelled: config.allow_modelled,
     })
+}
+
+/// A protocol that cuts nothing short: what is in force is no trial.
+fn patient(protocol: Protocol) -> Protocol {
+    Protocol { cut: f64::INFINITY, ..protocol }
 }
 
 /// Whether two rates differ by no more than this share.

@@ -118,6 +118,26 @@ fn another_load_begins_a_search_and_a_known_one_gets_its_place_back() {
 }
 
 #[test]
+fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
+    let known = "known = [{ rate_per_s = 2100.0, values = [300.0, 1.0] }]\n";
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    server.run(&mut policy, Nanos::from_secs(4));
+    assert!(matches!(policy.stage, Stage::Holding { .. }), "{:?}", policy.stage);
+    assert_eq!(server.at(), (300.0, 1.0));
+    // It no longer does: the search that follows begins with it.
+    server.worse_ms = 3.0;
+    server.run(&mut policy, Nanos::from_secs(8));
+    let Stage::Trying { search, .. } = &policy.stage else { panic!("{:?}", policy.stage) };
+    assert!(search.trials().len() >= 2, "{}", search.trials().len());
+    assert_eq!(search.space().values(&search.trials()[1].place), [300.0, 1.0]);
+    // At another load nothing is known.
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    server.rate_per_s = 4000.0;
+    server.run(&mut policy, Nanos::from_secs(4));
+    assert!(matches!(policy.stage, Stage::Trying { .. }), "{:?}", policy.stage);
+}
+
+#[test]
 fn a_place_that_no_longer_does_is_searched_again() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(30));
@@ -167,6 +187,19 @@ fn without_a_meter_it_refuses_unless_a_model_will_do() {
     assert!(refused.to_string().contains("allow_modelled"), "{refused}");
     let allowed = Config { allow_modelled: true, ..Config::default() };
     assert!(Bayop::new(allowed, &machine(4), &[lc_spec("a")]).is_ok());
+}
+
+#[test]
+fn the_response_model_needs_delay_and_frequency() {
+    let text = "knobs = [\"coalescing\"]\nprior = \"response\"";
+    let config = read(&text.parse().unwrap()).unwrap();
+    let refused = Bayop::new(config, &metered(), &[lc_spec("a")]).err().unwrap();
+    assert!(refused.to_string().contains("prior = \"constant\""), "{refused}");
+    let mut policy = bayop(&format!("{QUICK}prior = \"response\"\n"));
+    let mut server = Server::new();
+    server.run(&mut policy, Nanos::from_secs(30));
+    assert!(matches!(policy.stage, Stage::Holding { meets: true, .. }), "{:?}", policy.stage);
+    assert_eq!(server.at().1, 1.0);
 }
 
 #[test]

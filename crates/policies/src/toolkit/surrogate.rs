@@ -174,8 +174,7 @@ impl GaussianProcess {
     }
 
     /// Standard deviation of the noise that the outputs carry.
-    #[cfg(test)]
-    fn noise_deviation(&self) -> f64 {
+    pub(crate) fn noise_deviation(&self) -> f64 {
         (self.scale * self.noise).sqrt()
     }
 }

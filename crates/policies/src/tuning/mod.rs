@@ -5,11 +5,15 @@
 //! generator. [`response`] is the paper's model of how a server answers to its
 //! settings. A [`Gather`] makes a reading out of epochs.
 
+mod apart;
 mod gather;
+mod prior;
 pub mod response;
 mod search;
 mod space;
 
+pub use crate::bayop::{Tuning, tuning};
 pub use gather::{Gather, Gathered, Protocol};
-pub use search::{Choice, Method, Next, Reading, Rules, Search, Trial, penalty};
+pub use prior::PriorMean;
+pub use search::{Believed, Choice, Method, Next, Reading, Rules, Search, Trial, penalty};
 pub use space::{Dimension, Level, Place, Space, SpaceError};

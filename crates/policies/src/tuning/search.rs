@@ -4,16 +4,16 @@
 //! `R_p = energy max(latency - bound + 1, 1)` with latencies in microseconds
 //! (seed 001, eq. 4), tries five quasi-random places and then those where a
 //! Gaussian process of ln R_p expects the largest improvement, and takes the
-//! best tried. *Ours* models latency and power apart: the next place is where
-//! the expected decrease of power is largest among those that meet the bound
-//! with a probability of at least a floor. It begins where latency is best
-//! and creeps outwards, and the last trials measure the place that would be
-//! chosen again, because the best of many noisy readings is better than it is.
+//! best tried. *Ours* ([`super::apart`]) models latency and power apart: the
+//! next place is where one reading is worth most among those that are near the
+//! bound at most. It begins where latency is best and creeps outwards, and the
+//! last trials measure the place that would be chosen again, because the best
+//! of many noisy readings is better than it is.
 
+use super::apart::{Models, View};
+use super::prior::PriorMean;
 use super::space::{Place, Space};
-use crate::toolkit::surrogate::{
-    Belief, GaussianProcess, log_expected_decrease, probability_below,
-};
+use crate::toolkit::surrogate::{Belief, GaussianProcess, log_expected_decrease};
 use lull_control::Rng;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -42,12 +42,14 @@ pub struct Rules {
     pub trials: usize,
     /// Quasi-random trials to begin with (`Penalty` only; the paper's Ax: 5).
     pub begin: usize,
-    /// Probability of meeting the bound that a place must have to be tried.
+    /// Probability of being near the bound at most that a place must have to be tried.
     pub floor: f64,
-    /// The same to be chosen for good.
+    /// Probability of meeting the bound that it must have to be chosen for good.
     pub final_floor: f64,
     /// Trials at the end that measure the likely choice again.
     pub confirm: usize,
+    /// What is believed far from all trials (`Apart` only).
+    pub prior: PriorMean,
     /// The search ends when the expected decrease of power was below this share
     /// five times running; 0 for never.
     pub stop_below: f64,
@@ -65,8 +67,9 @@ impl Rules {
             trials,
             begin: 5,
             floor: 0.9,
-            final_floor: 0.97,
+            final_floor: 0.95,
             confirm: 3,
+            prior: PriorMean::Constant,
             stop_below: 0.0,
             harm_max: 1.0,
         }
@@ -104,6 +107,17 @@ pub struct Next {
     pub expected_gain: Option<f64>,
 }
 
+/// What is believed of a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Believed {
+    /// Tail, in microseconds.
+    pub tail_us: f64,
+    /// Power, in watts.
+    pub watts: f64,
+    /// Probability of meeting the bound.
+    pub meets: f64,
+}
+
 /// What a search ends with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
@@ -126,6 +140,8 @@ pub struct Search {
     trials: Vec<Trial>,
     /// Coordinates of all places that may be proposed.
     candidates: Vec<(Place, Vec<f64>)>,
+    /// What was good before.
+    before: Option<Place>,
     /// Expected gains of the last proposals, for the early stop.
     dull: usize,
     /// Start of the quasi-random sequence.
@@ -138,8 +154,10 @@ const CANDIDATES: usize = 20_000;
 const DULL: usize = 5;
 /// Near certainty, for a search that has used up its harm.
 const SURE: f64 = 0.995;
-/// Least deviation of ln tail: what one trial cannot know better than (ours).
-const DOUBT: f64 = 0.01;
+/// Gain, as a share of power, below which a trial is worth little (ours).
+const LITTLE: f64 = 0.002;
+/// The floor for trials where those of more certainty are worth little (ours).
+const BOLD: f64 = 0.5;
 
 impl Search {
     /// A search that has tried nothing.
@@ -151,7 +169,8 @@ impl Search {
         let candidates = (0..all).step_by(stride).map(|number| space.place(number));
         let with = |place: Place| (place.clone(), space.coordinates(&place));
         let candidates = candidates.map(with).collect();
-        Self { candidates, space, rules, trials: Vec::new(), dull: 0, shift: None }
+        let (trials, before, shift) = (Vec::new(), None, None);
+        Self { candidates, space, rules, trials, before, dull: 0, shift }
     }
 
     /// The space.
@@ -204,19 +223,32 @@ impl Search {
     /// The best place as far as is known; `None` before the first reading.
     pub fn choice(&self) -> Option<Choice> {
         match self.rules.method {
-            Method::Apart => self.choose_believed(self.rules.final_floor),
+            Method::Apart => match self.models() {
+                Some(models) => self.choose_believed(&models),
+                None => self.choose_measured(),
+            },
             Method::Penalty | Method::Random => self.choose_measured(),
         }
     }
 
-    /// What is believed of a place: tail in microseconds and power in watts
-    /// (means of their logarithms), and the probability of meeting the bound.
-    pub fn believe(&self, place: &Place) -> Option<(f64, f64, f64)> {
+    /// A place that was good before: it is tried right after the fastest
+    /// (`Apart` only; the others have their own beginning).
+    pub fn begin_with(&mut self, place: Place) {
+        self.before = Some(place);
+    }
+
+    /// What is believed of places; `None` before the second reading.
+    pub fn believe(&self, places: &[Place]) -> Option<Vec<Believed>> {
         let models = self.models()?;
-        let at = self.space.coordinates(place);
-        let (tail, watts) = (models.tail.at(&at), models.watts.at(&at));
-        let meets = probability_below(doubted(tail), self.rules.bound_us.ln());
-        Some((tail.mean.exp(), watts.mean.exp(), meets))
+        let believed = |place: &Place| {
+            let view = models.at(&self.space, place);
+            Believed {
+                tail_us: view.tail_us(self.rules.bound_us),
+                watts: view.watts.mean.exp(),
+                meets: view.meets(),
+            }
+        };
+        Some(places.iter().map(believed).collect())
     }
 
     fn readings(&self) -> impl Iterator<Item = (&Place, &Reading)> {
@@ -272,36 +304,55 @@ impl Search {
             return Some(Next { place, expected_gain: None });
         }
         let Some(models) = self.models() else { return Some(self.anywhere(rng)) };
-        let left = self.rules.trials - self.trials.len();
-        if left <= self.rules.confirm
-            && let Some(choice) = self.choose_believed(self.rules.final_floor)
-        {
-            return Some(Next { place: choice.place, expected_gain: None });
+        if let Some(place) = self.unconfirmed(&models) {
+            return Some(Next { place, expected_gain: None });
         }
-        let floor = if self.harm() > self.rules.harm_max { SURE } else { self.rules.floor };
-        let bound = self.rules.bound_us.ln();
-        let points = || self.candidates.iter().map(|(_, at)| at.as_slice());
-        let tails = models.tail.at_all(points());
-        let meets: Vec<f64> =
-            tails.iter().map(|tail| probability_below(doubted(*tail), bound)).collect();
-        let sure = meets.iter().any(|share| *share >= floor);
-        if !sure {
+        let views = models.at_all(&self.space, &self.candidates);
+        let is_harmed = self.harm() > self.rules.harm_max;
+        let floor = if is_harmed { SURE } else { self.rules.floor };
+        let within = |view: &View| if is_harmed { view.meets() } else { view.is_near() };
+        if !views.iter().any(|view| view.meets() >= floor) {
             // No hope yet: towards where the bound is likeliest to be met.
-            return self.propose(meets.iter().map(|share| share.max(1e-300).ln()));
+            return self.propose(views.iter().map(|view| view.meets().max(1e-300).ln()));
         }
-        let best = self.best_power(&models, floor);
-        let watts = models.watts.at_all(points());
-        let score = |(belief, share): (&Belief, &f64)| match *share >= floor {
-            true => log_expected_decrease(*belief, best) + share.ln(),
-            false => f64::NEG_INFINITY,
-        };
-        self.propose(watts.iter().zip(&meets).map(score))
+        let best = self.best_power(&models);
+        let bold = if is_harmed { floor } else { BOLD.min(floor) };
+        let mut scores = Vec::new();
+        // A model that sees nothing worth a trial is doubted before trials are
+        // wasted: first its certainty of power at untried places, then more.
+        for (doubt, floor) in [(1.0, floor), (3.0, floor), (1.0, bold), (9.0, floor), (27.0, bold)]
+        {
+            let score = |(view, (place, _)): (&View, &(Place, Vec<f64>))| {
+                if within(view) < floor || (doubt > 1.0 && self.has_tried(place)) {
+                    return f64::NEG_INFINITY;
+                }
+                models.may_stay(view.tail).ln() + view.log_gain(best, doubt)
+            };
+            scores = views.iter().zip(&self.candidates).map(score).collect::<Vec<f64>>();
+            if scores.iter().any(|score| *score >= LITTLE.ln()) {
+                break;
+            }
+        }
+        self.propose(scores.into_iter())
     }
 
-    /// The fastest place, and one step from it along each dimension.
+    /// The likely choice, while the last trials are to measure it again.
+    fn unconfirmed(&self, models: &Models) -> Option<Place> {
+        let left = self.rules.trials - self.trials.len();
+        if left > self.rules.confirm {
+            return None;
+        }
+        let choice = self.choose_believed(models)?;
+        let times = self.readings().filter(|(place, _)| **place == choice.place).count();
+        (times <= self.rules.confirm).then_some(choice.place)
+    }
+
+    /// The fastest place, one that was good before, and one step from the
+    /// fastest along each dimension.
     fn beginning(&self) -> Vec<Place> {
         let fastest = self.space.fastest();
         let mut all = vec![fastest.clone()];
+        all.extend(self.before.clone());
         for axis in 0..self.space.dimensions().len() {
             let mut at = self.space.coordinates(&fastest);
             let is_high = at[axis] > 0.5;
@@ -337,46 +388,35 @@ impl Search {
     }
 
     fn models(&self) -> Option<Models> {
-        let inputs: Vec<_> =
-            self.readings().map(|(place, _)| self.space.coordinates(place)).collect();
-        let tails: Vec<_> = self.readings().map(|(_, it)| it.tail_us.ln()).collect();
-        let watts: Vec<_> = self.readings().map(|(_, it)| it.watts.ln()).collect();
-        Some(Models {
-            tail: GaussianProcess::fit_each(&inputs, &tails)?,
-            watts: GaussianProcess::fit_each(&inputs, &watts)?,
-        })
+        let readings: Vec<_> = self.readings().collect();
+        Models::of(&self.space, &self.rules, &readings)
     }
 
-    /// The least power believed of a tried place that likely meets the bound.
-    fn best_power(&self, models: &Models, floor: f64) -> f64 {
-        let bound = self.rules.bound_us.ln();
-        let believed = |(place, _): (&Place, &Reading)| {
-            let at = self.space.coordinates(place);
-            let meets = probability_below(doubted(models.tail.at(&at)), bound);
-            (meets >= floor).then(|| models.watts.at(&at).mean)
-        };
-        let best = self.readings().filter_map(believed).reduce(f64::min);
+    /// The logarithm of the least power believed of a tried place that may
+    /// stay; without one, that of the most power measured.
+    fn best_power(&self, models: &Models) -> f64 {
+        let views = self.readings().map(|(place, _)| models.at(&self.space, place));
+        let good = views.filter(|view| view.meets() >= self.rules.final_floor);
+        let best = good.map(|view| view.watts.mean).reduce(f64::min);
         let any = || self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
         best.unwrap_or_else(any)
     }
 
     /// The least power by the model among tried places that meet the bound by the model.
-    fn choose_believed(&self, floor: f64) -> Option<Choice> {
-        let Some(models) = self.models() else { return self.choose_measured() };
-        let bound = self.rules.bound_us.ln();
-        let believed = self.readings().map(|(place, _)| {
-            let at = self.space.coordinates(place);
-            let (tail, watts) = (models.tail.at(&at), models.watts.at(&at).mean);
-            (place, tail.mean, watts, probability_below(doubted(tail), bound))
-        });
+    fn choose_believed(&self, models: &Models) -> Option<Choice> {
+        let believed = self.readings().map(|(place, _)| (place, models.at(&self.space, place)));
         let all: Vec<_> = believed.collect();
-        let good = all.iter().filter(|it| it.3 >= floor).min_by(|a, b| a.2.total_cmp(&b.2));
-        let best = good.or_else(|| all.iter().min_by(|a, b| a.1.total_cmp(&b.1)))?;
+        let good = all
+            .iter()
+            .filter(|(_, view)| view.meets() >= self.rules.final_floor)
+            .min_by(|a, b| a.1.watts.mean.total_cmp(&b.1.watts.mean));
+        let fastest = || all.iter().min_by(|a, b| a.1.tail.mean.total_cmp(&b.1.tail.mean));
+        let (place, view) = good.or_else(fastest)?;
         Some(Choice {
-            place: best.0.clone(),
+            place: (*place).clone(),
             meets: good.is_some(),
-            watts: best.2.exp(),
-            tail_us: best.1.exp(),
+            watts: view.watts.mean.exp(),
+            tail_us: view.tail_us(self.rules.bound_us),
         })
     }
 
@@ -393,17 +433,6 @@ impl Search {
             tail_us: reading.tail_us,
         })
     }
-}
-
-/// What is known of tail and power, as logarithms.
-struct Models {
-    tail: GaussianProcess,
-    watts: GaussianProcess,
-}
-
-/// A belief that is never surer than a trial can be.
-fn doubted(belief: Belief) -> Belief {
-    Belief { deviation: belief.deviation.hypot(DOUBT), ..belief }
 }
 
 /// The paper's penalty (eq. 4), with power for the energy of equal trials.
