@@ -61,7 +61,7 @@ impl HostPlant {
         let cores = utilisation.into_iter().zip(idle).zip(frequency).map(
             |((utilisation, idle_residency), frequency)| CoreSeen {
                 utilisation,
-                idle_residency,
+                idle_residency: idle_residency.map(|shares| shares.all()),
                 frequency,
             },
         );
