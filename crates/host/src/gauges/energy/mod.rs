@@ -1,23 +1,27 @@
-//! Energy of the machine: from RAPL where it can be read, else from a power
-//! meter, else from a stated model.
+//! Energy of the machine: from RAPL where it can be read, by powercap or by
+//! perf, else from a power meter, else from a stated model.
 
 mod hwmon;
 mod model;
+mod pmu;
 mod rapl;
 
 pub use hwmon::Hwmon;
 pub use model::PowerModel;
+pub use pmu::PowerPmu;
 pub use rapl::Rapl;
 
 use crate::Roots;
-use lull_control::EnergySeen;
+use lull_control::{EnergySeen, EnergySource};
 use lull_measure::{Gauge, Missing, Nanos};
 
 /// Energy over epochs, from one source for the whole run.
 #[derive(Debug)]
 pub enum Energy {
-    /// Measured.
+    /// Measured by RAPL, which powercap shows.
     Rapl(Rapl),
+    /// Measured by RAPL, which perf counts.
+    Pmu(PowerPmu),
     /// Measured by another meter.
     Hwmon(Hwmon),
     /// Computed from utilisation.
@@ -27,9 +31,22 @@ pub enum Energy {
 impl Energy {
     /// RAPL if it can be read, else a power meter, else the model.
     pub fn new(roots: &Roots, model: PowerModel) -> Self {
-        let measured = Rapl::open(roots).map(Self::Rapl);
-        let measured = measured.or_else(|_| Hwmon::open(roots).map(Self::Hwmon));
-        measured.unwrap_or(Self::Model(model))
+        Self::measured(roots).unwrap_or(Self::Model(model))
+    }
+
+    /// A meter that can be read.
+    fn measured(roots: &Roots) -> Result<Self, Missing> {
+        let by_powercap = match Rapl::open(roots) {
+            Ok(meter) => return Ok(Self::Rapl(meter)),
+            Err(why) => why,
+        };
+        let by_perf = match PowerPmu::open(roots) {
+            Ok(meter) => return Ok(Self::Pmu(meter)),
+            Err(why) => why,
+        };
+        Hwmon::open(roots)
+            .map(Self::Hwmon)
+            .map_err(|why| Missing::because(format!("{by_powercap}; {by_perf}; {why}")))
     }
 
     /// By which means energy is measured, or why it cannot be.
@@ -37,11 +54,17 @@ impl Energy {
     /// # Errors
     /// If there is no meter that can be read.
     pub fn probe(roots: &Roots) -> Result<String, Missing> {
-        let rapl = Rapl::open(roots).map(|meter| meter.source().to_string());
-        rapl.or_else(|no_rapl| match Hwmon::open(roots) {
-            Ok(meter) => Ok(meter.source().to_string()),
-            Err(why) => Err(Missing::because(format!("{no_rapl}; {why}"))),
-        })
+        Self::measured(roots).map(|meter| meter.source().to_string())
+    }
+
+    /// Where its figures come from.
+    pub fn source(&self) -> EnergySource {
+        match self {
+            Self::Rapl(meter) => meter.source().clone(),
+            Self::Pmu(meter) => meter.source().clone(),
+            Self::Hwmon(meter) => meter.source().clone(),
+            Self::Model(model) => model.source(),
+        }
     }
 
     /// Energy of `span`, the time since the last call; `utilisation` is that
@@ -49,6 +72,7 @@ impl Energy {
     pub fn read(&mut self, span: Nanos, utilisation: &[Gauge<f64>]) -> Gauge<EnergySeen> {
         match self {
             Self::Rapl(meter) => meter.read(),
+            Self::Pmu(meter) => meter.read(),
             Self::Hwmon(meter) => meter.read(span),
             Self::Model(model) => model.energy(span, utilisation),
         }
