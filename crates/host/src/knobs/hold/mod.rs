@@ -36,6 +36,8 @@ pub enum Wish {
     EnergyPreference(String),
     /// No idle state that takes longer to leave than this, on any core.
     IdleLatency(Nanos),
+    /// No idle state but the one of this name, on any core.
+    IdleState(String),
     /// The kernel's bound on wake-up latency, held by an open file.
     WakeLatency(Nanos),
     /// The bound on wake-up latency of some cores.
@@ -111,6 +113,7 @@ fn parse(knob: &str, value: &str) -> Result<Wish, String> {
         "governor" => Wish::Governor(value.to_owned()),
         "energy-preference" => Wish::EnergyPreference(value.to_owned()),
         "idle-latency" => Wish::IdleLatency(time(value)?),
+        "idle-state" => Wish::IdleState(value.to_owned()),
         "wake-latency" => Wish::WakeLatency(time(value)?),
         "resume-latency" => {
             let (of, at_most) = two("CORES:TIME")?;
@@ -132,7 +135,7 @@ fn parse(knob: &str, value: &str) -> Result<Wish, String> {
         other => {
             return Err(format!(
                 "there is no `{other}`; there are governor, energy-preference, idle-latency, \
-                 wake-latency, resume-latency, power-limit, irq, cgroup and coalescing"
+                 idle-state, wake-latency, resume-latency, power-limit, irq, cgroup and coalescing"
             ));
         }
     })
@@ -180,6 +183,7 @@ impl Wish {
             Self::Governor(name) => governor::governor(roots, name),
             Self::EnergyPreference(name) => governor::preference(roots, name),
             Self::IdleLatency(at_most) => idle::shallow(roots, *at_most),
+            Self::IdleState(name) => idle::only(roots, name),
             Self::ResumeLatency(cores, at_most) => latency::resume(roots, cores, *at_most),
             Self::PowerLimit { domain, power } => power_limit::limit(roots, domain, *power),
             Self::Irq(number, cores) => irq::affinity(roots, *number, cores),

@@ -33,7 +33,7 @@ pub enum Found {
 
 /// Every knob of [`super::Wish`], found or why not.
 pub fn offers(roots: &Roots) -> Vec<Offered> {
-    let all: [(&'static str, Result<String, String>); 9] = [
+    let all: [(&'static str, Result<String, String>); 10] = [
         ("governor", of_domains(roots, "scaling_governor", "scaling_available_governors")),
         (
             "energy-preference",
@@ -44,6 +44,7 @@ pub fn offers(roots: &Roots) -> Vec<Offered> {
             ),
         ),
         ("idle-latency", idle_states(roots)),
+        ("idle-state", idle_states(roots)),
         ("wake-latency", writable(&roots.dev.join("cpu_dma_latency"))),
         ("resume-latency", resume(roots)),
         ("power-limit", power_limits(roots)),
