@@ -12,14 +12,24 @@ pub enum Mode {
     Stats,
     /// A worker that has its query parks until it is admitted.
     Post,
+    /// A worker without a query rests, off its socket, and is called when it has
+    /// one and is admitted; one that has read a query all the same parks as in
+    /// [`Post`](Mode::Post).
+    Epoll,
 }
 
 impl Mode {
+    /// Whether workers that have a query may be made to wait.
+    pub const fn gates(self) -> bool {
+        matches!(self, Self::Post | Self::Epoll)
+    }
+
     const fn code(self) -> u32 {
         match self {
             Self::Off => 0,
             Self::Stats => 1,
             Self::Post => 2,
+            Self::Epoll => 3,
         }
     }
 
@@ -28,6 +38,7 @@ impl Mode {
         match code {
             1 => Self::Stats,
             2 => Self::Post,
+            3 => Self::Epoll,
             _ => Self::Off,
         }
     }
@@ -76,6 +87,17 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The pause that the gate itself keeps between rounds. In mode epoll there
+    /// is none: rounds are as far apart as the looks at the sockets.
+    pub const fn pause_ns(&self) -> u64 {
+        match self.mode {
+            Mode::Epoll => 0,
+            Mode::Off | Mode::Stats | Mode::Post => self.isr_delay_ns,
+        }
+    }
+}
+
 /// Bounds within which a setting is believed: a page may hold anything.
 const ISR_DELAY_MAX_NS: u64 = 100_000_000;
 const SLOT_LEASE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
@@ -97,6 +119,8 @@ pub struct Counters {
     pub expired: u64,
     /// Rounds ended.
     pub rounds: u64,
+    /// Workers for whom a query came while they rested.
+    pub calls: u64,
 }
 
 /// The gate's shared words.
@@ -139,6 +163,7 @@ pub(crate) struct Counts {
     pub(crate) let_go: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) rounds: AtomicU64,
+    pub(crate) calls: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -252,7 +277,7 @@ impl Control {
     /// Whether workers may be made to wait: the mode says so and the agent
     /// lives. A heartbeat from the future was not the agent's.
     pub fn is_closed(&self, now_ns: u64) -> bool {
-        if self.mode() != Mode::Post {
+        if !self.mode().gates() {
             return false;
         }
         let lease_ns = self.agent_lease_ns.load(Ordering::Relaxed);
@@ -275,6 +300,7 @@ impl Control {
             let_go: get(&self.counts.let_go),
             expired: get(&self.counts.expired),
             rounds: get(&self.counts.rounds),
+            calls: get(&self.counts.calls),
         }
     }
 }

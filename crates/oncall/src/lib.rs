@@ -13,7 +13,8 @@
 //!
 //! * [`Gate`] is the state machine. It never blocks: it says *run* or *park*
 //!   and tells a [`Wake`] whom to wake. A simulator drives it directly.
-//! * [`park`](Gate::park) is the loop around it for real threads, over a [`Park`].
+//! * [`park`](Gate::park) is the loop around it for real threads, over a [`Park`];
+//!   [`sleep`](Gate::sleep) that of a worker without a query, in mode epoll.
 //! * [`Record`] holds one connection's statistics, [`histogram`] its buckets.
 //! * [`Page`] lays all of it out for shared memory.
 //! * [`protocol`] reads what is needed of MySQL's and PostgreSQL's protocols:
@@ -41,7 +42,7 @@ pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};
 #[cfg(not(loom))]
 pub use page::{CONNECTIONS, Header, MAGIC, PAGE_BYTES, Page, PageError, VERSION};
-pub use park::{Park, Verdict};
+pub use park::{Park, Rest, Verdict};
 pub use record::{Class, Peer, Record};
 pub use seat::{Id, Seat};
 

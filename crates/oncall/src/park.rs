@@ -24,7 +24,38 @@ pub enum Verdict {
     Leave,
 }
 
+/// How a rest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Something has come, and the worker may run; or it was let go.
+    Called,
+    /// Its time was up.
+    Late,
+    /// What it slept on said that it should [leave](Verdict::Leave).
+    Left,
+}
+
 impl Gate<'_> {
+    /// Sleeps until a worker that [rests](Gate::rest) is called and may run, or
+    /// `until_ns` at the latest if nothing has come by then. It does not look
+    /// at the gate meanwhile: whoever calls workers looks for them
+    /// ([`Gate::relieve`]).
+    pub fn sleep(&self, id: Id, until_ns: u64, park: &impl Park) -> Rest {
+        let Some(seat) = self.seat(id) else { return Rest::Called };
+        while seat.is_resting() {
+            let (word, value) = seat.word();
+            let verdict = park.wait(word, value, until_ns);
+            if verdict == Verdict::Leave && (self.rise(id) || self.leave(id)) {
+                return Rest::Left;
+            }
+            if park.now_ns() >= until_ns && self.rise(id) {
+                return Rest::Late;
+            }
+        }
+        self.park(id, park);
+        Rest::Called
+    }
+
     /// Waits until a worker that was told to park may run; how long, in nanoseconds.
     pub fn park(&self, id: Id, park: &impl Park) -> u64 {
         let Some(seat) = self.seat(id) else { return 0 };

@@ -21,6 +21,8 @@ const WAITING: u32 = 1;
 const LET_GO: u32 = 2;
 /// It holds a slot, whose number stands above [`SLOT_SHIFT`].
 const ADMITTED: u32 = 3;
+/// It rests until a query comes; others may change the word.
+const RESTING: u32 = 4;
 const STATE_MASK: u32 = 0xff;
 const SLOT_SHIFT: u32 = 8;
 
@@ -28,6 +30,7 @@ const SLOT_SHIFT: u32 = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Idle,
+    Resting,
     Waiting,
     LetGo,
     Admitted { slot: usize },
@@ -36,7 +39,8 @@ pub(crate) enum State {
 /// One connection's part of the gate, a cache line.
 ///
 /// Only its worker changes `word`, but for *waiting*, which whoever admits it
-/// or lets it go takes away in one step.
+/// or lets it go takes away in one step, and *resting*, which whoever says that
+/// a query has come makes *waiting*.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Seat {
@@ -57,7 +61,12 @@ pub struct Seat {
 impl Seat {
     /// The word to sleep on, and its value while it is to be slept on.
     pub fn word(&self) -> (&AtomicU32, u32) {
-        (&self.word, WAITING)
+        (&self.word, if self.is_resting() { RESTING } else { WAITING })
+    }
+
+    /// Whether its worker rests now.
+    pub fn is_resting(&self) -> bool {
+        self.state() == State::Resting
     }
 
     /// Whether its worker waits now.
@@ -101,6 +110,7 @@ impl Seat {
         let word = self.word.load(Ordering::Acquire);
         match word & STATE_MASK {
             WAITING => State::Waiting,
+            RESTING => State::Resting,
             LET_GO => State::LetGo,
             ADMITTED => State::Admitted { slot: (word >> SLOT_SHIFT) as usize },
             _ => State::Idle,
@@ -117,9 +127,37 @@ impl Seat {
         self.round.load(Ordering::Relaxed)
     }
 
+    /// One step from a state that others may change; `false` if it is another.
+    fn step(&self, from: u32, to: u32) -> bool {
+        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// Takes a waiting worker's wait away; `false` if it does not wait.
     fn leave_wait(&self, to: u32) -> bool {
-        self.word.compare_exchange(WAITING, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.step(WAITING, to)
+    }
+
+    /// Its own worker rests.
+    pub(crate) fn rest(&self) {
+        self.word.store(RESTING, Ordering::Release);
+    }
+
+    /// Its own worker rests no more; `false` if a query came or it was let go meanwhile.
+    pub(crate) fn rise(&self) -> bool {
+        self.step(RESTING, IDLE)
+    }
+
+    /// A query has come for a resting worker, which waits from now on; `false`
+    /// if it does not rest. The times are written first: whoever sees it wait
+    /// reads them. If it does not rest after all, they are a little newer than
+    /// its own.
+    pub(crate) fn ask(&self, now_ns: u64, past_round: u32) -> bool {
+        if !self.is_resting() {
+            return false;
+        }
+        self.round.store(past_round, Ordering::Relaxed);
+        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        self.step(RESTING, WAITING)
     }
 
     /// Gives a waiting worker a slot; `false` if it does not wait any more.
@@ -127,9 +165,10 @@ impl Seat {
         self.leave_wait(ADMITTED | (slot as u32) << SLOT_SHIFT)
     }
 
-    /// Lets a waiting worker run without a slot; `false` if it does not wait any more.
+    /// Lets a waiting or resting worker run without a slot; `false` if it does neither any more.
     pub(crate) fn let_go(&self) -> bool {
-        self.leave_wait(LET_GO)
+        // It may go from resting to waiting in between, and never back by itself.
+        self.step(RESTING, LET_GO) || self.leave_wait(LET_GO)
     }
 
     /// Its own worker stops waiting; `false` if it was admitted or let go meanwhile.

@@ -7,7 +7,9 @@
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
-use lull_oncall::{Control, Decision, Gate, Id, Lease, Mode, Park, Seat, Settings, Verdict, Wake};
+use lull_oncall::{
+    Control, Decision, Gate, Id, Lease, Mode, Park, Rest, Seat, Settings, Verdict, Wake,
+};
 
 const NOW: u64 = 1_000_000_000_000;
 
@@ -20,13 +22,19 @@ struct Shared {
     asleep: Mutex<()>,
     changed: Condvar,
     running: AtomicUsize,
+    /// Workers whose next query would be told of.
+    armed: AtomicUsize,
     now_ns: AtomicU64,
 }
 
 impl Shared {
     fn new(cap: u32, connections: usize) -> Arc<Self> {
+        Self::in_mode(Mode::Post, cap, connections)
+    }
+
+    fn in_mode(mode: Mode, cap: u32, connections: usize) -> Arc<Self> {
         let control = Control::default();
-        control.set(&Settings { mode: Mode::Post, cap, ..Settings::default() });
+        control.set(&Settings { mode, cap, ..Settings::default() });
         control.beat(NOW);
         Arc::new(Self {
             control,
@@ -36,6 +44,7 @@ impl Shared {
             asleep: Mutex::new(()),
             changed: Condvar::new(),
             running: AtomicUsize::new(0),
+            armed: AtomicUsize::new(0),
             now_ns: AtomicU64::new(NOW),
         })
     }
@@ -51,6 +60,23 @@ impl Shared {
         assert!(running <= cap, "{running} run at once");
         self.running.fetch_sub(1, Ordering::SeqCst);
         self.gate().answered(id, false, NOW, self);
+    }
+
+    /// One query of a worker that rests until it has come.
+    fn called(&self, id: Id, cap: usize) {
+        assert!(self.gate().rest(id, NOW));
+        self.armed.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(self.gate().sleep(id, u64::MAX, self), Rest::Called);
+        self.query(id, cap);
+    }
+
+    /// Says that queries have come, once their workers are armed.
+    fn serve(&self, ids: &[u32]) {
+        while self.armed.load(Ordering::SeqCst) < ids.len() {
+            loom::thread::yield_now();
+        }
+        ids.iter().for_each(|id| self.gate().came(Id(*id), NOW, self));
+        self.gate().pump(NOW, self);
     }
 
     /// Nobody holds a slot or waits; one look removes what is left of a wait.
@@ -181,5 +207,66 @@ fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
         shared.gate().pump(later, &*shared);
         waiter.join().unwrap();
         assert_eq!(shared.gate().check(Id(1), later, &*shared), Decision::Run);
+    });
+}
+
+#[test]
+fn of_two_that_are_called_one_runs_at_a_time_and_both_run() {
+    check(2, || {
+        let shared = Shared::in_mode(Mode::Epoll, 1, 2);
+        let others: Vec<_> = (0..2)
+            .map(|id| {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || shared.called(Id(id), 1))
+            })
+            .collect();
+        shared.serve(&[0, 1]);
+        for other in others {
+            other.join().unwrap();
+        }
+        shared.is_clean();
+    });
+}
+
+#[test]
+fn one_that_is_called_and_one_that_has_a_query_both_run() {
+    check(3, || {
+        let shared = Shared::in_mode(Mode::Epoll, 1, 2);
+        let called = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.called(Id(1), 1))
+        };
+        let asks = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.query(Id(0), 1))
+        };
+        shared.serve(&[1]);
+        called.join().unwrap();
+        asks.join().unwrap();
+        shared.is_clean();
+    });
+}
+
+#[test]
+fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slot_behind() {
+    check(3, || {
+        let shared = Shared::in_mode(Mode::Epoll, 1, 1);
+        let worker = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                assert!(shared.gate().rest(Id(0), NOW));
+                shared.armed.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(shared.gate().sleep(Id(0), u64::MAX, &*shared), Rest::Called);
+                shared.gate().end_turn(Id(0), NOW, &*shared);
+            })
+        };
+        let closer = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.gate().expel(Id(0), &*shared))
+        };
+        shared.serve(&[0]);
+        worker.join().unwrap();
+        closer.join().unwrap();
+        shared.is_clean();
     });
 }

@@ -2,8 +2,9 @@
 //!
 //! What a server needs was found by tracing: MariaDB `recv`, `send` and `read`,
 //! `write` under TLS; MySQL the same; PostgreSQL `recv`, `send`; memcached
-//! `read`, `sendmsg`; Redis `read`, `write`. Their waits (`poll`, `ppoll`,
-//! `epoll_wait`) need no hook: what is read after them tells as much.
+//! `read`, `sendmsg`; Redis `read`, `write`. What they read after their waits
+//! tells as much as the waits; only for mode epoll is there a hook before those
+//! of MariaDB (`poll`) and MySQL (`ppoll`), in [`crate::waits`].
 
 use crate::real::{keeping_errno, real};
 use crate::watch::{self, Connection};

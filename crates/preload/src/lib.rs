@@ -15,8 +15,8 @@
 //!
 //! * libc's functions are found when first called: other libraries'
 //!   constructors run before ours (libcap-ng's closes descriptors).
-//! * Nothing is allocated and no lock is taken. `errno` after a call is what
-//!   libc's call left there.
+//! * Nothing is allocated and no lock is taken, but for one thread that is
+//!   started in mode epoll. `errno` after a call is what libc's call left there.
 //! * Without a page, with one that it does not know, or with an agent that is
 //!   silent, every call goes straight through.
 //! * A child made by `fork` goes on under its own number; connections belong
@@ -28,4 +28,6 @@ pub mod hooks;
 mod page;
 mod process;
 mod real;
+mod service;
+pub mod waits;
 mod watch;

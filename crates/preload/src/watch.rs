@@ -2,11 +2,11 @@
 
 use crate::descriptors::{self, Descriptor};
 use crate::real::errno;
-use crate::{page, process};
+use crate::{page, process, service};
 use lull_oncall::protocol::{Heard, Reader, SharedReader};
 use lull_oncall::sync::AtomicU32 as Word;
 use lull_oncall::{
-    CONNECTIONS, Class, Decision, Id, Mode, Page, Park, Peer, Record, Seat, Verdict, Wake,
+    CONNECTIONS, Class, Decision, Id, Mode, Page, Park, Peer, Record, Rest, Seat, Verdict, Wake,
 };
 use std::ffi::{c_int, c_short};
 use std::ptr::null;
@@ -24,6 +24,19 @@ pub(crate) struct Connection {
     id: Id,
     fd: c_int,
     is_exempt: bool,
+}
+
+/// What became of a worker that would have waited for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rested {
+    /// It is to wait as ever.
+    Not,
+    /// Something has come, and it has a slot; or it was let go.
+    Called,
+    /// Its time was up.
+    Late,
+    /// A signal came.
+    Left,
 }
 
 /// The connection of a descriptor that is read from or written to.
@@ -211,6 +224,37 @@ impl Connection {
         }
     }
 
+    /// Its worker has nothing to do and would wait for its client until then:
+    /// in mode epoll it rests instead, off its socket, unless the client is in
+    /// the middle of something.
+    pub(crate) fn rest(&self, until_ns: u64) -> Rested {
+        let reader = self.reader.get();
+        let is_between = !reader.is_pending() && !reader.in_transaction();
+        if self.is_exempt || reader.class() != Class::Gated || !is_between {
+            return Rested::Not;
+        }
+        let (gate, futex) = (self.page.gate(), Futex { fd: self.fd });
+        if !service::is_there() || !gate.rest(self.id, process::now_ns()) {
+            return Rested::Not;
+        }
+        if !service::arm(self.fd, self.id) {
+            gate.expel(self.id, &futex);
+            gate.park(self.id, &futex);
+            return Rested::Not;
+        }
+        match gate.sleep(self.id, until_ns, &futex) {
+            Rest::Late => Rested::Late,
+            Rest::Left => Rested::Left,
+            Rest::Called => {
+                // One that was let go was not called at any time that is known.
+                if let Some(seat) = gate.seat(self.id).filter(|seat| seat.is_admitted()) {
+                    self.record.parked(process::now_ns().saturating_sub(seat.asked_ns()));
+                }
+                Rested::Called
+            }
+        }
+    }
+
     fn asked(&self, reader: Reader, may_wait: bool) {
         let now_ns = process::now_ns();
         self.record.query_arrived(process::tid(), now_ns);
@@ -218,7 +262,7 @@ impl Connection {
         if self.record.class() != class {
             self.record.set_class(class);
         }
-        if !may_wait || class != Class::Gated || self.page.control().mode() != Mode::Post {
+        if !may_wait || class != Class::Gated || !self.page.control().mode().gates() {
             return;
         }
         let (gate, futex) = (self.page.gate(), Futex { fd: self.fd });
@@ -243,9 +287,9 @@ impl Connection {
 }
 
 /// Sleeping and waking over words that processes share.
-struct Futex {
-    /// The worker's own socket, watched for a hang-up.
-    fd: c_int,
+pub(crate) struct Futex {
+    /// The worker's own socket, watched for a hang-up; -1 where nobody sleeps.
+    pub(crate) fd: c_int,
 }
 
 impl Wake for Futex {

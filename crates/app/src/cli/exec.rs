@@ -10,18 +10,20 @@ pub(crate) struct ExecArgs {
     /// What the server is called in what is printed; default: its program
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// stats watches, post makes workers wait that have a query; with --cap post
+    /// stats watches, post makes workers wait that have a query, epoll lets workers
+    /// rest that have none, and calls them in rounds; with --cap post
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ExecMode>,
-    /// C: transactions under way at most (mode post)
+    /// C: transactions under way at most (modes post and epoll)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) cap: Option<u32>,
     /// N: transactions that a worker may run a turn
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) batch: u32,
-    /// D: pause between rounds, at most 100ms; 0 hands slots on at once
-    #[arg(long, default_value = "0s")]
-    pub(crate) delay: Nanos,
+    /// D: pause between rounds, at most 100ms; by default none, which hands slots on at
+    /// once, and 1ms in mode epoll, the least there
+    #[arg(long)]
+    pub(crate) delay: Option<Nanos>,
     /// Lets a regulator decide on mode, cap, batch and pause while the server runs: auto
     /// closes the gate only where that helps (`lull policies` lists them all)
     #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "cap", "batch", "delay"])]
@@ -56,6 +58,8 @@ pub(crate) enum ExecMode {
     Stats,
     /// Workers with a query wait until they are admitted
     Post,
+    /// Workers without a query rest; one thread calls those that have one, in rounds
+    Epoll,
 }
 
 /// A protocol that the on-call runtime reads.

@@ -32,7 +32,7 @@ impl Heartbeat {
             let _ = rustix::process::setpriority_process(None, NICE);
             while !seen.load(Ordering::Relaxed) {
                 beat(&page);
-                let has_pause = page.control().settings().isr_delay_ns > 0;
+                let has_pause = page.control().settings().pause_ns() > 0;
                 std::thread::sleep(if has_pause { PERIOD_WITH_PAUSE } else { PERIOD });
             }
         })?;

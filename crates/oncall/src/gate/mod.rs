@@ -21,7 +21,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use crate::control::{Control, Settings, count};
+use crate::control::{Control, Mode, Settings, count};
 use crate::lease::Lease;
 use crate::seat::{Id, Seat, State};
 use crate::sync::AtomicU64;
@@ -108,7 +108,7 @@ impl<'a> Gate<'a> {
         }
         let settings = self.control.settings();
         // One without a budget misses its turns, whether anybody else waits or not.
-        let has_turn = settings.isr_delay_ns == 0 && seat.budget() != Some(0);
+        let has_turn = settings.pause_ns() == 0 && seat.budget() != Some(0);
         let is_free = has_turn && self.control.waiters() == 0;
         if is_free && let Some((slot, _)) = self.take_slot(id, &settings, now_ns) {
             seat.take(slot);
@@ -129,6 +129,7 @@ impl<'a> Gate<'a> {
             self.pump(now_ns, wake);
         }
         match seat.state() {
+            State::Resting => return Decision::Park,
             State::Waiting if !self.is_expired(seat, now_ns) || !self.leave(id) => {
                 return Decision::Park;
             }
@@ -143,6 +144,40 @@ impl<'a> Gate<'a> {
         // It may have been put back among those that wait as it was told to run.
         self.forget(id);
         Decision::Run
+    }
+
+    /// A worker has nothing to do: whether it may rest instead of waiting for
+    /// its client. It is to arm whatever tells of its next query
+    /// ([`Gate::came`]), and then to [sleep](Self::sleep).
+    pub fn rest(&self, id: Id, now_ns: u64) -> bool {
+        let Some(seat) = self.seat(id) else { return false };
+        let calls = self.control.mode() == Mode::Epoll && self.control.is_closed(now_ns);
+        // One that holds a slot is in a transaction, and answered at once.
+        let may = calls && !seat.is_admitted();
+        if may {
+            seat.rest();
+        }
+        may
+    }
+
+    /// A query, or the end, has come for a worker: one that rests waits for a
+    /// slot from now on. Whoever says so [pumps](Self::pump) the gate after,
+    /// once for all that have come.
+    pub fn came(&self, id: Id, now_ns: u64, wake: &impl Wake) {
+        let Some(seat) = self.seat(id) else { return };
+        if seat.ask(now_ns, self.past_round(&self.control.settings())) {
+            count(&self.control.counts.calls);
+            self.remember(id);
+        } else {
+            // If it sleeps all the same, its seat was overwritten: it is to look.
+            wake.wake(id, seat);
+        }
+    }
+
+    /// A resting worker rests no more, by its own wish; `false` if it waits, was
+    /// admitted or let go meanwhile.
+    pub(crate) fn rise(&self, id: Id) -> bool {
+        self.seat(id).is_some_and(Seat::rise)
     }
 
     /// When a worker that parks now must look again though nobody woke it.
@@ -160,8 +195,8 @@ impl<'a> Gate<'a> {
         while tick <= now_ns.saturating_add(period / 8) {
             tick = tick.saturating_add(period);
         }
-        let isr_delay_ns = self.control.settings().isr_delay_ns;
-        match self.control.ring.turn().pause_until(now_ns, isr_delay_ns) {
+        let pause_ns = self.control.settings().pause_ns();
+        match self.control.ring.turn().pause_until(now_ns, pause_ns) {
             Some(begins_ns) => tick.min(begins_ns + (waiters - 1) * BEHIND_NS),
             None => tick,
         }
@@ -177,8 +212,8 @@ impl<'a> Gate<'a> {
         has_left
     }
 
-    /// Lets somebody else's waiting worker run without a slot, since its
-    /// connection ends.
+    /// Lets somebody else's waiting or resting worker run without a slot, since
+    /// its connection ends.
     pub fn expel(&self, id: Id, wake: &impl Wake) {
         let Some(seat) = self.seat(id) else { return };
         if seat.let_go() {

@@ -25,7 +25,7 @@ impl Gate<'_> {
                 return;
             }
             let turn = self.control.ring.turn();
-            if turn.pause_until(now_ns, settings.isr_delay_ns).is_some() {
+            if turn.pause_until(now_ns, settings.pause_ns()).is_some() {
                 return;
             }
             match self.next_waiter(turn, &settings) {
@@ -149,7 +149,7 @@ impl Gate<'_> {
     /// begins. Without, the next begins while the last ones still run, if
     /// anybody waits for it.
     fn end_round(&self, turn: Turn, settings: &Settings, now_ns: u64) -> bool {
-        let has_pause = settings.isr_delay_ns > 0;
+        let has_pause = settings.pause_ns() > 0;
         if !turn.has_begun() || (settings.joins && !has_pause) {
             return false;
         }
@@ -161,7 +161,7 @@ impl Gate<'_> {
         if goes_on {
             return false;
         }
-        let begins_ns = if has_pause { now_ns.saturating_add(settings.isr_delay_ns) } else { 0 };
+        let begins_ns = if has_pause { now_ns.saturating_add(settings.pause_ns()) } else { 0 };
         if self.control.ring.change(turn, turn.next(begins_ns)) {
             count(&self.control.counts.rounds);
         }
@@ -169,19 +169,34 @@ impl Gate<'_> {
     }
 
     fn let_all_go(&self, wake: &impl Wake) {
-        if self.control.waiters() == 0 {
-            return;
-        }
-        for (at, word) in self.waiting.iter().enumerate() {
-            for bit in BitsOf(word.load(Ordering::Acquire)) {
-                let id = Id((at * BITS + bit) as u32);
-                self.forget(id);
-                if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {
-                    count(&self.control.counts.let_go);
-                    wake.wake(id, seat);
-                }
+        for id in self.all_waiters() {
+            self.forget(id);
+            if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {
+                count(&self.control.counts.let_go);
+                wake.wake(id, seat);
             }
         }
+    }
+
+    /// Pumps, and lets those run that have waited for as long as anybody may:
+    /// for workers that sleep until they are called and do not look by themselves.
+    pub fn relieve(&self, now_ns: u64, wake: &impl Wake) {
+        self.pump(now_ns, wake);
+        for id in self.all_waiters() {
+            let Some(seat) = self.seat(id) else { continue };
+            if seat.is_waiting() && self.is_expired(seat, now_ns) && seat.let_go() {
+                self.forget(id);
+                count(&self.control.counts.expired);
+                wake.wake(id, seat);
+            }
+        }
+    }
+
+    fn all_waiters(&self) -> impl Iterator<Item = Id> + '_ {
+        let words: &[AtomicU64] = if self.control.waiters() == 0 { &[] } else { self.waiting };
+        words.iter().enumerate().flat_map(|(at, word)| {
+            BitsOf(word.load(Ordering::Acquire)).map(move |bit| Id((at * BITS + bit) as u32))
+        })
     }
 
     /// Puts one among those that wait, if it is not there.

@@ -282,12 +282,112 @@ fn nobody_waits_longer_than_the_longest() {
     assert_eq!(memory.control.counters().expired, 1);
 }
 
+fn on_call(cap: u32) -> Settings {
+    Settings { mode: Mode::Epoll, isr_delay_ns: 2 * MS, ..closed(cap) }
+}
+
+#[test]
+fn a_resting_worker_is_called_once_its_query_has_come_and_a_slot_is_free() {
+    let memory = Memory::new(4, &on_call(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert!((0..3).all(|id| gate.rest(Id(id), NOW)));
+    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park, "it looks in vain");
+    [2, 0].into_iter().for_each(|id| gate.came(Id(id), NOW, &woken));
+    assert_eq!((woken.take(), memory.control.waiters()), (Vec::new(), 2));
+    gate.pump(NOW, &woken);
+    assert_eq!(woken.take(), [0], "nobody keeps a pause but who looks at the sockets");
+    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Run);
+    assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run, "its query has the slot");
+    gate.answered(Id(0), false, NOW, &woken);
+    assert_eq!(woken.take(), [2]);
+    assert!(memory.seats[1].is_resting());
+    let counters = memory.control.counters();
+    assert_eq!((counters.calls, counters.admissions), (2, 2));
+}
+
+#[test]
+fn nobody_rests_who_holds_a_slot_or_at_a_gate_that_does_not_call() {
+    let memory = Memory::new(2, &on_call(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run);
+    assert!(!gate.rest(Id(0), NOW));
+    assert!(!gate.rest(Id(1), NOW + 71 * MS), "the agent is silent");
+    assert!(!gate.rest(Id(2), NOW), "there is no such seat");
+    memory.control.set(&closed(1));
+    assert!(!gate.rest(Id(1), NOW));
+}
+
+#[test]
+fn a_resting_worker_runs_without_a_slot_when_the_agent_is_silent_or_its_connection_ends() {
+    let memory = Memory::new(3, &on_call(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert!((0..3).all(|id| gate.rest(Id(id), NOW)));
+    gate.expel(Id(2), &woken);
+    let later = NOW + 71 * MS;
+    gate.came(Id(0), later, &woken);
+    gate.pump(later, &woken);
+    assert_eq!(woken.take(), [2, 0]);
+    for id in [0, 2] {
+        assert_eq!(gate.check(Id(id), later, &woken), Decision::Run);
+    }
+    assert!(memory.seats[1].is_resting() && gate.rise(Id(1)));
+    assert_eq!((gate.active(later), memory.control.waiters()), (0, 0));
+}
+
+#[test]
+fn who_was_called_and_has_waited_for_as_long_as_anybody_may_is_relieved() {
+    let memory = Memory::new(2, &Settings { park_max_ns: 20 * MS, ..on_call(1) });
+    let (gate, woken) = (memory.gate(), Woken::default());
+    gate.arrive(Id(0), false, NOW, &woken);
+    assert!(gate.rest(Id(1), NOW));
+    gate.came(Id(1), NOW, &woken);
+    gate.relieve(NOW + 19 * MS, &woken);
+    assert_eq!(woken.take(), []);
+    gate.relieve(NOW + 20 * MS, &woken);
+    assert_eq!((woken.take(), memory.control.counters().expired), (vec![1], 1));
+}
+
 /// What a worker of the random plays does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
+    Resting,
     Parked,
     Running,
+}
+
+/// Those that were woken run if the gate lets them.
+fn wake(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
+    for id in woken.take() {
+        let phase = &mut phases[id as usize];
+        if matches!(phase, Phase::Parked | Phase::Resting)
+            && gate.check(Id(id), now, woken) == Decision::Run
+        {
+            *phase = Phase::Running;
+        }
+    }
+}
+
+/// Everybody ends what runs and asks for what it waits for.
+fn settle(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
+    for id in 0..12u32 {
+        match phases[id as usize] {
+            Phase::Running => {
+                gate.answered(Id(id), false, now, woken);
+                gate.idle(Id(id), false, now, woken);
+                phases[id as usize] = Phase::Idle;
+            }
+            Phase::Resting => {
+                gate.came(Id(id), now, woken);
+                gate.relieve(now, woken);
+            }
+            Phase::Parked if gate.check(Id(id), now, woken) == Decision::Run => {
+                phases[id as usize] = Phase::Running;
+            }
+            _ => {}
+        }
+        wake(gate, woken, phases, now);
+    }
 }
 
 proptest! {
@@ -297,21 +397,14 @@ proptest! {
         joins: bool,
         batch in 1u32..3,
         isr_delay_ns in prop_oneof![Just(0), Just(MS)],
-        events in prop::collection::vec((0u32..12, 0u8..8), 0..300),
+        mode in prop_oneof![Just(Mode::Post), Just(Mode::Epoll)],
+        events in prop::collection::vec((0u32..12, 0u8..9), 0..300),
     ) {
-        let settings = Settings { joins, batch, isr_delay_ns, ..closed(cap) };
+        let settings = Settings { mode, joins, batch, isr_delay_ns, ..closed(cap) };
         let memory = Memory::new(12, &settings);
         let (gate, woken) = (memory.gate(), Woken::default());
         let mut phases = [Phase::Idle; 12];
         let mut now = NOW;
-        let wake = |phases: &mut [Phase; 12], now| {
-            for id in woken.take() {
-                if phases[id as usize] == Phase::Parked
-                    && gate.check(Id(id), now, &woken) == Decision::Run {
-                    phases[id as usize] = Phase::Running;
-                }
-            }
-        };
         for (id, action) in events {
             memory.control.beat(now);
             let phase = phases[id as usize];
@@ -328,30 +421,23 @@ proptest! {
                 }
                 (Phase::Running, 4) => gate.answered(Id(id), true, now, &woken),
                 (Phase::Parked, 0) if gate.leave(Id(id)) => phases[id as usize] = Phase::Idle,
+                (Phase::Idle, 8) if gate.rest(Id(id), now) => phases[id as usize] = Phase::Resting,
+                (Phase::Resting, 0) if gate.rise(Id(id)) => phases[id as usize] = Phase::Idle,
+                (Phase::Resting, 1..=6) => {
+                    gate.came(Id(id), now, &woken);
+                    gate.pump(now, &woken);
+                }
                 (_, 7) => now += MS,
                 _ => {}
             }
-            wake(&mut phases, now);
+            wake(&gate, &woken, &mut phases, now);
             prop_assert!(gate.active(now) <= cap as usize);
         }
         // Once everybody ends, everybody has run: time alone brings the rest.
         for _ in 0..200 {
             now += 2 * MS;
             memory.control.beat(now);
-            for id in 0..12u32 {
-                match phases[id as usize] {
-                    Phase::Running => {
-                        gate.answered(Id(id), false, now, &woken);
-                        gate.idle(Id(id), false, now, &woken);
-                        phases[id as usize] = Phase::Idle;
-                    }
-                    Phase::Parked if gate.check(Id(id), now, &woken) == Decision::Run => {
-                        phases[id as usize] = Phase::Running;
-                    }
-                    _ => {}
-                }
-                wake(&mut phases, now);
-            }
+            settle(&gate, &woken, &mut phases, now);
         }
         prop_assert_eq!(phases, [Phase::Idle; 12]);
         prop_assert_eq!((gate.active(now), memory.control.waiters()), (0, 0));

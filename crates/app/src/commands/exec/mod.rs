@@ -5,6 +5,7 @@ mod result;
 
 use super::UsageError;
 use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
+use crate::config::gate;
 use crate::library::{Library, check_program};
 use crate::say;
 use anyhow::{Context, bail};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 const NAP: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
-    let (settings, rules) = (settings(args), rules(args)?);
+    let (settings, rules) = (settings(args)?, rules(args)?);
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
     };
@@ -94,20 +95,28 @@ fn hand_on(signal: i32, server: &Child) {
     let _ = kill_process(Pid::from_child(server), signal);
 }
 
-fn settings(args: &ExecArgs) -> Settings {
+/// What the gate is to do from the start.
+///
+/// # Errors
+/// A time that the gate would not keep, by its option.
+fn settings(args: &ExecArgs) -> Result<Settings, UsageError> {
     let mode = match (args.mode, args.cap) {
+        (Some(ExecMode::Epoll), _) => Mode::Epoll,
         (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
         (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
     };
+    let refused = |option: &str, why: String| UsageError(format!("{option} {why}"));
+    let pause = gate::pause(mode, args.delay).map_err(|why| refused("--delay", why))?;
+    let lease = gate::slot_lease(args.slot_lease).map_err(|why| refused("--slot-lease", why))?;
     let usual = Settings::default();
-    Settings {
+    Ok(Settings {
         mode,
         cap: args.cap.unwrap_or(usual.cap),
         batch: args.batch,
-        isr_delay_ns: args.delay.0,
-        slot_lease_ns: args.slot_lease.0,
+        isr_delay_ns: pause.0,
+        slot_lease_ns: lease.0,
         ..usual
-    }
+    })
 }
 
 fn rules(args: &ExecArgs) -> anyhow::Result<Rules> {

@@ -65,6 +65,8 @@ struct GateResult {
     let_go_when_it_opened: u64,
     waited_too_long: u64,
     rounds: u64,
+    /// Workers for whom a query came while they rested (mode epoll).
+    called: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -134,6 +136,7 @@ impl Seen {
                 Mode::Off => "off",
                 Mode::Stats => "stats",
                 Mode::Post => "post",
+                Mode::Epoll => "epoll",
             },
             cap: settings.cap,
             seconds: time.as_secs_f64(),
@@ -150,6 +153,7 @@ impl Seen {
                 let_go_when_it_opened: counters.let_go,
                 waited_too_long: counters.expired,
                 rounds: counters.rounds,
+                called: counters.calls,
             },
             by_connection: self.connections.values().map(ConnectionResult::of).collect(),
             name: self.name,
@@ -215,10 +219,13 @@ impl fmt::Display for ExecResult {
         write!(out, ", p99 {}, p99.9 {}", of(*p99_seconds), of(*p999_seconds))?;
         let Quantiles { p50_seconds, p99_seconds, .. } = &self.transaction_latency;
         write!(out, "\n  transactions: p50 {}, p99 {}", of(*p50_seconds), of(*p99_seconds))?;
-        if self.mode == "post" {
+        if matches!(self.mode, "post" | "epoll") {
             let GateResult { admissions, admissions_after_a_wait, slots_overdue, .. } = &self.gate;
             write!(out, "\n  gate, cap {}: {admissions} admissions, ", self.cap)?;
             write!(out, "{admissions_after_a_wait} after a wait, {slots_overdue} slots overdue")?;
+        }
+        if self.mode == "epoll" {
+            write!(out, ", {} of a worker that rested", self.gate.called)?;
         }
         if self.connections_turned_away > 0 {
             write!(out, "\n  {} connections found no room", self.connections_turned_away)?;

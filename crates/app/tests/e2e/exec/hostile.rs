@@ -85,3 +85,22 @@ fn a_regulator_that_cannot_be_had_is_refused_before_the_server_starts() {
     }
     assert!(!marker.exists());
 }
+
+#[test]
+fn a_time_that_the_gate_would_not_keep_is_refused_before_the_server_starts() {
+    let scene = Scene::new();
+    let marker = scene.path("started");
+    let cases: [(&[&str], &str); 6] = [
+        (&["--delay", "101ms"], "--delay is 101ms, not in 0ns to 100ms"),
+        (&["--delay", "5"], "--delay"),
+        (&["--mode", "epoll", "--delay", "500us"], "--delay is 500us, not in 1ms to 100ms"),
+        (&["--mode", "epoll", "--delay", "0s"], "spends more than it saves"),
+        (&["--slot-lease", "0s"], "--slot-lease is 0ns, not in 1ms to 1s"),
+        (&["--slot-lease", "2s"], "--slot-lease is 2s, not in 1ms to 1s"),
+    ];
+    for (options, words) in cases {
+        let command = ["--", "touch", marker.to_str().unwrap()];
+        scene.run(&[&["exec"], options, &command].concat()).refused(2, words);
+    }
+    assert!(!marker.exists());
+}
