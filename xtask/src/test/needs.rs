@@ -11,12 +11,13 @@ use std::process::{Command, Stdio};
 /// One program that some tests start.
 struct Need {
     program: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that has it, and what it needs besides.
     package: &'static str,
 }
 
 /// One line for each program.
 const NEEDS: &[Need] = &[
+    Need { program: "cc", package: "gcc" },
     // Brings Chromium with it.
     Need { program: "chromedriver", package: "chromium-driver" },
     Need { program: "mariadbd", package: "mariadb-server" },
@@ -27,6 +28,7 @@ const NEEDS: &[Need] = &[
     Need { program: "redis-server", package: "redis-server" },
     Need { program: "sysbench", package: "sysbench" },
     Need { program: "tmux", package: "tmux" },
+    Need { program: "valgrind", package: "valgrind libc6-dbg" },
 ];
 
 impl Need {
@@ -60,7 +62,7 @@ pub(super) fn provide() -> Vec<String> {
     if missing.is_empty() {
         return Vec::new();
     }
-    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    let packages: Vec<&str> = missing.iter().flat_map(|need| need.package.split(' ')).collect();
     if may_install() {
         println!("== installing {}", packages.join(" "));
         // The list of packages may be missing or old: fetch it only when it is needed.
@@ -84,7 +86,8 @@ pub(super) fn provide() -> Vec<String> {
 /// # Errors
 /// If one is still missing, with how to get it.
 pub(crate) fn provide_all() -> Result<()> {
-    let packages: Vec<&str> = missing_needs().iter().map(|need| need.package).collect();
+    let packages: Vec<&str> =
+        missing_needs().iter().flat_map(|need| need.package.split(' ')).collect();
     if packages.is_empty() || install_packages(&packages) {
         return Ok(());
     }

@@ -142,8 +142,9 @@ impl Seen {
             seconds: time.as_secs_f64(),
             connections: self.connections.len(),
             connections_turned_away: runtime.turned_away(),
-            queries: all().map(|one| one.queries).sum(),
-            transactions: all().map(|one| one.transactions).sum(),
+            // Saturating: a server may write any number into its page.
+            queries: all().map(|one| one.queries).fold(0, u64::saturating_add),
+            transactions: all().map(|one| one.transactions).fold(0, u64::saturating_add),
             latency: Quantiles::of(&latency),
             transaction_latency: Quantiles::of(&runtime.statistics().transactions()),
             gate: GateResult {

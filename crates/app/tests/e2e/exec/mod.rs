@@ -1,6 +1,7 @@
 //! `lull exec` on real servers: what is seen, and what must not break.
 
 mod hostile;
+mod needs_cc;
 mod needs_mariadbd;
 mod needs_memcached;
 mod needs_postgres;

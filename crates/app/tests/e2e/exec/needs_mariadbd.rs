@@ -1,5 +1,8 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
+mod faults;
+mod soak;
+
 use super::{Server, of_class};
 use crate::support::record::Record;
 use crate::support::scene::Scene;
@@ -18,8 +21,14 @@ struct Database {
 
 impl Database {
     fn start(scene: &Scene, options: &[&str]) -> Self {
+        Self::start_with(scene, options, &[])
+    }
+
+    /// As [`Database::start`], with further options of the server's.
+    fn start_with(scene: &Scene, options: &[&str], more: &[&str]) -> Self {
         let (command, port) = installed(scene);
-        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let command: Vec<&str> =
+            command.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let server = Server::start(scene, options, &command, port);
         let database = Self { server, socket: scene.path("socket"), pid_file: scene.path("pid") };
         database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");
@@ -33,9 +42,13 @@ impl Database {
 
     /// Over the unix socket, which a rule exempts.
     fn admin(&self, sql: &str) -> String {
+        text(&self.try_admin(sql))
+    }
+
+    fn try_admin(&self, sql: &str) -> Output {
         let socket = format!("--socket={}", self.socket.display());
-        let output = Command::new("mariadb").args(["-N", "-uroot", &socket, "-e", sql]).output();
-        text(&output.unwrap())
+        let mut admin = Command::new("mariadb");
+        admin.args(["-N", "-uroot", &socket, "-e", sql]).output().unwrap()
     }
 
     fn client(&self, sql: &str) -> Child {

@@ -1,0 +1,278 @@
+//! A small threaded server that does on request what a database does only in
+//! emergencies (`threads.c`), in both modes of the gate.
+
+use super::{Server, of_class};
+use crate::support::scene::Scene;
+use crate::support::{free_port, wait_for};
+use lull_control::Rng;
+use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::Duration;
+
+const MODES: [&str; 2] = ["post", "epoll"];
+
+/// Builds the server; its path.
+fn built(scene: &Scene) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/exec/threads.c");
+    let program = scene.path("threads");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"]);
+    assert!(cc.arg(&program).status().unwrap().success());
+    program.to_str().unwrap().to_owned()
+}
+
+/// Starts it under a gate of one, with what stands before its command line.
+fn start(scene: &Scene, mode: &str, before: &[&str], idle_ms: &str) -> Server {
+    let (program, port) = (built(scene), free_port());
+    let at = port.to_string();
+    let options = ["--mode", mode, "--cap", "1", "--protocol", "mysql"];
+    let command = [before, &[&program, &at, idle_ms]].concat();
+    Server::start(scene, &options, &command, port)
+}
+
+/// A connection.
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(server: &Server) -> Self {
+        Self::connect_to(server.port)
+    }
+
+    fn connect_to(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(80))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut client = Self(stream);
+        client.packet().expect("a greeting");
+        let login = [&0x0200_u32.to_le_bytes()[..], &[0; 32]].concat();
+        client.send(1, &login);
+        assert_eq!(client.packet().expect("an answer to the login")[0], 0);
+        client
+    }
+
+    fn send(&mut self, sequence: u8, payload: &[u8]) {
+        let head = [payload.len() as u8, 0, 0, sequence];
+        // Who has gone is noticed when its answer is missing.
+        let _ = self.0.write_all(&[&head, payload].concat());
+    }
+
+    fn packet(&mut self) -> Option<Vec<u8>> {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).ok()?;
+        let mut payload = vec![0; usize::from(head[0])];
+        self.0.read_exact(&mut payload).ok()?;
+        Some(payload)
+    }
+
+    fn ask(&mut self, text: &str) {
+        self.send(0, &[&[3], text.as_bytes()].concat());
+    }
+
+    /// One query and its answer: how many connections there are; `None` if this one ended.
+    fn query(&mut self, text: &str) -> Option<u8> {
+        self.ask(text);
+        self.packet().map(|payload| payload[1])
+    }
+
+    /// Whether the server has ended it.
+    fn is_over(&mut self) -> bool {
+        self.packet().is_none()
+    }
+}
+
+/// Many connections at a time, with so many queries each, one at a time and
+/// with a pause before each: long enough for a worker to find nothing to do.
+fn load(port: u16, connections: usize, queries: usize) {
+    std::thread::scope(|scope| {
+        for _ in 0..connections {
+            scope.spawn(move || {
+                let mut client = Client::connect_to(port);
+                for _ in 0..queries {
+                    std::thread::sleep(Duration::from_millis(2));
+                    assert!(client.query("work").is_some());
+                }
+            });
+        }
+    });
+}
+
+fn called(seen: &Value) -> u64 {
+    seen["gate"]["called"].as_u64().unwrap()
+}
+
+#[test]
+fn workers_that_rest_are_called_for_every_query_and_for_none_twice() {
+    let scene = Scene::new();
+    let server = start(&scene, "epoll", &[], "-1");
+    load(server.port, 8, 50);
+    let seen = server.seen();
+    let gated = of_class(&seen, "gated");
+    assert_eq!(gated.iter().filter(|queries| **queries == 50).count(), 8, "{seen}");
+    // At most before each query and before the end; a worker that finds its next
+    // query there at once does not rest.
+    assert!((1..=8 * 51).contains(&called(&seen)), "{seen}");
+    assert_eq!(
+        (seen["mode"].as_str(), &seen["gate"]["waited_too_long"]),
+        (Some("epoll"), &0.into())
+    );
+}
+
+#[test]
+fn connections_that_follow_each_other_on_one_descriptor_are_told_apart() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        for queries in 1..=40 {
+            let mut client = Client::connect(&server);
+            (0..queries).for_each(|_| assert!(client.query("work").is_some()));
+        }
+        let mut gated = of_class(&server.seen(), "gated");
+        gated.retain(|queries| *queries > 0);
+        gated.sort_unstable();
+        assert_eq!(gated, (1..=40).collect::<Vec<u64>>(), "{mode}");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_worker_whether_it_rests_or_waits() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let mut holder = Client::connect(&server);
+        holder.query("begin").unwrap();
+        let idle = Client::connect(&server);
+        let mut waiter = Client::connect(&server);
+        waiter.ask("work");
+        drop((idle, waiter));
+        wait_for("their end", || holder.query("work") == Some(1));
+        holder.query("commit").unwrap();
+        assert_eq!(server.seen()["gate"]["waited_too_long"], 0, "{mode}");
+    }
+}
+
+#[test]
+fn a_server_that_ends_connections_ends_those_whose_workers_rest_or_wait() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let mut admin = Client::connect(&server);
+        admin.query("begin").unwrap();
+        let (mut idle, mut waiter) = (Client::connect(&server), Client::connect(&server));
+        waiter.ask("work");
+        admin.query("shutdown").unwrap();
+        assert!(idle.is_over(), "{mode}");
+        // It may have had its answer before.
+        assert!(waiter.is_over() || waiter.is_over(), "{mode}");
+        wait_for("their end", || admin.query("work") == Some(1));
+        drop(server.seen());
+    }
+}
+
+#[test]
+fn a_worker_that_rests_gives_up_when_its_time_is_over() {
+    let scene = Scene::new();
+    let server = start(&scene, "epoll", &[], "300");
+    let mut client = Client::connect(&server);
+    assert!(client.query("work").is_some());
+    assert!(client.is_over(), "nothing was asked for 300 ms");
+    assert!(Client::connect(&server).query("work").is_some());
+}
+
+#[test]
+fn a_child_goes_on_with_a_connection_and_a_program_is_executed() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let (mut stays, mut leaves) = (Client::connect(&server), Client::connect(&server));
+        assert!(leaves.query("exec").is_some() && leaves.query("fork").is_some(), "{mode}");
+        for _ in 0..20 {
+            assert!(leaves.query("work").is_some() && stays.query("work").is_some(), "{mode}");
+        }
+        drop(leaves);
+        assert!(stays.query("work").is_some(), "{mode}");
+        drop(server.seen());
+    }
+}
+
+#[test]
+fn when_the_agent_is_killed_workers_that_rest_or_wait_run_on() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let mut holder = Client::connect(&server);
+        holder.query("begin").unwrap();
+        let (mut idle, mut waiter) = (Client::connect(&server), Client::connect(&server));
+        waiter.ask("work");
+        server.signal(Signal::KILL);
+        assert!(waiter.packet().is_some() && idle.query("work").is_some(), "{mode}");
+        assert!(holder.query("commit").is_some() && idle.query("work").is_some(), "{mode}");
+    }
+}
+
+/// Overwrites part of the page that an agent shares with its server.
+fn overwrite(server: &Server, from: u64, random: &mut Rng) {
+    let place = format!("/proc/{}/fd", server.agent.as_ref().unwrap().pid());
+    let all = std::fs::read_dir(place).unwrap().flatten().map(|one| one.path());
+    let mut pages = all.filter(|path| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("lull-page"))
+    });
+    let page = File::options().read(true).write(true).open(pages.next().unwrap()).unwrap();
+    let mut bytes = vec![0; (page.metadata().unwrap().len() - from) as usize];
+    random.fill(&mut bytes[..]);
+    page.write_all_at(&bytes, from).unwrap();
+}
+
+#[test]
+fn random_bytes_in_the_page_keep_no_query_from_its_answer() {
+    for (seed, mode) in MODES.into_iter().enumerate() {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let mut random = Rng::seed_from_u64(seed as u64);
+        let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&server)).collect();
+        // First all but header and settings, at a gate that is closed; then those, too.
+        for from in [512, 512, 512, 0] {
+            clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
+            overwrite(&server, from, &mut random);
+            clients.iter_mut().for_each(|client| client.ask("work"));
+            clients.iter_mut().for_each(|client| assert!(client.packet().is_some(), "{mode}"));
+        }
+        assert!(Client::connect(&server).query("work").is_some());
+        // What is read of such a page is any number, but it is read and printed.
+        assert!(server.seen()["queries"].is_u64());
+    }
+}
+
+mod needs_valgrind {
+    use super::*;
+
+    #[test]
+    #[ignore = "slow: a server in valgrind, twice"]
+    fn valgrind_finds_no_fault_in_a_threaded_server_with_the_library() {
+        for mode in MODES {
+            let scene = Scene::new();
+            let log = format!("--log-file={}", scene.path("valgrind-%p").display());
+            let before = ["valgrind", "--error-exitcode=99", "--quiet", &log];
+            let server = start(&scene, mode, &before, "-1");
+            load(server.port, 6, 20);
+            let mut client = Client::connect(&server);
+            assert!(client.query("exec").is_some() && client.query("fork").is_some());
+            assert!(client.query("work").is_some());
+            drop(client);
+            // Its status is that of valgrind, 99 if there was a fault.
+            let seen = server.seen();
+            assert!(of_class(&seen, "gated").iter().filter(|all| **all == 20).count() >= 6);
+            let logs = std::fs::read_dir(scene.path("")).unwrap().flatten();
+            let logs = logs.filter(|one| one.file_name().to_string_lossy().contains("valgrind-"));
+            for log in logs {
+                let said = std::fs::read_to_string(log.path()).unwrap();
+                assert_eq!(said, "", "{mode}");
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Random events, one after the other, and what must hold after all of them.
+//!
+//! `LULL_SOAK_EVENTS` says how many (a soak is 1,000), `LULL_SOAK_SEED` which.
+
+use super::*;
+use lull_control::Rng;
+use rand::{RngExt, SeedableRng};
+
+/// As many as CI has time for.
+const EVENTS: u32 = 60;
+
+fn number(variable: &str, usual: u32) -> u32 {
+    std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// What is under way.
+struct Soak {
+    database: Database,
+    random: Rng,
+    clients: Vec<Child>,
+    /// Rows that were added by statements that were answered.
+    added: u32,
+}
+
+impl Soak {
+    fn begin(&mut self, sql: &str) {
+        let client = self.database.client(sql);
+        self.clients.push(client);
+    }
+
+    /// Takes out one of the clients at random.
+    fn any(&mut self) -> Option<Child> {
+        let count = self.clients.len();
+        (count > 0).then(|| self.clients.swap_remove(self.random.random_range(0..count)))
+    }
+
+    fn event(&mut self) {
+        match self.random.random_range(0..8) {
+            0 => self.begin(&"select count(*) from t;".repeat(20)),
+            1 => self.begin("begin; update t set b = b + 1 where a = 1; select sleep(0.2); commit"),
+            2 => self.begin("select get_lock('one', 5); select sleep(0.1); select 1"),
+            3 => self.begin("begin; insert into u values (1); select sleep(0.05); commit"),
+            4 => self.begin("set session wait_timeout = 1; select 1; select sleep(1.5); select 1"),
+            5 => {
+                self.added += 1;
+                let added = self.database.client("insert into u values (1)");
+                drop(ended(added));
+            }
+            6 => {
+                if let Some(mut client) = self.any() {
+                    client.kill().unwrap();
+                    client.wait().unwrap();
+                }
+            }
+            _ => self.kill_one(),
+        }
+    }
+
+    /// The server ends one of its connections.
+    fn kill_one(&mut self) {
+        let which = "select id from information_schema.processlist \
+                     where host <> 'localhost' order by rand() limit 1";
+        let id = self.database.admin(which);
+        if !id.trim().is_empty() {
+            // It may have gone by itself meanwhile.
+            self.database.try_admin(&format!("kill {}", id.trim()));
+        }
+    }
+}
+
+fn soak(mode: &str, seed: u32, events: u32) {
+    let scene = Scene::new();
+    let database = Database::start(&scene, &["--mode", mode, "--cap", "2"]);
+    database.admin("create table sbtest.u (a int)");
+    let random = Rng::seed_from_u64(seed.into());
+    let mut soak = Soak { database, random, clients: Vec::new(), added: 0 };
+    for _ in 0..events {
+        soak.event();
+        // As many at a time as there is patience for.
+        while soak.clients.len() > 24 {
+            soak.any().unwrap().wait().unwrap();
+        }
+    }
+    for mut client in std::mem::take(&mut soak.clients) {
+        client.wait().unwrap();
+    }
+    let rows: u32 = soak.database.admin("select count(*) from sbtest.u").trim().parse().unwrap();
+    assert!(rows >= soak.added, "{rows} rows of {}, seed {seed}", soak.added);
+    assert_eq!(ended(soak.database.client("select 7")).trim(), "7", "seed {seed}");
+    let seen = soak.database.server.seen();
+    assert_eq!(seen["gate"]["waited_too_long"], 0, "seed {seed}: {seen}");
+}
+
+#[test]
+#[ignore = "slow: random events on a database, in both modes"]
+fn random_events_lose_no_answer_and_leave_the_server_well() {
+    let (seed, events) = (number("LULL_SOAK_SEED", 1), number("LULL_SOAK_EVENTS", EVENTS));
+    for mode in ["post", "epoll"] {
+        soak(mode, seed, events);
+    }
+}
