@@ -1,5 +1,5 @@
 //! Objectives as people write them, in configs and in scenarios:
-//! `{ p95 = "4.2ms" }` or `{ throughput = 1000 }`.
+//! `{ p95 = "4.2ms" }`, `{ throughput = 1000 }` or `{ disengagement = 0.001 }`.
 //!
 //! One reader for both, so that an app is asked for the same thing in the same
 //! words whether it runs on a host or in the simulator.
@@ -49,7 +49,7 @@ impl AppSpec {
     }
 }
 
-/// A map of one key, whose name is a percentile or `throughput`.
+/// A map of one key, whose name is a percentile, `throughput` or `disengagement`.
 impl JsonSchema for WrittenObjective {
     fn inline_schema() -> bool {
         true
@@ -77,8 +77,9 @@ impl<'de> Deserialize<'de> for WrittenObjective {
     }
 }
 
-/// The two forms, for every refusal.
-const FORMS: &str = "write { p95 = \"4.2ms\" } or { throughput = 1000 }";
+/// The forms, for every refusal.
+const FORMS: &str =
+    "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disengagement = 0.001 }";
 
 struct OneKey;
 
@@ -97,6 +98,7 @@ impl<'de> Visitor<'de> for OneKey {
             ("throughput", _) => {
                 Objective::Throughput { floor_per_s: positive(map.next_value()?)? }
             }
+            ("disengagement", _) => Objective::Disengagement { ratio: share(map.next_value()?)? },
             (_, Ok(percentile)) => {
                 let bound: Nanos = map.next_value()?;
                 if bound == Nanos::ZERO {
@@ -125,6 +127,14 @@ fn positive<E: Error>(value: f64) -> Result<f64, E> {
     }
 }
 
+fn share<E: Error>(value: f64) -> Result<f64, E> {
+    if value > 0.0 && value < 1.0 {
+        Ok(value)
+    } else {
+        Err(E::custom(format!("{value} is not a share between zero and one")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,12 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read() {
+    fn all_forms_are_read() {
         let percentile = Percentile::new(95.0).unwrap();
         let bound = Nanos::from_micros(4200);
         assert_eq!(read(r#"{"p95": "4.2ms"}"#), Ok(Objective::Tail { percentile, bound }));
         let floor_per_s = 1000.0;
         assert_eq!(read(r#"{"throughput": 1000}"#), Ok(Objective::Throughput { floor_per_s }));
+        let ratio = 0.001;
+        assert_eq!(read(r#"{"disengagement": 0.001}"#), Ok(Objective::Disengagement { ratio }));
     }
 
     #[test]
@@ -151,6 +163,7 @@ mod tests {
             (r#"{"p95": "0ms"}"#, "a bound of zero"),
             (r#"{"p95": "1ms", "p99": "2ms"}"#, "two keys, `p95` and `p99`"),
             (r#"{"throughput": -1}"#, "-1 is not a rate above zero"),
+            (r#"{"disengagement": 1}"#, "1 is not a share between zero and one"),
         ];
         for (text, wanted) in cases {
             let error = read(text).unwrap_err();

@@ -165,8 +165,10 @@ pub(crate) struct AppSection {
     /// Whether requests wait for it.
     #[schemars(example = &"best-effort")]
     pub(crate) class: Class,
-    /// A percentile and its bound, or a floor of requests per second, each in a
-    /// table of its own; a latency-critical app has at least one percentile.
+    /// A percentile and its bound, a floor of requests per second, or the share of
+    /// users that waiting may drive away (`{ disengagement = 0.001 }`, which `qos-wc`
+    /// alone minds), each in a table of its own; a latency-critical app has at least
+    /// one percentile.
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("p95", "4.2ms")])])]
     objectives: Vec<WrittenObjective>,
