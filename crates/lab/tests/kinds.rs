@@ -55,6 +55,7 @@ fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
         Kind::Tiers => panic!("of tiers: {text}"),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+        Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
     };
     AnyScenario::new(file, Path::new("."), choice)
 }

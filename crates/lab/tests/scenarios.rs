@@ -66,6 +66,7 @@ fn any(text: &str) -> Result<AnyScenario, Wrong> {
         Kind::Tiers => AnyFile::Tiers(toml::from_str(text).unwrap()),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+        Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
     };
     AnyScenario::new(file, Path::new(ROOT), &Choice::default())
 }
@@ -426,7 +427,7 @@ fn every_example_and_every_scenario_of_the_docs_can_be_run() {
             texts.push(std::fs::read_to_string(file.path()).unwrap());
         }
     }
-    assert_eq!(texts.len(), 6);
+    assert_eq!(texts.len(), 8);
     let page = std::fs::read_to_string(format!("{ROOT}/docs/scenario.md")).unwrap();
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
     assert!(!blocks.is_empty());

@@ -1,8 +1,8 @@
 //! The kinds of scenarios, told apart by what they describe.
 
 use super::{
-    Choice, Colocated, ColocatedFile, Outcome, Placement, PlacementFile, RunError, Scenario,
-    ScenarioFile, Wrong,
+    Choice, Colocated, ColocatedFile, Gated, GatedFile, Outcome, Placement, PlacementFile,
+    RunError, Scenario, ScenarioFile, Wrong,
 };
 use crate::progress::Progress;
 use std::path::Path;
@@ -16,6 +16,8 @@ pub enum Kind {
     Node,
     /// `[placed]`: one machine whose requests are placed on core speeds.
     Placed,
+    /// `[gated]`: one server with more threads than cores, behind a gate.
+    Gated,
 }
 
 /// A scenario of any kind as it is written.
@@ -27,6 +29,8 @@ pub enum AnyFile {
     Node(ColocatedFile),
     /// Of placed requests.
     Placed(PlacementFile),
+    /// Of a gated server.
+    Gated(Box<GatedFile>),
 }
 
 /// A checked scenario of any kind.
@@ -38,6 +42,8 @@ pub enum AnyScenario {
     Node(Box<Colocated>),
     /// Of placed requests.
     Placed(Box<Placement>),
+    /// Of a gated server.
+    Gated(Box<Gated>),
 }
 
 impl Kind {
@@ -46,6 +52,7 @@ impl Kind {
         match () {
             () if scenario.contains_key("node") => Self::Node,
             () if scenario.contains_key("placed") => Self::Placed,
+            () if scenario.contains_key("gated") => Self::Gated,
             () => Self::Tiers,
         }
     }
@@ -61,6 +68,7 @@ impl AnyScenario {
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
             AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file, choice)?)),
             AnyFile::Placed(file) => Self::Placed(Box::new(Placement::new(file, choice)?)),
+            AnyFile::Gated(file) => Self::Gated(Box::new(Gated::new(*file, choice)?)),
         })
     }
 
@@ -70,6 +78,7 @@ impl AnyScenario {
             Self::Tiers(scenario) => &scenario.title,
             Self::Node(scenario) => &scenario.title,
             Self::Placed(scenario) => &scenario.title,
+            Self::Gated(scenario) => &scenario.title,
         }
     }
 
@@ -79,6 +88,7 @@ impl AnyScenario {
             Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
             Self::Node(scenario) => scenario.labels(),
             Self::Placed(scenario) => scenario.labels(),
+            Self::Gated(scenario) => scenario.labels(),
         }
     }
 
@@ -88,6 +98,8 @@ impl AnyScenario {
             Self::Tiers(scenario) => &scenario.notices,
             Self::Node(scenario) => &scenario.notices,
             Self::Placed(scenario) => &scenario.notices,
+            // Its clients wait for their answers, so that it cannot be flooded.
+            Self::Gated(_) => &[],
         }
     }
 
@@ -100,6 +112,7 @@ impl AnyScenario {
             Self::Tiers(scenario) => scenario.run(progress),
             Self::Node(scenario) => scenario.run(progress),
             Self::Placed(scenario) => scenario.run(progress),
+            Self::Gated(scenario) => scenario.run(progress),
         }
     }
 }

@@ -55,6 +55,7 @@ fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
         Kind::Tiers => AnyFile::Tiers(source.parse()?),
         Kind::Node => AnyFile::Node(source.parse()?),
         Kind::Placed => AnyFile::Placed(source.parse()?),
+        Kind::Gated => AnyFile::Gated(Box::new(source.parse()?)),
     };
     let base = args.scenario.parent().unwrap_or(Path::new("."));
     let choice =

@@ -1,0 +1,353 @@
+//! Scenarios of one server with more threads than cores: `[gated]`, and in each
+//! `[[scheme]]` a regulator at its gate and, if there is one, a policy over its
+//! cores and frequencies, each with its keys in a table of its own.
+
+use super::choice::Labelled;
+use super::file::{RunSection, WarmupRule, label_and_name};
+use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
+use super::replicate::{Replications, Sample, policy_outcome};
+use super::run::RunError;
+use super::{Choice, Outcome, Wrong};
+use crate::progress::Progress;
+use lull_control::regulator::Regulator;
+use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
+use lull_measure::Nanos;
+use lull_policies::registry;
+use lull_policies::regulators::{self, Site};
+use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
+use lull_sim::stats::Failure;
+use rand::SeedableRng;
+use rayon::prelude::*;
+use serde::Deserialize;
+
+/// What is forgotten where the scenario does not say: ours. A search for a cap
+/// takes some ten windows of 2 s.
+const WARMUP: Nanos = Nanos::from_secs(30);
+/// Time between two looks of a policy: REEF's (SoCC'25, section 4).
+const EPOCH: Nanos = Nanos::from_millis(100);
+/// What is at the gate where only a policy is asked for.
+const NO_GATE: &str = "open";
+
+/// A scenario of a gated server as it is written, before it is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatedFile {
+    title: String,
+    #[serde(default)]
+    run: RunSection,
+    gated: ServerModel,
+    #[serde(default)]
+    scheme: Vec<SchemeSection>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SchemeSection {
+    label: Option<String>,
+    regulator: toml::Table,
+    policy: Option<toml::Table>,
+}
+
+/// A checked scenario of a gated server.
+#[derive(Debug, Clone)]
+pub struct Gated {
+    /// What it is about.
+    pub title: String,
+    model: ServerModel,
+    variants: Vec<Variant>,
+    seed: u64,
+    warmup: Nanos,
+    length: Nanos,
+    replications: u64,
+    precision: Option<super::Wanted>,
+    figures: Vec<(Quantity, What)>,
+}
+
+/// A name in a registry and its keys.
+#[derive(Debug, Clone)]
+struct Named {
+    name: String,
+    config: toml::Table,
+}
+
+/// One scheme of the comparison.
+#[derive(Debug, Clone)]
+struct Variant {
+    label: String,
+    regulator: Named,
+    policy: Option<Named>,
+    key: String,
+}
+
+/// A figure of a gated server.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// Of a class of connections.
+    Response(usize, Response),
+    Power,
+    EnergyPerQuery,
+    DeepSleep,
+    Frequency,
+    Utilisation,
+}
+
+impl Gated {
+    /// Checks a scenario.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, Wrong> {
+        file.gated.check().map_err(|error| Wrong::at("gated", error.to_string()))?;
+        let warmup = match file.run.warmup {
+            WarmupRule::Found(_) => WARMUP,
+            WarmupRule::Given(warmup) => warmup,
+        };
+        let mut scenario = Self {
+            title: file.title,
+            figures: figures(&file.gated),
+            variants: variants(&file.scheme, choice)?,
+            model: file.gated,
+            seed: choice.seed.unwrap_or(file.run.seed),
+            warmup: in_epochs(warmup),
+            length: in_epochs(file.run.length),
+            replications: choice.replications.unwrap_or(file.run.replications),
+            precision: None,
+        };
+        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
+        let quantities = scenario.quantities();
+        let size = super::check::RunSize {
+            quantities: &quantities,
+            replications: scenario.replications,
+            policies: scenario.variants.len(),
+            span: [scenario.warmup, scenario.length],
+        };
+        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
+        size.check(scenario.precision.as_ref())?;
+        for variant in &scenario.variants {
+            scenario.set_up(variant, 0)?;
+        }
+        Ok(scenario)
+    }
+
+    /// What the schemes are called, the reference first.
+    pub fn labels(&self) -> Vec<&str> {
+        self.variants.iter().map(|variant| variant.label.as_str()).collect()
+    }
+
+    /// What is measured, in the order of tables.
+    pub fn quantities(&self) -> Vec<Quantity> {
+        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
+    }
+
+    /// A replication that has not begun.
+    fn set_up(&self, variant: &Variant, replication: u64) -> Result<Replication, Wrong> {
+        let objectives = self.model.objectives();
+        // One core is left to the system (REEF, section 3.3: C below the number of cores).
+        let site = Site { objectives: &objectives, cores: self.model.cores.max(2) - 1 };
+        let Named { name, config } = &variant.regulator;
+        let gate = regulators::build(name, config, &site)
+            .map_err(|error| variant.wrong("regulator", error))?;
+        let plant = ServerPlant::new(&self.model, gate, self.seed, replication)
+            .map_err(|error| Wrong::at("gated", error.to_string()))?;
+        let build = |Named { name, config }: &Named| {
+            registry::build(name, config, plant.machine(), plant.apps())
+                .map_err(|error| variant.wrong("policy", error))
+        };
+        let policy = variant.policy.as_ref().map(build).transpose()?;
+        let rng = Rng::seed_from_u64(self.seed ^ replication.rotate_left(32));
+        Ok(Replication { plant, policy, rng })
+    }
+
+    /// Runs all schemes on the same replications; the same to the last bit on
+    /// any number of threads.
+    ///
+    /// # Errors
+    /// The first simulation that fails.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        let quantities = self.quantities();
+        let replications = Replications {
+            least: self.replications,
+            precision: self.precision,
+            quantities: &quantities,
+            labels: self.labels(),
+        };
+        let samples = replications.run(progress, |policy, round| {
+            let one = |replication| {
+                let sample = self.replicate(&self.variants[policy], replication);
+                progress.step();
+                sample
+            };
+            let all: Vec<_> = round.into_par_iter().map(one).collect();
+            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|wrong| RunError {
+                policy: self.variants[policy].label.clone(),
+                failure: Failure::Setup(wrong.to_string()),
+            })
+        })?;
+        let classes: Vec<_> =
+            self.model.class.iter().map(|class| (class.name.as_str(), false)).collect();
+        let policies = self.variants.iter().zip(&samples);
+        Ok(Outcome {
+            title: self.title.clone(),
+            seed: self.seed,
+            warmup: self.warmup,
+            length: self.length,
+            notices: replications.notices(&samples, &classes),
+            policies: policies
+                .map(|(variant, samples)| {
+                    policy_outcome(&variant.label, variant.name(), samples.clone())
+                })
+                .collect(),
+            quantities,
+        })
+    }
+
+    fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, Wrong> {
+        let mut run = self.set_up(variant, replication)?;
+        let failed = |error: lull_control::PlantError| Wrong::at("gated", error.to_string());
+        run.pass(self.warmup).map_err(failed)?;
+        run.plant.forget();
+        run.pass(self.length).map_err(failed)?;
+        let served = run.plant.server().served();
+        let values = self.figures.iter().map(|(_, what)| self.value(*what, &served));
+        let answered = served.classes.iter().map(|class| (class.latency.count(), 0));
+        Ok(Sample { values: values.collect(), requests: answered.collect() })
+    }
+
+    fn value(&self, what: What, served: &Served) -> f64 {
+        let cores_s = served.span.as_secs_f64() * f64::from(self.model.cores);
+        match what {
+            What::Response(class, response) => {
+                let latency = &served.classes[class].latency;
+                response.value(Answers {
+                    span: served.span,
+                    count: latency.count(),
+                    mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
+                    latency,
+                })
+            }
+            What::Power => served.power().0,
+            What::EnergyPerQuery => 1e3 * served.power().0 / served.throughput_per_s(),
+            What::DeepSleep => 100.0 * served.residency_share(self.model.idle.len() - 1),
+            What::Frequency => served.mean_hertz / 1e9,
+            What::Utilisation => percent(served.busy.as_secs_f64(), cores_s),
+        }
+    }
+}
+
+/// One replication under way.
+struct Replication {
+    plant: ServerPlant,
+    policy: Option<Box<dyn Policy>>,
+    rng: Rng,
+}
+
+impl Replication {
+    /// Whole epochs pass, each with a decision at its end.
+    fn pass(&mut self, time: Nanos) -> Result<(), lull_control::PlantError> {
+        for _ in 0..time.0 / EPOCH.0 {
+            let seen = self.plant.observe(EPOCH)?;
+            let Some(policy) = &mut self.policy else { continue };
+            let plan = policy.decide(&seen, &mut self.rng);
+            let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
+            let _ = self.plant.apply(&wanted);
+        }
+        Ok(())
+    }
+}
+
+/// Up to whole epochs.
+fn in_epochs(time: Nanos) -> Nanos {
+    Nanos(time.0.div_ceil(EPOCH.0).saturating_mul(EPOCH.0))
+}
+
+impl Labelled for Variant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl Variant {
+    /// What the registries know it by.
+    fn name(&self) -> &str {
+        self.policy.as_ref().map_or(&self.regulator.name, |policy| &policy.name)
+    }
+
+    /// What is wrong with its regulator or policy.
+    fn wrong(&self, which: &str, error: PolicyError) -> Wrong {
+        match error {
+            PolicyError::Config { key, message } => {
+                Wrong::at(self.key_of(&format!("{which}.{key}")), message)
+            }
+            other => Wrong::at(self.key_of(&format!("{which}.name")), other.to_string()),
+        }
+    }
+}
+
+impl Named {
+    fn read(table: &toml::Table, key: &str) -> Result<Self, Wrong> {
+        let (mut config, missing) = (table.clone(), "has no name: write name = \"reef\"");
+        let (_, name) = label_and_name(&mut config, key, missing)?;
+        Ok(Self { name, config })
+    }
+}
+
+impl SchemeSection {
+    fn variant(&self, key: String) -> Result<Variant, Wrong> {
+        let regulator = Named::read(&self.regulator, &format!("{key}.regulator"))?;
+        let of_policy = |table| Named::read(table, &format!("{key}.policy"));
+        let policy = self.policy.as_ref().map(of_policy).transpose()?;
+        let usual = || match &policy {
+            Some(policy) => format!("{}, {}", regulator.name, policy.name),
+            None => regulator.name.clone(),
+        };
+        let label = self.label.clone().unwrap_or_else(usual);
+        Ok(Variant { label, regulator, policy, key })
+    }
+}
+
+/// The schemes of the file, or those that are asked for: a regulator's name, or
+/// a policy's before a gate that is open.
+fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+    let each = sections.iter().enumerate();
+    let written = each.map(|(at, section)| section.variant(format!("scheme[{at}]")));
+    let written = written.collect::<Result<Vec<_>, _>>()?;
+    if written.is_empty() && choice.policies.is_empty() {
+        let message = "there is none: write [[scheme]] with regulator = { name = \"reef\" }, or \
+                       give --policy";
+        return Err(Wrong::at("scheme", message));
+    }
+    choice.choose(written, |name| {
+        let named = |name: &str| Named { name: name.to_owned(), config: toml::Table::new() };
+        let is_regulator = regulators::find(name);
+        let (regulator, policy) = match (&is_regulator, registry::find(name)) {
+            (Ok(_), _) => (named(name), None),
+            (_, Ok(_)) => (named(NO_GATE), Some(named(name))),
+            (_, Err(error)) => return Err(error.to_string()),
+        };
+        Ok(Variant { label: name.to_owned(), regulator, policy, key: "--policy".to_owned() })
+    })
+}
+
+/// All figures: class by class, then energy and cores.
+fn figures(model: &ServerModel) -> Vec<(Quantity, What)> {
+    let mut all = Vec::new();
+    for (at, class) in model.class.iter().enumerate() {
+        let tail = class.objective.and_then(|objective| match objective {
+            Objective::Tail { percentile, bound } => Some((percentile, bound)),
+            Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
+        });
+        let of_class = responses(&class.name, tail).into_iter();
+        all.extend(of_class.map(|(quantity, it)| (quantity, What::Response(at, it))));
+    }
+    let mut add = |kind, words, unit, what| all.push((quantity(kind, None, words, unit), what));
+    add("power", "power", "W", What::Power);
+    add("energy-per-request", "energy per query", "mJ", What::EnergyPerQuery);
+    add("deep-sleep", "core time in the deepest idle state", "%", What::DeepSleep);
+    add("frequency", "mean frequency", "GHz", What::Frequency);
+    add("utilisation", "utilisation of the cores", "%", What::Utilisation);
+    all
+}
