@@ -78,8 +78,7 @@ impl<'de> Deserialize<'de> for WrittenObjective {
 }
 
 /// The forms, for every refusal.
-const FORMS: &str =
-    "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disengagement = 0.001 }";
+const FORMS: &str = "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disengagement = 0.001 }";
 
 struct OneKey;
 

@@ -59,6 +59,14 @@ pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Sets this thread's `errno`.
+pub(crate) fn set_errno(code: c_int) {
+    // SAFETY: it has no conditions.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: the address of this thread's errno is valid while the thread lives.
+    unsafe { *at = code };
+}
+
 /// This thread's `errno`.
 pub(crate) fn errno() -> c_int {
     // SAFETY: it has no conditions.

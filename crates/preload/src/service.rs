@@ -28,9 +28,9 @@ const RUNS: u32 = 2;
 const FAILED: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(NONE);
-static EPOLL: AtomicI32 = AtomicI32::new(-1);
+static EPOLL: AtomicI32 = AtomicI32::new(NO_EPOLL);
 
-/// Nobody calls: workers must not rest with this.
+/// There is no descriptor of the thread's.
 const NO_EPOLL: c_int = -1;
 /// Events that are taken at a time.
 const EVENTS: usize = 256;
@@ -64,29 +64,45 @@ fn start() -> bool {
     has_started
 }
 
-/// Starts the thread, with all signals blocked.
+/// Starts the thread, with all signals blocked: it inherits the mask.
 fn spawn() -> bool {
-    let mut thread = 0;
-    // SAFETY: all zeros are valid for sets of signals, which are written before they are read.
-    let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (zeroed(), zeroed()) };
+    // SAFETY: all zeros are a set of signals.
+    let mut all: libc::sigset_t = unsafe { zeroed() };
+    // SAFETY: the set may be written.
+    unsafe { libc::sigfillset(&raw mut all) };
+    let before = set_mask(&all);
+    let has_started = spawn_detached();
+    set_mask(&before);
+    has_started
+}
+
+/// Sets this thread's mask of signals; what it was.
+fn set_mask(mask: &libc::sigset_t) -> libc::sigset_t {
+    // SAFETY: all zeros are a set of signals.
+    let mut before: libc::sigset_t = unsafe { zeroed() };
+    // SAFETY: one set is read and the other may be written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut before) };
+    before
+}
+
+fn spawn_detached() -> bool {
     let mut attributes = MaybeUninit::uninit();
     let at = attributes.as_mut_ptr();
-    // SAFETY: sets and attributes are this function's own and may be written;
-    // the attributes are made before they are used and destroyed after; the thread's
-    // function takes no argument and touches only what is static.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        if libc::pthread_attr_init(at) != 0 {
-            return false;
-        }
-        libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(at, STACK_BYTES);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let failed = libc::pthread_create(&raw mut thread, at, serve, null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
-        libc::pthread_attr_destroy(at);
-        failed == 0
+    // SAFETY: the attributes may be written.
+    if unsafe { libc::pthread_attr_init(at) } != 0 {
+        return false;
     }
+    // SAFETY: the attributes were made.
+    unsafe { libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_attr_setstacksize(at, STACK_BYTES) };
+    let mut thread = 0;
+    // SAFETY: the attributes were made, and the function takes no argument and
+    // touches only what is static.
+    let failed = unsafe { libc::pthread_create(&raw mut thread, at, serve, null_mut()) };
+    // SAFETY: the attributes were made, and are used no more.
+    unsafe { libc::pthread_attr_destroy(at) };
+    failed == 0
 }
 
 /// In a child that `fork` made: it has no such thread.

@@ -5,7 +5,7 @@
 //! too, and memcached's and Redis' threads on many sockets: those wait as ever.
 
 use crate::process;
-use crate::real::{keeping_errno, real};
+use crate::real::{keeping_errno, real, set_errno};
 use crate::watch::{self, Connection, Rested};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 use std::ffi::c_int;
@@ -57,8 +57,7 @@ fn resting(connection: &Connection, time_ns: u64, wait: impl Fn(u64) -> c_int) -
 
 /// As a wait that a signal ended.
 fn interrupted() -> c_int {
-    // SAFETY: the address of this thread's errno is valid while the thread lives.
-    unsafe { *libc::__errno_location() = libc::EINTR };
+    set_errno(libc::EINTR);
     -1
 }
 
@@ -166,7 +165,9 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     let real = real!(c"ppoll" as PPoll);
     // SAFETY: the caller's own call, handed on, with a time that is valid for it.
-    unsafe { ppolling((fds, count), time, mask, |time| real(fds, count, time, mask)) }
+    let wait = |time| unsafe { real(fds, count, time, mask) };
+    // SAFETY: the caller's own arguments.
+    unsafe { ppolling((fds, count), time, mask, wait) }
 }
 
 /// `ppoll` as a server calls it that was compiled with `_FORTIFY_SOURCE`.
@@ -183,7 +184,9 @@ pub unsafe extern "C" fn __ppoll_chk(
 ) -> c_int {
     let real = real!(c"__ppoll_chk" as CheckedPPoll);
     // SAFETY: the caller's own call, handed on, with a time that is valid for it.
-    unsafe { ppolling((fds, count), time, mask, |time| real(fds, count, time, mask, room)) }
+    let wait = |time| unsafe { real(fds, count, time, mask, room) };
+    // SAFETY: the caller's own arguments.
+    unsafe { ppolling((fds, count), time, mask, wait) }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use super::replicate::{Replications, Sample, policy_outcome};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::progress::Progress;
-use lull_control::regulator::Regulator;
 use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_policies::registry;
