@@ -3,7 +3,7 @@
 //! [`Config::load`] reads and checks it; what it returns can be run. Every
 //! refusal names file, line and key.
 
-pub(crate) mod gate;
+mod gate;
 pub(crate) mod reference;
 mod schema;
 

@@ -59,7 +59,7 @@ fn every_refusal_names_file_line_and_key() {
         (
             "ideal = \"2.8ms\"",
             "latency = \"preload\"\ngate = { cap = 4, delay = \"1s\" }",
-            "lull.toml:11: app[0].gate.delay: is 1s, not in 0ns to 100ms",
+            "lull.toml:11: app[0].gate.delay: is 1000ms, not in 0 to 100ms",
         ),
         ("\"4.2ms\"", "\"4.2\"", "lull.toml:9: app[0].objectives"),
         ("p95 =", "bound =", "unknown objective `bound`"),

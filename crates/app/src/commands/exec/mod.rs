@@ -5,11 +5,11 @@ mod result;
 
 use super::UsageError;
 use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
-use crate::config::gate;
 use crate::library::{Library, check_program};
 use crate::say;
 use anyhow::{Context, bail};
 use lull_host::oncall::{Rules, Runtime};
+use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{Mode, Settings};
 use regulated::Regulated;
@@ -22,6 +22,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+/// The shortest pause of mode epoll: cores that sleep for less than the break-even
+/// of their deep state lose by it (REEF, SoCC'25, section 3.2: 1 ms).
+const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 
 /// How often the server and the signals are looked at.
 const NAP: Duration = Duration::from_millis(20);
@@ -105,18 +109,43 @@ fn settings(args: &ExecArgs) -> Result<Settings, UsageError> {
         (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
         (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
     };
-    let refused = |option: &str, why: String| UsageError(format!("{option} {why}"));
-    let pause = gate::pause(mode, args.delay).map_err(|why| refused("--delay", why))?;
-    let lease = gate::slot_lease(args.slot_lease).map_err(|why| refused("--slot-lease", why))?;
+    let pause = pause(mode, args.delay)?;
     let usual = Settings::default();
     Ok(Settings {
         mode,
         cap: args.cap.unwrap_or(usual.cap),
         batch: args.batch,
         isr_delay_ns: pause.0,
-        slot_lease_ns: lease.0,
+        slot_lease_ns: slot_lease(args.slot_lease)?.0,
         ..usual
     })
+}
+
+/// The pause D of a gate that was given this one, or none.
+///
+/// # Errors
+/// One that the gate would not keep.
+fn pause(mode: Mode, given: Option<Nanos>) -> Result<Nanos, UsageError> {
+    let (least, why) = match mode {
+        Mode::Epoll => (BREAK_EVEN, ": a core that sleeps for less spends more than it saves"),
+        Mode::Off | Mode::Stats | Mode::Post => (Nanos::ZERO, ""),
+    };
+    let pause = given.unwrap_or(least);
+    if (least..=Nanos::from_millis(100)).contains(&pause) {
+        return Ok(pause);
+    }
+    Err(UsageError(format!("--delay is {pause}, not in {least} to 100ms{why}")))
+}
+
+/// How long a slot may count.
+///
+/// # Errors
+/// A time that the gate would not keep.
+fn slot_lease(given: Nanos) -> Result<Nanos, UsageError> {
+    if (Nanos::from_millis(1)..=Nanos::from_secs(1)).contains(&given) {
+        return Ok(given);
+    }
+    Err(UsageError(format!("--slot-lease is {given}, not in 1ms to 1s")))
 }
 
 fn rules(args: &ExecArgs) -> anyhow::Result<Rules> {
