@@ -159,7 +159,8 @@ int main(int count, char **arguments)
     pthread_sigmask(SIG_BLOCK, &end, 0);
     int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1, signal_number;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(arguments[1]))};
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    at.sin_port = htons((uint16_t)atoi(arguments[1]));
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 512))
         return 1;
