@@ -14,7 +14,7 @@ pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
-pub(crate) use tuning::{SweepArgs, TraceArgs, TuneArgs};
+pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
 use clap::{Args, Parser, Subcommand};
 use lull_host::knobs::hold::Wish;
@@ -85,7 +85,9 @@ pub(crate) enum Command {
     Mix(MixArgs),
     /// Simulate every setting of a network server at every load
     Sweep(SweepArgs),
-    /// Search a network server's settings for the least power within its bound
+    /// Show what every interrupt of a simulated network server brings
+    Intlog(IntlogArgs),
+    /// Search a server's settings for the least power within its bound, live or simulated
     Tune(TuneArgs),
     /// Make a trace of rates for loads from a recording of a cache's requests
     Trace(TraceArgs),

@@ -19,6 +19,7 @@ mod recorded;
 mod say;
 mod session;
 mod signals;
+mod spots;
 mod status;
 mod text;
 

@@ -20,6 +20,7 @@ mod report;
 mod server;
 mod sim;
 mod stats;
+mod suggest;
 mod tidy;
 
 use crate::release;
@@ -49,6 +50,7 @@ const BENCHES: &[Bench] = &[
     preload::BENCH,
     page::BENCH,
     sim::BENCH,
+    suggest::BENCH,
     colocation::BENCH,
     replay::BENCH,
 ];

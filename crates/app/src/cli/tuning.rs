@@ -1,7 +1,7 @@
-//! Arguments of `lull sweep`, `lull tune` and `lull trace`.
+//! Arguments of `lull sweep`, `lull intlog`, `lull tune` and `lull trace`.
 
 use clap::Args;
-use lull_measure::Nanos;
+use lull_measure::{Hertz, Nanos};
 use lull_workload::arrivals::Rate;
 use std::path::PathBuf;
 
@@ -13,7 +13,35 @@ pub(crate) struct SweepArgs {
     /// Write a row of CSV for every setting as it is measured; rows that are there are kept
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Write all settings as Parquet, with which of them are on the front
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parquet: Option<PathBuf>,
     /// Draw settings and front of every load into this SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull intlog`.
+#[derive(Debug, Args)]
+pub(crate) struct IntlogArgs {
+    /// The server (examples/tune/netserver.toml)
+    pub(crate) scenario: PathBuf,
+    /// Requests per second; the first of the scenario without it
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// Interrupt delay, such as 100us; the driver's own without it
+    #[arg(long, value_name = "TIME")]
+    pub(crate) delay: Option<Nanos>,
+    /// Frequency, such as 1.3GHz; the governor's own without it
+    #[arg(long)]
+    pub(crate) frequency: Option<Hertz>,
+    /// Write a row of CSV for every interrupt
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Draw how far apart interrupts are and what they bring, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) figure: Option<PathBuf>,
     /// Print JSON
@@ -24,23 +52,24 @@ pub(crate) struct SweepArgs {
 /// `lull tune`.
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
-    /// The server, its objective and its grid (examples/tune/netserver.toml)
-    pub(crate) scenario: PathBuf,
-    /// Requests per second to search at; those of the scenario without it
+    /// A config of the agent with the policy bayop, whose server is searched as it runs; or a
+    /// server to simulate, its objective and its grid (examples/tune/netserver.toml)
+    pub(crate) config: PathBuf,
+    /// Requests per second to search a simulated server at; those of the file without it
     #[arg(long, value_delimiter = ',')]
     pub(crate) rate: Vec<f64>,
-    /// Trials of a search
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) trials: u16,
+    /// Trials of a search [default: 30, or as the config says]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) trials: Option<u16>,
     /// How settings are chosen: apart (ours), penalty (the paper's), random
-    #[arg(long, default_value = "apart")]
-    pub(crate) method: String,
+    #[arg(long)]
+    pub(crate) method: Option<String>,
     /// Share of requests that may be late before the search goes by near certainty
-    #[arg(long, default_value_t = 0.05)]
-    pub(crate) harm_max: f64,
+    #[arg(long)]
+    pub(crate) harm_max: Option<f64>,
     /// A trial over so many bounds after a quarter of its time ends there
-    #[arg(long, default_value_t = 2.0)]
-    pub(crate) cut: f64,
+    #[arg(long)]
+    pub(crate) cut: Option<f64>,
     /// Where trials and findings are kept
     #[arg(long, default_value = "lull-tune.sqlite", value_name = "FILE")]
     pub(crate) store: PathBuf,

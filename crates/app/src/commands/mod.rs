@@ -12,6 +12,7 @@ mod exec;
 mod export;
 mod guard;
 mod hold;
+mod intlog;
 mod keys;
 mod lab;
 mod load;
@@ -52,6 +53,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
             | Command::Compare(_)
             | Command::Guard(_)
             | Command::Exec(_)
+            | Command::Tune(_)
     ) {
         sigpipe::reset();
     }
@@ -78,6 +80,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Report(args) => report::run(&args),
         Command::Mix(args) => mix::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Intlog(args) => intlog::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Top(args) => top::run(&args),

@@ -4,6 +4,7 @@
 //! already are not measured again: what is killed goes on where it was.
 
 use super::UsageError;
+use super::save::{self, Destination};
 use crate::cli::SweepArgs;
 use crate::located::Located;
 use crate::progress::parts;
@@ -11,12 +12,12 @@ use crate::say::told;
 use crate::text::{number, table};
 use anyhow::Context;
 use lull_lab::figure::{Axis, Figure, Look, Point, svg};
-use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto};
+use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto, write_parquet};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// A row of the file: a cell, flat, since CSV has no tables in tables.
@@ -39,6 +40,8 @@ struct SweepRow {
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let source = Located::read(&args.scenario)?;
     let scenario = read(&source)?;
+    let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+    let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
     let mut out = match &args.out {
         Some(path) => Some(Out::open(path, source.text())?),
         None => None,
@@ -50,11 +53,16 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let mut rows = measure(&scenario, &done, out.as_ref())?;
     rows.sort_by(|a, b| a.key().partial_cmp(&b.key()).unwrap_or(std::cmp::Ordering::Equal));
     let cells: Vec<Cell> = rows.iter().map(SweepRow::cell).collect();
-    if let Some(path) = &args.figure {
-        let drawing = svg(&figures(&scenario, &cells))?;
-        std::fs::write(path, drawing)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    let mut files = Vec::new();
+    if let Some(to) = &parquet {
+        let mut bytes = Vec::new();
+        write_parquet(&cells, objective(&scenario).0, &mut bytes)?;
+        files.push((to, bytes));
     }
+    if let Some(to) = &figure {
+        files.push((to, svg(&figures(&scenario, &cells))?.into_bytes()));
+    }
+    save::all(&files)?;
     show(&scenario, &cells, args.json)
 }
 

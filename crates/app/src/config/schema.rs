@@ -84,6 +84,11 @@ pub(crate) struct AgentSection {
     /// would do stands in the record and on the page.
     #[schemars(example = &"tide")]
     pub(crate) shadow: Option<String>,
+    /// Where `lull tune` keeps what it has found: `bayop` takes the settings that
+    /// were found for its app on this machine from there, and searches again only
+    /// where they no longer do.
+    #[schemars(example = &"lull-tune.sqlite")]
+    pub(crate) spots: Option<PathBuf>,
     /// Seed of the policy's random numbers.
     #[schemars(extend("x-unit" = "none"))]
     pub(crate) seed: u64,
@@ -110,6 +115,7 @@ impl Default for AgentSection {
             http_names: Vec::new(),
             control: false,
             shadow: None,
+            spots: None,
             seed: 1,
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),

@@ -4,11 +4,13 @@
 //! ends, its guard puts back what is left: closing only does it politely.
 
 mod open;
+mod policy;
 mod reference;
 mod shadow;
 mod steered;
 
-pub(crate) use open::{Opening, policy_of};
+pub(crate) use open::Opening;
+pub(crate) use policy::{policy_of, tuning_of};
 pub(crate) use reference::bound_by_ideal;
 
 use crate::config::Config;
@@ -27,7 +29,7 @@ use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::catalogue::Sample;
 use shadow::Shadow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use steered::Steered;
 
@@ -173,6 +175,11 @@ impl Session {
     /// The knobs as last known.
     pub(crate) fn state(&self) -> &BTreeMap<Knob, Setting> {
         self.control.controller().state()
+    }
+
+    /// Knobs that somebody else has changed and Lull leaves alone.
+    pub(crate) fn yielded(&self) -> &BTreeSet<Knob> {
+        self.control.controller().yielded()
     }
 
     /// States something about the run in its record.

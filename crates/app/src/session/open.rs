@@ -1,6 +1,6 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
-use super::shadow::Shadow;
+use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::config::{
     AppSection, Config, GateSection, LatencySource, LoadSection, ProgressSource, Where,
@@ -11,10 +11,7 @@ use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
 use crate::{prometheus, signals};
 use anyhow::Context;
-use lull_control::{
-    AppSpec, Capability, ControlLoop, Controller, LimitsError, Machine, Plant, PlantError, Policy,
-    PolicyError, Rng, Rules,
-};
+use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
@@ -82,6 +79,8 @@ impl Opening<'_> {
         }
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
+        // A store that is no store is best known before anything starts.
+        remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
         self.check_programs()?;
         let stop = signals::stop_request()?;
@@ -146,7 +145,8 @@ impl Opening<'_> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, stand, library } = around;
-        let config = self.config;
+        let mut config = self.config;
+        remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = config.rules(self.dry_run);
         let shadow = shadow_of(&config, &rules, &plant)?;
@@ -388,53 +388,6 @@ fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
     }
 }
 
-/// The config's policy for these apps; a bad key is an error with its line.
-pub(crate) fn policy_of(
-    config: &Config,
-    machine: &Machine,
-    apps: &[AppSpec],
-) -> Result<Box<dyn Policy>, InputError> {
-    config.check_enough_is_told()?;
-    let allowed = config.limits.cores.clone().unwrap_or_else(|| machine.all_cores());
-    let machine = machine.clone().restricted_to(&allowed);
-    let built = lull_policies::registry::build(&config.policy, &config.policy_keys, &machine, apps);
-    built.map_err(|error| match error {
-        PolicyError::Config { key, message } if key.is_empty() => {
-            config.source.error("policy", message)
-        }
-        PolicyError::Config { key, message } => {
-            config.source.error(&format!("policy.{key}"), message)
-        }
-        other => config.source.error("policy.name", other.to_string()),
-    })
-}
-
-/// The policy that decides beside the acting one, if the config has one.
-fn shadow_of(
-    config: &Config,
-    rules: &Rules,
-    plant: &HostPlant,
-) -> Result<Option<Shadow>, InputError> {
-    let Some(name) = &config.agent.shadow else { return Ok(None) };
-    let policy = shadow_policy(config, name, plant.machine(), plant.apps())?;
-    let seed = config.agent.seed;
-    let shadow = Shadow::new(name, policy, rules.clone(), plant, seed);
-    shadow.map(Some).map_err(|error| limits_error(config, &error))
-}
-
-fn shadow_policy(
-    config: &Config,
-    name: &str,
-    machine: &Machine,
-    apps: &[AppSpec],
-) -> Result<Box<dyn Policy>, InputError> {
-    let built = policy_of(&config.under(name), machine, apps);
-    built.map_err(|error| {
-        let why = error.message();
-        config.source.error("agent.shadow", format!("`{name}` cannot be the shadow: {why}"))
-    })
-}
-
 /// What viewers are told of the run as a whole.
 fn facts(
     config: &Config,
@@ -464,10 +417,6 @@ fn ready_at(address: &str, stop: &Stop) -> Ready {
         None => Endpoint::Tcp(address.to_owned()),
     };
     Ready { endpoint, timeout: READY_TIMEOUT, stop: Some(stop.clone()) }
-}
-
-fn limits_error(config: &Config, error: &LimitsError) -> InputError {
-    config.source.error(&format!("limits.{}", error.key), &error.message)
 }
 
 /// The record, made before anything is started: a place that cannot be

@@ -32,5 +32,6 @@ mod runs;
 mod sim;
 mod start_faults;
 mod support;
+mod tune_live;
 mod tuning;
 mod unprivileged;

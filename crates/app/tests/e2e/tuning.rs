@@ -3,6 +3,8 @@
 
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
 use std::path::Path;
 
 /// Two cores, four settings, a load that they carry.
@@ -91,6 +93,55 @@ fn a_torn_sweep_goes_on_where_it_was_and_ends_as_a_whole_one() {
         rows
     };
     assert_eq!(sorted(&torn), sorted(&whole));
+}
+
+#[test]
+fn parquet_holds_what_the_csv_does_and_marks_the_front() {
+    let scene = Scene::new();
+    let [csv, parquet, figure] = ["o.csv", "o.parquet", "o.svg"].map(|it| text_of(&scene.path(it)));
+    let arguments = ["--out", &csv, "--parquet", &parquet, "--figure", &figure, "--json"];
+    let front = lull(&scene, "sweep", SMALL, &arguments).well().json();
+    let file = std::fs::File::open(&parquet).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    let mut of_csv = csv::ReaderBuilder::new().comment(Some(b'#')).from_path(&csv).unwrap();
+    let mut watts: Vec<f64> =
+        of_csv.records().map(|row| row.unwrap()[8].parse().unwrap()).collect();
+    let mut of_parquet: Vec<f64> = rows.iter().map(|row| row.get_double(8).unwrap()).collect();
+    watts.sort_by(f64::total_cmp);
+    of_parquet.sort_by(f64::total_cmp);
+    assert_eq!((rows.len(), &watts), (4, &of_parquet));
+    let on_front = rows.iter().filter(|row| row.get_bool(12).unwrap()).count();
+    assert_eq!(on_front, front.as_array().unwrap().len());
+    assert!(std::fs::read_to_string(&figure).unwrap().contains("front"));
+    // What cannot be written is refused before anything is measured.
+    let ended = lull(&scene, "sweep", SMALL, &["--parquet", "/no/such/place.parquet"]);
+    ended.refused(2, "no such directory");
+}
+
+#[test]
+fn every_interrupt_has_its_row_and_a_longer_delay_has_fewer() {
+    let scene = Scene::new();
+    let [csv, figure] = ["o.csv", "o.svg"].map(|it| text_of(&scene.path(it)));
+    let with = |delay: &str| {
+        let arguments = ["--delay", delay, "--frequency", "2GHz", "--out", &csv, "--json"];
+        let cores = lull(&scene, "intlog", SMALL, &arguments).well().json();
+        let of = |core: &serde_json::Value| core["interrupts"].as_u64().unwrap();
+        let counted: u64 = cores.as_array().unwrap().iter().map(of).sum();
+        let mut rows = csv::Reader::from_path(&csv).unwrap();
+        assert_eq!(&rows.headers().unwrap()[8], "C1_us");
+        let gaps_keep = rows.records().map(Result::unwrap).all(|row| &row[9] == delay[..3].trim());
+        assert!(gaps_keep, "every interrupt starts the delay that was asked for");
+        let rows = csv::Reader::from_path(&csv).unwrap().into_records().count() as u64;
+        assert_eq!(rows, counted);
+        counted
+    };
+    let (short, long) = (with("100us"), with("400us"));
+    assert!(long < short, "{long} {short}");
+    let ended = lull(&scene, "intlog", SMALL, &["--figure", &figure]).well();
+    assert!(ended.out.contains("C1 (%)"), "{}", ended.out);
+    assert!(std::fs::read_to_string(&figure).unwrap().starts_with("<svg"));
+    lull(&scene, "intlog", SMALL, &["--rate=0"]).refused(2, "above 0");
 }
 
 #[test]

@@ -6,8 +6,10 @@
 //! writes a server and its grid.
 
 mod file;
+mod records;
 
 pub use file::{ServerFile, ServerFileError, ServerScenario};
+pub use records::write_parquet;
 
 use crate::progress::Progress;
 use lull_control::Capability;

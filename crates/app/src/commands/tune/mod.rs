@@ -1,32 +1,29 @@
 //! `lull tune`: searches a server's settings for the least power within its
 //! bound, and remembers what it found.
 //!
-//! Trials and findings are kept in a store (SQLite) by app, machine and load,
-//! as they come: a search that is killed goes on with its trials, and what was
-//! found is there for the policy `bayop` (its key `known`).
+//! The server runs here, under a config of the agent ([`live`]), or it is
+//! simulated ([`simulated`]). Trials and findings are kept in a store by app,
+//! machine and load, as they come: a search that is killed goes on with its
+//! trials, and one that begins anew begins with what was found before.
 
-mod store;
+mod live;
+mod picture;
+mod simulated;
 
-use super::UsageError;
-use super::sweep::read;
 use crate::cli::TuneArgs;
 use crate::located::Located;
-use crate::progress::parts;
 use crate::say::told;
+use crate::spots::{Key, Store};
 use crate::text::{number, table};
-use lull_control::{AppId, Got, Plant, Rng};
-use lull_lab::server::ServerScenario;
-use lull_measure::Nanos;
-use lull_policies::tuning::{
-    Choice, Gather, Gathered, Method, Place, Protocol, Reading, Rules, Search,
-};
-use lull_sim::netserver::NetServerPlant;
+use lull_control::Rng;
+use lull_policies::tuning::{Choice, Place, Reading, Search};
+use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;
-use store::{Key, Store};
 
-/// Epochs of a trial's window.
-const EPOCHS: u64 = 10;
+/// What a search that is stopped says.
+const STOPPED: &str =
+    "stopped before the end; the trials are kept, and the same command goes on with them";
 
 /// What a search came to.
 #[derive(Debug, Serialize)]
@@ -42,18 +39,19 @@ struct Tuned {
     values: Vec<f64>,
     tail_us: f64,
     watts: f64,
+    /// Where the power is from: measured, or by which model.
+    energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
 }
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
-    let source = Located::read(&args.scenario)?;
-    let scenario = read(&source)?;
-    let rates = if args.rate.is_empty() { &scenario.rates_per_s } else { &args.rate };
-    super::check_rates(rates)?;
-    let store = Store::open(&args.store)?;
-    let tuned: Vec<Tuned> =
-        rates.iter().map(|rate| tune(&scenario, *rate, args, &store)).collect::<Result<_, _>>()?;
+    let source = Located::read(&args.config)?;
+    let has_apps = source.text().parse::<toml::Table>().is_ok_and(|it| it.contains_key("app"));
+    let tuned = match has_apps {
+        true => vec![live::tune(source, args)?],
+        false => simulated::tune(&source, args)?,
+    };
     if args.json {
         return super::print_json(&tuned);
     }
@@ -61,159 +59,108 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Searches at one load.
-fn tune(
-    scenario: &ServerScenario,
-    rate_per_s: f64,
-    args: &TuneArgs,
-    store: &Store,
-) -> anyhow::Result<Tuned> {
-    let Some((percentile, bound)) = scenario.app.tail() else {
-        return Err(UsageError("the app has no tail objective".to_owned()).into());
-    };
-    let model = scenario.model.at_rate(rate_per_s);
-    let run = scenario.run;
-    let mut plant = NetServerPlant::new(&model, scenario.app.clone(), run.seed, run.replication)?;
-    let method = method(&args.method)?;
-    let rules = Rules {
-        harm_max: args.harm_max,
-        ..Rules::new(method, bound.as_micros_f64(), usize::from(args.trials))
-    };
-    let mut search = Search::new(scenario.grid.only(), rules);
-    let key = Key::of(&plant, &search, (args.method.as_str(), rate_per_s), &scenario.run);
-    let resumed = resume(&mut search, &key, store)?;
-    let protocol = Protocol {
-        app: AppId(0),
-        percentile,
-        bound,
-        settle: run.warmup,
-        window: run.length,
-        cut: args.cut,
-        allow_modelled: false,
-    };
-    let searched = go_on(&mut plant, &mut search, protocol, (&key, store));
-    // Whatever happened, the server is left as it was found.
-    let _ = plant.restore();
-    searched?;
-    let found = finish(&search, (&key, store))?;
-    Ok(Tuned {
-        machine: plant.machine().name.clone(),
-        app: scenario.app.name.clone(),
-        rate_per_s,
-        trials: search.trials().len(),
-        resumed,
-        meets: found.meets,
-        setting: search.space().describe(&found.place),
-        values: search.space().values(&found.place),
-        tail_us: found.tail_us,
-        watts: found.watts,
-        harm: search.harm(),
-    })
+/// A search and where it is kept.
+struct Hunt<'s> {
+    search: Search,
+    key: Key,
+    store: &'s Store,
+    resumed: usize,
 }
 
-fn method(name: &str) -> Result<Method, UsageError> {
-    match name {
-        "apart" => Ok(Method::Apart),
-        "penalty" => Ok(Method::Penalty),
-        "random" => Ok(Method::Random),
-        other => Err(UsageError(format!("--method {other}: write apart, penalty or random"))),
-    }
-}
-
-/// Takes over the trials of a search that was interrupted.
-fn resume(search: &mut Search, key: &Key, store: &Store) -> anyhow::Result<usize> {
-    let mut count = 0;
-    for trial in store.trials(key)? {
-        if search.space().contains(&trial.place) {
-            search.tell(trial.place, trial.came);
-            count += 1;
+impl<'s> Hunt<'s> {
+    /// Takes over the trials of a search that was interrupted, or else begins
+    /// with what was found before at about this load.
+    fn new(mut search: Search, key: Key, store: &'s Store) -> anyhow::Result<Self> {
+        let key = store.adopt(key)?;
+        let mut resumed = 0;
+        for trial in store.trials(&key)? {
+            if search.space().contains(&trial.place) {
+                search.tell(trial.place, trial.came);
+                resumed += 1;
+            }
         }
-    }
-    if count > 0 {
-        told(format_args!("goes on with {count} trials of a search before"));
-    }
-    Ok(count)
-}
-
-/// Trials until the search is over, each kept as it comes.
-fn go_on(
-    plant: &mut impl Plant,
-    search: &mut Search,
-    protocol: Protocol,
-    (key, store): (&Key, &Store),
-) -> anyhow::Result<()> {
-    let bar = parts().with_message("tune");
-    bar.set_length(search.rules().trials as u64);
-    loop {
-        bar.set_position(search.trials().len() as u64);
-        // A generator a trial, so that a resumed search goes on as it would have.
-        let mut rng = Rng::seed_from_u64(search.trials().len() as u64);
-        let Some(next) = search.ask(&mut rng) else { break };
-        let came = trial(plant, search, &next.place, protocol)?;
-        store.keep_trial(key, search.trials().len(), &next.place, &came)?;
-        search.tell(next.place, came);
-        if let Some(best) = search.choice() {
-            bar.set_message(format!("best {} W", number(best.watts)));
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
-}
-
-/// One trial; a place that a knob refuses is told as such.
-fn trial(
-    plant: &mut impl Plant,
-    search: &Search,
-    place: &Place,
-    protocol: Protocol,
-) -> anyhow::Result<Result<Reading, String>> {
-    let applied = plant.apply(&search.space().settings(place));
-    let refused = applied.outcomes.iter().find_map(|outcome| match &outcome.got {
-        Got::Refused { why } => Some(format!("{} was refused: {why}", outcome.wanted)),
-        _ => None,
-    });
-    if let Some(why) = refused {
-        return Ok(Err(why));
-    }
-    let epoch = (protocol.window / EPOCHS).max(Nanos(1));
-    let mut gather = Gather::new(protocol);
-    loop {
-        match gather.add(&plant.observe(epoch)?) {
-            Gathered::More => {}
-            Gathered::Reading(reading, _) => return Ok(Ok(reading)),
-            Gathered::Nothing(why) => return Ok(Err(why)),
-        }
-    }
-}
-
-/// The place that stays; where none meets the bound, the fastest, and said so.
-fn finish(search: &Search, (key, store): (&Key, &Store)) -> anyhow::Result<Choice> {
-    let Some(choice) = search.choice() else {
-        let why = search.trials().iter().find_map(|trial| trial.came.as_ref().err());
-        let why = why.map_or("no trial was made", String::as_str);
-        anyhow::bail!("no trial gave a reading: {why}");
-    };
-    let choice = match choice.meets {
-        true => choice,
-        false => {
+        if let Some(spot) = store.spot(&key)? {
+            let place = search.space().nearest(&spot.values);
             told(format_args!(
-                "no setting of {} meets the bound of {} us; the best tail was {} us. The fastest \
-                 setting is left",
-                search.trials().len(),
-                search.rules().bound_us,
-                number(choice.tail_us)
+                "before, {} was found at {} requests/s: it is tried early",
+                search.space().describe(&place),
+                number(spot.rate_per_s)
             ));
-            Choice { place: search.space().fastest(), ..choice }
+            search.begin_with(place);
         }
-    };
-    store.keep_spot(key, search.space(), &choice)?;
-    Ok(choice)
+        if resumed > 0 {
+            told(format_args!("goes on with {resumed} trials of a search before"));
+        }
+        Ok(Self { search, key, store, resumed })
+    }
+
+    /// Trials until the search is over, each kept as it comes.
+    fn go_on(
+        &mut self,
+        picture: &mut Picture,
+        mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, String>>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let number = self.search.trials().len();
+            // A generator a trial, so that a resumed search goes on as it would have.
+            let mut rng = Rng::seed_from_u64(number as u64);
+            let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
+            picture.show(&self.search, Some(&next.place))?;
+            let came = trial(&self.search, &next.place)?;
+            self.store.keep_trial(&self.key, number, &next.place, &came)?;
+            self.search.tell(next.place, came);
+        }
+    }
+
+    /// The place that stays; where none meets the bound, the fastest, and said so.
+    fn finish(&self) -> anyhow::Result<Choice> {
+        let search = &self.search;
+        let Some(choice) = search.choice() else {
+            let why = search.trials().iter().find_map(|trial| trial.came.as_ref().err());
+            let why = why.map_or("no trial was made", String::as_str);
+            anyhow::bail!("no trial gave a reading: {why}");
+        };
+        let choice = match choice.meets {
+            true => choice,
+            false => {
+                told(format_args!(
+                    "no setting of {} meets the bound of {} us; the best tail was {} us. The \
+                     fastest setting is left",
+                    search.trials().len(),
+                    search.rules().bound_us,
+                    number(choice.tail_us)
+                ));
+                Choice { place: search.space().fastest(), ..choice }
+            }
+        };
+        self.store.keep_spot(&self.key, search.space(), &choice)?;
+        Ok(choice)
+    }
+
+    /// The end of a search, for people and programs.
+    fn tuned(&self, of: (&str, &str), rate_per_s: f64, energy: String) -> anyhow::Result<Tuned> {
+        let (choice, search) = (self.finish()?, &self.search);
+        Ok(Tuned {
+            machine: of.0.to_owned(),
+            app: of.1.to_owned(),
+            rate_per_s,
+            trials: search.trials().len(),
+            resumed: self.resumed,
+            meets: choice.meets,
+            setting: search.space().describe(&choice.place),
+            values: search.space().values(&choice.place),
+            tail_us: choice.tail_us,
+            watts: choice.watts,
+            energy,
+            harm: search.harm(),
+        })
+    }
 }
 
 fn print(tuned: &[Tuned]) {
     let row = |it: &Tuned| {
         vec![
-            format!("{}", it.rate_per_s),
+            number(it.rate_per_s),
             it.setting.clone(),
             number(it.tail_us),
             if it.meets { "met" } else { "missed" }.to_owned(),
@@ -224,4 +171,5 @@ fn print(tuned: &[Tuned]) {
     };
     let head = ["requests/s", "setting", "tail (us)", "objective", "power (W)", "trials", "late"];
     println!("{}", table(&head, tuned.iter().map(row)));
+    tuned.iter().for_each(|it| println!("power: {}", it.energy));
 }

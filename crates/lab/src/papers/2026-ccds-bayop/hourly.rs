@@ -7,7 +7,7 @@
 //! pair of the nearest rate of a profile that was made beforehand.
 
 use super::system::Objective;
-use super::trials::{TRIALS, grid, measured, reading, search};
+use super::trials::{TRIALS, grid, measured, reading, rules, search};
 use crate::experiment::{LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Printed, Row, Tolerance};
@@ -244,7 +244,7 @@ impl<'a> Hour<'a> {
             let (cell, latency) = self.tried(place)?;
             Ok(reading(cell, latency, objective))
         };
-        let found = search(space, (method, objective), seed, read)?;
+        let found = search(space, rules(method, objective), seed, read)?;
         let held = self.hold(Some(found.place), objective)?;
         Ok(Held { search: Some((found.watts, found.harm)), ..held })
     }

@@ -11,6 +11,7 @@ pub(crate) mod sweep;
 pub(crate) mod tailbench;
 
 mod hourly;
+mod mutilate;
 mod system;
 mod trials;
 

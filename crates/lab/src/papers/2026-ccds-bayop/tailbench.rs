@@ -2,7 +2,7 @@
 
 use super::SEED_FILE;
 use super::system::{Machine, Objective, Scenario, scenario};
-use super::trials::{grid, measured, reading, search};
+use super::trials::{grid, measured, reading, rules, search};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
@@ -118,7 +118,7 @@ fn of_load(
             let (cell, latency) = at(ServerSetting::of(&space, place), trial)?;
             Ok(reading(&cell, &latency, objective))
         };
-        let found = search(&space, (Method::Apart, objective), setup.seed, tried);
+        let found = search(&space, rules(Method::Apart, objective), setup.seed, tried);
         let held = found.and_then(|found| at(ServerSetting::of(&space, &found.place), hold));
         let (held, _) = held.map_err(Failure::from)?;
         let bound_ms = objective.bound_us / 1e3;

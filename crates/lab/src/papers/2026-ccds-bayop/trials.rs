@@ -33,17 +33,21 @@ pub(super) fn grid(model: &ServerModel) -> Result<Grid, LabError> {
     Ok(Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None })
 }
 
+/// Thirty trials for an objective.
+pub(super) fn rules(method: Method, objective: Objective) -> Rules {
+    Rules::new(method, objective.bound_us, TRIALS)
+}
+
 /// Searches; `trial` reads a place, with the search's own random numbers if it needs some.
 ///
 /// # Errors
 /// What a trial says.
 pub(super) fn search<E>(
     space: &Space,
-    (method, objective): (Method, Objective),
+    rules: Rules,
     seed: u64,
     mut trial: impl FnMut(&Place, &mut Rng) -> Result<Reading, E>,
 ) -> Result<Found, E> {
-    let rules = Rules::new(method, objective.bound_us, TRIALS);
     let mut search = Search::new(space.clone(), rules);
     let mut rng = Rng::seed_from_u64(seed);
     let (mut watts, mut trials) = (0.0, 0.0);

@@ -1,0 +1,112 @@
+//! `lull tune` on a server that runs: its trials outlive a kill, its knobs are
+//! put back, and what it finds is there for `lull run`.
+
+use crate::support::scene::Scene;
+use crate::support::victim::Victim;
+use crate::support::{cores, skip};
+use rustix::process::Signal;
+use std::path::Path;
+
+/// A server that somebody else runs, with an easy load and a power model.
+fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
+    let (pid, address) = (server.pid(), server.address());
+    scene.config(
+        agent,
+        &format!(
+            r#"
+[policy]
+name = "bayop"
+knobs = ["cores"]
+settle = "200ms"
+window = "600ms"
+trials = 5
+load_change = 0.9
+allow_modelled = true
+[[app]]
+name = "server"
+class = "latency-critical"
+objectives = [{{ p95 = "2s" }}]
+pid = {pid}
+[[load]]
+app = "server"
+target = "options://{address}"
+rate = "40/s"
+arrivals = "constant"
+connections = 2
+"#
+        ),
+    )
+}
+
+fn trials(store: &Path) -> i64 {
+    let open = rusqlite::Connection::open(store).ok();
+    let count = |it: rusqlite::Connection| {
+        it.query_row("SELECT count(*) FROM trial", [], |row| row.get(0)).ok()
+    };
+    open.and_then(count).unwrap_or(0)
+}
+
+#[test]
+fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let (scene, server) = (Scene::new(), Victim::server());
+    let (config, store) = (config(&scene, &server, ""), scene.path("spots.sqlite"));
+    let command = |further: &[&str]| {
+        let mut all = vec!["tune".as_ref(), config.as_os_str()];
+        all.extend(["--store".as_ref(), store.as_os_str()]);
+        all.extend(further.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
+        scene.lull(&all)
+    };
+    let mut search = scene.start(command(&[]));
+    // The first trial is where the server is already, the second on fewer cores.
+    search.wait_for("fewer cores", || server.is_changed());
+    search.signal(Signal::KILL);
+    drop(search);
+    server.wait_until_as_before();
+    scene.wait_until_quiet();
+    let kept = trials(&store);
+    let ended = scene.start(command(&["--json"])).wait().well();
+    assert!(ended.err.contains(&format!("goes on with {kept} trials")), "{}", ended.err);
+    let found = &ended.json()[0];
+    assert_eq!((&found["trials"], &found["resumed"]), (&5.into(), &kept.into()), "{found}");
+    // One core meets two seconds, and by the model fewer busy cores cost no more.
+    assert_eq!(found["meets"], true, "{found}");
+    assert!(found["energy"].as_str().unwrap().contains("modelled"), "{found}");
+    server.assert_as_before();
+    scene.wait_until_quiet();
+    assert_eq!(trials(&store), 0, "a search that has ended begins afresh next time");
+    used_by_run(&scene, &server, &store);
+}
+
+/// `lull run` takes what was found from the store.
+fn used_by_run(scene: &Scene, server: &Victim, store: &Path) {
+    let config = config(scene, server, &format!("spots = {store:?}"));
+    let ended = scene.run_for(&config, "4s").well();
+    assert!(ended.err.contains("1 settings for `server` are known"), "{}", ended.err);
+    server.assert_as_before();
+    std::fs::write(store, "this was a database once").unwrap();
+    let ended = scene.run_for(&config, "4s").refused(2, "not a store of `lull tune`");
+    assert!(ended.err.contains("move it away"), "{}", ended.err);
+    server.assert_as_before();
+}
+
+#[test]
+fn a_config_of_another_policy_and_a_rate_are_refused() {
+    let (scene, server) = (Scene::new(), Victim::server());
+    let path = config(&scene, &server, "");
+    let tune = |further: &[&str]| {
+        let mut all = vec!["tune".as_ref(), path.as_os_str()];
+        all.extend(further.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
+        scene.run(&all)
+    };
+    tune(&["--rate", "100"]).refused(2, "a running one has the load it has");
+    tune(&["--method", "magic"]).refused(2, "policy.method");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let other = text.replacen("name = \"bayop\"", "name = \"even\"", 1);
+    let (begin, end) = (other.find("knobs").unwrap(), other.find("[[app]]").unwrap());
+    std::fs::write(&path, format!("{}{}", &other[..begin], &other[end..])).unwrap();
+    tune(&[]).refused(2, "write name = \"bayop\"");
+    server.assert_as_before();
+}

@@ -1,0 +1,166 @@
+//! BayOp's costs: one suggestion after thirty trials, and the study's sweep.
+
+use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result};
+use lull_control::{Capability, Rng};
+use lull_lab::progress::Progress;
+use lull_lab::server::{ServerFile, ServerScenario, sweep};
+use lull_policies::tuning::{Dimension, Level, Method, PriorMean, Reading, Rules, Search, Space};
+use rand::{RngExt, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::time::Instant;
+
+pub(super) const BENCH: Bench = Bench {
+    name: "suggest",
+    about: "One suggestion of the search over 9,000 places after 30 trials, by method; and the \
+            study's sweep of memcached",
+    run,
+};
+
+const ROUNDS: usize = 15;
+/// Trials before the suggestion.
+const TRIALS: usize = 30;
+/// Delays of 0 to 998 us in steps of 2, times frequencies of 1.2 to 2.9 GHz.
+const DELAYS: u16 = 500;
+const FREQUENCIES: u16 = 18;
+const SUGGESTION_MAX_MS: f64 = 20.0;
+const BOUND_US: f64 = 500.0;
+/// The sweep's, on two cores.
+const SWEEP_MAX_S: f64 = 120.0;
+const CORES: f64 = 2.0;
+const SWEEPS: usize = 1;
+
+fn run(context: &Context) -> Result<Report> {
+    let mut report = Report::default();
+    suggestions(&mut report)?;
+    let text = std::fs::read_to_string(context.root.join("examples/tune/netserver.toml"))?;
+    let file: ServerFile = toml::from_str(&text)?;
+    sweeps(&file.check()?, &mut report)?;
+    Ok(report)
+}
+
+fn suggestions(report: &mut Report) -> Result<()> {
+    let ways = [
+        ("suggestion, ours", Method::Apart, PriorMean::Constant),
+        ("suggestion, ours with the response model", Method::Apart, PriorMean::Response),
+        ("suggestion, the paper's penalty", Method::Penalty, PriorMean::Constant),
+    ];
+    let contender = |(_, method, prior)| -> BoxedContender<'_> {
+        let mut round = 0;
+        Box::new(move || {
+            round += 1;
+            suggestion_ms(method, prior, round)
+        })
+    };
+    let costs = interleave_all(ROUNDS, &mut ways.map(contender).into_iter().collect::<Vec<_>>())?;
+    for ((what, method, _), costs) in ways.into_iter().zip(costs) {
+        let cost = Summary::of(costs);
+        match method {
+            Method::Apart => report.bounded(what, cost, "ms", 0.0..=SUGGESTION_MAX_MS),
+            _ => report.reported(what, cost, "ms"),
+        }
+    }
+    report.note(format!(
+        "Suggestions: CPU time of one thread, {ROUNDS} rounds in turn, each after the first \
+         {TRIALS} trials of a search of its own over {} places of a server by formulas with 2 % \
+         of noise; hyper-parameters are fitted anew for each.",
+        u32::from(DELAYS) * u32::from(FREQUENCIES)
+    ));
+    Ok(())
+}
+
+/// What the suggestion after [`TRIALS`] trials of one search takes.
+fn suggestion_ms(method: Method, prior: PriorMean, seed: u64) -> Result<f64> {
+    // The last trials measure the likely choice again, which is no suggestion.
+    let rules = Rules { prior, confirm: 0, ..Rules::new(method, BOUND_US, TRIALS + 1) };
+    let mut search = Search::new(space(), rules);
+    let mut rng = Rng::seed_from_u64(seed);
+    for _ in 0..TRIALS {
+        let next = search.ask(&mut rng).context("the search ended early")?;
+        let came = server(&search.space().values(&next.place), &mut rng);
+        search.tell(next.place, Ok(came));
+    }
+    Ok(ns_each(1, || drop(black_box(search.ask(&mut rng)))) / 1e6)
+}
+
+/// The paper's knobs (seed 001, section 3.2): delays on their square root.
+fn space() -> Space {
+    let most = f64::from(DELAYS - 1).sqrt();
+    let levels = |count: u16, level: &dyn Fn(f64) -> (f64, f64)| -> Vec<Level> {
+        let all = (0..count).map(|number| level(f64::from(number)));
+        all.map(|(value, at)| Level { value, at, settings: Vec::new() }).collect()
+    };
+    let delays = levels(DELAYS, &|number| (2.0 * number, number.sqrt() / most));
+    let frequencies =
+        levels(FREQUENCIES, &|number| (1.2 + 0.1 * number, number / f64::from(FREQUENCIES - 1)));
+    Space::new(vec![
+        Dimension { knob: Capability::Coalescing, levels: delays, fast: 10 },
+        Dimension { knob: Capability::Frequency, levels: frequencies, fast: FREQUENCIES - 1 },
+    ])
+}
+
+/// Equations 1 and 2 with a queue that runs away, and power that delays and
+/// frequencies move.
+fn server(values: &[f64], rng: &mut Rng) -> Reading {
+    let (delay, ghz) = (values[0], values[1]);
+    let load = (0.9 + 20.0 / (delay + 40.0)) / ghz;
+    let queue = if load < 0.97 { 1.0 / (1.0 - load) } else { 40.0 };
+    let noise = 1.0 + 0.04 * (rng.random::<f64>() - 0.5);
+    let watts = 25.0 + 12.0 * ghz.powi(2) + 600.0 / (delay + 40.0);
+    let tail_us = noise * (60.0 * queue / ghz.powf(0.6) + 0.8 * delay);
+    Reading { tail_us, watts, requests: 100_000, late: u64::from(tail_us > BOUND_US) * 2000 }
+}
+
+fn sweeps(scenario: &ServerScenario, report: &mut Report) -> Result<()> {
+    let settings = scenario.grid.settings();
+    let count = settings.len() * scenario.rates_per_s.len();
+    let (mut cpu_s, mut wall_s) = (Vec::new(), Vec::new());
+    for _ in 0..SWEEPS {
+        let (cpu, wall) = (process_s(), Instant::now());
+        let progress = Progress::silent();
+        black_box(sweep(
+            &scenario.model,
+            &scenario.rates_per_s,
+            &settings,
+            scenario.run,
+            &progress,
+        )?);
+        cpu_s.push((process_s() - cpu) / CORES);
+        wall_s.push(wall.elapsed().as_secs_f64());
+    }
+    let what = format!("sweep of {count} pairs: CPU time over {CORES} cores");
+    report.bounded(&what, Summary::of(cpu_s), "s", 0.0..=SWEEP_MAX_S);
+    report.reported(&format!("sweep of {count} pairs: time"), Summary::of(wall_s), "s");
+    report.note(format!(
+        "The sweep is that of examples/tune/netserver.toml, {} simulated for each pair after {}; \
+         its pairs are independent and run on all cores, so that the time on idle cores is the \
+         CPU time over their number.",
+        scenario.run.length, scenario.run.warmup
+    ));
+    Ok(())
+}
+
+/// What all threads of this process have run.
+fn process_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_space_is_the_papers_and_the_server_has_places_on_both_sides_of_the_bound() {
+        let space = space();
+        assert_eq!(space.size(), 9000);
+        let mut rng = Rng::seed_from_u64(1);
+        let met = space
+            .places()
+            .filter(|place| server(&space.values(place), &mut rng).tail_us <= BOUND_US);
+        let met = met.count();
+        assert!((1000..8000).contains(&met), "{met}");
+    }
+}
