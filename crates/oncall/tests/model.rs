@@ -212,7 +212,8 @@ fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
 
 #[test]
 fn of_two_that_are_called_one_runs_at_a_time_and_both_run() {
-    check(2, || {
+    // With two preemptions it takes minutes.
+    check(1, || {
         let shared = Shared::in_mode(Mode::Epoll, 1, 2);
         let others: Vec<_> = (0..2)
             .map(|id| {
@@ -230,7 +231,7 @@ fn of_two_that_are_called_one_runs_at_a_time_and_both_run() {
 
 #[test]
 fn one_that_is_called_and_one_that_has_a_query_both_run() {
-    check(3, || {
+    check(2, || {
         let shared = Shared::in_mode(Mode::Epoll, 1, 2);
         let called = {
             let shared = Arc::clone(&shared);
@@ -249,7 +250,8 @@ fn one_that_is_called_and_one_that_has_a_query_both_run() {
 
 #[test]
 fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slot_behind() {
-    check(3, || {
+    // With three preemptions it takes minutes.
+    check(1, || {
         let shared = Shared::in_mode(Mode::Epoll, 1, 1);
         let worker = {
             let shared = Arc::clone(&shared);
