@@ -64,9 +64,9 @@ fn killed_guard() {
     let mut agent = scene.start_agent(4);
     agent.wait_until_changed();
     for _ in 0..3 {
-        let guards = agent.guards();
+        let announced = agent.guards_announced();
         agent.kill_guard();
-        wait_for("a new guard", || agent.guards().last() != guards.last());
+        wait_for("a new guard", || agent.guards_announced() > announced);
     }
     agent.kill();
     scene.wait_until_as_before();

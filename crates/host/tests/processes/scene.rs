@@ -174,7 +174,12 @@ impl Agent {
         said.iter().filter_map(number).collect()
     }
 
-    /// The guards that it has started so far.
+    /// How many guards it has started and found ready.
+    pub(crate) fn guards_announced(&self) -> usize {
+        self.numbers("guard").len()
+    }
+
+    /// Those of its guards that have not been waited for yet.
     pub(crate) fn guards(&self) -> Vec<ProcessId> {
         let id = |pid| ProcessId::of(&Roots::default(), pid).ok();
         self.numbers("guard").into_iter().filter_map(id).collect()
