@@ -2,12 +2,17 @@
 
 #[cfg(test)]
 mod book;
+mod calibrate;
 mod exec;
 mod lists;
 mod placing;
 mod records;
 mod tuning;
 
+pub(crate) use calibrate::{
+    CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
+    MeasureArgs,
+};
 pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol};
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
@@ -69,7 +74,7 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Hold knobs that no policy steers while a command runs, then put them back
     Hold(HoldArgs),
-    /// Measure each app alone: ideal tail, load knee per core count, solo progress
+    /// Measure each app alone (ideal tail, load knee, solo progress), or this machine's power
     Calibrate(CalibrateArgs),
     /// Run several policies on a config in turn, and say how they differ
     Compare(CompareArgs),
@@ -343,8 +348,8 @@ pub(crate) struct LabRunArgs {
 /// `lull hold`.
 #[derive(Debug, Args)]
 pub(crate) struct HoldArgs {
-    /// governor=NAME, energy-preference=NAME, idle-latency=TIME, wake-latency=TIME,
-    /// resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
+    /// governor=NAME, energy-preference=NAME, idle-latency=TIME, idle-state=NAME,
+    /// wake-latency=TIME, resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
     /// cgroup=PATH:FILE:VALUE or coalescing=NIC:KEY:VALUE
     #[arg(required = true, value_name = "KNOB=VALUE")]
     pub(crate) wishes: Vec<Wish>,
@@ -354,31 +359,6 @@ pub(crate) struct HoldArgs {
     /// Directory of the agent's state
     #[arg(long)]
     pub(crate) state: Option<PathBuf>,
-}
-
-/// `lull calibrate`.
-#[derive(Debug, Args)]
-pub(crate) struct CalibrateArgs {
-    /// The config; what is found is written into it
-    pub(crate) config: PathBuf,
-    /// Write the config with what is found to this file instead
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// Only these apps
-    #[arg(long, value_name = "NAME")]
-    pub(crate) app: Vec<String>,
-    /// Length of one trial at one rate
-    #[arg(long, default_value = "2s")]
-    pub(crate) trial: Nanos,
-    /// Time for all of it; what is not found by then is said
-    #[arg(long, default_value = "5m")]
-    pub(crate) budget: Nanos,
-    /// Measure with all cores only, not with 1, 2, 3, ...
-    #[arg(long)]
-    pub(crate) all_cores_only: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// `lull mix`.

@@ -11,6 +11,7 @@ mod library;
 mod live;
 mod located;
 mod placed;
+mod power_file;
 mod progress;
 mod prometheus;
 mod proof;

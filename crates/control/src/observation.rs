@@ -159,6 +159,8 @@ pub struct CoreSeen {
     pub utilisation: Gauge<f64>,
     /// Share of the epoch in idle states, in [0, 1].
     pub idle_residency: Gauge<f64>,
+    /// Share of the epoch in the deepest idle state that there is, in [0, 1].
+    pub deep_idle_residency: Gauge<f64>,
     /// Frequency now.
     pub frequency: Gauge<Hertz>,
 }
@@ -169,6 +171,7 @@ impl CoreSeen {
         Self {
             utilisation: Err(why.clone()),
             idle_residency: Err(why.clone()),
+            deep_idle_residency: Err(why.clone()),
             frequency: Err(why.clone()),
         }
     }

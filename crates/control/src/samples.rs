@@ -146,6 +146,7 @@ fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
 fn core_samples(sink: &mut Sink<'_>, core: &CoreSeen) {
     sink.put(metrics::CORE_UTILISATION, core.utilisation.clone());
     sink.put(metrics::CORE_IDLE_RESIDENCY, core.idle_residency.clone());
+    sink.put(metrics::CORE_DEEP_IDLE_RESIDENCY, core.deep_idle_residency.clone());
     sink.put(metrics::CORE_FREQUENCY, core.frequency.clone().map(|hertz| hertz.0 as f64));
 }
 

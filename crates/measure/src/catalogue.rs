@@ -216,6 +216,9 @@ metrics! {
     CORE_IDLE_RESIDENCY = "core_idle_residency", Ratio, Core,
         "Share of the epoch spent in idle states, all states together.",
         "cpuidle/state*/time";
+    CORE_DEEP_IDLE_RESIDENCY = "core_deep_idle_residency", Ratio, Core,
+        "Share of the epoch spent in the deepest idle state that the core has.",
+        "cpuidle/stateN/time of the last state";
     CORE_FREQUENCY = "core_frequency", Hertz, Core,
         "Core frequency.", "cpufreq/cpuinfo_avg_freq, else cpufreq/scaling_cur_freq";
     ENTROPY_SYSTEM = "entropy_system", Ratio, Machine,
@@ -225,10 +228,10 @@ metrics! {
     ENTROPY_BE = "entropy_be", Ratio, Machine,
         "E_BE: one minus the harmonic mean of best-effort progress.", "Ah-Q eq. 16";
     POWER = "power", Watts, Machine,
-        "Mean power.", "RAPL, else a power meter, else a stated model; the record says which";
+        "Mean power.", "RAPL (powercap, else perf), else a power meter, else a stated model; the record says which";
     ENERGY = "energy", Joules, Machine,
         "Energy of the epoch.",
-        "RAPL, else a power meter, else a stated model; the record says which";
+        "RAPL (powercap, else perf), else a power meter, else a stated model; the record says which";
     ENERGY_PER_REQUEST = "energy_per_request", Joules, Machine,
         "Energy over all requests completed in the epoch.", "derived";
     CPU_PRESSURE = "cpu_pressure", Ratio, Machine,

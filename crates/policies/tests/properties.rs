@@ -74,7 +74,7 @@ prop_compose! {
         let core = |utilisation: Result<f64, Missing>| CoreSeen {
             idle_residency: utilisation.clone().map(|busy| 1.0 - busy),
             utilisation,
-            frequency: Err(because()),
+            ..CoreSeen::unknown(&because())
         };
         let source = EnergySource::Modelled("test".to_owned());
         Observation {

@@ -375,6 +375,11 @@ impl Ledger {
     pub fn idle(&self) -> Nanos {
         self.residency.iter().copied().sum()
     }
+
+    /// Time in the deepest state.
+    pub fn deepest(&self) -> Nanos {
+        self.residency.last().copied().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,53 @@ fn idle_states() -> String {
     .join(", ")
 }
 
+/// Performance levels of each CPU (`_CPC`, ACPI 6.5, section 8.4.6.1), whose
+/// registers are those of machine checks: emulation keeps what is written there,
+/// a value for each CPU, and the kernel leaves them alone.
+pub(super) fn performance() -> String {
+    let mut out = "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"PERFORM\", 1)\n{\n".to_owned();
+    for cpu in 0..PORTS.len() {
+        let _ = writeln!(out, "  External (\\_SB.CPUS.C{cpu:03X}, DeviceObj)");
+    }
+    // Everything that the kernel asks whether it may do, it may.
+    out += "  Scope (\\_SB) { Method (_OSC, 4, NotSerialized) {\n\
+        CreateDWordField (Arg3, 0, STS0)\nSTS0 = 0\nReturn (Arg3) } }\n";
+    let levels = levels();
+    for cpu in 0..PORTS.len() {
+        let _ = writeln!(
+            out,
+            "  Scope (\\_SB.CPUS.C{cpu:03X}) {{\n\
+             Name (_CPC, Package () {{ 23, 3, {levels} }})\n\
+             Name (_PSD, Package () {{ Package () {{ 5, 0, {cpu}, 0xFE, 1 }} }})\n\
+             Name (_PPC, 0) }}"
+        );
+    }
+    out + "}\n"
+}
+
+/// The package of `_CPC` behind its length and revision.
+fn levels() -> String {
+    let register = |address: u32, bits: u32| {
+        format!("ResourceTemplate () {{ Register (FFixedHW, {bits}, 0, {address:#018X}, ) }}")
+    };
+    let none = || "ResourceTemplate () { Register (SystemMemory, 0, 0, 0, ) }".to_owned();
+    let byte = |address| register(address, 8);
+    [
+        // Highest, nominal, lowest that is not wasteful, lowest.
+        ["196", "140", "80", "40"].map(str::to_owned).to_vec(),
+        // Guaranteed; desired, least, most.
+        vec![none(), byte(0x402), byte(0x403), byte(0x406)],
+        // Tolerance, window, time to wrap; reference and delivered counters; limited.
+        vec![none(), none(), none(), register(0x407, 64), register(0x40a, 64), none()],
+        // Enabled, chosen by the hardware, its window, its preference.
+        vec![register(0x40b, 1), register(0x40e, 1), none(), byte(0x40f)],
+        // Reference level; lowest and nominal in MHz.
+        ["100", "800", "2800"].map(str::to_owned).to_vec(),
+    ]
+    .concat()
+    .join(", ")
+}
+
 /// Power limits (PPCC) of the PCI device in slot 4, as Intel's thermal driver wants them.
 pub(super) fn power_domains() -> String {
     "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"POWER\", 1)\n{\n\

@@ -9,8 +9,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a guest may take; emulation on a loaded machine is slow.
-const TIME_MAX: Duration = Duration::from_secs(420);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Boots before a guest that says nothing counts as failed: emulators crash too.
 const TRIES: usize = 2;
@@ -58,7 +56,7 @@ impl Guest<'_> {
             }
             let mut child = qemu.spawn().context("cannot start qemu-system-x86_64")?;
             // isa-debug-exit ends QEMU with twice the guest's word and one.
-            match wait(&mut child)? {
+            match wait(&mut child, self.machine.time_max)? {
                 Some(code) if code % 2 == 1 => {
                     return Ok(if code == 1 { Outcome::Passed } else { Outcome::Failed });
                 }
@@ -97,13 +95,13 @@ impl Guest<'_> {
 }
 
 /// The exit status, or `None` if it took too long or was killed.
-fn wait(child: &mut Child) -> Result<Option<i32>> {
+fn wait(child: &mut Child, time_max: Duration) -> Result<Option<i32>> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.code());
         }
-        if begun.elapsed() > TIME_MAX {
+        if begun.elapsed() > time_max {
             child.kill()?;
             child.wait()?;
             return Ok(None);

@@ -16,12 +16,18 @@ struct Source {
     version: (&'static str, &'static str),
 }
 
-const SOURCES: [Source; 2] = [
+const SOURCES: [Source; 3] = [
     Source {
         name: "6.1",
         suite: "bookworm",
         packages: &["linux-image-"],
         version: ("6.1.0-", "-amd64"),
+    },
+    Source {
+        name: "6.12",
+        suite: "bookworm-backports",
+        packages: &["linux-image-"],
+        version: ("6.12.", "+deb12-amd64"),
     },
     Source {
         name: "7.2",

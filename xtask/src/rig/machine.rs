@@ -1,6 +1,7 @@
 //! The machines of the rig: a kernel, QEMU's arguments, and modules.
 
 use super::acpi;
+use std::time::Duration;
 
 /// One guest.
 pub(crate) struct Machine {
@@ -23,10 +24,17 @@ pub(crate) struct Machine {
     pub(crate) tables: &'static [fn() -> String],
     /// Which tests run on it, by the first part of their names.
     pub(crate) suite: &'static str,
+    /// How long it may take; emulation on a loaded machine is slow.
+    pub(crate) time_max: Duration,
 }
+
+const USUAL: Duration = Duration::from_secs(420);
+/// A thousand agents that are started and killed.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Drivers look at vendor and family; emulation's own is one that they refuse.
 const INTEL: &str = "max,vendor=GenuineIntel,family=6,model=94,stepping=3";
+const AMD: &str = "max,vendor=AuthenticAMD,family=23,model=49";
 /// With `level` at the topology leaf, a query for leaf 0x10 (cache allocation)
 /// is answered with that leaf, which reads as cache allocation with 8 ways.
 const INTEL_RESCTRL: &str =
@@ -55,6 +63,23 @@ const KNOBS: Machine = Machine {
     modules: KNOB_MODULES,
     tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
     suite: "knobs",
+    time_max: USUAL,
+};
+
+/// A driver that chooses frequencies itself, which wants another processor.
+const PERFORMANCE: Machine = Machine {
+    name: "amd-pstate",
+    about: "Linux 6.12: amd-pstate with bounds and energy-performance preference",
+    kernel: "6.12",
+    in_ci: false,
+    cpu: AMD,
+    smp: "4",
+    devices: &[],
+    append: "amd_pstate=active",
+    modules: &["msr"],
+    tables: &[acpi::performance],
+    suite: "performance",
+    time_max: USUAL,
 };
 
 /// All machines, those of CI first.
@@ -73,12 +98,36 @@ pub(crate) const MACHINES: &[Machine] = &[
         modules: &[],
         tables: &[],
         suite: "resctrl",
+        time_max: USUAL,
     },
     Machine {
         name: "knobs-7.2",
         about: "Linux 7.2: as knobs",
         kernel: "7.2",
         in_ci: false,
+        ..KNOBS
+    },
+    Machine {
+        name: "knobs-6.12",
+        about: "Linux 6.12: as knobs",
+        kernel: "6.12",
+        in_ci: false,
+        ..KNOBS
+    },
+    PERFORMANCE,
+    Machine {
+        name: "amd-pstate-7.2",
+        about: "Linux 7.2: as amd-pstate",
+        kernel: "7.2",
+        append: "amd_pstate=active setcpuid=hw_pstate",
+        ..PERFORMANCE
+    },
+    Machine {
+        name: "kills",
+        about: "Linux 6.1: a thousand agents and guards killed at random",
+        in_ci: false,
+        suite: "kills",
+        time_max: LONG,
         ..KNOBS
     },
 ];

@@ -15,6 +15,7 @@ pub(crate) use schema::{
 
 use crate::located::{InputError, Located};
 use lull_control::{AppSpec, Limits, Rules};
+use lull_host::gauges::energy::PowerModel;
 use lull_measure::Nanos;
 use schema::File;
 use std::collections::BTreeSet;
@@ -66,7 +67,16 @@ pub(crate) struct Config {
 impl Config {
     /// Reads and checks a file.
     pub(crate) fn load(path: &Path) -> Result<Self, InputError> {
-        Self::from_located(Located::read(path)?)
+        let config = Self::from_located(Located::read(path)?)?;
+        config.power_model()?;
+        Ok(config)
+    }
+
+    /// The power model. A record's config is not asked for it, since the file
+    /// that it names is another machine's.
+    pub(crate) fn power_model(&self) -> Result<PowerModel, InputError> {
+        let model = self.power.model();
+        model.map_err(|(key, why)| self.source.error(&format!("power.{key}"), why))
     }
 
     /// What binds a controller besides its policy.

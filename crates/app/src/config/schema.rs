@@ -1,11 +1,12 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::GateSection;
+use crate::power_file::PowerFile;
 use crate::prometheus::Server;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
-use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
+use lull_measure::{Nanos, Watts};
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
 use schemars::JsonSchema;
@@ -135,7 +136,7 @@ impl AgentSection {
 }
 
 /// `[power]`: constants of the power model used where nothing measures.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PowerSection {
     /// Power of the machine without its cores.
@@ -147,6 +148,40 @@ pub(crate) struct PowerSection {
     /// Power of an idle core.
     #[schemars(extend("x-unit" = "W"))]
     pub(crate) idle_core_watts: f64,
+    /// A model that `lull calibrate power` has written on a machine of the same
+    /// kind, instead of the other keys.
+    #[schemars(example = &"/etc/lull/power.toml")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl PowerSection {
+    /// The model that the keys or the file describe.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub(crate) fn model(&self) -> Result<PowerModel, (&'static str, String)> {
+        if let Some(file) = &self.file {
+            if *self != (Self { file: self.file.clone(), ..Self::default() }) {
+                return Err(("file", "has all constants: leave the other keys out".to_owned()));
+            }
+            return PowerFile::read(file).map(|file| file.model()).map_err(|why| ("file", why));
+        }
+        let constants = [
+            ("base_watts", self.base_watts),
+            ("busy_core_watts", self.busy_core_watts),
+            ("idle_core_watts", self.idle_core_watts),
+        ];
+        let wrong = constants.into_iter().find(|(_, watts)| !(*watts >= 0.0 && watts.is_finite()));
+        if let Some((key, watts)) = wrong {
+            return Err((key, format!("{watts} is no power: write watts, 0 or more")));
+        }
+        Ok(PowerModel {
+            base: Watts(self.base_watts),
+            busy: Watts(self.busy_core_watts),
+            idle: Watts(self.idle_core_watts),
+            ..PowerModel::default()
+        })
+    }
 }
 
 impl Default for PowerSection {
@@ -157,6 +192,7 @@ impl Default for PowerSection {
             base_watts: model.base.0,
             busy_core_watts: model.busy.0,
             idle_core_watts: model.idle.0,
+            file: None,
         }
     }
 }

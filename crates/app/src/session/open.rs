@@ -13,13 +13,12 @@ use crate::{prometheus, signals};
 use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
-use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
 use lull_host::oncall::{Rules as GateRules, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
-use lull_measure::{Nanos, Watts};
+use lull_measure::Nanos;
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
@@ -88,12 +87,13 @@ impl Opening<'_> {
         let stand = self.stand(&place)?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
+        let power = self.config.power_model()?;
         let started = self.start(place, &roots, &socket, &stop)?;
         let Started { ledger, guard, push, apps, library } = started;
         let mut plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine),
             push: Some(push),
-            power: self.power_model(),
+            power,
             ledger,
             foreign_wins: !self.config.agent.override_foreign,
             stop,
@@ -326,15 +326,6 @@ impl Opening<'_> {
                 progress: progress_from(app, counters),
             };
         each.map(host_app).collect()
-    }
-
-    fn power_model(&self) -> PowerModel {
-        let power = self.config.power;
-        PowerModel {
-            busy: Watts(power.busy_core_watts),
-            idle: Watts(power.idle_core_watts),
-            base: Watts(power.base_watts),
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `lull calibrate`: the config is written back, bad input is refused first.
 
-use crate::support::free_port;
 use crate::support::scene::Scene;
+use crate::support::{free_port, skip};
 use std::path::PathBuf;
 
 /// An options server with an easy load, and a burner.
@@ -96,4 +96,72 @@ fn what_cannot_be_calibrated_is_refused_before_anything_starts() {
     scene.run(&calibrate(&config, &["--trial", "1ms"])).refused(2, "--trial");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), text);
     assert!(scene.records().is_empty() && scene.processes().is_empty());
+}
+
+/// Whether this machine measures its own power; most test machines do not.
+fn has_meter(scene: &Scene) -> bool {
+    let found = scene.run(&["check", "--json"]).well().json();
+    found["machine"]["capabilities"]["energy"]["by"].is_string()
+}
+
+#[test]
+fn a_machine_without_a_meter_is_told_why_it_cannot_be_calibrated() {
+    let scene = Scene::new();
+    let output = scene.path("power.toml");
+    let name = output.to_str().unwrap();
+    let power = |more: &[&str]| {
+        let fixed = ["calibrate", "power", "--output", name, "--dwell", "400ms"];
+        scene.run(&[&fixed[..], more].concat())
+    };
+    scene.run(&["calibrate", "power", "--dwell", "1ms", "--output", name]).refused(2, "--dwell");
+    scene.run(&["calibrate", "power", "--output", "no/such/dir/x"]).refused(2, "no such directory");
+    scene.run(&["calibrate"]).refused(2, "CONFIG");
+    if has_meter(&scene) {
+        return skip("this machine measures its power");
+    }
+    let ended = power(&[]).refused(1, "nothing measures energy here");
+    for meter in ["no RAPL", "power PMU", "no power meter"] {
+        assert!(ended.err.contains(meter), "{meter}: {}", ended.err);
+    }
+    assert!(!output.exists());
+    let idle = scene.run(&["calibrate", "idle", "--dwell", "400ms"]);
+    assert!(idle.err.contains("idle states") || idle.err.contains("energy"), "{}", idle.err);
+}
+
+#[test]
+fn a_models_file_is_used_and_named_with_every_figure_and_a_bad_one_is_refused() {
+    let scene = Scene::new();
+    let file = scene.write(
+        "power.toml",
+        "base_watts = 30.0\nbusy_core_watts = 2.5\n\n[calibration]\nmachine = \"a test\"\n\
+         cores = 2\nmeter = \"its meter\"\nsteps = 4\noff_watts = 0.5\nresidual_watts = 0.4\n\
+         explained_ratio = 0.9\nnotes = []\nversion = \"0\"\n",
+    );
+    let body = |more: &str| {
+        format!(
+            "[policy]\nname = \"unmanaged\"\n[power]\nfile = \"{}\"\n{more}\n[[app]]\n\
+             name = \"burner\"\nclass = \"best-effort\"\n\
+             start = [\"lull\", \"burn\", \"compute\", \"--threads\", \"1\"]\n",
+            file.display()
+        )
+    };
+    let config = scene.config("", &body("base_watts = 1.0"));
+    scene.run_for(&config, "1s").refused(2, "power.file: has all constants");
+    let config = scene.config("", &body(""));
+    if !has_meter(&scene) {
+        let run = ["run", config.to_str().unwrap(), "--for", "2s", "--json"];
+        let ended = scene.run(&run).well();
+        let wanted = "calibrated on a test against its meter, off by 0.50 W: 30 W";
+        assert!(ended.out.contains(wanted) || report(&scene).contains(wanted), "{}", ended.out);
+        scene.wait_until_quiet();
+    }
+    std::fs::write(&file, "base_watts = -1\n").unwrap();
+    scene.run_for(&config, "1s").refused(2, "power.file");
+}
+
+/// The newest record as text.
+fn report(scene: &Scene) -> String {
+    let records = scene.records();
+    let record = records.last().unwrap().to_str().unwrap();
+    scene.run(&["report", record]).well().out
 }

@@ -2,6 +2,7 @@
 
 use super::app::{ProgressFrom, RunningApp, Work, no_socket};
 use super::{HostPlant, now};
+use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
 use crate::knobs::{
@@ -54,18 +55,8 @@ impl HostPlant {
 
     /// Everything seen in the span that ends now.
     pub(super) fn read(&mut self, span: Nanos) -> Observation {
-        let utilisation = self.gauges.utilisation.read();
-        let energy = self.gauges.energy.read(span, &utilisation);
-        let idle = self.gauges.idle.read(span);
-        let frequency = self.gauges.frequency.read();
-        let cores = utilisation.into_iter().zip(idle).zip(frequency).map(
-            |((utilisation, idle_residency), frequency)| CoreSeen {
-                utilisation,
-                idle_residency: idle_residency.map(|shares| shares.all()),
-                frequency,
-            },
-        );
-        let cores = cores.collect();
+        let cores = self.read_cores(span);
+        let energy = self.gauges.energy.read(span, &cores);
         let cpu_pressure = self.gauges.pressure.read(span);
         let interrupts_per_s = self.gauges.traffic.interrupts(span);
         let packets_per_s = self.gauges.traffic.packets(span);
@@ -87,6 +78,20 @@ impl HostPlant {
             packets_per_s,
             foreign,
         }
+    }
+
+    fn read_cores(&mut self, span: Nanos) -> Vec<CoreSeen> {
+        let utilisation = self.gauges.utilisation.read();
+        let idle = self.gauges.idle.read(span);
+        let frequency = self.gauges.frequency.read();
+        let cores = utilisation.into_iter().zip(idle).zip(frequency);
+        let seen = cores.map(|((utilisation, idle), frequency)| CoreSeen {
+            utilisation,
+            idle_residency: idle.as_ref().map(IdleShares::all).map_err(Clone::clone),
+            deep_idle_residency: idle.map(|shares| shares.deepest()),
+            frequency,
+        });
+        seen.collect()
     }
 
     /// Lists the threads of all apps anew, and processes too if the last

@@ -3,6 +3,7 @@
 use crate::Tests;
 use crate::scene::{ledger, policy, read, write};
 use lull_host::Roots;
+use lull_host::apps::{AppHandle, Target};
 use lull_host::drivers::ethtool;
 use lull_host::guard::{Ledger, Restoration};
 use lull_host::knobs::hold::{Found, Held, Wish, hold, offers};
@@ -18,6 +19,7 @@ pub(crate) const TESTS: Tests = &[
     ("hold::a_core_has_a_bound_of_its_own", resume),
     ("hold::a_cgroup_has_weight_limit_and_cores", cgroup),
     ("hold::a_controller_that_is_not_delegated_is_named", delegation),
+    ("hold::a_threaded_cgroup_is_held_and_is_no_app", threaded),
     ("hold::coalescing_is_set_and_put_back", coalescing),
     ("hold::what_the_network_driver_refuses_is_said_in_its_words", coalescing_refused),
     ("hold::an_interrupt_goes_where_it_is_sent", irq),
@@ -154,6 +156,31 @@ fn delegation() {
     assert!(why.contains("+cpu >") && why.contains("above/cgroup.subtree_control"), "{why}");
     std::fs::remove_dir(format!("{TOP}/above/below")).unwrap();
     std::fs::remove_dir(format!("{TOP}/above")).unwrap();
+}
+
+fn threaded() {
+    let (pool, part) = (format!("{TOP}/pool"), format!("{TOP}/pool/part"));
+    write(format!("{TOP}/cgroup.subtree_control"), "+cpu +cpuset");
+    std::fs::create_dir_all(&part).unwrap();
+    write(format!("{part}/cgroup.type"), "threaded");
+    assert_eq!(read(format!("{pool}/cgroup.type")), "domain threaded");
+    // A part of a process may have a share of its own.
+    write(format!("{pool}/cgroup.subtree_control"), "+cpu +cpuset");
+    let holding = Holding::of(&["cgroup=pool/part:cpu.weight:7", "cgroup=pool/part:cpuset.cpus:1"]);
+    assert_eq!(read(format!("{part}/cpu.weight")), "7");
+    assert_eq!(holding.end().done, 2);
+    let mut app = crate::roles::start("app", &[]);
+    write(format!("{pool}/cgroup.procs"), &app.id().to_string());
+    let attach =
+        |path: &str| AppHandle::attach("parts", &Target::Cgroup(path.into()), &Roots::default());
+    let refused = attach("pool/part").unwrap_err();
+    let why = std::error::Error::source(&refused).map_or(refused.to_string(), |it| it.to_string());
+    assert!(why.contains("domain threaded"), "{refused} {why}");
+    assert!(attach("pool").is_ok(), "the cgroup above has the whole process");
+    app.kill().unwrap();
+    app.wait().unwrap();
+    crate::scene::wait_for("an empty cgroup", || std::fs::remove_dir(&part).is_ok());
+    crate::scene::wait_for("an empty cgroup", || std::fs::remove_dir(&pool).is_ok());
 }
 
 fn coalescing() {

@@ -4,10 +4,12 @@
 //! tests, and the apps, agents and guards that they start. On an ordinary
 //! machine it has no tests, since it would turn that machine's knobs.
 
+mod calibrate;
 mod frequency;
 mod hold;
 mod init;
 mod kills;
+mod performance;
 mod placing;
 mod plant;
 mod power;
@@ -41,9 +43,12 @@ fn trials(suite: &str) -> Vec<Trial> {
             placing::TESTS,
             hold::TESTS,
             power::TESTS,
+            calibrate::TESTS,
             plant::TESTS,
             kills::TESTS,
         ],
+        "kills" => &[kills::MANY],
+        "performance" => &[performance::TESTS, plant::TESTS],
         "resctrl" => &[resctrl::TESTS, plant::TESTS],
         other => panic!("no suite {other}"),
     };

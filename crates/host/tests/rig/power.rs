@@ -21,16 +21,16 @@ const ZONE: &str = "/sys/class/powercap/intel-rapl-mmio:0";
 /// Offsets of the package's and memory's registers (drivers/powercap/intel_rapl_*.c).
 const REGISTERS_BYTES: usize = 0x8000;
 const UNITS: usize = 0x5938;
-const PACKAGE_ENERGY: usize = 0x593c;
+pub(crate) const PACKAGE_ENERGY: usize = 0x593c;
 const PACKAGE_LIMIT: usize = 0x59a0;
 const PACKAGE_INFO: usize = 0x5930;
 const MEMORY_ENERGY: usize = 0x58e8;
 /// Units of 1/8 W and 2^-14 J, as on most parts.
 const UNITS_VALUE: u64 = 0x000a_0e03;
-const ENERGY_UNIT_J: f64 = 1.0 / 16384.0;
+pub(crate) const ENERGY_UNIT_J: f64 = 1.0 / 16384.0;
 
 /// The registers, with the driver bound to them once.
-fn registers() -> &'static DeviceMemory {
+pub(crate) fn registers() -> &'static DeviceMemory {
     static READY: OnceLock<DeviceMemory> = OnceLock::new();
     READY.get_or_init(|| {
         let device = Path::new("/sys/bus/pci/devices/0000:00:04.0");

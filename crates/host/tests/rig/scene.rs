@@ -111,6 +111,11 @@ pub(crate) fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
 pub(crate) struct Steered(HostPlant);
 
 pub(crate) fn steered(ledger: Ledger) -> Steered {
+    Steered(bare_plant(ledger))
+}
+
+/// A plant without apps.
+pub(crate) fn bare_plant(ledger: Ledger) -> HostPlant {
     let config = HostConfig {
         apps: Vec::new(),
         push: None,
@@ -120,7 +125,7 @@ pub(crate) fn steered(ledger: Ledger) -> Steered {
         stop: Stop::new().unwrap(),
         roots: Roots::default(),
     };
-    Steered(HostPlant::new(config).unwrap())
+    HostPlant::new(config).unwrap()
 }
 
 impl Steered {

@@ -131,6 +131,7 @@ fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: Weights) {
 fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: Weights) {
     weights.gauge(&mut old.utilisation, &new.utilisation);
     weights.gauge(&mut old.idle_residency, &new.idle_residency);
+    weights.gauge(&mut old.deep_idle_residency, &new.deep_idle_residency);
     old.frequency.clone_from(&new.frequency);
 }
 

@@ -95,6 +95,7 @@ impl NetServerPlant {
         CoreSeen {
             utilisation: share(now.busy_ns - then.busy_ns),
             idle_residency: share(now.idle.idle().0.saturating_sub(then.idle.idle().0)),
+            deep_idle_residency: share(now.idle.deepest().0.saturating_sub(then.idle.deepest().0)),
             frequency: Ok(self.server.frequency(package)),
         }
     }

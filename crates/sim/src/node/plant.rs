@@ -114,10 +114,11 @@ impl NodePlant {
             _ => Ok((part_ns as f64 / epoch_ns).min(1.0)),
         };
         let busy = self.seen.busy_ns.iter().zip(&before.busy_ns);
+        let no_states = Missing::because("the simulated node has no idle states");
         let core = |utilisation| CoreSeen {
             utilisation,
-            idle_residency: Err(Missing::because("the simulated node has no idle states")),
             frequency: Ok(self.frequency),
+            ..CoreSeen::unknown(&no_states)
         };
         Observation {
             time: self.seen.time,

@@ -121,9 +121,11 @@ impl ServerPlant {
     fn see_core(&self, core: usize, before: &Meter, epoch: Nanos) -> CoreSeen {
         let (now, then) = (self.seen.cores[core], before.cores[core]);
         let share = |part: Nanos| per(epoch, part.0 as f64 / 1e9).map(|share| share.min(1.0));
+        let together = Missing::because("the simulated server tells idle states together");
         CoreSeen {
             utilisation: share(now.0 - then.0),
             idle_residency: share(now.1 - then.1),
+            deep_idle_residency: Err(together),
             frequency: Ok(self.server.frequency(core)),
         }
     }

@@ -67,10 +67,11 @@ impl Side {
                 Ok(((busy - before).0 as f64 / core_time).min(1.0))
             };
             let fixed = || Missing::because("the model gives the cores no P-states");
+            let no_states = Missing::because("the simulator's tiers have no idle states");
             let seen = CoreSeen {
                 utilisation,
-                idle_residency: Err(Missing::because("the simulator's tiers have no idle states")),
                 frequency: engine.frequency(self.server, number).ok_or_else(fixed),
+                ..CoreSeen::unknown(&no_states)
             };
             all.resize(all.len() + count, seen);
         }

@@ -1,4 +1,5 @@
-//! `lull calibrate`: what each app of a config can do alone.
+//! `lull calibrate`: what each app of a config can do alone, and what the
+//! machine takes (`power.rs`, `idle.rs`).
 //!
 //! One app runs at a time, with nothing of the config beside it. A
 //! latency-critical one is loaded as its `[[load]]` says but for the rate, which
@@ -8,10 +9,13 @@
 //! goes into the config: `ideal`, `max_load`, `solo`. The client runs on the same
 //! machine; what it takes of the cores is not the server's.
 
+mod idle;
+mod machine;
+mod power;
 mod search;
 mod write;
 
-use crate::cli::{CalibrateArgs, Cli, Command, LoadArgs};
+use crate::cli::{CalibrateApps, CalibrateArgs, CalibrateMachine, Cli, Command, LoadArgs};
 use crate::commands::{UsageError, load};
 use crate::config::{AppSection, Config, LoadSection, MeasureWord, Reference};
 use crate::session::{Opening, Session};
@@ -80,7 +84,16 @@ struct Cores {
 }
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
-    let config = Config::load(&args.config)?;
+    match &args.machine {
+        Some(CalibrateMachine::Power(args)) => power::run(args),
+        Some(CalibrateMachine::Idle(args)) => idle::run(args),
+        None => apps(&args.apps),
+    }
+}
+
+fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
+    let path = args.config.as_ref().context("name a config")?;
+    let config = Config::load(path)?;
     let wanted = wanted(&config, args)?;
     let mut bench = Bench {
         args,
@@ -99,7 +112,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
     bench.bar.finish_and_clear();
     let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();
     let text = write::with_keys(config.source.text(), &keys)?;
-    let file = args.output.as_ref().unwrap_or(&args.config);
+    let file = args.output.as_ref().unwrap_or(path);
     std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
     let report = Report { apps, wrote: file.display().to_string() };
     if args.json {
@@ -110,7 +123,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
 }
 
 /// The apps to calibrate, checked before anything starts.
-fn wanted<'a>(config: &'a Config, args: &CalibrateArgs) -> anyhow::Result<Vec<&'a AppSection>> {
+fn wanted<'a>(config: &'a Config, args: &CalibrateApps) -> anyhow::Result<Vec<&'a AppSection>> {
     if let Some(name) =
         args.app.iter().find(|name| config.apps.iter().all(|app| app.name != **name))
     {
@@ -154,7 +167,7 @@ fn arguments(load: &LoadSection) -> Vec<String> {
 
 /// A calibration under way.
 struct Bench<'a> {
-    args: &'a CalibrateArgs,
+    args: &'a CalibrateApps,
     stop: Arc<AtomicBool>,
     begun: Instant,
     bar: ProgressBar,

@@ -7,12 +7,12 @@ mod pmu;
 mod rapl;
 
 pub use hwmon::Hwmon;
-pub use model::PowerModel;
+pub use model::{ByFrequency, PowerModel};
 pub use pmu::PowerPmu;
 pub use rapl::Rapl;
 
 use crate::Roots;
-use lull_control::{EnergySeen, EnergySource};
+use lull_control::{CoreSeen, EnergySeen, EnergySource};
 use lull_measure::{Gauge, Missing, Nanos};
 
 /// Energy over epochs, from one source for the whole run.
@@ -24,7 +24,7 @@ pub enum Energy {
     Pmu(PowerPmu),
     /// Measured by another meter.
     Hwmon(Hwmon),
-    /// Computed from utilisation.
+    /// Computed from what the cores did.
     Model(PowerModel),
 }
 
@@ -35,7 +35,10 @@ impl Energy {
     }
 
     /// A meter that can be read.
-    fn measured(roots: &Roots) -> Result<Self, Missing> {
+    ///
+    /// # Errors
+    /// If there is none, why each is missing.
+    pub fn measured(roots: &Roots) -> Result<Self, Missing> {
         let by_powercap = match Rapl::open(roots) {
             Ok(meter) => return Ok(Self::Rapl(meter)),
             Err(why) => why,
@@ -67,14 +70,14 @@ impl Energy {
         }
     }
 
-    /// Energy of `span`, the time since the last call; `utilisation` is that
-    /// of each core in the span.
-    pub fn read(&mut self, span: Nanos, utilisation: &[Gauge<f64>]) -> Gauge<EnergySeen> {
+    /// Energy of `span`, the time since the last call, in which the cores were
+    /// seen like this.
+    pub fn read(&mut self, span: Nanos, cores: &[CoreSeen]) -> Gauge<EnergySeen> {
         match self {
             Self::Rapl(meter) => meter.read(),
             Self::Pmu(meter) => meter.read(),
             Self::Hwmon(meter) => meter.read(span),
-            Self::Model(model) => model.energy(span, utilisation),
+            Self::Model(model) => model.energy(span, cores),
         }
     }
 }
