@@ -19,6 +19,9 @@ pub(super) trait Labelled: Clone {
     /// What it is called in tables.
     fn label(&self) -> &str;
 
+    /// What the registry knows it by.
+    fn name(&self) -> &str;
+
     /// Where it stands in the file; `--policy` if it is only on the command line.
     fn key(&self) -> &str;
 

@@ -5,9 +5,10 @@
 //! say it.
 
 use super::choice::Labelled;
-use super::file::{PolicySection, RunSection, WarmupRule};
+use super::file::{PolicySection, RunSection};
+use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
-use super::replicate::{Replications, Sample, policy_outcome};
+use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::colocation::{PlayError, Played, Scene, Span, Steering};
@@ -18,7 +19,6 @@ use lull_measure::{Hertz, Nanos};
 use lull_policies::registry;
 use lull_sim::node::{Activity, Cache, Memory, MemoryUse, Node, NodeApp, NodeModel, Scheduler};
 use lull_sim::stats::Failure;
-use rayon::prelude::*;
 use serde::Deserialize;
 
 /// How long an app runs alone where its ideal or its pace is to be found, after
@@ -74,21 +74,13 @@ struct AppSection {
 /// A checked scenario of a node.
 #[derive(Debug, Clone)]
 pub struct Colocated {
-    /// What it is about.
-    pub title: String,
-    /// What the user should know before believing any figure.
-    pub notices: Vec<String>,
+    pub(super) frame: Frame<Variant, What>,
     scene: Scene,
-    variants: Vec<Variant>,
-    span: Span,
-    replications: u64,
-    precision: Option<super::Wanted>,
-    figures: Vec<(Quantity, What)>,
 }
 
 /// One policy of the comparison.
 #[derive(Debug, Clone)]
-struct Variant {
+pub(super) struct Variant {
     label: String,
     steering: Steering,
     key: String,
@@ -96,7 +88,7 @@ struct Variant {
 
 /// A figure of a node.
 #[derive(Debug, Clone, Copy)]
-enum What {
+pub(super) enum What {
     Response(usize, Response),
     Progress(usize),
     System,
@@ -129,49 +121,23 @@ impl Colocated {
         for (at, app) in file.app.iter().enumerate() {
             apps.push(app.spec(&format!("app[{at}]"), &model, seed, &mut notices)?);
         }
-        let warmup = match file.run.warmup {
-            WarmupRule::Found(_) => WARMUP,
-            WarmupRule::Given(warmup) => warmup,
-        };
-        let figures = figures(&apps);
-        let mut scenario = Self {
+        let contents = Contents {
             title: file.title,
             notices,
-            scene: Scene { model, apps },
             variants: variants(&file.policy, choice)?,
-            span: Span { warmup, length: file.run.length, seed },
-            replications: choice.replications.unwrap_or(file.run.replications),
-            precision: None,
-            figures,
+            figures: figures(&apps),
         };
-        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
-        let quantities = scenario.quantities();
-        let size = super::check::RunSize {
-            quantities: &quantities,
-            replications: scenario.replications,
-            policies: scenario.variants.len(),
-            span: [warmup, file.run.length],
-        };
-        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
-        size.check(scenario.precision.as_ref())?;
-        scenario.variants.iter().try_for_each(|variant| scenario.check_policy(variant))?;
+        let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        let scenario = Self { frame, scene: Scene { model, apps } };
+        let mut all = scenario.frame.contents.variants.iter();
+        all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
-    }
-
-    /// What the policies are called, the reference first.
-    pub fn labels(&self) -> Vec<&str> {
-        self.variants.iter().map(|variant| variant.label.as_str()).collect()
-    }
-
-    /// What is measured, in the order of tables.
-    pub fn quantities(&self) -> Vec<Quantity> {
-        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
     }
 
     /// Builds the policy once, so that a bad key is told before anything runs.
     fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
         let at = |key: &str| variant.key_of(key);
-        let started = self.scene.start(&variant.steering, (self.span.seed, 0));
+        let started = self.scene.start(&variant.steering, (self.frame.seed, 0));
         started.map(drop).map_err(|error| match error {
             PlayError::Policy(PolicyError::Config { key, message }) => Wrong::at(at(&key), message),
             PlayError::Policy(other) => Wrong::at(at("name"), other.to_string()),
@@ -185,41 +151,13 @@ impl Colocated {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        let quantities = self.quantities();
-        let replications = Replications {
-            least: self.replications,
-            precision: self.precision,
-            quantities: &quantities,
-            labels: self.labels(),
-        };
-        let samples = replications.run(progress, |policy, round| {
-            let variant = &self.variants[policy];
-            let one = |replication| {
-                let played = self.scene.play(&variant.steering, self.span, replication);
-                progress.step();
-                played.map(|played| self.sample(&played))
-            };
-            let all: Vec<_> = round.into_par_iter().map(one).collect();
-            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| RunError {
-                policy: variant.label.clone(),
-                failure: Failure::Setup(error.to_string()),
-            })
-        })?;
-        let apps: Vec<_> =
-            self.critical().map(|app| (self.scene.apps[app].name.as_str(), true)).collect();
-        let mut notices = self.notices.clone();
-        notices.extend(replications.notices(&samples, &apps));
-        let policies = self.variants.iter().zip(samples).map(|(variant, samples)| {
-            policy_outcome(&variant.label, &variant.steering.policy, samples)
-        });
-        Ok(Outcome {
-            title: self.title.clone(),
-            seed: self.span.seed,
-            warmup: self.span.warmup,
-            length: self.span.length,
-            policies: policies.collect(),
-            quantities,
-            notices,
+        let Frame { seed, warmup, length, .. } = self.frame;
+        let span = Span { warmup, length, seed };
+        let name = |app: usize| (self.scene.apps[app].name.as_str(), true);
+        let apps: Vec<_> = self.critical().map(name).collect();
+        self.frame.run(&apps, progress, |variant, replication| {
+            let played = self.scene.play(&variant.steering, span, replication);
+            played.map(|played| self.sample(&played))
         })
     }
 
@@ -228,7 +166,7 @@ impl Colocated {
             let answered = played.answers[app].count();
             (answered.saturating_add_signed(played.left[app]), played.left[app])
         });
-        let values = self.figures.iter().map(|(_, what)| self.value(*what, played));
+        let values = self.frame.figures().map(|what| self.value(what, played));
         Sample { values: values.collect(), requests: requests.collect() }
     }
 
@@ -419,6 +357,10 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wro
 impl Labelled for Variant {
     fn label(&self) -> &str {
         &self.label
+    }
+
+    fn name(&self) -> &str {
+        &self.steering.policy
     }
 
     fn key(&self) -> &str {

@@ -3,9 +3,10 @@
 //! cores and frequencies, each with its keys in a table of its own.
 
 use super::choice::Labelled;
-use super::file::{RunSection, WarmupRule, label_and_name};
+use super::file::{RunSection, label_and_name};
+use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
-use super::replicate::{Replications, Sample, policy_outcome};
+use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::progress::Progress;
@@ -14,9 +15,7 @@ use lull_measure::Nanos;
 use lull_policies::registry;
 use lull_policies::regulators::{self, Site};
 use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
-use lull_sim::stats::Failure;
 use rand::SeedableRng;
-use rayon::prelude::*;
 use serde::Deserialize;
 
 /// What is forgotten where the scenario does not say: ours. A search for a cap
@@ -50,16 +49,8 @@ struct SchemeSection {
 /// A checked scenario of a gated server.
 #[derive(Debug, Clone)]
 pub struct Gated {
-    /// What it is about.
-    pub title: String,
+    pub(super) frame: Frame<Variant, What>,
     model: ServerModel,
-    variants: Vec<Variant>,
-    seed: u64,
-    warmup: Nanos,
-    length: Nanos,
-    replications: u64,
-    precision: Option<super::Wanted>,
-    figures: Vec<(Quantity, What)>,
 }
 
 /// A name in a registry and its keys.
@@ -71,7 +62,7 @@ struct Named {
 
 /// One scheme of the comparison.
 #[derive(Debug, Clone)]
-struct Variant {
+pub(super) struct Variant {
     label: String,
     regulator: Named,
     policy: Option<Named>,
@@ -80,7 +71,7 @@ struct Variant {
 
 /// A figure of a gated server.
 #[derive(Debug, Clone, Copy)]
-enum What {
+pub(super) enum What {
     /// Of a class of connections.
     Response(usize, Response),
     Power,
@@ -97,45 +88,21 @@ impl Gated {
     /// The first thing that cannot be simulated, by its key.
     pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, Wrong> {
         file.gated.check().map_err(|error| Wrong::at("gated", error.to_string()))?;
-        let warmup = match file.run.warmup {
-            WarmupRule::Found(_) => WARMUP,
-            WarmupRule::Given(warmup) => warmup,
-        };
-        let mut scenario = Self {
+        let contents = Contents {
             title: file.title,
-            figures: figures(&file.gated),
+            // Its clients wait for their answers, so that it cannot be flooded.
+            notices: Vec::new(),
             variants: variants(&file.scheme, choice)?,
-            model: file.gated,
-            seed: choice.seed.unwrap_or(file.run.seed),
-            warmup: in_epochs(warmup),
-            length: in_epochs(file.run.length),
-            replications: choice.replications.unwrap_or(file.run.replications),
-            precision: None,
+            figures: figures(&file.gated),
         };
-        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
-        let quantities = scenario.quantities();
-        let size = super::check::RunSize {
-            quantities: &quantities,
-            replications: scenario.replications,
-            policies: scenario.variants.len(),
-            span: [scenario.warmup, scenario.length],
-        };
-        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
-        size.check(scenario.precision.as_ref())?;
-        for variant in &scenario.variants {
+        let mut frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        frame.warmup = in_epochs(frame.warmup);
+        frame.length = in_epochs(frame.length);
+        let scenario = Self { frame, model: file.gated };
+        for variant in &scenario.frame.contents.variants {
             scenario.set_up(variant, 0)?;
         }
         Ok(scenario)
-    }
-
-    /// What the schemes are called, the reference first.
-    pub fn labels(&self) -> Vec<&str> {
-        self.variants.iter().map(|variant| variant.label.as_str()).collect()
-    }
-
-    /// What is measured, in the order of tables.
-    pub fn quantities(&self) -> Vec<Quantity> {
-        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
     }
 
     /// A replication that has not begun.
@@ -146,14 +113,14 @@ impl Gated {
         let Named { name, config } = &variant.regulator;
         let gate = regulators::build(name, config, &site)
             .map_err(|error| variant.wrong("regulator", error))?;
-        let plant = ServerPlant::new(&self.model, gate, self.seed, replication)
+        let plant = ServerPlant::new(&self.model, gate, self.frame.seed, replication)
             .map_err(|error| Wrong::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
             registry::build(name, config, plant.machine(), plant.apps())
                 .map_err(|error| variant.wrong("policy", error))
         };
         let policy = variant.policy.as_ref().map(build).transpose()?;
-        let rng = Rng::seed_from_u64(self.seed ^ replication.rotate_left(32));
+        let rng = Rng::seed_from_u64(self.frame.seed ^ replication.rotate_left(32));
         Ok(Replication { plant, policy, rng })
     }
 
@@ -163,51 +130,20 @@ impl Gated {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        let quantities = self.quantities();
-        let replications = Replications {
-            least: self.replications,
-            precision: self.precision,
-            quantities: &quantities,
-            labels: self.labels(),
-        };
-        let samples = replications.run(progress, |policy, round| {
-            let one = |replication| {
-                let sample = self.replicate(&self.variants[policy], replication);
-                progress.step();
-                sample
-            };
-            let all: Vec<_> = round.into_par_iter().map(one).collect();
-            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|wrong| RunError {
-                policy: self.variants[policy].label.clone(),
-                failure: Failure::Setup(wrong.to_string()),
-            })
-        })?;
-        let classes: Vec<_> =
-            self.model.class.iter().map(|class| (class.name.as_str(), false)).collect();
-        let policies = self.variants.iter().zip(&samples);
-        Ok(Outcome {
-            title: self.title.clone(),
-            seed: self.seed,
-            warmup: self.warmup,
-            length: self.length,
-            notices: replications.notices(&samples, &classes),
-            policies: policies
-                .map(|(variant, samples)| {
-                    policy_outcome(&variant.label, variant.name(), samples.clone())
-                })
-                .collect(),
-            quantities,
-        })
+        let classes = self.model.class.iter().map(|class| (class.name.as_str(), false));
+        let classes: Vec<_> = classes.collect();
+        self.frame
+            .run(&classes, progress, |variant, replication| self.replicate(variant, replication))
     }
 
     fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, Wrong> {
         let mut run = self.set_up(variant, replication)?;
         let failed = |error: lull_control::PlantError| Wrong::at("gated", error.to_string());
-        run.pass(self.warmup).map_err(failed)?;
+        run.pass(self.frame.warmup).map_err(failed)?;
         run.plant.forget();
-        run.pass(self.length).map_err(failed)?;
+        run.pass(self.frame.length).map_err(failed)?;
         let served = run.plant.server().served();
-        let values = self.figures.iter().map(|(_, what)| self.value(*what, &served));
+        let values = self.frame.figures().map(|what| self.value(what, &served));
         let answered = served.classes.iter().map(|class| (class.latency.count(), 0));
         Ok(Sample { values: values.collect(), requests: answered.collect() })
     }
@@ -264,17 +200,16 @@ impl Labelled for Variant {
         &self.label
     }
 
+    fn name(&self) -> &str {
+        self.policy.as_ref().map_or(&self.regulator.name, |policy| &policy.name)
+    }
+
     fn key(&self) -> &str {
         &self.key
     }
 }
 
 impl Variant {
-    /// What the registries know it by.
-    fn name(&self) -> &str {
-        self.policy.as_ref().map_or(&self.regulator.name, |policy| &policy.name)
-    }
-
     /// What is wrong with its regulator or policy.
     fn wrong(&self, which: &str, error: PolicyError) -> Wrong {
         match error {

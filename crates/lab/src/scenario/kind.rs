@@ -76,9 +76,9 @@ impl AnyScenario {
     pub fn title(&self) -> &str {
         match self {
             Self::Tiers(scenario) => &scenario.title,
-            Self::Node(scenario) => &scenario.title,
-            Self::Placed(scenario) => &scenario.title,
-            Self::Gated(scenario) => &scenario.title,
+            Self::Node(scenario) => &scenario.frame.contents.title,
+            Self::Placed(scenario) => &scenario.frame.contents.title,
+            Self::Gated(scenario) => &scenario.frame.contents.title,
         }
     }
 
@@ -86,9 +86,9 @@ impl AnyScenario {
     pub fn labels(&self) -> Vec<&str> {
         match self {
             Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
-            Self::Node(scenario) => scenario.labels(),
-            Self::Placed(scenario) => scenario.labels(),
-            Self::Gated(scenario) => scenario.labels(),
+            Self::Node(scenario) => scenario.frame.labels(),
+            Self::Placed(scenario) => scenario.frame.labels(),
+            Self::Gated(scenario) => scenario.frame.labels(),
         }
     }
 
@@ -96,10 +96,9 @@ impl AnyScenario {
     pub fn notices(&self) -> &[String] {
         match self {
             Self::Tiers(scenario) => &scenario.notices,
-            Self::Node(scenario) => &scenario.notices,
-            Self::Placed(scenario) => &scenario.notices,
-            // Its clients wait for their answers, so that it cannot be flooded.
-            Self::Gated(_) => &[],
+            Self::Node(scenario) => &scenario.frame.contents.notices,
+            Self::Placed(scenario) => &scenario.frame.contents.notices,
+            Self::Gated(scenario) => &scenario.frame.contents.notices,
         }
     }
 

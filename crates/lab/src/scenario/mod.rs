@@ -13,6 +13,7 @@ mod check;
 mod choice;
 mod colocated;
 mod file;
+mod frame;
 mod gated;
 mod kind;
 mod outcome;
@@ -39,7 +40,7 @@ pub use worst::{Search, Sweep, WorstCycles};
 
 use crate::trial::{Control, Trial};
 use choice::Labelled;
-use file::{AppSection, EPOCH, PolicySection, WarmupRule};
+use file::{AppSection, EPOCH, PolicySection};
 use lull_control::AppSpec;
 use lull_measure::Nanos;
 use lull_policies::registry;
@@ -118,17 +119,13 @@ impl Scenario {
         let model = model(&file, base)?;
         let apps = specs(&file.app)?;
         let variants = variants(&file.policy, &model, choice)?;
-        let warmup = match file.run.warmup {
-            WarmupRule::Found(_) => None,
-            WarmupRule::Given(length) => Some(length),
-        };
         let mut scenario = Self {
             title: file.title,
             model,
             apps,
             variants,
             seed: choice.seed.unwrap_or(file.run.seed),
-            warmup,
+            warmup: file.run.warmup.given(),
             length: file.run.length,
             replications: choice.replications.unwrap_or(file.run.replications),
             precision: None,
@@ -219,6 +216,10 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
 impl Labelled for Variant {
     fn label(&self) -> &str {
         &self.label
+    }
+
+    fn name(&self) -> &str {
+        &self.control.policy
     }
 
     fn key(&self) -> &str {

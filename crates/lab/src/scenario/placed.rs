@@ -2,9 +2,10 @@
 //! `[placed]` and `[[placer]]` instead of tiers and policies.
 
 use super::choice::Labelled;
-use super::file::{RunSection, WarmupRule, label_and_name};
+use super::file::{RunSection, label_and_name};
+use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
-use super::replicate::{Replications, Sample, policy_outcome};
+use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::progress::Progress;
@@ -13,8 +14,6 @@ use lull_control::{Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::placers::{self, Site};
 use lull_sim::placed::{self, Node, PlacedModel};
-use lull_sim::stats::Failure;
-use rayon::prelude::*;
 use serde::Deserialize;
 
 /// Requests of the profile that placers are built from where the scenario does
@@ -44,26 +43,16 @@ pub struct PlacementFile {
 /// A checked scenario of placed requests.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// What it is about.
-    pub title: String,
-    /// What the user should know before believing any figure.
-    pub notices: Vec<String>,
+    pub(super) frame: Frame<Variant, What>,
     model: PlacedModel,
     ladder: Ladder,
     objective: (Percentile, Nanos),
     profile: Vec<Nanos>,
-    variants: Vec<Variant>,
-    seed: u64,
-    warmup: Nanos,
-    length: Nanos,
-    replications: u64,
-    precision: Option<super::Wanted>,
-    figures: Vec<(Quantity, What)>,
 }
 
 /// One placer of the comparison.
 #[derive(Debug, Clone)]
-struct Variant {
+pub(super) struct Variant {
     label: String,
     placer: String,
     config: toml::Table,
@@ -72,7 +61,7 @@ struct Variant {
 
 /// A figure of a placed node.
 #[derive(Debug, Clone, Copy)]
-enum What {
+pub(super) enum What {
     Response(Response),
     Power,
     EnergyPerRequest,
@@ -91,53 +80,27 @@ impl Placement {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
             return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
         };
-        let seed = choice.seed.unwrap_or(file.run.seed);
         let wrong = |error: String| Wrong::at("placed", error);
         let ladder = file.placed.ladder().map_err(|error| wrong(error.to_string()))?;
-        let profile = file.placed.profile(file.profile.unwrap_or(PROFILE), seed);
-        let warmup = match file.run.warmup {
-            WarmupRule::Found(_) => WARMUP,
-            WarmupRule::Given(warmup) => warmup,
-        };
-        let mut scenario = Self {
+        let contents = Contents {
             title: file.title,
             notices: overload(&file.placed, &ladder),
-            profile: profile.map_err(|error| wrong(error.to_string()))?,
-            figures: figures((percentile, bound), &file.placed, &ladder),
-            objective: (percentile, bound),
             variants: variants(&file.placer, choice)?,
+            figures: figures((percentile, bound), &file.placed, &ladder),
+        };
+        let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        let profile = file.placed.profile(file.profile.unwrap_or(PROFILE), frame.seed);
+        let scenario = Self {
+            frame,
+            profile: profile.map_err(|error| wrong(error.to_string()))?,
+            objective: (percentile, bound),
             model: file.placed,
             ladder,
-            seed,
-            warmup,
-            length: file.run.length,
-            replications: choice.replications.unwrap_or(file.run.replications),
-            precision: None,
         };
-        let wanted = file.run.precision.filter(|_| choice.replications.is_none());
-        let quantities = scenario.quantities();
-        let size = super::check::RunSize {
-            quantities: &quantities,
-            replications: scenario.replications,
-            policies: scenario.variants.len(),
-            span: [warmup, scenario.length],
-        };
-        scenario.precision = wanted.map(|wanted| size.wanted(&wanted)).transpose()?;
-        size.check(scenario.precision.as_ref())?;
-        for variant in &scenario.variants {
+        for variant in &scenario.frame.contents.variants {
             scenario.build(variant).map_err(|error| variant.wrong(error))?;
         }
         Ok(scenario)
-    }
-
-    /// What the placers are called, the reference first.
-    pub fn labels(&self) -> Vec<&str> {
-        self.variants.iter().map(|variant| variant.label.as_str()).collect()
-    }
-
-    /// What is measured, in the order of tables.
-    pub fn quantities(&self) -> Vec<Quantity> {
-        self.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
     }
 
     fn build(
@@ -155,55 +118,25 @@ impl Placement {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        let quantities = self.quantities();
-        let replications = Replications {
-            least: self.replications,
-            precision: self.precision,
-            quantities: &quantities,
-            labels: self.labels(),
-        };
-        let samples = replications.run(progress, |policy, round| {
-            let one = |replication| {
-                let sample = self.replicate(&self.variants[policy], replication);
-                progress.step();
-                sample
-            };
-            let all: Vec<_> = round.into_par_iter().map(one).collect();
-            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|problem| RunError {
-                policy: self.variants[policy].label.clone(),
-                failure: Failure::Setup(problem),
-            })
-        })?;
-        let mut notices = self.notices.clone();
-        notices.extend(replications.notices(&samples, &[(REQUESTS, true)]));
-        let policies = self.variants.iter().zip(samples);
-        let policies = policies
-            .map(|(variant, samples)| policy_outcome(&variant.label, &variant.placer, samples));
-        Ok(Outcome {
-            title: self.title.clone(),
-            seed: self.seed,
-            warmup: self.warmup,
-            length: self.length,
-            policies: policies.collect(),
-            quantities,
-            notices,
+        self.frame.run(&[(REQUESTS, true)], progress, |variant, replication| {
+            self.replicate(variant, replication)
         })
     }
 
     fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, String> {
         let placer = self.build(variant).map_err(|error| error.to_string())?;
-        let node = Node::new(&self.model, placer, self.seed, replication);
+        let node = Node::new(&self.model, placer, self.frame.seed, replication);
         let mut node = node.map_err(|error| error.to_string())?;
-        node.run_until(self.warmup);
+        node.run_until(self.frame.warmup);
         node.forget();
         let before = node.in_system() as i64;
-        node.run_until(self.warmup.saturating_add(self.length));
+        node.run_until(self.frame.warmup.saturating_add(self.frame.length));
         let left = node.in_system() as i64 - before;
         let outcome = node.outcome();
         let mut latency = Latency::default();
         outcome.latencies_ns.iter().for_each(|each| latency.record(Nanos(*each)));
         let ended = outcome.latencies_ns.len() as u64 + outcome.abandoned;
-        let values = self.figures.iter().map(|(_, what)| self.value(*what, &outcome, &latency));
+        let values = self.frame.figures().map(|what| self.value(what, &outcome, &latency));
         let requests = vec![(ended.saturating_add_signed(left), left)];
         Ok(Sample { values: values.collect(), requests })
     }
@@ -231,6 +164,10 @@ impl Placement {
 impl Labelled for Variant {
     fn label(&self) -> &str {
         &self.label
+    }
+
+    fn name(&self) -> &str {
+        &self.placer
     }
 
     fn key(&self) -> &str {

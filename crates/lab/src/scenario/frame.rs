@@ -1,0 +1,145 @@
+//! What the scenarios of one machine have in common: what is compared, how long
+//! and how often it runs, and what is made of what was measured.
+//!
+//! Scenarios of tiers have a frame of their own: they may find their warm-up and
+//! look for the worst burst cycle.
+
+use super::check::RunSize;
+use super::choice::Labelled;
+use super::file::{RunSection, WarmupRule};
+use super::replicate::{Replications, Sample, policy_outcome};
+use super::{Choice, Outcome, Quantity, RunError, Wanted, Wrong};
+use crate::progress::Progress;
+use lull_measure::Nanos;
+use lull_sim::stats::Failure;
+use rayon::prelude::*;
+use std::fmt::Display;
+
+/// What a scenario compares, by which figures.
+#[derive(Debug, Clone)]
+pub(super) struct Contents<V, W> {
+    /// What it is about.
+    pub(super) title: String,
+    /// What the user should know before believing any figure.
+    pub(super) notices: Vec<String>,
+    /// The policies, the reference first.
+    pub(super) variants: Vec<V>,
+    /// What is measured, in the order of tables, and where it is found.
+    pub(super) figures: Vec<(Quantity, W)>,
+}
+
+/// A scenario but for its machine.
+#[derive(Debug, Clone)]
+pub(super) struct Frame<V, W> {
+    pub(super) contents: Contents<V, W>,
+    pub(super) seed: u64,
+    pub(super) warmup: Nanos,
+    pub(super) length: Nanos,
+    replications: u64,
+    precision: Option<Wanted>,
+}
+
+impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
+    /// Checks how long and how often; `warmup` is forgotten where the file does
+    /// not say.
+    ///
+    /// # Errors
+    /// The first key of `[run]` that makes no sense.
+    pub(super) fn new(
+        contents: Contents<V, W>,
+        run: &RunSection,
+        choice: &Choice,
+        warmup: Nanos,
+    ) -> Result<Self, Wrong> {
+        let mut frame = Self {
+            contents,
+            seed: choice.seed.unwrap_or(run.seed),
+            warmup: run.warmup.given().unwrap_or(warmup),
+            length: run.length,
+            replications: choice.replications.unwrap_or(run.replications),
+            precision: None,
+        };
+        let quantities = frame.quantities();
+        let size = RunSize {
+            quantities: &quantities,
+            replications: frame.replications,
+            policies: frame.contents.variants.len(),
+            span: [frame.warmup, frame.length],
+        };
+        let wanted = run.precision.as_ref().filter(|_| choice.replications.is_none());
+        frame.precision = wanted.map(|wanted| size.wanted(wanted)).transpose()?;
+        size.check(frame.precision.as_ref())?;
+        Ok(frame)
+    }
+
+    /// What the policies are called, the reference first.
+    pub(super) fn labels(&self) -> Vec<&str> {
+        self.contents.variants.iter().map(Labelled::label).collect()
+    }
+
+    fn quantities(&self) -> Vec<Quantity> {
+        self.contents.figures.iter().map(|(quantity, _)| quantity.clone()).collect()
+    }
+
+    /// Where each figure is found, in order.
+    pub(super) fn figures(&self) -> impl Iterator<Item = W> + '_ {
+        self.contents.figures.iter().map(|(_, what)| *what)
+    }
+
+    /// Runs all policies on the same replications; the same to the last bit on
+    /// any number of threads. `apps` have a name and say whether they are open.
+    ///
+    /// # Errors
+    /// The first replication that fails.
+    pub(super) fn run<E: Display + Send>(
+        &self,
+        apps: &[(&str, bool)],
+        progress: &Progress<'_>,
+        replicate: impl Fn(&V, u64) -> Result<Sample, E> + Sync,
+    ) -> Result<Outcome, RunError> {
+        let quantities = self.quantities();
+        let replications = Replications {
+            least: self.replications,
+            precision: self.precision,
+            quantities: &quantities,
+            labels: self.labels(),
+        };
+        let variants = &self.contents.variants;
+        let samples = replications.run(progress, |policy, round| {
+            let one = |replication| {
+                let sample = replicate(&variants[policy], replication);
+                progress.step();
+                sample
+            };
+            let all: Vec<_> = round.into_par_iter().map(one).collect();
+            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| RunError {
+                policy: variants[policy].label().to_owned(),
+                failure: Failure::Setup(error.to_string()),
+            })
+        })?;
+        let mut notices = self.contents.notices.clone();
+        notices.extend(replications.notices(&samples, apps));
+        let policies = variants.iter().zip(samples);
+        let policies =
+            policies.map(|(one, samples)| policy_outcome(one.label(), one.name(), samples));
+        Ok(Outcome {
+            title: self.contents.title.clone(),
+            seed: self.seed,
+            warmup: self.warmup,
+            length: self.length,
+            policies: policies.collect(),
+            quantities,
+            notices,
+        })
+    }
+}
+
+impl WarmupRule {
+    /// The time that was given; `None` if it is to be found.
+    pub(super) fn given(self) -> Option<Nanos> {
+        match self {
+            Self::Found(_) => None,
+            Self::Given(warmup) => Some(warmup),
+        }
+    }
+}
