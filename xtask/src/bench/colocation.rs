@@ -3,12 +3,12 @@
 //! They run in this process, with the lab's own lengths, so that the figures are
 //! those of `lull lab run`. Runs of an experiment are counted by its own progress.
 
+use super::process::own_cpu_s;
 use super::stats::{Summary, interleave};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, ensure};
 use lull_lab::experiment::{Setup, find};
 use lull_lab::progress::Progress;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -71,19 +71,13 @@ fn cost(name: &str, quick: bool, seed: u64) -> Result<Cost> {
         ..Setup::new("benchmark")
     };
     let experiment = find(name)?;
-    let (started, cpu_before_s) = (Instant::now(), cpu_s());
+    let (started, cpu_before_s) = (Instant::now(), own_cpu_s());
     let report = experiment.run(&setup).with_context(|| format!("{name} does not run"))?;
-    let (wall_s, cpu_s) = (started.elapsed().as_secs_f64(), cpu_s() - cpu_before_s);
+    let (wall_s, cpu_s) = (started.elapsed().as_secs_f64(), own_cpu_s() - cpu_before_s);
     drop(setup);
     let runs = runs.into_inner();
     ensure!(!report.rows.is_empty() && runs > 0, "{name} measured nothing");
     Ok(Cost { wall_s, cpu_s, runs })
-}
-
-/// CPU time of this process up to now.
-fn cpu_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 #[cfg(test)]

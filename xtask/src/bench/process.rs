@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -26,6 +27,12 @@ pub(super) struct Cost {
     pub(super) cpu_s: f64,
     /// Highest resident memory seen, looking every 10 ms.
     pub(super) rss_peak_mib: f64,
+}
+
+/// What all threads of this process have run.
+pub(super) fn own_cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Sums up a process and its living descendants.

@@ -1,5 +1,6 @@
 //! BayOp's costs: one suggestion after thirty trials, and the study's sweep.
 
+use super::process::own_cpu_s;
 use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result};
@@ -8,7 +9,6 @@ use lull_lab::progress::Progress;
 use lull_lab::server::{ServerFile, ServerScenario, sweep};
 use lull_policies::tuning::{Dimension, Level, Method, PriorMean, Reading, Rules, Search, Space};
 use rand::{RngExt, SeedableRng};
-use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -118,7 +118,7 @@ fn sweeps(scenario: &ServerScenario, report: &mut Report) -> Result<()> {
     let count = settings.len() * scenario.rates_per_s.len();
     let (mut cpu_s, mut wall_s) = (Vec::new(), Vec::new());
     for _ in 0..SWEEPS {
-        let (cpu, wall) = (process_s(), Instant::now());
+        let (cpu, wall) = (own_cpu_s(), Instant::now());
         let progress = Progress::silent();
         black_box(sweep(
             &scenario.model,
@@ -127,7 +127,7 @@ fn sweeps(scenario: &ServerScenario, report: &mut Report) -> Result<()> {
             scenario.run,
             &progress,
         )?);
-        cpu_s.push((process_s() - cpu) / CORES);
+        cpu_s.push((own_cpu_s() - cpu) / CORES);
         wall_s.push(wall.elapsed().as_secs_f64());
     }
     let what = format!("sweep of {count} pairs: CPU time over {CORES} cores");
@@ -140,12 +140,6 @@ fn sweeps(scenario: &ServerScenario, report: &mut Report) -> Result<()> {
         scenario.run.length, scenario.run.warmup
     ));
     Ok(())
-}
-
-/// What all threads of this process have run.
-fn process_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 #[cfg(test)]
