@@ -46,9 +46,8 @@ pub struct AppFit {
 pub struct Fit {
     /// How long a thread runs before another of its class gets the core.
     pub slice: Nanos,
-    /// How far behind in virtual time a waking thread takes the core at once; never if absent.
-    pub wakeup_lead: Option<Nanos>,
-    /// Share of such wake-ups that take it.
+    /// Share of waking threads behind the running one in virtual time that take
+    /// its core at once.
     pub wakeup_chance: f64,
     /// Share of the CPU time of nobody's app that is the clients'.
     pub client_share: f64,
@@ -142,7 +141,6 @@ impl Fit {
         };
         Self {
             slice: Nanos::from_millis(3),
-            wakeup_lead: Some(Nanos::ZERO),
             wakeup_chance: 1.0,
             client_share: 1.0,
             others_work: Nanos::from_millis(2),
@@ -184,7 +182,7 @@ impl Fit {
         }
         let scheduler = Scheduler {
             slice: self.slice,
-            wakeup_lead: self.wakeup_lead,
+            wakeup_lead: Some(Nanos::ZERO),
             wakeup_chance: self.wakeup_chance,
             switch_cost: SWITCH,
             ..Scheduler::default()
