@@ -28,6 +28,10 @@ use lull_measure::{Nanos, Percentile};
 
 /// Rounds of matching for each candidate.
 const ROUNDS: usize = 4;
+/// Rounds after which a candidate this many times as bad as the best so far is
+/// given up: matching moves an error by less.
+const TRIAL: usize = 2;
+const HOPELESS: f64 = 2.0;
 /// Further rounds for the best one.
 const LAST_ROUNDS: usize = 6;
 /// Bounds on the spread of work and delay: nearly constant to heavy-tailed.
@@ -61,6 +65,20 @@ struct Candidate {
     error: f64,
 }
 
+/// What is spent on a candidate.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    rounds: usize,
+    /// The least error so far.
+    beat: f64,
+}
+
+impl Allowance {
+    fn is_vain(self, candidate: &Candidate) -> bool {
+        candidate.error > HOPELESS * self.beat
+    }
+}
+
 /// What a calibration must come to.
 struct Aim {
     cut: Cut,
@@ -80,7 +98,8 @@ impl Replay<'_> {
         let counts = all.clone().map(|at| candidates(&first, &self.known, at).len());
         progress.expect((ROUNDS * (1 + counts.sum::<usize>()) + LAST_ROUNDS) as u64);
         let plain = first.apps.clone();
-        let mut best = self.settle(first, &aim, ROUNDS, progress)?;
+        let usual = Allowance { rounds: ROUNDS, beat: f64::INFINITY };
+        let mut best = self.settle(first, &aim, usual, progress)?;
         for at in all {
             for mut fit in candidates(&best.fit, &self.known, at) {
                 if fit == best.fit {
@@ -90,13 +109,15 @@ impl Replay<'_> {
                 if at == (0, 0) {
                     fit.apps.clone_from(&plain);
                 }
-                let found = self.settle(fit, &aim, ROUNDS, progress)?;
+                let allowed = Allowance { beat: best.error, ..usual };
+                let found = self.settle(fit, &aim, allowed, progress)?;
                 if found.error < best.error * BETTER {
                     best = found;
                 }
             }
         }
-        let last = self.settle(best.fit.clone(), &aim, LAST_ROUNDS, progress)?;
+        let longer = Allowance { rounds: LAST_ROUNDS, ..usual };
+        let last = self.settle(best.fit.clone(), &aim, longer, progress)?;
         Ok(if last.error < best.error { last.fit } else { best.fit })
     }
 
@@ -105,12 +126,16 @@ impl Replay<'_> {
         &self,
         mut fit: Fit,
         aim: &Aim,
-        rounds: usize,
+        allowed: Allowance,
         progress: &Progress<'_>,
     ) -> Result<Candidate, ReplayError> {
         let Aim { cut, measured } = aim;
         let mut best: Option<Candidate> = None;
-        for _ in 0..rounds {
+        for round in 0..allowed.rounds {
+            if round >= TRIAL && best.as_ref().is_some_and(|best| allowed.is_vain(best)) {
+                progress.step();
+                continue;
+            }
             let played = self.play(&fit, &self.recorded, (*cut, 0))?;
             progress.step();
             let error = self.mismatch(measured, &played);
