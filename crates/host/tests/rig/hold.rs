@@ -174,7 +174,10 @@ fn threaded() {
     let attach =
         |path: &str| AppHandle::attach("parts", &Target::Cgroup(path.into()), &Roots::default());
     let refused = attach("pool/part").unwrap_err();
-    let why = std::error::Error::source(&refused).map_or(refused.to_string(), |it| it.to_string());
+    let why = match std::error::Error::source(&refused) {
+        Some(source) => source.to_string(),
+        None => refused.to_string(),
+    };
     assert!(why.contains("domain threaded"), "{refused} {why}");
     assert!(attach("pool").is_ok(), "the cgroup above has the whole process");
     app.kill().unwrap();
