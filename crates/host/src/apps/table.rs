@@ -45,10 +45,12 @@ impl ProcessTable {
     /// Lists the processes again.
     ///
     /// # Errors
-    /// If `proc` cannot be listed; a process that cannot be read is left out.
+    /// If `proc` cannot be listed, and the table is as before; a process that cannot
+    /// be read is left out.
     pub fn refresh(&mut self) -> io::Result<()> {
+        let listed = numbers(&self.roots.proc)?;
         let mut before = std::mem::take(&mut self.known);
-        for (pid, inode) in numbers(&self.roots.proc)? {
+        for (pid, inode) in listed {
             let kept = before.remove(&pid).filter(|known| known.inode == inode);
             let read = || Some(Known { inode, facts: Facts::of_process(&self.roots, pid).ok()? });
             if let Some(known) = kept.or_else(read) {

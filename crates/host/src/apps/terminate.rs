@@ -56,21 +56,50 @@ pub(crate) fn terminate(
         return Ended { left: started.to_vec(), ..Ended::default() };
     };
     let mut hunt = Hunt::new(table, started, marks);
+    let mut patience = Patience { grace, asked: None, forced: None };
     let mut ended = Ended::default();
-    let begun = Instant::now();
     loop {
         hunt.look();
         let running = hunt.running();
-        let is_over = running.is_empty() || begun.elapsed() > grace + KILL_TIMEOUT;
-        if is_over {
-            ended.killed = hunt.signalled(Signal::KILL).saturating_sub(running.len());
-            ended.terminated = hunt.seen.len() - ended.killed - running.len();
-            ended.left = running;
-            return ended;
+        let next = if running.is_empty() { Next::GiveUp } else { patience.next(Instant::now()) };
+        match next {
+            Next::Ask => hunt.send(&running, Signal::TERM),
+            Next::Force => hunt.send(&running, Signal::KILL),
+            Next::GiveUp => {
+                ended.killed = hunt.signalled(Signal::KILL).saturating_sub(running.len());
+                ended.terminated = hunt.seen.len() - ended.killed - running.len();
+                ended.left = running;
+                return ended;
+            }
         }
-        let force = begun.elapsed() > grace;
-        hunt.send(&running, if force { Signal::KILL } else { Signal::TERM });
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// What to do about processes that run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Ask,
+    Force,
+    GiveUp,
+}
+
+/// How long to wait for what, each time counted from the signal before: a machine
+/// that stood still for seconds must not lead to giving up before any was sent.
+struct Patience {
+    grace: Duration,
+    asked: Option<Instant>,
+    forced: Option<Instant>,
+}
+
+impl Patience {
+    fn next(&mut self, now: Instant) -> Next {
+        let asked = *self.asked.get_or_insert(now);
+        if now.duration_since(asked) <= self.grace {
+            return Next::Ask;
+        }
+        let forced = *self.forced.get_or_insert(now);
+        if now.duration_since(forced) <= KILL_TIMEOUT { Next::Force } else { Next::GiveUp }
     }
 }
 
@@ -154,4 +183,31 @@ fn has_mark(roots: &Roots, pid: i32, marks: &[String]) -> bool {
         marks.iter().any(|mark| value.starts_with(mark.as_bytes()))
     };
     environment.split(|byte| *byte == 0).any(is_mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_step_is_left_out_on_a_machine_that_stands_still_in_between() {
+        let grace = Duration::from_secs(3);
+        let mut patience = Patience { grace, asked: None, forced: None };
+        let mut now = Instant::now();
+        let mut steps = Vec::new();
+        for _ in 0..4 {
+            steps.push(patience.next(now));
+            now += Duration::from_secs(60);
+        }
+        assert_eq!(steps, [Next::Ask, Next::Force, Next::GiveUp, Next::GiveUp]);
+    }
+
+    #[test]
+    fn each_step_has_its_time() {
+        let mut patience = Patience { grace: Duration::from_secs(3), asked: None, forced: None };
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let steps = [0, 2_900, 3_100, 5_000, 5_200].map(|ms| patience.next(at(ms)));
+        assert_eq!(steps, [Next::Ask, Next::Ask, Next::Force, Next::Force, Next::GiveUp]);
+    }
 }
