@@ -149,10 +149,10 @@ fn a_models_file_is_used_and_named_with_every_figure_and_a_bad_one_is_refused() 
     scene.run_for(&config, "1s").refused(2, "power.file: has all constants");
     let config = scene.config("", &body(""));
     if !has_meter(&scene) {
-        let run = ["run", config.to_str().unwrap(), "--for", "2s", "--json"];
-        let ended = scene.run(&run).well();
+        scene.run_for(&config, "2s").well();
         let wanted = "calibrated on a test against its meter, off by 0.50 W: 30 W";
-        assert!(ended.out.contains(wanted) || report(&scene).contains(wanted), "{}", ended.out);
+        let report = report(&scene);
+        assert!(report.contains(wanted), "{report}");
         scene.wait_until_quiet();
     }
     std::fs::write(&file, "base_watts = -1\n").unwrap();
@@ -162,6 +162,8 @@ fn a_models_file_is_used_and_named_with_every_figure_and_a_bad_one_is_refused() 
 /// The newest record as text.
 fn report(scene: &Scene) -> String {
     let records = scene.records();
-    let record = records.last().unwrap().to_str().unwrap();
-    scene.run(&["report", record]).well().out
+    let (record, table) = (records.last().unwrap(), scene.path("report.md"));
+    let wanted = ["report".as_ref(), record.as_os_str(), "--markdown".as_ref(), table.as_os_str()];
+    scene.run(&wanted).well();
+    std::fs::read_to_string(table).unwrap()
 }
