@@ -116,12 +116,9 @@ fn operator(act: &OperatorAct) -> String {
 }
 
 fn setting<'a>(name: &impl Fn(&AppId) -> &'a str, setting: &Setting) -> String {
-    match setting.knob() {
-        Knob::Cores(app)
-        | Knob::Scheduling(app)
-        | Knob::CacheWays(app)
-        | Knob::MemoryBandwidth(app) => format!("{}: {setting}", name(&app)),
-        Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => setting.to_string(),
+    match setting.knob().app() {
+        Some(app) => format!("{}: {setting}", name(&app)),
+        None => setting.to_string(),
     }
 }
 

@@ -23,6 +23,12 @@ pub enum Capability {
     Frequency,
     /// Knob: interrupt coalescing of a network interface.
     Coalescing,
+    /// Knob: C of an app's on-call gate, how many workers may be at work at once.
+    GateCap,
+    /// Knob: N of an app's on-call gate, transactions a turn.
+    GateBatch,
+    /// Knob: D of an app's on-call gate, the pause between rounds.
+    GateDelay,
     /// Gauge: tail latency of latency-critical apps.
     TailLatency,
     /// Gauge: progress of best-effort apps.
@@ -41,7 +47,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them, knobs first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Cores,
         Self::Scheduling,
         Self::RealTimeThrottle,
@@ -49,6 +55,9 @@ impl Capability {
         Self::MemoryBandwidth,
         Self::Frequency,
         Self::Coalescing,
+        Self::GateCap,
+        Self::GateBatch,
+        Self::GateDelay,
         Self::TailLatency,
         Self::Progress,
         Self::CpuTime,
@@ -57,6 +66,9 @@ impl Capability {
         Self::Instructions,
         Self::Energy,
     ];
+
+    /// The numbers of on-call gates: who has one has all.
+    pub const OF_GATES: [Self; 3] = [Self::GateCap, Self::GateBatch, Self::GateDelay];
 
     /// Its name in config, output and docs.
     pub const fn name(self) -> &'static str {
@@ -68,6 +80,9 @@ impl Capability {
             Self::MemoryBandwidth => "memory-bandwidth",
             Self::Frequency => "frequency",
             Self::Coalescing => "coalescing",
+            Self::GateCap => "gate-cap",
+            Self::GateBatch => "gate-batch",
+            Self::GateDelay => "gate-delay",
             Self::TailLatency => "tail-latency",
             Self::Progress => "progress",
             Self::CpuTime => "cpu-time",
@@ -89,6 +104,9 @@ impl Capability {
                 | Self::MemoryBandwidth
                 | Self::Frequency
                 | Self::Coalescing
+                | Self::GateCap
+                | Self::GateBatch
+                | Self::GateDelay
         )
     }
 }
@@ -128,6 +146,13 @@ impl Capabilities {
     #[must_use]
     pub fn without(mut self, capability: Capability, why: Missing) -> Self {
         self.found.insert(capability, Finding::Missing(why));
+        self
+    }
+
+    /// As if nothing had been stated of a capability.
+    #[must_use]
+    pub fn unstated(mut self, capability: Capability) -> Self {
+        self.found.remove(&capability);
         self
     }
 

@@ -3,8 +3,8 @@
 
 use crate::journal::{Entry, OperatorAct};
 use crate::{
-    Applied, Controller, EpochRule, Observation, Pace, Plan, Plant, PlantError, Policy, Rng,
-    Standing,
+    Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant, PlantError, Policy,
+    Rng, Standing,
 };
 
 /// One plant under one controller.
@@ -69,6 +69,11 @@ impl<P: Plant> ControlLoop<P> {
         let restored = self.plant.restore();
         self.controller.set_policy(policy, &self.plant.settings());
         restored
+    }
+
+    /// What the policy has found since this was asked last.
+    pub fn discoveries(&mut self) -> Vec<Discovery> {
+        self.controller.discoveries()
     }
 
     /// Decides and sets nothing until [`ControlLoop::resume`]; what was set stays.

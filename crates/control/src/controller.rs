@@ -7,8 +7,8 @@ use crate::assess::{Assessor, Standing};
 use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
 use crate::{
-    Applied, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy, Reason, Rng,
-    Setting, numbered, safe_plan, sample_value,
+    Applied, Discovery, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
+    Reason, Rng, Setting, numbered, safe_plan, sample_value,
 };
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
@@ -126,6 +126,11 @@ impl Controller {
     pub(crate) fn set_state(&mut self, settings: &[Setting]) {
         self.pending = None;
         self.state = settings.iter().map(|now| (now.knob(), now.clone())).collect();
+    }
+
+    /// What the policy has found since this was asked last.
+    pub fn discoveries(&mut self) -> Vec<Discovery> {
+        self.policy.discoveries()
     }
 
     /// Stops deciding and setting, the SLO-safe state too, or goes on.

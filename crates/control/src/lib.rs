@@ -45,7 +45,8 @@ pub use controller::{Controller, Rules, Turn};
 pub use cores::{CoreId, CoreSet, CoreSetError};
 pub use limits::{Limits, LimitsError};
 pub use machine::{
-    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, Machine, Nic, NicId,
+    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, GateControl,
+    Machine, Nic, NicId,
 };
 pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
@@ -56,7 +57,7 @@ pub use plan::{
     Coalescing, Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask,
 };
 pub use plant::{Applied, Got, Outcome, Plant, PlantError};
-pub use policy::{Policy, PolicyError, Rng, require, without_ideal};
+pub use policy::{Discovery, Policy, PolicyError, Rng, require, without_ideal};
 pub use rhythm::{Rhythm, RhythmError, RhythmRule};
 pub use safe::safe_plan;
 pub(crate) use samples::sample_value;

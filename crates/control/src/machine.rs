@@ -1,6 +1,6 @@
 //! What a plant is made of: cores, core types, frequency domains, cache ways.
 
-use crate::{Capabilities, CoreId, CoreSet};
+use crate::{AppId, Capabilities, Capability, CoreId, CoreSet, Setting};
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,9 @@ pub struct Machine {
     /// Network interfaces whose interrupts can be coalesced.
     #[serde(default)]
     pub nics: Vec<Nic>,
+    /// On-call gates whose numbers can be set; one an app at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<GateControl>,
     /// What can be read and set here, and why not where it cannot.
     pub capabilities: Capabilities,
 }
@@ -47,6 +50,25 @@ impl Machine {
     /// The network interface with this number, if there is one.
     pub fn nic(&self, id: NicId) -> Option<&Nic> {
         self.nics.iter().find(|nic| nic.id == id)
+    }
+
+    /// The gate of this app, if it has one that can be set.
+    pub fn gate(&self, app: AppId) -> Option<&GateControl> {
+        self.gates.iter().find(|gate| gate.app == app)
+    }
+
+    /// The machine with these gates, set by `means`; with none of them it is as
+    /// it was. Apps have gates, so a plant knows of them later than of the rest.
+    #[must_use]
+    pub fn with_gates(mut self, gates: Vec<GateControl>, means: &str) -> Self {
+        if !gates.is_empty() {
+            let all = std::mem::take(&mut self.capabilities);
+            self.capabilities = Capability::OF_GATES
+                .into_iter()
+                .fold(all, |all, capability| all.with(capability, means));
+        }
+        self.gates = gates;
+        self
     }
 
     /// The domain with this number, if there is one.
@@ -153,9 +175,85 @@ impl Nic {
     }
 }
 
+/// The on-call gate before an app's workers, as far as it can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateControl {
+    /// Whose workers wait at it.
+    pub app: AppId,
+    /// Workers behind it, where that is known: a cap of so many is none.
+    pub workers: Option<u32>,
+    /// Largest C that can be set.
+    pub cap_max: u32,
+    /// Largest N that can be set.
+    pub batch_max: u32,
+    /// Longest D that can be set.
+    pub delay_max: Nanos,
+}
+
+impl GateControl {
+    /// Refuses what the gate cannot do: C and N are at least 1, and each number
+    /// has its largest value. What is no number of a gate passes.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self, wanted: &Setting) -> Result<(), String> {
+        let count = |what: &str, value: u32, most: u32| match (1..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(format!("a gate's {what} is 1 to {most}, not {value}")),
+        };
+        match wanted {
+            Setting::GateCap(_, cap) => count("cap", *cap, self.cap_max),
+            Setting::GateBatch(_, batch) => count("batch", *batch, self.batch_max),
+            Setting::GateDelay(_, delay) if *delay > self.delay_max => {
+                Err(format!("a gate's delay is {} at most, not {delay}", self.delay_max))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gate_has_bounds_and_a_machine_with_one_offers_its_numbers() {
+        let gate = GateControl {
+            app: AppId(1),
+            workers: None,
+            cap_max: 256,
+            batch_max: 1024,
+            delay_max: Nanos::from_millis(100),
+        };
+        let app = AppId(1);
+        for legal in [Setting::GateCap(app, 1), Setting::GateCap(app, 256)] {
+            assert_eq!(gate.check(&legal), Ok(()));
+        }
+        for (wrong, word) in [
+            (Setting::GateCap(app, 0), "cap"),
+            (Setting::GateCap(app, 257), "256"),
+            (Setting::GateBatch(app, 0), "batch"),
+            (Setting::GateDelay(app, Nanos::from_millis(101)), "delay"),
+        ] {
+            let why = gate.check(&wrong).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+        let bare = Machine {
+            name: "test".to_owned(),
+            cores: Vec::new(),
+            core_types: Vec::new(),
+            domains: Vec::new(),
+            cache: None,
+            bandwidth: None,
+            nics: Vec::new(),
+            gates: Vec::new(),
+            capabilities: Capabilities::default(),
+        };
+        assert_eq!(bare.clone().with_gates(Vec::new(), "test"), bare);
+        let machine = bare.with_gates(vec![gate], "test");
+        assert!(Capability::OF_GATES.into_iter().all(|it| machine.capabilities.has(it)));
+        assert_eq!((machine.gate(app), machine.gate(AppId(0))), (Some(&gate), None));
+    }
 
     fn domain(continuous: bool) -> FrequencyDomain {
         let steps = [1_197_000, 1_729_000, 2_260_000].map(Hertz::from_khz).to_vec();

@@ -25,6 +25,12 @@ pub enum Knob {
     Frequency(DomainId),
     /// Interrupt coalescing of a network interface.
     Coalescing(NicId),
+    /// C of an app's on-call gate.
+    GateCap(AppId),
+    /// N of an app's on-call gate.
+    GateBatch(AppId),
+    /// D of an app's on-call gate.
+    GateDelay(AppId),
 }
 
 impl Knob {
@@ -38,6 +44,23 @@ impl Knob {
             Self::MemoryBandwidth(_) => Capability::MemoryBandwidth,
             Self::Frequency(_) => Capability::Frequency,
             Self::Coalescing(_) => Capability::Coalescing,
+            Self::GateCap(_) => Capability::GateCap,
+            Self::GateBatch(_) => Capability::GateBatch,
+            Self::GateDelay(_) => Capability::GateDelay,
+        }
+    }
+
+    /// The app whose knob it is; `None` for the machine's own.
+    pub const fn app(self) -> Option<AppId> {
+        match self {
+            Self::Cores(app)
+            | Self::Scheduling(app)
+            | Self::CacheWays(app)
+            | Self::MemoryBandwidth(app)
+            | Self::GateCap(app)
+            | Self::GateBatch(app)
+            | Self::GateDelay(app) => Some(app),
+            Self::RealTimeThrottle | Self::Frequency(_) | Self::Coalescing(_) => None,
         }
     }
 }
@@ -60,6 +83,12 @@ pub enum Setting {
     Frequency(DomainId, Hertz),
     /// When a network interface interrupts.
     Coalescing(NicId, Coalescing),
+    /// C: workers of an app that may be at work at once.
+    GateCap(AppId, u32),
+    /// N: transactions that a worker may run a turn.
+    GateBatch(AppId, u32),
+    /// D: the pause between two rounds of turns; none hands them on at once.
+    GateDelay(AppId, Nanos),
 }
 
 impl Setting {
@@ -73,6 +102,9 @@ impl Setting {
             Self::MemoryBandwidth(app, _) => Knob::MemoryBandwidth(*app),
             Self::Frequency(domain, _) => Knob::Frequency(*domain),
             Self::Coalescing(nic, _) => Knob::Coalescing(*nic),
+            Self::GateCap(app, _) => Knob::GateCap(*app),
+            Self::GateBatch(app, _) => Knob::GateBatch(*app),
+            Self::GateDelay(app, _) => Knob::GateDelay(*app),
         }
     }
 }
@@ -88,6 +120,9 @@ impl fmt::Display for Setting {
             Self::MemoryBandwidth(_, percent) => write!(f, "memory bandwidth {percent} %"),
             Self::Frequency(domain, hertz) => write!(f, "domain {} at {hertz}", domain.0),
             Self::Coalescing(nic, how) => write!(f, "nic {}: {how}", nic.0),
+            Self::GateCap(_, cap) => write!(f, "gate cap {cap}"),
+            Self::GateBatch(_, batch) => write!(f, "gate batch {batch}"),
+            Self::GateDelay(_, delay) => write!(f, "gate delay {delay}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The seam to whatever decides.
 
-use crate::{AppSpec, Capability, Machine, Observation, Plan};
+use crate::{AppId, AppSpec, Capability, Machine, Observation, Plan, Setting};
 use lull_measure::Missing;
 
 /// The random numbers handed to policies; seeded per run.
@@ -20,6 +20,35 @@ pub trait Policy: Send {
     fn retarget(&mut self, _: &[AppSpec]) -> bool {
         false
     }
+
+    /// What it has found since this was asked last, oldest first: nothing if it
+    /// does not search. Who keeps it is not the policy's business.
+    fn discoveries(&mut self) -> Vec<Discovery> {
+        Vec::new()
+    }
+}
+
+/// What a search of a policy has found at a load, or what has been seen since of
+/// a place that stays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Discovery {
+    /// For whose objective.
+    pub app: AppId,
+    /// Requests per second at which it was found.
+    pub rate_per_s: f64,
+    /// What sets it.
+    pub settings: Vec<Setting>,
+    /// Its values in the order of the search, each in its knob's own unit.
+    pub values: Vec<f64>,
+    /// Whether it meets the objective; if not, nothing was found that does.
+    pub meets: bool,
+    /// The tail, in microseconds.
+    pub tail_us: f64,
+    /// Mean power, in watts.
+    pub watts: f64,
+    /// Trials of the search that has just ended; 0 for what is known and was
+    /// measured again.
+    pub trials: u32,
 }
 
 /// Why a policy cannot run here.

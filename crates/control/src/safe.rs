@@ -8,9 +8,9 @@ use crate::{AppSpec, Capability, Knob, Machine, Plan, Reason, Setting, WayMask, 
 
 /// The SLO-safe state of the knobs that a machine has, for a stated cause.
 ///
-/// Scheduling classes, the real-time throttle and coalescing are not chosen:
-/// what they were before Lull came is the safe state, and `original` is where
-/// to find it.
+/// Scheduling classes, the real-time throttle, coalescing and the numbers of
+/// gates are not chosen: what they were before Lull came is the safe state, and
+/// `original` is where to find it.
 pub fn safe_plan(machine: &Machine, apps: &[AppSpec], original: &[Setting], cause: &str) -> Plan {
     let mut plan = Plan::keep();
     let mut want = |setting| plan.set(setting, Reason::Safe { cause: cause.to_owned() });
@@ -31,8 +31,12 @@ pub fn safe_plan(machine: &Machine, apps: &[AppSpec], original: &[Setting], caus
             want(Setting::Frequency(domain.id, *highest));
         }
     }
-    let kept =
-        |knob| matches!(knob, Knob::Scheduling(_) | Knob::RealTimeThrottle | Knob::Coalescing(_));
+    let kept = |knob| {
+        let of_gate = matches!(knob, Knob::GateCap(_) | Knob::GateBatch(_) | Knob::GateDelay(_));
+        let other =
+            matches!(knob, Knob::Scheduling(_) | Knob::RealTimeThrottle | Knob::Coalescing(_));
+        of_gate || other
+    };
     original.iter().filter(|setting| kept(setting.knob())).cloned().for_each(want);
     plan
 }

@@ -18,18 +18,7 @@ pub(crate) mod surrogate;
 pub(crate) mod thresholds;
 pub(crate) mod ways;
 
-use lull_control::{AppId, Capability, Knob, Machine, Observation, Plan, Reason, Setting};
-
-/// The app whose knob it is; `None` for the machine's own.
-const fn owner(knob: Knob) -> Option<AppId> {
-    match knob {
-        Knob::Cores(app)
-        | Knob::Scheduling(app)
-        | Knob::CacheWays(app)
-        | Knob::MemoryBandwidth(app) => Some(app),
-        Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => None,
-    }
-}
+use lull_control::{AppId, Capability, Machine, Observation, Plan, Reason, Setting};
 
 /// A plan without the knobs of apps that have exited: they have no threads
 /// to set, and a refusal in every epoch would fill the journal.
@@ -40,7 +29,7 @@ pub(crate) fn for_the_living(plan: &Plan, seen: &Observation) -> Plan {
     }
     let mut kept = Plan::keep();
     for step in plan.steps() {
-        if owner(step.setting.knob()).is_none_or(lives) {
+        if step.setting.knob().app().is_none_or(lives) {
             kept.set(step.setting.clone(), step.reason.clone());
         }
     }

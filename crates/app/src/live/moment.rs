@@ -176,13 +176,7 @@ fn knobs(
     yielded: &BTreeSet<Knob>,
 ) -> Vec<KnobState> {
     let of = |(knob, setting): (&Knob, &Setting)| {
-        let app = match knob {
-            Knob::Cores(app)
-            | Knob::Scheduling(app)
-            | Knob::CacheWays(app)
-            | Knob::MemoryBandwidth(app) => apps.get(app.index()),
-            Knob::RealTimeThrottle | Knob::Frequency(_) | Knob::Coalescing(_) => None,
-        };
+        let app = knob.app().and_then(|app| apps.get(app.index()));
         KnobState {
             of: app.map_or("machine", |app| &app.name).to_owned(),
             setting: setting.to_string(),

@@ -9,8 +9,9 @@
 use crate::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
     Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, EnergySeen, EnergySource,
-    ForeignChange, FrequencyDomain, Got, Knob, LatencySeen, Machine, Nic, NicId, Observation,
-    Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting, WayMask, numbered,
+    ForeignChange, FrequencyDomain, GateControl, Got, Knob, LatencySeen, Machine, Nic, NicId,
+    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting,
+    WayMask, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ impl MemoryPlant {
     /// So many equal cores with these apps, every knob there is, and all shared.
     pub fn new(cores: u16, apps: Vec<MemoryApp>) -> Self {
         let specs: Vec<_> = apps.iter().map(|app| app.spec.clone()).collect();
-        let machine = machine(cores);
+        let machine = machine(cores).with_gates(gates(&specs), "memory");
         let mut state = BTreeMap::new();
         let mut put = |setting: Setting| state.insert(setting.knob(), setting);
         for (app, _) in numbered(&specs) {
@@ -59,6 +60,11 @@ impl MemoryPlant {
             put(Setting::Scheduling(app, Scheduling::Normal { nice: 0 }));
             put(Setting::CacheWays(app, WayMask::run(0, WAYS)));
             put(Setting::MemoryBandwidth(app, 100));
+        }
+        for GateControl { app, .. } in &machine.gates {
+            put(Setting::GateCap(*app, 16));
+            put(Setting::GateBatch(*app, 1));
+            put(Setting::GateDelay(*app, Nanos::ZERO));
         }
         put(Setting::RealTimeThrottle(true));
         put(Setting::Frequency(DomainId(0), SPEED_MAX));
@@ -220,7 +226,10 @@ impl MemoryPlant {
             Setting::Cores(_, cores) if !cores.is_subset(&self.machine.all_cores()) => {
                 Err(format!("the machine has no cores {cores}"))
             }
-            _ => Ok(()),
+            _ => match knob.app().and_then(|app| self.machine.gate(app)) {
+                Some(gate) => gate.check(wanted),
+                None => Ok(()),
+            },
         }
     }
 
@@ -274,9 +283,24 @@ impl Plant for MemoryPlant {
     }
 }
 
+/// A gate before every latency-critical app.
+fn gates(specs: &[AppSpec]) -> Vec<GateControl> {
+    let critical = numbered(specs).filter(|(_, spec)| spec.is_latency_critical());
+    let gate = |(app, spec): (AppId, &AppSpec)| GateControl {
+        app,
+        workers: spec.threads,
+        cap_max: 256,
+        batch_max: 1024,
+        delay_max: Nanos::from_millis(100),
+    };
+    critical.map(gate).collect()
+}
+
 fn machine(cores: u16) -> Machine {
     let claimed = Capability::ALL.into_iter().filter(|capability| {
-        capability.is_knob() || matches!(capability, Capability::TailLatency | Capability::Progress)
+        let of_apps = Capability::OF_GATES.contains(capability);
+        let is_knob = capability.is_knob() && !of_apps;
+        is_knob || matches!(capability, Capability::TailLatency | Capability::Progress)
     });
     let capabilities = claimed.fold(Capabilities::default(), |all, one| all.with(one, "memory"));
     let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
@@ -298,6 +322,7 @@ fn machine(cores: u16) -> Machine {
             delay_max: Nanos::from_micros(1000),
             delay_step: Nanos::from_micros(2),
         }],
+        gates: Vec::new(),
         capabilities,
     }
 }

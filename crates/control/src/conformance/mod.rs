@@ -61,6 +61,11 @@ fn machine_is_consistent<P: Plant>(plant: &mut P, _: Nanos) {
         assert!(machine.domains.iter().any(|domain| !domain.steps.is_empty()), "no steps");
     }
     assert!(!has(Capability::Coalescing) || !machine.nics.is_empty(), "coalescing without a NIC");
+    for capability in Capability::OF_GATES {
+        assert!(!has(capability) || !machine.gates.is_empty(), "{capability} without a gate");
+    }
+    let apps = plant.apps().len();
+    assert!(machine.gates.iter().all(|gate| gate.app.index() < apps), "a gate of nobody");
     assert!(!has(Capability::CacheWays) || machine.cache.is_some(), "ways without a cache");
     assert!(!has(Capability::MemoryBandwidth) || machine.bandwidth.is_some(), "no bandwidth");
 }
@@ -133,6 +138,9 @@ fn missing_knobs_refuse<P: Plant>(plant: &mut P, _: Nanos) {
         (Capability::Scheduling, Setting::Scheduling(app, Scheduling::Idle)),
         (Capability::RealTimeThrottle, Setting::RealTimeThrottle(false)),
         (Capability::Coalescing, Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos(2_000)))),
+        (Capability::GateCap, Setting::GateCap(app, 2)),
+        (Capability::GateBatch, Setting::GateBatch(app, 2)),
+        (Capability::GateDelay, Setting::GateDelay(app, Nanos(1_000_000))),
     ];
     let missing: Vec<_> = candidates
         .into_iter()
@@ -155,6 +163,9 @@ fn nonsense_is_refused<P: Plant>(plant: &mut P, _: Nanos) {
         Setting::CacheWays(nobody, WayMask::run(0, 1)),
         Setting::Frequency(DomainId(u16::MAX), Hertz(1)),
         Setting::Coalescing(NicId(u16::MAX), Coalescing::Adaptive),
+        Setting::GateCap(nobody, 1),
+        Setting::GateBatch(AppId(0), 0),
+        Setting::GateDelay(AppId(0), Nanos::from_secs(3600)),
     ];
     assert_all_refused(plant, &nonsense);
     assert_eq!(plant.settings(), before, "nonsense changed something");
@@ -215,5 +226,10 @@ fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
         let delay = nic.nearest(nic.delay_max / 2);
         Setting::Coalescing(nic.id, Coalescing::Delay(delay))
     }));
+    for gate in machine.gates.iter().filter(|_| has(Capability::GateCap)) {
+        all.push(Setting::GateCap(gate.app, 2));
+        all.push(Setting::GateBatch(gate.app, 2));
+        all.push(Setting::GateDelay(gate.app, gate.delay_max / 100));
+    }
     all
 }

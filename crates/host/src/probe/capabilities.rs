@@ -84,6 +84,9 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::MemoryBandwidth, shares.percent),
         (Capability::Frequency, super::frequencies::settable(roots)),
         (Capability::Coalescing, super::nics::settable(roots)),
+        (Capability::GateCap, Err(no_gate())),
+        (Capability::GateBatch, Err(no_gate())),
+        (Capability::GateDelay, Err(no_gate())),
         (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
         (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),
         (Capability::CpuTime, crate::gauges::app_time::probe(roots)),
@@ -101,6 +104,13 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
 fn cores(rights: &Rights) -> String {
     let whose = if rights.any_thread { "" } else { " of one's own processes" };
     format!("sched_setaffinity{whose}")
+}
+
+/// A gate belongs to an app and not to the machine.
+fn no_gate() -> Missing {
+    Missing::because(
+        "no app has a gate: give one latency = \"preload\" and gate = { cap = 16 } in the config",
+    )
 }
 
 fn throttle(roots: &Roots) -> Result<String, Missing> {

@@ -51,6 +51,7 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
         cache: shares.cache,
         bandwidth: shares.bandwidth,
         nics: nics::nics(roots),
+        gates: Vec::new(),
         capabilities: capabilities(roots, &Rights::of_this_process()),
     })
 }

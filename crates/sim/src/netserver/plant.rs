@@ -254,9 +254,13 @@ fn machine_of(model: &ServerModel, app: &AppSpec) -> Machine {
             delay_max: model.nic.delay_max,
             delay_step: model.nic.delay_step,
         }],
+        gates: Vec::new(),
         capabilities: capabilities(model, app),
     }
 }
+
+/// Why no gate's numbers can be set.
+const NO_GATE: &str = "the simulated server's threads are its cores': none waits at a gate";
 
 fn capabilities(model: &ServerModel, app: &AppSpec) -> Capabilities {
     let open = matches!(model.traffic, Traffic::Open { .. });
@@ -273,6 +277,9 @@ fn capabilities(model: &ServerModel, app: &AppSpec) -> Capabilities {
         (Capability::RealTimeThrottle, false, "the simulated server runs one app"),
         (Capability::CacheWays, false, "the simulated server has no cache model"),
         (Capability::MemoryBandwidth, false, "the simulated server has no memory model"),
+        (Capability::GateCap, false, NO_GATE),
+        (Capability::GateBatch, false, NO_GATE),
+        (Capability::GateDelay, false, NO_GATE),
         (Capability::Progress, false, "the simulated server has no best-effort app"),
         (Capability::Instructions, false, "the simulated server counts cycles only"),
     ];

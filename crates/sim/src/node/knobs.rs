@@ -57,7 +57,12 @@ impl Node {
             }
             Setting::CacheWays(_, ways) => self.contention.set_mask(app, ways.0),
             Setting::MemoryBandwidth(_, percent) => self.contention.set_percent(app, *percent),
-            Setting::RealTimeThrottle(_) | Setting::Frequency(..) | Setting::Coalescing(..) => {}
+            Setting::RealTimeThrottle(_)
+            | Setting::Frequency(..)
+            | Setting::Coalescing(..)
+            | Setting::GateCap(..)
+            | Setting::GateBatch(..)
+            | Setting::GateDelay(..) => {}
         }
     }
 

@@ -230,7 +230,7 @@ impl Plant for NodePlant {
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
         let outcomes = wanted.iter().map(|setting| {
-            let app = owner(setting).map(AppId::index).filter(|app| *app < self.apps.len());
+            let app = setting.knob().app().map(AppId::index).filter(|app| *app < self.apps.len());
             let now = self.settings();
             let number = app.map(|app| self.numbers[app]);
             let got = self.node.set(number, setting, &now, &self.machine);
@@ -261,17 +261,6 @@ impl Plant for NodePlant {
     }
 }
 
-/// The app whose knob a setting is of.
-fn owner(setting: &Setting) -> Option<AppId> {
-    match setting {
-        Setting::Cores(app, _)
-        | Setting::Scheduling(app, _)
-        | Setting::CacheWays(app, _)
-        | Setting::MemoryBandwidth(app, _) => Some(*app),
-        Setting::RealTimeThrottle(_) | Setting::Frequency(..) | Setting::Coalescing(..) => None,
-    }
-}
-
 fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
     let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
     let cache = model.cache.map(|cache| CacheControl {
@@ -298,12 +287,16 @@ fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
         cache,
         bandwidth,
         nics: Vec::new(),
+        gates: Vec::new(),
     }
 }
 
 fn throttle_of(model: &NodeModel) -> Option<Throttle> {
     model.memory.and_then(|memory| memory.throttle)
 }
+
+/// Why no gate's numbers can be set.
+const NO_GATE: &str = "the simulated node's apps have no gate";
 
 fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
     let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
@@ -324,6 +317,9 @@ fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),
         (Capability::Frequency, false, "the simulated node has one frequency"),
         (Capability::Coalescing, false, "the simulated node has no network"),
+        (Capability::GateCap, false, NO_GATE),
+        (Capability::GateBatch, false, NO_GATE),
+        (Capability::GateDelay, false, NO_GATE),
         (Capability::IdleResidency, false, "the simulated node has no idle states"),
         (Capability::Energy, false, "the simulated node has no power model"),
     ];

@@ -39,6 +39,7 @@ pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
         cache: None,
         bandwidth: None,
         nics: Vec::new(),
+        gates: Vec::new(),
     }
 }
 
@@ -62,6 +63,9 @@ fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
         Capability::MemoryBandwidth,
         Capability::CpuTime,
         Capability::Coalescing,
+        Capability::GateCap,
+        Capability::GateBatch,
+        Capability::GateDelay,
         Capability::IdleResidency,
         Capability::Instructions,
     ] {
