@@ -118,6 +118,17 @@ impl Admission {
     }
 }
 
+/// The numbers of a gate that stay until somebody sets others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// C: workers that may hold a turn at a time, at least 1.
+    pub cap: u32,
+    /// N: queries (transactions) in one turn, at least 1.
+    pub batch: u32,
+    /// D: the rest between two rounds; none hands turns on at once.
+    pub delay: Nanos,
+}
+
 /// Decides what a gate admits: pure, with state.
 ///
 /// No clock, no I/O, no randomness: time is in what it is shown.
@@ -131,6 +142,13 @@ pub trait Regulator: Send {
     /// if it cannot go on with what it has learnt and must be made anew.
     fn retarget(&mut self, _: &[Option<Objective>]) -> bool {
         false
+    }
+
+    /// The numbers at the gate, if it does nothing but keep them: then a policy
+    /// may set them. One that chooses them itself has none to lend, since two
+    /// would act on one gate.
+    fn numbers(&mut self) -> Option<&mut Numbers> {
+        None
     }
 }
 

@@ -99,7 +99,9 @@ impl Settings {
 }
 
 /// Bounds within which a setting is believed: a page may hold anything.
-const ISR_DELAY_MAX_NS: u64 = 100_000_000;
+///
+/// The longest pause between rounds that a gate keeps.
+pub const ISR_DELAY_MAX_NS: u64 = 100_000_000;
 const SLOT_LEASE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 const AGENT_LEASE_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 const PARK_NS: (u64, u64) = (10_000_000, 60_000_000_000);

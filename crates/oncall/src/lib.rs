@@ -37,7 +37,7 @@ mod record;
 mod seat;
 pub mod sync;
 
-pub use control::{Control, Counters, Mode, Settings};
+pub use control::{Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings};
 pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};
 #[cfg(not(loom))]
@@ -49,3 +49,6 @@ pub use seat::{Id, Seat};
 /// The slots of a page's gate: a cap beyond it is cut to it. A simulator's gate
 /// has as many as it needs.
 pub const CAP_MAX: u32 = 256;
+
+/// The most queries a turn that anybody asks for: more is a turn without end.
+pub const BATCH_MAX: u32 = 1024;

@@ -1,7 +1,7 @@
 //! An oversubscribed server under a policy, beside other apps and under other
 //! schedulers: what must hold whatever its numbers.
 
-use lull_control::regulator::{Admission, Regulator, Seen};
+use lull_control::regulator::{Admission, Allowance, Numbers, Pace, Regulator, Seen};
 use lull_control::{
     AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
 };
@@ -16,6 +16,30 @@ impl Regulator for Open {
     fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
         *admission = Admission::open(admission.allow.len());
     }
+}
+
+/// A gate that keeps the numbers that it is given.
+struct Kept(Numbers);
+
+impl Regulator for Kept {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
+        admission.allow.fill(Allowance::turns_of(self.0.batch));
+        admission.cap = self.0.cap;
+        admission.pace = match self.0.delay {
+            Nanos::ZERO => Pace::Flow { again: Nanos::from_secs(1) },
+            pause => Pace::Rounds { turns: u32::MAX, pause, every: None },
+        };
+    }
+
+    fn numbers(&mut self) -> Option<&mut Numbers> {
+        Some(&mut self.0)
+    }
+}
+
+/// A plant before whose workers stands a gate with these numbers.
+fn kept(cap: u32, batch: u32, delay: Nanos) -> ServerPlant {
+    let gate = Kept(Numbers { cap, batch, delay });
+    ServerPlant::new(&model(), Box::new(gate), 1, 0).unwrap()
 }
 
 const FAIR: Scheduler = Scheduler::Fair {
@@ -98,6 +122,52 @@ fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
     for model in [with(Scheduler::Queues, &[]), with(FAIR, &[3, 2]), with(SOL, &[2])] {
         conformance::check(Nanos::from_millis(20), || plant(&model));
     }
+}
+
+#[test]
+fn it_conforms_with_a_gate_whose_numbers_can_be_set() {
+    for delay in [Nanos::ZERO, Nanos::from_millis(2)] {
+        conformance::check(Nanos::from_millis(20), || kept(4, 1, delay));
+    }
+}
+
+#[test]
+fn a_gate_that_was_set_serves_as_one_that_began_so() {
+    for (cap, batch, delay) in
+        [(3, 1, Nanos::ZERO), (8, 4, Nanos::ZERO), (8, 1, Nanos::from_millis(2))]
+    {
+        let app = AppId(0);
+        let mut set = kept(16, 2, Nanos::from_millis(1));
+        set.observe(Nanos::from_millis(50)).unwrap();
+        let wanted = [
+            Setting::GateCap(app, cap),
+            Setting::GateBatch(app, batch),
+            Setting::GateDelay(app, delay),
+        ];
+        let outcomes = set.apply(&wanted).outcomes;
+        assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
+        let mut begun = kept(cap, batch, delay);
+        let answered = |plant: &mut ServerPlant| {
+            // Turns of the numbers before have ended by then.
+            plant.observe(Nanos::from_millis(200)).unwrap();
+            let seen = plant.observe(Nanos::from_secs(4)).unwrap();
+            rate(&seen, 0) + rate(&seen, 1)
+        };
+        let (set, begun) = (answered(&mut set), answered(&mut begun));
+        assert!((set / begun - 1.0).abs() < 0.03, "{cap} {batch} {delay}: {set} {begun}");
+    }
+}
+
+#[test]
+fn a_regulator_that_chooses_its_numbers_lends_none() {
+    let mut plant = plant(&model());
+    assert!(plant.machine().gates.is_empty());
+    let got = plant.apply(&[Setting::GateCap(AppId(0), 4)]).outcomes[0].got.clone();
+    let Got::Refused { why } = got else { panic!("{got:?}") };
+    assert!(why.contains("manual"), "{why}");
+    // One gate of all classes is the knob of the first, and nobody else's.
+    let got = kept(4, 1, Nanos::ZERO).apply(&[Setting::GateCap(AppId(1), 4)]).outcomes;
+    assert!(matches!(&got[0].got, Got::Refused { .. }), "{got:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod apples;
 mod auto;
 mod gate_fifo;
+mod manual;
 mod open;
 mod pslo;
 mod reef;
@@ -24,6 +25,7 @@ use lull_control::{Objective, PolicyError};
 /// Every regulator, one line each.
 pub static ALL: &[&Entry] = &[
     &open::ENTRY,
+    &manual::ENTRY,
     &gate_fifo::ENTRY,
     &apples::ENTRY,
     &pslo::ENTRY,

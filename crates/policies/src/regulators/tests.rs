@@ -43,6 +43,15 @@ fn every_regulator_builds_from_its_defaults_and_refuses_strange_keys() {
     }
 }
 
+#[test]
+fn manual_alone_lends_its_numbers_to_a_policy() {
+    let bench = everybody();
+    for entry in ALL {
+        let lends = build(entry.name, "", &bench).numbers().is_some();
+        assert_eq!(lends, entry.name == "manual", "{}", entry.name);
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_is_seen_the_gate_gets_a_decision_that_it_can_keep(

@@ -1,20 +1,26 @@
 //! An oversubscribed server as policies see it: each class of connections an
 //! app with its cores, each core a frequency domain. The regulator at the gate
-//! works on meanwhile, and neither knows of the other.
+//! works on meanwhile, and neither knows of the other; where it only keeps its
+//! numbers (`manual`), they are knobs of the policy as those of a live gate are.
 
 use super::counts::Spent;
 use super::model::{ConnectionClass, ServerModel, ServerModelError};
 use super::server::{Meter, Server};
-use lull_control::regulator::Regulator;
+use lull_control::regulator::{Numbers, Regulator};
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, Capabilities, Capability, Class, Core, CoreId, CoreSeen,
-    CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, Got, LatencySeen,
-    Machine, Objective, Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Setting,
+    CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, GateControl, Got,
+    LatencySeen, Machine, Objective, Observation, Outcome, Plant, PlantError, Progress,
+    ProgressSource, Setting,
 };
 use lull_measure::{Gauge, Hertz, Latency, Missing, Nanos};
+use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 
 /// Frequencies that a policy is offered at most.
 const STEPS_MAX: usize = 1000;
+/// Why no number of the gate can be set.
+const CHOOSES: &str = "the regulator at the gate chooses its numbers itself: write regulator = \
+                       { name = \"manual\" } to leave them to a policy";
 
 /// A simulated server under a policy and a regulator.
 pub struct ServerPlant {
@@ -23,6 +29,9 @@ pub struct ServerPlant {
     machine: Machine,
     apps: Vec<AppSpec>,
     seen: Meter,
+    /// What is at the gate, and what was there first, if it can be set.
+    numbers: Option<Numbers>,
+    original: Option<Numbers>,
 }
 
 impl ServerPlant {
@@ -39,8 +48,12 @@ impl ServerPlant {
         let mut server = Server::new(model, regulator, seed, replication)?;
         server.take_windows();
         let apps = Self::specs(model);
-        let machine = machine_of(model, &apps);
-        Ok(Self { seen: server.meter(), server, model: model.clone(), machine, apps })
+        let numbers = server.numbers();
+        let gates = numbers.map(|_| gate_of(model, &apps)).into_iter().collect();
+        let machine = machine_of(model, &apps).with_gates(gates, "simulated");
+        let seen = server.meter();
+        let original = numbers;
+        Ok(Self { seen, server, model: model.clone(), machine, apps, numbers, original })
     }
 
     /// The apps of a model as policies know them: classes, then co-runners.
@@ -88,7 +101,10 @@ impl ServerPlant {
             class.objective = *objective;
         }
         self.apps = Self::specs(&self.model);
-        self.server.retarget(&self.model.objectives(), anew)
+        self.server.retarget(&self.model.objectives(), anew)?;
+        // One that was made anew has its own.
+        self.numbers = self.server.numbers();
+        Ok(())
     }
 
     fn see(&mut self) -> Observation {
@@ -193,6 +209,9 @@ impl ServerPlant {
         match wanted {
             Setting::Cores(app, cores) => self.set_cores(*app, cores),
             Setting::Frequency(domain, hertz) => self.set_frequency(*domain, *hertz),
+            Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
+                self.set_gate(*app, wanted)
+            }
             _ => Got::Refused { why: "the simulated server has no such knob".to_owned() },
         }
     }
@@ -237,6 +256,45 @@ impl ServerPlant {
     }
 }
 
+/// The gate as a knob.
+impl ServerPlant {
+    fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
+        let (Some(gate), Some(before)) = (self.machine.gate(app), self.numbers) else {
+            return Got::Refused { why: format!("app {} has no gate of its own", app.0) };
+        };
+        let now = match *wanted {
+            Setting::GateCap(_, cap) => Numbers { cap, ..before },
+            Setting::GateBatch(_, batch) => Numbers { batch, ..before },
+            Setting::GateDelay(_, delay) => Numbers { delay, ..before },
+            _ => before,
+        };
+        if now == before {
+            return Got::Already;
+        }
+        if let Err(why) = gate.check(wanted) {
+            return Got::Refused { why };
+        }
+        self.server.set_numbers(now);
+        self.numbers = Some(now);
+        Got::Done
+    }
+
+    /// Settings of these numbers.
+    fn gate_settings(&self, numbers: Option<Numbers>) -> Vec<Setting> {
+        let Some(numbers) = numbers else { return Vec::new() };
+        let Numbers { cap, batch, delay } = numbers;
+        let of = |gate: &GateControl| {
+            let app = gate.app;
+            [
+                Setting::GateCap(app, cap),
+                Setting::GateBatch(app, batch),
+                Setting::GateDelay(app, delay),
+            ]
+        };
+        self.machine.gates.iter().flat_map(of).collect()
+    }
+}
+
 impl Plant for ServerPlant {
     fn machine(&self) -> &Machine {
         &self.machine
@@ -259,7 +317,7 @@ impl Plant for ServerPlant {
             let hertz = self.server.held(usize::from(domain.id.0))?;
             Some(Setting::Frequency(domain.id, hertz))
         });
-        cores.chain(held).collect()
+        cores.chain(held).chain(self.gate_settings(self.numbers)).collect()
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
@@ -277,6 +335,7 @@ impl Plant for ServerPlant {
         let all = set_of(&serves);
         let wanted: Vec<_> = (0..self.apps.len())
             .map(|app| Setting::Cores(AppId(app as u16), all.clone()))
+            .chain(self.gate_settings(self.original))
             .collect();
         self.apply(&wanted)
     }
@@ -308,6 +367,19 @@ fn set_of(cores: &[bool]) -> CoreSet {
     numbered.map(|(core, _)| CoreId(core as u16)).collect()
 }
 
+/// The one gate of all classes. It is listed under the first that is promised a
+/// latency: the objective that a search goes by is its.
+fn gate_of(model: &ServerModel, apps: &[AppSpec]) -> GateControl {
+    let first = apps.iter().position(AppSpec::is_latency_critical).unwrap_or(0);
+    GateControl {
+        app: AppId(first as u16),
+        workers: Some(model.connections()),
+        cap_max: model.connections().max(CAP_MAX),
+        batch_max: BATCH_MAX,
+        delay_max: Nanos(ISR_DELAY_MAX_NS),
+    }
+}
+
 fn machine_of(model: &ServerModel, apps: &[AppSpec]) -> Machine {
     let count = model.cores as u16;
     let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
@@ -332,6 +404,7 @@ fn machine_of(model: &ServerModel, apps: &[AppSpec]) -> Machine {
         cache: None,
         bandwidth: None,
         nics: Vec::new(),
+        gates: Vec::new(),
         capabilities: capabilities(apps),
     }
 }
@@ -354,6 +427,9 @@ fn capabilities(apps: &[AppSpec]) -> Capabilities {
         (Capability::CacheWays, false, "the simulated server has no cache model"),
         (Capability::MemoryBandwidth, false, "the simulated server has no memory model"),
         (Capability::Coalescing, false, "the simulated server has no network card"),
+        (Capability::GateCap, false, CHOOSES),
+        (Capability::GateBatch, false, CHOOSES),
+        (Capability::GateDelay, false, CHOOSES),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
         true => all.with(what, "simulated"),

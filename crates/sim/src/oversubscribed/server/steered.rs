@@ -2,9 +2,9 @@
 
 use super::super::cores::Core;
 use super::super::counts::Spent;
-use super::{Server, Stage};
+use super::{Phase, Server, Stage};
 use lull_control::Objective;
-use lull_control::regulator::Regulator;
+use lull_control::regulator::{Numbers, Regulator};
 use lull_measure::{Hertz, Joules, Latency, Nanos};
 
 /// Sums at one look.
@@ -91,6 +91,21 @@ impl Server {
     pub(in crate::oversubscribed) fn hold(&mut self, core: usize, held: Option<Hertz>) {
         if self.cores.hold(&self.model, core, held, self.now_ns) {
             self.time_core(core);
+        }
+    }
+
+    /// The numbers that the regulator at the gate keeps, if it only keeps them.
+    pub(in crate::oversubscribed) fn numbers(&mut self) -> Option<Numbers> {
+        self.regulator.numbers().copied()
+    }
+
+    /// Sets them. The gate goes by them at once, or after the round that is under
+    /// way: a round ends as it began.
+    pub(in crate::oversubscribed) fn set_numbers(&mut self, numbers: Numbers) {
+        let Some(kept) = self.regulator.numbers() else { return };
+        *kept = numbers;
+        if self.phase == Phase::Rest {
+            self.gate_timer(self.now_ns);
         }
     }
 
