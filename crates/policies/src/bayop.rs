@@ -14,7 +14,8 @@
 //!
 //! The search itself is [`crate::tuning::Search`], which `lull tune` shares. It
 //! goes over whatever numeric knobs the plant offers: interrupt delay and
-//! frequency where they are, the app's number of cores where they are not.
+//! frequency where they are, the app's number of cores where they are not, and
+//! the three numbers of its on-call gate if `knobs` names them.
 //!
 //! # How it differs from the paper
 //!
@@ -74,6 +75,9 @@ pub(crate) static ENTRY: Entry = Entry {
         Capability::Frequency,
         Capability::Cores,
         Capability::CacheWays,
+        Capability::GateCap,
+        Capability::GateBatch,
+        Capability::GateDelay,
     ],
     dip: None,
     config: ConfigOf::of::<Config>(),
@@ -85,7 +89,8 @@ config! {
     struct Config checked by check {
         /// How places are chosen: "apart" (ours), "penalty" (the paper's), "random".
         method: Method = Method::Apart,
-        /// Knobs to search; what the machine has of coalescing, frequency and cores if empty.
+        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
+        /// has of coalescing, frequency and cores if empty.
         knobs: Vec<Capability> = Vec::new(),
         /// Trials of a search (section 5.2.1: 30).
         trials: usize = 30,
@@ -129,7 +134,8 @@ config! {
 pub(crate) struct Spot {
     /// Requests per second.
     rate_per_s: f64,
-    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways.
+    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
+    /// workers, transactions.
     values: Vec<f64>,
 }
 

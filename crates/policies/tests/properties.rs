@@ -2,8 +2,9 @@
 
 use lull_control::conformance::MemoryPlant;
 use lull_control::{
-    AppSeen, AppSpec, Capability, Coalescing, CoreSeen, EnergySeen, EnergySource, LatencySeen,
-    Machine, Observation, Plant, Progress, ProgressSource, Rng, Scheduling, Setting, WayMask,
+    AppId, AppSeen, AppSpec, Capability, Coalescing, CoreSeen, EnergySeen, EnergySource,
+    GateControl, LatencySeen, Machine, Observation, Plant, Progress, ProgressSource, Rng,
+    Scheduling, Setting, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::registry;
@@ -104,6 +105,9 @@ fn is_legal(setting: &Setting, machine: &Machine) -> bool {
             Coalescing::Adaptive => true,
             Coalescing::Delay(delay) => nic.nearest(*delay) == *delay,
         }),
+        Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
+            machine.gate(*app).is_some_and(|gate| gate.check(setting).is_ok())
+        }
         Setting::Scheduling(..) | Setting::RealTimeThrottle(_) => true,
     }
 }
@@ -124,6 +128,8 @@ fn configs(name: &str) -> Vec<&'static str> {
         "bayop" => vec![
             "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\n\
              knobs = [\"frequency\", \"cores\", \"cache-ways\"]",
+            "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\n\
+             knobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]",
         ],
         "static" => vec!["delay = \"101us\"\nfrequency = \"1.4GHz\""],
         "satori" => vec!["starts = 2\nasks_max = 50"],
@@ -145,6 +151,13 @@ proptest! {
             machine.capabilities = machine.capabilities.with(capability, "test");
         }
         machine.cache.as_mut().expect("the plant has ways").contiguous = contiguous;
+        machine.gates = vec![GateControl {
+            app: AppId(0),
+            workers: None,
+            cap_max: 256,
+            batch_max: 1024,
+            delay_max: Nanos::from_millis(100),
+        }];
         for entry in registry::ALL {
             for config in configs(entry.name) {
                 let table = config.parse().expect("a legal config");

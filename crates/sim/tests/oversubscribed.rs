@@ -150,7 +150,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
         let answered = |plant: &mut ServerPlant| {
             // Turns of the numbers before have ended by then.
             plant.observe(Nanos::from_millis(200)).unwrap();
-            let seen = plant.observe(Nanos::from_secs(4)).unwrap();
+            let seen = plant.observe(Nanos::from_secs(2)).unwrap();
             rate(&seen, 0) + rate(&seen, 1)
         };
         let (set, begun) = (answered(&mut set), answered(&mut begun));

@@ -6,6 +6,7 @@
 //! settings. A [`Gather`] makes a reading out of epochs.
 
 mod apart;
+mod gates;
 mod gather;
 mod prior;
 pub mod response;

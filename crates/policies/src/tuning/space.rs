@@ -1,5 +1,6 @@
 //! What can be searched: the numeric knobs that a plant offers, as a grid.
 
+use super::gates;
 use lull_control::{
     AppSpec, Capability, Coalescing, CoreSet, Machine, Nic, Setting, WayMask, numbered,
 };
@@ -29,10 +30,11 @@ pub struct Dimension {
 /// One level of a dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// Its value: GHz, microseconds of delay, cores or ways.
+    /// Its value: GHz, microseconds of delay, cores, ways, workers or transactions.
     pub value: f64,
     /// Where it lies between the lowest, 0, and the highest, 1, on the scale
-    /// on which its effect is smoothest: the square root for delays.
+    /// on which its effect is smoothest: the square root for delays, the logarithm
+    /// for counts.
     pub at: f64,
     /// What sets it.
     pub settings: Vec<Setting>,
@@ -56,7 +58,10 @@ pub enum SpaceError {
         why: String,
     },
     /// Not a numeric knob.
-    #[error("{0} is no number: search over coalescing, frequency, cores or cache-ways")]
+    #[error(
+        "{0} is no number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
+         gate-batch or gate-delay"
+    )]
     NotNumeric(Capability),
     /// Nothing is left to choose.
     #[error("this machine offers nothing to search: {0}")]
@@ -64,11 +69,19 @@ pub enum SpaceError {
 }
 
 /// Knobs that can be searched, in the order in which they are looked for.
-const NUMERIC: [Capability; 4] =
-    [Capability::Coalescing, Capability::Frequency, Capability::Cores, Capability::CacheWays];
+const NUMERIC: [Capability; 7] = [
+    Capability::Coalescing,
+    Capability::Frequency,
+    Capability::Cores,
+    Capability::CacheWays,
+    Capability::GateCap,
+    Capability::GateBatch,
+    Capability::GateDelay,
+];
 
 /// Knobs that are searched if none is named: those that cost the app nothing
-/// but speed.
+/// but speed. A gate is there because somebody has chosen its numbers; it is
+/// searched if he says so.
 const USUAL: [Capability; 3] = [Capability::Coalescing, Capability::Frequency, Capability::Cores];
 
 impl Space {
@@ -214,6 +227,9 @@ impl Dimension {
             Capability::Frequency => "GHz",
             Capability::Coalescing => "us",
             Capability::Cores => "cores",
+            Capability::GateCap => "workers",
+            Capability::GateBatch => "transactions",
+            Capability::GateDelay => "us",
             _ => "ways",
         }
     }
@@ -237,6 +253,10 @@ fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Di
             (levels, fast.unwrap_or(0) as u16)
         }
         Capability::Cores => (cores(machine, apps), u16::MAX),
+        // As good as open, single transactions, no rest: the server by itself.
+        Capability::GateCap => (gates::caps(machine)?, u16::MAX),
+        Capability::GateBatch => (gates::batches(machine)?, 0),
+        Capability::GateDelay => (gates::delays(machine, apps)?, 0),
         _ => (ways(machine, apps), u16::MAX),
     };
     if levels.len() < 2 {
@@ -247,7 +267,7 @@ fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Di
 }
 
 /// Levels of values that ascend, with their place on a scale.
-fn scaled(values: Vec<(f64, Vec<Setting>)>, scale: impl Fn(f64) -> f64) -> Vec<Level> {
+pub(super) fn scaled(values: Vec<(f64, Vec<Setting>)>, scale: impl Fn(f64) -> f64) -> Vec<Level> {
     let low = values.first().map_or(0.0, |first| scale(first.0));
     let high = values.last().map_or(1.0, |last| scale(last.0));
     let span = (high - low).max(f64::MIN_POSITIVE);
