@@ -1,12 +1,13 @@
 //! What searches have tried and found, in SQLite.
 //!
 //! Trials are rows of their own, written as they come: WAL keeps what was
-//! written when the process is killed. `lull tune` writes trials and findings;
-//! the next search of the same app on the same machine at about the same load
-//! begins with what was found, and `lull run` hands findings to `bayop`.
+//! written when the process is killed. `lull tune` writes trials and findings,
+//! `lull run` what its policy finds; the next search of the same app on the same
+//! machine at about the same load begins with what was found, and `lull run` hands
+//! findings to `bayop`.
 
 use crate::commands::UsageError;
-use lull_control::Machine;
+use lull_control::{Capability, Discovery, Machine};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::tuning::{Choice, Place, Protocol, Reading, Search, Space, Trial};
 use rusqlite::{Connection, params};
@@ -30,7 +31,20 @@ const TABLES: &str = "
         PRIMARY KEY (machine, app, bin, objective, knobs)
     );";
 
+/// What was found by a search takes the place of what was known of its load.
+const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+/// What was seen again renews its own figures, and is added where nothing is
+/// known; what another search has found meanwhile stays.
+const RENEW: &str = "
+    INSERT INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (machine, app, bin, objective, knobs) DO UPDATE SET
+        rate_per_s = excluded.rate_per_s, meets = excluded.meets,
+        tail_us = excluded.tail_us, watts = excluded.watts
+    WHERE spot.knob_values = excluded.knob_values";
+
 /// An open store.
+#[derive(Debug)]
 pub(crate) struct Store {
     connection: Connection,
     path: PathBuf,
@@ -108,13 +122,19 @@ impl Key {
     }
 }
 
-fn bin(rate_per_s: f64) -> i64 {
+/// The load bin of a rate.
+pub(crate) fn bin(rate_per_s: f64) -> i64 {
     (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
 }
 
-/// What a machine is known by: everything that a setting may depend on.
+/// What a machine is known by: everything that a setting may depend on. A gate
+/// is an app's, and what is found of it stands under its knobs.
 fn fingerprint(machine: &Machine) -> String {
-    let all = serde_json::to_string(machine).unwrap_or_default();
+    let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
+    for capability in Capability::OF_GATES {
+        bare.capabilities = std::mem::take(&mut bare.capabilities).unstated(capability);
+    }
+    let all = serde_json::to_string(&bare).unwrap_or_default();
     format!("{} {:08x}", machine.name, crc32fast::hash(all.as_bytes()))
 }
 
@@ -242,7 +262,7 @@ impl Store {
         let Subject { machine, app, objective, knobs } = &key.subject;
         let transaction = self.connection.unchecked_transaction()?;
         transaction.execute(
-            "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            REPLACE,
             params![
                 machine,
                 app,
@@ -261,6 +281,34 @@ impl Store {
             params![machine, app, key.bin, key.search],
         )?;
         transaction.commit()?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Keeps what the policy of a run has found for a subject; whole or not at all.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub(crate) fn keep_found(&self, subject: &Subject, found: &Discovery) -> anyhow::Result<()> {
+        let values = serde_json::to_string(&found.values)?;
+        let Subject { machine, app, objective, knobs } = subject;
+        let sql = if found.trials == 0 { RENEW } else { REPLACE };
+        self.connection.execute(
+            sql,
+            params![
+                machine,
+                app,
+                bin(found.rate_per_s),
+                objective,
+                knobs,
+                found.rate_per_s,
+                values,
+                found.meets,
+                found.tail_us,
+                found.watts
+            ],
+        )?;
         Ok(())
     }
 }

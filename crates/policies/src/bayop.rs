@@ -32,8 +32,9 @@
 //!    Here also a change of load or missed bounds begin a search; a load that was
 //!    searched before gets its place back at once, and is searched again only if
 //!    that no longer does. Places that are known from before (`known`, which
-//!    `lull run` fills from what `lull tune` found) are used in the same way, and a
-//!    search at their load begins with them.
+//!    `lull run` fills from what was found before) are used in the same way, and a
+//!    search at their load begins with them. What a search finds, and what a place
+//!    that stays is seen to do, it says ([`Policy::discoveries`]).
 //! 4. *Harm*: a trial that is far over the bound is cut short, and once
 //!    `harm_max` of a search's requests were late only places are tried that
 //!    nearly surely meet it.
@@ -55,8 +56,8 @@ use crate::tuning::{
     Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space,
 };
 use lull_control::{
-    AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    numbered,
+    AppId, AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason,
+    Rng, numbered,
 };
 use lull_measure::{Missing, Nanos};
 use serde::{Deserialize, Serialize};
@@ -206,7 +207,7 @@ enum Stage {
     /// A place is being tried.
     Trying { search: Box<Search>, place: Place, gather: Gather },
     /// A place stays.
-    Holding { since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
+    Holding { place: Place, since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
 }
 
 /// The policy.
@@ -220,6 +221,8 @@ struct Bayop {
     /// Rate in the last reading of a search.
     rate_per_s: f64,
     plan: Plan,
+    /// What nobody has asked for yet.
+    found: Vec<Discovery>,
 }
 
 impl Bayop {
@@ -255,6 +258,7 @@ impl Bayop {
             stage: Stage::Waiting,
             rate_per_s: 0.0,
             plan: Plan::keep(),
+            found: Vec::new(),
         })
     }
 
@@ -292,7 +296,9 @@ impl Bayop {
     /// The best place stays; without one that meets the bound, the fastest.
     fn settle(&mut self, search: &Search, protocol: Protocol, now: Nanos) {
         let trials = search.trials().len() as u32;
-        let (place, meets, reason) = match search.choice() {
+        let choice = search.choice();
+        let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
+        let (place, meets, reason) = match choice {
             Some(Choice { place, meets: true, watts, .. }) => {
                 (place, true, Reason::Found { trials, score: watts })
             }
@@ -310,7 +316,30 @@ impl Bayop {
             self.known.retain(|(rate, _)| !is_near(*rate, self.rate_per_s, near));
             self.known.push((self.rate_per_s, place.clone()));
         }
+        if let Some(figures) = figures {
+            self.note(&place, meets, figures, trials);
+        }
         self.hold(&place, meets, (protocol, now), &reason);
+    }
+
+    /// Says what was found, or seen again, at the load of now; what was said of
+    /// it before and not asked for is out of date.
+    fn note(&mut self, place: &Place, meets: bool, figures: (f64, f64), trials: u32) {
+        let Some(Protocol { app, .. }) = self.protocol else { return };
+        let (rate_per_s, near) = (self.rate_per_s, self.config.load_change);
+        self.found.retain(|one| one.trials > trials || !is_near(one.rate_per_s, rate_per_s, near));
+        let (tail_us, watts) = figures;
+        let (settings, values) = (self.space.settings(place), self.space.values(place));
+        self.found.push(Discovery {
+            app,
+            rate_per_s,
+            settings,
+            values,
+            meets,
+            tail_us,
+            watts,
+            trials,
+        });
     }
 
     fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
@@ -321,13 +350,17 @@ impl Bayop {
         }
         let rate_per_s = self.rate_per_s;
         let gather = Gather::new(patient(protocol));
-        self.stage = Stage::Holding { since, rate_per_s, over: 0, meets, gather };
+        let place = place.clone();
+        self.stage = Stage::Holding { place, since, rate_per_s, over: 0, meets, gather };
     }
 
-    /// The place that is known for about this load.
+    /// The place that is known for about this load: that of the nearest.
     fn known_at(&self, rate_per_s: f64) -> Option<Place> {
         let near = |known: f64| is_near(known, rate_per_s, self.config.load_change);
-        self.known.iter().find(|(known, _)| near(*known)).map(|(_, place)| place.clone())
+        let all = self.known.iter().filter(|(known, _)| near(*known));
+        let apart = all.map(|(known, place)| ((known - rate_per_s).abs(), place));
+        let nearest = apart.min_by(|a, b| a.0.total_cmp(&b.0));
+        nearest.map(|(_, place)| place.clone())
     }
 
     /// The load is seen for the first time: is a place known for it?
@@ -368,7 +401,8 @@ impl Bayop {
     /// A window has passed at the place that stays: does it still do?
     fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
         let fresh = Gather::new(patient(protocol));
-        let Stage::Holding { since, rate_per_s, over, meets, gather } = &mut self.stage else {
+        let Stage::Holding { place, since, rate_per_s, over, meets, gather } = &mut self.stage
+        else {
             return;
         };
         *gather = fresh;
@@ -379,7 +413,11 @@ impl Bayop {
         // A bound that no place meets is not searched for again and again.
         let missed = *over >= self.config.patience && *meets;
         let due = now >= *since + self.config.every;
+        let still = (*meets && !is_over && !changed).then(|| place.clone());
         self.rate_per_s = *rate;
+        if let Some(place) = still {
+            self.note(&place, true, (reading.tail_us, reading.watts), 0);
+        }
         if changed
             && !missed
             && let Some(place) = self.known_at(*rate)
@@ -418,6 +456,10 @@ impl Policy for Bayop {
             },
         }
         for_the_living(&self.plan, seen)
+    }
+
+    fn discoveries(&mut self) -> Vec<Discovery> {
+        std::mem::take(&mut self.found)
     }
 }
 

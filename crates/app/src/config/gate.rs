@@ -2,11 +2,12 @@
 
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
-use lull_oncall::{CAP_MAX, Mode, Settings};
+use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `gate` of an app: a cap on its transactions, as `lull exec` has it.
+/// `gate` of an app: a cap on its transactions, as `lull exec` has it. A policy may
+/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`); no regulator acts on them.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GateSection {
@@ -49,8 +50,8 @@ impl GateSection {
         let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
         let rules = [
             ("cap", f64::from(self.cap), 1.0, f64::from(CAP_MAX), ""),
-            ("batch", f64::from(self.batch), 1.0, 1024.0, ""),
-            ("delay", ms(self.delay), 0.0, 100.0, "ms"),
+            ("batch", f64::from(self.batch), 1.0, f64::from(BATCH_MAX), ""),
+            ("delay", ms(self.delay), 0.0, ms(Nanos(ISR_DELAY_MAX_NS)), "ms"),
             ("slot_lease", ms(self.slot_lease), 1.0, 1000.0, "ms"),
             ("exempt_ports", self.exempt_ports.len() as f64, 0.0, 4.0, " ports"),
         ];

@@ -14,8 +14,9 @@ pub(crate) use schema::{
 };
 
 use crate::located::{InputError, Located};
-use lull_control::{AppSpec, Limits, Rules};
+use lull_control::{AppId, AppSpec, GateControl, Limits, Rules};
 use lull_host::gauges::energy::PowerModel;
+use lull_host::oncall::gate_control;
 use lull_measure::Nanos;
 use schema::File;
 use std::collections::BTreeSet;
@@ -117,6 +118,13 @@ impl Config {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
+    /// The gates of its apps, as far as a policy can set them.
+    pub(crate) fn gates(&self) -> Vec<GateControl> {
+        let apps = (0u16..).map(AppId).zip(&self.apps);
+        let gated = apps.filter(|(_, app)| app.gate.is_some());
+        gated.map(|(id, app)| gate_control(id, app.threads)).collect()
+    }
+
     /// The config under another policy, whose keys stay only if they are its own.
     pub(crate) fn under(&self, policy: &str) -> Self {
         let mut other = self.clone();
@@ -196,7 +204,7 @@ impl Config {
 
     /// Refuses a policy that needs more than the tail where a source tells no more.
     pub(crate) fn check_enough_is_told(&self) -> Result<(), InputError> {
-        let tells_a_tail = |app: &AppSection| app.latency != LatencySource::Push;
+        let tells_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
         let Some(index) = self.apps.iter().position(tells_a_tail) else { return Ok(()) };
         if BY_TAIL.contains(&self.policy.as_str()) {
             return Ok(());

@@ -112,6 +112,16 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
 }
 
 #[test]
+fn what_the_server_itself_saw_is_every_request_and_its_gate_is_known_beforehand() {
+    let seen = "latency = \"preload\"\ngate = { cap = 4, delay = \"1ms\" }\nthreads = 12";
+    let config = load(&GOOD.replacen("ideal = \"2.8ms\"", seen, 1)).unwrap();
+    assert_eq!(config.under("bayop").check_enough_is_told(), Ok(()));
+    let gates = config.gates();
+    assert_eq!((gates.len(), gates[0].app, gates[0].workers), (1, AppId(0), Some(12)));
+    assert!(load(GOOD).unwrap().gates().is_empty());
+}
+
+#[test]
 fn the_policies_that_go_by_the_tail_are_there() {
     for name in BY_TAIL {
         assert!(lull_policies::registry::find(name).is_ok(), "{name}");

@@ -3,6 +3,7 @@
 //! `run` and `demo` open a session, turn it, and close it. However a session
 //! ends, its guard puts back what is left: closing only does it politely.
 
+mod keeper;
 mod open;
 mod policy;
 mod reference;
@@ -19,6 +20,7 @@ use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
 use crate::{say, status};
 use indicatif::ProgressBar;
+use keeper::Keeper;
 use lull_control::journal::Entry;
 use lull_control::{
     AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
@@ -43,6 +45,8 @@ pub(crate) struct Session {
     loads: Vec<AppHandle>,
     live: Option<Live>,
     steered: Steered,
+    /// Keeps what the policy finds.
+    keeper: Keeper,
     shadow: Option<Shadow>,
     /// What the shadow would have done after the last epoch.
     shadowed: Vec<Entry>,
@@ -88,6 +92,8 @@ impl Session {
     /// One epoch, recorded under a phase.
     pub(crate) fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let epoch = self.control.turn()?;
+        let found = self.control.discoveries();
+        self.keeper.take(found, &epoch, self.control.controller().yielded());
         let apps = self.control.plant().apps();
         let state = self.control.controller().state();
         let samples = samples(apps, state, &epoch.seen, &epoch.standing);
@@ -115,9 +121,16 @@ impl Session {
         refusals(&self.control.switch(policy))
     }
 
-    /// Tells what the plant has to say, above a bar.
+    /// What the user should know since the last time.
+    pub(crate) fn take_notices(&self) -> Vec<String> {
+        let mut all = self.plant().take_notices();
+        all.extend(self.keeper.take_notices());
+        all
+    }
+
+    /// Tells what there is to say, above a bar.
     pub(crate) fn tell_notices(&self, bar: &ProgressBar) {
-        for notice in self.plant().take_notices() {
+        for notice in self.take_notices() {
             bar.suspend(|| say::line(notice));
         }
     }
@@ -199,13 +212,14 @@ impl Session {
 
     /// Puts every knob back, ends what was started, closes record and ledger.
     pub(crate) fn close(self) -> anyhow::Result<Closed> {
-        let Self { roots, control, recorder, guard, mut loads, live, .. } = self;
+        let Self { roots, control, recorder, guard, mut loads, live, keeper, .. } = self;
         // Viewers see the end of the run as the end of the stream.
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
         let (plant, restored) = control.finish();
         let left = refusals(&restored);
         let mut notices = plant.take_notices();
+        notices.extend(keeper.close());
         // A full disk must not keep the knobs from being put back.
         if let Err(error) = recorder.note("ended", "orderly") {
             notices.push(error.to_string());

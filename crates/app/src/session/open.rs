@@ -1,5 +1,6 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
+use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::config::{
@@ -15,7 +16,7 @@ use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantErr
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
-use lull_host::oncall::{Rules as GateRules, Watch};
+use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
 use lull_measure::Nanos;
@@ -71,7 +72,7 @@ impl Opening<'_> {
     /// Checks, starts, measures references, and takes the knobs.
     pub(crate) fn open(self) -> anyhow::Result<Session> {
         let roots = Roots::default();
-        let machine = probe::machine(&roots)?;
+        let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
         policy_of(&self.config, &machine, &self.config.specs())?;
         if let Some(name) = &self.config.agent.shadow {
             shadow_policy(&self.config, name, &machine, &self.config.specs())?;
@@ -146,7 +147,9 @@ impl Opening<'_> {
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, stand, library } = around;
         let mut config = self.config;
-        remember(&mut config, plant.machine(), plant.apps(), self.say)?;
+        let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
+        // What was not in force was not measured.
+        let keeper = Keeper::new(place.filter(|_| !self.dry_run));
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = config.rules(self.dry_run);
         let shadow = shadow_of(&config, &rules, &plant)?;
@@ -171,6 +174,7 @@ impl Opening<'_> {
             loads,
             live,
             steered,
+            keeper,
             shadow,
             shadowed: Vec::new(),
             _library: library,

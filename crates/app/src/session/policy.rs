@@ -1,6 +1,7 @@
 //! The policies of a session, built from its config: the one that acts, the
 //! search that it describes, and the shadow.
 
+use super::keeper::Place;
 use super::shadow::Shadow;
 use crate::config::Config;
 use crate::located::InputError;
@@ -49,16 +50,17 @@ fn policy_error(config: &Config, error: PolicyError) -> InputError {
     }
 }
 
-/// Hands `bayop` what `lull tune` has found for its app on this machine, if the
-/// config says where that is; findings that the config names itself come first.
+/// Hands `bayop` what was found before for its app on this machine, if the config
+/// says where that is; findings that the config names itself come first. Where that
+/// is, and what is found for it from now on.
 pub(super) fn remember(
     config: &mut Config,
     machine: &Machine,
     apps: &[AppSpec],
     say: &dyn Fn(&str),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Place>> {
     let Some(path) = config.agent.spots.clone().filter(|_| config.policy == "bayop") else {
-        return Ok(());
+        return Ok(None);
     };
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
     let app = &apps[protocol.app.index()].name;
@@ -74,7 +76,7 @@ pub(super) fn remember(
             table.into()
         }));
     }
-    Ok(())
+    Ok(Some(Place { path, subject }))
 }
 
 /// The policy that decides beside the acting one, if the config has one.

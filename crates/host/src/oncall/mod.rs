@@ -16,9 +16,10 @@ use crate::Roots;
 use crate::apps::{Facts, ProcessId};
 use crate::sys::page::SharedPage;
 use heartbeat::Heartbeat;
+use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
-use lull_oncall::{Counters, Id, Seat, Settings, Wake};
+use lull_oncall::{BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Seat, Settings, Wake};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -150,6 +151,16 @@ impl Runtime {
         pids.into_iter().filter_map(|pid| ProcessId::of(roots, pid.cast_signed()).ok()).collect()
     }
 }
+
+/// What can be set of an app's gate; `workers` is how many stand behind it, if
+/// somebody knows.
+pub const fn gate_control(app: AppId, workers: Option<u32>) -> GateControl {
+    let delay_max = Nanos(ISR_DELAY_MAX_NS);
+    GateControl { app, workers, cap_max: CAP_MAX, batch_max: BATCH_MAX, delay_max }
+}
+
+/// How the numbers of a gate are set, for those who ask by which means.
+pub const GATE_MEANS: &str = "the control page of the app's on-call runtime";
 
 /// The clock of page and servers.
 fn now() -> Nanos {

@@ -39,6 +39,16 @@ impl Watch {
         self.runtime.environment(library)
     }
 
+    /// What its gate does; `None` if nobody waits there.
+    pub(crate) fn gate(&self) -> Option<Settings> {
+        Some(self.runtime.settings()).filter(|settings| settings.mode.gates())
+    }
+
+    /// Sets what its gate does, from the next turn on.
+    pub(crate) fn set_gate(&self, settings: &Settings) {
+        self.runtime.set(settings);
+    }
+
     /// Its latency since the last reading, on the server: from when a worker
     /// read a query to its answer, the wait at the gate included.
     pub(crate) fn latency(&mut self) -> Gauge<LatencySeen> {

@@ -141,6 +141,14 @@ impl RunningApp {
         }
     }
 
+    /// The runtime that it was started with, if its gate makes anybody wait.
+    pub(super) fn gated(&self) -> Option<&Watch> {
+        match &self.latency {
+            LatencyFrom::OnCall(watch) if watch.gate().is_some() => Some(watch),
+            _ => None,
+        }
+    }
+
     /// Whether one of its processes runs, as of the last [`RunningApp::work`].
     pub(super) fn is_alive(&self) -> bool {
         self.time.any_alive()

@@ -24,6 +24,7 @@ impl HostPlant {
             .chain([Knob::RealTimeThrottle])
             .chain(self.machine.domains.iter().map(|domain| Knob::Frequency(domain.id)))
             .chain(self.machine.nics.iter().map(|nic| Knob::Coalescing(nic.id)))
+            .chain(self.gate_knobs())
             .filter(offered)
             .filter_map(|knob| self.setting(knob))
             .collect()
@@ -46,6 +47,7 @@ impl HostPlant {
                 Some(Setting::Frequency(domain, hertz))
             }
             Knob::Coalescing(nic) => self.nics.get(nic).map(|how| Setting::Coalescing(nic, how)),
+            Knob::GateCap(_) | Knob::GateBatch(_) | Knob::GateDelay(_) => self.gate_setting(knob),
             Knob::CacheWays(app) => {
                 threads(app)?;
                 self.partitions.ways(app).map(|ways| Setting::CacheWays(app, ways))
@@ -129,7 +131,7 @@ impl HostPlant {
             Setting::Coalescing(nic, _) if self.machine.nic(nic).is_none() => {
                 Err(format!("there is no network interface {}", nic.0))
             }
-            _ => Ok(()),
+            _ => self.check_gate(wanted),
         }
     }
 
@@ -159,6 +161,10 @@ impl HostPlant {
                 self.frequencies.set(*domain, *hertz, &mut self.ledger).map(drop)
             }
             Setting::Coalescing(nic, how) => self.nics.set(*nic, *how, &mut self.ledger),
+            Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
+                self.write_gate(*app, wanted);
+                Ok(())
+            }
         }
     }
 
@@ -202,6 +208,7 @@ impl HostPlant {
         self.frequencies.restored();
         self.partitions.restored();
         self.nics.restored();
+        self.put_back_gates();
         self.refresh(Nanos::ZERO);
         self.tell_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();

@@ -2,6 +2,7 @@
 
 mod app;
 mod apply;
+mod gate;
 mod observe;
 mod stop;
 
@@ -122,6 +123,10 @@ impl HostPlant {
         let machine = probe::machine(&roots)?;
         let cores = machine.cores.len();
         let modes = counters::modes(&roots);
+        let specs: Vec<AppSpec> = apps.iter().map(|app| app.spec.clone()).collect();
+        let apps: Vec<_> =
+            apps.into_iter().map(|app| RunningApp::new(app, &roots, &modes)).collect();
+        let machine = gate::with_gates(machine, &specs, &apps);
         let now = now(ClockId::Monotonic);
         let mut plant = Self {
             gauges: Gauges {
@@ -133,8 +138,8 @@ impl HostPlant {
                 energy: Energy::new(&roots, power),
                 push,
             },
-            specs: apps.iter().map(|app| app.spec.clone()).collect(),
-            apps: apps.into_iter().map(|app| RunningApp::new(app, &roots, &modes)).collect(),
+            specs,
+            apps,
             listed: self::now(ClockId::Boottime),
             table: ProcessTable::new(&roots)?,
             throttle: Throttle::new(&roots),

@@ -138,6 +138,54 @@ fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
 }
 
 #[test]
+fn what_is_found_is_said_once_and_what_stays_is_said_as_it_is_seen_again() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.run(&mut policy, Nanos::from_secs(10));
+    assert!(policy.discoveries().is_empty(), "the search is under way");
+    while !matches!(policy.stage, Stage::Holding { .. }) {
+        server.run(&mut policy, EPOCH);
+    }
+    let found = policy.discoveries();
+    let [found] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((found.app, found.trials, found.meets), (AppId(0), 12, true));
+    let (delay, ghz) = server.at();
+    assert_eq!(found.values, [delay, ghz]);
+    assert!(found.settings.len() >= 2 && found.rate_per_s == 2000.0, "{found:?}");
+    assert!(policy.discoveries().is_empty(), "said once");
+    // Windows at the place that stays: the newest of them, with its own figures.
+    server.run(&mut policy, Nanos::from_secs(10));
+    let again = policy.discoveries();
+    let [again] = again.as_slice() else { panic!("{again:?}") };
+    assert_eq!((again.trials, again.meets, &again.values), (0, true, &found.values));
+    let tail_us = 1e3 * (0.02 * delay + 2.0 / ghz);
+    assert!((again.tail_us / tail_us - 1.0).abs() < 0.02, "{again:?} {tail_us}");
+    // One that misses the bound is not said to hold, and what replaces it is.
+    server.worse_ms = 4.0;
+    server.run(&mut policy, Nanos::from_secs(30));
+    let all = policy.discoveries();
+    assert!(all.iter().any(|one| one.trials == 12 && one.meets), "{all:?}");
+}
+
+#[test]
+fn that_nothing_meets_the_bound_is_said_too() {
+    let (mut policy, mut server) = (bayop(QUICK), Server::new());
+    server.worse_ms = 50.0;
+    server.run(&mut policy, Nanos::from_secs(30));
+    let found = policy.discoveries();
+    let [found] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((found.trials, found.meets, found.values.as_slice()), (12, false, &[20.0, 2.0][..]));
+}
+
+#[test]
+fn of_two_places_that_are_known_the_one_of_the_nearer_load_is_used() {
+    let known = "known = [{ rate_per_s = 1900.0, values = [100.0, 2.0] }, \
+                 { rate_per_s = 2020.0, values = [300.0, 1.0] }]\n";
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    server.run(&mut policy, Nanos::from_secs(4));
+    assert_eq!(server.at(), (300.0, 1.0));
+}
+
+#[test]
 fn a_place_that_no_longer_does_is_searched_again() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(30));

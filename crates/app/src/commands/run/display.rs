@@ -34,7 +34,7 @@ impl Display {
 
     /// Shows one epoch; `of` says what it is part of.
     pub(super) fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-        for notice in session.plant().take_notices() {
+        for notice in session.take_notices() {
             self.line(&notice);
         }
         if self.json {

@@ -1,0 +1,249 @@
+//! What the policy of a session finds, kept where the config's `agent.spots` says.
+//!
+//! A policy is pure and only says what it has found. What a search has found is
+//! written when the search ends, since a search takes minutes and a run may be
+//! killed; what a place that stays is seen to do from then on is written when the
+//! session is closed, after the knobs were put back. A search that is cut short has
+//! found nothing yet. A store that cannot be written is told of and left alone: it
+//! ends no run.
+
+use crate::spots::{Store, Subject, bin};
+use crate::text::number;
+use lull_control::journal::Event;
+use lull_control::{Discovery, Epoch, Got, Knob, Setting};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// A store, and what is kept in it.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The store.
+    pub(super) path: PathBuf,
+    /// What findings are for.
+    pub(super) subject: Subject,
+}
+
+/// Keeps what is found.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// Without one nothing is kept.
+    place: Option<Place>,
+    /// To be kept when the session is closed, one a load.
+    waiting: Vec<Discovery>,
+    notices: RefCell<Vec<String>>,
+}
+
+impl Keeper {
+    pub(super) fn new(place: Option<Place>) -> Self {
+        Self { place, waiting: Vec::new(), notices: RefCell::default() }
+    }
+
+    /// Takes what the policy has found by the end of an epoch.
+    pub(super) fn take(&mut self, found: Vec<Discovery>, epoch: &Epoch, yielded: &BTreeSet<Knob>) {
+        if self.place.is_none() {
+            return;
+        }
+        for one in found {
+            if let Some(why) = not_in_force(&one, epoch, yielded) {
+                self.notice(format!("what was found is not kept: {why}"));
+                continue;
+            }
+            self.waiting.retain(|other| bin(other.rate_per_s) != bin(one.rate_per_s));
+            match one.trials {
+                0 => self.waiting.push(one),
+                _ => self.keep(one),
+            }
+        }
+    }
+
+    /// What the user should know since the last time.
+    pub(super) fn take_notices(&self) -> Vec<String> {
+        self.notices.take()
+    }
+
+    /// Writes what is left; what the user should know.
+    pub(super) fn close(mut self) -> Vec<String> {
+        for one in std::mem::take(&mut self.waiting) {
+            if let Err(why) = self.write(&one) {
+                self.notice(why);
+                break;
+            }
+        }
+        self.notices.into_inner()
+    }
+
+    /// Writes what a search has found; if that cannot be, it is tried again at the end.
+    fn keep(&mut self, one: Discovery) {
+        match self.write(&one) {
+            Ok(()) => self.notice(told(&one)),
+            Err(why) => {
+                self.notice(why);
+                self.waiting.push(one);
+            }
+        }
+    }
+
+    /// Opened for each, so that a store that was damaged meanwhile is seen to be,
+    /// and left alone.
+    fn write(&self, one: &Discovery) -> Result<(), String> {
+        let Some(Place { path, subject }) = &self.place else { return Ok(()) };
+        let written = Store::open(path).and_then(|store| store.keep_found(subject, one));
+        written.map_err(|error| format!("what was found cannot be kept: {error:#}"))
+    }
+
+    fn notice(&self, text: String) {
+        self.notices.borrow_mut().push(text);
+    }
+}
+
+/// Why what was measured was not what the policy had asked for.
+fn not_in_force(one: &Discovery, epoch: &Epoch, yielded: &BTreeSet<Knob>) -> Option<String> {
+    let lost = one.settings.iter().find(|setting| yielded.contains(&setting.knob()));
+    if let Some(setting) = lost {
+        return Some(format!("somebody else has changed the knob of {setting}"));
+    }
+    epoch.entries.iter().find_map(|entry| refused(&entry.event, &one.settings))
+}
+
+fn refused(event: &Event, settings: &[Setting]) -> Option<String> {
+    let Event::Decision(decision) = event else { return None };
+    match &decision.outcome.got {
+        Got::Refused { why } if settings.contains(&decision.outcome.wanted) => {
+            Some(format!("{} was refused: {why}", decision.outcome.wanted))
+        }
+        _ => None,
+    }
+}
+
+fn told(one: &Discovery) -> String {
+    let settings: Vec<_> = one.settings.iter().map(ToString::to_string).collect();
+    let (rate, trials) = (number(one.rate_per_s), one.trials);
+    match one.meets {
+        true => format!(
+            "found in {trials} trials and kept for {rate} requests/s: {}",
+            settings.join(", ")
+        ),
+        false => format!("nothing of {trials} trials meets the bound at {rate} requests/s; kept"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spots::Spot;
+    use lull_control::conformance::MemoryPlant;
+    use lull_control::{
+        AppId, AppSpec, Capability, ControlLoop, Controller, CoreSet, Machine, Observation, Plan,
+        Plant, Policy, Rng, Rules,
+    };
+    use lull_measure::{Nanos, Percentile};
+    use lull_policies::tuning::Space;
+    use rand::SeedableRng;
+
+    /// Wants nothing.
+    struct Idle;
+
+    impl Policy for Idle {
+        fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+            Plan::keep()
+        }
+    }
+
+    fn epoch() -> Epoch {
+        let plant = MemoryPlant::new(4, Vec::new());
+        let controller = Controller::new(Box::new(Idle), Rules::default(), &plant).unwrap();
+        let length = Nanos::from_millis(100);
+        ControlLoop::new(plant, controller, length, Rng::seed_from_u64(1)).turn().unwrap()
+    }
+
+    fn machine() -> Machine {
+        MemoryPlant::new(4, Vec::new()).machine().clone()
+    }
+
+    fn place(directory: &tempfile::TempDir) -> Place {
+        let bound = Nanos::from_millis(10);
+        let spec = AppSpec::latency_critical("a", Percentile::P95, bound);
+        let space = Space::of(&machine(), &[spec], &[Capability::Cores]).unwrap();
+        let subject = Subject::of(&machine(), "a", (Percentile::P95, bound), &space);
+        Place { path: directory.path().join("spots.sqlite"), subject }
+    }
+
+    fn found(rate_per_s: f64, cores: u16, trials: u32) -> Discovery {
+        Discovery {
+            app: AppId(0),
+            rate_per_s,
+            settings: vec![Setting::Cores(AppId(0), CoreSet::first(cores))],
+            values: vec![f64::from(cores)],
+            meets: true,
+            tail_us: 5000.0,
+            watts: 10.0,
+            trials,
+        }
+    }
+
+    fn spots(place: &Place) -> Vec<Spot> {
+        Store::open(&place.path).unwrap().spots(&place.subject).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_a_search_is_kept_at_once_and_what_is_seen_again_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let mut keeper = Keeper::new(Some(place.clone()));
+        let (epoch, nobody) = (epoch(), BTreeSet::new());
+        keeper.take(vec![found(100.0, 2, 12)], &epoch, &nobody);
+        assert_eq!(spots(&place), [Spot { rate_per_s: 100.0, values: vec![2.0] }]);
+        assert!(keeper.take_notices()[0].contains("found in 12 trials"));
+        keeper.take(vec![found(101.0, 2, 0), found(500.0, 3, 0)], &epoch, &nobody);
+        assert_eq!(spots(&place).len(), 1, "what is seen again waits");
+        assert!(keeper.close().is_empty());
+        let rates: Vec<f64> = spots(&place).iter().map(|spot| spot.rate_per_s).collect();
+        assert_eq!(rates, [101.0, 500.0]);
+    }
+
+    #[test]
+    fn what_is_seen_again_does_not_replace_what_another_search_has_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let (epoch, nobody) = (epoch(), BTreeSet::new());
+        let mut keeper = Keeper::new(Some(place.clone()));
+        keeper.take(vec![found(100.0, 3, 0)], &epoch, &nobody);
+        Store::open(&place.path).unwrap().keep_found(&place.subject, &found(100.0, 1, 9)).unwrap();
+        assert!(keeper.close().is_empty());
+        assert_eq!(spots(&place)[0].values, [1.0]);
+        // A search that ends later replaces it, and one that found nothing takes it back.
+        let mut keeper = Keeper::new(Some(place.clone()));
+        keeper.take(vec![found(100.0, 2, 5)], &epoch, &nobody);
+        assert_eq!(spots(&place)[0].values, [2.0]);
+        keeper.take(vec![Discovery { meets: false, ..found(100.0, 4, 5) }], &epoch, &nobody);
+        assert!(spots(&place).is_empty());
+    }
+
+    #[test]
+    fn what_was_not_in_force_is_not_kept_and_no_store_is_made_without_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let mut keeper = Keeper::new(Some(place.clone()));
+        let lost = BTreeSet::from([Knob::Cores(AppId(0))]);
+        keeper.take(vec![found(100.0, 2, 12)], &epoch(), &lost);
+        assert!(keeper.close()[0].contains("somebody else"), "said so");
+        assert!(!place.path.exists());
+        let mut nowhere = Keeper::new(None);
+        nowhere.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());
+        assert!(nowhere.close().is_empty());
+    }
+
+    #[test]
+    fn a_store_that_is_damaged_meanwhile_is_told_of_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let mut keeper = Keeper::new(Some(place.clone()));
+        std::fs::write(&place.path, "this was a database once").unwrap();
+        keeper.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());
+        let told = keeper.take_notices();
+        assert!(told[0].contains("not a store of `lull tune`"), "{told:?}");
+        assert_eq!(keeper.close().len(), 1, "tried once more at the end");
+        assert_eq!(std::fs::read_to_string(&place.path).unwrap(), "this was a database once");
+    }
+}
