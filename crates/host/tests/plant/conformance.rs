@@ -4,6 +4,7 @@ use crate::child::App;
 use crate::nobody::as_nobody;
 use crate::scene::{EPOCH, Scene};
 use lull_control::Plant;
+use lull_oncall::{Mode, Settings};
 
 /// A plant together with its app, which lives as long.
 struct WithApp {
@@ -15,6 +16,12 @@ impl WithApp {
     fn new() -> Self {
         let app = App::start(3);
         Self { scene: Scene::new(&app), _app: app }
+    }
+
+    fn gated() -> Self {
+        let app = App::start(3);
+        let settings = Settings { mode: Mode::Post, ..Settings::default() };
+        Self { scene: Scene::gated(&app, &settings), _app: app }
     }
 }
 
@@ -50,6 +57,11 @@ impl Plant for WithApp {
 #[test]
 fn the_host_is_a_plant() {
     lull_control::conformance::check(EPOCH, WithApp::new);
+}
+
+#[test]
+fn the_host_is_a_plant_with_a_gate() {
+    lull_control::conformance::check(EPOCH, WithApp::gated);
 }
 
 #[test]

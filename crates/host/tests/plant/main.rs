@@ -3,6 +3,7 @@
 mod child;
 mod conformance;
 mod faults;
+mod gate;
 mod knobs;
 mod nobody;
 mod observing;

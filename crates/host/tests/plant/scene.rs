@@ -6,9 +6,11 @@ use lull_host::apps::{AppHandle, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{Ledger, StateDir};
+use lull_host::oncall::{Rules, Watch};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots, Stop};
 use lull_measure::{Nanos, Percentile};
+use lull_oncall::Settings;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -27,10 +29,26 @@ impl Scene {
         Self::with(app, latency_critical(), ProgressFrom::CpuTime, true)
     }
 
+    /// With a gate before the app's workers that does this.
+    pub(crate) fn gated(app: &App, settings: &Settings) -> Self {
+        let watch = Watch::start(settings, &Rules::default(), &Roots::default()).unwrap();
+        let latency = LatencyFrom::OnCall(watch);
+        Self::with_latency(app, latency_critical(), (ProgressFrom::CpuTime, latency), true)
+    }
+
     pub(crate) fn with(
         app: &App,
         spec: AppSpec,
         progress: ProgressFrom,
+        foreign_wins: bool,
+    ) -> Self {
+        Self::with_latency(app, spec, (progress, LatencyFrom::Push), foreign_wins)
+    }
+
+    fn with_latency(
+        app: &App,
+        spec: AppSpec,
+        (progress, latency): (ProgressFrom, LatencyFrom),
         foreign_wins: bool,
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -41,7 +59,7 @@ impl Scene {
             PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
         let handle = AppHandle::attach(&spec.name, &Target::Pid(app.pid()), &roots).unwrap();
         let config = HostConfig {
-            apps: vec![HostApp { spec, handle, latency: LatencyFrom::Push, progress }],
+            apps: vec![HostApp { spec, handle, latency, progress }],
             push: Some(push),
             power: PowerModel::default(),
             ledger: Ledger::open(state, &roots).unwrap().ledger,
