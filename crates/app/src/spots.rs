@@ -34,14 +34,21 @@ const TABLES: &str = "
 /// What was found by a search takes the place of what was known of its load.
 const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/// What was seen again renews its own figures, and is added where nothing is
-/// known; what another search has found meanwhile stays.
+/// What was seen again renews the figures of the same setting at the nearest load
+/// that is known, in the bin beside it too, since a load is never measured twice
+/// the same.
 const RENEW: &str = "
-    INSERT INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (machine, app, bin, objective, knobs) DO UPDATE SET
-        rate_per_s = excluded.rate_per_s, meets = excluded.meets,
-        tail_us = excluded.tail_us, watts = excluded.watts
-    WHERE spot.knob_values = excluded.knob_values";
+    UPDATE spot SET tail_us = ?1, watts = ?2
+    WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6 AND knob_values = ?7
+      AND meets AND bin = (
+        SELECT bin FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
+          AND abs(bin - ?8) <= 1 ORDER BY abs(bin - ?8) LIMIT 1)";
+
+/// It is added where nothing is known; what another search has found meanwhile stays.
+const ADD: &str = "
+    INSERT INTO spot SELECT ?3, ?4, ?8, ?5, ?6, ?9, ?7, TRUE, ?1, ?2 WHERE NOT EXISTS (
+        SELECT 1 FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
+          AND abs(bin - ?8) <= 1)";
 
 /// An open store.
 #[derive(Debug)]
@@ -283,32 +290,37 @@ impl Store {
         transaction.commit()?;
         Ok(())
     }
-}
 
-impl Store {
-    /// Keeps what the policy of a run has found for a subject; whole or not at all.
+    /// Keeps what a search of a run's policy has found for a subject, in place of
+    /// what was known of its load.
     ///
     /// # Errors
     /// If the store cannot be written.
     pub(crate) fn keep_found(&self, subject: &Subject, found: &Discovery) -> anyhow::Result<()> {
         let values = serde_json::to_string(&found.values)?;
         let Subject { machine, app, objective, knobs } = subject;
-        let sql = if found.trials == 0 { RENEW } else { REPLACE };
-        self.connection.execute(
-            sql,
-            params![
-                machine,
-                app,
-                bin(found.rate_per_s),
-                objective,
-                knobs,
-                found.rate_per_s,
-                values,
-                found.meets,
-                found.tail_us,
-                found.watts
-            ],
-        )?;
+        let (rate, bin) = (found.rate_per_s, bin(found.rate_per_s));
+        let (meets, tail_us, watts) = (found.meets, found.tail_us, found.watts);
+        let row = params![machine, app, bin, objective, knobs, rate, values, meets, tail_us, watts];
+        self.connection.execute(REPLACE, row)?;
+        Ok(())
+    }
+
+    /// Keeps what was seen of a setting that meets its objective still.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub(crate) fn keep_seen(&self, subject: &Subject, seen: &Discovery) -> anyhow::Result<()> {
+        let values = serde_json::to_string(&seen.values)?;
+        let Subject { machine, app, objective, knobs } = subject;
+        let (rate, bin) = (seen.rate_per_s, bin(seen.rate_per_s));
+        let (tail_us, watts) = (seen.tail_us, seen.watts);
+        let transaction = self.connection.unchecked_transaction()?;
+        let figures = params![tail_us, watts, machine, app, objective, knobs, values, bin];
+        transaction.execute(RENEW, figures)?;
+        let row = params![tail_us, watts, machine, app, objective, knobs, values, bin, rate];
+        transaction.execute(ADD, row)?;
+        transaction.commit()?;
         Ok(())
     }
 }

@@ -161,7 +161,9 @@ fn one_gate_has_one_who_acts_on_it() {
     let told = refusal("manual", &["scheduling"]);
     assert!(told.contains("gate-delay"), "what can be searched is named: {told}");
     // Beside a regulator other knobs are free.
-    for (regulator, knobs) in [("manual", &["gate-cap", "gate-delay"][..]), ("reef", &["cores"])] {
+    for (regulator, knobs) in
+        [("manual", &["gate-cap", "gate-delay"][..]), ("reef", &["cores"][..])]
+    {
         assert_eq!(refusal(regulator, knobs), "");
     }
 }

@@ -88,7 +88,10 @@ impl Keeper {
     /// and left alone.
     fn write(&self, one: &Discovery) -> Result<(), String> {
         let Some(Place { path, subject }) = &self.place else { return Ok(()) };
-        let written = Store::open(path).and_then(|store| store.keep_found(subject, one));
+        let written = Store::open(path).and_then(|store| match one.trials {
+            0 => store.keep_seen(subject, one),
+            _ => store.keep_found(subject, one),
+        });
         written.map_err(|error| format!("what was found cannot be kept: {error:#}"))
     }
 
@@ -195,11 +198,19 @@ mod tests {
         keeper.take(vec![found(100.0, 2, 12)], &epoch, &nobody);
         assert_eq!(spots(&place), [Spot { rate_per_s: 100.0, values: vec![2.0] }]);
         assert!(keeper.take_notices()[0].contains("found in 12 trials"));
-        keeper.take(vec![found(101.0, 2, 0), found(500.0, 3, 0)], &epoch, &nobody);
+        // 109 is in the bin beside that of 100.
+        let again = Discovery { watts: 7.0, ..found(109.0, 2, 0) };
+        keeper.take(vec![again, found(500.0, 3, 0)], &epoch, &nobody);
         assert_eq!(spots(&place).len(), 1, "what is seen again waits");
         assert!(keeper.close().is_empty());
         let rates: Vec<f64> = spots(&place).iter().map(|spot| spot.rate_per_s).collect();
-        assert_eq!(rates, [101.0, 500.0]);
+        assert_eq!(rates, [100.0, 500.0]);
+        let open = rusqlite::Connection::open(&place.path).unwrap();
+        let watts: Vec<f64> = open
+            .prepare("SELECT watts FROM spot ORDER BY rate_per_s")
+            .and_then(|mut all| all.query_map([], |row| row.get(0))?.collect())
+            .unwrap();
+        assert_eq!(watts, [7.0, 10.0], "renewed, and added");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The example config on a real memcached.
 
-use crate::support::free_port;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
+use crate::support::{cores, free_port, skip};
 use serde_json::Value;
 
 /// The example with a free port and this scene's directories.
@@ -45,6 +45,68 @@ fn the_example_runs_as_it_stands() {
     assert!(specs[1]["solo_per_s"].as_f64().unwrap() > 0.0, "solo was not measured");
     let standing = "SELECT count(*) FROM machine_epochs WHERE entropy_system_ratio IS NOT NULL";
     assert!(record.number(standing) > 0);
+}
+
+/// A search of the cores of memcached's threads by affinity; `agent` are further
+/// lines of `[agent]`.
+fn tuned(scene: &Scene, agent: &str) -> std::path::PathBuf {
+    let port = free_port();
+    let body = format!(
+        r#"
+[policy]
+name = "bayop"
+knobs = ["cores"]
+settle = "400ms"
+window = "2s"
+trials = 5
+load_change = 0.9
+allow_modelled = true
+[[app]]
+name = "memcached"
+class = "latency-critical"
+objectives = [{{ p95 = "500ms" }}]
+start = ["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", "{port}", "-t", "2", "-m", "64"]
+ready = "127.0.0.1:{port}"
+[[load]]
+app = "memcached"
+target = "memcached://127.0.0.1:{port}"
+rate = "1000/s"
+connections = 8
+"#
+    );
+    scene.config(agent, &body)
+}
+
+#[test]
+fn its_cores_are_searched_live_and_what_is_found_is_used() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let scene = Scene::new();
+    let store = scene.path("spots.sqlite");
+    let config = tuned(&scene, &format!("spots = {store:?}"));
+    let (tune, at) = ("tune".as_ref(), "--store".as_ref());
+    let tune = [tune, config.as_os_str(), at, store.as_os_str(), "--json".as_ref()];
+    let ended = scene.run(&tune).well();
+    let found = &ended.json()[0];
+    assert_eq!((&found["meets"], &found["trials"]), (&true.into(), &5.into()), "{found}");
+    let chosen = found["values"][0].as_f64().unwrap();
+    assert!((1.0..=cores() as f64).contains(&chosen), "{found}");
+    assert!(
+        found["tail_us"].as_f64().unwrap() > 0.0 && found["rate_per_s"].as_f64().unwrap() > 100.0
+    );
+    scene.wait_until_quiet();
+    let record = Record::open(&scene.records()[0]);
+    let moved = record.events("decision");
+    let cores_of = |one: &Value| one["outcome"]["wanted"].get("cores").is_some();
+    assert!(moved.iter().any(cores_of), "no trial had other cores: {moved:?}");
+    // The next run knows it, and answers under it.
+    let ended = scene.run_for(&config, "6s").well();
+    assert!(ended.err.contains("1 settings for `memcached` are known"), "{}", ended.err);
+    scene.wait_until_quiet();
+    let record = Record::open(&scene.records()[1]);
+    let found = "SELECT count(*) FROM plans WHERE reason LIKE '%\"found\":{%'";
+    assert!(record.number(found) > 0, "{}", ended.err);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `lull tune` on a server that runs: its trials outlive a kill, its knobs are
-//! put back, and what it finds is there for `lull run`.
+//! put back, and what it finds is there for `lull run`, which keeps what it finds
+//! itself.
 
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
@@ -39,10 +40,17 @@ connections = 2
 }
 
 fn trials(store: &Path) -> i64 {
+    counted(store, "SELECT count(*) FROM trial")
+}
+
+/// Settings that meet their objective.
+fn spots(store: &Path) -> i64 {
+    counted(store, "SELECT count(*) FROM spot WHERE meets")
+}
+
+fn counted(store: &Path, sql: &str) -> i64 {
     let open = rusqlite::Connection::open(store).ok();
-    let count = |it: rusqlite::Connection| {
-        it.query_row("SELECT count(*) FROM trial", [], |row| row.get(0)).ok()
-    };
+    let count = |it: rusqlite::Connection| it.query_row(sql, [], |row| row.get(0)).ok();
     open.and_then(count).unwrap_or(0)
 }
 
@@ -89,6 +97,68 @@ fn used_by_run(scene: &Scene, server: &Victim, store: &Path) {
     std::fs::write(store, "this was a database once").unwrap();
     let ended = scene.run_for(&config, "4s").refused(2, "not a store of `lull tune`");
     assert!(ended.err.contains("move it away"), "{}", ended.err);
+    server.assert_as_before();
+}
+
+/// How often a plan of a record has a reason; records are read while they are written.
+fn reasons(scene: &Scene, number: usize, reason: &str) -> i64 {
+    let sql = format!("SELECT count(*) FROM plans WHERE reason LIKE '%\"{reason}\":{{%'");
+    scene.records().get(number).map_or(0, |file| counted(file, &sql))
+}
+
+#[test]
+fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let (scene, server) = (Scene::new(), Victim::server());
+    let store = scene.path("spots.sqlite");
+    let config = config(&scene, &server, &format!("spots = {store:?}"));
+    let mut first = scene.agent(&config);
+    first.wait_for("what its search finds", || spots(&store) == 1);
+    let ended = first.interrupt().well();
+    assert!(ended.err.contains("0 settings for `server` are known"), "{}", ended.err);
+    assert!(ended.err.contains("found in 5 trials"), "{}", ended.err);
+    server.assert_as_before();
+    scene.wait_until_quiet();
+    assert!(reasons(&scene, 0, "trial") > 0, "the first run has tried nothing");
+    let mut second = scene.agent(&config);
+    second.wait_for("the setting that is known", || reasons(&scene, 1, "found") > 0);
+    let ended = second.interrupt().well();
+    assert!(ended.err.contains("1 settings for `server` are known"), "{}", ended.err);
+    assert_eq!(reasons(&scene, 1, "trial"), 0, "{}", ended.err);
+    server.assert_as_before();
+    assert_eq!(spots(&store), 1);
+}
+
+#[test]
+fn plans_that_are_only_journalled_find_nothing() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let (scene, server) = (Scene::new(), Victim::server());
+    let store = scene.path("spots.sqlite");
+    let config = config(&scene, &server, &format!("spots = {store:?}"));
+    let (run, time) = ("run".as_ref(), "--for".as_ref());
+    scene.run(&[run, config.as_os_str(), "--dry-run".as_ref(), time, "8s".as_ref()]).well();
+    assert!(reasons(&scene, 0, "trial") > 0, "its search has not begun");
+    // What was measured was not what the trials had asked for.
+    assert_eq!(spots(&store), 0);
+    server.assert_as_before();
+}
+
+#[test]
+fn a_gate_that_is_not_there_is_refused_with_line_and_key() {
+    let (scene, server) = (Scene::new(), Victim::server());
+    let path = config(&scene, &server, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("\"cores\"", "\"gate-cap\", \"gate-delay\"", 1)).unwrap();
+    for command in ["tune", "run"] {
+        let ended = scene.run(&[command.as_ref(), path.as_os_str()]);
+        let ended = ended.refused(2, "policy.knobs: there is no gate-cap to search");
+        assert!(ended.err.contains("lull.toml:") && ended.err.contains("no app has a gate"));
+    }
+    assert!(scene.records().is_empty(), "refused before anything starts");
     server.assert_as_before();
 }
 

@@ -8,6 +8,7 @@ use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -175,6 +176,53 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
     let record = Record::open(&scene.records()[0]);
     assert!(record.number("SELECT count(*) FROM latencies WHERE app = 'db'") > 0);
     scene.wait_until_quiet();
+}
+
+/// A search over the gate of a database that `lull tune` starts; where it is kept.
+fn search(scene: &Scene, command: &[String], port: u16) -> Command {
+    let app = format!(
+        "[policy]\nname = \"bayop\"\nknobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]\n\
+         settle = \"200ms\"\nwindow = \"600ms\"\ntrials = 6\nload_change = 1.0\n\
+         allow_modelled = true\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
+         objectives = [{{ p99 = \"1s\" }}]\nlatency = \"preload\"\ngate = {{ cap = 4 }}\n\
+         ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
+    );
+    let (config, store) = (scene.config("silence = \"1h\"", &app), scene.path("spots.sqlite"));
+    let (tune, at) = ("tune".as_ref(), "--store".as_ref());
+    scene.lull(&[tune, config.as_os_str(), at, store.as_os_str(), "--json".as_ref()])
+}
+
+#[test]
+fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
+    let scene = Scene::new();
+    let (command, port) = installed(&scene);
+    let mut agent = scene.start(search(&scene, &command, port));
+    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    // Six connections with work at any time, so that trials have something to read.
+    let mut clients: Vec<Child> = Vec::new();
+    let ended = agent.wait_while(|| {
+        clients.retain_mut(|client| client.try_wait().unwrap().is_none());
+        if clients.len() < 6 {
+            clients.push(client(port, "mysql", &"begin; select 1; commit;".repeat(2000)));
+        }
+    });
+    for mut client in clients {
+        // Its server is gone.
+        let _ = client.kill();
+        client.wait().unwrap();
+    }
+    let found = &ended.well().json()[0];
+    assert_eq!((&found["meets"], &found["trials"]), (&true.into(), &6.into()), "{found}");
+    assert_eq!(found["values"].as_array().unwrap().len(), 3, "{found}");
+    scene.wait_until_quiet();
+    let decisions = Record::open(&scene.records()[0]).events("decision");
+    for knob in ["gate_cap", "gate_batch", "gate_delay"] {
+        let set = |one: &Value| {
+            let outcome = &one["outcome"];
+            outcome["wanted"].get(knob).is_some() && outcome["got"] == "done"
+        };
+        assert!(decisions.iter().any(set), "{knob} was never set: {decisions:?}");
+    }
 }
 
 #[test]
