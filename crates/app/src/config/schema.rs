@@ -86,8 +86,8 @@ pub(crate) struct AgentSection {
     #[schemars(example = &"tide")]
     pub(crate) shadow: Option<String>,
     /// Where `lull tune` keeps what it has found: `bayop` takes the settings that
-    /// were found for its app on this machine from there, and searches again only
-    /// where they no longer do.
+    /// were found for its app on this machine from there, searches again only
+    /// where they no longer do, and keeps there what it finds itself.
     #[schemars(example = &"lull-tune.sqlite")]
     pub(crate) spots: Option<PathBuf>,
     /// Seed of the policy's random numbers.
@@ -253,7 +253,8 @@ pub(crate) struct AppSection {
     #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub(crate) latency: LatencySource,
     /// Makes its workers wait for their turn, with `latency = "preload"`; the
-    /// keys are those of `lull exec`.
+    /// keys are those of `lull exec`. Its cap, batch and delay stay as they are
+    /// unless a policy searches them (`knobs` of `bayop`).
     pub(crate) gate: Option<GateSection>,
     /// What that Prometheus is asked for, as PromQL: the tail of the first tail
     /// objective, in seconds.
