@@ -58,6 +58,7 @@ knobs = ["gate-cap", "gate-batch", "gate-delay"]
 trials = 24
 settle = "200ms"
 window = "600ms"
+harm_max = 1.0
 "#;
 
 /// The server behind a gate of this regulator.
