@@ -16,42 +16,14 @@ const BOUND: Nanos = Nanos::from_millis(35);
 /// 128 connections on four cores. With all of them in service a query takes ten
 /// times the instructions of one alone, and the cores never rest: the p99 is some
 /// 80 ms. With twelve it is some 28 ms, and the cores rest for two thirds of the
-/// time; with six it is some 55 ms, because twelve would be needed for the I/O.
-const SERVER: &str = r#"
-cores = 4
-[frequency]
-lowest = "1.2GHz"
-highest = "2.2GHz"
-step = "100MHz"
-governor = "performance"
-[power]
-active_base = 0.6
-active_dynamic = 3.9
-voltage_ratio = 0.8
-fixed = 10.0
-[[idle]]
-name = "C1"
-residency = "2us"
-exit = "2us"
-watts = 0.7
-[device]
-channels = 1024
-rate_per_s = 1000000.0
-burst = 1000.0
-order = "fifo"
-[contention]
-sigma = 0.02
-kappa = 0.0005
-[query]
-before = { mean = "120us" }
-io = { mean = "2ms" }
-after = { mean = "80us" }
-round_trip = { mean = "4ms" }
-[[class]]
-name = "served"
-connections = 128
-objective = { tail = { percentile = "p99", bound = "35ms" } }
-"#;
+/// time; with six it is some 55 ms, for twelve are needed to keep the I/O busy.
+const EXAMPLE: &str = include_str!("../../../examples/sim/gate-search.toml");
+
+/// The server of the example.
+fn server() -> toml::Table {
+    let example: toml::Table = EXAMPLE.parse().unwrap();
+    example["gated"].as_table().unwrap().clone()
+}
 
 const SEARCH: &str = r#"
 knobs = ["gate-cap", "gate-batch", "gate-delay"]
@@ -59,11 +31,12 @@ trials = 24
 settle = "200ms"
 window = "600ms"
 harm_max = 1.0
+load_change = 1.0
 "#;
 
 /// The server behind a gate of this regulator.
 fn behind(regulator: &str, keys: &str) -> ServerPlant {
-    let model: ServerModel = toml::from_str(SERVER).unwrap();
+    let model: ServerModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
     let site = Site { objectives: &objectives, cores: model.cores };
     let gate = regulators::build(regulator, &keys.parse().unwrap(), &site).unwrap();
@@ -145,8 +118,7 @@ fn refusal(regulator: &str, knobs: &[&str]) -> String {
          policy = {{ name = \"bayop\", knobs = {knobs:?} }}\n"
     );
     let mut table: toml::Table = text.parse().unwrap();
-    let server: toml::Table = SERVER.parse().unwrap();
-    table.insert("gated".to_owned(), server.into());
+    table.insert("gated".to_owned(), server().into());
     let file = AnyFile::Gated(toml::Value::Table(table).try_into().unwrap());
     match AnyScenario::new(file, Path::new("."), &Choice::default()) {
         Ok(_) => String::new(),

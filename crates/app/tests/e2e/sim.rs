@@ -139,9 +139,17 @@ fn check_tells_what_would_run_and_runs_nothing() {
     assert_eq!(ended.out, "small, with a comma: can be run; policies: full-speed, powersave\n");
     let json = sim(&scene, &long, &["--check", "--json", "--policy", "ondemand"]).well().json();
     assert_eq!(json["policies"], serde_json::json!(["ondemand"]));
-    for example in
-        ["mmc", "bursts", "ntier", "colocation", "areas", "gated", "eetl-amp", "eetl-dvfs"]
-    {
+    for example in [
+        "mmc",
+        "bursts",
+        "ntier",
+        "colocation",
+        "areas",
+        "gated",
+        "gate-search",
+        "eetl-amp",
+        "eetl-dvfs",
+    ] {
         let file = format!("{ROOT}/examples/sim/{example}.toml");
         scene.run(&["sim", &file, "--check"]).well();
     }
