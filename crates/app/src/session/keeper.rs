@@ -46,7 +46,10 @@ impl Keeper {
         }
         for one in found {
             if let Some(why) = not_in_force(&one, epoch, yielded) {
-                self.notice(format!("what was found is not kept: {why}"));
+                // What is seen again is seen every window: once is told enough.
+                if one.trials > 0 {
+                    self.notice(format!("what was found is not kept: {why}"));
+                }
                 continue;
             }
             self.waiting.retain(|other| bin(other.rate_per_s) != bin(one.rate_per_s));
