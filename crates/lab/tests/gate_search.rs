@@ -29,7 +29,8 @@ const SEARCH: &str = r#"
 knobs = ["gate-cap", "gate-batch", "gate-delay"]
 trials = 24
 settle = "200ms"
-window = "600ms"
+window = "2s"
+final_floor = 0.99
 harm_max = 1.0
 load_change = 1.0
 "#;
@@ -84,10 +85,10 @@ fn what_is_found_meets_the_bound_that_the_open_gate_misses_and_costs_less() {
     let outcomes = plant.apply(&found.settings).outcomes;
     assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
     let (tail, watts) = measure(plant);
-    // Nearer to the bound than 3 % nothing can be told apart in windows of 600 ms.
+    // Nearer to the bound than 3 % nothing can be told apart in windows of 2 s.
     assert!(tail <= BOUND.scale(1.03), "{tail}: {found:?}");
-    // The open gate has all cores busy (28 W); half of that time is 20 W.
-    assert!(watts <= 0.9 * open_watts, "{watts} W of {open_watts} W: {found:?}");
+    // The open gate has all cores busy (28 W); a third of that time is 18 W.
+    assert!(watts <= 0.75 * open_watts, "{watts} W of {open_watts} W: {found:?}");
 }
 
 #[test]
