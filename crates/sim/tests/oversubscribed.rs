@@ -154,7 +154,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
             rate(&seen, 0) + rate(&seen, 1)
         };
         let (set, begun) = (answered(&mut set), answered(&mut begun));
-        assert!((set / begun - 1.0).abs() < 0.03, "{cap} {batch} {delay}: {set} {begun}");
+        assert!((set / begun - 1.0).abs() < 0.05, "{cap} {batch} {delay}: {set} {begun}");
     }
 }
 
