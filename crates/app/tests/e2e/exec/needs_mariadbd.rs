@@ -182,7 +182,7 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
 fn search(scene: &Scene, command: &[String], port: u16) -> Command {
     let app = format!(
         "[policy]\nname = \"bayop\"\nknobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]\n\
-         settle = \"200ms\"\nwindow = \"600ms\"\ntrials = 6\nload_change = 1.0\n\
+         settle = \"600ms\"\nwindow = \"600ms\"\ntrials = 6\nload_change = 1.0\n\
          allow_modelled = true\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
          objectives = [{{ p99 = \"1s\" }}]\nlatency = \"preload\"\ngate = {{ cap = 4 }}\n\
          ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
