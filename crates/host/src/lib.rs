@@ -13,6 +13,7 @@
 //! code lives in [`sys`] and nowhere else.
 
 pub mod apps;
+pub mod bpf;
 pub mod calibrate;
 pub mod drivers;
 pub mod emulate;

@@ -1,5 +1,6 @@
 //! The only place with `unsafe`: system calls that no safe library offers.
 
+pub mod bpf;
 pub mod clock;
 #[cfg(feature = "rig")]
 pub mod device_memory;

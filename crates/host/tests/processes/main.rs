@@ -4,6 +4,7 @@
 //! an agent, a guard, or an app; without one it runs the tests.
 
 mod apps;
+mod bpf;
 mod guard;
 mod roles;
 mod scene;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         return code;
     }
     let mut trials: Vec<Trial> = Vec::new();
-    for (name, test) in guard::TESTS.iter().chain(apps::TESTS) {
+    for (name, test) in guard::TESTS.iter().chain(apps::TESTS).chain(bpf::TESTS) {
         trials.push(trial(name, *test));
     }
     for (name, test) in guard::SLOW_TESTS {

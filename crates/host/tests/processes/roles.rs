@@ -27,6 +27,7 @@ pub(crate) fn play() -> Option<ExitCode> {
         "agent" => Some(be_agent(&args[1..])),
         "victim" => Some(be_victim()),
         "threads" => Some(be_threads(args[1].parse().unwrap())),
+        "watcher" => Some(crate::bpf::be_watcher()),
         "listener" => Some(be_listener(&args[1])),
         _ => None,
     }
@@ -39,7 +40,7 @@ pub(crate) fn argv(role: &str, args: &[&str]) -> Vec<String> {
     [me, role.to_owned()].into_iter().chain(args).collect()
 }
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").unwrap();
     out.flush().unwrap();
