@@ -39,6 +39,8 @@ pub enum Capability {
     Utilisation,
     /// Gauge: idle residency of cores.
     IdleResidency,
+    /// Gauge: sleeps of cores and waits of threads, one by one.
+    SchedulerEvents,
     /// Gauge: instructions and cycles of apps.
     Instructions,
     /// Gauge: energy from a meter. Without it energy is modelled, and labelled so.
@@ -47,7 +49,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them, knobs first.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Cores,
         Self::Scheduling,
         Self::RealTimeThrottle,
@@ -63,6 +65,7 @@ impl Capability {
         Self::CpuTime,
         Self::Utilisation,
         Self::IdleResidency,
+        Self::SchedulerEvents,
         Self::Instructions,
         Self::Energy,
     ];
@@ -88,6 +91,7 @@ impl Capability {
             Self::CpuTime => "cpu-time",
             Self::Utilisation => "utilisation",
             Self::IdleResidency => "idle-residency",
+            Self::SchedulerEvents => "scheduler-events",
             Self::Instructions => "instructions",
             Self::Energy => "energy",
         }

@@ -50,7 +50,7 @@ pub use machine::{
 };
 pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
-    ProgressSource, ReportedTail,
+    ProgressSource, Quantiles, ReportedTail,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{

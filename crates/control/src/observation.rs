@@ -25,8 +25,26 @@ pub struct Observation {
     pub interrupts_per_s: Gauge<f64>,
     /// Packets received and sent per second, of all network hardware.
     pub packets_per_s: Gauge<f64>,
+    /// Share of the time of all cores in sleeps longer than the break-even of
+    /// the deepest idle state, in [0, 1]; of the cores whose share is known.
+    pub c6_opportunity: Gauge<f64>,
+    /// How long cores slept at a time, all cores together.
+    pub idle_gaps: Gauge<Quantiles>,
+    /// How long threads waited from being able to run to running, whoever's they are.
+    pub run_queue_latency: Gauge<Quantiles>,
     /// Knobs found changed by somebody else.
     pub foreign: Vec<ForeignChange>,
+}
+
+/// Three quantiles of times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: Nanos,
+    /// What 95 of 100 do not exceed.
+    pub p95: Nanos,
+    /// What 99 of 100 do not exceed.
+    pub p99: Nanos,
 }
 
 /// What was seen of one app.
@@ -161,6 +179,8 @@ pub struct CoreSeen {
     pub idle_residency: Gauge<f64>,
     /// Share of the epoch in the deepest idle state that there is, in [0, 1].
     pub deep_idle_residency: Gauge<f64>,
+    /// Share of the time in sleeps longer than the break-even of that state, in [0, 1].
+    pub c6_opportunity: Gauge<f64>,
     /// Frequency now.
     pub frequency: Gauge<Hertz>,
 }
@@ -172,6 +192,7 @@ impl CoreSeen {
             utilisation: Err(why.clone()),
             idle_residency: Err(why.clone()),
             deep_idle_residency: Err(why.clone()),
+            c6_opportunity: Err(why.clone()),
             frequency: Err(why.clone()),
         }
     }
@@ -230,6 +251,9 @@ impl Observation {
             cpu_pressure: Err(why.clone()),
             interrupts_per_s: Err(why.clone()),
             packets_per_s: Err(why.clone()),
+            c6_opportunity: Err(why.clone()),
+            idle_gaps: Err(why.clone()),
+            run_queue_latency: Err(why.clone()),
             foreign: Vec::new(),
         }
     }

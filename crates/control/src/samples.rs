@@ -3,8 +3,8 @@
 //! Status line, JSON, records, Prometheus and the page all read these.
 
 use crate::{
-    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, Knob, LatencySeen, Observation, Setting,
-    Standing, numbered,
+    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, Knob, LatencySeen, Observation,
+    Quantiles, Setting, Standing, numbered,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
@@ -147,7 +147,15 @@ fn core_samples(sink: &mut Sink<'_>, core: &CoreSeen) {
     sink.put(metrics::CORE_UTILISATION, core.utilisation.clone());
     sink.put(metrics::CORE_IDLE_RESIDENCY, core.idle_residency.clone());
     sink.put(metrics::CORE_DEEP_IDLE_RESIDENCY, core.deep_idle_residency.clone());
+    sink.put(metrics::CORE_C6_OPPORTUNITY, core.c6_opportunity.clone());
     sink.put(metrics::CORE_FREQUENCY, core.frequency.clone().map(|hertz| hertz.0 as f64));
+}
+
+fn quantile_samples(sink: &mut Sink<'_>, metrics: [&'static Metric; 3], seen: &Gauge<Quantiles>) {
+    let times: [fn(&Quantiles) -> Nanos; 3] = [|it| it.p50, |it| it.p95, |it| it.p99];
+    for (metric, time) in metrics.into_iter().zip(times) {
+        sink.put(metric, seen.as_ref().map(|seen| seconds(time(seen))).map_err(Clone::clone));
+    }
 }
 
 fn entropy_samples(sink: &mut Sink<'_>, standing: &Standing) {
@@ -175,5 +183,14 @@ fn machine_samples(sink: &mut Sink<'_>, seen: &Observation, standing: &Standing)
     sink.put(metrics::CPU_PRESSURE, seen.cpu_pressure.clone());
     sink.put(metrics::INTERRUPTS, seen.interrupts_per_s.clone());
     sink.put(metrics::PACKETS, seen.packets_per_s.clone());
+    sink.put(metrics::C6_OPPORTUNITY, seen.c6_opportunity.clone());
+    let gaps = [metrics::IDLE_GAP_P50, metrics::IDLE_GAP_P95, metrics::IDLE_GAP_P99];
+    quantile_samples(sink, gaps, &seen.idle_gaps);
+    let waits = [
+        metrics::RUN_QUEUE_LATENCY_P50,
+        metrics::RUN_QUEUE_LATENCY_P95,
+        metrics::RUN_QUEUE_LATENCY_P99,
+    ];
+    quantile_samples(sink, waits, &seen.run_queue_latency);
     sink.put(metrics::EPOCH, Ok(seconds(seen.epoch)));
 }

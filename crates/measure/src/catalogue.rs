@@ -219,6 +219,9 @@ metrics! {
     CORE_DEEP_IDLE_RESIDENCY = "core_deep_idle_residency", Ratio, Core,
         "Share of the epoch spent in the deepest idle state that the core has.",
         "cpuidle/stateN/time of the last state";
+    CORE_C6_OPPORTUNITY = "core_c6_opportunity", Ratio, Core,
+        "Share of the core's time in sleeps longer than the break-even of its deepest idle state.",
+        "eBPF at cpu_idle, REEF eq. 2";
     CORE_FREQUENCY = "core_frequency", Hertz, Core,
         "Core frequency.", "cpufreq/cpuinfo_avg_freq, else cpufreq/scaling_cur_freq";
     ENTROPY_SYSTEM = "entropy_system", Ratio, Machine,
@@ -241,6 +244,24 @@ metrics! {
     PACKETS = "packets", PerSecond, Machine,
         "Packets received and sent by all network hardware.",
         "/sys/class/net/*/statistics";
+    C6_OPPORTUNITY = "c6_opportunity", Ratio, Machine,
+        "Share of the time of all cores in sleeps longer than the break-even of their deepest idle state.",
+        "eBPF at cpu_idle, REEF eq. 2";
+    IDLE_GAP_P50 = "idle_gap_p50", Seconds, Machine,
+        "Median time that a core sleeps before something wakes it.", "eBPF at cpu_idle";
+    IDLE_GAP_P95 = "idle_gap_p95", Seconds, Machine,
+        "95th percentile of the time that a core sleeps at a time.", "eBPF at cpu_idle";
+    IDLE_GAP_P99 = "idle_gap_p99", Seconds, Machine,
+        "99th percentile of the time that a core sleeps at a time.", "eBPF at cpu_idle";
+    RUN_QUEUE_LATENCY_P50 = "run_queue_latency_p50", Seconds, Machine,
+        "Median time that a thread that can run waits until it does.",
+        "eBPF at sched_wakeup and sched_switch";
+    RUN_QUEUE_LATENCY_P95 = "run_queue_latency_p95", Seconds, Machine,
+        "95th percentile of the time that threads that can run wait until they do.",
+        "eBPF at sched_wakeup and sched_switch";
+    RUN_QUEUE_LATENCY_P99 = "run_queue_latency_p99", Seconds, Machine,
+        "99th percentile of the time that threads that can run wait until they do.",
+        "eBPF at sched_wakeup and sched_switch";
     EPOCH = "epoch", Seconds, Machine,
         "Length of the epoch as it really was.", "the plant's clock";
 }

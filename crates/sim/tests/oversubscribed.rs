@@ -5,7 +5,9 @@ use lull_control::regulator::{Admission, Allowance, Numbers, Pace, Regulator, Se
 use lull_control::{
     AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
 };
+use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Hertz, Nanos, Percentile};
+use lull_sim::model::Distribution;
 use lull_sim::oversubscribed::{CoRunner, Scheduler, Served, Server, ServerModel, ServerPlant};
 use proptest::prelude::*;
 
@@ -188,6 +190,30 @@ fn an_app_runs_on_its_cores_and_nowhere_else() {
         let agent = matches!(scheduler, Scheduler::Central { .. });
         assert_eq!(busy[3], f64::from(u8::from(agent)), "{scheduler:?}: {busy:?}");
     }
+}
+
+#[test]
+fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
+    let mut model = model();
+    // Queries so slow to come that cores sleep longer than the break-even, and shorter.
+    model.class[0].connections = 2;
+    model.class[1].connections = 1;
+    model.query.round_trip = Distribution::exponential(Nanos::from_millis(3));
+    let mut plant = plant(&model);
+    plant.observe(Nanos::from_millis(50)).unwrap();
+    plant.forget();
+    let seen = plant.observe(Nanos::from_secs(1)).unwrap();
+    let served = plant.server().served();
+    let share = seen.c6_opportunity.unwrap();
+    assert_eq!(Some(share), served.c6_opportunity(C6_BREAK_EVEN));
+    assert!(share > 0.1 && share < 0.95, "{share}");
+    // A core that nobody used has neither slept to an end nor worked.
+    let cores = seen.cores.iter().filter_map(|core| core.c6_opportunity.clone().ok());
+    let (low, high) = (cores.clone().fold(1.0, f64::min), cores.fold(0.0, f64::max));
+    assert!(low <= share && share <= high, "{low} {share} {high}");
+    let gaps = seen.idle_gaps.unwrap();
+    let longest = served.intervals.iter().max().unwrap();
+    assert!(gaps.p50 < gaps.p95 && gaps.p95 <= gaps.p99 && gaps.p99 <= *longest, "{gaps:?}");
 }
 
 #[test]

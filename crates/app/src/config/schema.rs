@@ -6,6 +6,7 @@ use crate::prometheus::Server;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::entropy::RelativeImportance;
+use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Nanos, Watts};
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
@@ -100,6 +101,12 @@ pub(crate) struct AgentSection {
     pub(crate) importance: RelativeImportance,
     /// Whether to set a knob again that somebody else changed.
     pub(crate) override_foreign: bool,
+    /// Whether to count sleeps of cores and waits of threads by programs in the
+    /// kernel (eBPF); where it refuses them, their metrics say why.
+    pub(crate) events: bool,
+    /// How long a sleep in the deepest idle state must be to save energy, for
+    /// C6 opportunity; `lull calibrate idle` measures it.
+    pub(crate) break_even: Nanos,
 }
 
 impl Default for AgentSection {
@@ -121,6 +128,8 @@ impl Default for AgentSection {
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),
             override_foreign: false,
+            events: true,
+            break_even: C6_BREAK_EVEN,
         }
     }
 }

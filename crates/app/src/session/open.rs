@@ -100,6 +100,9 @@ impl Opening<'_> {
             stop,
             roots: roots.clone(),
         })?;
+        if self.config.agent.events {
+            plant.watch_events(self.config.agent.break_even);
+        }
         let loads = match self.prepare(&mut plant, &roots, &socket) {
             Ok(loads) => loads,
             Err(error) => {

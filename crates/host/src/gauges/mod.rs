@@ -7,6 +7,7 @@ pub mod app_time;
 pub mod cache;
 pub mod counters;
 pub mod energy;
+pub mod events;
 pub mod frequency;
 pub mod idle;
 pub mod pressure;

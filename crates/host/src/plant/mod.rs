@@ -13,6 +13,7 @@ use crate::Roots;
 use crate::apps::{self, Ended, PauseError, ProcessTable};
 use crate::gauges::counters;
 use crate::gauges::energy::{Energy, PowerModel};
+use crate::gauges::events::Events;
 use crate::gauges::frequency::Frequency;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::pressure::Pressure;
@@ -26,7 +27,7 @@ use app::RunningApp;
 use lull_control::{
     AppId, AppSpec, Applied, Knob, Machine, Observation, Plant, PlantError, Setting,
 };
-use lull_measure::Nanos;
+use lull_measure::{Missing, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +101,7 @@ struct Gauges {
     pressure: Pressure,
     traffic: Traffic,
     energy: Energy,
+    events: Events,
     push: Option<PushGauge>,
 }
 
@@ -136,6 +138,7 @@ impl HostPlant {
                 pressure: Pressure::new(&roots),
                 traffic: Traffic::new(&roots),
                 energy: Energy::new(&roots, power),
+                events: Events::none(Missing::because("nobody asked for events")),
                 push,
             },
             specs,
@@ -160,6 +163,15 @@ impl HostPlant {
         // The first reading of every gauge: a change needs two.
         plant.read(Nanos(1));
         Ok(plant)
+    }
+
+    /// Counts sleeps of cores and waits of threads from here on, by programs in
+    /// the kernel, with this break-even of the deepest idle state; where the
+    /// kernel refuses, observations say why.
+    pub fn watch_events(&mut self, break_even: Nanos) {
+        let cores = self.machine.cores.len();
+        self.gauges.events = Events::new(cores, break_even);
+        self.gauges.events.read(cores);
     }
 
     /// Where old values are saved, for what is started during a run.

@@ -2,6 +2,7 @@
 
 use super::app::{ProgressFrom, RunningApp, Work, no_socket};
 use super::{HostPlant, now};
+use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
@@ -55,7 +56,11 @@ impl HostPlant {
 
     /// Everything seen in the span that ends now.
     pub(super) fn read(&mut self, span: Nanos) -> Observation {
-        let cores = self.read_cores(span);
+        let mut cores = self.read_cores(span);
+        let events = self.gauges.events.read(cores.len());
+        for (core, share) in cores.iter_mut().zip(events.cores) {
+            core.c6_opportunity = share;
+        }
         let energy = self.gauges.energy.read(span, &cores);
         let cpu_pressure = self.gauges.pressure.read(span);
         let interrupts_per_s = self.gauges.traffic.interrupts(span);
@@ -76,6 +81,9 @@ impl HostPlant {
             cpu_pressure,
             interrupts_per_s,
             packets_per_s,
+            c6_opportunity: events.c6_opportunity,
+            idle_gaps: events.idle_gaps,
+            run_queue_latency: events.run_queue_latency,
             foreign,
         }
     }
@@ -90,6 +98,7 @@ impl HostPlant {
             idle_residency: idle.as_ref().map(IdleShares::all).map_err(Clone::clone),
             deep_idle_residency: idle.map(|shares| shares.deepest()),
             frequency,
+            ..CoreSeen::unknown(&first_reading())
         });
         seen.collect()
     }

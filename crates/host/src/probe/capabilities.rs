@@ -2,6 +2,7 @@
 
 use crate::Roots;
 use crate::gauges::energy::Energy;
+use crate::gauges::events::Events;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::utilisation::Utilisation;
 use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
@@ -92,6 +93,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::CpuTime, crate::gauges::app_time::probe(roots)),
         (Capability::Utilisation, Utilisation::probe(roots)),
         (Capability::IdleResidency, IdleResidency::probe(roots)),
+        (Capability::SchedulerEvents, Events::probe(roots)),
         (Capability::Instructions, crate::gauges::counters::probe(roots)),
         (Capability::Energy, Energy::probe(roots)),
     ];

@@ -4,6 +4,7 @@
 //! tests, and the apps, agents and guards that they start. On an ordinary
 //! machine it has no tests, since it would turn that machine's knobs.
 
+mod bpf;
 mod calibrate;
 mod frequency;
 mod hold;
@@ -45,6 +46,7 @@ fn trials(suite: &str) -> Vec<Trial> {
             power::TESTS,
             calibrate::TESTS,
             plant::TESTS,
+            bpf::TESTS,
             kills::TESTS,
         ],
         "kills" => &[kills::MANY],

@@ -83,10 +83,20 @@ fn merge(mut old: Observation, new: &Observation) -> Observation {
     weights.gauge(&mut old.cpu_pressure, &new.cpu_pressure);
     weights.gauge(&mut old.interrupts_per_s, &new.interrupts_per_s);
     weights.gauge(&mut old.packets_per_s, &new.packets_per_s);
+    weights.gauge(&mut old.c6_opportunity, &new.c6_opportunity);
+    // Quantiles of two spans cannot be averaged; the newest that are known count.
+    newest(&mut old.idle_gaps, &new.idle_gaps);
+    newest(&mut old.run_queue_latency, &new.run_queue_latency);
     old.foreign.extend(new.foreign.iter().cloned());
     old.time = new.time;
     old.epoch += new.epoch;
     old
+}
+
+fn newest<T: Clone>(old: &mut Gauge<T>, new: &Gauge<T>) {
+    if new.is_ok() || old.is_err() {
+        old.clone_from(new);
+    }
 }
 
 fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: Weights) {
@@ -132,6 +142,7 @@ fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: Weights) {
     weights.gauge(&mut old.utilisation, &new.utilisation);
     weights.gauge(&mut old.idle_residency, &new.idle_residency);
     weights.gauge(&mut old.deep_idle_residency, &new.deep_idle_residency);
+    weights.gauge(&mut old.c6_opportunity, &new.c6_opportunity);
     old.frequency.clone_from(&new.frequency);
 }
 

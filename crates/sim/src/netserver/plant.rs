@@ -70,6 +70,7 @@ impl NetServerPlant {
         };
         let cores = (0..self.server.cores.len()).map(|core| self.see_core(core, &before, epoch));
         let cores = cores.collect();
+        let unread = Missing::because("the simulated server has no such gauge");
         let (interrupts, rx) = (count(|sums| sums.interrupts), count(|sums| sums.rx_packets));
         let packets: u64 = rx + count(|sums| sums.tx_packets);
         Observation {
@@ -78,10 +79,9 @@ impl NetServerPlant {
             apps: vec![self.see_app(&before, epoch)],
             cores,
             energy: Ok(energy),
-            cpu_pressure: Err(Missing::because("the simulated server has no such gauge")),
             interrupts_per_s: per_s(interrupts),
             packets_per_s: per_s(packets),
-            foreign: Vec::new(),
+            ..Observation::unknown(self.seen.time, epoch, &unread)
         }
     }
 
@@ -96,6 +96,7 @@ impl NetServerPlant {
             utilisation: share(now.busy_ns - then.busy_ns),
             idle_residency: share(now.idle.idle().0.saturating_sub(then.idle.idle().0)),
             deep_idle_residency: share(now.idle.deepest().0.saturating_sub(then.idle.deepest().0)),
+            c6_opportunity: Err(Missing::because("the simulated server sums up its sleeps")),
             frequency: Ok(self.server.frequency(package)),
         }
     }
@@ -282,6 +283,7 @@ fn capabilities(model: &ServerModel, app: &AppSpec) -> Capabilities {
         (Capability::GateDelay, false, NO_GATE),
         (Capability::Progress, false, "the simulated server has no best-effort app"),
         (Capability::Instructions, false, "the simulated server counts cycles only"),
+        (Capability::SchedulerEvents, false, "the simulated server sums up its sleeps"),
     ];
     let means = if open { "simulated" } else { "simulated, one connection" };
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {

@@ -120,6 +120,7 @@ impl NodePlant {
             frequency: Ok(self.frequency),
             ..CoreSeen::unknown(&no_states)
         };
+        let untold = Missing::because("the simulated node does not tell single waits and gaps");
         Observation {
             time: self.seen.time,
             epoch,
@@ -129,7 +130,7 @@ impl NodePlant {
             cpu_pressure: share(self.seen.pressure_ns - before.pressure_ns),
             interrupts_per_s: Err(Missing::because("the simulated node has no interrupts")),
             packets_per_s: Err(Missing::because("the simulated node has no network")),
-            foreign: Vec::new(),
+            ..Observation::unknown(self.seen.time, epoch, &untold)
         }
     }
 
@@ -321,6 +322,7 @@ fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::GateBatch, false, NO_GATE),
         (Capability::GateDelay, false, NO_GATE),
         (Capability::IdleResidency, false, "the simulated node has no idle states"),
+        (Capability::SchedulerEvents, false, "the simulated node has no idle states"),
         (Capability::Energy, false, "the simulated node has no power model"),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {

@@ -11,8 +11,9 @@ use lull_control::{
     AppId, AppSeen, AppSpec, Applied, Capabilities, Capability, Class, Core, CoreId, CoreSeen,
     CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, GateControl, Got,
     LatencySeen, Machine, Objective, Observation, Outcome, Plant, PlantError, Progress,
-    ProgressSource, Setting,
+    ProgressSource, Quantiles, Setting,
 };
+use lull_measure::ideal_batch::{self, C6_BREAK_EVEN};
 use lull_measure::{Gauge, Hertz, Latency, Missing, Nanos};
 use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 
@@ -124,9 +125,13 @@ impl ServerPlant {
         };
         let cores = (0..self.machine.cores.len()).map(|core| self.see_core(core, &before, epoch));
         let unread = no_gauge();
+        let sleeps = self.see_sleeps(&before);
+        let busy = self.busy_since(&before);
         Observation {
             time: self.seen.time,
             epoch,
+            c6_opportunity: opportunity(&sleeps, busy),
+            idle_gaps: quantiles(sleeps),
             cores: cores.collect(),
             apps,
             energy: Ok(energy),
@@ -137,13 +142,26 @@ impl ServerPlant {
     fn see_core(&self, core: usize, before: &Meter, epoch: Nanos) -> CoreSeen {
         let (now, then) = (self.seen.cores[core], before.cores[core]);
         let share = |part: Nanos| per(epoch, part.0 as f64 / 1e9).map(|share| share.min(1.0));
+        let sleeps = self.server.sleeps(core, before.sleeps[core]);
         let together = Missing::because("the simulated server tells idle states together");
         CoreSeen {
             utilisation: share(now.0 - then.0),
             idle_residency: share(now.1 - then.1),
             deep_idle_residency: Err(together),
+            c6_opportunity: opportunity(sleeps, now.0 - then.0),
             frequency: Ok(self.server.frequency(core)),
         }
+    }
+
+    /// Sleeps of all cores that ended in the epoch.
+    fn see_sleeps(&self, before: &Meter) -> Vec<Nanos> {
+        let each = before.sleeps.iter().enumerate();
+        each.flat_map(|(core, count)| self.server.sleeps(core, *count)).copied().collect()
+    }
+
+    fn busy_since(&self, before: &Meter) -> Nanos {
+        let pairs = self.seen.cores.iter().zip(&before.cores);
+        pairs.map(|(now, then)| now.0 - then.0).sum()
     }
 
     fn see_class(&self, class: usize, window: Latency, before: &Meter, epoch: Nanos) -> AppSeen {
@@ -355,6 +373,21 @@ fn no_gauge() -> Missing {
     Missing::because("the simulated server has no such gauge")
 }
 
+/// Of the sleeps that ended in an epoch, and the busy time in it.
+fn opportunity(sleeps: &[Nanos], busy: Nanos) -> Gauge<f64> {
+    let share = ideal_batch::c6_opportunity(sleeps.iter().copied(), busy, C6_BREAK_EVEN);
+    share.ok_or_else(|| Missing::because("no sleep ended in the epoch, and no core was busy"))
+}
+
+fn quantiles(mut sleeps: Vec<Nanos>) -> Gauge<Quantiles> {
+    sleeps.sort_unstable();
+    let Some(last) = sleeps.len().checked_sub(1) else {
+        return Err(Missing::because("no sleep ended in the epoch"));
+    };
+    let at = |share: f64| sleeps[((sleeps.len() as f64 * share).ceil() as usize - 1).min(last)];
+    Ok(Quantiles { p50: at(0.5), p95: at(0.95), p99: at(0.99) })
+}
+
 fn per(epoch: Nanos, amount: f64) -> Gauge<f64> {
     match epoch {
         Nanos::ZERO => Err(Missing::because("an epoch of no length")),
@@ -430,6 +463,7 @@ fn capabilities(apps: &[AppSpec]) -> Capabilities {
         (Capability::GateCap, false, CHOOSES),
         (Capability::GateBatch, false, CHOOSES),
         (Capability::GateDelay, false, CHOOSES),
+        (Capability::SchedulerEvents, false, "the simulated server has sums of waits only"),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
         true => all.with(what, "simulated"),

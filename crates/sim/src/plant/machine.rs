@@ -67,6 +67,7 @@ fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
         Capability::GateBatch,
         Capability::GateDelay,
         Capability::IdleResidency,
+        Capability::SchedulerEvents,
         Capability::Instructions,
     ] {
         let why = format!("a tier's server has no {absent} in the simulator");

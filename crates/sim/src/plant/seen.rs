@@ -46,10 +46,7 @@ impl Side {
             apps,
             cores,
             energy,
-            interrupts_per_s: Err(unknown.clone()),
-            packets_per_s: Err(unknown.clone()),
-            cpu_pressure: Err(unknown),
-            foreign: Vec::new(),
+            ..Observation::unknown(engine.now(), epoch, &unknown)
         }
     }
 

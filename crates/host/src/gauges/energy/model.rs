@@ -162,6 +162,7 @@ mod tests {
             idle_residency: Ok(0.5),
             deep_idle_residency: Ok(0.25),
             frequency: Ok(Hertz(1_000_000_000)),
+            ..CoreSeen::unknown(&Missing::because("not read"))
         };
         let seen = calibrated().energy(Nanos::from_secs(1), &[core]).unwrap();
         assert_eq!(seen.energy, Joules(10.0 + 1.0 + 4.0 * 0.5 / 8.0 + 0.25));

@@ -14,6 +14,8 @@ pub(in crate::oversubscribed) struct Meter {
     pub(in crate::oversubscribed) energy: Joules,
     /// Busy and idle time of each core.
     pub(in crate::oversubscribed) cores: Vec<(Nanos, Nanos)>,
+    /// Sleeps of each core that have ended.
+    pub(in crate::oversubscribed) sleeps: Vec<usize>,
     /// Core time of each party.
     pub(in crate::oversubscribed) spent: Vec<Spent>,
     /// Queries that came and that were answered, by class.
@@ -37,9 +39,15 @@ impl Server {
             time: self.now(),
             energy: self.cores.all.iter().fold(fixed, energy),
             cores: self.cores.all.iter().map(times).collect(),
+            sleeps: self.cores.all.iter().map(|core| core.counts.intervals.len()).collect(),
             spent: self.spent(),
             queries,
         }
+    }
+
+    /// Sleeps of a core that have ended since its first so many.
+    pub(in crate::oversubscribed) fn sleeps(&self, core: usize, after: usize) -> &[Nanos] {
+        self.cores.all[core].counts.intervals.get(after..).unwrap_or_default()
     }
 
     /// Latencies since the last time, by class; empty the first time.

@@ -1,0 +1,122 @@
+//! Programs in the guest's kernel: its verifier takes them, and an idle machine
+//! shows the sleeps and waits that the test makes.
+
+use crate::Tests;
+use crate::scene::{bare_plant, ledger, wait_for};
+use lull_control::{CoreId, CoreSet, Plant};
+use lull_host::bpf::{InterruptLog, Kind, Watch};
+use lull_host::sys::sched::set_affinity;
+use lull_measure::Nanos;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub(crate) const TESTS: Tests = &[
+    ("bpf::sleeps_of_an_idle_machine_are_seen_with_their_length", sleeps),
+    ("bpf::a_busy_core_has_no_opportunity_and_its_threads_wait", busy),
+    ("bpf::interrupts_and_sleeps_are_logged_one_by_one", logged),
+];
+
+const CORES: usize = 4;
+const BREAK_EVEN: Nanos = Nanos::from_millis(1);
+const EPOCH: Nanos = Nanos::from_millis(500);
+
+/// Threads on one core that never sleep, until this is dropped.
+struct Busy {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Busy {
+    fn on(core: u16, threads: usize) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let start = || {
+            let told = Arc::clone(&over);
+            thread::spawn(move || {
+                pin(core);
+                while !told.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let threads = (0..threads).map(|_| start()).collect();
+        Self { over, threads }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn pin(core: u16) {
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    set_affinity(me, &[CoreId(core)].into_iter().collect::<CoreSet>()).unwrap();
+}
+
+fn sleeps() {
+    let watch = Watch::begin(CORES).unwrap();
+    let before = watch.read();
+    let naps = || {
+        pin(3);
+        (0..10).for_each(|_| thread::sleep(Duration::from_millis(40)));
+    };
+    wait_for("ten gaps of 20 ms on core 3", || {
+        thread::spawn(naps).join().unwrap();
+        let new = watch.read().cores[3].time.sleeps.since(&before.cores[3].time.sleeps);
+        let long = new.beyond(Nanos::from_millis(20));
+        long.time.saturating_sub(long.error) >= Nanos::from_millis(200)
+    });
+    let after = watch.read();
+    let (now, then) = (&after.cores[3].time, &before.cores[3].time);
+    let slept = now.sleeps.since(&then.sleeps).total();
+    assert!(slept <= now.now - then.now, "{slept:?} of sleep in {:?}", now.now - then.now);
+    let share = now.divide(BREAK_EVEN).unwrap().opportunity().unwrap();
+    assert!((0.0..=1.0).contains(&share.share) && share.error <= 1.0, "{share:?}");
+}
+
+fn busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plant = bare_plant(ledger(dir.path()));
+    plant.watch_events(BREAK_EVEN);
+    let _busy = Busy::on(2, 3);
+    wait_for("no opportunity on the busy core, some on others, and long waits", || {
+        let seen = plant.observe(EPOCH).unwrap();
+        let share = |core: usize| seen.cores[core].c6_opportunity.clone();
+        let idle = [0, 1, 3].into_iter().filter_map(|core| share(core).ok());
+        let machine = seen.c6_opportunity.clone();
+        let waits = seen.run_queue_latency.clone();
+        share(2) == Ok(0.0)
+            && idle.fold(0.0, f64::max) > 0.0
+            && machine.is_ok_and(|share| share > 0.0 && share < 1.0)
+            && waits.is_ok_and(|waits| waits.p99 >= BREAK_EVEN)
+            && seen.idle_gaps.is_ok()
+    });
+    let _ = plant.restore();
+}
+
+fn logged() {
+    let mut log = InterruptLog::begin(None).unwrap();
+    let mut kinds = BTreeSet::new();
+    wait_for("interrupts, their ends, sleeps and wake-ups", || {
+        // The console's interrupts, and timers.
+        eprintln!("bpf: the log is on");
+        thread::sleep(Duration::from_millis(20));
+        while let Some(event) = log.pop() {
+            assert!(usize::from(event.core.0) < CORES, "{event:?}");
+            kinds.insert(match event.kind {
+                Kind::Begin { .. } => "begin",
+                Kind::End { .. } => "end",
+                Kind::Poll { .. } => "poll",
+                Kind::Sleep { .. } => "sleep",
+                Kind::Wake => "wake",
+            });
+        }
+        ["begin", "end", "sleep", "wake"].iter().all(|kind| kinds.contains(kind))
+    });
+    assert_eq!(log.lost(), 0);
+}
