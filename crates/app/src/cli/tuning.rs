@@ -27,8 +27,16 @@ pub(crate) struct SweepArgs {
 /// `lull intlog`.
 #[derive(Debug, Args)]
 pub(crate) struct IntlogArgs {
-    /// The server (examples/tune/netserver.toml)
-    pub(crate) scenario: PathBuf,
+    /// The server to simulate (examples/tune/netserver.toml)
+    #[arg(required_unless_present = "live")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Record the interrupts of this machine for so long instead; needs root or CAP_BPF and
+    /// CAP_PERFMON
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["scenario", "rate", "delay", "frequency"])]
+    pub(crate) live: Option<Nanos>,
+    /// Record one core of this machine only
+    #[arg(long, requires = "live")]
+    pub(crate) core: Option<u16>,
     /// Requests per second; the first of the scenario without it
     #[arg(long)]
     pub(crate) rate: Option<f64>,

@@ -3,6 +3,7 @@
 
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
+use crate::support::skip;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use std::path::Path;
@@ -142,6 +143,39 @@ fn every_interrupt_has_its_row_and_a_longer_delay_has_fewer() {
     assert!(ended.out.contains("C1 (%)"), "{}", ended.out);
     assert!(std::fs::read_to_string(&figure).unwrap().starts_with("<svg"));
     lull(&scene, "intlog", SMALL, &["--rate=0"]).refused(2, "above 0");
+}
+
+#[test]
+fn this_machines_interrupts_are_logged_or_it_is_said_what_forbids_it() {
+    let scene = Scene::new();
+    let [csv, figure] = ["live.csv", "live.svg"].map(|it| text_of(&scene.path(it)));
+    let arguments =
+        ["intlog", "--live", "300ms", "--core", "0", "--out", &csv, "--figure", &figure, "--json"];
+    let ended = scene.run(&arguments);
+    if ended.status.code() != Some(0) {
+        assert!(ended.err.contains("eBPF: ") && ended.err.contains("; "), "{}", ended.err);
+        return skip(ended.err.trim());
+    }
+    let cores = ended.json();
+    assert_eq!(cores.as_array().unwrap().len(), 1);
+    assert!(cores[0]["cycles"].is_null(), "a live kernel does not tell cycles");
+    let mut rows = csv::Reader::from_path(&csv).unwrap();
+    let head: Vec<String> = rows.headers().unwrap().iter().map(str::to_owned).collect();
+    assert_eq!(head[..4], ["core", "i", "time_us", "rx_desc"]);
+    assert_eq!(head[head.len() - 3..], ["delay_us", "irq", "handler_us"]);
+    let counted = rows.records().map(Result::unwrap).inspect(|row| {
+        assert_eq!((&row[0], &row[4]), ("0", ""), "bytes are not known, and no zero");
+    });
+    assert_eq!(counted.count() as u64, cores[0]["interrupts"].as_u64().unwrap());
+    assert!(std::fs::read_to_string(&figure).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn a_log_is_of_a_scenario_or_of_this_machine_and_not_of_both() {
+    let scene = Scene::new();
+    scene.run(&["intlog"]).refused(2, "required");
+    scene.run(&["intlog", "x.toml", "--live", "1s"]).refused(2, "cannot be used with");
+    scene.run(&["intlog", "--live", "1s", "--core", "9999"]).refused(2, "there is no core 9999");
 }
 
 #[test]
