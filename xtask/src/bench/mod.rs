@@ -5,6 +5,7 @@
 //! down slows all of them, and returns rows with the bounds they must keep.
 
 mod agent;
+mod bpf;
 mod colocation;
 mod load;
 mod machine;
@@ -46,6 +47,7 @@ const BENCHES: &[Bench] = &[
     policies::BENCH,
     placing::BENCH,
     agent::BENCH,
+    bpf::BENCH,
     load::BENCH,
     preload::BENCH,
     page::BENCH,

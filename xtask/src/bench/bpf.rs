@@ -1,0 +1,194 @@
+//! What programs at the scheduler's tracepoints cost the threads that it schedules.
+//!
+//! Two threads on one core wake each other in turn, in bursts that come to a
+//! pace of 50,000 switches a second, with the programs of the gauges attached,
+//! with those of `lull intlog`, and with none. What the programs take is in the
+//! CPU time of the threads, since they run where these switch.
+
+use super::pinned::Pinned;
+use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result};
+use lull_host::bpf::{InterruptLog, Watch};
+use rustix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "bpf",
+    about: "Two threads that wake each other at 50,000 switches a second, with eBPF programs at \
+            the scheduler's tracepoints and without",
+    run,
+};
+
+const ROUNDS: usize = 100;
+/// How long the threads play in a round.
+const SPAN: Duration = Duration::from_millis(200);
+/// Exchanges of two switches each, and how often so many are made.
+const BURST: u64 = 25;
+const PAUSE: Duration = Duration::from_millis(1);
+/// The pace that shares of a core are told for.
+const SWITCHES_PER_S: f64 = 50_000.0;
+/// The share of a core that the gauges may take at it, in percent.
+const SHARE_MOST: f64 = 1.0;
+
+/// What a thread used.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    cpu_ns: f64,
+    /// Times that it was switched to.
+    switches: f64,
+}
+
+fn run(_: &Context) -> Result<Report> {
+    let _pinned = Pinned::to_last_core()?;
+    let cores = crate::here::cores();
+    let mut contenders: Vec<BoxedContender<'_>> = vec![
+        Box::new(play_ns),
+        Box::new(|| {
+            let _watch = Watch::begin(cores)?;
+            play_ns()
+        }),
+        Box::new(|| {
+            let mut log = InterruptLog::begin(None)?;
+            let cost = play_ns();
+            while log.pop().is_some() {}
+            cost
+        }),
+    ];
+    let costs = interleave_all(ROUNDS, &mut contenders)?;
+    let [none, watched, logged] = &costs[..] else { anyhow::bail!("three contenders") };
+    let mut report = Report::default();
+    let each = |costs: &[f64]| Summary::of(costs.iter().copied());
+    report.reported("CPU time of a switch, no programs", each(none), "ns");
+    report.reported("CPU time of a switch, the gauges' programs", each(watched), "ns");
+    report.reported("what the gauges add to a switch", Summary::of(more(watched, none)), "ns");
+    let share = |extra: Vec<f64>| {
+        Summary::of(extra.into_iter().map(|ns| 100.0 * ns * SWITCHES_PER_S / 1e9))
+    };
+    let what = "the gauges at 50,000 switches/s";
+    report.bounded(what, share(more(watched, none)), "% of a core", 0.0..=SHARE_MOST);
+    let what = "`lull intlog` at 1000 sleeps/s and 50,000 switches/s";
+    report.reported(what, share(more(logged, none)), "% of a core");
+    report.reported("reading the gauges, all cores", reading_us(cores)?, "us");
+    report.note(format!(
+        "{ROUNDS} rounds in turn of {} s on one core: {BURST} exchanges every {} ms. CPU time is \
+         that of both threads, switches are those that the kernel counted of them (schedstat), \
+         differences are of one round. The rest of the machine goes on meanwhile.",
+        SPAN.as_secs_f64(),
+        PAUSE.as_millis(),
+    ));
+    Ok(report)
+}
+
+/// What one costs more than the other, round by round.
+fn more(over: &[f64], under: &[f64]) -> Vec<f64> {
+    over.iter().zip(under).map(|(over, under)| over - under).collect()
+}
+
+fn reading_us(cores: usize) -> Result<Summary> {
+    const READINGS: usize = 1000;
+    let watch = Watch::begin(cores)?;
+    let read = || (0..READINGS).for_each(|_| drop(black_box(watch.read())));
+    Ok(Summary::of((0..ROUNDS).map(|_| ns_each(READINGS, read) / 1e3)))
+}
+
+/// CPU time of a switch, of two threads that play for the span.
+fn play_ns() -> Result<f64> {
+    let ball = AtomicU64::new(0);
+    let server = thread::current();
+    let (one, other) = thread::scope(|scope| {
+        let other = scope.spawn(|| returns(&ball, &server));
+        let one = serves(&ball, other.thread());
+        (one, other.join())
+    });
+    let other = other.map_err(|_| anyhow::anyhow!("the other thread panicked"))??;
+    let one = one?;
+    Ok((one.cpu_ns + other.cpu_ns) / (one.switches + other.switches))
+}
+
+/// The ball is here at even numbers; the last one ends the game.
+const END: u64 = u64::MAX;
+
+fn serves(ball: &AtomicU64, other: &Thread) -> Result<Used> {
+    let before = used()?;
+    let begun = Instant::now();
+    let mut next_burst = begun;
+    let mut number = 0;
+    while begun.elapsed() < SPAN {
+        for _ in 0..BURST {
+            pass(ball, number + 1, other);
+            wait_for(ball, |there| there == number + 2);
+            number += 2;
+        }
+        next_burst += PAUSE;
+        // What a burst took too long is made up for, as far as it can be.
+        thread::sleep(next_burst.saturating_duration_since(Instant::now()));
+    }
+    let after = used();
+    pass(ball, END, other);
+    Ok(after?.since(before))
+}
+
+fn returns(ball: &AtomicU64, server: &Thread) -> Result<Used> {
+    let before = used()?;
+    loop {
+        let number = wait_for(ball, |there| there % 2 == 1);
+        if number == END {
+            return Ok(used()?.since(before));
+        }
+        pass(ball, number + 1, server);
+    }
+}
+
+fn pass(ball: &AtomicU64, number: u64, to: &Thread) {
+    ball.store(number, Ordering::Release);
+    to.unpark();
+}
+
+fn wait_for(ball: &AtomicU64, is_mine: impl Fn(u64) -> bool) -> u64 {
+    loop {
+        let number = ball.load(Ordering::Acquire);
+        if is_mine(number) {
+            return number;
+        }
+        thread::park();
+    }
+}
+
+impl Used {
+    fn since(self, before: Self) -> Self {
+        Self { cpu_ns: self.cpu_ns - before.cpu_ns, switches: self.switches - before.switches }
+    }
+}
+
+/// What this thread has used so far.
+fn used() -> Result<Used> {
+    let path = "/proc/thread-self/schedstat";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let slices = text.split_whitespace().nth(2).and_then(|slices| slices.parse().ok());
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Ok(Used {
+        cpu_ns: now.tv_sec as f64 * 1e9 + now.tv_nsec as f64,
+        switches: slices.with_context(|| format!("{path} has no third number"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_game_has_its_switches_and_its_cost() {
+        let _pinned = Pinned::to_last_core().unwrap();
+        let cost_ns = play_ns().unwrap();
+        assert!(cost_ns > 0.0 && cost_ns.is_finite(), "{cost_ns}");
+    }
+
+    #[test]
+    fn what_is_added_is_told_round_by_round() {
+        assert_eq!(more(&[30.0, 50.0], &[10.0, 40.0]), [20.0, 10.0]);
+    }
+}
