@@ -32,7 +32,8 @@ pub(crate) struct IntlogArgs {
     pub(crate) scenario: Option<PathBuf>,
     /// Record the interrupts of this machine for so long instead; needs root or CAP_BPF and
     /// CAP_PERFMON
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["scenario", "rate", "delay", "frequency"])]
+    #[arg(long, value_name = "TIME")]
+    #[arg(conflicts_with_all = ["scenario", "rate", "delay", "frequency"])]
     pub(crate) live: Option<Nanos>,
     /// Record one core of this machine only
     #[arg(long, requires = "live")]

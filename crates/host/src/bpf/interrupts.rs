@@ -5,8 +5,7 @@
 //! counted: what is recorded costs no more than the buffer, and says what it
 //! lacks.
 
-use super::assembler::{Assembler, Helper, If, R0, R1, R2, R3, R4, R6, R7, R8, R10};
-use super::assembler::{Do, Register};
+use super::assembler::{Assembler, Do, Helper, If, R0, R1, R2, R3, R4, R6, R7, R8, R10, Register};
 use super::{Attached, BpfError, map};
 use crate::sys::bpf::{self, Instruction, RECORD_BYTES, Ring, Words};
 use lull_control::CoreId;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The programs are a few dozen instructions each, written with
-//! [`assembler`] and loaded as they are: nothing is compiled on the way, and
+//! `assembler.rs` and loaded as they are: nothing is compiled on the way, and
 //! nothing of the kernel's types has to be known, since the arguments of raw
 //! tracepoints are enough. The kernel checks each program before it runs it,
 //! and stops running it when the process ends, however it ends.
