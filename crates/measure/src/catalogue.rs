@@ -231,10 +231,13 @@ metrics! {
     ENTROPY_BE = "entropy_be", Ratio, Machine,
         "E_BE: one minus the harmonic mean of best-effort progress.", "Ah-Q eq. 16";
     POWER = "power", Watts, Machine,
-        "Mean power.", "RAPL (powercap, else perf), else a power meter, else a stated model; the record says which";
+        "Mean power.",
+        "RAPL (powercap, else perf), else a power meter, else a stated model; \
+         the record says which";
     ENERGY = "energy", Joules, Machine,
         "Energy of the epoch.",
-        "RAPL (powercap, else perf), else a power meter, else a stated model; the record says which";
+        "RAPL (powercap, else perf), else a power meter, else a stated model; \
+         the record says which";
     ENERGY_PER_REQUEST = "energy_per_request", Joules, Machine,
         "Energy over all requests completed in the epoch.", "derived";
     CPU_PRESSURE = "cpu_pressure", Ratio, Machine,
@@ -245,7 +248,8 @@ metrics! {
         "Packets received and sent by all network hardware.",
         "/sys/class/net/*/statistics";
     C6_OPPORTUNITY = "c6_opportunity", Ratio, Machine,
-        "Share of the time of all cores in sleeps longer than the break-even of their deepest idle state.",
+        "Share of the time of all cores in sleeps longer than the break-even of their deepest idle \
+         state.",
         "eBPF at cpu_idle, REEF eq. 2";
     IDLE_GAP_P50 = "idle_gap_p50", Seconds, Machine,
         "Median time that a core sleeps before something wakes it.", "eBPF at cpu_idle";
