@@ -44,6 +44,34 @@ impl Mode {
     }
 }
 
+/// How a worker that may run is told so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Waking {
+    /// By the word of its seat, on which it sleeps; anybody who shares the page can.
+    #[default]
+    Futex,
+    /// By a signal to its thread, as in the paper. Only threads of its own
+    /// process do that: nobody else may believe a thread's number.
+    Signal,
+}
+
+impl Waking {
+    const fn code(self) -> u32 {
+        match self {
+            Self::Futex => 0,
+            Self::Signal => 1,
+        }
+    }
+
+    /// An unknown number is what needs the least.
+    const fn of_code(code: u32) -> Self {
+        match code {
+            1 => Self::Signal,
+            _ => Self::Futex,
+        }
+    }
+}
+
 /// What the agent sets, as a value. Times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -66,6 +94,8 @@ pub struct Settings {
     /// Whether some go before the others ([`Seat::set_first`](crate::Seat::set_first)):
     /// those that wait are looked through twice then.
     pub ranks: bool,
+    /// How workers are woken.
+    pub waking: Waking,
 }
 
 impl Default for Settings {
@@ -83,6 +113,7 @@ impl Default for Settings {
             park_max_ns: 10_000_000_000,
             joins: true,
             ranks: false,
+            waking: Waking::Futex,
         }
     }
 }
@@ -123,6 +154,8 @@ pub struct Counters {
     pub rounds: u64,
     /// Workers for whom a query came while they rested.
     pub calls: u64,
+    /// Signals that woke a worker, or were to.
+    pub signals: u64,
 }
 
 /// The gate's shared words.
@@ -134,6 +167,7 @@ pub struct Control {
     batch: AtomicU32,
     joins: AtomicU32,
     ranks: AtomicU32,
+    waking: AtomicU32,
     isr_delay_ns: AtomicU64,
     slot_lease_ns: AtomicU64,
     agent_lease_ns: AtomicU64,
@@ -166,6 +200,7 @@ pub(crate) struct Counts {
     pub(crate) expired: AtomicU64,
     pub(crate) rounds: AtomicU64,
     pub(crate) calls: AtomicU64,
+    signals: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -243,6 +278,7 @@ impl Control {
             park_max_ns: get(&self.park_max_ns, PARK_NS),
             joins: self.joins.load(Ordering::Relaxed) != 0,
             ranks: self.ranks.load(Ordering::Relaxed) != 0,
+            waking: self.waking(),
         }
     }
 
@@ -254,6 +290,7 @@ impl Control {
         self.batch.store(settings.batch, Ordering::Relaxed);
         self.joins.store(u32::from(settings.joins), Ordering::Relaxed);
         self.ranks.store(u32::from(settings.ranks), Ordering::Relaxed);
+        self.waking.store(settings.waking.code(), Ordering::Relaxed);
         self.isr_delay_ns.store(settings.isr_delay_ns, Ordering::Relaxed);
         self.slot_lease_ns.store(settings.slot_lease_ns, Ordering::Relaxed);
         self.agent_lease_ns.store(settings.agent_lease_ns, Ordering::Relaxed);
@@ -264,6 +301,16 @@ impl Control {
     /// What the gate does.
     pub fn mode(&self) -> Mode {
         Mode::of_code(self.mode.load(Ordering::Acquire))
+    }
+
+    /// How workers are woken.
+    pub fn waking(&self) -> Waking {
+        Waking::of_code(self.waking.load(Ordering::Relaxed))
+    }
+
+    /// Somebody has woken a worker by signal.
+    pub fn signalled(&self) {
+        count(&self.counts.signals);
     }
 
     /// The agent lives at this time.
@@ -303,6 +350,7 @@ impl Control {
             expired: get(&self.counts.expired),
             rounds: get(&self.counts.rounds),
             calls: get(&self.counts.calls),
+            signals: get(&self.counts.signals),
         }
     }
 }

@@ -20,7 +20,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// Version of the layout; it changes with every change of size or meaning.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,6 +319,19 @@ mod tests {
         let bucket = crate::histogram::bucket_of(took_ns);
         assert_eq!(page.transactions().nth(bucket), Some(2));
         assert_eq!(page.transactions().sum::<u32>(), 2);
+    }
+
+    #[test]
+    fn what_is_set_is_read_and_any_other_number_is_what_needs_the_least() {
+        let page = page();
+        let control = page.control();
+        let settings = crate::Settings { waking: crate::Waking::Signal, ..Default::default() };
+        control.set(&settings);
+        assert_eq!(control.settings(), settings);
+        control.set(&crate::Settings::default());
+        assert_eq!(control.waking(), crate::Waking::Futex);
+        control.signalled();
+        assert_eq!(control.counters().signals, 1);
     }
 
     #[test]

@@ -26,8 +26,10 @@
 mod descriptors;
 pub mod hooks;
 mod page;
+mod parking;
 mod process;
 mod real;
 mod service;
+mod signals;
 pub mod waits;
 mod watch;

@@ -42,6 +42,7 @@ pub(crate) extern "C" fn after_fork() {
     PID.store(0, Ordering::Relaxed);
     TID.with(|kept| kept.set(0));
     crate::service::after_fork();
+    crate::signals::after_fork();
 }
 
 /// `CLOCK_MONOTONIC`, in nanoseconds: the same for all processes.

@@ -10,8 +10,8 @@
 //! signals are blocked in it: they are the server's. It looks after those that
 //! it has called: when the agent is silent it lets them go.
 
+use crate::parking::WAKER;
 use crate::real::errno;
-use crate::watch::Futex;
 use crate::{page, process};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
@@ -146,7 +146,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
 /// One look at the sockets: how many queries have come; `None` if there are no
 /// more looks to be had.
 fn round(page: &Page) -> Option<usize> {
-    let (gate, futex) = (page.gate(), Futex { fd: -1 });
+    let gate = page.gate();
     let has_waiters = page.control().waiters() > 0;
     let mut all = 0;
     let mut patience_ms = if has_waiters { TICK_MS } else { -1 };
@@ -155,11 +155,11 @@ fn round(page: &Page) -> Option<usize> {
         let came = wait(&mut events, patience_ms)?;
         let now_ns = process::now_ns();
         for event in came {
-            gate.came(Id(event.u64 as u32), now_ns, &futex);
+            gate.came(Id(event.u64 as u32), now_ns, &WAKER);
         }
         all += came.len();
         if came.len() < EVENTS {
-            gate.relieve(now_ns, &futex);
+            gate.relieve(now_ns, &WAKER);
             return Some(all);
         }
         patience_ms = 0;
@@ -202,5 +202,5 @@ fn sleep(pause_ns: u64) {
 /// Nobody of this process is called any more: all wait on their sockets again.
 fn send_away(page: &Page) {
     let mine = page.records().filter(|(_, record)| record.pid() == process::pid());
-    mine.for_each(|(id, _)| page.gate().expel(id, &Futex { fd: -1 }));
+    mine.for_each(|(id, _)| page.gate().expel(id, &WAKER));
 }

@@ -1,15 +1,11 @@
 //! What the calls mean: connections that come and go, queries that begin and end.
 
 use crate::descriptors::{self, Descriptor};
-use crate::real::errno;
+use crate::parking::{Parking, WAKER};
 use crate::{page, process, service};
 use lull_oncall::protocol::{Heard, Reader, SharedReader};
-use lull_oncall::sync::AtomicU32 as Word;
-use lull_oncall::{
-    CONNECTIONS, Class, Decision, Id, Mode, Page, Park, Peer, Record, Rest, Seat, Verdict, Wake,
-};
-use std::ffi::{c_int, c_short};
-use std::ptr::null;
+use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
+use std::ffi::c_int;
 
 /// How far each connection's protocol was read: this process's own, since
 /// nobody else needs it and nobody else may change it.
@@ -139,36 +135,36 @@ fn address(fd: c_int, name_of: NameOf) -> (Peer, bool) {
 pub(crate) fn accepted(fd: c_int) {
     if page::get().is_some() {
         // One that was closed unseen may have had the number before.
-        forget(descriptors::set(fd, Descriptor::Accepted), fd);
+        forget(descriptors::set(fd, Descriptor::Accepted));
     }
 }
 
 /// A descriptor is about to be closed, or to be another.
 pub(crate) fn closing(fd: c_int) {
     if descriptors::get(fd) != Descriptor::Foreign {
-        forget(descriptors::set(fd, Descriptor::Foreign), fd);
+        forget(descriptors::set(fd, Descriptor::Foreign));
     }
 }
 
-fn forget(what: Descriptor, fd: c_int) {
+fn forget(what: Descriptor) {
     if let (Descriptor::Connection { id, .. }, Some(page)) = (what, page::get()) {
-        close(page, id, fd);
+        close(page, id);
     }
 }
 
 /// A connection's place is free again, if it is this process's.
-fn close(page: &Page, id: Id, fd: c_int) {
+fn close(page: &Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;
     };
-    page.gate().close_seat(id, process::now_ns(), &Futex { fd });
+    page.gate().close_seat(id, process::now_ns(), &WAKER);
     record.release(process::pid());
 }
 
 /// Nobody waits on a socket that is shut down: its worker is to find out.
 pub(crate) fn shutting_down(fd: c_int) {
     if let (Descriptor::Connection { id, .. }, Some(page)) = (descriptors::get(fd), page::get()) {
-        page.gate().expel(id, &Futex { fd });
+        page.gate().expel(id, &WAKER);
     }
 }
 
@@ -176,7 +172,7 @@ pub(crate) fn shutting_down(fd: c_int) {
 #[cfg_attr(test, expect(dead_code, reason = "tests load no page"))]
 pub(crate) extern "C" fn close_all() {
     if let Some(page) = page::get() {
-        descriptors::take_all().for_each(|id| close(page, id, -1));
+        descriptors::take_all().for_each(|id| close(page, id));
     }
 }
 
@@ -209,7 +205,7 @@ impl Connection {
             let reader = self.reader.get();
             if !reader.is_pending() {
                 let now_ns = process::now_ns();
-                gate.idle(self.id, reader.in_transaction(), now_ns, &Futex { fd: self.fd });
+                gate.idle(self.id, reader.in_transaction(), now_ns, &WAKER);
             }
         }
     }
@@ -233,16 +229,16 @@ impl Connection {
         if self.is_exempt || reader.class() != Class::Gated || !is_between {
             return Rested::Not;
         }
-        let (gate, futex) = (self.page.gate(), Futex { fd: self.fd });
+        let (gate, parking) = (self.page.gate(), self.parking());
         if !service::is_there() || !gate.rest(self.id, process::now_ns()) {
             return Rested::Not;
         }
         if !service::arm(self.fd, self.id) {
-            gate.expel(self.id, &futex);
-            gate.park(self.id, &futex);
+            gate.expel(self.id, &parking);
+            gate.park(self.id, &parking);
             return Rested::Not;
         }
-        match gate.sleep(self.id, until_ns, &futex) {
+        match gate.sleep(self.id, until_ns, &parking) {
             Rest::Late => Rested::Late,
             Rest::Left => Rested::Left,
             Rest::Called => {
@@ -255,6 +251,12 @@ impl Connection {
         }
     }
 
+    /// How its worker sleeps.
+    fn parking(&self) -> Parking {
+        let by_signal = self.page.control().waking() == Waking::Signal;
+        Parking { fd: self.fd, by_signal: by_signal.then_some(self.id) }
+    }
+
     fn asked(&self, reader: Reader, may_wait: bool) {
         let now_ns = process::now_ns();
         self.record.query_arrived(process::tid(), now_ns);
@@ -265,10 +267,10 @@ impl Connection {
         if !may_wait || class != Class::Gated || !self.page.control().mode().gates() {
             return;
         }
-        let (gate, futex) = (self.page.gate(), Futex { fd: self.fd });
+        let (gate, parking) = (self.page.gate(), self.parking());
         let passes = reader.in_transaction();
-        if gate.arrive(self.id, passes, now_ns, &futex) == Decision::Park {
-            self.record.parked(gate.park(self.id, &futex));
+        if gate.arrive(self.id, passes, now_ns, &parking) == Decision::Park {
+            self.record.parked(gate.park(self.id, &parking));
         }
     }
 
@@ -282,64 +284,6 @@ impl Connection {
         if !is_open && let Some(took_ns) = self.record.transaction_ended(now_ns) {
             self.page.transaction_took(self.id, took_ns);
         }
-        self.page.gate().answered(self.id, is_open, now_ns, &Futex { fd: self.fd });
-    }
-}
-
-/// Sleeping and waking over words that processes share.
-pub(crate) struct Futex {
-    /// The worker's own socket, watched for a hang-up; -1 where nobody sleeps.
-    pub(crate) fd: c_int,
-}
-
-impl Wake for Futex {
-    fn wake(&self, _id: Id, seat: &Seat) {
-        let (word, _) = seat.word();
-        // SAFETY: the word is in the page, which stays mapped; at most one is woken.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
-    }
-}
-
-impl Park for Futex {
-    fn now_ns(&self) -> u64 {
-        process::now_ns()
-    }
-
-    fn wait(&self, word: &Word, value: u32, until_ns: u64) -> Verdict {
-        let until = libc::timespec {
-            tv_sec: (until_ns / 1_000_000_000).cast_signed(),
-            tv_nsec: (until_ns % 1_000_000_000).cast_signed(),
-        };
-        let (at, operation) = (word.as_ptr(), libc::FUTEX_WAIT_BITSET);
-        let (until, any) = (&raw const until, libc::FUTEX_BITSET_MATCH_ANY);
-        let none: *const u32 = null();
-        // SAFETY: the word stays mapped, and the time, absolute, is read only.
-        let done =
-            unsafe { libc::syscall(libc::SYS_futex, at, operation, value, until, none, any) };
-        if done == 0 {
-            return Verdict::Stay;
-        }
-        match errno() {
-            // A signal: whoever sent it wants something of this worker.
-            libc::EINTR => Verdict::Leave,
-            libc::ETIMEDOUT if self.is_hung_up() => Verdict::Leave,
-            libc::ETIMEDOUT | libc::EAGAIN => Verdict::Stay,
-            // A kernel that does not know the call: nobody may wait.
-            _ => Verdict::Leave,
-        }
-    }
-}
-
-impl Futex {
-    fn is_hung_up(&self) -> bool {
-        const GONE: c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
-        let mut what = libc::pollfd { fd: self.fd, events: libc::POLLRDHUP, revents: 0 };
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let (at, now) = (&raw mut what, &raw const now);
-        let none: *const libc::sigset_t = null();
-        // Not `poll`, in case somebody stands in its way too.
-        // SAFETY: one pollfd that may be written, a time that is read, no signals.
-        let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, 1, now, none, 0) };
-        ready > 0 && what.revents & GONE != 0
+        self.page.gate().answered(self.id, is_open, now_ns, &WAKER);
     }
 }

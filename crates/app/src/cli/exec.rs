@@ -20,13 +20,18 @@ pub(crate) struct ExecArgs {
     /// N: transactions that a worker may run a turn
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) batch: u32,
+    /// How a waiting worker is woken: by futex, or by a signal as in the paper, to
+    /// compare (a server that is one process)
+    #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
+    pub(crate) wake: ExecWake,
     /// D: pause between rounds, at most 100ms; by default none, which hands slots on at
     /// once, and 1ms in mode epoll, the least there
     #[arg(long)]
     pub(crate) delay: Option<Nanos>,
-    /// Lets a regulator decide on mode, cap, batch and pause while the server runs: auto
-    /// closes the gate only where that helps (`lull policies` lists them all)
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "cap", "batch", "delay"])]
+    /// Lets a regulator decide on cap, batch and pause while the server runs: auto closes
+    /// the gate only where that helps (`lull policies` lists them all); with --mode epoll
+    /// it decides on those of that mode
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["cap", "batch", "delay"])]
     pub(crate) regulator: Option<String>,
     /// A key of that regulator, as in a config: goal="tail"
     #[arg(long = "key", value_name = "KEY=VALUE", requires = "regulator")]
@@ -60,6 +65,15 @@ pub(crate) enum ExecMode {
     Post,
     /// Workers without a query rest; one thread calls those that have one, in rounds
     Epoll,
+}
+
+/// How the gate of `lull exec` wakes a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExecWake {
+    /// By the word of memory that it sleeps on
+    Futex,
+    /// By a real-time signal to its thread that the server does not use
+    Signal,
 }
 
 /// A protocol that the on-call runtime reads.

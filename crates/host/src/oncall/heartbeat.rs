@@ -1,6 +1,6 @@
 //! The thread that tells servers that the agent lives.
 
-use super::{Futexes, now};
+use super::{now, pump};
 use crate::sys::page::SharedPage;
 use std::io;
 use std::sync::Arc;
@@ -41,10 +41,9 @@ impl Heartbeat {
 }
 
 fn beat(page: &SharedPage) {
-    let now = now();
-    page.control().beat(now.0);
+    page.control().beat(now().0);
     // For slots whose lease is over, and pauses: nobody else may come by.
-    page.gate().pump(now.0, &Futexes);
+    pump(page);
 }
 
 impl Drop for Heartbeat {

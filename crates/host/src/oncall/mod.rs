@@ -19,7 +19,9 @@ use heartbeat::Heartbeat;
 use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
-use lull_oncall::{BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Seat, Settings, Wake};
+use lull_oncall::{
+    BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Seat, Settings, Wake, Waking,
+};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -62,6 +64,15 @@ impl Wake for Futexes {
     }
 }
 
+/// Hands on what is free. Workers that only signals wake do that themselves:
+/// the agent believes no thread's number that stands in shared memory, and one
+/// whom it gave a slot would sleep on it.
+fn pump(page: &SharedPage) {
+    if page.control().waking() == Waking::Futex {
+        page.gate().pump(now().0, &Futexes);
+    }
+}
+
 impl Runtime {
     /// Makes a page, and begins to beat.
     ///
@@ -95,7 +106,7 @@ impl Runtime {
     /// Sets what the gate does; nobody waits on for what was asked before.
     pub fn set(&self, settings: &Settings) {
         self.page.control().set(settings);
-        self.page.gate().pump(now().0, &Futexes);
+        pump(&self.page);
     }
 
     /// What the gate does.
@@ -107,7 +118,7 @@ impl Runtime {
     pub fn set_budget(&self, id: Id, queries: Option<u32>) {
         if let Some(seat) = self.page.gate().seat(id) {
             seat.set_budget(queries);
-            self.page.gate().pump(now().0, &Futexes);
+            pump(&self.page);
         }
     }
 

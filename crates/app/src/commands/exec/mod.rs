@@ -4,14 +4,14 @@ mod regulated;
 mod result;
 
 use super::UsageError;
-use crate::cli::{ExecArgs, ExecMode, ExecProtocol};
+use crate::cli::{ExecArgs, ExecMode, ExecProtocol, ExecWake};
 use crate::library::{Library, check_program};
 use crate::say;
 use anyhow::{Context, bail};
 use lull_host::oncall::{Rules, Runtime};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
-use lull_oncall::{Mode, Settings};
+use lull_oncall::{Mode, Settings, Waking};
 use regulated::Regulated;
 use result::Seen;
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,9 +36,13 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
     };
     check_program(program).map_err(|error| UsageError(format!("{error:#}")))?;
+    check_waking(&settings, &rules, program)?;
     let library = Library::write()?;
-    let runtime = Runtime::start(&settings, &rules).context("cannot share memory with a server")?;
-    let mut regulated = Regulated::of(args, &runtime)?;
+    // A gate that a regulator is to close is open until it does.
+    let mode = if args.regulator.is_some() { Mode::Stats } else { settings.mode };
+    let runtime = Runtime::start(&Settings { mode, ..settings }, &rules);
+    let runtime = runtime.context("cannot share memory with a server")?;
+    let mut regulated = Regulated::of(args, &runtime, settings)?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let begun = Instant::now();
     let mut command = Command::new(program);
@@ -99,14 +103,17 @@ fn hand_on(signal: i32, server: &Child) {
     let _ = kill_process(Pid::from_child(server), signal);
 }
 
-/// What the gate is to do from the start.
+/// What the gate is to do from the start, or, under a regulator, when it is closed.
 ///
 /// # Errors
-/// A time that the gate would not keep, by its option.
+/// A time that the gate would not keep, by its option; options that do not fit.
 fn settings(args: &ExecArgs) -> Result<Settings, UsageError> {
+    let is_regulated = args.regulator.is_some();
     let mode = match (args.mode, args.cap) {
         (Some(ExecMode::Epoll), _) => Mode::Epoll,
+        (Some(ExecMode::Stats), _) if is_regulated => return Err(nothing_to_regulate()),
         (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
+        (None, None) if is_regulated => Mode::Post,
         (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
     };
     let pause = pause(mode, args.delay)?;
@@ -117,8 +124,39 @@ fn settings(args: &ExecArgs) -> Result<Settings, UsageError> {
         batch: args.batch,
         isr_delay_ns: pause.0,
         slot_lease_ns: slot_lease(args.slot_lease)?.0,
+        waking: match args.wake {
+            ExecWake::Futex => Waking::Futex,
+            ExecWake::Signal => Waking::Signal,
+        },
         ..usual
     })
+}
+
+fn nothing_to_regulate() -> UsageError {
+    let words = "--regulator: in mode stats nobody waits, so that there is nothing to regulate: \
+                 leave out --mode, or write post or epoll";
+    UsageError(words.to_owned())
+}
+
+/// That workers can be woken as was asked for.
+///
+/// # Errors
+/// If nobody waits, or workers are processes, which cannot signal each other safely.
+fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(), UsageError> {
+    if settings.waking == Waking::Futex {
+        return Ok(());
+    }
+    let file = Path::new(program).file_name().unwrap_or(program);
+    let told = rules.protocol.unwrap_or_else(|| Protocol::of_program(file.as_encoded_bytes()));
+    let reason = match (settings.mode.gates(), told) {
+        (false, _) => "in mode stats nobody waits: choose --cap or --mode, or leave it out",
+        (true, Protocol::Postgres) => {
+            "PostgreSQL's workers are processes, and only threads of one process can be sure \
+             which thread a number is: leave it out, for waking by futex"
+        }
+        (true, _) => return Ok(()),
+    };
+    Err(UsageError(format!("--wake signal: {reason}")))
 }
 
 /// The pause D of a gate that was given this one, or none.

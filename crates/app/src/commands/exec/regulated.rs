@@ -1,6 +1,12 @@
 //! A regulator at the gate of a live server: the code that the simulator runs.
+//!
+//! In mode epoll the gate is one whose workers rest: C and N are those of the
+//! regulator, and so is D, but for the break-even, below which nobody rests. There
+//! a worker's statistics begin when it has read its query, so that the wait for a
+//! round is not in them: whoever compares latencies would take a gate that costs
+//! up to D for one that costs nothing, and is refused.
 
-use super::UsageError;
+use super::{BREAK_EVEN, UsageError};
 use crate::cli::ExecArgs;
 use crate::say;
 use lull_control::regulator::{Admission, Answered, Pace, Regulator, Seen};
@@ -20,7 +26,8 @@ pub(super) struct Regulated {
     regulator: Box<dyn Regulator>,
     statistics: Statistics,
     admission: Admission,
-    usual: Settings,
+    /// The gate as it is when it is closed.
+    closed: Settings,
     begun: Instant,
     next: Instant,
 }
@@ -29,8 +36,13 @@ impl Regulated {
     /// The regulator that was asked for, if one was; the gate is open until it decides.
     ///
     /// # Errors
-    /// No such regulator, a key at fault, or one that must know its connections beforehand.
-    pub(super) fn of(args: &ExecArgs, runtime: &Runtime) -> Result<Option<Self>, UsageError> {
+    /// No such regulator, a key at fault, or one that must know its connections
+    /// beforehand; one that makes no sense in the mode of the closed gate.
+    pub(super) fn of(
+        args: &ExecArgs,
+        runtime: &Runtime,
+        closed: Settings,
+    ) -> Result<Option<Self>, UsageError> {
         let Some(name) = &args.regulator else { return Ok(None) };
         // All connections are one to it; there are this many, for a search to end at.
         let objectives = [None; CAP_MAX as usize];
@@ -38,12 +50,15 @@ impl Regulated {
         let keys = table(&args.keys)?;
         let regulator = regulators::build(name, &keys, &site)
             .map_err(|error| UsageError(format!("--regulator {name}: {error}")))?;
+        if let Some(reason) = unfit(name, closed.mode) {
+            return Err(UsageError(format!("--regulator {name} in mode epoll: {reason}")));
+        }
         Ok(Some(Self {
             name: name.clone(),
             regulator,
             statistics: runtime.statistics(),
             admission: Admission::open(objectives.len()),
-            usual: runtime.settings(),
+            closed,
             begun: Instant::now(),
             next: Instant::now(),
         }))
@@ -63,7 +78,7 @@ impl Regulated {
         let device = Err(Missing::because("the library sees no device"));
         let seen = Seen { now, answered: &answered, waiting: &[], device, round: None };
         self.regulator.decide(&seen, &mut self.admission);
-        let settings = settings(&self.admission, &self.usual);
+        let settings = settings(&self.admission, &self.closed);
         if settings != runtime.settings() {
             runtime.set(&settings);
             say::told(format_args!("{}: {}", self.name, in_words(&settings)));
@@ -72,20 +87,34 @@ impl Regulated {
     }
 }
 
+/// Why a regulator makes no sense at a gate of this mode; `None` if it does.
+fn unfit(name: &str, mode: Mode) -> Option<&'static str> {
+    match name {
+        _ if mode != Mode::Epoll => None,
+        "auto" => Some(
+            "it compares latencies with those of the open gate, and the wait for a round is not \
+             in them: leave out --mode, or take manual, gate-fifo, apples or reef",
+        ),
+        "open" => Some("it never closes the gate, so that no worker would rest"),
+        _ => None,
+    }
+}
+
 /// Settings of the gate for what a regulator wants.
-fn settings(admission: &Admission, usual: &Settings) -> Settings {
+fn settings(admission: &Admission, closed: &Settings) -> Settings {
     let (mode, pause) = match admission.pace {
         Pace::Open { .. } => (Mode::Stats, Nanos::ZERO),
-        Pace::Flow { .. } => (Mode::Post, Nanos::ZERO),
-        Pace::Rounds { pause, .. } => (Mode::Post, pause),
+        Pace::Flow { .. } => (closed.mode, Nanos::ZERO),
+        Pace::Rounds { pause, .. } => (closed.mode, pause),
     };
+    let pause = if mode == Mode::Epoll { pause.max(BREAK_EVEN) } else { pause };
     let batch = admission.allow.first().map_or(1, |allowance| allowance.batch);
     Settings {
         mode,
         cap: admission.cap.clamp(1, CAP_MAX),
         batch: batch.max(1),
         isr_delay_ns: pause.0,
-        ..*usual
+        ..*closed
     }
 }
 
@@ -104,6 +133,10 @@ fn table(keys: &[String]) -> Result<toml::Table, UsageError> {
 
 fn in_words(settings: &Settings) -> String {
     match (settings.mode, settings.isr_delay_ns) {
+        (Mode::Epoll, pause_ns) => {
+            let (cap, pause) = (settings.cap, Nanos(pause_ns));
+            format!("{cap} transactions at a time, called every {pause} at most")
+        }
         (Mode::Post, 0) => format!("{} transactions at a time", settings.cap),
         (Mode::Post, pause_ns) => {
             let (cap, pause) = (settings.cap, Nanos(pause_ns));
@@ -131,9 +164,36 @@ mod tests {
     use super::*;
     use lull_control::regulator::Allowance;
 
-    fn under(pace: Pace, cap: u32) -> Settings {
+    fn at(mode: Mode, pace: Pace, cap: u32) -> Settings {
         let admission = Admission { allow: vec![Allowance::turns_of(2)], cap, pace };
-        settings(&admission, &Settings::default())
+        settings(&admission, &Settings { mode, ..Settings::default() })
+    }
+
+    fn under(pace: Pace, cap: u32) -> Settings {
+        at(Mode::Post, pace, cap)
+    }
+
+    #[test]
+    fn workers_that_rest_are_never_called_sooner_than_it_pays() {
+        let again = Nanos::from_millis(100);
+        let flow = at(Mode::Epoll, Pace::Flow { again }, 4);
+        assert_eq!((flow.mode, flow.cap, flow.batch), (Mode::Epoll, 4, 2));
+        assert_eq!(flow.isr_delay_ns, BREAK_EVEN.0);
+        let rounds = |pause| at(Mode::Epoll, Pace::Rounds { turns: 4, pause, every: None }, 4);
+        assert_eq!(rounds(Nanos::from_micros(200)).isr_delay_ns, BREAK_EVEN.0);
+        let long = rounds(Nanos::from_millis(3));
+        assert_eq!((long.mode, long.isr_delay_ns), (Mode::Epoll, 3_000_000));
+        assert!(in_words(&long).contains("every 3ms"), "{}", in_words(&long));
+        assert_eq!(at(Mode::Epoll, Pace::Open { again }, 4).mode, Mode::Stats);
+    }
+
+    #[test]
+    fn who_cannot_see_the_wait_for_a_round_is_kept_from_modes_that_have_one() {
+        for entry in regulators::ALL {
+            assert_eq!(unfit(entry.name, Mode::Post), None, "{}", entry.name);
+            let is_unfit = unfit(entry.name, Mode::Epoll).is_some();
+            assert_eq!(is_unfit, ["auto", "open"].contains(&entry.name), "{}", entry.name);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use lull_host::Roots;
 use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
 use lull_measure::{Nanos, Percentile};
-use lull_oncall::{Class, Id, Mode};
+use lull_oncall::{Class, Id, Mode, Waking};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +34,8 @@ pub(super) struct ExecResult {
     name: String,
     mode: &'static str,
     cap: u32,
+    /// How workers that waited were woken.
+    wake: &'static str,
     seconds: f64,
     connections: usize,
     /// Connections beyond the page's room: neither watched nor gated.
@@ -67,6 +69,8 @@ struct GateResult {
     rounds: u64,
     /// Workers for whom a query came while they rested (mode epoll).
     called: u64,
+    /// Workers that a signal woke.
+    woken_by_signal: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,6 +143,10 @@ impl Seen {
                 Mode::Epoll => "epoll",
             },
             cap: settings.cap,
+            wake: match settings.waking {
+                Waking::Futex => "futex",
+                Waking::Signal => "signal",
+            },
             seconds: time.as_secs_f64(),
             connections: self.connections.len(),
             connections_turned_away: runtime.turned_away(),
@@ -155,6 +163,7 @@ impl Seen {
                 waited_too_long: counters.expired,
                 rounds: counters.rounds,
                 called: counters.calls,
+                woken_by_signal: counters.signals,
             },
             by_connection: self.connections.values().map(ConnectionResult::of).collect(),
             name: self.name,
@@ -227,6 +236,9 @@ impl fmt::Display for ExecResult {
         }
         if self.mode == "epoll" {
             write!(out, ", {} of a worker that rested", self.gate.called)?;
+        }
+        if self.wake == "signal" {
+            write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;
         }
         if self.connections_turned_away > 0 {
             write!(out, "\n  {} connections found no room", self.connections_turned_away)?;
