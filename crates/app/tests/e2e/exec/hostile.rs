@@ -73,11 +73,34 @@ fn a_program_without_a_loader_is_refused_before_it_starts() {
 fn a_regulator_that_cannot_be_had_is_refused_before_the_server_starts() {
     let scene = Scene::new();
     let marker = scene.path("started");
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 8] = [
+        (&["--mode", "stats", "--regulator", "manual"], "nothing to regulate"),
+        (&["--mode", "epoll", "--regulator", "auto"], "auto in mode epoll: it compares"),
+        (&["--mode", "epoll", "--regulator", "open"], "open in mode epoll: it never closes"),
+        (&["--mode", "epoll", "--regulator", "utslo"], "--regulator utslo: "),
         (&["--regulator", "autoo"], "no regulator is called `autoo`"),
         (&["--regulator", "pslo"], "none is promised a percentile"),
         (&["--regulator", "auto", "--key", "goal=tail"], "--key goal=tail"),
         (&["--regulator", "auto", "--key", "goal=\"tale\""], "tale"),
+    ];
+    for (options, words) in cases {
+        let command = ["--", "touch", marker.to_str().unwrap()];
+        scene.run(&[&["exec"], options, &command].concat()).refused(2, words);
+    }
+    assert!(!marker.exists());
+}
+
+#[test]
+fn waking_by_signal_is_refused_where_it_cannot_be_or_nobody_waits() {
+    let scene = Scene::new();
+    let marker = scene.path("started");
+    let cases: [(&[&str], &str); 3] = [
+        (&["--wake", "signal"], "--wake signal: in mode stats nobody waits"),
+        (
+            &["--wake", "signal", "--cap", "4", "--protocol", "postgres"],
+            "--wake signal: PostgreSQL's workers are processes",
+        ),
+        (&["--wake", "bell", "--cap", "4"], "bell"),
     ];
     for (options, words) in cases {
         let command = ["--", "touch", marker.to_str().unwrap()];

@@ -1,6 +1,10 @@
 //! A small threaded server that does on request what a database does only in
 //! emergencies (`threads.c`), in both modes of the gate.
 
+mod crowd;
+mod regulated;
+mod signals;
+
 use super::{Server, of_class};
 use crate::support::scene::Scene;
 use crate::support::{free_port, wait_for};
@@ -16,22 +20,28 @@ use std::process::Command;
 use std::time::Duration;
 
 const MODES: [&str; 2] = ["post", "epoll"];
+const WAKES: [&str; 2] = ["futex", "signal"];
 
-/// Builds the server; its path.
-fn built(scene: &Scene) -> String {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/exec/threads.c");
-    let program = scene.path("threads");
+/// Builds a server; its path.
+fn built(scene: &Scene, name: &str) -> String {
+    let source = format!("{}/tests/e2e/exec/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = scene.path(name);
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"]);
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", &source, "-o"]);
     assert!(cc.arg(&program).status().unwrap().success());
     program.to_str().unwrap().to_owned()
 }
 
 /// Starts it under a gate of one, with what stands before its command line.
 fn start(scene: &Scene, mode: &str, before: &[&str], idle_ms: &str) -> Server {
-    let (program, port) = (built(scene), free_port());
+    start_with(scene, &["--mode", mode, "--cap", "1"], before, idle_ms)
+}
+
+/// As [`start`], with all that the gate is told.
+fn start_with(scene: &Scene, gate: &[&str], before: &[&str], idle_ms: &str) -> Server {
+    let (program, port) = (built(scene, "threads"), free_port());
     let at = port.to_string();
-    let options = ["--mode", mode, "--cap", "1", "--protocol", "mysql"];
+    let options = [gate, &["--protocol", "mysql"]].concat();
     let command = [before, &[&program, &at, idle_ms]].concat();
     Server::start(scene, &options, &command, port)
 }
@@ -252,15 +262,17 @@ mod needs_valgrind {
     use super::*;
 
     #[test]
-    #[ignore = "slow: a server in valgrind, twice"]
+    #[ignore = "slow: a server in valgrind, four times"]
     fn valgrind_finds_no_fault_in_a_threaded_server_with_the_library() {
-        for mode in MODES {
+        for (mode, wake) in MODES.into_iter().flat_map(|mode| WAKES.map(|wake| (mode, wake))) {
             let scene = Scene::new();
             let log = format!("--log-file={}", scene.path("valgrind-%p").display());
             let before = ["valgrind", "--error-exitcode=99", "--quiet", &log];
-            let server = start(&scene, mode, &before, "-1");
+            let gate = ["--mode", mode, "--cap", "1", "--wake", wake];
+            let server = start_with(&scene, &gate, &before, "-1");
             load(server.port, 6, 20);
             let mut client = Client::connect(&server);
+            assert!(client.query("signals").is_some());
             assert!(client.query("exec").is_some() && client.query("fork").is_some());
             assert!(client.query("work").is_some());
             drop(client);
@@ -271,7 +283,7 @@ mod needs_valgrind {
             let logs = logs.filter(|one| one.file_name().to_string_lossy().contains("valgrind-"));
             for log in logs {
                 let said = std::fs::read_to_string(log.path()).unwrap();
-                assert_eq!(said, "", "{mode}");
+                assert_eq!(said, "", "{mode}, {wake}");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod faults;
 mod soak;
+mod valgrind;
 
 use super::{Server, of_class};
 use crate::support::record::Record;
@@ -56,6 +57,14 @@ impl Database {
         client(self.server.port, "sbtest", sql)
     }
 
+    /// As [`Database::client`], encrypted.
+    fn client_over_tls(&self, sql: &str) -> Child {
+        let port = format!("--port={}", self.server.port);
+        let mut client = Command::new("mariadb");
+        client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--ssl", "sbtest", "-e", sql]);
+        client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     fn sysbench(&self, threads: u32, seconds: u32, action: &str) -> Command {
         let mut sysbench = Command::new("sysbench");
         let port = format!("--mysql-port={}", self.server.port);
@@ -104,6 +113,16 @@ fn installed(scene: &Scene) -> (Vec<String>, u16) {
     let quick = ["--bind-address=127.0.0.1", "--skip-name-resolve"];
     let all = [&flags[..], &limits, &quick, &["--innodb-flush-log-at-trx-commit=0"]].concat();
     (all.into_iter().map(str::to_owned).chain(own).collect(), port)
+}
+
+/// A key and a certificate of its own, as options of the server's.
+fn with_tls(scene: &Scene) -> [String; 2] {
+    let (key, certificate) = (scene.path("key.pem"), scene.path("cert.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+    openssl.args(["-subj", "/CN=localhost"]).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    text(&openssl.stdout(Stdio::null()).output().unwrap());
+    [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())]
 }
 
 /// Sends SQL over TCP, where it may have to wait.

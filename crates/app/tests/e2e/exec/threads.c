@@ -7,7 +7,9 @@
  *
  * Every query is answered with OK and the number of connections that are served.
  * "begin" and "commit" open and end a transaction; "fork" leaves the connection
- * to a child process; "exec" runs another program; "shutdown" ends all others. */
+ * to a child process; "exec" runs another program; "shutdown" ends all others;
+ * "signals" sends the server's own signal to the worker, and looks whether mask
+ * and dispositions are still those that the server began with. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -80,6 +82,48 @@ static void run_program(void)
         abort();
 }
 
+/* What the server itself does about signals: it handles the highest but one, and
+ * blocks the one below, each of which something else might have taken for free. */
+static struct sigaction usual[128];
+static sigset_t usual_mask;
+static _Thread_local volatile sig_atomic_t heard;
+
+static void hear(int number)
+{
+    (void)number;
+    heard = heard + 1;
+}
+
+static void set_up_signals(void)
+{
+    struct sigaction own = {.sa_handler = hear};
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGRTMAX - 2);
+    if (sigaction(SIGRTMAX - 1, &own, 0) || pthread_sigmask(SIG_BLOCK, &blocked, 0))
+        abort();
+    pthread_sigmask(SIG_BLOCK, 0, &usual_mask);
+    for (int number = 1; number <= SIGRTMAX; number++)
+        sigaction(number, 0, &usual[number]);
+}
+
+static void check_signals(void)
+{
+    sigset_t mask;
+    int before = heard;
+    if (raise(SIGRTMAX - 1) || heard != before + 1 || pthread_sigmask(SIG_BLOCK, 0, &mask))
+        abort();
+    for (int number = 1; number <= SIGRTMAX; number++) {
+        struct sigaction now = {0};
+        sigaction(number, 0, &now);
+        if (now.sa_handler != usual[number].sa_handler ||
+            now.sa_flags != usual[number].sa_flags ||
+            sigismember(&mask, number) != sigismember(&usual_mask, number))
+            abort();
+    }
+}
+
 /* A child goes on with the connection; whether this is the child. */
 static int leave_to_child(void)
 {
@@ -108,6 +152,8 @@ static int serve(int fd)
             shut_others(fd);
         else if (length == 4 && !memcmp(text, "exec", 4))
             run_program();
+        else if (length == 7 && !memcmp(text, "signals", 7))
+            check_signals();
         else if (length == 4 && !memcmp(text, "fork", 4)) {
             if (!leave_to_child())
                 return 0;
@@ -156,7 +202,7 @@ int main(int count, char **arguments)
     sigset_t end;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &end, 0);
+    set_up_signals();
     int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1, signal_number;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     struct sockaddr_in at = {.sin_family = AF_INET};

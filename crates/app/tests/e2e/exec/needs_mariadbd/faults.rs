@@ -82,23 +82,14 @@ fn workers_that_rest_end_by_kill_time_out_hang_up_and_shutdown() {
 #[test]
 fn connections_with_tls_are_served_and_never_made_to_wait() {
     let scene = Scene::new();
-    let (key, certificate) = (scene.path("key.pem"), scene.path("cert.pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
-    openssl.args(["-subj", "/CN=localhost"]).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
-    text(&openssl.stdout(Stdio::null()).output().unwrap());
-    let tls =
-        [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())];
+    let tls = with_tls(&scene);
     let tls = tls.each_ref().map(String::as_str);
     let options = ["--mode", "epoll", "--cap", "1", "--slot-lease", "1s"];
     let database = Database::start_with(&scene, &options, &tls);
     // A transaction has the only slot: whoever is to wait does.
     let holder = database.client("begin; select sleep(1); commit");
-    let port = format!("--port={}", database.server.port);
-    let mut over_tls = Command::new("mariadb");
-    over_tls.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--ssl", "-e"]);
     let cipher = "show session status like 'Ssl_cipher'; select 1; select 2";
-    let said = text(&over_tls.arg(cipher).output().unwrap());
+    let said = ended(database.client_over_tls(cipher));
     let cipher = said.lines().next().unwrap().split_whitespace().nth(1);
     assert!(cipher.is_some_and(|name| name.contains("AES") || name.contains("CHACHA")), "{said}");
     ended(holder);

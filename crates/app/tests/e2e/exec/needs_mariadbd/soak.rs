@@ -1,4 +1,5 @@
-//! Random events, one after the other, and what must hold after all of them.
+//! Random events, one after the other, and what must hold after all of them: in
+//! both modes, with both ways of waking, and over TLS as well as in the clear.
 //!
 //! `LULL_SOAK_EVENTS` says how many (a soak is 1,000), `LULL_SOAK_SEED` which.
 
@@ -7,7 +8,11 @@ use lull_control::Rng;
 use rand::{RngExt, SeedableRng};
 
 /// As many as CI has time for.
-const EVENTS: u32 = 60;
+const EVENTS: u32 = 40;
+
+/// Modes of the gate, and how it wakes.
+const WAYS: [[&str; 2]; 4] =
+    [["post", "futex"], ["epoll", "futex"], ["post", "signal"], ["epoll", "signal"]];
 
 fn number(variable: &str, usual: u32) -> u32 {
     std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
@@ -35,7 +40,7 @@ impl Soak {
     }
 
     fn event(&mut self) {
-        match self.random.random_range(0..8) {
+        match self.random.random_range(0..10) {
             0 => self.begin(&"select count(*) from t;".repeat(20)),
             1 => self.begin("begin; update t set b = b + 1 where a = 1; select sleep(0.2); commit"),
             2 => self.begin("select get_lock('one', 5); select sleep(0.1); select 1"),
@@ -47,6 +52,16 @@ impl Soak {
                 drop(ended(added));
             }
             6 => {
+                let sql = "begin; update t set b = b + 1 where a = 2; select sleep(0.1); commit";
+                let client = self.database.client_over_tls(sql);
+                self.clients.push(client);
+            }
+            7 => {
+                self.added += 1;
+                let added = self.database.client_over_tls("insert into u values (1)");
+                drop(ended(added));
+            }
+            8 => {
                 if let Some(mut client) = self.any() {
                     client.kill().unwrap();
                     client.wait().unwrap();
@@ -68,9 +83,11 @@ impl Soak {
     }
 }
 
-fn soak(mode: &str, seed: u32, events: u32) {
+fn soak([mode, wake]: [&str; 2], seed: u32, events: u32) {
     let scene = Scene::new();
-    let database = Database::start(&scene, &["--mode", mode, "--cap", "2"]);
+    let tls = with_tls(&scene);
+    let options = ["--mode", mode, "--wake", wake, "--cap", "2"];
+    let database = Database::start_with(&scene, &options, &tls.each_ref().map(String::as_str));
     database.admin("create table sbtest.u (a int)");
     let random = Rng::seed_from_u64(seed.into());
     let mut soak = Soak { database, random, clients: Vec::new(), added: 0 };
@@ -89,13 +106,15 @@ fn soak(mode: &str, seed: u32, events: u32) {
     assert_eq!(ended(soak.database.client("select 7")).trim(), "7", "seed {seed}");
     let seen = soak.database.server.seen();
     assert_eq!(seen["gate"]["waited_too_long"], 0, "seed {seed}: {seen}");
+    assert!(!of_class(&seen, "opaque").is_empty(), "none came over TLS, seed {seed}: {seen}");
+    assert!(!of_class(&seen, "gated").is_empty(), "seed {seed}: {seen}");
 }
 
 #[test]
-#[ignore = "slow: random events on a database, in both modes"]
+#[ignore = "slow: random events on a database, in both modes and ways of waking"]
 fn random_events_lose_no_answer_and_leave_the_server_well() {
     let (seed, events) = (number("LULL_SOAK_SEED", 1), number("LULL_SOAK_EVENTS", EVENTS));
-    for mode in ["post", "epoll"] {
-        soak(mode, seed, events);
+    for way in WAYS {
+        soak(way, seed, events);
     }
 }

@@ -1,0 +1,51 @@
+//! MariaDB itself in valgrind, with the library in it.
+
+use super::*;
+
+mod needs_valgrind {
+    use super::*;
+
+    /// What valgrind says where our library is among the callers. MariaDB and its
+    /// libraries have findings of their own, which are not ours to judge.
+    fn of_ours(scene: &Scene) -> Vec<String> {
+        let logs = std::fs::read_dir(scene.path("")).unwrap().flatten();
+        let logs = logs.filter(|one| one.file_name().to_string_lossy().starts_with("valgrind-"));
+        let said: Vec<String> =
+            logs.map(|log| std::fs::read_to_string(log.path()).unwrap()).collect();
+        assert!(!said.is_empty(), "valgrind has written no log");
+        // Findings are apart by lines that are empty but for the process.
+        let findings = said.iter().flat_map(|log| {
+            log.split("== \n").filter(|finding| finding.contains("liblull_preload"))
+        });
+        findings.map(str::to_owned).collect()
+    }
+
+    #[test]
+    #[ignore = "slow: a database in valgrind, twice"]
+    fn valgrind_finds_no_fault_of_the_library_in_a_database() {
+        for wake in ["futex", "signal"] {
+            let scene = Scene::new();
+            let (command, port) = installed(&scene);
+            let log = format!("--log-file={}", scene.path("valgrind-%p").display());
+            // What is read or written where nothing is; bytes that were never set
+            // the server itself hands to calls that go through the library.
+            let before = ["valgrind", "--quiet", "--undef-value-errors=no", &log];
+            // Valgrind knows nothing of io_uring.
+            let after = ["--innodb-use-native-aio=0", "--innodb-buffer-pool-size=16M"];
+            let command = command.iter().map(String::as_str);
+            let command: Vec<&str> = before.into_iter().chain(command).chain(after).collect();
+            let options = ["--cap", "2", "--wake", wake, "--protocol", "mysql"];
+            let server = Server::start(&scene, &options, &command, port);
+            let many = "begin; select 1; select 2; commit;".repeat(5) + "select 7";
+            let clients: Vec<Child> = (0..6).map(|_| client(port, "mysql", &many)).collect();
+            for client in clients {
+                assert!(ended(client).ends_with("7\n"), "{wake}");
+            }
+            let seen = server.seen();
+            let gated = of_class(&seen, "gated");
+            assert!(gated.iter().filter(|queries| **queries >= 21).count() >= 6, "{seen}");
+            let ours = of_ours(&scene);
+            assert!(ours.is_empty(), "{wake}: {ours:#?}");
+        }
+    }
+}
