@@ -126,6 +126,10 @@ enum Task {
         /// Print the benchmarks and run none
         #[arg(long)]
         list: bool,
+        /// With all contenders: `preload` takes an hour more, for PostgreSQL, a database
+        /// that waits for its disk, and other scripts from 8 connections on
+        #[arg(long)]
+        full: bool,
     },
     /// Run one model of `bench sim` and print what it took; started by that benchmark
     #[cfg(feature = "bench")]
@@ -161,7 +165,7 @@ fn main() -> ExitCode {
         Task::Validate { rounds, block_s, page, records } => {
             validate::run(&root(), &validate::Options { rounds, block_s, page, records })
         }
-        Task::Bench { names, list } => bench(&root(), &names, list),
+        Task::Bench { names, list, full } => bench(&root(), &names, list, full),
         #[cfg(feature = "bench")]
         Task::SimModel { name, seed } => bench::sim_model(&name, seed),
         #[cfg(feature = "bench")]
@@ -174,16 +178,16 @@ fn main() -> ExitCode {
 }
 
 /// Runs benchmarks here, or in this program built anew: optimised, and with them.
-fn bench(root: &Path, names: &[String], list: bool) -> Result<ExitCode> {
+fn bench(root: &Path, names: &[String], list: bool, full: bool) -> Result<ExitCode> {
     #[cfg(feature = "bench")]
     if !cfg!(debug_assertions) {
-        return if list { Ok(bench::list()) } else { bench::run(root, names) };
+        return if list { Ok(bench::list()) } else { bench::run(root, names, full) };
     }
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).args(["run", "--quiet", "--release", "--package", "xtask"]);
     cargo.args(["--features", "bench", "--", "bench"]).args(names);
-    if list {
-        cargo.arg("--list");
+    for (flag, is_set) in [("--list", list), ("--full", full)] {
+        cargo.args(is_set.then_some(flag));
     }
     let status = cargo.status().context("cannot start cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

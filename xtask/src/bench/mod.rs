@@ -63,6 +63,8 @@ const RESULTS: &str = "bench-results";
 /// What a benchmark may use.
 struct Context {
     root: PathBuf,
+    /// Whether those contenders take part that take long.
+    is_full: bool,
 }
 
 impl Context {
@@ -112,8 +114,8 @@ pub(crate) fn list() -> ExitCode {
 ///
 /// # Errors
 /// If a name is unknown, a benchmark cannot run, or a result cannot be written.
-pub(crate) fn run(root: &Path, names: &[String]) -> Result<ExitCode> {
-    let context = Context { root: root.to_path_buf() };
+pub(crate) fn run(root: &Path, names: &[String], is_full: bool) -> Result<ExitCode> {
+    let context = Context { root: root.to_path_buf(), is_full };
     let machine = Machine::here(root);
     let mut missed = 0;
     for bench in selected(names)? {

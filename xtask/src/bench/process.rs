@@ -67,6 +67,28 @@ fn descendants(pid: i32) -> Result<Vec<Stat>> {
     Ok(found)
 }
 
+/// Context switches so far, of its own will or not, of each thread of a process
+/// and its living descendants, by the thread's number.
+///
+/// # Errors
+/// If the kernel counts none.
+pub(super) fn switches(pid: u32) -> Result<BTreeMap<i32, u64>> {
+    let pid = pid.cast_signed();
+    let below = descendants(pid)?.into_iter().map(|stat| stat.pid);
+    let mut all = BTreeMap::new();
+    for process in below.chain([pid]).filter_map(|pid| Process::new(pid).ok()) {
+        // Whoever ends meanwhile is left out.
+        for task in process.tasks().into_iter().flatten().flatten() {
+            let Ok(status) = task.status() else { continue };
+            let own = status.voluntary_ctxt_switches;
+            let both = own.zip(status.nonvoluntary_ctxt_switches);
+            let (own, forced) = both.context("the kernel counts no context switches")?;
+            all.insert(task.tid, own + forced);
+        }
+    }
+    Ok(all)
+}
+
 /// Runs a command to its end.
 ///
 /// # Errors
@@ -250,6 +272,14 @@ mod tests {
         drop(family);
         assert!(memory(pid).is_err());
         kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_switches() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        let before = switches(std::process::id()).unwrap()[&own];
+        (0..3).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        assert!(switches(std::process::id()).unwrap()[&own] >= before + 3);
     }
 
     #[test]

@@ -1,43 +1,32 @@
 //! MariaDB under sysbench: watched, gated, and with its own pool of threads.
 
-use super::super::process::{Running, usage};
+use super::super::process::Running;
 use super::super::server::{free_address, served};
-use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
-use super::{Report, sysbench::Ran};
+use super::Report;
+use super::contest::{
+    BARE, Bound, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting,
+    at_least, at_most, measured,
+};
+use super::ran::Ran;
+use super::succeeded;
 use anyhow::{Context as _, Result, bail};
-use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use tempfile::TempDir;
 
-const ROUNDS: usize = 3;
-const RUN_S: u32 = 10;
-/// Time that a search has under each load before it is measured.
-const SEARCH_S: u32 = 75;
 const TABLES: u32 = 8;
-const ROWS: u32 = 20_000;
 
-/// How a server is run.
-#[derive(Debug, Clone, Copy)]
-struct Setting {
-    name: &'static str,
-    /// Options of `lull exec`; `None` without.
-    exec: Option<&'static [&'static str]>,
-    /// Further options of the server.
-    options: &'static [&'static str],
-}
-
-const BARE: Setting = Setting { name: "bare", exec: None, options: &[] };
 const POOL: Setting = Setting {
     name: "own thread pool",
     exec: None,
     options: &["--thread-handling=pool-of-threads"],
 };
-const STATS: Setting = Setting { name: "watched", exec: Some(&[]), options: &[] };
 const CAP_8: Setting = Setting { name: "cap 8", exec: Some(&["--cap", "8"]), options: &[] };
-const CAP_16: Setting = Setting { name: "cap 16", exec: Some(&["--cap", "16"]), options: &[] };
+const BY_SIGNAL: Setting = Setting {
+    name: "cap 16 by signal",
+    exec: Some(&["--cap", "16", "--wake", "signal"]),
+    options: &[],
+};
 const AUTO: Setting = Setting {
     name: "auto",
     exec: Some(&["--regulator", "auto", "--key", "goal=\"throughput\""]),
@@ -48,53 +37,42 @@ const AUTO_TAIL: Setting = Setting {
     exec: Some(&["--regulator", "auto", "--key", "goal=\"tail\""]),
     options: &[],
 };
-const SETTINGS: [Setting; 7] = [BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
 
-/// A figure of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Figure {
-    Throughput,
-    P99,
-    P999,
+/// Where the tables are when they are asked for.
+#[derive(Debug, Clone, Copy)]
+struct Store {
+    /// Rows of each table.
+    rows: u32,
+    /// Options of the server's.
+    options: &'static [&'static str],
 }
 
-/// One setting over another by one figure, and what it must keep.
-struct Bound {
-    setting: &'static str,
-    over: &'static str,
-    figure: Figure,
-    range: RangeInclusive<f64>,
-}
+const MEMORY: Store = Store { rows: 20_000, options: &["--innodb-buffer-pool-size=512M"] };
+/// The tables are about ten times its memory, and nothing of the kernel's holds them.
+const DISK: Store = Store {
+    rows: 200_000,
+    options: &["--innodb-buffer-pool-size=48M", "--innodb-flush-method=O_DIRECT"],
+};
 
-/// A load and who takes turns under it; the first is the bare server.
-struct Case {
-    title: &'static str,
+const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
+const IN_MEMORY_FULL: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, BY_SIGNAL];
+const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
+
+fn case(
     script: &'static str,
     connections: u32,
     settings: &'static [Setting],
     bounds: Vec<Bound>,
-}
-
-const fn at_least(setting: &'static str, over: &'static str, least: f64) -> Bound {
-    Bound { setting, over, figure: Figure::Throughput, range: least..=f64::INFINITY }
-}
-
-const fn at_most(setting: &'static str, over: &'static str, figure: Figure, most: f64) -> Bound {
-    Bound { setting, over, figure, range: 0.0..=most }
+) -> Case {
+    let name = script.trim_start_matches("oltp_").replace('_', "-");
+    let title = format!("{name}, {connections} connections");
+    Case { title, load: Load { script, connections }, settings, bounds }
 }
 
 fn cases() -> Vec<Case> {
     use Figure::{P99, P999};
-    let case = |title, script, connections, settings, bounds| Case {
-        title,
-        script,
-        connections,
-        settings,
-        bounds,
-    };
     vec![
         case(
-            "read-write, 512 connections",
             "oltp_read_write",
             512,
             &[BARE, CAP_16, AUTO, POOL],
@@ -108,14 +86,12 @@ fn cases() -> Vec<Case> {
             ],
         ),
         case(
-            "read-write, 256 connections",
             "oltp_read_write",
             256,
             &[BARE, CAP_16],
             vec![at_least("cap 16", "bare", 1.15), at_most("cap 16", "bare", P99, 0.5)],
         ),
         case(
-            "read-write, 64 connections",
             "oltp_read_write",
             64,
             &[BARE, STATS, CAP_8, AUTO, AUTO_TAIL],
@@ -127,7 +103,6 @@ fn cases() -> Vec<Case> {
             ],
         ),
         case(
-            "point select, 64 connections",
             "oltp_point_select",
             64,
             &[BARE, STATS, AUTO],
@@ -136,141 +111,116 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// What else there is to see in memory: other scripts from few connections to
+/// many, none of which `auto` may harm, and the other way of waking.
+fn further_cases() -> Vec<Case> {
+    let signal = case("oltp_read_write", 512, &[BARE, CAP_16, BY_SIGNAL], Vec::new());
+    let signal = Case { title: format!("{}, by signal", signal.title), ..signal };
+    let scripts = ["oltp_update_index", "oltp_read_only"];
+    let all = scripts.into_iter().flat_map(|script| {
+        [8, 64, 256, 512].map(|connections| {
+            let bounds = vec![at_least("auto", "bare", 0.97)];
+            case(script, connections, &[BARE, CAP_16, AUTO], bounds)
+        })
+    });
+    all.chain([signal]).collect()
+}
+
+/// Where most queries wait for the disk.
+fn disk_cases() -> Vec<Case> {
+    let read_write = |connections| {
+        let bounds = vec![
+            at_least("cap 16", "bare", 1.0),
+            at_most("cap 16", "bare", Figure::P99, 0.8),
+            at_least("auto", "bare", 0.97),
+        ];
+        case("oltp_read_write", connections, ON_DISK, bounds)
+    };
+    let select = vec![at_least("auto", "bare", 0.97)];
+    let all = [read_write(256), read_write(512), case("oltp_point_select", 512, ON_DISK, select)];
+    all.map(|case| Case { title: format!("from disk: {}", case.title), ..case }).into()
+}
+
 /// A server with its data.
 struct Database {
     setting: Setting,
+    store: Store,
     address: SocketAddr,
     server: Running,
 }
 
-/// A run and the server's CPU time.
-#[derive(Debug, Clone, PartialEq)]
-struct Seen {
-    ran: Ran,
-    cpu_us: f64,
-}
-
-pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+/// Measures in memory, and all that there is if `disk` says where a disk is.
+pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let model = place.path().join("model");
-    install(&model, place.path())?;
-    let databases: Result<Vec<Database>> = SETTINGS
-        .iter()
-        .enumerate()
-        .map(|(at, setting)| Database::start(lull, *setting, &model, &place, at))
-        .collect();
-    let databases = databases?;
-    for case in cases() {
-        measured(&case, &databases, report)?;
-    }
+    let (settings, in_memory) = match disk {
+        None => (IN_MEMORY, cases()),
+        Some(_) => (IN_MEMORY_FULL, cases().into_iter().chain(further_cases()).collect()),
+    };
+    contest((lull, place.path()), MEMORY, settings, &in_memory, report)?;
     report.note(format!(
-        "MariaDB: {} in memory, {TABLES} tables of {ROWS} rows, sysbench on the same cores, \
-         {RUN_S} s a run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in \
-         turn after one to warm up; latency is that of a transaction, as its client sees it. \
-         Ratios are those of the runs of one round.",
-        version()?
+        "MariaDB: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {RUN_S} s \
+         a run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in turn after \
+         one to warm up; latency is that of a transaction, as its client sees it. Context \
+         switches are those of 5 s in the middle of a run, over the queries of 5 s. Ratios are \
+         those of the runs of one round.",
+        version()?,
+        MEMORY.rows
+    ));
+    let Some(disk) = disk else { return Ok(()) };
+    let place = tempfile::tempdir_in(disk)?;
+    contest((lull, place.path()), DISK, ON_DISK, &disk_cases(), report)?;
+    report.note(format!(
+        "MariaDB from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
+         directory, with nothing that limits it.",
+        DISK.rows,
+        DISK.options.join(" ")
     ));
     Ok(())
 }
 
-fn measured(case: &Case, databases: &[Database], report: &mut Report) -> Result<()> {
-    let seen: Vec<_> = case.settings.iter().map(|_| RefCell::new(Vec::new())).collect();
-    let contenders = case.settings.iter().zip(&seen).map(|(setting, seen)| {
-        let database = databases.iter().find(|one| one.setting.name == setting.name);
-        Box::new(move || {
-            let one = database.context("there is no such setting")?.run(case)?;
-            let rate = one.ran.queries_per_s;
-            seen.borrow_mut().push(one);
-            Ok(rate)
-        }) as BoxedContender<'_>
-    });
-    let mut contenders: Vec<_> = contenders.collect();
-    // What finds its setting while it runs has found it before it is measured.
-    for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
-        let database = databases.iter().find(|one| one.setting.name == setting.name);
-        database.context("there is no such setting")?.load(case, SEARCH_S)?;
-    }
-    interleave_all(ROUNDS, &mut contenders)?;
-    drop(contenders);
-    let seen: Vec<Vec<Seen>> =
-        seen.into_iter().map(|seen| seen.into_inner().split_off(1)).collect();
-    for (setting, seen) in case.settings.iter().zip(&seen) {
-        figures(report, &format!("{}: {}", case.title, setting.name), seen);
-    }
-    for bound in &case.bounds {
-        let of = |name| case.settings.iter().position(|setting| setting.name == name);
-        let both = of(bound.setting).zip(of(bound.over)).context("a bound on no setting")?;
-        bound.row(report, case.title, &seen[both.0], &seen[both.1]);
-    }
-    Ok(())
-}
-
-fn figures(report: &mut Report, what: &str, seen: &[Seen]) {
-    let of = |figure: &dyn Fn(&Seen) -> f64| Summary::of(seen.iter().map(figure));
-    report.reported(&format!("{what}, queries/s"), of(&|one| one.ran.queries_per_s), "1/s");
-    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
-        let quantile = of(&|one| one.ran.quantile_ms(share));
-        report.reported(&format!("{what}, {name}"), quantile, "ms");
-    }
-    report.reported(&format!("{what}, CPU a query"), of(&|one| one.cpu_us), "us");
-}
-
-impl Figure {
-    fn of(self, seen: &Seen) -> f64 {
-        match self {
-            Self::Throughput => seen.ran.queries_per_s,
-            Self::P99 => seen.ran.quantile_ms(0.99),
-            Self::P999 => seen.ran.quantile_ms(0.999),
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "queries/s",
-            Self::P99 => "p99",
-            Self::P999 => "p99.9",
-        }
-    }
-}
-
-impl Bound {
-    fn row(&self, report: &mut Report, title: &str, ours: &[Seen], theirs: &[Seen]) {
-        let all =
-            |seen: &[Seen]| -> Vec<f64> { seen.iter().map(|one| self.figure.of(one)).collect() };
-        let what = format!("{title}: {}, {} / {}", self.figure.name(), self.setting, self.over);
-        report.bounded(&what, ratios(&all(ours), &all(theirs)), "ratio", self.range.clone());
-    }
+/// Starts a server of each setting on the same data, and measures the cases.
+fn contest(
+    (lull, place): (&Path, &Path),
+    store: Store,
+    settings: &[Setting],
+    cases: &[Case],
+    report: &mut Report,
+) -> Result<()> {
+    let model = place.join("model");
+    install(&model, place, store)?;
+    let databases: Result<Vec<Database>> =
+        settings.iter().map(|setting| Database::start(lull, *setting, store, &model)).collect();
+    let databases = databases?;
+    cases.iter().try_for_each(|case| measured(case, &databases, report))
 }
 
 impl Database {
-    fn start(
-        lull: &Path,
-        setting: Setting,
-        model: &Path,
-        place: &TempDir,
-        at: usize,
-    ) -> Result<Self> {
-        let own = place.path().join(at.to_string());
-        let mut copy = Command::new("cp");
-        succeeded(copy.arg("-a").arg(model).arg(&own))?;
+    fn start(lull: &Path, setting: Setting, store: Store, model: &Path) -> Result<Self> {
+        let own = model.with_file_name(setting.name.replace(' ', "-"));
+        succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
         let mut command = super::command(lull, setting.exec, &super::found("mariadbd")?);
-        command.args(server_options(&own, address)).args(setting.options);
-        Ok(Self { setting, address, server: served(command.stderr(Stdio::null()), address)? })
+        command.args(server_options(&own, address)).args(store.options).args(setting.options);
+        let server = served(command.stderr(Stdio::null()), address)?;
+        Ok(Self { setting, store, address, server })
+    }
+}
+
+impl Served for Database {
+    const CLIENT: &'static str = "sysbench";
+
+    fn setting(&self) -> Setting {
+        self.setting
     }
 
-    fn run(&self, case: &Case) -> Result<Seen> {
-        let before = usage(self.server.pid())?.cpu_s;
-        let ran = Ran::of(&self.load(case, RUN_S)?)?;
-        let cpu_s = usage(self.server.pid())?.cpu_s - before;
-        let cpu_us = cpu_s * 1e6 / ran.queries;
-        Ok(Seen { ran, cpu_us })
+    fn pid(&self) -> u32 {
+        self.server.pid()
     }
 
-    /// What sysbench printed of so many seconds.
-    fn load(&self, case: &Case, seconds: u32) -> Result<String> {
+    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
         let time = format!("--time={seconds}");
-        sysbench(self.address, case.script, case.connections, &["run", &time])
+        let text = sysbench(self.address, load, self.store, &["run", &time])?;
+        super::sysbench::read(&text)
     }
 }
 
@@ -283,7 +233,6 @@ fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
         "--skip-name-resolve",
         "--max-connections=600",
         "--max-prepared-stmt-count=100000",
-        "--innodb-buffer-pool-size=512M",
         "--innodb-flush-log-at-trx-commit=2",
     ];
     let own = [
@@ -297,7 +246,7 @@ fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
 }
 
 /// A data directory with the tables of sysbench in it.
-fn install(data: &Path, place: &Path) -> Result<()> {
+fn install(data: &Path, place: &Path, store: Store) -> Result<()> {
     let mut install = Command::new(super::found("mariadb-install-db")?);
     install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"]);
     // A server that starts removes others' temporary tables where they share a directory.
@@ -305,22 +254,24 @@ fn install(data: &Path, place: &Path) -> Result<()> {
     succeeded(install.stdout(Stdio::null()).stderr(Stdio::null()))?;
     let address = free_address()?;
     let mut command = Command::new(super::found("mariadbd")?);
-    command.args(server_options(data, address));
+    command.args(server_options(data, address)).args(store.options);
     let _server = served(command.stderr(Stdio::null()), address)?;
     let port = format!("--port={}", address.port());
     let mut create = Command::new("mariadb");
     create.args(["-uroot", "--host=127.0.0.1", &port, "--skip-ssl"]);
     succeeded(create.args(["-e", "create database sbtest"]))?;
-    sysbench(address, "oltp_read_write", 4, &["prepare"]).map(drop)
+    let load = Load { script: "oltp_read_write", connections: 4 };
+    sysbench(address, load, store, &["prepare"]).map(drop)
 }
 
-fn sysbench(address: SocketAddr, script: &str, threads: u32, action: &[&str]) -> Result<String> {
+fn sysbench(address: SocketAddr, load: Load, store: Store, action: &[&str]) -> Result<String> {
+    let Load { script, connections } = load;
     let mut sysbench = Command::new(super::found("sysbench")?);
     sysbench.args([script, "--db-driver=mysql", "--mysql-host=127.0.0.1", "--mysql-user=root"]);
     sysbench.args(["--mysql-ssl=off", "--histogram=on"]);
     sysbench.arg(format!("--mysql-port={}", address.port()));
-    sysbench.args([format!("--tables={TABLES}"), format!("--table-size={ROWS}")]);
-    sysbench.arg(format!("--threads={threads}")).args(action);
+    sysbench.args([format!("--tables={TABLES}"), format!("--table-size={}", store.rows)]);
+    sysbench.arg(format!("--threads={connections}")).args(action);
     let output = sysbench.output().context("cannot start sysbench")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
@@ -332,14 +283,6 @@ fn sysbench(address: SocketAddr, script: &str, threads: u32, action: &[&str]) ->
     Ok(text)
 }
 
-fn succeeded(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} failed ({status})");
-    }
-    Ok(())
-}
-
 fn version() -> Result<String> {
     let output = Command::new(super::found("mariadbd")?).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -349,15 +292,28 @@ fn version() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
-        for case in cases() {
-            let names: Vec<&str> = case.settings.iter().map(|setting| setting.name).collect();
-            assert_eq!(names[0], BARE.name, "{}", case.title);
-            for bound in &case.bounds {
-                assert!(names.contains(&bound.setting) && names.contains(&bound.over));
+        for cases in [cases(), further_cases(), disk_cases()] {
+            super::super::contest::testing::check(&cases);
+        }
+    }
+
+    #[test]
+    fn every_case_has_a_title_and_servers_of_its_own() {
+        let in_memory: Vec<Case> = cases().into_iter().chain(further_cases()).collect();
+        for (cases, servers) in [(in_memory, IN_MEMORY_FULL), (disk_cases(), ON_DISK)] {
+            let titles: BTreeSet<&str> = cases.iter().map(|case| case.title.as_str()).collect();
+            assert_eq!(titles.len(), cases.len());
+            let running: BTreeSet<&str> = servers.iter().map(|setting| setting.name).collect();
+            for setting in cases.iter().flat_map(|case| case.settings) {
+                assert!(running.contains(setting.name), "{}", setting.name);
             }
         }
+        let usual = cases();
+        let mut settings = usual.iter().flat_map(|case| case.settings);
+        assert!(settings.all(|setting| IN_MEMORY.iter().any(|one| one.name == setting.name)));
     }
 }

@@ -5,21 +5,26 @@
 
 mod cache;
 mod calls;
+mod contest;
 mod database;
+mod pgbench;
+mod postgres;
+mod ran;
 mod sysbench;
 
 pub(super) use calls::model;
 
 use super::{Bench, Context, report::Report};
 use crate::test::on_path;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
     about: "The on-call runtime beside the bare server: cost of a call, statistics only on \
-            memcached and MariaDB, and the gate under 64 to 512 connections",
+            memcached and MariaDB, and the gate under 64 to 512 connections (with --full \
+            PostgreSQL, a disk, waking by signal, and 8 to 512 connections)",
     run,
 };
 
@@ -28,8 +33,24 @@ fn run(context: &Context) -> Result<Report> {
     let mut report = Report::default();
     calls::measure(&lull, &mut report)?;
     cache::measure(&lull, &mut report)?;
-    database::measure(&lull, &mut report)?;
+    let disk = context.target();
+    database::measure(&lull, context.is_full.then_some(disk.as_path()), &mut report)?;
+    if context.is_full {
+        postgres::measure(&lull, &mut report)?;
+    }
     Ok(report)
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If it cannot start or fails.
+fn succeeded(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed ({status})");
+    }
+    Ok(())
 }
 
 /// `program`, under `lull exec` with these options or bare.

@@ -1,44 +1,23 @@
 //! What sysbench prints, as figures.
 
+use super::ran::Ran;
 use anyhow::{Context as _, Result};
 
-/// One run of sysbench.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ran {
-    pub(super) queries_per_s: f64,
-    pub(super) queries: f64,
-    /// Latency in milliseconds and transactions of it, in order.
-    histogram: Vec<(f64, u64)>,
-}
-
-impl Ran {
-    /// Reads the output of a run with `--histogram=on`.
-    ///
-    /// # Errors
-    /// If it has another form.
-    pub(super) fn of(text: &str) -> Result<Self> {
-        let line = text.lines().find(|line| line.trim_start().starts_with("queries:"));
-        let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
-        let number = |at: usize| -> Option<f64> {
-            words.get(at).and_then(|word| word.trim_start_matches('(').parse().ok())
-        };
-        let both = number(1).zip(number(2));
-        let (queries, queries_per_s) = both.context("sysbench told no number of queries")?;
-        let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
-        histogram.first().context("sysbench printed no histogram")?;
-        Ok(Self { queries_per_s, queries, histogram })
-    }
-
-    /// The latency of a transaction that this share of them does not exceed.
-    pub(super) fn quantile_ms(&self, share: f64) -> f64 {
-        let all: u64 = self.histogram.iter().map(|(_, count)| count).sum();
-        let (rank, mut sum) = (share * all as f64, 0);
-        let found = self.histogram.iter().find(|(_, count)| {
-            sum += count;
-            sum as f64 >= rank
-        });
-        found.map_or(f64::NAN, |(latency_ms, _)| *latency_ms)
-    }
+/// Reads the output of a run with `--histogram=on`.
+///
+/// # Errors
+/// If it has another form.
+pub(super) fn read(text: &str) -> Result<Ran> {
+    let line = text.lines().find(|line| line.trim_start().starts_with("queries:"));
+    let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
+    let number = |at: usize| -> Option<f64> {
+        words.get(at).and_then(|word| word.trim_start_matches('(').parse().ok())
+    };
+    let both = number(1).zip(number(2));
+    let (queries, queries_per_s) = both.context("sysbench told no number of queries")?;
+    let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
+    histogram.first().context("sysbench printed no histogram")?;
+    Ok(Ran::new(queries_per_s, queries, histogram))
 }
 
 /// `   0.123 |*****      42`.
@@ -67,7 +46,7 @@ SQL statistics:
 
     #[test]
     fn throughput_and_quantiles_are_read() {
-        let ran = Ran::of(PRINTED).unwrap();
+        let ran = read(PRINTED).unwrap();
         assert_eq!((ran.queries, ran.queries_per_s), (2000.0, 200.5));
         let quantiles = [0.05, 0.5, 0.9, 0.95, 0.99, 0.999].map(|share| ran.quantile_ms(share));
         assert_eq!(quantiles, [1.0, 2.0, 2.0, 40.0, 40.0, 90.0]);
@@ -75,7 +54,7 @@ SQL statistics:
 
     #[test]
     fn what_is_no_run_is_refused() {
-        assert!(Ran::of("FATAL: unable to connect").is_err());
-        assert!(Ran::of("queries: 5 (1.0 per sec.)").is_err());
+        assert!(read("FATAL: unable to connect").is_err());
+        assert!(read("queries: 5 (1.0 per sec.)").is_err());
     }
 }

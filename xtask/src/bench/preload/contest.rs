@@ -1,0 +1,241 @@
+//! Servers of one kind under the same loads, in turn: who takes part, what is
+//! counted of each, and what one must keep over another.
+
+use super::super::process::{switches, usage};
+use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
+use super::Report;
+use super::ran::Ran;
+use anyhow::{Context as _, Result, anyhow};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+pub(super) const ROUNDS: usize = 3;
+pub(super) const RUN_S: u32 = 10;
+/// Time that a search has under each load before it is measured.
+pub(super) const SEARCH_S: u32 = 75;
+/// Context switches are counted in the middle of a run, while all its
+/// connections are there: a thread that ends takes its counts along.
+const SETTLING: Duration = Duration::from_secs(3);
+const COUNTING: Duration = Duration::from_secs(5);
+
+/// How a server is run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) name: &'static str,
+    /// Options of `lull exec`; `None` without.
+    pub(super) exec: Option<&'static [&'static str]>,
+    /// Further options of the server.
+    pub(super) options: &'static [&'static str],
+}
+
+pub(super) const BARE: Setting = Setting { name: "bare", exec: None, options: &[] };
+pub(super) const STATS: Setting = Setting { name: "watched", exec: Some(&[]), options: &[] };
+pub(super) const CAP_16: Setting =
+    Setting { name: "cap 16", exec: Some(&["--cap", "16"]), options: &[] };
+
+/// A figure of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Figure {
+    Throughput,
+    P95,
+    P99,
+    P999,
+}
+
+/// One setting over another by one figure, and what it must keep.
+pub(super) struct Bound {
+    pub(super) setting: &'static str,
+    pub(super) over: &'static str,
+    figure: Figure,
+    range: RangeInclusive<f64>,
+}
+
+pub(super) const fn at_least(setting: &'static str, over: &'static str, least: f64) -> Bound {
+    Bound { setting, over, figure: Figure::Throughput, range: least..=f64::INFINITY }
+}
+
+pub(super) const fn at_most(
+    setting: &'static str,
+    over: &'static str,
+    figure: Figure,
+    most: f64,
+) -> Bound {
+    Bound { setting, over, figure, range: 0.0..=most }
+}
+
+/// What clients do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) script: &'static str,
+    pub(super) connections: u32,
+}
+
+/// A load and who takes turns under it; the first is the bare server.
+pub(super) struct Case {
+    pub(super) title: String,
+    pub(super) load: Load,
+    pub(super) settings: &'static [Setting],
+    pub(super) bounds: Vec<Bound>,
+}
+
+/// A server that lives through all cases.
+pub(super) trait Served {
+    /// The program that loads it, and measures throughput and latency.
+    const CLIENT: &'static str;
+
+    fn setting(&self) -> Setting;
+
+    /// Its process, or the agent's above it.
+    fn pid(&self) -> u32;
+
+    /// Loads it for so many seconds.
+    fn load(&self, load: Load, seconds: u32) -> Result<Ran>;
+}
+
+/// A run and what the server spent on it.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    ran: Ran,
+    cpu_us: f64,
+    switches: f64,
+}
+
+/// Runs a case on those of the servers that take part in it.
+pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Report) -> Result<()> {
+    let server = |setting: &Setting| {
+        let found = servers.iter().find(|one| one.setting().name == setting.name);
+        found.with_context(|| format!("no server runs as `{}`", setting.name))
+    };
+    // What finds its setting while it runs has found it before it is measured.
+    for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
+        server(setting)?.load(case.load, SEARCH_S)?;
+    }
+    let seen: Vec<_> = case.settings.iter().map(|_| RefCell::new(Vec::new())).collect();
+    let contenders = case.settings.iter().zip(&seen).map(|(setting, seen)| {
+        Box::new(move || {
+            let one = run(server(setting)?, case.load)?;
+            let rate = one.ran.queries_per_s;
+            seen.borrow_mut().push(one);
+            Ok(rate)
+        }) as BoxedContender<'_>
+    });
+    interleave_all(ROUNDS, &mut contenders.collect::<Vec<_>>())?;
+    // The first round warms up.
+    let seen: Vec<Vec<Seen>> =
+        seen.into_iter().map(|seen| seen.into_inner().split_off(1)).collect();
+    rows(case, &seen, S::CLIENT, report)
+}
+
+fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> Result<()> {
+    for (setting, seen) in case.settings.iter().zip(seen) {
+        figures(report, &format!("{}: {}", case.title, setting.name), seen, client);
+    }
+    for bound in &case.bounds {
+        let of = |name| case.settings.iter().position(|setting| setting.name == name);
+        let both = of(bound.setting).zip(of(bound.over)).context("a bound on no setting")?;
+        bound.row(report, &case.title, &seen[both.0], &seen[both.1]);
+    }
+    Ok(())
+}
+
+fn run(server: &impl Served, load: Load) -> Result<Seen> {
+    let pid = server.pid();
+    let before_s = usage(pid)?.cpu_s;
+    let counting = std::thread::spawn(move || switches_per_s(pid));
+    let ran = server.load(load, RUN_S);
+    let counted = counting.join().map_err(|_| anyhow!("counting context switches panicked"))?;
+    let (ran, per_s) = (ran?, counted?);
+    let cpu_s = usage(pid)?.cpu_s - before_s;
+    let (cpu_us, switches) = (cpu_s * 1e6 / ran.queries, per_s / ran.queries_per_s);
+    Ok(Seen { ran, cpu_us, switches })
+}
+
+fn switches_per_s(pid: u32) -> Result<f64> {
+    std::thread::sleep(SETTLING);
+    let (before, begun) = (switches(pid)?, Instant::now());
+    std::thread::sleep(COUNTING);
+    let after = switches(pid)?;
+    Ok(new_since(&before, &after) as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Switches of threads that are there still; a thread that is new has all of its own.
+fn new_since(before: &BTreeMap<i32, u64>, after: &BTreeMap<i32, u64>) -> u64 {
+    let new = |(tid, count): (&i32, &u64)| {
+        count.saturating_sub(before.get(tid).copied().unwrap_or_default())
+    };
+    after.iter().map(new).sum()
+}
+
+fn figures(report: &mut Report, what: &str, seen: &[Seen], client: &str) {
+    let of = |figure: &dyn Fn(&Seen) -> f64| Summary::of(seen.iter().map(figure));
+    let rate = of(&|one| one.ran.queries_per_s);
+    report.reported(&format!("{what}, queries/s ({client})"), rate, "1/s");
+    for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)] {
+        let quantile = of(&|one| one.ran.quantile_ms(share));
+        report.reported(&format!("{what}, {name} ({client})"), quantile, "ms");
+    }
+    let spent = format!("{what}, CPU a query (/proc/PID/stat)");
+    report.reported(&spent, of(&|one| one.cpu_us), "us");
+    let switched = format!("{what}, context switches a query (/proc/PID/task)");
+    report.reported(&switched, of(&|one| one.switches), "1");
+}
+
+impl Figure {
+    fn of(self, seen: &Seen) -> f64 {
+        match self {
+            Self::Throughput => seen.ran.queries_per_s,
+            Self::P95 => seen.ran.quantile_ms(0.95),
+            Self::P99 => seen.ran.quantile_ms(0.99),
+            Self::P999 => seen.ran.quantile_ms(0.999),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "queries/s",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+        }
+    }
+}
+
+impl Bound {
+    fn row(&self, report: &mut Report, title: &str, ours: &[Seen], theirs: &[Seen]) {
+        let all =
+            |seen: &[Seen]| -> Vec<f64> { seen.iter().map(|one| self.figure.of(one)).collect() };
+        let what = format!("{title}: {}, {} / {}", self.figure.name(), self.setting, self.over);
+        report.bounded(&what, ratios(&all(ours), &all(theirs)), "ratio", self.range.clone());
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::{BARE, Case};
+
+    /// Every bound is on settings that take part, and the bare server is the first.
+    pub(in super::super) fn check(cases: &[Case]) {
+        for case in cases {
+            let names: Vec<&str> = case.settings.iter().map(|setting| setting.name).collect();
+            assert_eq!(names[0], BARE.name, "{}", case.title);
+            for bound in &case.bounds {
+                assert!(names.contains(&bound.setting), "{}", case.title);
+                assert!(names.contains(&bound.over), "{}", case.title);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_new_or_gone_takes_none_of_the_others_switches_away() {
+        let before = BTreeMap::from([(1, 10), (2, 100)]);
+        let after = BTreeMap::from([(1, 15), (3, 7)]);
+        assert_eq!(new_since(&before, &after), 12);
+    }
+}

@@ -1,0 +1,229 @@
+//! PostgreSQL under pgbench: processes that meet at a few rows.
+
+use super::super::process::Running;
+use super::super::server::{free_address, served};
+use super::Report;
+use super::contest::{
+    BARE, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting, at_least,
+    at_most, measured,
+};
+use super::pgbench::read;
+use super::ran::Ran;
+use super::succeeded;
+use anyhow::{Context as _, Result, bail};
+use rustix::process::geteuid;
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Branches: what all clients update one of.
+const SCALE: u32 = 16;
+const CLIENTS: u32 = 256;
+/// It refuses to run as root, and is nobody's where this program is root's.
+const NOBODY: u32 = 65_534;
+/// How long it may take from listening to answering.
+const START_MAX: Duration = Duration::from_secs(60);
+
+const AUTO: Setting = Setting { name: "auto", exec: Some(&["--regulator", "auto"]), options: &[] };
+const SETTINGS: [Setting; 4] = [BARE, STATS, CAP_16, AUTO];
+
+/// A server with its data, and where its clients log.
+struct Database {
+    setting: Setting,
+    address: SocketAddr,
+    server: Running,
+    logs: TempDir,
+}
+
+fn cases() -> Vec<Case> {
+    vec![Case {
+        title: format!("PostgreSQL, TPC-B-like, {CLIENTS} clients"),
+        load: Load { script: "tpcb-like", connections: CLIENTS },
+        settings: &SETTINGS,
+        // No loss; and with a gate a gain in the tail, for all meet at a few rows.
+        bounds: vec![
+            at_least("watched", "bare", 0.97),
+            at_least("auto", "bare", 0.97),
+            at_most("auto", "bare", Figure::P99, 1.1),
+            at_most("cap 16", "bare", Figure::P95, 0.8),
+        ],
+    }]
+}
+
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let all = Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(), all)?;
+    // Wherever it was built, nobody may execute this one.
+    let own = place.path().join("lull");
+    succeeded(Command::new("install").arg("--mode=755").arg(lull).arg(&own))?;
+    let model = install(place.path())?;
+    let databases: Result<Vec<Database>> =
+        SETTINGS.iter().map(|setting| Database::start(&own, *setting, &model)).collect();
+    let databases = databases?;
+    for case in cases() {
+        measured(&case, &databases, report)?;
+    }
+    report.note(format!(
+        "PostgreSQL: {}, scale {SCALE}, without fsync, pgbench on the same cores, {RUN_S} s a run \
+         (auto has had {SEARCH_S} s to decide), {ROUNDS} rounds in turn after one to warm up; \
+         latency is that of a transaction, from pgbench's log of each; a transaction is 7 queries.",
+        version()?
+    ));
+    Ok(())
+}
+
+impl Database {
+    fn start(lull: &Path, setting: Setting, model: &Path) -> Result<Self> {
+        let own = model.with_file_name(setting.name.replace(' ', "-"));
+        succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
+        let address = free_address()?;
+        let mut command = command(lull, setting.exec, &super::found("postgres")?);
+        command.args(server_options(&own, address)).args(setting.options).current_dir(&own);
+        let server = served(command.stderr(Stdio::null()), address)?;
+        let database = Self { setting, address, server, logs: tempfile::tempdir()? };
+        database.wait_until_it_answers()?;
+        Ok(database)
+    }
+
+    /// It listens a little before it answers.
+    fn wait_until_it_answers(&self) -> Result<()> {
+        let begun = Instant::now();
+        while !self.pgbench(&["--no-vacuum", "--transactions=1"])?.status.success() {
+            if begun.elapsed() > START_MAX {
+                bail!("PostgreSQL does not answer at {}", self.address);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn pgbench(&self, arguments: &[&str]) -> Result<Output> {
+        pgbench(self.address, arguments)
+    }
+
+    /// The logs of the last run, which go.
+    fn take_logs(&self) -> Result<Vec<String>> {
+        let mut logs = Vec::new();
+        for entry in std::fs::read_dir(self.logs.path())? {
+            let path = entry?.path();
+            logs.push(std::fs::read_to_string(&path)?);
+            std::fs::remove_file(path)?;
+        }
+        Ok(logs)
+    }
+}
+
+impl Served for Database {
+    const CLIENT: &'static str = "pgbench";
+
+    fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+        let script = format!("--builtin={}", load.script);
+        let clients = format!("--client={}", load.connections);
+        let time = format!("--time={seconds}");
+        let prefix = format!("--log-prefix={}", self.logs.path().join("log").display());
+        let usual = ["--no-vacuum", "--jobs=2", "--log", &prefix];
+        let output = self.pgbench(&[&usual[..], &[&script, &clients, &time]].concat())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let logs = self.take_logs()?;
+        if !output.status.success() {
+            bail!("pgbench failed: {text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        read(&text, &logs)
+    }
+}
+
+fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
+    let mut pgbench = Command::new(super::found("pgbench")?);
+    pgbench.args(["--host=127.0.0.1", "--username=postgres"]);
+    pgbench.arg(format!("--port={}", address.port())).args(arguments).arg("postgres");
+    pgbench.output().context("cannot start pgbench")
+}
+
+/// A program as the user that the server is to run as.
+fn unprivileged(program: &Path) -> Command {
+    if !geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
+    command.args(ids).args(["--clear-groups", "--"]).arg(program);
+    command
+}
+
+/// A program of the server's, under `lull exec` with these options or bare.
+fn command(lull: &Path, exec: Option<&[&str]>, program: &Path) -> Command {
+    let Some(options) = exec else { return unprivileged(program) };
+    let mut command = unprivileged(lull);
+    command.arg("exec").args(options).arg("--").arg(program);
+    command
+}
+
+fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
+    let settings = [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "fsync=off",
+        "shared_buffers=256MB",
+        "max_connections=300",
+    ];
+    let settings = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]);
+    let own = ["-D".to_owned(), data.display().to_string()];
+    let port = ["-p".to_owned(), address.port().to_string()];
+    own.into_iter().chain(port).chain(settings).collect()
+}
+
+/// A data directory with the tables of pgbench in it.
+fn install(place: &Path) -> Result<PathBuf> {
+    let data = place.join("model");
+    std::fs::create_dir(&data)?;
+    if geteuid().is_root() {
+        chown(&data, Some(NOBODY), Some(NOBODY))?;
+    }
+    let mut install = unprivileged(&super::found("initdb")?);
+    install.arg("-D").arg(&data).args(["--auth=trust", "--username=postgres", "--no-sync"]);
+    succeeded(install.current_dir(&data).stdout(Stdio::null()))?;
+    let address = free_address()?;
+    let mut command = command(place, None, &super::found("postgres")?);
+    command.args(server_options(&data, address)).current_dir(&data);
+    let server = served(command.stderr(Stdio::null()), address)?;
+    let begun = Instant::now();
+    let scale = format!("--scale={SCALE}");
+    while !pgbench(address, &["--initialize", "--quiet", &scale])?.status.success() {
+        if begun.elapsed() > START_MAX {
+            bail!("pgbench cannot fill its tables at {address}");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // It has written all that it holds when it has ended.
+    drop(server);
+    Ok(data)
+}
+
+fn version() -> Result<String> {
+    let output = Command::new(super::found("postgres")?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
+        super::super::contest::testing::check(&cases());
+    }
+}

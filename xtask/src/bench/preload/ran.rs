@@ -1,0 +1,28 @@
+//! What a client program says of one run.
+
+/// One run of a load.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ran {
+    pub(super) queries_per_s: f64,
+    pub(super) queries: f64,
+    /// Latency in milliseconds and transactions of it, in order.
+    histogram: Vec<(f64, u64)>,
+}
+
+impl Ran {
+    /// A run whose transactions took so long, each bucket with its count, in order.
+    pub(super) fn new(queries_per_s: f64, queries: f64, histogram: Vec<(f64, u64)>) -> Self {
+        Self { queries_per_s, queries, histogram }
+    }
+
+    /// The latency of a transaction that this share of them does not exceed.
+    pub(super) fn quantile_ms(&self, share: f64) -> f64 {
+        let all: u64 = self.histogram.iter().map(|(_, count)| count).sum();
+        let (rank, mut sum) = (share * all as f64, 0);
+        let found = self.histogram.iter().find(|(_, count)| {
+            sum += count;
+            sum as f64 >= rank
+        });
+        found.map_or(f64::NAN, |(latency_ms, _)| *latency_ms)
+    }
+}
