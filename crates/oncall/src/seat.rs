@@ -107,12 +107,14 @@ impl Seat {
     }
 
     pub(crate) fn state(&self) -> State {
-        let word = self.word.load(Ordering::Acquire);
-        match word & STATE_MASK {
+        match self.word.load(Ordering::Acquire) {
+            // Exactly: what no step of ours takes away would never end.
             WAITING => State::Waiting,
             RESTING => State::Resting,
             LET_GO => State::LetGo,
-            ADMITTED => State::Admitted { slot: (word >> SLOT_SHIFT) as usize },
+            word if word & STATE_MASK == ADMITTED => {
+                State::Admitted { slot: (word >> SLOT_SHIFT) as usize }
+            }
             _ => State::Idle,
         }
     }
@@ -204,5 +206,22 @@ impl Seat {
         self.set_budget(None);
         self.set_first(false);
         self.tokens.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_nobody_of_ours_wrote_holds_no_worker_up() {
+        for state in [WAITING, RESTING, LET_GO] {
+            let seat = Seat { word: AtomicU32::new(1 << SLOT_SHIFT | state), ..Seat::default() };
+            assert_eq!(seat.state(), State::Idle, "{state}");
+            assert!(!seat.is_waiting() && !seat.is_resting());
+        }
+        let seat = Seat::default();
+        seat.take(7);
+        assert_eq!(seat.state(), State::Admitted { slot: 7 });
     }
 }

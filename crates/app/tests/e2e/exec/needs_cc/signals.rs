@@ -129,8 +129,8 @@ fn random_bytes_in_the_page_send_no_signal_to_anybody_else() {
         let mut random = Rng::seed_from_u64(100 + seed as u64);
         let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&server)).collect();
         for from in [512, 512, 512, 0] {
-            clients.iter_mut().for_each(|client| client.ask("work"));
             overwrite(&server, from, &mut random);
+            clients.iter_mut().for_each(|client| client.ask("work"));
             clients.iter_mut().for_each(|client| assert!(client.packet().is_some(), "{mode}"));
         }
         // One that none of its threads waits for would have ended the server.
