@@ -8,9 +8,9 @@
 //! first, and one that is claimed does not go before its signal is there:
 //!
 //! ```text
-//!   worker   AWAKE ──▶ its thread's number ──────────────────────▶ AWAKE
-//!                            │ waker                               ▲
-//!                            └──▶ CLAIMED ──tgkill──▶ taken by it ─┘
+//!   worker   AWAKE ──▶ its thread's number ───────────────────────────▶ AWAKE
+//!                            │ waker                                    ▲
+//!                            └──▶ the number, claimed ──tgkill──▶ taken ┘
 //! ```
 //!
 //! So a number stands here only while its thread is in that wait, and one that
@@ -38,8 +38,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering, fence};
 
 /// Nobody sleeps there by signal.
 const AWAKE: u32 = 0;
-/// Somebody has taken it on to wake the one that sleeps there.
-const CLAIMED: u32 = u32::MAX;
+/// Beside a thread's number: somebody has taken it on to wake that thread. The
+/// kernel's numbers have 22 bits.
+const CLAIMED: u32 = 1 << 31;
 
 /// By connection: the thread that sleeps by signal, if one does.
 static SLEEPERS: [AtomicU32; CONNECTIONS] = [const { AtomicU32::new(AWAKE) }; CONNECTIONS];
@@ -79,7 +80,7 @@ pub(crate) fn wake(id: Id) -> bool {
     let Some(place) = SLEEPERS.get(id.index()) else { return false };
     fence(Ordering::SeqCst);
     let tid = place.load(Ordering::Relaxed);
-    if tid == AWAKE || tid == CLAIMED || !step(place, tid, CLAIMED) {
+    if tid == AWAKE || tid & CLAIMED != 0 || !step(place, tid, tid | CLAIMED) {
         // One that somebody else has claimed is woken by that one, and looks.
         return false;
     }
@@ -89,7 +90,7 @@ pub(crate) fn wake(id: Id) -> bool {
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process::pid(), tid, signal) };
     if sent != 0 {
         // The user has as many signals pending as it may: it looks by itself.
-        step(place, CLAIMED, tid);
+        step(place, tid | CLAIMED, tid);
     }
     sent == 0
 }
@@ -162,17 +163,17 @@ struct Asleep<'a> {
 }
 
 impl<'a> Asleep<'a> {
-    /// Says that this thread sleeps; `None` if the signal is the server's here.
+    /// Says that this thread sleeps; `None` if the signal is the server's here, or
+    /// another thread sleeps for the same connection.
     fn begin(place: &'a AtomicU32, signal: c_int) -> Option<Self> {
         let mask = change_mask(libc::SIG_BLOCK, bit(signal));
         if mask & bit(signal) != 0 {
             return None;
         }
-        if !has_default(signal) {
+        if !has_default(signal) || !step(place, AWAKE, process::tid()) {
             change_mask(libc::SIG_SETMASK, mask);
             return None;
         }
-        place.store(process::tid(), Ordering::Relaxed);
         Some(Self { place, signal, mask, was_woken: false, foreign: None })
     }
 
@@ -195,27 +196,28 @@ impl<'a> Asleep<'a> {
         // SAFETY: a signal that a process sent says which, whatever its code is.
         let sender = unsafe { info.si_pid() };
         let is_own = info.si_code == libc::SI_TKILL && sender.cast_unsigned() == process::pid();
-        is_own && self.place.load(Ordering::Acquire) == CLAIMED
+        is_own && self.place.load(Ordering::Acquire) == process::tid() | CLAIMED
     }
 
     /// From now on nobody signals this thread; `false` if somebody was about to,
     /// and has not for a long time.
     fn rise(&mut self) -> bool {
+        let tid = process::tid();
         for _ in 0..LOOKS {
-            if self.was_woken || step(self.place, process::tid(), AWAKE) {
+            let from = if self.was_woken { tid | CLAIMED } else { tid };
+            if step(self.place, from, AWAKE) {
                 return true;
             }
             self.wait(process::now_ns().saturating_add(LOOK_NS));
         }
-        self.was_woken
+        false
     }
 
     /// The thread is awake, and has its mask again. If its signal is still to
-    /// come it keeps that one blocked: it would end the process.
+    /// come it keeps that one blocked, which would end the process, and its place
+    /// stays claimed: nobody sleeps there by signal any more.
     fn end(mut self) {
-        let has_risen = self.rise();
-        self.place.store(AWAKE, Ordering::Release);
-        if !has_risen {
+        if !self.rise() {
             return;
         }
         change_mask(libc::SIG_SETMASK, self.mask);
@@ -308,22 +310,24 @@ mod tests {
             scope.spawn(|| {
                 let mut asleep = Asleep::begin(place, signal().unwrap()).unwrap();
                 tid.store(process::tid(), Ordering::Release);
-                while place.load(Ordering::Acquire) != CLAIMED {
+                while place.load(Ordering::Acquire) & CLAIMED == 0 {
                     std::thread::yield_now();
                 }
                 assert!(asleep.rise());
                 assert!(asleep.was_woken);
-                asleep.end();
                 assert_eq!(place.load(Ordering::Acquire), AWAKE);
+                change_mask(libc::SIG_SETMASK, asleep.mask);
             });
             while tid.load(Ordering::Acquire) == 0 {
                 std::thread::yield_now();
             }
-            assert!(step(place, tid.load(Ordering::Acquire), CLAIMED));
+            let number = tid.load(Ordering::Acquire);
+            assert!(Asleep::begin(place, signal().unwrap()).is_none(), "its place is taken");
+            assert!(step(place, number, number | CLAIMED));
             std::thread::sleep(Duration::from_millis(20));
-            let (pid, tid) = (process::pid(), tid.load(Ordering::Acquire));
+            let pid = process::pid();
             // SAFETY: to a thread that has it blocked until it has taken it.
-            let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal().unwrap()) };
+            let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, number, signal().unwrap()) };
             assert_eq!(sent, 0);
         });
     }
