@@ -126,7 +126,7 @@ enum Task {
         /// Print the benchmarks and run none
         #[arg(long)]
         list: bool,
-        /// With all contenders: `preload` takes an hour more, for PostgreSQL, a database
+        /// With all contenders: `preload` takes 50 minutes more, for PostgreSQL, a database
         /// that waits for its disk, and other scripts from 8 connections on
         #[arg(long)]
         full: bool,
