@@ -56,8 +56,14 @@ fn workers_that_rest_are_called_and_every_query_is_counted() {
 
 #[test]
 fn workers_that_rest_end_by_kill_time_out_hang_up_and_shutdown() {
+    for wake in ["futex", "signal"] {
+        resting_workers_end(wake);
+    }
+}
+
+fn resting_workers_end(wake: &str) {
     let scene = Scene::new();
-    let database = Database::start(&scene, &["--mode", "epoll"]);
+    let database = Database::start(&scene, &["--mode", "epoll", "--wake", wake]);
     let mut hung_up = database.idle_client("select 1");
     let killed = database.idle_client("select 2");
     let timed_out = database.idle_client("set session wait_timeout = 1");
@@ -77,6 +83,7 @@ fn workers_that_rest_end_by_kill_time_out_hang_up_and_shutdown() {
         client.wait().unwrap();
     }
     assert!(gate(&seen, "called") > 0, "{seen}");
+    assert_eq!(gate(&seen, "woken_by_signal") > 0, wake == "signal", "{seen}");
 }
 
 #[test]
@@ -148,8 +155,15 @@ mod needs_sysbench {
     #[test]
     #[ignore = "slow: seconds of load on a database"]
     fn when_the_agent_is_killed_resting_workers_are_called_all_the_same() {
+        for wake in ["futex", "signal"] {
+            workers_are_called_without_an_agent(wake);
+        }
+    }
+
+    fn workers_are_called_without_an_agent(wake: &str) {
         let scene = Scene::new();
-        let database = Database::start(&scene, &["--mode", "epoll", "--cap", "1"]);
+        let options = ["--mode", "epoll", "--cap", "1", "--wake", wake];
+        let database = Database::start(&scene, &options);
         database.prepare();
         let mut idle = database.idle_client("select 1");
         let load = database.sysbench(32, 5, "run").spawn().unwrap();
