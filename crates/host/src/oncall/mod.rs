@@ -178,3 +178,36 @@ fn now() -> Nanos {
     let now = clock_gettime(ClockId::Monotonic);
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_oncall::{Decision, Mode};
+    use std::time::Duration;
+
+    /// A gate of one whose slot is taken, and one that waits for it.
+    fn one_waits(waking: Waking) -> (Runtime, Settings) {
+        let usual = Settings::default();
+        let (slot_lease_ns, agent_lease_ns) = (1_000_000_000, 1_000_000_000);
+        let settings =
+            Settings { mode: Mode::Post, cap: 1, waking, slot_lease_ns, agent_lease_ns, ..usual };
+        let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
+        let gate = runtime.page.gate();
+        let arrive = |id| gate.arrive(Id(id), false, now().0, &Futexes);
+        assert_eq!([arrive(0), arrive(1)], [Decision::Run, Decision::Park]);
+        (runtime, settings)
+    }
+
+    #[test]
+    fn an_overdue_slot_is_handed_on_but_to_workers_that_only_signals_wake() {
+        for (waking, is_handed_on) in [(Waking::Futex, true), (Waking::Signal, false)] {
+            let (runtime, settings) = one_waits(waking);
+            runtime.set(&Settings { slot_lease_ns: 1_000_000, ..settings });
+            std::thread::sleep(Duration::from_millis(50));
+            pump(&runtime.page);
+            let seat = runtime.page.gate().seat(Id(1)).unwrap();
+            assert_eq!(seat.is_admitted(), is_handed_on, "{waking:?}");
+            assert_eq!(seat.is_waiting(), !is_handed_on, "{waking:?}");
+        }
+    }
+}
