@@ -195,11 +195,6 @@ impl Session {
         self.control.controller().yielded()
     }
 
-    /// States something about the run in its record.
-    pub(crate) fn note(&self, key: &str, value: &str) -> Result<(), RecordError> {
-        self.recorder.note(key, value)
-    }
-
     /// Where the output of started apps goes.
     pub(crate) fn logs(&self) -> PathBuf {
         logs_of(&self.config)
@@ -212,6 +207,15 @@ impl Session {
 
     /// Puts every knob back, ends what was started, closes record and ledger.
     pub(crate) fn close(self) -> anyhow::Result<Closed> {
+        self.close_with(|| Ok(None))
+    }
+
+    /// The same with a last fact for the record. What takes long to reckon must
+    /// neither keep knobs turned nor compete with the apps for cores.
+    pub(crate) fn close_with(
+        self,
+        last: impl FnOnce() -> anyhow::Result<Option<(&'static str, String)>>,
+    ) -> anyhow::Result<Closed> {
         let Self { roots, control, recorder, guard, mut loads, live, keeper, .. } = self;
         // Viewers see the end of the run as the end of the stream.
         drop(live);
@@ -230,6 +234,13 @@ impl Session {
         }
         if let Err(error) = guard.finish() {
             notices.push(format!("the guard: {error}"));
+        }
+        let noted = last().and_then(|fact| match fact {
+            Some((key, text)) => Ok(recorder.note(key, &text)?),
+            None => Ok(()),
+        });
+        if let Err(error) = noted {
+            notices.push(error.to_string());
         }
         Ok(Closed { left, notices })
     }

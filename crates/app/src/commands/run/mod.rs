@@ -31,13 +31,19 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         Opening { config, dry_run: args.dry_run, say: &say, adjust: &|_| {} }.open()?;
     say(&format!("recording to {}", session.record().display()));
     session.page().into_iter().for_each(say);
-    let mut proof = None;
+    let mut blocks = None;
     let ended = match plan {
-        Some(plan) => prove::alternate(&mut session, args, plan, &mut proof),
+        Some(plan) => prove::alternate(&mut session, args, plan, &mut blocks),
         None => control(&mut session, args),
     };
     let record = session.record().display().to_string();
-    session.close()?.tell(&ended, &say)?;
+    let mut proof = None;
+    let closed = session.close_with(|| {
+        proof = blocks.map(prove::Blocks::judge);
+        let text = proof.as_ref().map(serde_json::to_string).transpose()?;
+        Ok(text.map(|text| ("prove", text)))
+    })?;
+    closed.tell(&ended, &say)?;
     if let Some(proof) = &proof {
         prove::tell(proof, args.json)?;
     }

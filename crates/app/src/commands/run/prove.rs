@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::proof::{AGAINST, Block, Design, PAIRS_MIN, Pair, Proof, order};
 use crate::session::{Session, TurnError, policy_of};
 use anyhow::Context;
-use lull_control::{Plant, PlantError, Rng};
+use lull_control::{AppSpec, Plant, PlantError, Rng};
 use lull_measure::Nanos;
 use rand::SeedableRng;
 use std::io::Write;
@@ -61,12 +61,27 @@ impl Plan {
     }
 }
 
+/// What was measured, and what its resampling begins with.
+pub(super) struct Blocks {
+    design: Design,
+    apps: Vec<AppSpec>,
+    pairs: Vec<Pair>,
+    rng: Rng,
+}
+
+impl Blocks {
+    /// The figures with their intervals; takes a while.
+    pub(super) fn judge(mut self) -> Proof {
+        Proof::of(self.design, &self.apps, &self.pairs, &mut self.rng)
+    }
+}
+
 /// Turns block by block; what whole pairs there are is proof, however it ends.
 pub(super) fn alternate(
     session: &mut Session,
     args: &RunArgs,
     plan: Plan,
-    proof: &mut Option<Proof>,
+    measured: &mut Option<Blocks>,
 ) -> anyhow::Result<()> {
     // Its own stream: the policy's random numbers are those of any run.
     let mut rng = Rng::seed_from_u64(plan.design.seed);
@@ -76,10 +91,9 @@ pub(super) fn alternate(
         Alternation { session, display: Display::new(args.json), plan: &plan, pairs: Vec::new() };
     let ended = alternation.all(&order);
     let pairs = alternation.pairs;
-    let found = Proof::of(plan.design, session.apps(), &pairs, &mut rng);
-    let noted = session.note("prove", &serde_json::to_string(&found)?);
-    *proof = Some(found);
-    ended.and(noted.map_err(Into::into))
+    let apps = session.apps().to_vec();
+    *measured = Some(Blocks { design: plan.design, apps, pairs, rng });
+    ended
 }
 
 /// For a person, or one last line of JSON.
