@@ -55,8 +55,17 @@ extern "C" fn load() {
     let told = Protocol::of_code(page.header().protocol_code());
     let protocol = told.unwrap_or_else(protocol_of_program);
     PROTOCOL.store(protocol.code(), Ordering::Relaxed);
-    // SAFETY: the function only stores numbers, in a child that is a copy.
-    unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    // SAFETY: the functions only store numbers and send signals to threads that wait
+    // for them; the second in a child that is a copy.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
+}
+
+/// As the registration wants it.
+///
+/// # Safety
+/// None: it is unsafe only by the type that is asked for.
+unsafe extern "C" fn before_fork() {
+    crate::signals::before_fork();
 }
 
 /// As the registration wants it.

@@ -18,7 +18,9 @@
 //! this process's own and not in the page, which anybody may have written: the
 //! agent and other processes cannot signal. What they would have handed on, the
 //! workers find out when they look by themselves, as they do when the agent is
-//! dead ([`Gate::deadline_ns`](lull_oncall::Gate::deadline_ns)).
+//! dead ([`Gate::deadline_ns`](lull_oncall::Gate::deadline_ns)), and once a second
+//! in any case. A process that forks after its workers have slept has them sleep by
+//! futex from then on, and its child too: either wakes the other's.
 //!
 //! The signal is chosen when the first worker sleeps: the highest that has its
 //! default meaning and that the worker does not block, but for the very highest,
@@ -34,7 +36,7 @@ use lull_oncall::{CONNECTIONS, Id};
 use std::ffi::c_int;
 use std::mem::zeroed;
 use std::ptr::null;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, fence};
 
 /// Nobody sleeps there by signal.
 const AWAKE: u32 = 0;
@@ -51,6 +53,12 @@ const NOT_YET: c_int = 0;
 const NONE: c_int = -1;
 
 static SIGNAL: AtomicI32 = AtomicI32::new(NOT_YET);
+/// Set before a fork, and copied by it: another process may have to wake us.
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// After so long a worker looks at its seat by itself: a process that was not
+/// made by a fork of this one may have changed it.
+const NAP_NS: u64 = 1_000_000_000;
 
 /// How often, and for how long each, one that was claimed waits for its signal.
 /// Who claimed it sends it in its next instruction, unless the kernel takes the
@@ -68,10 +76,11 @@ pub(crate) fn wait(id: Id, word: &Word, value: u32, until_ns: u64) -> Option<End
     let mut asleep = Asleep::begin(place, signal()?)?;
     // Who changes the word after this look finds who sleeps, and the other way round.
     fence(Ordering::SeqCst);
-    let is_same = word.load(Ordering::Acquire) == value;
-    let ended = if is_same { asleep.wait(until_ns) } else { Ended::Woken };
+    // And who forks finds who sleeps, or is found out here.
+    let may_sleep = !HAS_FORKED.load(Ordering::Relaxed);
+    let ended = may_sleep.then(|| asleep.nap(word, value, until_ns));
     asleep.end();
-    Some(ended)
+    ended
 }
 
 /// Wakes the worker that sleeps by signal for this connection; `false` if none
@@ -93,6 +102,18 @@ pub(crate) fn wake(id: Id) -> bool {
         step(place, tid | CLAIMED, tid);
     }
     sent == 0
+}
+
+/// Before `fork`: whoever sleeps by signal shall sleep by futex.
+pub(crate) fn before_fork() {
+    if SIGNAL.load(Ordering::Relaxed) <= 0 {
+        return;
+    }
+    HAS_FORKED.store(true, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    for connection in 0..CONNECTIONS as u32 {
+        wake(Id(connection));
+    }
 }
 
 /// In a child that `fork` made: none of its parent's threads sleep here.
@@ -175,6 +196,18 @@ impl<'a> Asleep<'a> {
             return None;
         }
         Some(Self { place, signal, mask, was_woken: false, foreign: None })
+    }
+
+    /// Sleeps while the word holds this value, and looks at it now and then.
+    fn nap(&mut self, word: &Word, value: u32, until_ns: u64) -> Ended {
+        while word.load(Ordering::Acquire) == value {
+            let soon = process::now_ns().saturating_add(NAP_NS);
+            match self.wait(until_ns.min(soon)) {
+                Ended::Late if soon < until_ns => {}
+                ended => return ended,
+            }
+        }
+        Ended::Woken
     }
 
     fn wait(&mut self, until_ns: u64) -> Ended {
@@ -300,7 +333,22 @@ mod tests {
         let signal = signal().unwrap();
         assert!(has_default(signal));
         a_signal_of_the_servers_is_left_alone(signal);
+        whoever_sleeps_by_signal_sleeps_by_futex_after_a_fork();
         assert_eq!(mask(), before);
+    }
+
+    fn whoever_sleeps_by_signal_sleeps_by_futex_after_a_fork() {
+        let word = Word::new(7);
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| wait(Id(5), &word, 7, in_a_minute()));
+            while SLEEPERS[5].load(Ordering::Acquire) == AWAKE {
+                std::thread::yield_now();
+            }
+            before_fork();
+            assert_eq!(sleeper.join().unwrap(), Some(Ended::Woken), "to look, and sleep again");
+        });
+        assert_eq!(wait(Id(5), &word, 7, in_a_minute()), None);
+        HAS_FORKED.store(false, Ordering::Relaxed);
     }
 
     /// Its time is up, and somebody has claimed it: it does not go before it is signalled.
