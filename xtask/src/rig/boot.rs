@@ -49,7 +49,7 @@ impl Guest<'_> {
         initramfs::write(&initrd, self.binary, self.kernel, self.machine.modules)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
         let log = dir.join("kernel.log");
-        for _ in 0..TRIES {
+        for attempt in 1..=TRIES {
             let mut qemu = self.command(&initrd, &log, filter);
             for table in &tables {
                 qemu.arg("-acpitable").arg(format!("file={}", table.display()));
@@ -61,7 +61,11 @@ impl Guest<'_> {
                     return Ok(if code == 1 { Outcome::Passed } else { Outcome::Failed });
                 }
                 ended => {
-                    println!("== rig {}: no answer ({ended:?})", self.machine.name);
+                    let ended = ended.map_or("out of time, or killed".to_owned(), |code| {
+                        format!("the emulator ended with {code}")
+                    });
+                    let next = if attempt < TRIES { "; booting once more" } else { "" };
+                    println!("== rig {}: no answer: {ended}{next}", self.machine.name);
                     show_end(&log);
                 }
             }

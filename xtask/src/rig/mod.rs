@@ -49,6 +49,32 @@ pub(crate) fn list() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Provides programs and kernels for the machines that CI boots.
+///
+/// # Errors
+/// Why they cannot be had here: another processor, no package, no network.
+pub(crate) fn ready(root: &Path) -> Result<()> {
+    if std::env::consts::ARCH != "x86_64" {
+        bail!("its guests are x86_64 and this machine is {}", std::env::consts::ARCH);
+    }
+    provide()?;
+    let place = root.join("target/rig");
+    for machine in in_ci() {
+        kernel::provide(machine.kernel, &place)
+            .with_context(|| format!("no kernel {} from Debian", machine.kernel))?;
+    }
+    Ok(())
+}
+
+/// The machines that CI boots, by name.
+pub(crate) fn names_in_ci() -> Vec<&'static str> {
+    in_ci().map(|machine| machine.name).collect()
+}
+
+fn in_ci() -> impl Iterator<Item = &'static Machine> {
+    MACHINES.iter().filter(|machine| machine.in_ci)
+}
+
 /// Boots the machines one after the other.
 ///
 /// # Errors

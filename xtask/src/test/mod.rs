@@ -33,8 +33,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     room::warn(root);
     let skipped = needs::provide();
-    let phases = phases(root, options, &skipped);
+    let rig = if options.quick { Rig::NotWanted } else { rig(root) };
+    let phases = phases(root, options, &skipped, &rig);
     let mut tally = Tally::default();
+    tally.leave_out(rig.left_out());
     for (phase, number) in phases.iter().zip(1..) {
         let at_s = started.elapsed().as_secs();
         println!("== {number}/{} {} ({at_s} s): {}", phases.len(), phase.name, phase.command());
@@ -44,8 +46,47 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         }
     }
     println!("== {} s", started.elapsed().as_secs());
+    if let Rig::Missing(why) = &rig {
+        println!("{}", without_rig(why));
+    }
     println!("{tally}");
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether real kernels can be booted here.
+enum Rig {
+    Ready,
+    NotWanted,
+    /// Why not.
+    Missing(String),
+}
+
+impl Rig {
+    /// How many machines are not booted although they were wanted.
+    fn left_out(&self) -> usize {
+        match self {
+            Self::Missing(_) => crate::rig::names_in_ci().len(),
+            Self::Ready | Self::NotWanted => 0,
+        }
+    }
+}
+
+/// Fetches what the rig needs before anything runs: a missing network is no
+/// failed test.
+fn rig(root: &Path) -> Rig {
+    match crate::rig::ready(root) {
+        Ok(()) => Rig::Ready,
+        Err(error) => {
+            let why = format!("{error:#}");
+            println!("{}", without_rig(&why));
+            Rig::Missing(why)
+        }
+    }
+}
+
+fn without_rig(why: &str) -> String {
+    let names = crate::rig::names_in_ci().join(", ");
+    format!("== no rig: skipping its machines {names}: {why}\n   to run them: cargo xtask rig")
 }
 
 const ALL: [&str; 2] = ["--workspace", "--all-features"];
@@ -64,7 +105,7 @@ const MODEL: [&str; 8] = [
     "target/loom",
 ];
 
-fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
+fn phases(root: &Path, options: &Options, skipped: &[String], rig: &Rig) -> Vec<Phase> {
     let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
     let profile: &[&str] = if options.release { &["--release"] } else { &[] };
     let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile, &["--"]].concat();
@@ -85,6 +126,9 @@ fn phases(root: &Path, options: &Options, skipped: &[String]) -> Vec<Phase> {
     phases.push(Phase::tests("documentation's tests", &doc_tests, Round::First));
     phases.push(Phase::model("model check", &MODEL));
     phases.push(Phase::documentation("documentation", &doc));
+    if matches!(rig, Rig::Ready) {
+        phases.push(Phase::tests("real kernels", &["xtask", "rig"], Round::First));
+    }
     if !options.quick {
         // With the programs of the first round: another build takes longer than
         // what optimising them further would save.
@@ -108,17 +152,30 @@ mod tests {
     use super::*;
 
     fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
-        let phases = phases(&crate::root(), options, skipped);
+        let rig = if options.quick { Rig::NotWanted } else { Rig::Ready };
+        let phases = phases(&crate::root(), options, skipped, &rig);
         phases.iter().map(Phase::command).collect()
     }
 
     #[test]
-    fn a_quick_run_leaves_out_the_slow_tests_and_nothing_else() {
+    fn a_quick_run_leaves_out_the_rig_and_the_slow_tests_and_nothing_else() {
         let full = commands(&Options { quick: false, release: false }, &[]);
         let quick = commands(&Options { quick: true, release: false }, &[]);
         assert_eq!(full[..quick.len()], quick);
-        assert_eq!(full.len(), quick.len() + 1);
-        assert!(full[quick.len()..].iter().all(|it| it.ends_with("-- --ignored")), "{full:?}");
+        assert_eq!(full[quick.len()], "cargo xtask rig");
+        assert!(full[quick.len() + 1].ends_with("-- --ignored"), "{full:?}");
+        assert_eq!(full.len(), quick.len() + 2);
+    }
+
+    #[test]
+    fn a_rig_that_cannot_be_had_is_no_phase_and_its_machines_count_as_skipped() {
+        let options = Options { quick: false, release: false };
+        let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
+        let phases = phases(&crate::root(), &options, &[], &rig);
+        assert!(phases.iter().all(|phase| phase.command() != "cargo xtask rig"));
+        assert_eq!(rig.left_out(), crate::rig::names_in_ci().len());
+        let told = without_rig("no kernel 6.1 from Debian");
+        assert!(told.contains("knobs") && told.contains("no kernel 6.1 from Debian"), "{told}");
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Tally {
         }
     }
 
+    /// Adds what was not run at all.
+    pub(super) fn leave_out(&mut self, count: usize) {
+        self.skipped += count;
+    }
+
     /// Whether nothing failed.
     pub(super) fn is_good(&self) -> bool {
         self.failed == 0
@@ -104,6 +109,23 @@ mod tests {
         tally.add(Round::Slow, &Counts::parse(slow).unwrap());
         assert_eq!(tally.to_string(), "9 passed, 1 failed, 3 skipped");
         assert!(!tally.is_good());
+    }
+
+    #[test]
+    fn what_was_left_out_is_skipped_and_no_failure() {
+        let mut tally = Tally::default();
+        tally.leave_out(2);
+        assert_eq!(tally.to_string(), "0 passed, 0 failed, 2 skipped");
+        assert!(tally.is_good());
+    }
+
+    /// A guest's lines come over a serial line, which ends them otherwise.
+    #[test]
+    fn a_guests_result_line_is_read() {
+        let line = "test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; \
+                    2 filtered out; finished in 15.23s\r";
+        let wanted = Counts { passed: 4, failed: 0, ignored: 1, filtered_out: 2 };
+        assert_eq!(Counts::parse(line), Some(wanted));
     }
 
     #[test]
