@@ -44,7 +44,8 @@ pub(crate) struct Options {
 /// Prints the machines.
 pub(crate) fn list() -> ExitCode {
     for machine in MACHINES {
-        println!("{:<14} {}", machine.name, machine.about);
+        let in_ci = if machine.in_ci { " (in cargo xtask test)" } else { "" };
+        println!("{:<14} {}{in_ci}", machine.name, machine.about);
     }
     ExitCode::SUCCESS
 }

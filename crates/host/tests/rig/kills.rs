@@ -32,14 +32,14 @@ const WISHES: [&str; 3] =
 
 /// All that an agent changes.
 #[derive(Debug, PartialEq)]
-struct Knobs {
+pub(crate) struct Knobs {
     policies: Vec<PolicyState>,
     files: Vec<String>,
     coalescing: String,
 }
 
 impl Knobs {
-    fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let cpu = "/sys/devices/system/cpu/cpu1";
         let files = [
             format!("{cpu}/cpuidle/state2/disable"),

@@ -13,12 +13,15 @@ mod kills;
 mod performance;
 mod placing;
 mod plant;
+mod policies;
 mod power;
 mod resctrl;
 mod roles;
 mod scene;
+mod traffic;
+mod workload;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, ColorSetting, Trial};
 use std::process::ExitCode;
 
 /// A test and the first part of its name, which says where it runs.
@@ -34,6 +37,8 @@ fn main() -> ExitCode {
     let mut args = Arguments::from_args();
     let suite = std::env::var(init::SUITE).ok();
     args.test_threads = Some(1);
+    // The serial line is a terminal, and what comes over it is read by a program.
+    args.color = Some(ColorSetting::Never);
     libtest_mimic::run(&args, suite.map_or_else(Vec::new, |suite| trials(&suite))).exit_code()
 }
 
@@ -47,11 +52,13 @@ fn trials(suite: &str) -> Vec<Trial> {
             calibrate::TESTS,
             plant::TESTS,
             bpf::TESTS,
+            policies::TESTS,
             kills::TESTS,
         ],
         "kills" => &[kills::MANY],
         "performance" => &[performance::TESTS, plant::TESTS],
         "resctrl" => &[resctrl::TESTS, plant::TESTS],
+        "traffic" => &[traffic::TESTS],
         other => panic!("no suite {other}"),
     };
     let trial = |(name, test): &(&'static str, fn())| {

@@ -7,6 +7,8 @@
 
 mod cgroup;
 mod coalescing;
+#[cfg(test)]
+mod faults;
 mod governor;
 mod idle;
 mod irq;

@@ -1,0 +1,135 @@
+//! Interrupt delays are real: packets from one card to another, in virtual time.
+//!
+//! The emulator counts instructions and skips idle time, so that figures are
+//! those of the emulated card and not of how busy this machine is. The second
+//! card sends multicast packets by the wire, on which the first one hears them;
+//! nothing else is set up.
+
+use crate::Tests;
+use crate::hold::Holding;
+use crate::scene::{Scene, read, wait_for, write};
+use lull_control::{Coalescing, Got, NicId, Setting};
+use lull_host::drivers::ethtool;
+use lull_measure::Nanos;
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
+
+pub(crate) const TESTS: Tests = &[
+    ("traffic::packets_wait_as_long_as_a_held_delay_says", held),
+    ("traffic::packets_wait_as_long_as_the_plants_knob_says", steered),
+];
+
+const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0x4c75, 0x6c6c);
+const PORT: u16 = 9000;
+const PACKETS: u32 = 1200;
+/// About 3000 packets a second.
+const BETWEEN: Duration = Duration::from_micros(333);
+
+/// What a delay does to packets.
+#[derive(Debug, Clone, Copy)]
+struct Effect {
+    mean_us: f64,
+    interrupts: u64,
+}
+
+/// Both cards up, with addresses.
+fn connect() {
+    for nic in ["eth0", "eth1"] {
+        write(format!("/proc/sys/net/ipv6/conf/{nic}/accept_dad"), "0");
+        // IFF_UP, IFF_BROADCAST and IFF_MULTICAST.
+        write(format!("/sys/class/net/{nic}/flags"), "0x1003");
+    }
+    let carrier = |nic: &str| std::fs::read_to_string(format!("/sys/class/net/{nic}/carrier"));
+    let has_wire = |nic: &&str| carrier(nic).is_ok_and(|text| text.trim() == "1");
+    wait_for("a wire", || ["eth0", "eth1"].iter().all(has_wire));
+    wait_for("an address", || {
+        let found = read("/proc/net/if_inet6");
+        ["eth0", "eth1"].iter().all(|nic| found.contains(nic))
+    });
+}
+
+fn index(nic: &str) -> u32 {
+    read(format!("/sys/class/net/{nic}/ifindex")).parse().unwrap()
+}
+
+/// Interrupts of a card so far, of all its vectors.
+fn interrupts(nic: &str) -> u64 {
+    let table = read("/proc/interrupts");
+    let lines = table.lines().filter(|line| line.contains(nic));
+    let count = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    lines.filter_map(count).sum()
+}
+
+/// Sends packets with the time in them, and hears them.
+fn effect() -> Effect {
+    let hears = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap();
+    hears.join_multicast_v6(&GROUP, index("eth0")).unwrap();
+    hears.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let (begun, before) = (Instant::now(), interrupts("eth0"));
+    let sender = std::thread::spawn(move || send(begun));
+    let (mut sum_us, mut count, mut packet) = (0.0, 0, [0; 8]);
+    while count < PACKETS && hears.recv(&mut packet).is_ok() {
+        let sent = Duration::from_nanos(u64::from_ne_bytes(packet));
+        sum_us += (begun.elapsed() - sent).as_secs_f64() * 1e6;
+        count += 1;
+    }
+    sender.join().unwrap();
+    // A ring that was full for a moment may have lost a few.
+    assert!(count > PACKETS * 9 / 10, "{count} of {PACKETS} packets came");
+    Effect { mean_us: sum_us / f64::from(count), interrupts: interrupts("eth0") - before }
+}
+
+fn send(begun: Instant) {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    socket.set_multicast_loop_v6(false).unwrap();
+    let to = SocketAddrV6::new(GROUP, PORT, 0, index("eth1"));
+    for number in 0..PACKETS {
+        let due = BETWEEN * number;
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        let now = begun.elapsed().as_nanos() as u64;
+        socket.send_to(&now.to_ne_bytes(), to).unwrap();
+    }
+}
+
+fn held() {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    let effects = [200, 1000, 4000, 10_000].map(|us| {
+        let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+        assert_eq!(ethtool::get("eth0").unwrap().rx_us, Some(us));
+        let effect = effect();
+        assert_eq!(holding.end().done, 1);
+        println!("rx-usecs {us}: {effect:?}");
+        (us, effect)
+    });
+    assert_eq!(ethtool::get("eth0").unwrap(), before);
+    for (us, effect) in effects {
+        // At most the delay and what the emulated machine itself takes.
+        assert!(effect.mean_us < f64::from(us) * 1.5 + 1500.0, "{us}: {effect:?}");
+    }
+    for pair in effects.windows(2) {
+        let [(_, short), (_, long)] = pair else { unreachable!() };
+        assert!(long.mean_us > short.mean_us * 1.3, "{effects:?}");
+        assert!(long.interrupts < short.interrupts, "{effects:?}");
+    }
+    let [(_, least), .., (_, most)] = effects;
+    assert!(most.mean_us > 2000.0 && most.interrupts * 4 < least.interrupts, "{effects:?}");
+}
+
+fn steered() {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    let mut scene = Scene::new();
+    let mut at = |us: u64| {
+        let wanted = Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
+        assert_eq!(scene.set(wanted).got, Got::Done);
+        assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
+        effect()
+    };
+    let (short, long) = (at(50), at(1000));
+    println!("50 us: {short:?}, 1000 us: {long:?}");
+    assert!(long.mean_us > short.mean_us * 1.5, "{short:?} {long:?}");
+    assert!(long.interrupts * 2 < short.interrupts, "{short:?} {long:?}");
+    drop(scene);
+    assert_eq!(ethtool::get("eth0").unwrap(), before);
+}
