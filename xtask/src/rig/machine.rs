@@ -130,6 +130,17 @@ pub(crate) const MACHINES: &[Machine] = &[
         time_max: USUAL,
     },
     Machine {
+        name: "calibrate",
+        about: "Linux 6.1: a power model and a break-even found again, in virtual time",
+        kernel: "6.1",
+        in_ci: false,
+        smp: "1,maxcpus=4",
+        devices: &["-icount", "shift=5,sleep=off", "-device", "secondary-vga,addr=4"],
+        modules: &["acpi-cpufreq", "cpufreq_userspace", "processor_thermal_device_pci_legacy"],
+        suite: "calibrate",
+        ..KNOBS
+    },
+    Machine {
         name: "knobs-7.2",
         about: "Linux 7.2: as knobs",
         kernel: "7.2",

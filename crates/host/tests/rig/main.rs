@@ -49,7 +49,6 @@ fn trials(suite: &str) -> Vec<Trial> {
             placing::TESTS,
             hold::TESTS,
             power::TESTS,
-            calibrate::TESTS,
             plant::TESTS,
             bpf::TESTS,
             policies::TESTS,
@@ -58,6 +57,7 @@ fn trials(suite: &str) -> Vec<Trial> {
         "kills" => &[kills::MANY],
         "performance" => &[performance::TESTS, plant::TESTS],
         "resctrl" => &[resctrl::TESTS, plant::TESTS],
+        "calibrate" => &[calibrate::TESTS],
         "traffic" => &[traffic::TESTS],
         other => panic!("no suite {other}"),
     };
