@@ -48,8 +48,8 @@ fn check(tree: &Tree, report: &mut Report) {
         for dependency in manifest.dependencies() {
             let Some(used) = dependency.package.strip_prefix("lull-") else { continue };
             // A crate may use itself to turn on a feature for its own tests.
-            let in_tests = dependency.is_dev && IN_TESTS.contains(&(*name, used));
-            if used == *name || allowed.contains(&used) || in_tests {
+            let in_tests = dependency.is_dev && IN_TESTS.contains(&(name, used));
+            if used == name || allowed.contains(&used) || in_tests {
                 continue;
             }
             let what = format!(
