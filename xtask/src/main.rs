@@ -50,6 +50,9 @@ enum Task {
         /// Leave out the slow tests
         #[arg(long)]
         quick: bool,
+        /// Boot the rig's machines, too; some ten minutes.
+        #[arg(long)]
+        rig: bool,
         /// Build as a release is built
         #[arg(long)]
         release: bool,
@@ -150,7 +153,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Tidy { list: true } => Ok(tidy::list()),
         Task::Tidy { list: false } => tidy::run(&root()),
-        Task::Test { quick, release } => test::run(&root(), &test::Options { quick, release }),
+        Task::Test { quick, rig, release } => {
+            test::run(&root(), &test::Options { quick, rig, release })
+        }
         Task::Docs { check } => docs::run(&root(), check),
         Task::Rig { list: true, .. } => Ok(rig::list()),
         Task::Rig { names, all, filter, .. } => {

@@ -21,6 +21,8 @@ pub(crate) use needs::{install_packages, on_path, provide_all};
 pub(crate) struct Options {
     /// Leave out the slow tests.
     pub(crate) quick: bool,
+    /// Boot the rig's machines.
+    pub(crate) rig: bool,
     /// Optimise as a release is.
     pub(crate) release: bool,
 }
@@ -33,7 +35,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     room::warn(root);
     let skipped = needs::provide();
-    let rig = if options.quick { Rig::NotWanted } else { rig(root) };
+    let rig = if options.rig { rig(root) } else { Rig::NotWanted };
     let phases = phases(root, options, &skipped, &rig);
     let mut tally = Tally::default();
     tally.leave_out(rig.left_out());
@@ -152,15 +154,15 @@ mod tests {
     use super::*;
 
     fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
-        let rig = if options.quick { Rig::NotWanted } else { Rig::Ready };
+        let rig = if options.rig { Rig::Ready } else { Rig::NotWanted };
         let phases = phases(&crate::root(), options, skipped, &rig);
         phases.iter().map(Phase::command).collect()
     }
 
     #[test]
     fn a_quick_run_leaves_out_the_rig_and_the_slow_tests_and_nothing_else() {
-        let full = commands(&Options { quick: false, release: false }, &[]);
-        let quick = commands(&Options { quick: true, release: false }, &[]);
+        let full = commands(&Options { quick: false, rig: true, release: false }, &[]);
+        let quick = commands(&Options { quick: true, rig: false, release: false }, &[]);
         assert_eq!(full[..quick.len()], quick);
         assert_eq!(full[quick.len()], "cargo xtask rig");
         assert!(full[quick.len() + 1].ends_with("-- --ignored"), "{full:?}");
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_rig_that_cannot_be_had_is_no_phase_and_its_machines_count_as_skipped() {
-        let options = Options { quick: false, release: false };
+        let options = Options { quick: false, rig: true, release: false };
         let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
         let phases = phases(&crate::root(), &options, &[], &rig);
         assert!(phases.iter().all(|phase| phase.command() != "cargo xtask rig"));
@@ -181,7 +183,7 @@ mod tests {
     #[test]
     fn slow_tests_need_no_build_of_their_own() {
         for release in [false, true] {
-            let all = commands(&Options { quick: false, release }, &[]);
+            let all = commands(&Options { quick: false, rig: false, release }, &[]);
             let slow = all.last().unwrap().strip_suffix(" -- --ignored").unwrap();
             assert!(all.iter().any(|command| command == slow), "{all:?}");
         }
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn tests_that_need_what_is_missing_are_left_out_of_all_rounds() {
         let skipped = ["needs_memcached".to_owned()];
-        let all = commands(&Options { quick: false, release: true }, &skipped);
+        let all = commands(&Options { quick: false, rig: false, release: true }, &skipped);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
         assert_eq!(with_skip.count(), 2, "{all:?}");
     }

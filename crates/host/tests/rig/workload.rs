@@ -116,7 +116,7 @@ pub(crate) fn burn(threads: u16) -> ! {
     for _ in 1..threads {
         std::thread::spawn(|| {
             loop {
-                work()
+                work();
             }
         });
     }
