@@ -72,8 +72,8 @@ pub struct Header {
     /// 1 if connections over unix sockets may be gated.
     gates_unix: AtomicU32,
     exempt_ports: [AtomicU32; EXEMPT_PORTS],
-    /// Where a free record is looked for next, by all processes of a server: the
-    /// agent has read of a connection before another has its place.
+    /// How many records have been offered, by all processes of a server: the agent
+    /// has read of a connection before another has its place.
     next: AtomicU32,
     /// Connections that found no room.
     turned_away: AtomicU64,
@@ -217,14 +217,10 @@ impl Header {
         ports.len() <= EXEMPT_PORTS
     }
 
-    /// Where a free record is to be looked for; any number, for a page may hold any.
-    pub fn next(&self) -> u32 {
-        self.next.load(Ordering::Relaxed)
-    }
-
-    /// Says where the next free record is to be looked for.
-    pub fn set_next(&self, next: u32) {
-        self.next.store(next, Ordering::Relaxed);
+    /// The record that a connection may have if it is free; nobody else is told of
+    /// it until all others have been.
+    pub fn next(&self) -> Id {
+        Id(self.next.fetch_add(1, Ordering::Relaxed) % CONNECTIONS as u32)
     }
 
     /// Counts a connection that found no room.

@@ -345,7 +345,9 @@ mod tests {
                 std::thread::yield_now();
             }
             before_fork();
-            assert_eq!(sleeper.join().unwrap(), Some(Ended::Woken), "to look, and sleep again");
+            // Woken to look and sleep again, or it had not fallen asleep yet.
+            let ended = sleeper.join().unwrap();
+            assert!(matches!(ended, Some(Ended::Woken) | None), "{ended:?}");
         });
         assert_eq!(wait(Id(5), &word, 7, in_a_minute()), None);
         HAS_FORKED.store(false, Ordering::Relaxed);

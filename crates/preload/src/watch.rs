@@ -81,12 +81,9 @@ fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
 }
 
 fn claim(page: &Page, fd: c_int, peer: Peer) -> Option<Id> {
-    let first = page.header().next() as usize;
     let (pid, fd) = (process::pid(), fd.cast_unsigned());
-    let mut order = (0..CONNECTIONS).map(|step| Id(((first + step) % CONNECTIONS) as u32));
-    let id = order.find(|id| page.record(*id).is_some_and(|record| record.claim(pid, fd, peer)))?;
-    page.header().set_next(id.0 + 1);
-    Some(id)
+    let mut offers = (0..CONNECTIONS).map(|_| page.header().next());
+    offers.find(|id| page.record(*id).is_some_and(|record| record.claim(pid, fd, peer)))
 }
 
 /// The two ends of a socket.

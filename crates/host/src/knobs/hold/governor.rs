@@ -21,8 +21,8 @@ pub(super) fn governor(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, Knob
 /// Sets `energy_performance_preference` everywhere: a name, or 0 to 255.
 pub(super) fn preference(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, KnobError> {
     everywhere(roots, |dir| {
-        if name.parse::<u8>().is_err() && !is_narrowed(dir)? {
-            let list = dir.join("energy_performance_available_preferences");
+        let list = dir.join("energy_performance_available_preferences");
+        if name.parse::<u8>().is_err() && !is_narrowed(&list) {
             offered(&list, name, "energy-performance preference")?;
         }
         Ok(TextWrite::exactly(dir.join("energy_performance_preference"), name))
@@ -32,8 +32,8 @@ pub(super) fn preference(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, Kn
 /// Whether the list of preferences has one name alone, as under the governor
 /// `performance` on 6.12: a governor that is wished for before brings the
 /// others, so the kernel is asked instead.
-fn is_narrowed(dir: &Path) -> Result<bool, KnobError> {
-    Ok(text::read(&dir.join("scaling_governor"))? == "performance")
+fn is_narrowed(list: &Path) -> bool {
+    text::read(list).is_ok_and(|names| names.trim() == "performance")
 }
 
 fn everywhere(
@@ -87,7 +87,6 @@ mod tests {
         assert!(preference(&tree.roots(), "256").is_err());
         assert!(preference(&tree.roots(), "frugal").is_err());
         // A list of one name, until the governor that is wished for before is set.
-        tree.write(&format!("{DIR}/scaling_governor"), "performance\n");
         tree.write(&list, "performance\n");
         assert_eq!(preference(&tree.roots(), "power").unwrap()[0].text, "power");
     }
