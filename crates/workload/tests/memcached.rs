@@ -7,8 +7,12 @@ mod needs_memcached {
     use lull_workload::target::Address;
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
     use std::process::{Child, Command, Stdio};
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
+
+    /// Held from asking for a free port to using it, or a test beside might get it too.
+    static STARTING: Mutex<()> = Mutex::new(());
 
     /// A memcached that ends with the test.
     struct Memcached {
@@ -18,6 +22,7 @@ mod needs_memcached {
 
     impl Memcached {
         fn start() -> Self {
+            let _starting = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
             let port = free.port();
             let arguments = format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -u nobody");

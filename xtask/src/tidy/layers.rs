@@ -33,10 +33,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab"]),
 ];
 
-/// What only a crate's own tests may use besides: policies steer a real plant
-/// in the rig, where there is no app to join them.
-const IN_TESTS: &[(&str, &str)] = &[("host", "policies")];
-
 fn check(tree: &Tree, report: &mut Report) {
     for manifest in manifests::all(tree) {
         let (path, name) = (&manifest.file.path, manifest.crate_name);
@@ -48,8 +44,7 @@ fn check(tree: &Tree, report: &mut Report) {
         for dependency in manifest.dependencies() {
             let Some(used) = dependency.package.strip_prefix("lull-") else { continue };
             // A crate may use itself to turn on a feature for its own tests.
-            let in_tests = dependency.is_dev && IN_TESTS.contains(&(name, used));
-            if used == name || allowed.contains(&used) || in_tests {
+            if used == name || allowed.contains(&used) {
                 continue;
             }
             let what = format!(
@@ -76,15 +71,6 @@ mod tests {
             assert!(
                 found[0].starts_with("crates/policies/Cargo.toml:3: policies must not use host")
             );
-        }
-    }
-
-    #[test]
-    fn tests_of_the_host_may_run_policies_and_the_host_may_not() {
-        for (table, refused) in [("dev-dependencies", 0), ("dependencies", 1)] {
-            let manifest = format!("[package]\n[{table}]\nlull-policies.workspace = true\n");
-            let found = findings(&RULE, &[("crates/host/Cargo.toml", &manifest)]);
-            assert_eq!(found.len(), refused, "{table}: {found:?}");
         }
     }
 

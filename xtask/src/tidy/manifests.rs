@@ -27,8 +27,6 @@ pub(super) struct Dependency {
     pub(super) key: String,
     /// The name of its package.
     pub(super) package: String,
-    /// Whether only the crate's tests, examples and benchmarks use it.
-    pub(super) is_dev: bool,
     inherited: bool,
 }
 
@@ -49,14 +47,9 @@ impl Manifest<'_> {
         let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
         let sections = [table].into_iter().chain(targets).flat_map(|level| {
             let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
-            kinds.map(|kind| (kind, level.get(kind).and_then(Value::as_table)))
+            kinds.map(|kind| level.get(kind).and_then(Value::as_table))
         });
-        let of_kind = |(kind, table): (&str, Option<&Table>)| {
-            let is_dev = kind == "dev-dependencies";
-            let entries = table.into_iter().flatten();
-            entries.map(|(key, value)| dependency(key, value, is_dev)).collect::<Vec<_>>()
-        };
-        sections.flat_map(of_kind).collect()
+        sections.flatten().flatten().map(|(key, value)| dependency(key, value)).collect()
     }
 
     /// The first line that begins with `key`, or the first line.
@@ -66,10 +59,10 @@ impl Manifest<'_> {
     }
 }
 
-fn dependency(key: &str, value: &Value, is_dev: bool) -> Dependency {
+fn dependency(key: &str, value: &Value) -> Dependency {
     let package = value.get("package").and_then(Value::as_str).unwrap_or(key);
     let inherited = inherits(Some(value));
-    Dependency { key: key.to_owned(), package: package.to_owned(), is_dev, inherited }
+    Dependency { key: key.to_owned(), package: package.to_owned(), inherited }
 }
 
 /// Whether a value says `workspace = true`.

@@ -33,18 +33,12 @@ const DWELL: Nanos = Nanos::from_millis(2400);
 type Total = fn(Duration) -> f64;
 
 /// Sets the package's register to what a machine would have used.
-pub(crate) struct Hardware {
+struct Hardware {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Hardware {
-    /// By how busy the cores are and how fast.
-    pub(crate) fn of_cores() -> Self {
-        registers();
-        Self::start(used)
-    }
-
     fn start(total: Total) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);

@@ -13,13 +13,11 @@ mod kills;
 mod performance;
 mod placing;
 mod plant;
-mod policies;
 mod power;
 mod resctrl;
 mod roles;
 mod scene;
 mod traffic;
-mod workload;
 
 use libtest_mimic::{Arguments, ColorSetting, Trial};
 use std::process::ExitCode;
@@ -51,7 +49,6 @@ fn trials(suite: &str) -> Vec<Trial> {
             power::TESTS,
             plant::TESTS,
             bpf::TESTS,
-            policies::TESTS,
             kills::TESTS,
         ],
         "kills" => &[kills::MANY],

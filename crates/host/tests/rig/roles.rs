@@ -21,8 +21,6 @@ pub(crate) fn play() -> Option<ExitCode> {
         }
         "app" => be_app(),
         "server" => crate::placing::be_server(Path::new(&args[1])),
-        "serve" => crate::workload::serve(Path::new(&args[1])),
-        "burn" => crate::workload::burn(args[1].parse().unwrap()),
         "agent" => be_agent(Path::new(&args[1]), &args[2..]),
         _ => None,
     }
