@@ -188,20 +188,33 @@ impl fmt::Display for BurnerReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_measure::push::{LineReader, MAX_LINE_BYTES};
-    use std::io::Read;
-    use std::os::unix::net::UnixListener;
+    use lull_measure::push::{Fill, LineReader, MAX_LINE_BYTES};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
-    fn short(work: Work) -> BurnerConfig {
-        let duration = Some(Nanos::from_millis(150));
+    /// Of two threads and without an end but for a test that nothing stops.
+    fn burner(work: Work) -> BurnerConfig {
+        let duration = Some(Nanos::from_secs(60));
         BurnerConfig { work, threads: 2, duration, push: None }
+    }
+
+    /// Burns until something was counted, however long that takes here.
+    fn until_counted(config: &BurnerConfig, count: &AtomicU64) -> BurnerReport {
+        let (stop, before) = (AtomicBool::new(false), count.load(Ordering::Relaxed));
+        thread::scope(|scope| {
+            let burner = scope.spawn(|| run_counted(config, &stop, count));
+            while count.load(Ordering::Relaxed) == before && !burner.is_finished() {
+                thread::sleep(Nanos::from_millis(1).into());
+            }
+            stop.store(true, Ordering::Relaxed);
+            burner.join().unwrap().unwrap()
+        })
     }
 
     #[test]
     fn both_kinds_get_something_done_and_count_it() {
         for (work, unit) in [(Work::Compute, "paths"), (Work::Memory { bytes: 3 << 20 }, "bytes")] {
             let count = AtomicU64::new(7);
-            let report = run_counted(&short(work), &AtomicBool::new(false), &count).unwrap();
+            let report = until_counted(&burner(work), &count);
             assert_eq!(report.unit, unit);
             assert!(report.total > 0);
             assert_eq!(report.total + 7, count.into_inner());
@@ -209,19 +222,43 @@ mod tests {
     }
 
     #[test]
+    fn a_burner_ends_when_its_time_is_over() {
+        let duration = Nanos::from_millis(150);
+        let config = BurnerConfig { duration: Some(duration), ..burner(Work::Compute) };
+        let report = run(&config, &AtomicBool::new(false)).unwrap();
+        assert!(report.seconds >= duration.as_secs_f64());
+    }
+
+    #[test]
     fn a_stop_ends_a_burner_without_duration() {
-        let config = BurnerConfig { duration: None, ..short(Work::Compute) };
+        let config = BurnerConfig { duration: None, ..burner(Work::Compute) };
         let report = run(&config, &AtomicBool::new(true)).unwrap();
         assert_eq!(report.threads, 2);
     }
 
     #[test]
     fn a_burner_that_finds_no_memory_says_so() {
-        let config = BurnerConfig { duration: None, ..short(Work::Memory { bytes: 1 << 60 }) };
+        let config = BurnerConfig { duration: None, ..burner(Work::Memory { bytes: 1 << 60 }) };
         let error = run(&config, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("memory:64MiB"), "{error}");
         let config = BurnerConfig { threads: 0, ..config };
         assert!(matches!(run(&config, &AtomicBool::new(false)), Err(BurnerError::NoThreads)));
+    }
+
+    /// The totals that are pushed, read to the end; `look` sees them as they come.
+    fn totals(mut stream: UnixStream, look: impl Fn(&[f64])) -> Vec<f64> {
+        let (mut lines, mut totals) = (LineReader::new(MAX_LINE_BYTES), Vec::new());
+        while lines.fill(&mut stream).unwrap() != Fill::End {
+            while let Some(line) = lines.next_line() {
+                let Message::Progress(progress) = Message::decode(line.unwrap()).unwrap() else {
+                    panic!("another kind");
+                };
+                assert_eq!((progress.app.as_str(), progress.unit.as_str()), ("burner", "paths"));
+                totals.push(progress.total);
+            }
+            look(&totals);
+        }
+        totals
     }
 
     #[test]
@@ -230,24 +267,17 @@ mod tests {
         let socket = directory.path().join("agent");
         let listener = UnixListener::bind(&socket).unwrap();
         let push = Some(PushConfig { socket, app: "burner".to_owned() });
-        let config =
-            BurnerConfig { push, duration: Some(Nanos::from_millis(350)), ..short(Work::Compute) };
-        let report = run(&config, &AtomicBool::new(false)).unwrap();
-        let mut bytes = Vec::new();
-        listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
-        let (mut lines, mut rest) = (LineReader::new(MAX_LINE_BYTES), bytes.as_slice());
-        let mut totals = Vec::new();
-        while !rest.is_empty() {
-            lines.fill(&mut rest).unwrap();
-            while let Some(line) = lines.next_line() {
-                let Message::Progress(progress) = Message::decode(line.unwrap()).unwrap() else {
-                    panic!("another kind");
-                };
-                assert_eq!((progress.app.as_str(), progress.unit.as_str()), ("burner", "paths"));
-                totals.push(progress.total);
-            }
-        }
+        let (config, stop) =
+            (BurnerConfig { push, ..burner(Work::Compute) }, AtomicBool::new(false));
+        let (report, totals) = thread::scope(|scope| {
+            let burner = scope.spawn(|| run(&config, &stop));
+            let stream = listener.accept().unwrap().0;
+            let is_enough = |some: &[f64]| some.len() >= 3 && some.last() > Some(&0.0);
+            let totals = totals(stream, |some| stop.store(is_enough(some), Ordering::Relaxed));
+            (burner.join().unwrap().unwrap(), totals)
+        });
         assert_eq!(totals.len() as u64, report.pushed_messages);
-        assert!(totals.len() >= 2 && totals.is_sorted(), "{totals:?}");
+        assert!(totals.len() >= 3 && totals.is_sorted(), "{totals:?}");
+        assert!(totals.last() > Some(&0.0), "{totals:?}");
     }
 }
