@@ -13,7 +13,7 @@ use crate::{LiveThread, Roots};
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One app of a run.
 #[derive(Debug)]
@@ -51,8 +51,12 @@ pub enum PauseError {
     },
 }
 
-/// How long all processes of an app may take to stop.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Looks at an app until all of its processes must have stopped. Counted in looks
+/// and not in time, of which a machine that stands still loses any amount.
+const LOOKS: u32 = 2_000;
+/// Looks after which a process that waits in the kernel counts as stopped: by then
+/// what it was about to make is there.
+const LOOKS_AT_WAITING: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl AppHandle {
@@ -119,7 +123,9 @@ impl AppHandle {
     ///
     /// Used to measure how fast another app is alone. What is stopped is in
     /// the ledger first, so that it goes on if the agent is killed. Processes
-    /// that were stopped before are left alone.
+    /// that were stopped before are left alone. One that waits in the kernel, as
+    /// `vfork` does for a child that may have been stopped first, stops before it
+    /// does anything else, and is not waited for.
     ///
     /// # Errors
     /// [`PauseError`]; what was stopped is continued by `resume`.
@@ -131,16 +137,16 @@ impl AppHandle {
         if !self.is_started() {
             return Err(PauseError::NotStarted { name: self.name.clone() });
         }
-        let begun = Instant::now();
-        loop {
-            let running = self.running(table);
-            let Some(first) = running.first() else { return Ok(()) };
-            if begun.elapsed() > STOP_TIMEOUT {
-                return Err(self.refused("stop", *first, io::ErrorKind::TimedOut.into()));
+        for look in 0..LOOKS {
+            let running = self.running(table, look >= LOOKS_AT_WAITING);
+            if running.is_empty() {
+                return Ok(());
             }
             self.stop_each(&running, table.roots(), ledger)?;
             std::thread::sleep(PAUSE);
         }
+        let Some(first) = self.running(table, true).first().copied() else { return Ok(()) };
+        Err(self.refused("stop", first, io::ErrorKind::TimedOut.into()))
     }
 
     /// Continues what [`AppHandle::pause`] stopped.
@@ -168,13 +174,16 @@ impl AppHandle {
     }
 
     /// The processes that do not stand still. One can make another until it
-    /// does itself, so the last to be found are the last there are.
-    fn running(&mut self, table: &mut ProcessTable) -> Vec<ProcessId> {
+    /// does itself, so the last to be found are the last there are. Whether one
+    /// that was told to and waits in the kernel stands still, the caller says.
+    fn running(&mut self, table: &mut ProcessTable, waiting_stands: bool) -> Vec<ProcessId> {
         // A listing that fails shows the processes as they were before.
         let _ = table.refresh();
         let _ = self.processes.refresh(table);
-        let runs = |process: &ProcessId| {
-            process.facts(table.roots()).is_some_and(|facts| !matches!(facts.state, 'T' | 't'))
+        let runs = |process: &ProcessId| match process.facts(table.roots()).map(|it| it.state) {
+            None | Some('T' | 't') => false,
+            Some('D') => !(waiting_stands && self.paused.contains(process)),
+            Some(_) => true,
         };
         self.processes.processes().filter(runs).collect()
     }
