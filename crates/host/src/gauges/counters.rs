@@ -6,8 +6,8 @@
 //! the moment between listing and opening can be missed.
 
 use crate::Roots;
-use crate::files::read_text;
 use crate::gauges::app_time::{is_born_since, is_gone};
+use crate::gauges::not_allowed;
 use crate::threads::LiveThread;
 use lull_measure::{Gauge, Missing, Nanos};
 use perf_event::events::{Event, Hardware};
@@ -50,14 +50,7 @@ pub fn modes(roots: &Roots) -> Result<Modes, Missing> {
 
 fn refused(roots: &Roots, error: &io::Error) -> Missing {
     Missing::because(match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            let level = read_text(&roots.proc.join("sys/kernel/perf_event_paranoid"));
-            let level = level.unwrap_or_else(|_| "unreadable".to_owned());
-            format!(
-                "perf_event_paranoid is {level}: set it to 2 or lower \
-                 (sysctl kernel.perf_event_paranoid=2) or give CAP_PERFMON"
-            )
-        }
+        Some(libc::EACCES | libc::EPERM) => not_allowed(roots, 2),
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
             "no hardware counters: the kernel knows no PMU here (usual in virtual machines)".into()
         }

@@ -16,6 +16,8 @@ pub mod reported;
 pub mod traffic;
 pub mod utilisation;
 
+use crate::Roots;
+use crate::files::read_text;
 use lull_measure::Missing;
 use std::io;
 use std::path::Path;
@@ -27,6 +29,16 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Missing {
         _ => "",
     };
     Missing::because(format!("{} cannot be read: {error}{hint}", path.display()))
+}
+
+/// Why perf may not count, and what would allow it: this level, or less.
+fn not_allowed(roots: &Roots, level: i8) -> String {
+    let now = read_text(&roots.proc.join("sys/kernel/perf_event_paranoid"));
+    let now = now.unwrap_or_else(|_| "unreadable".to_owned());
+    format!(
+        "perf_event_paranoid is {now}: set it to {level} or lower \
+         (sysctl kernel.perf_event_paranoid={level}) or give CAP_PERFMON"
+    )
 }
 
 /// The first reading has nothing to be compared with.

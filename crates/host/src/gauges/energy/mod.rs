@@ -12,8 +12,10 @@ pub use pmu::PowerPmu;
 pub use rapl::Rapl;
 
 use crate::Roots;
+use crate::gauges::first_reading;
 use lull_control::{CoreSeen, EnergySeen, EnergySource};
 use lull_measure::{Gauge, Missing, Nanos};
+use std::ops::AddAssign;
 
 /// Energy over epochs, from one source for the whole run.
 #[derive(Debug)]
@@ -80,4 +82,24 @@ impl Energy {
             Self::Model(model) => model.energy(span, cores),
         }
     }
+}
+
+/// The sum of what counters have changed by since their last reading. Every one is
+/// read even after a failure, so that the next epoch is right.
+///
+/// # Errors
+/// The last failure; or that one was read for the first time.
+fn total<T: Default + AddAssign>(
+    changes: impl Iterator<Item = Result<Option<T>, Missing>>,
+) -> Result<T, Missing> {
+    let mut sum = T::default();
+    let mut missing = None;
+    for change in changes {
+        match change {
+            Ok(Some(change)) => sum += change,
+            Ok(None) => missing = Some(first_reading()),
+            Err(why) => missing = Some(why),
+        }
+    }
+    missing.map_or(Ok(sum), Err)
 }

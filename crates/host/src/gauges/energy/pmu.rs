@@ -12,9 +12,10 @@
 //! and keeps 64, in the unit of the event's `scale`. Run on trees and with
 //! counters of tests only: no emulated processor has this PMU.
 
+use super::total;
 use crate::Roots;
 use crate::files::{read_text, read_value};
-use crate::gauges::first_reading;
+use crate::gauges::not_allowed;
 use lull_control::{CoreId, CoreSet, EnergySeen, EnergySource};
 use lull_measure::{Gauge, Joules, Missing};
 use perf_event::Builder;
@@ -106,18 +107,8 @@ impl PowerPmu {
 
     /// Energy since the last call.
     pub fn read(&mut self) -> Gauge<EnergySeen> {
-        let mut sum = 0.0;
-        let mut missing = None;
-        // Every counter is read even after a failure, so that the next epoch is right.
-        for domain in &mut self.domains {
-            match domain.change() {
-                Ok(Some(Joules(change))) => sum += change,
-                Ok(None) => missing = Some(first_reading()),
-                Err(why) => missing = Some(why),
-            }
-        }
-        let seen = EnergySeen { energy: Joules(sum), source: self.source.clone() };
-        missing.map_or(Ok(seen), Err)
+        let energy = total(self.domains.iter_mut().map(Domain::change))?;
+        Ok(EnergySeen { energy, source: self.source.clone() })
     }
 }
 
@@ -174,14 +165,7 @@ fn open(pmu: &Path, event: &str, core: CoreId) -> io::Result<Box<dyn Count>> {
 
 fn refused(roots: &Roots, event: &str, core: CoreId, error: &io::Error) -> Missing {
     Missing::because(match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            let level = read_text(&roots.proc.join("sys/kernel/perf_event_paranoid"));
-            let level = level.unwrap_or_else(|_| "unreadable".to_owned());
-            format!(
-                "power PMU: perf_event_paranoid is {level}: set it to 0 or lower \
-                 (sysctl kernel.perf_event_paranoid=0) or give CAP_PERFMON"
-            )
-        }
+        Some(libc::EACCES | libc::EPERM) => format!("power PMU: {}", not_allowed(roots, 0)),
         _ => format!("power PMU: {event} cannot be counted on core {core}: {error}"),
     })
 }

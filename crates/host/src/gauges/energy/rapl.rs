@@ -5,9 +5,10 @@
 //! memory (`dram`). `core` and `uncore` lie within a package; `psys` covers
 //! packages too and is left out so that nothing counts twice.
 
+use super::total;
 use crate::Roots;
 use crate::files::{HotFile, read_text, read_value};
-use crate::gauges::{first_reading, unreadable};
+use crate::gauges::unreadable;
 use lull_control::{EnergySeen, EnergySource};
 use lull_measure::{Gauge, Joules, Missing};
 use std::path::{Path, PathBuf};
@@ -61,18 +62,9 @@ impl Rapl {
 
     /// Energy since the last call.
     pub fn read(&mut self) -> Gauge<EnergySeen> {
-        let mut sum_uj = 0;
-        let mut missing = None;
-        // Every counter is read even after a failure, so that the next epoch is right.
-        for domain in &mut self.domains {
-            match domain.change() {
-                Ok(Some(change)) => sum_uj += change,
-                Ok(None) => missing = Some(first_reading()),
-                Err(why) => missing = Some(why),
-            }
-        }
+        let sum_uj: u64 = total(self.domains.iter_mut().map(Domain::change))?;
         let energy = Joules(sum_uj as f64 / 1e6);
-        missing.map_or_else(|| Ok(EnergySeen { energy, source: self.source.clone() }), Err)
+        Ok(EnergySeen { energy, source: self.source.clone() })
     }
 }
 
