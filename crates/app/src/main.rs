@@ -7,6 +7,7 @@ mod blocks;
 mod cli;
 mod commands;
 mod config;
+mod custody;
 mod library;
 mod live;
 mod located;

@@ -1,10 +1,9 @@
 //! `lull hold`: knobs held while a command runs, put back whatever happens.
 
 use crate::cli::HoldArgs;
-use crate::{alongside, say, signals};
-use anyhow::bail;
+use crate::{alongside, custody, say, signals};
 use lull_host::Roots;
-use lull_host::guard::{GuardCommand, Ledger, Opened, StateDir, spawn};
+use lull_host::guard::StateDir;
 use lull_host::knobs::hold;
 use lull_host::plant::Stop;
 
@@ -12,11 +11,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
-    let Opened { mut ledger, recovery } = Ledger::open(place, &roots)?;
-    if let Some(recovery) = recovery {
-        say::told(&recovery);
-    }
-    let guard = spawn(GuardCommand::default(), &ledger)?;
+    let (mut ledger, guard) = custody::take(place, &roots, &|text| say::told(text))?;
     let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
         Ok(held) => held,
         Err(error) => {
@@ -29,12 +24,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     }
     let outcome = meanwhile(args, &stop);
     drop(held);
-    let restored = ledger.restore();
-    say::told(&restored);
-    if !restored.failed.is_empty() {
-        // The guard and `lull restore` have another try.
-        bail!("not everything is as before; the ledger is {}", ledger.path().display());
-    }
+    custody::put_back(&ledger)?;
     ledger.close()?;
     guard.finish()?;
     outcome

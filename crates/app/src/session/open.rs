@@ -10,12 +10,12 @@ use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
-use crate::{prometheus, signals};
+use crate::{custody, prometheus, signals};
 use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
-use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
+use lull_host::guard::{GuardHandle, Ledger, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
@@ -200,11 +200,7 @@ impl Opening<'_> {
         socket: &Path,
         stop: &Stop,
     ) -> anyhow::Result<Started> {
-        let Opened { mut ledger, recovery } = Ledger::open(place, roots)?;
-        if let Some(recovery) = recovery {
-            (self.say)(&recovery.to_string());
-        }
-        let guard = spawn(GuardCommand::default(), &ledger)?;
+        let (mut ledger, guard) = custody::take(place, roots, self.say)?;
         // Before any app starts, so that none pushes into the void.
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;

@@ -3,13 +3,13 @@
 
 use crate::cli::MeasureArgs;
 use crate::commands::UsageError;
-use crate::{say, signals};
-use anyhow::{Context, bail};
+use crate::{custody, say, signals};
+use anyhow::Context;
 use lull_control::{CoreId, Plant};
 use lull_host::apps::GRACE;
 use lull_host::calibrate::Bench;
 use lull_host::gauges::energy::{Energy, PowerModel};
-use lull_host::guard::{GuardCommand, Ledger, Opened, StateDir, spawn};
+use lull_host::guard::StateDir;
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostConfig, HostPlant, Roots};
 use lull_measure::Nanos;
@@ -57,11 +57,7 @@ pub(super) fn measured<T>(
     let roots = Roots::default();
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
-    let Opened { ledger, recovery } = Ledger::open(place, &roots)?;
-    if let Some(recovery) = recovery {
-        say::told(&recovery);
-    }
-    let guard = spawn(GuardCommand::default(), &ledger)?;
+    let (ledger, guard) = custody::take(place, &roots, &|text| say::told(text))?;
     let plant = HostPlant::new(HostConfig {
         apps: Vec::new(),
         push: None,
@@ -74,13 +70,9 @@ pub(super) fn measured<T>(
     let mut bench = Bench::new(plant, roots, args.settle, args.dwell)?;
     let found = measure(&mut bench);
     let mut plant = bench.into_plant();
-    let restored = plant.ledger_mut().restore();
+    let is_back = custody::put_back(plant.ledger_mut());
     let _ = plant.restore();
-    say::told(&restored);
-    if !restored.failed.is_empty() {
-        // The guard and `lull restore` have another try.
-        bail!("not everything is as before");
-    }
+    is_back?;
     // No app was started here, so none can be left.
     let _ = plant.close(GRACE)?;
     guard.finish()?;
