@@ -163,7 +163,7 @@ pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> 
          one to warm up; latency is that of a transaction, as its client sees it. Context \
          switches are those of 5 s in the middle of a run, over the queries of 5 s. Ratios are \
          those of the runs of one round.",
-        version()?,
+        super::version("mariadbd")?,
         MEMORY.rows
     ));
     let Some(disk) = disk else { return Ok(()) };
@@ -281,12 +281,6 @@ fn sysbench(address: SocketAddr, load: Load, store: Store, action: &[&str]) -> R
         );
     }
     Ok(text)
-}
-
-fn version() -> Result<String> {
-    let output = Command::new(super::found("mariadbd")?).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
 }
 
 #[cfg(test)]

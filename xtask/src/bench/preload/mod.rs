@@ -41,6 +41,16 @@ fn run(context: &Context) -> Result<Report> {
     Ok(report)
 }
 
+/// What a server says of itself.
+///
+/// # Errors
+/// If it is not there.
+fn version(program: &str) -> Result<String> {
+    let output = Command::new(found(program)?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
+}
+
 /// Runs a command to its end.
 ///
 /// # Errors

@@ -72,7 +72,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         "PostgreSQL: {}, scale {SCALE}, without fsync, pgbench on the same cores, {RUN_S} s a run \
          (auto has had {SEARCH_S} s to decide), {ROUNDS} rounds in turn after one to warm up; \
          latency is that of a transaction, from pgbench's log of each; a transaction is 7 queries.",
-        version()?
+        super::version("postgres")?
     ));
     Ok(())
 }
@@ -210,12 +210,6 @@ fn install(place: &Path) -> Result<PathBuf> {
     // It has written all that it holds when it has ended.
     drop(server);
     Ok(data)
-}
-
-fn version() -> Result<String> {
-    let output = Command::new(super::found("postgres")?).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
 }
 
 #[cfg(test)]
