@@ -72,6 +72,9 @@ const MASK_BYTES: usize = size_of::<u64>();
 /// Sleeps while the word holds this value, until `until_ns` at the latest;
 /// `None` if no signal can wake this thread.
 pub(crate) fn wait(id: Id, word: &Word, value: u32, until_ns: u64) -> Option<Ended> {
+    if HAS_FORKED.load(Ordering::Relaxed) {
+        return None;
+    }
     let place = SLEEPERS.get(id.index())?;
     let mut asleep = Asleep::begin(place, signal()?)?;
     // Who changes the word after this look finds who sleeps, and the other way round.
