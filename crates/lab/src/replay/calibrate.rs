@@ -28,10 +28,13 @@ use lull_measure::{Nanos, Percentile};
 
 /// Rounds of matching for each candidate.
 const ROUNDS: usize = 4;
-/// Rounds after which a candidate this many times as bad as the best so far is
-/// given up: matching moves an error by less.
-const TRIAL: usize = 2;
-const HOPELESS: f64 = 2.0;
+/// A candidate this many times as bad as the best so far is given up once a round
+/// of matching leaves more than this share of its error: of three records' 110
+/// candidates none so bad came to be the best, and a sixth of all rounds is spared.
+const HOPELESS: f64 = 1.2;
+const STUCK: f64 = 0.8;
+/// So many times as bad it is given up after its first round.
+const FAR: f64 = 4.0;
 /// Further rounds for the best one.
 const LAST_ROUNDS: usize = 6;
 /// Bounds on the spread of work and delay: nearly constant to heavy-tailed.
@@ -74,8 +77,14 @@ struct Allowance {
 }
 
 impl Allowance {
-    fn is_vain(self, candidate: &Candidate) -> bool {
-        candidate.error > HOPELESS * self.beat
+    /// Whether another round is no use after these errors.
+    fn is_vain(self, errors: &[f64]) -> bool {
+        let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
+        match errors {
+            [] => false,
+            [first] => *first > FAR * self.beat,
+            [.., before, last] => least > HOPELESS * self.beat && *last > STUCK * before,
+        }
     }
 }
 
@@ -131,14 +140,16 @@ impl Replay<'_> {
     ) -> Result<Candidate, ReplayError> {
         let Aim { cut, measured } = aim;
         let mut best: Option<Candidate> = None;
-        for round in 0..allowed.rounds {
-            if round >= TRIAL && best.as_ref().is_some_and(|best| allowed.is_vain(best)) {
+        let mut errors = Vec::new();
+        for _ in 0..allowed.rounds {
+            if allowed.is_vain(&errors) {
                 progress.step();
                 continue;
             }
             let played = self.play(&fit, &self.recorded, (*cut, 0))?;
             progress.step();
             let error = self.mismatch(measured, &played);
+            errors.push(error);
             if best.as_ref().is_none_or(|best| error < best.error) {
                 best = Some(Candidate { fit: fit.clone(), error });
             }
@@ -243,4 +254,21 @@ fn matched(own: &mut AppFit, measured: &AppTally, played: &AppTally) {
 /// From here to there, but not more than [`STEP`] at a time.
 fn step(from: f64, to: f64) -> f64 {
     if to.is_finite() { to.clamp(from / STEP, from * STEP) } else { from }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_far_behind_and_gains_no_more_is_given_up() {
+        let allowed = Allowance { rounds: ROUNDS, beat: 0.1 };
+        assert!(!allowed.is_vain(&[]) && !allowed.is_vain(&[0.39]));
+        assert!(allowed.is_vain(&[0.41]), "too far for one round");
+        assert!(!allowed.is_vain(&[0.3, 0.2]), "it still falls");
+        assert!(allowed.is_vain(&[0.3, 0.2, 0.19]));
+        assert!(!allowed.is_vain(&[0.11, 0.119]), "near enough for chance");
+        let usual = Allowance { beat: f64::INFINITY, ..allowed };
+        assert!(!usual.is_vain(&[9.0]) && !usual.is_vain(&[9.0, 9.0]));
+    }
 }

@@ -118,6 +118,22 @@ pub(super) struct Treatment {
     pub(super) weight: f64,
 }
 
+impl Treatment {
+    /// What a time on a core comes to in virtual time.
+    #[inline]
+    pub(super) fn virtual_ns(&self, span_ns: f64) -> f64 {
+        // The same without the division, which every event would wait for.
+        if self.weight == NICE_0_WEIGHT { span_ns } else { span_ns * NICE_0_WEIGHT / self.weight }
+    }
+}
+
+/// How long work takes at a pace.
+#[inline]
+pub(super) fn time_of(work_ns: f64, pace: f64) -> f64 {
+    // As above: apps that nobody slows down have this pace.
+    if pace == 1.0 { work_ns } else { work_ns / pace }
+}
+
 /// The weight of a nice value: a quarter more a step (Linux's table, unrounded).
 pub(super) fn weight_of_nice(nice: i8) -> f64 {
     NICE_0_WEIGHT * 1.25_f64.powi(-i32::from(nice))

@@ -1,8 +1,8 @@
 //! Which thread runs where: waking, queues, slices, stealing, balancing.
 
 use super::Node;
-use super::queue::{NICE_0_WEIGHT, NORMAL, Rank, State, Treatment};
-use super::queue::{class_of, cores_of, goes_before, take_turns};
+use super::queue::{NORMAL, Rank, State, Treatment};
+use super::queue::{class_of, cores_of, goes_before, take_turns, time_of};
 use crate::order::{NEVER_NS, round_ns};
 use rand::RngExt;
 
@@ -251,7 +251,7 @@ impl Node {
         let app = &mut self.apps[thread.app];
         let span_ns = (now_ns - state.counted_ns) as f64;
         state.counted_ns = now_ns;
-        thread.virtual_ns += span_ns * NICE_0_WEIGHT / app.treatment.weight;
+        thread.virtual_ns += app.treatment.virtual_ns(span_ns);
         if now_ns > state.since_ns {
             let work_ns = (now_ns - state.since_ns) as f64 * app.pace;
             state.since_ns = now_ns;
@@ -273,7 +273,7 @@ impl Node {
         let state = &self.cores[core];
         let rival = state.queue.iter().any(|other| take_turns(self.rank(*other), rank));
         let thread = &self.threads[current];
-        let span_ns = (thread.left_ns / self.apps[thread.app].pace).max(0.0);
+        let span_ns = time_of(thread.left_ns, self.apps[thread.app].pace).max(0.0);
         let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
         if !rival {
             return self.set_clock(core, end_ns.max(now_ns));
