@@ -62,8 +62,8 @@ const NAP_NS: u64 = 1_000_000_000;
 
 /// How often, and for how long each, one that was claimed waits for its signal.
 /// Who claimed it sends it in its next instruction, unless the kernel takes the
-/// core away from it.
-const LOOKS: u32 = 1_000;
+/// core away from it, or the machine's host does.
+const LOOKS: u32 = 6_000;
 const LOOK_NS: u64 = 10_000_000;
 
 /// Bytes in the kernel's set of signals.
