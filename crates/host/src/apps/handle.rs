@@ -137,16 +137,17 @@ impl AppHandle {
         if !self.is_started() {
             return Err(PauseError::NotStarted { name: self.name.clone() });
         }
-        for look in 0..LOOKS {
-            let running = self.running(table, look >= LOOKS_AT_WAITING);
-            if running.is_empty() {
-                return Ok(());
+        let mut looks = 0;
+        loop {
+            let running = self.running(table, looks >= LOOKS_AT_WAITING);
+            let Some(first) = running.first() else { return Ok(()) };
+            if looks == LOOKS {
+                return Err(self.refused("stop", *first, io::ErrorKind::TimedOut.into()));
             }
             self.stop_each(&running, table.roots(), ledger)?;
+            looks += 1;
             std::thread::sleep(PAUSE);
         }
-        let Some(first) = self.running(table, true).first().copied() else { return Ok(()) };
-        Err(self.refused("stop", first, io::ErrorKind::TimedOut.into()))
     }
 
     /// Continues what [`AppHandle::pause`] stopped.
