@@ -4,13 +4,14 @@ use super::lane::Lane;
 use super::power::{Domain, Hardware};
 use super::program::compile;
 use super::request::{Fifo, NONE, Requests};
+use super::samples::Samples;
 use super::server::{Counts, Permits, Server};
 use super::source::SourceState;
 use super::tally::Tally;
 use super::tier::TierState;
 use super::watch::Watches;
 use super::{AppState, Engine, PoolGroup};
-use crate::model::{App, Discipline, Model, ModelError, Source, Tier};
+use crate::model::{App, Discipline, Draw, Model, ModelError, Source, Tier, Unit};
 use crate::random::{Streams, Use};
 use crate::timers::{Purpose, Timers};
 use crate::tree::WinnerTree;
@@ -138,14 +139,17 @@ impl Engine {
             }
         }
         let draws = &self.programs.amounts[index];
-        let draws = draws.iter().map(|(work, at_arrival)| (work.draw(), *at_arrival)).collect();
+        let draws: Vec<(Draw, bool)> =
+            draws.iter().map(|(work, at_arrival)| (work.draw(), *at_arrival)).collect();
+        let at_arrival = draws.iter().filter(|(_, at_arrival)| *at_arrival);
+        let units: Vec<Unit> = at_arrival.map(|(draw, _)| *draw.unit()).collect();
         self.apps.push(AppState {
             name: app.name.clone(),
             entry: self.programs.entries[index],
             class: self.class_of[index],
             source,
             draws,
-            work: streams.stream(Use::Work, index),
+            work: Samples::new(streams.stream(Use::Work, index), &units),
             path: streams.stream(Use::Path, index),
             arrived: 0,
             answered: 0,

@@ -21,7 +21,7 @@ impl Engine {
         // how a policy delays it.
         for (which, (draw, at_arrival)) in state.draws.iter().enumerate() {
             if *at_arrival {
-                *self.requests.amount(request, which) = draw.sample(&mut state.work);
+                *self.requests.amount(request, which) = state.work.span(draw);
             }
         }
         let entry = state.entry;

@@ -12,6 +12,7 @@ mod lane;
 mod power;
 mod program;
 mod request;
+mod samples;
 mod server;
 mod source;
 mod steer;
@@ -88,7 +89,7 @@ struct AppState {
     class: u8,
     source: SourceState,
     draws: Vec<(Draw, bool)>,
-    work: Stream,
+    work: samples::Samples,
     path: Stream,
     arrived: u64,
     answered: u64,

@@ -6,6 +6,7 @@
 //! closed app share one clock whose rate is their number over the think time,
 //! instead of one pending event each.
 
+use super::samples::Samples;
 use crate::model::{Draw, Schedule, Shape, Source, Spans, Unit};
 use crate::order::{NEVER_NS, round_ns};
 use crate::random::{Stream, Streams, Use};
@@ -22,7 +23,7 @@ pub(crate) struct SourceState {
     inverse: f64,
     gap: Unit,
     clients: Clients,
-    stream: Stream,
+    samples: Samples,
     phases: Option<Phases>,
 }
 
@@ -49,7 +50,6 @@ struct Phases {
 impl SourceState {
     /// A source at time 0: all clients think.
     pub(crate) fn new(source: &Source, streams: Streams, app: usize) -> Self {
-        let mut stream = streams.stream(Use::Arrivals, app);
         let (gap, rate, clients) = match source {
             Source::Open(open) => (Unit::of(open.gaps), open.rate_per_s / 1e9, Clients::Open),
             Source::Closed(closed) if closed.think.shape == Shape::Exponential => {
@@ -67,8 +67,14 @@ impl SourceState {
             stream: streams.stream(Use::Phases, app),
             next: 0,
         });
-        let left = gap.sample(&mut stream);
-        Self { left, at_ns: 0, rate, inverse: 1.0 / rate, gap, clients, stream, phases }
+        // A client's own think time may be anything.
+        let units = match &clients {
+            Clients::Timed { think } => vec![gap, *think.unit()],
+            Clients::Open | Clients::Superposed { .. } => vec![gap],
+        };
+        let mut samples = Samples::new(streams.stream(Use::Arrivals, app), &units);
+        let left = samples.draw(&gap);
+        Self { left, at_ns: 0, rate, inverse: 1.0 / rate, gap, clients, samples, phases }
     }
 
     /// When the next request arrives; [`NEVER_NS`] at rate 0.
@@ -88,7 +94,7 @@ impl SourceState {
             self.rate = f64::from(thinking.saturating_sub(*frozen)) * *rate;
             self.inverse = 1.0 / self.rate;
         }
-        self.left = self.gap.sample(&mut self.stream);
+        self.left = self.samples.draw(&self.gap);
         self.at_ns = now_ns;
         self.next_ns()
     }
@@ -104,14 +110,14 @@ impl SourceState {
                 self.change_rate(now_ns, rate);
                 Answered::Retime(self.next_ns())
             }
-            Clients::Timed { think } => Answered::Timer(after(now_ns, think, &mut self.stream)),
+            Clients::Timed { think } => Answered::Timer(after(now_ns, think, &mut self.samples)),
         }
     }
 
     /// First think times of clients that have a timer each.
     pub(crate) fn first_thoughts(&mut self, clients: u32) -> Vec<u64> {
         let Clients::Timed { think } = &self.clients else { return Vec::new() };
-        (0..clients).map(|_| after(0, think, &mut self.stream)).collect()
+        (0..clients).map(|_| after(0, think, &mut self.samples)).collect()
     }
 
     /// Moves to the next phase; returns when that one ends, `None` if it lasts.
@@ -168,6 +174,6 @@ pub(crate) enum Answered {
     Timer(u64),
 }
 
-fn after(now_ns: u64, think: &Draw, stream: &mut Stream) -> u64 {
-    now_ns.saturating_add((think.sample(stream) + 0.5) as u64)
+fn after(now_ns: u64, think: &Draw, samples: &mut Samples) -> u64 {
+    now_ns.saturating_add((samples.span(think) + 0.5) as u64)
 }

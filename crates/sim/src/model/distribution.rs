@@ -112,6 +112,18 @@ pub(crate) enum Unit {
 }
 
 impl Draw {
+    /// What a sample of mean 1 is multiplied by.
+    #[inline(always)]
+    pub(crate) fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// The sampler of mean 1.
+    #[inline(always)]
+    pub(crate) fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
     /// One sample.
     #[inline(always)]
     pub(crate) fn sample(&self, stream: &mut Stream) -> f64 {
