@@ -16,6 +16,7 @@ mod placing;
 mod policies;
 mod preload;
 mod process;
+mod python;
 mod replay;
 mod report;
 mod server;

@@ -1,11 +1,12 @@
-//! The Python simulators, installed for the benchmark and nothing else.
+//! Python programs that ours are measured beside, installed for the benchmark
+//! and nothing else.
 
-use crate::bench::process::printed;
+use super::process::printed;
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A virtual environment with the simulators, and the scripts that use it.
+/// A virtual environment with other people's programs, and scripts that use them.
 pub(super) struct Python {
     environment: PathBuf,
     scripts: PathBuf,
@@ -15,13 +16,14 @@ pub(super) struct Python {
 const REQUIREMENTS: &str = "requirements.txt";
 
 impl Python {
-    /// Makes the environment under `target`, unless it is there and up to date.
+    /// Makes the environment of a benchmark, whose directory has scripts and
+    /// requirements, under `target`, unless it is there and up to date.
     ///
     /// # Errors
     /// If there is no Python with `venv`, or no package index to install from.
-    pub(super) fn with_simulators(root: &Path, target: &Path) -> Result<Self> {
-        let scripts = root.join("xtask/src/bench/sim");
-        let python = Self { environment: target.join("bench-sim-venv"), scripts };
+    pub(super) fn of(benchmark: &str, root: &Path, target: &Path) -> Result<Self> {
+        let scripts = root.join("xtask/src/bench").join(benchmark);
+        let python = Self { environment: target.join(format!("bench-{benchmark}-venv")), scripts };
         let wanted = std::fs::read_to_string(python.scripts.join(REQUIREMENTS))?;
         let stamp = python.environment.join(REQUIREMENTS);
         if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
@@ -33,7 +35,7 @@ impl Python {
         let mut install = python.interpreter();
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         printed(install.arg("--requirement").arg(python.scripts.join(REQUIREMENTS)))
-            .context("the Python simulators cannot be installed")?;
+            .context("the Python programs to compare with cannot be installed")?;
         std::fs::write(stamp, wanted)?;
         Ok(python)
     }
@@ -42,29 +44,29 @@ impl Python {
         Command::new(self.environment.join("bin/python"))
     }
 
-    /// A command that runs one of the scripts beside this file.
+    /// A command that runs one of the benchmark's scripts.
     pub(super) fn script(&self, name: &str) -> Command {
         let mut command = self.interpreter();
         command.arg(self.scripts.join(name));
         command
     }
 
-    /// Interpreter and simulators in words.
+    /// The interpreter in words, and those of the requirements that are named.
     ///
     /// # Errors
     /// If the interpreter does not run.
-    pub(super) fn versions(&self) -> Result<String> {
+    pub(super) fn versions(&self, names: &[&str]) -> Result<String> {
         let python = printed(self.interpreter().arg("--version"))?.text;
         let wanted = std::fs::read_to_string(self.scripts.join(REQUIREMENTS))?;
-        Ok(format!("{}, {}.", python.trim(), pinned(&wanted).join(", ")))
+        Ok(format!("{}, {}.", python.trim(), pinned(&wanted, names).join(", ")))
     }
 }
 
-/// The simulators among the requirements, with their versions.
-fn pinned(requirements: &str) -> Vec<String> {
+/// Those of the requirements that are named, with their versions.
+fn pinned(requirements: &str, names: &[&str]) -> Vec<String> {
     let lines = requirements.lines().filter_map(|line| line.split_once("=="));
-    let simulators = lines.filter(|(name, _)| ["ciw", "simpy"].contains(name));
-    simulators.map(|(name, version)| format!("{name} {version}")).collect()
+    let named = lines.filter(|(name, _)| names.contains(name));
+    named.map(|(name, version)| format!("{name} {version}")).collect()
 }
 
 #[cfg(test)]
@@ -72,12 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_requirement_is_pinned_and_both_simulators_are_among_them() {
-        let requirements = include_str!("requirements.txt");
-        let lines = requirements.lines().filter(|line| !line.starts_with('#'));
-        assert!(lines.clone().all(|line| line.contains("==")), "{requirements}");
-        let simulators = pinned(requirements);
-        assert!(simulators[0].starts_with("ciw 3."), "{simulators:?}");
-        assert!(simulators[1].starts_with("simpy 4."), "{simulators:?}");
+    fn every_requirement_is_pinned_and_what_is_compared_is_among_them() {
+        let of = [
+            (include_str!("sim/requirements.txt"), ["ciw", "simpy"]),
+            (include_str!("suggest/requirements.txt"), ["ax-platform", "botorch"]),
+        ];
+        for (requirements, names) in of {
+            let lines = requirements.lines().filter(|line| !line.starts_with('#'));
+            assert!(lines.clone().all(|line| line.contains("==")), "{requirements}");
+            assert_eq!(pinned(requirements, &names).len(), names.len(), "{names:?}");
+        }
     }
 }

@@ -118,8 +118,10 @@ const MISSED: f64 = 20.0;
 const REST: u64 = 32;
 /// Longest time between retries, in first ones, where surveys are short.
 const RETRIES_MAX: u64 = 16;
-/// Change of throughput, either way and in two windows, that is another load.
+/// Change of throughput, either way, that is another load if two windows and
+/// all of this time show it: clients that connect take a second or two.
 const OTHER_LOAD: f64 = 1.5;
+const OTHER_LOAD_FOR: Nanos = Nanos::from_secs(3);
 
 fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("window", config.window)?;
@@ -186,8 +188,8 @@ enum Stage {
         until: Nanos,
         /// Throughput that it was settled at.
         usual_per_s: Option<f64>,
-        /// Windows in a row that were of another load.
-        odd: u32,
+        /// When the first of the windows in a row ended that were of another load.
+        odd_since: Option<Nanos>,
     },
 }
 
@@ -238,12 +240,13 @@ impl Auto {
                     self.settle((begun, now), best);
                 }
             }
-            Stage::Holding { until, usual_per_s, odd } => {
+            Stage::Holding { until, usual_per_s, odd_since } => {
                 let usual_per_s = *usual_per_s.get_or_insert(look.per_s);
                 let change = look.per_s / usual_per_s;
                 let is_odd = !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&change);
-                *odd = if is_odd { *odd + 1 } else { 0 };
-                let other_load = *odd >= 2;
+                let first = odd_since.filter(|_| is_odd);
+                *odd_since = is_odd.then(|| first.unwrap_or(now));
+                let other_load = first.is_some_and(|since| now - since >= OTHER_LOAD_FOR);
                 if other_load {
                     self.patience = 1;
                 }
@@ -261,7 +264,7 @@ impl Auto {
         let retry = Nanos(self.config.retry.0.saturating_mul(self.patience));
         let rest = Nanos((now - begun).0.saturating_mul(REST));
         let until = now + retry.max(rest);
-        self.stage = Stage::Holding { until, usual_per_s: None, odd: 0 };
+        self.stage = Stage::Holding { until, usual_per_s: None, odd_since: None };
     }
 }
 
@@ -560,6 +563,8 @@ mod tests {
         for turn in 0..16 {
             let away = 400 + turn % 7;
             (0..away).for_each(|_| run.look(|_| (0.0, Nanos::from_millis(1)), 1.0));
+            // Clients connect one by one.
+            (0..12).for_each(|step| run.look(server, f64::from(step) / 12.0));
             closed += run.steadily(server, 10) / 16.0;
         }
         (run, closed)

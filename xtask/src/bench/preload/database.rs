@@ -7,6 +7,7 @@ use super::contest::{
     BARE, Bound, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting,
     at_least, at_most, measured,
 };
+use super::batching::{self, RESTING};
 use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
@@ -54,8 +55,9 @@ const DISK: Store = Store {
     options: &["--innodb-buffer-pool-size=48M", "--innodb-flush-method=O_DIRECT"],
 };
 
-const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
-const IN_MEMORY_FULL: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, BY_SIGNAL];
+const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING];
+const IN_MEMORY_FULL: &[Setting] =
+    &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING, BY_SIGNAL];
 const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
 
 fn case(
@@ -142,7 +144,7 @@ fn disk_cases() -> Vec<Case> {
 }
 
 /// A server with its data.
-struct Database {
+pub(super) struct Database {
     setting: Setting,
     store: Store,
     address: SocketAddr,
@@ -191,7 +193,12 @@ fn contest(
     let databases: Result<Vec<Database>> =
         settings.iter().map(|setting| Database::start(lull, *setting, store, &model)).collect();
     let databases = databases?;
-    cases.iter().try_for_each(|case| measured(case, &databases, report))
+    cases.iter().try_for_each(|case| measured(case, &databases, report))?;
+    // From disk nobody rests.
+    if settings.iter().any(|setting| setting.name == RESTING.name) {
+        batching::measure(&databases, report)?;
+    }
+    Ok(())
 }
 
 impl Database {
@@ -218,9 +225,19 @@ impl Served for Database {
     }
 
     fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+        self.sysbench(load, &["run", &format!("--time={seconds}")])
+    }
+}
+
+impl Database {
+    /// Loads it with so many queries a second at most.
+    pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<Ran> {
         let time = format!("--time={seconds}");
-        let text = sysbench(self.address, load, self.store, &["run", &time])?;
-        super::sysbench::read(&text)
+        self.sysbench(load, &["run", &time, &format!("--rate={queries_per_s}")])
+    }
+
+    fn sysbench(&self, load: Load, action: &[&str]) -> Result<Ran> {
+        super::sysbench::read(&sysbench(self.address, load, self.store, action)?)
     }
 }
 

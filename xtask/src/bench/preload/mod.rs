@@ -3,6 +3,7 @@
 //! Every setting is a server of its own that lives through the whole benchmark;
 //! loads take turns on them. The bounds are those that the design asks for.
 
+mod batching;
 mod cache;
 mod calls;
 mod contest;

@@ -1,6 +1,6 @@
 //! One simulator on one model: a process that times itself.
 
-use super::python::Python;
+use crate::bench::python::Python;
 use crate::bench::process::printed;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;

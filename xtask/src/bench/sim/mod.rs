@@ -6,9 +6,9 @@
 
 mod contender;
 mod ours;
-mod python;
 
 use super::pinned::Pinned;
+use super::python::Python;
 pub(super) use ours::model;
 
 use super::stats::{BoxedContender, Summary, interleave_all, ratios};
@@ -16,7 +16,6 @@ use super::{Bench, Context, process, report::Report};
 use anyhow::{Context as _, Result, bail};
 use contender::{By, Contender, Outcome, Per};
 use lull_sim::theory::{self, Network};
-use python::Python;
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
 
@@ -97,7 +96,7 @@ fn closed_response_s(customers: u32, think_s: f64, work_s: [f64; 3]) -> f64 {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let python = Python::with_simulators(&context.root, &context.target())?;
+    let python = Python::of("sim", &context.root, &context.target())?;
     let cases = cases()?;
     let mut report = Report::default();
     speed(&python, &cases, &mut report)?;
@@ -113,7 +112,7 @@ fn run(context: &Context) -> Result<Report> {
         cases[1].response_s.unwrap_or(f64::NAN),
         cases[2].response_s.unwrap_or(f64::NAN),
     ));
-    report.note(python.versions()?);
+    report.note(python.versions(&["ciw", "simpy"])?);
     Ok(report)
 }
 
