@@ -25,6 +25,9 @@ fn library() {
     build.arg("../preload/Cargo.toml").arg("--target-dir").arg(&target);
     // It is carried about: without symbols it is a tenth of the size.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    // Every call of a server passes it: one unit, so that all of a query's path is in line.
+    build.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+    build.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // What the outer build is wrapped in (clippy, coverage) is not for this one.
     for variable in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "CLIPPY_ARGS"] {
         build.env_remove(variable);

@@ -52,9 +52,13 @@ fn reading(
     see: impl FnOnce(&Connection, ssize_t),
 ) -> ssize_t {
     let Some(connection) = watch::connection(fd) else { return read() };
-    keeping_errno(|| connection.receives());
+    connection.receives();
     let done = read();
-    keeping_errno(|| if done > 0 { see(&connection, done) } else { connection.found_nothing() });
+    if done > 0 {
+        see(&connection, done);
+    } else {
+        connection.found_nothing();
+    }
     done
 }
 
@@ -68,7 +72,7 @@ fn writing(
     if done > 0
         && let Some(connection) = watch::connection(fd)
     {
-        keeping_errno(|| see(&connection, done));
+        see(&connection, done);
     }
     done
 }

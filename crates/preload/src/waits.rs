@@ -48,7 +48,7 @@ fn resting(connection: &Connection, time_ns: u64, wait: impl Fn(u64) -> c_int) -
         Rested::Left => interrupted(),
         Rested::Called | Rested::Not => {
             // Called for nothing, or let go: it waits as ever, and without a slot.
-            keeping_errno(|| connection.found_nothing());
+            connection.found_nothing();
             let left_ns = until_ns.saturating_sub(process::now_ns());
             wait(if time_ns == u64::MAX { time_ns } else { left_ns })
         }

@@ -2,6 +2,7 @@
 
 use crate::descriptors::{self, Descriptor};
 use crate::parking::{Parking, WAKER};
+use crate::real::keeping_errno;
 use crate::{page, process, service};
 use lull_oncall::protocol::{Heard, Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
@@ -47,9 +48,9 @@ pub(crate) fn connection(fd: c_int) -> Option<Connection> {
             let connection = of_id(page, id, fd, is_exempt)?;
             // A child has its parent's table; what it reads from is its own.
             let is_mine = connection.record.pid() == process::pid();
-            if is_mine { Some(connection) } else { open(page, fd) }
+            if is_mine { Some(connection) } else { keeping_errno(|| open(page, fd)) }
         }
-        _ => open(page, fd),
+        _ => keeping_errno(|| open(page, fd)),
     }
 }
 
@@ -173,13 +174,12 @@ pub(crate) extern "C" fn close_all() {
     }
 }
 
+/// What these do that can change `errno` keeps it; most calls do nothing of the kind.
 impl Connection {
     /// Its worker is about to read.
     pub(crate) fn receives(&self) {
-        let mut reader = self.reader.get();
-        if reader.receives() {
-            self.reader.set(reader);
-            self.answered(reader);
+        if let Some(reader) = self.reader.receives() {
+            keeping_errno(|| self.answered(reader));
         }
     }
 
@@ -191,7 +191,9 @@ impl Connection {
         match heard {
             Heard::More => {}
             Heard::Silent => self.record.query_dropped(),
-            Heard::Query | Heard::Command => self.asked(reader, heard == Heard::Query),
+            Heard::Query | Heard::Command => {
+                keeping_errno(|| self.asked(reader, heard == Heard::Query));
+            }
         }
     }
 
@@ -201,8 +203,8 @@ impl Connection {
         if gate.seat(self.id).is_some_and(Seat::is_admitted) {
             let reader = self.reader.get();
             if !reader.is_pending() {
-                let now_ns = process::now_ns();
-                gate.idle(self.id, reader.in_transaction(), now_ns, &WAKER);
+                let is_open = reader.in_transaction();
+                keeping_errno(|| gate.idle(self.id, is_open, process::now_ns(), &WAKER));
             }
         }
     }
@@ -213,7 +215,7 @@ impl Connection {
         let is_answer = reader.sent(bytes);
         self.reader.set(reader);
         if is_answer {
-            self.answered(reader);
+            keeping_errno(|| self.answered(reader));
         }
     }
 

@@ -57,6 +57,9 @@ pub struct Reader {
     to_client: Stream,
 }
 
+/// The bit of `has_replied` among the packed flags.
+const HAS_REPLIED: u8 = 2;
+
 /// How far a connection has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
@@ -159,6 +162,13 @@ impl Reader {
         is_mysql && self.has_replied && !self.mysql_awaits_file() && self.answer()
     }
 
+    /// Whether [`receives`](Self::receives) can mean anything, by the first of
+    /// the packed words alone: on the way of every call it rarely does.
+    const fn may_be_over(first: u64) -> bool {
+        let [code, _, flags, ..] = first.to_le_bytes();
+        code == Protocol::Mysql.code() as u8 && flags & HAS_REPLIED != 0
+    }
+
     fn answer(&mut self) -> bool {
         core::mem::take(&mut self.is_pending)
     }
@@ -193,7 +203,7 @@ impl Reader {
             Phase::Exempt => 4,
         };
         let flags = (self.is_pending as u8)
-            | (self.has_replied as u8) << 1
+            | if self.has_replied { HAS_REPLIED } else { 0 }
             | (self.in_transaction as u8) << 2;
         let code = self.protocol.code() as u8;
         let first = [code, phase, flags, self.note, self.agreed, 0, 0, 0];
@@ -213,7 +223,7 @@ impl Reader {
                 _ => Phase::Opaque,
             },
             is_pending: flags & 1 != 0,
-            has_replied: flags & 2 != 0,
+            has_replied: flags & HAS_REPLIED != 0,
             in_transaction: flags & 4 != 0,
             note,
             agreed,
@@ -251,6 +261,20 @@ impl SharedReader {
     pub fn get(&self) -> Reader {
         let [a, b, c] = &self.0;
         Reader::unpack([a, b, c].map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// The worker is about to receive; the reader after, if that means that its
+    /// query was answered.
+    pub fn receives(&self) -> Option<Reader> {
+        if !Reader::may_be_over(self.0[0].load(Ordering::Relaxed)) {
+            return None;
+        }
+        let mut reader = self.get();
+        let is_over = reader.receives();
+        is_over.then(|| {
+            self.set(reader);
+            reader
+        })
     }
 
     /// Puts another in its place.
