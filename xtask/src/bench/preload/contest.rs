@@ -110,12 +110,14 @@ pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Repor
     };
     // What finds its setting while it runs has found it before it is measured.
     for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
-        server(setting)?.load(case.load, SEARCH_S)?;
+        let searched = server(setting)?.load(case.load, SEARCH_S);
+        searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
     }
     let seen: Vec<_> = case.settings.iter().map(|_| RefCell::new(Vec::new())).collect();
     let contenders = case.settings.iter().zip(&seen).map(|(setting, seen)| {
         Box::new(move || {
-            let one = run(server(setting)?, case.load)?;
+            let one = run(server(setting)?, case.load);
+            let one = one.with_context(|| format!("{}: {}", case.title, setting.name))?;
             let rate = one.ran.queries_per_s;
             seen.borrow_mut().push(one);
             Ok(rate)

@@ -8,6 +8,7 @@ use super::contest::{
     at_least, at_most, measured,
 };
 use super::batching::{self, RESTING};
+use super::product::Product;
 use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
@@ -58,6 +59,7 @@ const DISK: Store = Store {
 const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING];
 const IN_MEMORY_FULL: &[Setting] =
     &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING, BY_SIGNAL];
+const OF_MYSQL: &[Setting] = &[BARE, STATS, CAP_16, AUTO, AUTO_TAIL];
 const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
 
 fn case(
@@ -128,6 +130,41 @@ fn further_cases() -> Vec<Case> {
     all.chain([signal]).collect()
 }
 
+/// The same that MariaDB must keep, but for what depends on how badly a server
+/// bears hundreds of connections: MySQL loses less by them.
+fn mysql_cases() -> Vec<Case> {
+    use Figure::{P99, P999};
+    vec![
+        case(
+            "oltp_read_write",
+            512,
+            &[BARE, CAP_16, AUTO],
+            vec![
+                at_least("cap 16", "bare", 1.0),
+                at_most("cap 16", "bare", P99, 0.5),
+                at_most("cap 16", "bare", P999, 0.5),
+                at_least("auto", "bare", 0.97),
+            ],
+        ),
+        case(
+            "oltp_read_write",
+            64,
+            &[BARE, STATS, AUTO, AUTO_TAIL],
+            vec![
+                at_least("watched", "bare", 0.97),
+                at_least("auto", "bare", 0.97),
+                at_most("auto for tails", "bare", P99, 0.7),
+            ],
+        ),
+        case(
+            "oltp_point_select",
+            64,
+            &[BARE, STATS, AUTO],
+            vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)],
+        ),
+    ]
+}
+
 /// Where most queries wait for the disk.
 fn disk_cases() -> Vec<Case> {
     let read_write = |connections| {
@@ -158,19 +195,22 @@ pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> 
         None => (IN_MEMORY, cases()),
         Some(_) => (IN_MEMORY_FULL, cases().into_iter().chain(further_cases()).collect()),
     };
-    contest((lull, place.path()), MEMORY, settings, &in_memory, report)?;
+    let product = &Product::MariaDb;
+    let field = Field { lull, place: place.path(), product, store: MEMORY };
+    contest(&field, settings, &in_memory, report)?;
     report.note(format!(
         "MariaDB: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {RUN_S} s \
          a run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in turn after \
          one to warm up; latency is that of a transaction, as its client sees it. Context \
          switches are those of 5 s in the middle of a run, over the queries of 5 s. Ratios are \
          those of the runs of one round.",
-        super::version("mariadbd")?,
+        super::version(&product.program()?)?,
         MEMORY.rows
     ));
     let Some(disk) = disk else { return Ok(()) };
     let place = tempfile::tempdir_in(disk)?;
-    contest((lull, place.path()), DISK, ON_DISK, &disk_cases(), report)?;
+    let field = Field { place: place.path(), store: DISK, ..field };
+    contest(&field, ON_DISK, &disk_cases(), report)?;
     report.note(format!(
         "MariaDB from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
          directory, with nothing that limits it.",
@@ -180,21 +220,44 @@ pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> 
     Ok(())
 }
 
+/// Measures MySQL in memory.
+pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let product = &Product::mysql()?;
+    let field = Field { lull, place: place.path(), product, store: MEMORY };
+    contest(&field, OF_MYSQL, &mysql_cases(), report)?;
+    report.note(format!(
+        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {RUN_S} s a \
+         run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in turn after \
+         one to warm up; latency is that of a transaction, as its client sees it.",
+        super::version(&product.program()?)?,
+        MEMORY.rows
+    ));
+    Ok(())
+}
+
+/// Who is measured, and where.
+struct Field<'f> {
+    lull: &'f Path,
+    place: &'f Path,
+    product: &'f Product,
+    store: Store,
+}
+
 /// Starts a server of each setting on the same data, and measures the cases.
 fn contest(
-    (lull, place): (&Path, &Path),
-    store: Store,
+    field: &Field<'_>,
     settings: &[Setting],
     cases: &[Case],
     report: &mut Report,
 ) -> Result<()> {
-    let model = place.join("model");
-    install(&model, place, store)?;
+    let model = field.place.join("model");
+    install(field.product, &model, field.place, field.store)?;
     let databases: Result<Vec<Database>> =
-        settings.iter().map(|setting| Database::start(lull, *setting, store, &model)).collect();
+        settings.iter().map(|setting| Database::start(field, *setting, &model)).collect();
     let databases = databases?;
     cases.iter().try_for_each(|case| measured(case, &databases, report))?;
-    // From disk nobody rests.
+    // Not everywhere does anybody rest.
     if settings.iter().any(|setting| setting.name == RESTING.name) {
         batching::measure(&databases, report)?;
     }
@@ -202,12 +265,13 @@ fn contest(
 }
 
 impl Database {
-    fn start(lull: &Path, setting: Setting, store: Store, model: &Path) -> Result<Self> {
+    fn start(field: &Field<'_>, setting: Setting, model: &Path) -> Result<Self> {
+        let Field { lull, product, store, .. } = *field;
         let own = model.with_file_name(setting.name.replace(' ', "-"));
         succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
-        let mut command = super::command(lull, setting.exec, &super::found("mariadbd")?);
-        command.args(server_options(&own, address)).args(store.options).args(setting.options);
+        let mut command = super::command(lull, setting.exec, &product.program()?);
+        command.args(product.options(&own, address)).args(store.options).args(setting.options);
         let server = served(command.stderr(Stdio::null()), address)?;
         Ok(Self { setting, store, address, server })
     }
@@ -241,37 +305,12 @@ impl Database {
     }
 }
 
-fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
-    let path = |option: &str, name: &str| format!("--{option}={}", data.join(name).display());
-    let all = [
-        "--no-defaults",
-        "--user=root",
-        "--bind-address=127.0.0.1",
-        "--skip-name-resolve",
-        "--max-connections=600",
-        "--max-prepared-stmt-count=100000",
-        "--innodb-flush-log-at-trx-commit=2",
-    ];
-    let own = [
-        format!("--datadir={}", data.display()),
-        format!("--tmpdir={}", data.display()),
-        format!("--port={}", address.port()),
-        path("socket", "socket"),
-        path("pid-file", "pid"),
-    ];
-    all.map(str::to_owned).into_iter().chain(own).collect()
-}
-
 /// A data directory with the tables of sysbench in it.
-fn install(data: &Path, place: &Path, store: Store) -> Result<()> {
-    let mut install = Command::new(super::found("mariadb-install-db")?);
-    install.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"]);
-    // A server that starts removes others' temporary tables where they share a directory.
-    install.arg(format!("--datadir={}", data.display())).env("TMPDIR", place);
-    succeeded(install.stdout(Stdio::null()).stderr(Stdio::null()))?;
+fn install(product: &Product, data: &Path, place: &Path, store: Store) -> Result<()> {
+    product.initialise(data, place)?;
     let address = free_address()?;
-    let mut command = Command::new(super::found("mariadbd")?);
-    command.args(server_options(data, address)).args(store.options);
+    let mut command = Command::new(product.program()?);
+    command.args(product.options(data, address)).args(store.options);
     let _server = served(command.stderr(Stdio::null()), address)?;
     let port = format!("--port={}", address.port());
     let mut create = Command::new("mariadb");
@@ -307,7 +346,7 @@ mod tests {
 
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
-        for cases in [cases(), further_cases(), disk_cases()] {
+        for cases in [cases(), further_cases(), disk_cases(), mysql_cases()] {
             super::super::contest::testing::check(&cases);
         }
     }
@@ -315,7 +354,8 @@ mod tests {
     #[test]
     fn every_case_has_a_title_and_servers_of_its_own() {
         let in_memory: Vec<Case> = cases().into_iter().chain(further_cases()).collect();
-        for (cases, servers) in [(in_memory, IN_MEMORY_FULL), (disk_cases(), ON_DISK)] {
+        let others = [(disk_cases(), ON_DISK), (mysql_cases(), OF_MYSQL)];
+        for (cases, servers) in others.into_iter().chain([(in_memory, IN_MEMORY_FULL)]) {
             let titles: BTreeSet<&str> = cases.iter().map(|case| case.title.as_str()).collect();
             assert_eq!(titles.len(), cases.len());
             let running: BTreeSet<&str> = servers.iter().map(|setting| setting.name).collect();

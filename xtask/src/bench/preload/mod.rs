@@ -10,6 +10,7 @@ mod contest;
 mod database;
 mod pgbench;
 mod postgres;
+mod product;
 mod ran;
 mod sysbench;
 
@@ -29,6 +30,17 @@ pub(super) const BENCH: Bench = Bench {
     run,
 };
 
+pub(super) const MYSQL: Bench = Bench {
+    name: "mysql",
+    about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
+    run: |context| {
+        let lull = context.build("lull-app", "lull")?;
+        let mut report = Report::default();
+        database::measure_mysql(&lull, &mut report)?;
+        Ok(report)
+    },
+};
+
 fn run(context: &Context) -> Result<Report> {
     let lull = context.build("lull-app", "lull")?;
     let mut report = Report::default();
@@ -46,8 +58,8 @@ fn run(context: &Context) -> Result<Report> {
 ///
 /// # Errors
 /// If it is not there.
-fn version(program: &str) -> Result<String> {
-    let output = Command::new(found(program)?).arg("--version").output()?;
+fn version(program: &Path) -> Result<String> {
+    let output = Command::new(program).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned())
 }

@@ -72,7 +72,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         "PostgreSQL: {}, scale {SCALE}, without fsync, pgbench on the same cores, {RUN_S} s a run \
          (auto has had {SEARCH_S} s to decide), {ROUNDS} rounds in turn after one to warm up; \
          latency is that of a transaction, from pgbench's log of each; a transaction is 7 queries.",
-        super::version("postgres")?
+        super::version(&super::found("postgres")?)?
     ));
     Ok(())
 }

@@ -1,0 +1,105 @@
+//! Databases of one protocol from two makers: what their programs are called,
+//! and how one is made.
+
+use super::{found, succeeded};
+use anyhow::{Context as _, Result, bail};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Says where MySQL was unpacked.
+const MYSQL: &str = "LULL_MYSQL";
+
+/// Whose database.
+#[derive(Debug, Clone)]
+pub(super) enum Product {
+    /// The one that `cargo xtask test` installs.
+    MariaDb,
+    /// One that was unpacked here, since Debian has none.
+    MySql(PathBuf),
+}
+
+impl Product {
+    /// MySQL, where the environment says that it is.
+    ///
+    /// # Errors
+    /// If it says nothing, or there is no server.
+    pub(super) fn mysql() -> Result<Self> {
+        let base = std::env::var_os(MYSQL).map(PathBuf::from);
+        let base = base.with_context(|| {
+            format!(
+                "set {MYSQL} to where MySQL is unpacked: a directory with bin/mysqld, \
+                 as in its makers' archives for Linux"
+            )
+        })?;
+        let program = base.join("bin/mysqld");
+        if !program.is_file() {
+            bail!("{MYSQL}: there is no {}", program.display());
+        }
+        Ok(Self::MySql(base))
+    }
+
+    /// The server.
+    pub(super) fn program(&self) -> Result<PathBuf> {
+        match self {
+            Self::MariaDb => found("mariadbd"),
+            Self::MySql(base) => Ok(base.join("bin/mysqld")),
+        }
+    }
+
+    /// Options of a server with this directory and address.
+    pub(super) fn options(&self, data: &Path, address: SocketAddr) -> Vec<String> {
+        let path = |option: &str, name: &str| format!("--{option}={}", data.join(name).display());
+        let all = [
+            "--no-defaults",
+            "--user=root",
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--max-connections=600",
+            "--max-prepared-stmt-count=100000",
+            "--innodb-flush-log-at-trx-commit=2",
+        ];
+        let own = [
+            format!("--datadir={}", data.display()),
+            format!("--tmpdir={}", data.display()),
+            format!("--port={}", address.port()),
+            path("socket", "socket"),
+            path("pid-file", "pid"),
+        ];
+        all.map(str::to_owned).into_iter().chain(own).chain(self.further_options()).collect()
+    }
+
+    fn further_options(&self) -> Vec<String> {
+        match self {
+            Self::MariaDb => Vec::new(),
+            Self::MySql(base) => vec![
+                format!("--basedir={}", base.display()),
+                format!("--lc-messages-dir={}", base.join("share").display()),
+                "--mysqlx=OFF".to_owned(),
+                // MariaDB's default, so that both write the same.
+                "--skip-log-bin".to_owned(),
+            ],
+        }
+    }
+
+    /// Makes an empty database whose root has no password.
+    pub(super) fn initialise(&self, data: &Path, place: &Path) -> Result<()> {
+        let data = format!("--datadir={}", data.display());
+        let mut install = match self {
+            Self::MariaDb => {
+                let mut install = Command::new(found("mariadb-install-db")?);
+                install.arg("--no-defaults").arg("--auth-root-authentication-method=normal");
+                install
+            }
+            Self::MySql(_) => {
+                let mut install = Command::new(self.program()?);
+                install.arg("--no-defaults").arg("--initialize-insecure");
+                install.args(self.further_options());
+                install
+            }
+        };
+        // A server that starts removes others' temporary tables where they share a directory.
+        install.arg("--user=root").arg(data).env("TMPDIR", place);
+        succeeded(install.stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+}
