@@ -195,8 +195,12 @@ impl Engine {
 
     #[inline(always)]
     fn give_back(&mut self, permits: usize) {
-        if let Some(next) = self.permits[permits].give_back() {
+        let permits = &mut self.permits[permits];
+        if let Some(next) = permits.give_back() {
             self.ready.push(next);
+            if let Some(after) = permits.next() {
+                self.requests.expect(after);
+            }
         }
     }
 
@@ -339,6 +343,9 @@ impl Engine {
             };
             let next = next.expect("a server's queues hold as many requests as it counts");
             lane.start(next, self.requests.get(next).work_ns);
+        }
+        if let Some(first) = lane.ends_first() {
+            self.requests.expect(first);
         }
         let next = lane.next_end_ns();
         self.set_clock(lane_index, next);

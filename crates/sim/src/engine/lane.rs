@@ -167,6 +167,13 @@ impl Lane {
         job.request()
     }
 
+    /// The running request that ends first, where others run beside it: it may
+    /// have been started long ago.
+    #[inline(always)]
+    pub(crate) fn ends_first(&self) -> Option<u32> {
+        (self.running > 1).then(|| self.first.request())
+    }
+
     #[inline(always)]
     fn next_first(&mut self) -> Job {
         if self.running == 1 { Job::NONE } else { self.others.pop().unwrap_or(Job::NONE) }

@@ -150,4 +150,10 @@ impl Permits {
         self.free += u32::from(next.is_none());
         next
     }
+
+    /// The request whose turn it is when the next permit comes back.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<u32> {
+        self.waiting.front().copied()
+    }
 }
