@@ -6,12 +6,20 @@
 //! the maximum is kept and takes effect when the maximum is raised; reading
 //! `scaling_setspeed` gives the speed in force on 6.1 and 6.12, and the last
 //! request on 7.2, however absurd; a policy whose cores are all offline
-//! answers EBUSY.
+//! answers EBUSY. New bounds are in force, and read back, only when a worker of
+//! the kernel has taken them over, after the write has returned
+//! (`cpufreq_notifier_max` in drivers/cpufreq/cpufreq.c, since 5.3).
 
 use super::text::{FileError, read, read_number, write};
 use crate::files::{HotFile, number};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// First pause between two looks at new bounds; each is twice the one before.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Looks at new bounds: together 100 ms, for a kernel worker a very long time.
+const LOOKS: u32 = 11;
 
 /// The governor under which a frequency is set as such.
 pub(crate) const USERSPACE: &str = "userspace";
@@ -58,6 +66,8 @@ impl PolicyState {
         let highest_khz = self.max_khz;
         if now.max_khz < highest_khz {
             write(&self.file("scaling_max_freq"), &highest_khz.to_string())?;
+            // A speed above the bound in force would be held at it.
+            Self { min_khz: now.min_khz, ..self.clone() }.wait_for_bounds()?;
         }
         let is_slow = now.governor == USERSPACE && now.pinned_khz() < Some(highest_khz);
         if is_slow {
@@ -94,6 +104,7 @@ impl PolicyState {
     }
 
     /// A minimum is written below the maximum in force, or the kernel holds it back.
+    /// They are in force when this returns, unless the kernel makes others of them.
     pub(crate) fn write_bounds(&self, now: &Self) -> Result<(), FileError> {
         let max = || write(&self.file("scaling_max_freq"), &self.max_khz.to_string());
         let min = || write(&self.file("scaling_min_freq"), &self.min_khz.to_string());
@@ -106,7 +117,25 @@ impl PolicyState {
         if self.max_khz < now.max_khz {
             max()?;
         }
+        match self.has_bounds_of(now) {
+            true => Ok(()),
+            false => self.wait_for_bounds(),
+        }
+    }
+
+    /// Waits until the bounds read back as they were written, or are clear not to.
+    fn wait_for_bounds(&self) -> Result<(), FileError> {
+        for look in 0..LOOKS {
+            if self.has_bounds_of(&Self::read(&self.dir)?) {
+                break;
+            }
+            std::thread::sleep(PAUSE * (1 << look));
+        }
         Ok(())
+    }
+
+    fn has_bounds_of(&self, other: &Self) -> bool {
+        (self.min_khz, self.max_khz) == (other.min_khz, other.max_khz)
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -115,10 +144,9 @@ impl PolicyState {
 
     /// Whether two states do the same: a speed counts under `userspace` alone.
     fn is_like(&self, other: &Self) -> bool {
-        let bounds = |state: &Self| (state.min_khz, state.max_khz);
         let pinned = |state: &Self| (state.governor == USERSPACE).then(|| state.pinned_khz());
         self.governor == other.governor
-            && bounds(self) == bounds(other)
+            && self.has_bounds_of(other)
             && pinned(self) == pinned(other)
     }
 }
