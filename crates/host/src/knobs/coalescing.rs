@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Nics {
     names: Vec<String>,
-    /// By interface, unless others wrote since.
+    /// By interface what its driver made of what was set, unless others wrote since.
     set: BTreeMap<NicId, Coalescing>,
 }
 
@@ -50,7 +50,8 @@ impl Nics {
         let before = ethtool::get(&name)?;
         save.values(&[Original::Coalescing { nic: name.clone(), was: before }])?;
         ethtool::set(&name, &written(wanted, &before).unlike(&before))?;
-        self.set.insert(nic, wanted);
+        // What a driver has rounded (e1000e: 900 to 902 us) is nobody else's doing.
+        self.set.insert(nic, self.get(nic).unwrap_or(wanted));
         Ok(())
     }
 

@@ -7,8 +7,8 @@
 
 use crate::Tests;
 use crate::hold::Holding;
-use crate::scene::{Scene, read, wait_for, write};
-use lull_control::{Coalescing, Got, NicId, Setting};
+use crate::scene::{EPOCH, Scene, read, wait_for, write};
+use lull_control::{Coalescing, Got, NicId, Plant, Setting};
 use lull_host::drivers::ethtool;
 use lull_measure::Nanos;
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) const TESTS: Tests = &[
     ("traffic::packets_wait_as_long_as_a_held_delay_says", held),
     ("traffic::packets_wait_as_long_as_the_plants_knob_says", steered),
+    ("traffic::a_delay_that_the_driver_rounds_is_nobody_elses_change", rounded),
 ];
 
 const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0x4c75, 0x6c6c);
@@ -132,6 +133,20 @@ fn steered() {
     println!("50 us: {short:?}, 1000 us: {long:?}");
     assert!(long.mean_us > short.mean_us * 1.5, "{short:?} {long:?}");
     assert!(long.interrupts * 2 < short.interrupts, "{short:?} {long:?}");
+    drop(scene);
+    assert_eq!(ethtool::get("eth0").unwrap(), before);
+}
+
+fn rounded() {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    let mut scene = Scene::new();
+    let delay = |us: u64| Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
+    // The driver keeps a multiple of four interrupts per second: 1108 and not 1111.
+    let Got::Clamped { to, .. } = scene.set(delay(900)).got else { panic!("900 us is not kept") };
+    assert_eq!(to, delay(902));
+    assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
+    assert_eq!(ethtool::get("eth0").unwrap().rx_us, Some(902));
     drop(scene);
     assert_eq!(ethtool::get("eth0").unwrap(), before);
 }
