@@ -28,8 +28,10 @@ fn library() {
     // Every call of a server passes it: one unit, so that all of a query's path is in line.
     build.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
     build.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
-    // What the outer build is wrapped in (clippy, coverage) is not for this one.
-    for variable in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "CLIPPY_ARGS"] {
+    // What the outer build is wrapped in (clippy, coverage) is not for this one, nor
+    // are its flags: a library with a libc of its own inside is none to preload.
+    let outer = ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "CLIPPY_ARGS"];
+    for variable in outer {
         build.env_remove(variable);
     }
     let built = build.status().expect("cargo can be started").success();
