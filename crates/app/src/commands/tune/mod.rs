@@ -16,7 +16,7 @@ use crate::say::told;
 use crate::spots::{Key, Store};
 use crate::text::{number, table};
 use lull_control::Rng;
-use lull_policies::tuning::{Choice, Place, Reading, Search};
+use lull_policies::tuning::{Choice, Place, Reading, Search, Space, Trial};
 use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;
@@ -43,6 +43,29 @@ struct Tuned {
     energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
+    /// All trials, in order.
+    tried: Vec<Tried>,
+}
+
+/// One trial: what was read, or why nothing was.
+#[derive(Debug, Serialize)]
+struct Tried {
+    values: Vec<f64>,
+    tail_us: Option<f64>,
+    watts: Option<f64>,
+    why: Option<String>,
+}
+
+impl Tried {
+    fn of(trial: &Trial, space: &Space) -> Self {
+        let reading = trial.came.as_ref().ok();
+        Self {
+            values: space.values(&trial.place),
+            tail_us: reading.map(|it| it.tail_us),
+            watts: reading.map(|it| it.watts),
+            why: trial.came.as_ref().err().cloned(),
+        }
+    }
 }
 
 pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
@@ -153,6 +176,7 @@ impl<'s> Hunt<'s> {
             watts: choice.watts,
             energy,
             harm: search.harm(),
+            tried: search.trials().iter().map(|it| Tried::of(it, search.space())).collect(),
         })
     }
 }
