@@ -2,7 +2,7 @@
 
 use super::kernel::Kernel;
 use super::machine::Machine;
-use super::{acpi, initramfs};
+use super::{Programs, acpi, initramfs};
 use anyhow::{Context, Result};
 use std::fmt;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) struct Guest<'a> {
     pub(super) machine: &'a Machine,
     pub(super) kernel: &'a Kernel,
     pub(super) place: &'a Path,
-    pub(super) binary: &'a Path,
+    pub(super) programs: &'a Programs,
 }
 
 /// What came of a guest.
@@ -46,7 +46,7 @@ impl Guest<'_> {
         let dir = self.place.join(self.machine.name);
         std::fs::create_dir_all(&dir)?;
         let initrd = dir.join("initramfs.cpio");
-        initramfs::write(&initrd, self.binary, self.kernel, self.machine.modules)?;
+        initramfs::write(&initrd, self.programs, self.kernel, self.machine)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
         let log = dir.join("kernel.log");
         for attempt in 1..=TRIES {
@@ -94,7 +94,7 @@ impl Guest<'_> {
             .args(["-append", &append])
             .args(["-serial", &format!("file:{}", log.display()), "-serial", "stdio"])
             .args(["-device", "isa-debug-exit,iobase=0x501,iosize=1"])
-            .args(machine.devices)
+            .args(machine.devices.concat())
             .stdin(Stdio::null());
         qemu
     }

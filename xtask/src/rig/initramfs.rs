@@ -1,25 +1,36 @@
-//! The guest's file system: the test binary as `/init`, and modules.
+//! The guest's file system: the test binary as `/init`, modules, and `/bin/lull`
+//! where tests start the program itself.
 //!
 //! The "newc" cpio archive of Documentation/driver-api/early-userspace/buffer-format.rst.
 
+use super::Programs;
 use super::kernel::Kernel;
+use super::machine::Machine;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const DIRECTORIES: [&str; 6] = ["dev", "proc", "sys", "tmp", "run", "mods"];
+const DIRECTORIES: [&str; 7] = ["bin", "dev", "proc", "sys", "tmp", "run", "mods"];
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const ALIGN: usize = 4;
 
 /// Writes the archive.
-pub(super) fn write(to: &Path, binary: &Path, kernel: &Kernel, modules: &[&str]) -> Result<()> {
+pub(super) fn write(
+    to: &Path,
+    programs: &Programs,
+    kernel: &Kernel,
+    machine: &Machine,
+) -> Result<()> {
     let mut archive = Vec::new();
     for name in DIRECTORIES {
         entry(&mut archive, name, DIRECTORY, &[]);
     }
-    entry(&mut archive, "init", PROGRAM, &stripped(binary)?);
-    for (number, module) in in_order(kernel, modules)?.iter().enumerate() {
+    entry(&mut archive, "init", PROGRAM, &stripped(&programs.tests)?);
+    if let Some(lull) = programs.lull.as_ref().filter(|_| machine.has_lull) {
+        entry(&mut archive, "bin/lull", PROGRAM, &stripped(lull)?);
+    }
+    for (number, module) in in_order(kernel, machine.modules)?.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
         let name = name.split(".ko").next().unwrap_or_default();
         let bytes = kernel.decompressed(module)?;
@@ -29,7 +40,7 @@ pub(super) fn write(to: &Path, binary: &Path, kernel: &Kernel, modules: &[&str])
     std::fs::write(to, archive).with_context(|| format!("cannot write {}", to.display()))
 }
 
-/// Debug information is most of a test binary, and all of it goes to the guest's memory.
+/// Debug information is most of a program, and all of it goes to the guest's memory.
 fn stripped(binary: &Path) -> Result<Vec<u8>> {
     let to = binary.with_extension("stripped");
     super::done(Command::new("strip").arg("-o").arg(&to).arg(binary))?;

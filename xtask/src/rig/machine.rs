@@ -14,8 +14,8 @@ pub(crate) struct Machine {
     /// `-cpu` and `-smp`.
     pub(crate) cpu: &'static str,
     pub(crate) smp: &'static str,
-    /// Further arguments of QEMU.
-    pub(crate) devices: &'static [&'static str],
+    /// Further arguments of QEMU, in groups.
+    pub(crate) devices: &'static [&'static [&'static str]],
     /// Further words of the kernel's command line.
     pub(crate) append: &'static str,
     /// Modules to load, in order; those they depend on are found.
@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) tables: &'static [fn() -> String],
     /// Which tests run on it, by the first part of their names.
     pub(crate) suite: &'static str,
+    /// Whether the guest has the program `lull` itself, as `/bin/lull`.
+    pub(crate) has_lull: bool,
     /// How long it may take; emulation on a loaded machine is slow.
     pub(crate) time_max: Duration,
 }
@@ -48,7 +50,8 @@ const KNOB_MODULES: &[&str] = &[
     "acpi_power_meter",
 ];
 /// A graphics card's memory stands in for the registers of the power domains.
-const KNOB_DEVICES: &[&str] = &["-device", "secondary-vga,addr=4", "-device", "e1000e,addr=5"];
+const REGISTERS: &[&str] = &["-device", "secondary-vga,addr=4"];
+const CARD: &[&str] = &["-device", "e1000e,addr=5"];
 
 /// Frequency, idle states, energy, a network card and control groups.
 const KNOBS: Machine = Machine {
@@ -58,11 +61,12 @@ const KNOBS: Machine = Machine {
     in_ci: true,
     cpu: INTEL,
     smp: "4",
-    devices: KNOB_DEVICES,
+    devices: &[REGISTERS, CARD],
     append: "iomem=relaxed",
     modules: KNOB_MODULES,
     tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
     suite: "knobs",
+    has_lull: false,
     time_max: USUAL,
 };
 
@@ -79,14 +83,16 @@ const PERFORMANCE: Machine = Machine {
     modules: &["msr"],
     tables: &[acpi::performance],
     suite: "performance",
+    has_lull: false,
     time_max: USUAL,
 };
 
-/// Two cards on one wire. Instructions are the clock and idle time is skipped,
-/// so that delays are those of the card; QEMU 7.2 can do so with one CPU alone.
+/// Instructions are the clock, so many to a microsecond, and idle time is skipped:
+/// delays are those of the card. QEMU 7.2 can do so with one CPU alone.
+const BY_125: &[&str] = &["-icount", "shift=3,sleep=off"];
+const BY_500: &[&str] = &["-icount", "shift=1,sleep=off"];
+/// Two cards on one wire.
 const WIRE: &[&str] = &[
-    "-icount",
-    "shift=3,sleep=off",
     "-netdev",
     "hubport,id=h0,hubid=0",
     "-netdev",
@@ -113,6 +119,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         modules: &[],
         tables: &[],
         suite: "resctrl",
+        has_lull: false,
         time_max: USUAL,
     },
     Machine {
@@ -122,11 +129,12 @@ pub(crate) const MACHINES: &[Machine] = &[
         in_ci: true,
         cpu: INTEL,
         smp: "1",
-        devices: WIRE,
+        devices: &[BY_125, WIRE],
         append: "",
         modules: &["e1000e"],
         tables: &[],
         suite: "traffic",
+        has_lull: false,
         time_max: USUAL,
     },
     Machine {
@@ -135,9 +143,35 @@ pub(crate) const MACHINES: &[Machine] = &[
         kernel: "6.1",
         in_ci: false,
         smp: "1,maxcpus=4",
-        devices: &["-icount", "shift=5,sleep=off", "-device", "secondary-vga,addr=4"],
+        devices: &[&["-icount", "shift=5,sleep=off"], REGISTERS],
         modules: &["acpi-cpufreq", "cpufreq_userspace", "processor_thermal_device_pci_legacy"],
         suite: "calibrate",
+        ..KNOBS
+    },
+    Machine {
+        name: "agent",
+        about: "Linux 6.1: frequencies and cores steered by `lull run`",
+        in_ci: false,
+        suite: "agent",
+        has_lull: true,
+        ..KNOBS
+    },
+    Machine {
+        name: "tune",
+        about: "Linux 6.1: interrupt delay and frequency searched by `lull tune`, in virtual time",
+        in_ci: false,
+        smp: "1,maxcpus=4",
+        // Quick enough for a server, its clients and an agent that searches.
+        devices: &[BY_500, WIRE, REGISTERS],
+        modules: &[
+            "acpi-cpufreq",
+            "cpufreq_userspace",
+            "processor_thermal_device_pci_legacy",
+            "e1000e",
+        ],
+        tables: &[acpi::states, acpi::power_domains],
+        suite: "tune",
+        has_lull: true,
         ..KNOBS
     },
     Machine {

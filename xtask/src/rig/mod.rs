@@ -4,8 +4,9 @@
 //! tables that give them P-states, idle states and power domains. The test
 //! binary `rig` of crates/host, linked statically, is all of user space: it
 //! mounts what it needs, loads the modules, runs the tests for its machine,
-//! and hands the outcome to QEMU. Kernels are unpacked under target/rig and
-//! never installed.
+//! and hands the outcome to QEMU. Some machines have the program `lull` beside
+//! it, built in the same way, which tests start as a user would. Kernels are
+//! unpacked under target/rig and never installed.
 
 mod acpi;
 mod boot;
@@ -84,13 +85,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let machines = chosen(options)?;
     provide()?;
     let place = root.join("target/rig");
-    let binary = build(root)?;
+    let programs = Programs::build(root, machines.iter().any(|machine| machine.has_lull))?;
     let mut failed = Vec::new();
     for machine in machines {
         let started = Instant::now();
         println!("== rig {}: {}", machine.name, machine.about);
         let kernel = kernel::provide(machine.kernel, &place)?;
-        let guest = boot::Guest { machine, kernel: &kernel, place: &place, binary: &binary };
+        let guest = boot::Guest { machine, kernel: &kernel, place: &place, programs: &programs };
         let outcome = guest.run(options.filter.as_deref())?;
         println!("== rig {}: {outcome} in {} s", machine.name, started.elapsed().as_secs());
         if outcome != boot::Outcome::Passed {
@@ -130,11 +131,29 @@ fn provide() -> Result<()> {
     Ok(())
 }
 
-/// The static test binary.
-fn build(root: &Path) -> Result<PathBuf> {
+/// What runs in guests, linked statically: a guest has no other file.
+struct Programs {
+    tests: PathBuf,
+    /// The program itself, if a machine that was asked for has it.
+    lull: Option<PathBuf>,
+}
+
+impl Programs {
+    fn build(root: &Path, with_lull: bool) -> Result<Self> {
+        let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
+        let tests = build(root, &[&tests[..], &["--no-run"]].concat())?;
+        // As the tests are built, and not for release: what both need is built once.
+        let lull = ["build", "--package", "lull-app", "--bin", "lull"];
+        let lull = with_lull.then(|| build(root, &lull)).transpose()?;
+        Ok(Self { tests, lull })
+    }
+}
+
+/// Builds one static program.
+fn build(root: &Path, arguments: &[&str]) -> Result<PathBuf> {
     let output = Command::new("cargo")
         .current_dir(root)
-        .args(["test", "--package", "lull-host", "--test", "rig", "--features", "rig", "--no-run"])
+        .args(arguments)
         .args(["--target", TARGET])
         .args(["--message-format", "json-render-diagnostics"])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
@@ -142,7 +161,7 @@ fn build(root: &Path) -> Result<PathBuf> {
         .output()
         .context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("the rig's test binary does not build");
+        bail!("what runs in guests does not build: cargo {}", arguments.join(" "));
     }
     // The one line with an executable; a JSON parser for one string is too much.
     let text = String::from_utf8_lossy(&output.stdout);
@@ -150,7 +169,7 @@ fn build(root: &Path) -> Result<PathBuf> {
         let (_, rest) = line.split_once("\"executable\":\"")?;
         Some(PathBuf::from(rest.split_once('"')?.0))
     });
-    executable.context("cargo names no test binary")
+    executable.with_context(|| format!("cargo names no program: cargo {}", arguments.join(" ")))
 }
 
 /// Runs a program to its end; its error output is shown.

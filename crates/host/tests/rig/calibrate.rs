@@ -33,12 +33,18 @@ const DWELL: Nanos = Nanos::from_millis(2400);
 type Total = fn(Duration) -> f64;
 
 /// Sets the package's register to what a machine would have used.
-struct Hardware {
+pub(crate) struct Hardware {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Hardware {
+    /// By how busy the cores are, and how fast.
+    pub(crate) fn of_cores() -> Self {
+        registers();
+        Self::start(used)
+    }
+
     fn start(total: Total) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
@@ -124,9 +130,8 @@ fn put_back(bench: Bench) {
 }
 
 fn power() {
-    registers();
+    let hardware = Hardware::of_cores();
     let before = policies();
-    let hardware = Hardware::start(used);
     let dir = tempfile::tempdir().unwrap();
     let mut bench = bench(dir.path());
     let plan = steps(&cores(), true, false);

@@ -1,9 +1,11 @@
 //! Tests that need a kernel with knobs, run by `cargo xtask rig` in a guest.
 //!
 //! In the guest this binary is all of user space: the first process, the
-//! tests, and the apps, agents and guards that they start. On an ordinary
-//! machine it has no tests, since it would turn that machine's knobs.
+//! tests, and the apps, agents and guards that they start; on some machines the
+//! program `lull` is there, too. On an ordinary machine it has no tests, since it
+//! would turn that machine's knobs.
 
+mod agent;
 mod bpf;
 mod calibrate;
 mod frequency;
@@ -18,6 +20,8 @@ mod resctrl;
 mod roles;
 mod scene;
 mod traffic;
+mod tune;
+mod workload;
 
 use libtest_mimic::{Arguments, ColorSetting, Trial};
 use std::process::ExitCode;
@@ -56,6 +60,8 @@ fn trials(suite: &str) -> Vec<Trial> {
         "resctrl" => &[resctrl::TESTS, plant::TESTS],
         "calibrate" => &[calibrate::TESTS],
         "traffic" => &[traffic::TESTS],
+        "agent" => &[agent::TESTS],
+        "tune" => &[tune::TESTS],
         other => panic!("no suite {other}"),
     };
     let trial = |(name, test): &(&'static str, fn())| {

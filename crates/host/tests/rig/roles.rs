@@ -21,6 +21,8 @@ pub(crate) fn play() -> Option<ExitCode> {
         }
         "app" => be_app(),
         "server" => crate::placing::be_server(Path::new(&args[1])),
+        "serve" => be_serving(&args[1..]),
+        "hear" => crate::traffic::hear(Path::new(&args[1]), &args[2]),
         "agent" => be_agent(Path::new(&args[1]), &args[2..]),
         _ => None,
     }
@@ -31,6 +33,16 @@ pub(crate) fn start(role: &str, args: &[&str]) -> Child {
     let mut command = Command::new("/init");
     command.arg(role).args(args).env_remove(SUITE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Threads, the file with their pause, and socket and name if no agent has said them.
+fn be_serving(args: &[String]) -> ! {
+    let told = |at: usize, name: &str| {
+        args.get(at).cloned().unwrap_or_else(|| std::env::var(name).unwrap())
+    };
+    let (socket, app) = (told(2, "LULL_SOCKET"), told(3, "LULL_APP"));
+    let threads = args[0].parse().unwrap();
+    crate::workload::serve(threads, Path::new(&args[1]), (Path::new(&socket), &app))
 }
 
 fn be_app() -> ! {

@@ -8,10 +8,16 @@
 use crate::Tests;
 use crate::hold::Holding;
 use crate::scene::{EPOCH, Scene, read, wait_for, write};
+use crate::workload::{Push, now};
 use lull_control::{Coalescing, Got, NicId, Plant, Setting};
 use lull_host::drivers::ethtool;
-use lull_measure::Nanos;
+use lull_host::sys::sched::{SchedState, set_scheduling};
+use lull_measure::{Latency, Nanos};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: Tests = &[
@@ -25,6 +31,7 @@ const PORT: u16 = 9000;
 const PACKETS: u32 = 1200;
 /// About 3000 packets a second.
 const BETWEEN: Duration = Duration::from_micros(333);
+const BETWEEN_IN_STREAM: Nanos = Nanos::from_micros(250);
 
 /// What a delay does to packets.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +41,7 @@ struct Effect {
 }
 
 /// Both cards up, with addresses.
-fn connect() {
+pub(crate) fn connect() {
     for nic in ["eth0", "eth1"] {
         write(format!("/proc/sys/net/ipv6/conf/{nic}/accept_dad"), "0");
         // IFF_UP, IFF_BROADCAST and IFF_MULTICAST.
@@ -61,11 +68,24 @@ fn interrupts(nic: &str) -> u64 {
     lines.filter_map(count).sum()
 }
 
-/// Sends packets with the time in them, and hears them.
-fn effect() -> Effect {
+/// The first card's end.
+fn listen(time_max: Duration) -> UdpSocket {
     let hears = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap();
     hears.join_multicast_v6(&GROUP, index("eth0")).unwrap();
-    hears.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    hears.set_read_timeout(Some(time_max)).unwrap();
+    hears
+}
+
+/// The second card's end, and whereto it sends.
+fn speak() -> (UdpSocket, SocketAddrV6) {
+    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    socket.set_multicast_loop_v6(false).unwrap();
+    (socket, SocketAddrV6::new(GROUP, PORT, 0, index("eth1")))
+}
+
+/// Sends packets with the time in them, and hears them.
+fn effect() -> Effect {
+    let hears = listen(Duration::from_secs(2));
     let (begun, before) = (Instant::now(), interrupts("eth0"));
     let sender = std::thread::spawn(move || send(begun));
     let (mut sum_us, mut count, mut packet) = (0.0, 0, [0; 8]);
@@ -81,14 +101,74 @@ fn effect() -> Effect {
 }
 
 fn send(begun: Instant) {
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
-    socket.set_multicast_loop_v6(false).unwrap();
-    let to = SocketAddrV6::new(GROUP, PORT, 0, index("eth1"));
+    let (socket, to) = speak();
     for number in 0..PACKETS {
         let due = BETWEEN * number;
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
         let now = begun.elapsed().as_nanos() as u64;
         socket.send_to(&now.to_ne_bytes(), to).unwrap();
+    }
+}
+
+/// Goes before an agent that works on the same core: what a packet waits for shall
+/// be the card.
+fn go_first() {
+    const ROUND_ROBIN: u32 = 2;
+    let first = SchedState { policy: ROUND_ROBIN, rt_priority: 10, nice: 0 };
+    set_scheduling(0, first).unwrap();
+}
+
+/// Packets with their number and the time in them, until it is dropped.
+pub(crate) struct Stream {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stream {
+    pub(crate) fn start() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            go_first();
+            let ((socket, to), begun) = (speak(), now());
+            for number in 0u64.. {
+                if told.load(Ordering::Relaxed) {
+                    return;
+                }
+                let due = begun + BETWEEN_IN_STREAM * number;
+                std::thread::sleep(Duration::from_nanos(due.0.saturating_sub(now().0)));
+                let packet = [number.to_ne_bytes(), now().0.to_ne_bytes()].concat();
+                socket.send_to(&packet, to).unwrap();
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The role of an app that hears a stream and pushes how long its packets took.
+pub(crate) fn hear(socket: &Path, app: &str) -> ! {
+    go_first();
+    let (hears, mut push) = (listen(Duration::from_millis(20)), Push::new(socket, app));
+    let (mut last, mut due, mut histogram) = (None::<u64>, 0, Latency::default());
+    let mut packet = [[0; 8]; 2];
+    loop {
+        if hears.recv(packet.as_flattened_mut()).is_ok() {
+            let [number, sent] = packet.map(u64::from_ne_bytes);
+            histogram.record(now().saturating_sub(Nanos(sent)));
+            // What is missing between two was lost in the ring.
+            due += last.and_then(|last| number.checked_sub(last)).unwrap_or(1);
+            last = Some(number);
+        }
+        if push.is_due() {
+            push.window(std::mem::take(&mut due), std::mem::take(&mut histogram));
+        }
     }
 }
 
