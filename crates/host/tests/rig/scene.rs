@@ -15,8 +15,9 @@ use tempfile::TempDir;
 
 pub(crate) const EPOCH: Nanos = Nanos::from_millis(100);
 pub(crate) const APP: AppId = AppId(0);
-/// How long to wait for what must come; emulation is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for what must come: on a busy machine an emulator stands still
+/// for a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A plant, its app, and where its ledger is.
 pub(crate) struct Scene {
