@@ -7,7 +7,7 @@ use crate::assess::{Assessor, Standing};
 use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
 use crate::{
-    Applied, Discovery, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
+    Applied, Discovery, Expectation, Got, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
     Reason, Rng, Setting, numbered, safe_plan, sample_value,
 };
 use lull_measure::Nanos;
@@ -194,7 +194,7 @@ impl Controller {
     /// Takes note of what the plant made of a turn's changes; the journal of the epoch.
     pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Standing, Vec<Entry>) {
         let Turn { standing, mut entries, wishes, expected, time, .. } = turn;
-        let mut changed = false;
+        let (mut changed, mut refused) = (false, Vec::new());
         for (outcome, wish) in applied.outcomes.into_iter().zip(wishes) {
             let knob = outcome.wanted.knob();
             let from = self.state.get(&knob).cloned();
@@ -203,9 +203,15 @@ impl Controller {
                 self.gate.note_change(knob, time);
                 changed = true;
             }
+            if let Got::Refused { why } = &outcome.got {
+                refused.push((outcome.wanted.clone(), why.clone()));
+            }
             let Wish { reason, limit } = wish;
             let decision = Decision { from, reason, outcome, limit, expected: expected.clone() };
             entries.push(Entry { time, event: Event::Decision(decision) });
+        }
+        if !refused.is_empty() {
+            self.policy.refused(&refused);
         }
         if let Some(expected) = expected.filter(|_| changed) {
             let before = sample_value(&self.apps, &standing, &expected);

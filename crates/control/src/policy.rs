@@ -21,6 +21,11 @@ pub trait Policy: Send {
         false
     }
 
+    /// Settings of its last plan that knobs did not take, each with what the
+    /// plant said. Told before it decides again, for who learns from what its
+    /// settings do: what it sees next is not their doing.
+    fn refused(&mut self, _: &[(Setting, String)]) {}
+
     /// What it has found since this was asked last, oldest first: nothing if it
     /// does not search. Who keeps it is not the policy's business.
     fn discoveries(&mut self) -> Vec<Discovery> {

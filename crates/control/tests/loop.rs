@@ -4,9 +4,10 @@ use lull_control::conformance::{self, MemoryApp, MemoryPlant};
 use lull_control::journal::{Entry, Event, OperatorAct};
 use lull_control::*;
 use lull_measure::catalogue::{self, ENTROPY_SYSTEM};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Hertz, Nanos, Percentile};
 use rand::SeedableRng;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 const EPOCH: Nanos = Nanos::from_millis(500);
 const LC: AppId = AppId(0);
@@ -81,6 +82,39 @@ fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     assert_eq!(effect.before, first.standing.entropy.system);
     assert_eq!(effect.after, second.standing.entropy.system);
     assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is no decision");
+}
+
+/// Wants a frequency, and keeps what it is told of it.
+struct Told(Arc<Mutex<Vec<(Setting, String)>>>);
+
+impl Policy for Told {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        let mut plan = isolate();
+        plan.set(fast(), Reason::Start);
+        plan
+    }
+
+    fn refused(&mut self, settings: &[(Setting, String)]) {
+        self.0.lock().unwrap().extend(settings.iter().cloned());
+    }
+}
+
+fn fast() -> Setting {
+    Setting::Frequency(DomainId(0), Hertz::from_khz(2_000_000))
+}
+
+#[test]
+fn a_policy_is_told_what_a_knob_did_not_take_and_why() {
+    let plant = plant().without(Capability::Frequency, "taken away");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let policy = Box::new(Told(told.clone()));
+    let controller = Controller::new(policy, Rules::default(), &plant).unwrap();
+    let mut run = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
+    run.turn().unwrap();
+    let told = told.lock().unwrap();
+    let [(setting, why)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(*setting, fast());
+    assert!(why.contains("taken away"), "{why}");
 }
 
 #[test]

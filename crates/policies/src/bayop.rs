@@ -42,8 +42,8 @@
 //!    searched for; the paper has one app.
 //!
 //! A plant without an energy meter is refused, unless `allow_modelled` says that
-//! a model will do. A pure policy does not learn that a knob refused a value;
-//! its trial then measures what is in force instead. `lull tune` does learn it.
+//! a model will do. A trial whose setting a knob refuses ends at once, without a
+//! reading: what is in force then is another place.
 //!
 //! Checked against: the penalty's printed vectors; a server by formulas whose
 //! best place is known; seed 001's experiments in `lull lab`.
@@ -53,11 +53,11 @@ use crate::registry::{ConfigOf, Entry, Family};
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use crate::tuning::{
-    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space,
+    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space, first_tail,
 };
 use lull_control::{
-    AppId, AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason,
-    Rng, numbered,
+    AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    Setting,
 };
 use lull_measure::{Missing, Nanos};
 use serde::{Deserialize, Serialize};
@@ -197,6 +197,15 @@ pub fn tuning(
     Ok(Tuning { rules, protocol, load_change: policy.config.load_change, space: policy.space })
 }
 
+impl Config {
+    /// How the first app with a tail objective is tried; `None` where there is none.
+    fn protocol(&self, apps: &[AppSpec]) -> Option<Protocol> {
+        let (app, percentile, bound) = first_tail(apps)?;
+        let Self { settle, window, cut, allow_modelled, .. } = *self;
+        Some(Protocol { app, percentile, bound, settle, window, cut, allow_modelled })
+    }
+}
+
 /// What is going on.
 #[derive(Debug)]
 enum Stage {
@@ -204,8 +213,8 @@ enum Stage {
     Waiting,
     /// Places are known, and the load is being looked at.
     Looking { gather: Gather },
-    /// A place is being tried.
-    Trying { search: Box<Search>, place: Place, gather: Gather },
+    /// A place is being tried; `refused` says why it cannot be.
+    Trying { search: Box<Search>, place: Place, gather: Gather, refused: Option<String> },
     /// A place stays.
     Holding { place: Place, since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
 }
@@ -252,7 +261,7 @@ impl Bayop {
         });
         Ok(Self {
             known: known.collect::<Result<_, _>>()?,
-            protocol: protocol(&config, apps),
+            protocol: config.protocol(apps),
             config,
             space,
             stage: Stage::Waiting,
@@ -290,7 +299,7 @@ impl Bayop {
         let reason = Reason::Trial { number, expected_gain: next.expected_gain };
         revise(&mut self.plan, self.space.settings(&next.place), &reason);
         let gather = Gather::new(protocol);
-        self.stage = Stage::Trying { search, place: next.place, gather };
+        self.stage = Stage::Trying { search, place: next.place, gather, refused: None };
     }
 
     /// The best place stays; without one that meets the bound, the fastest.
@@ -349,7 +358,7 @@ impl Bayop {
             self.plan.set(setting, reason.clone());
         }
         let rate_per_s = self.rate_per_s;
-        let gather = Gather::new(patient(protocol));
+        let gather = Gather::new(protocol.patient());
         let place = place.clone();
         self.stage = Stage::Holding { place, since, rate_per_s, over: 0, meets, gather };
     }
@@ -365,7 +374,7 @@ impl Bayop {
 
     /// The load is seen for the first time: is a place known for it?
     fn look(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        self.stage = Stage::Looking { gather: Gather::new(patient(protocol)) };
+        self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
         let Gathered::Reading(reading, rate_per_s) = end else { return };
         self.rate_per_s = *rate_per_s;
         match self.known_at(*rate_per_s) {
@@ -388,7 +397,7 @@ impl Bayop {
             // Without requests there is nothing to learn; the load will come back.
             Gathered::Nothing(_) | Gathered::More => {
                 let gather = Gather::new(protocol);
-                self.stage = Stage::Trying { search, place, gather };
+                self.stage = Stage::Trying { search, place, gather, refused: None };
             }
             Gathered::Reading(reading, rate_per_s) => {
                 self.rate_per_s = *rate_per_s;
@@ -398,9 +407,17 @@ impl Bayop {
         }
     }
 
+    /// A trial cannot be.
+    fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
+        let Stage::Trying { mut search, place, refused: Some(why), .. } = stage else { return };
+        search.tell(place, Err(why));
+        self.go_on(search, protocol, now, rng);
+    }
+
     /// A window has passed at the place that stays: does it still do?
     fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        let fresh = Gather::new(patient(protocol));
+        let fresh = Gather::new(protocol.patient());
         let Stage::Holding { place, since, rate_per_s, over, meets, gather } = &mut self.stage
         else {
             return;
@@ -440,12 +457,13 @@ impl Policy for Bayop {
             _ if !lives => {}
             Stage::Waiting if self.known.is_empty() => self.begin(protocol, now, rng),
             Stage::Waiting => {
-                self.stage = Stage::Looking { gather: Gather::new(patient(protocol)) };
+                self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
             }
             Stage::Looking { gather } => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.look(protocol, &end, now, rng),
             },
+            Stage::Trying { refused: Some(_), .. } => self.give_up(protocol, now, rng),
             Stage::Trying { gather, .. } => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.conclude(protocol, &end, now, rng),
@@ -458,32 +476,17 @@ impl Policy for Bayop {
         for_the_living(&self.plan, seen)
     }
 
+    fn refused(&mut self, settings: &[(Setting, String)]) {
+        if let Stage::Trying { place, refused, .. } = &mut self.stage {
+            let tried = self.space.settings(place);
+            let one = settings.iter().find(|(setting, _)| tried.contains(setting));
+            *refused = one.map(|(_, why)| why.clone());
+        }
+    }
+
     fn discoveries(&mut self) -> Vec<Discovery> {
         std::mem::take(&mut self.found)
     }
-}
-
-/// The first app with a tail objective; `None` where there is none.
-fn protocol(config: &Config, apps: &[AppSpec]) -> Option<Protocol> {
-    let tail = |(app, spec): (AppId, &AppSpec)| {
-        let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
-        Some((app, percentile, bound))
-    };
-    let (app, percentile, bound) = numbered(apps).find_map(tail)?;
-    Some(Protocol {
-        app,
-        percentile,
-        bound,
-        settle: config.settle,
-        window: config.window,
-        cut: config.cut,
-        allow_modelled: config.allow_modelled,
-    })
-}
-
-/// A protocol that cuts nothing short: what is in force is no trial.
-fn patient(protocol: Protocol) -> Protocol {
-    Protocol { cut: f64::INFINITY, ..protocol }
 }
 
 /// Whether two rates differ by no more than this share.

@@ -3,7 +3,8 @@
 use super::*;
 use crate::testing::{alive, lc_spec, machine, observation};
 use lull_control::{
-    AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId, Setting,
+    AppId, AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId,
+    Setting,
 };
 use lull_measure::{Joules, Latency};
 use rand::SeedableRng;
@@ -31,6 +32,8 @@ struct Server {
     rng: Rng,
     /// Added to every tail, in milliseconds.
     worse_ms: f64,
+    /// Shorter delays are refused, and what was in force stays.
+    least_delay: Nanos,
 }
 
 impl Server {
@@ -41,6 +44,7 @@ impl Server {
             time: Nanos::ZERO,
             rng: Rng::seed_from_u64(1),
             worse_ms: 0.0,
+            least_delay: Nanos::ZERO,
         }
     }
 
@@ -81,8 +85,20 @@ impl Server {
         while self.time < end {
             self.time += EPOCH;
             let plan = policy.decide(&self.see(), &mut self.rng);
-            self.settings = plan;
+            self.apply(policy, plan);
         }
+    }
+
+    fn apply(&mut self, policy: &mut Bayop, mut plan: Plan) {
+        let knob = Knob::Coalescing(NicId(0));
+        if let Some(wanted @ Setting::Coalescing(_, Coalescing::Delay(delay))) = plan.setting(knob)
+            && *delay < self.least_delay
+        {
+            policy.refused(&[(wanted.clone(), "Invalid argument".to_owned())]);
+            let stays = Coalescing::Delay(Nanos::from_secs_f64(self.at().0 / 1e6));
+            plan.set(Setting::Coalescing(NicId(0), stays), Reason::Start);
+        }
+        self.settings = plan;
     }
 }
 
@@ -99,6 +115,26 @@ fn a_search_ends_near_the_best_place_within_the_bound() {
     assert!((200.0..=400.0).contains(&delay), "{delay}");
     let told: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
     assert!(told.iter().all(|text| text.contains("the best of 12 trials")), "{told:?}");
+}
+
+#[test]
+fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
+    // A trial that is none is one fewer.
+    let (mut policy, mut server) = (bayop(&QUICK.replace("12", "40")), Server::new());
+    server.least_delay = Nanos::from_micros(60);
+    let mut refused = Vec::new();
+    for _ in 0..150 {
+        server.run(&mut policy, EPOCH);
+        if let Stage::Trying { search, .. } = &policy.stage {
+            let delay = |place: &Place| search.space().values(place)[0];
+            let trials = search.trials().iter();
+            refused = trials.map(|trial| (delay(&trial.place), trial.came.is_err())).collect();
+        }
+    }
+    assert!(refused.iter().any(|(_, is_refused)| *is_refused), "{refused:?}");
+    assert!(refused.iter().all(|(delay, was)| *was == (*delay < 60.0)), "{refused:?}");
+    let Stage::Holding { meets: true, .. } = policy.stage else { panic!("{:?}", policy.stage) };
+    assert!(server.at().0 >= 60.0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One trial: epochs are added up until they make a reading.
 
 use super::Reading;
-use lull_control::{AppId, EnergySource, Observation};
+use lull_control::{AppId, AppSpec, EnergySource, Observation, numbered};
 use lull_measure::{Latency, Missing, Nanos, Percentile};
 
 /// Share of the requests that are due that a server must answer to keep up.
@@ -31,6 +31,22 @@ pub struct Protocol {
     pub cut: f64,
     /// Whether modelled energy will do.
     pub allow_modelled: bool,
+}
+
+impl Protocol {
+    /// One that cuts nothing short: what is in force is no trial.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { cut: f64::INFINITY, ..self }
+    }
+}
+
+/// The first latency-critical app with a tail objective, which tail and its bound.
+pub fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)> {
+    numbered(apps).find_map(|(app, spec)| {
+        let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
+        Some((app, percentile, bound))
+    })
 }
 
 /// A trial under way.
