@@ -3,11 +3,11 @@
 use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
+use super::batching::{self, RESTING};
 use super::contest::{
     BARE, Bound, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting,
     at_least, at_most, measured,
 };
-use super::batching::{self, RESTING};
 use super::product::Product;
 use super::ran::Ran;
 use super::succeeded;

@@ -1,7 +1,7 @@
 //! One simulator on one model: a process that times itself.
 
-use crate::bench::python::Python;
 use crate::bench::process::printed;
+use crate::bench::python::Python;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::path::Path;
