@@ -47,7 +47,12 @@ impl Engine {
     fn empty(model: &Model) -> Self {
         let programs = compile(model);
         let amounts = programs.amounts.iter().map(Vec::len).max().unwrap_or(0);
-        let requests = Requests::new(amounts, programs.visits);
+        // Of clients that wait for answers there are never more in flight than there are.
+        let clients = model.app.iter().map(|app| match &app.source {
+            Source::Closed(closed) => closed.clients as usize,
+            Source::Open(_) => 0,
+        });
+        let requests = Requests::new(clients.sum(), amounts, programs.visits);
         Self {
             now_ns: 0,
             sequence: 0,

@@ -8,6 +8,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Amounts of work and visits that a record has room for; further ones live elsewhere.
 const INLINE: usize = 6;
 
+/// Requests for which there is room before they come: 32 MB of addresses.
+const ROOM_MAX: usize = 1 << 18;
+
 /// A request in flight. All of it in two adjacent cache lines: with many
 /// thousand in flight a request has left the cache each time its turn comes.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +76,11 @@ pub(crate) struct Fifo {
 
 impl Requests {
     /// No requests yet; each will have at most so many amounts of work and visits.
-    pub(crate) fn new(amounts: usize, visits: usize) -> Self {
+    /// There is room for so many: as it grows, all are in memory twice for a
+    /// moment, and room that nobody uses takes none.
+    pub(crate) fn new(requests: usize, amounts: usize, visits: usize) -> Self {
         Self {
-            records: Vec::new(),
+            records: Vec::with_capacity(requests.min(ROOM_MAX)),
             more_amounts: Vec::new(),
             more_servers: Vec::new(),
             amounts_each: amounts.saturating_sub(INLINE),
@@ -217,7 +222,7 @@ mod tests {
         fn a_queue_through_the_slab_is_first_in_first_out(
             moves in prop::collection::vec(0u8..4, 0..200),
         ) {
-            let mut requests = Requests::new(1, 1);
+            let mut requests = Requests::new(0, 1, 1);
             let (mut queue, mut model) = (Fifo::EMPTY, VecDeque::new());
             for kind in moves {
                 let fresh = requests.take(0, 0, 0);
