@@ -121,14 +121,18 @@ struct Tried {
 }
 
 impl Tried {
-    fn all(found: &Value) -> Vec<Self> {
-        let one = |trial: &Value| Self {
+    /// A trial, or what was found.
+    fn of(trial: &Value) -> Self {
+        Self {
             us: trial["values"][0].as_f64().unwrap(),
             khz: (trial["values"][1].as_f64().unwrap() * 1e6).round() as u64,
             tail_us: trial["tail_us"].as_f64(),
             why: trial["why"].as_str().unwrap_or_default().to_owned(),
-        };
-        found["tried"].as_array().unwrap().iter().map(one).collect()
+        }
+    }
+
+    fn all(found: &Value) -> Vec<Self> {
+        found["tried"].as_array().unwrap().iter().map(Self::of).collect()
     }
 
     /// Whether this was in force: the driver keeps whole interrupts per second.
@@ -171,13 +175,7 @@ fn searched() {
 
 /// `lull run` takes what was found from the store, without a trial.
 fn used_by_run(mut setup: Setup, found: &Value) {
-    let wanted = &found["values"];
-    let wanted = Tried {
-        us: wanted[0].as_f64().unwrap(),
-        khz: (wanted[1].as_f64().unwrap() * 1e6).round() as u64,
-        tail_us: None,
-        why: String::new(),
-    };
+    let wanted = Tried::of(found);
     setup.lull.start("run", &[]);
     setup.lull.wait_for("what was found", || wanted.is(&Turned::now().place()));
     setup.lull.stop();
@@ -205,7 +203,7 @@ fn by_itself() {
 fn killed() {
     let mut setup = Setup::new("trials = 10");
     setup.lull.start("tune", &["--store", "spots.sqlite"]);
-    let before = Turned::now();
+    let before = &setup.before;
     setup.lull.wait_for("trials on card and frequency", || {
         let now = Turned::now();
         now.cards != before.cards && now.policy.governor != before.policy.governor

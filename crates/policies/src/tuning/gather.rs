@@ -42,7 +42,7 @@ impl Protocol {
 }
 
 /// The first latency-critical app with a tail objective, which tail and its bound.
-pub fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)> {
+pub(crate) fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)> {
     numbered(apps).find_map(|(app, spec)| {
         let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
         Some((app, percentile, bound))

@@ -14,7 +14,8 @@ mod search;
 mod space;
 
 pub use crate::bayop::{Tuning, tuning};
-pub use gather::{Gather, Gathered, Protocol, first_tail};
+pub(crate) use gather::first_tail;
+pub use gather::{Gather, Gathered, Protocol};
 pub use prior::PriorMean;
 pub use search::{Believed, Choice, Method, Next, Reading, Rules, Search, Trial, penalty};
 pub use space::{Dimension, Level, Place, Space, SpaceError};

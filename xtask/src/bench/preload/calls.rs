@@ -98,10 +98,10 @@ fn rows(report: &mut Report, bare: &[Costs], watched: &[Costs]) {
     };
     report.reported("recv, bare", of(bare, |one| one.call.ns), "ns");
     let call = beyond(|one| one.call.beyond_system_ns);
-    report.bounded("recv, beyond bare", call, "ns", f64::NEG_INFINITY..=CALL_MAX_NS);
+    report.bounded("recv, beyond bare", call, "ns", 0.0..=CALL_MAX_NS);
     report.reported("query (2 recv, 1 send), bare", of(bare, |one| one.query.ns), "ns");
     let query = beyond(|one| one.query.beyond_system_ns);
-    report.bounded("query, beyond bare", query, "ns", f64::NEG_INFINITY..=QUERY_MAX_NS);
+    report.bounded("query, beyond bare", query, "ns", 0.0..=QUERY_MAX_NS);
     report.reported("park and wake by futex", of(bare, |one| one.futex_ns), "ns");
     report.reported("park and wake by signal", of(bare, |one| one.signal_ns), "ns");
 }

@@ -73,6 +73,12 @@ fn case(
     Case { title, load: Load { script, connections }, settings, bounds }
 }
 
+/// Short queries that do not contend: any gate would lose.
+fn point_selects() -> Case {
+    let bounds = vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)];
+    case("oltp_point_select", 64, &[BARE, STATS, AUTO], bounds)
+}
+
 fn cases() -> Vec<Case> {
     use Figure::{P99, P999};
     vec![
@@ -106,12 +112,7 @@ fn cases() -> Vec<Case> {
                 at_most("auto for tails", "bare", P99, 0.7),
             ],
         ),
-        case(
-            "oltp_point_select",
-            64,
-            &[BARE, STATS, AUTO],
-            vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)],
-        ),
+        point_selects(),
     ]
 }
 
@@ -156,12 +157,7 @@ fn mysql_cases() -> Vec<Case> {
                 at_most("auto for tails", "bare", P99, 0.7),
             ],
         ),
-        case(
-            "oltp_point_select",
-            64,
-            &[BARE, STATS, AUTO],
-            vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)],
-        ),
+        point_selects(),
     ]
 }
 

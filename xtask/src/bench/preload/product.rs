@@ -84,22 +84,16 @@ impl Product {
 
     /// Makes an empty database whose root has no password.
     pub(super) fn initialise(&self, data: &Path, place: &Path) -> Result<()> {
-        let data = format!("--datadir={}", data.display());
-        let mut install = match self {
+        let (program, how) = match self {
             Self::MariaDb => {
-                let mut install = Command::new(found("mariadb-install-db")?);
-                install.arg("--no-defaults").arg("--auth-root-authentication-method=normal");
-                install
+                (found("mariadb-install-db")?, "--auth-root-authentication-method=normal")
             }
-            Self::MySql(_) => {
-                let mut install = Command::new(self.program()?);
-                install.arg("--no-defaults").arg("--initialize-insecure");
-                install.args(self.further_options());
-                install
-            }
+            Self::MySql(_) => (self.program()?, "--initialize-insecure"),
         };
+        let mut install = Command::new(program);
+        install.args(["--no-defaults", how, "--user=root"]).args(self.further_options());
         // A server that starts removes others' temporary tables where they share a directory.
-        install.arg("--user=root").arg(data).env("TMPDIR", place);
+        install.arg(format!("--datadir={}", data.display())).env("TMPDIR", place);
         succeeded(install.stdout(Stdio::null()).stderr(Stdio::null()))
     }
 }

@@ -1,6 +1,6 @@
 //! Ax, which the study used: what its suggestions cost, and what it finds.
 
-use super::{BOUND_US, Found, TRIALS, gap, server, space};
+use super::{BOUND_US, Found, TRIALS, server, space};
 use crate::bench::Context;
 use crate::bench::python::Python;
 use anyhow::{Context as _, Result};
@@ -48,7 +48,7 @@ pub(super) fn search(python: &Python, seed: u64) -> Result<Found> {
     drop((to, from));
     child.wait()?;
     let ended = ended?;
-    Ok(Found { took_ms: ended.took_ms, gap: gap(&ended.chosen) })
+    Ok(Found { took_ms: ended.took_ms, chosen: ended.chosen })
 }
 
 fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Result<Ended> {
