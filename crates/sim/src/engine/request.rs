@@ -11,21 +11,22 @@ const INLINE: usize = 6;
 /// Requests for which there is room before they come: 32 MB of addresses.
 const ROOM_MAX: usize = 1 << 18;
 
-/// A request in flight. All of it in two adjacent cache lines: with many
-/// thousand in flight a request has left the cache each time its turn comes.
+/// A request in flight, in two adjacent cache lines: with many thousand in
+/// flight a request has left the cache each time its turn comes. What every
+/// turn asks for is in the first, its amounts of work in the second.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct Request {
-    /// When it arrived.
-    pub(crate) started_ns: u64,
     /// When its present work came to its server.
     pub(crate) queued_ns: u64,
-    /// Work of its present operation; what is left of it after an interruption.
-    pub(crate) work_ns: f64,
     /// Next operation of its program.
     pub(crate) next_op: u32,
     /// The one behind it in the queue where it waits, or in the free list.
     link: u32,
+    /// Servers of its first visits.
+    servers: [u32; INLINE],
+    /// When it arrived.
+    pub(crate) started_ns: u64,
     /// Lane of which it holds a core without computing.
     pub(crate) held_lane: u32,
     /// Which app.
@@ -34,24 +35,29 @@ pub(crate) struct Request {
     pub(crate) class: u8,
     /// Whether it keeps its core when its present work is done.
     pub(crate) keeps_core: bool,
-    /// Servers of its first visits.
-    servers: [u32; INLINE],
+    /// Written by [`Requests::expect`] alone, as is `expected_too`.
+    expected: u64,
     /// Its first amounts of work.
     amounts: [f64; INLINE],
+    /// Work of its present operation; what is left of it after an interruption.
+    pub(crate) work_ns: f64,
+    expected_too: u64,
 }
 
 const EMPTY: Request = Request {
-    started_ns: 0,
     queued_ns: 0,
-    work_ns: 0.0,
     next_op: 0,
     link: NONE,
+    servers: [0; INLINE],
+    started_ns: 0,
     held_lane: NONE,
     app: 0,
     class: 0,
     keeps_core: false,
-    servers: [0; INLINE],
+    expected: 0,
     amounts: [0.0; INLINE],
+    work_ns: 0.0,
+    expected_too: 0,
 };
 
 /// All requests.
@@ -139,10 +145,12 @@ impl Requests {
 
     /// Says that a record will soon be asked for: with many in flight it has left
     /// the cache, and what comes before its turn hides the time that it takes.
+    /// It is written to, for what comes after a read waits until the read is done.
     #[inline(always)]
-    pub(crate) fn expect(&self, request: u32) {
-        if let Some(record) = self.records.get(request as usize) {
-            std::hint::black_box(record.keeps_core);
+    pub(crate) fn expect(&mut self, request: u32) {
+        if let Some(record) = self.records.get_mut(request as usize) {
+            record.expected = 1;
+            record.expected_too = 1;
         }
     }
 
@@ -159,6 +167,19 @@ impl Requests {
             return &mut inline[which];
         }
         &mut self.more_amounts[request as usize * self.amounts_each + which - INLINE]
+    }
+
+    /// Makes its amount of work number `which` the present one.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, request: u32, which: usize) -> f64 {
+        let record = &mut self.records[request as usize];
+        if which < INLINE {
+            record.work_ns = record.amounts[which];
+        } else {
+            let more = request as usize * self.amounts_each + which - INLINE;
+            record.work_ns = self.more_amounts[more];
+        }
+        record.work_ns
     }
 
     /// Server of its visit number `which`.
@@ -216,6 +237,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn a_record_is_two_cache_lines_with_the_amounts_in_the_second() {
+        assert_eq!(size_of::<Request>(), 128);
+        assert_eq!(offset_of!(Request, amounts), 64);
+    }
 
     proptest! {
         #[test]
