@@ -13,47 +13,45 @@ const UNSURE_LEVELS: u32 = 1;
 /// The earliest of a fixed number of clocks.
 #[derive(Debug, Clone)]
 pub(crate) struct WinnerTree {
-    /// `nodes[1]` is the root; the leaves fill the upper half.
-    nodes: Vec<Key>,
+    /// The root, which is node 1.
+    first: Key,
+    /// The other nodes by twos, those of one parent together: nodes 2 and 3 in
+    /// the second place, and so on. The leaves are the last of them.
+    pairs: Vec<[Key; 2]>,
     leaves: usize,
 }
 
 impl WinnerTree {
     /// A tree over `clocks` clocks, all unset.
     pub(crate) fn new(clocks: usize) -> Self {
-        let leaves = clocks.next_power_of_two();
-        Self { nodes: vec![Key::NEVER; 2 * leaves], leaves }
+        Self { first: Key::NEVER, pairs: vec![[Key::NEVER; 2]; clocks], leaves: clocks }
     }
 
     /// The earliest key.
     #[inline(always)]
     pub(crate) fn first(&self) -> Key {
-        self.nodes[1]
+        self.first
     }
 
     /// Sets clock `leaf`; [`Key::NEVER`] stops it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, key: Key) {
         let mut at = leaf + self.leaves;
-        self.nodes[at] = key;
-        if at == 1 {
-            return;
-        }
-        let mut winner = key.earlier(self.nodes[at ^ 1]);
-        at >>= 1;
-        self.nodes[at] = winner;
+        let mut winner = key;
         // Stopping where the winner stays pays only further up: near the leaf
         // it is a coin toss, which the branch predictor loses.
-        let mut unsure = UNSURE_LEVELS;
+        let mut levels = 0;
         while at > 1 {
-            winner = winner.earlier(self.nodes[at ^ 1]);
-            at >>= 1;
-            if unsure == 0 && self.nodes[at] == winner {
+            let pair = &mut self.pairs[at >> 1];
+            if levels > UNSURE_LEVELS && pair[at & 1] == winner {
                 return;
             }
-            unsure = unsure.saturating_sub(1);
-            self.nodes[at] = winner;
+            pair[at & 1] = winner;
+            winner = winner.earlier(pair[at & 1 ^ 1]);
+            at >>= 1;
+            levels += 1;
         }
+        self.first = winner;
     }
 }
 
