@@ -110,6 +110,13 @@ fn wait_until(before: &Knobs, killed: Instant) -> Duration {
     took
 }
 
+/// A thousand rounds take the better part of an hour.
+fn progress(round: usize, rounds: usize) {
+    if round.is_multiple_of(50) {
+        println!("{round} of {rounds}");
+    }
+}
+
 /// Told and not asserted: an emulator on a busy machine may stand still.
 fn tell(what: &str, mut took: Vec<Duration>) {
     took.sort();
@@ -149,6 +156,7 @@ fn agents(rounds: usize) {
         let killed = Instant::now();
         agent.kill();
         took.push(wait_until(&before, killed));
+        progress(round + 1, rounds);
     }
     assert!(at_work >= rounds / 2, "{at_work} of {rounds} were at work");
     tell("agents killed, by their guards", took);
@@ -163,7 +171,7 @@ fn both(rounds: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(8);
     let mut took = Vec::new();
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let mut agent = Agent::start(&dir);
         agent.wait_until_changed();
         let gap = Duration::from_micros(rng.random_range(0..20_000));
@@ -179,6 +187,7 @@ fn both(rounds: usize) {
         let killed = Instant::now();
         restore_by_hand(&dir);
         took.push(wait_until(&before, killed));
+        progress(round + 1, rounds);
     }
     tell("agents and guards killed, by the next start", took);
     enable_deep_idle(false);
