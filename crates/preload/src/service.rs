@@ -1,10 +1,10 @@
 //! Mode epoll: one thread that waits on the sockets of all workers that rest.
 //!
 //! A worker that would wait for its client parks instead, and its socket is
-//! armed here for one event. The thread looks at the sockets at most once every
-//! D: all whose query has come by then are a round, and the gate admits them, C
-//! at a time. So the cores are left alone for D at a time, and no arrival wakes
-//! a worker (REEF, SoCC'25, section 3.2).
+//! armed here for one event. All whose query has come when the thread looks at
+//! the sockets are a round, and the gate admits them, C at a time; D after the
+//! round's end it looks again. So the cores are left alone for D at a time, and
+//! no arrival wakes a worker (REEF, SoCC'25, section 3.2).
 //!
 //! The thread is made by the first worker that rests, of each process anew. All
 //! signals are blocked in it: they are the server's. It looks after those that
@@ -17,7 +17,7 @@ use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Nobody has rested yet.
 const NONE: u32 = 0;
@@ -29,6 +29,8 @@ const FAILED: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 static EPOLL: AtomicI32 = AtomicI32::new(NO_EPOLL);
+/// When a worker began to rest last.
+static RESTED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// There is no descriptor of the thread's.
 const NO_EPOLL: c_int = -1;
@@ -36,6 +38,9 @@ const NO_EPOLL: c_int = -1;
 const EVENTS: usize = 256;
 /// Time between two looks while somebody waits for a slot, in milliseconds.
 const TICK_MS: c_int = 25;
+/// Shares of the difference by which the foreseen length of a round follows.
+const RISES: u64 = 4;
+const FALLS: u64 = 16;
 /// Enough for a loop, its events, and what libc and the server keep a thread.
 const STACK_BYTES: usize = 1 << 20;
 /// One event: a query, or the client's end.
@@ -116,8 +121,10 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// Asks for one event of a socket; `false` if none can be had.
-pub(crate) fn arm(fd: c_int, id: Id) -> bool {
+/// Asks for one event of the socket of a worker that rests from now on; `false`
+/// if none can be had.
+pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
+    RESTED_NS.store(now_ns, Ordering::Relaxed);
     let epoll = EPOLL.load(Ordering::Acquire);
     let set = |operation| {
         let mut event = libc::epoll_event { events: ONCE, u64: u64::from(id.0) };
@@ -132,15 +139,44 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name ends with a zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lull-calls".as_ptr()) };
     let Some(page) = page::get() else { return null_mut() };
+    let mut pauses = Pauses { round_ns: 0 };
     while let Some(came) = round(page) {
         let settings = page.control().settings();
         if came > 0 && page.control().is_closed(process::now_ns()) {
-            sleep(settings.isr_delay_ns);
+            pauses.pause(settings.isr_delay_ns);
         }
     }
     STATE.store(FAILED, Ordering::Release);
     send_away(page);
     null_mut()
+}
+
+/// The rests between two looks.
+struct Pauses {
+    /// How long rounds take, from the look to the last worker's rest: more than
+    /// most of them do, since a rest that is cut short of D is lost.
+    round_ns: u64,
+}
+
+impl Pauses {
+    /// Lets the round that was called come to its end, and D pass after it. The
+    /// end is foreseen: to be told of it would take another wake-up. Rounds
+    /// longer than D are not waited for; such a server has no idle times to save.
+    fn pause(&mut self, isr_delay_ns: u64) {
+        let called_ns = process::now_ns();
+        sleep(isr_delay_ns + self.round_ns.min(isr_delay_ns));
+        self.ended(RESTED_NS.load(Ordering::Relaxed).saturating_sub(called_ns));
+    }
+
+    /// A round took so long. What is foreseen rises faster than it falls: one in
+    /// four or five is longer.
+    fn ended(&mut self, took_ns: u64) {
+        if took_ns > self.round_ns {
+            self.round_ns += (took_ns - self.round_ns) / RISES;
+        } else {
+            self.round_ns -= (self.round_ns - took_ns) / FALLS;
+        }
+    }
 }
 
 /// One look at the sockets: how many queries have come; `None` if there are no
@@ -181,7 +217,7 @@ fn wait(room: &mut Room, patience_ms: c_int) -> Option<&[libc::epoll_event]> {
     }
 }
 
-/// The rest between two looks.
+/// Sleeps for a while.
 fn sleep(pause_ns: u64) {
     let pause = libc::timespec {
         tv_sec: (pause_ns / 1_000_000_000).cast_signed(),
@@ -203,4 +239,25 @@ fn sleep(pause_ns: u64) {
 fn send_away(page: &Page) {
     let mine = page.records().filter(|(_, record)| record.pid() == process::pid());
     mine.for_each(|(id, _)| page.gate().expel(id, &WAKER));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_rounds_are_over_when_their_end_was_foreseen_and_long_ones_are_forgotten() {
+        let mut pauses = Pauses { round_ns: 0 };
+        let mut state = 1_u64;
+        let mut longer = 0;
+        for round in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let took_ns = 100_000 + (state >> 33) % 400_000;
+            longer += u32::from(round >= 1000 && took_ns > pauses.round_ns);
+            pauses.ended(took_ns);
+        }
+        assert!((100..400).contains(&longer), "{longer} of 1000");
+        (0..100).for_each(|_| pauses.ended(50_000));
+        assert!(pauses.round_ns < 60_000, "{} ns", pauses.round_ns);
+    }
 }

@@ -229,10 +229,11 @@ impl Connection {
             return Rested::Not;
         }
         let (gate, parking) = (self.page.gate(), self.parking());
-        if !service::is_there() || !gate.rest(self.id, process::now_ns()) {
+        let now_ns = process::now_ns();
+        if !service::is_there() || !gate.rest(self.id, now_ns) {
             return Rested::Not;
         }
-        if !service::arm(self.fd, self.id) {
+        if !service::arm(self.fd, self.id, now_ns) {
             gate.expel(self.id, &parking);
             gate.park(self.id, &parking);
             return Rested::Not;
