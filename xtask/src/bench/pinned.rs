@@ -1,5 +1,6 @@
 //! One core for everybody who is measured.
 
+use super::process::threads_at_work;
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -36,6 +37,50 @@ impl Pinned {
     }
 }
 
+/// Keeps a server's threads, and those that they start, on one core until it goes.
+pub(in crate::bench) struct PinnedServer {
+    /// Which core.
+    pub(in crate::bench) core: usize,
+    pid: u32,
+    before: CpuSet,
+}
+
+impl PinnedServer {
+    /// One of the cores that it may use, counted from 0; who has `pid` may be
+    /// the server itself, or an agent above it that stays where it is.
+    ///
+    /// # Errors
+    /// If there are not so many, or the kernel refuses.
+    pub(in crate::bench) fn to_core(pid: u32, number: usize) -> Result<Self> {
+        let before = sched_getaffinity(threads_at_work(pid)?.first().copied())?;
+        let core = cores(&before).nth(number);
+        let core = core.with_context(|| format!("this needs {} cores", number + 1))?;
+        let mut only = CpuSet::new();
+        only.set(core);
+        let pinned = Self { core, pid, before };
+        pinned.allow(&only)?;
+        Ok(pinned)
+    }
+
+    fn allow(&self, cores: &CpuSet) -> Result<()> {
+        for thread in threads_at_work(self.pid)? {
+            match sched_setaffinity(Some(thread), cores) {
+                // It has ended meanwhile.
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PinnedServer {
+    fn drop(&mut self) {
+        // What one was allowed before, all were.
+        let _ = self.allow(&self.before);
+    }
+}
+
 fn cores(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core))
 }
@@ -58,5 +103,27 @@ mod tests {
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         drop(pinned);
         assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+
+    #[test]
+    fn a_servers_threads_are_left_one_core_and_not_the_agents_above_it() {
+        // The shell is the agent, and what it starts and waits for the server.
+        let mut agent =
+            std::process::Command::new("sh").args(["-c", "sleep 60; true"]).spawn().unwrap();
+        let pid = agent.id();
+        let allowed = |thread| sched_getaffinity(Some(thread)).unwrap().count();
+        let own = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        let server = loop {
+            match threads_at_work(pid).unwrap().as_slice() {
+                [thread] if *thread != own => break *thread,
+                _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+            }
+        };
+        let (all, pinned) = (allowed(own), PinnedServer::to_core(pid, 0).unwrap());
+        assert_eq!((allowed(own), allowed(server)), (all, 1));
+        drop(pinned);
+        assert_eq!((allowed(own), allowed(server)), (all, all));
+        rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+        agent.wait().unwrap();
     }
 }

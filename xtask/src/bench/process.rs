@@ -67,6 +67,23 @@ fn descendants(pid: i32) -> Result<Vec<Stat>> {
     Ok(found)
 }
 
+/// The threads of all processes below one, or its own if there are none.
+///
+/// # Errors
+/// If the process is gone.
+pub(super) fn threads_at_work(pid: u32) -> Result<Vec<Pid>> {
+    let own = Process::new(pid.cast_signed()).with_context(|| format!("no process {pid}"))?;
+    let below = descendants(own.pid)?.into_iter();
+    let mut processes: Vec<Process> =
+        below.filter_map(|stat| Process::new(stat.pid).ok()).collect();
+    if processes.is_empty() {
+        processes.push(own);
+    }
+    // Whoever ends meanwhile is left out.
+    let tasks = processes.iter().filter_map(|process| process.tasks().ok()).flatten().flatten();
+    Ok(tasks.filter_map(|task| Pid::from_raw(task.tid)).collect())
+}
+
 /// Context switches so far, of its own will or not, of each thread of a process
 /// and its living descendants, by the thread's number.
 ///

@@ -47,15 +47,15 @@ pub(super) fn interleave<const N: usize>(
 }
 
 /// A contender of which there are as many as the machine or a registry has.
-pub(super) type BoxedContender<'a> = Box<dyn FnMut() -> Result<f64> + 'a>;
+pub(super) type BoxedContender<'a, T = f64> = Box<dyn FnMut() -> Result<T> + 'a>;
 
 /// As [`interleave`], for any number of contenders.
-pub(super) fn interleave_all(
+pub(super) fn interleave_all<T>(
     rounds: usize,
-    contenders: &mut [BoxedContender<'_>],
-) -> Result<Vec<Vec<f64>>> {
+    contenders: &mut [BoxedContender<'_, T>],
+) -> Result<Vec<Vec<T>>> {
     let count = contenders.len();
-    let mut values = vec![Vec::new(); count];
+    let mut values: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
     for round in 0..=rounds {
         for turn in 0..count {
             let which = if round % 2 == 0 { turn } else { count - 1 - turn };

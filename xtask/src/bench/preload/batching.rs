@@ -1,35 +1,47 @@
 //! Ideal batching: a server with little to do whose workers rest, and how long
 //! the cores of this machine sleep then (REEF, section 3.3 and equation 2).
 
+use super::super::pinned::{Pinned, PinnedServer};
 use super::super::process::usage;
-use super::super::stats::{BoxedContender, Summary, interleave_all};
+use super::super::stats::Summary;
 use super::Report;
-use super::contest::{BARE, Load, Served, Setting};
+use super::contest::{BARE, COUNTING, Load, Served, Setting, counting, in_turn};
 use super::database::Database;
 use super::ran::Ran;
 use anyhow::{Context as _, Result, anyhow};
 use lull_host::bpf::{Division, Watch};
 use lull_measure::Nanos;
-use std::cell::RefCell;
 use std::time::Duration;
 
 const ROUNDS: usize = 5;
 const RUN_S: u32 = 10;
 const QUERIES_PER_S: u32 = 2000;
 const LOAD: Load = Load { script: "oltp_point_select", connections: 256 };
-/// Sleeps are counted in the middle of a run: connecting takes a while.
-const SETTLING: Duration = Duration::from_secs(3);
-const COUNTING: Duration = Duration::from_secs(5);
 const BREAK_EVEN: Nanos = Nanos::from_millis(1);
+/// A core is known once it has slept or woken.
+const MEETING: Duration = Duration::from_millis(300);
+/// Clients, and who serves on a core of its own.
+const CLIENTS: usize = 0;
+const SERVER: usize = 1;
 
 /// D is 1 ms, which is the default.
-pub(super) const RESTING: Setting =
+const RESTING: Setting =
     Setting { name: "workers rest", exec: Some(&["--mode", "epoll"]), options: &[] };
+/// What the added latency leaves room for: each sleep must be beyond break-even
+/// by what the kernel polls before it.
+const RESTING_LONGER: Setting = Setting {
+    name: "workers rest, D = 2.3 ms",
+    exec: Some(&["--mode", "epoll", "--delay", "2300us"]),
+    options: &[],
+};
+
+/// The bare server is the first.
+pub(super) const SETTINGS: [Setting; 3] = [BARE, RESTING, RESTING_LONGER];
 
 const OPPORTUNITY_MIN: f64 = 0.75;
 const ADDED_MAX_MS: f64 = 1.5;
 
-/// A run, and what it left of the cores.
+/// A run, and what it left of the server's core.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     ran: Ran,
@@ -37,94 +49,85 @@ struct Seen {
     opportunity: f64,
 }
 
-/// Both settings at the same rate, in turn.
+/// All settings at the same rate, in turn.
 ///
 /// # Errors
 /// If a server or its clients fail, or the kernel runs no programs at tracepoints.
 pub(super) fn measure(servers: &[Database], report: &mut Report) -> Result<()> {
-    let settings = [BARE, RESTING];
-    let seen = settings.map(|_| RefCell::new(Vec::new()));
-    let contenders = settings.iter().zip(&seen).map(|(setting, seen)| {
-        Box::new(move || {
-            let server = servers.iter().find(|one| one.setting().name == setting.name);
-            let one = run(server.with_context(|| format!("no server runs {}", setting.name))?)?;
-            let median_ms = one.ran.quantile_ms(0.5);
-            seen.borrow_mut().push(one);
-            Ok(median_ms)
-        }) as BoxedContender<'_>
-    });
-    interleave_all(ROUNDS, &mut contenders.collect::<Vec<_>>())?;
-    // The first round warms up.
-    let [bare, resting] = seen.map(|seen| seen.into_inner().split_off(1));
-    rows(&bare, &resting, report);
+    let _clients = Pinned::to_core(CLIENTS)?;
+    let seen = in_turn(ROUNDS, &SETTINGS, servers, run)?;
+    for (setting, seen) in SETTINGS.iter().zip(&seen) {
+        figures(setting, seen, report);
+    }
+    bounds(&RESTING_LONGER, &seen[2], &seen[0], report);
     report.note(format!(
-        "Ideal batching: {QUERIES_PER_S} point selects a second over {} connections, {ROUNDS} \
-         rounds of {RUN_S} s in turn after one to warm up. C6 opportunity is the share of all \
-         cores' time in sleeps beyond 1 ms, by eBPF programs over 5 s in the middle of a run, \
-         and everything on this machine wakes them, the clients too.",
+        "Ideal batching: {QUERIES_PER_S} point selects a second over {} connections, the server \
+         on a core of its own and sysbench on another, {ROUNDS} rounds of {RUN_S} s in turn after \
+         one to warm up. C6 opportunity is the share of the server's core's time in sleeps beyond \
+         1 ms, by eBPF programs over 5 s in the middle of a run, and CPU time is the server's and \
+         the agent's there. What the kernel polls before a sleep (haltpoll in a virtual machine: \
+         up to .2 ms) is no sleep. Bounds are on D = 2.3 ms.",
         LOAD.connections
     ));
     Ok(())
 }
 
 fn run(server: &Database) -> Result<Seen> {
-    let before_s = usage(server.pid())?.cpu_s;
-    let counting = std::thread::spawn(opportunity);
-    let ran = server.load_at(LOAD, RUN_S, QUERIES_PER_S);
-    let counted = counting.join().map_err(|_| anyhow!("counting sleeps panicked"))?;
-    let (ran, opportunity) = (ran?, counted?);
-    let cpu_us = (usage(server.pid())?.cpu_s - before_s) * 1e6 / ran.queries;
+    let pinned = PinnedServer::to_core(server.pid(), SERVER)?;
+    let counted = || counted(server.pid(), pinned.core);
+    let load = || server.load_at(LOAD, RUN_S, QUERIES_PER_S);
+    let (ran, _, (cpu_s, opportunity)) = counting(server.pid(), counted, load)?;
+    let cpu_us = cpu_s * 1e6 / COUNTING.as_secs_f64() / ran.queries_per_s;
     Ok(Seen { ran, cpu_us, opportunity })
 }
 
-/// C6 opportunity of all cores for a while.
-fn opportunity() -> Result<f64> {
-    std::thread::sleep(SETTLING);
-    let watch = Watch::begin(crate::here::cores())?;
-    let all = || -> Option<Division> {
-        let cores = watch.read().cores.into_iter();
-        cores.filter_map(|core| core.time.divide(BREAK_EVEN)).reduce(|a, b| a.and(&b))
+/// A server's CPU time, and the C6 opportunity of its core, for a while; without
+/// what its connections cost to make.
+fn counted(pid: u32, core: usize) -> Result<(f64, f64)> {
+    let watch = Watch::begin(core + 1)?;
+    let divided = || -> Result<Division> {
+        let seen = watch.read().cores.into_iter().nth(core);
+        let divided = seen.and_then(|core| core.time.divide(BREAK_EVEN));
+        divided.context("the server's core has not slept")
     };
-    // A core is known once it has slept or woken.
-    std::thread::sleep(SETTLING / 10);
-    let before = all().context("no core has slept")?;
+    std::thread::sleep(MEETING);
+    let (before, before_s) = (divided()?, usage(pid)?.cpu_s);
     std::thread::sleep(COUNTING);
-    let after = all().context("no core has slept")?;
+    let (after, after_s) = (divided()?, usage(pid)?.cpu_s);
     let found = after.since(&before).opportunity();
-    Ok(found.map_err(|missing| anyhow!("{missing}"))?.share)
+    let found = found.map_err(|missing| anyhow!("{missing}"))?;
+    Ok((after_s - before_s, found.share))
 }
 
-fn rows(bare: &[Seen], resting: &[Seen], report: &mut Report) {
-    let what = |figure: &str| {
-        format!("{QUERIES_PER_S} point selects/s, {} connections: {figure}", LOAD.connections)
+fn what(figure: &str) -> String {
+    format!("{QUERIES_PER_S} point selects/s, {} connections: {figure}", LOAD.connections)
+}
+
+fn p50(seen: &Seen) -> f64 {
+    seen.ran.quantile_ms(0.5)
+}
+
+fn figures(setting: &Setting, seen: &[Seen], report: &mut Report) {
+    let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Seen) -> f64| {
+        let what = what(&format!("{figure}, {}", setting.name));
+        report.reported(&what, Summary::of(seen.iter().map(of)), unit);
     };
-    let of = |seen: &[Seen], figure: &dyn Fn(&Seen) -> f64| Summary::of(seen.iter().map(figure));
-    let both = |figure: &dyn Fn(&Seen) -> f64, change: &dyn Fn(f64, f64) -> f64| {
-        let pairs = bare.iter().zip(resting);
-        Summary::of(pairs.map(|(bare, resting)| change(figure(resting), figure(bare))))
+    row("C6 opportunity at 1 ms (eBPF)", "share", &|one| one.opportunity);
+    row("queries/s (sysbench)", "1/s", &|one| one.ran.queries_per_s);
+    row("p50 (sysbench)", "ms", &p50);
+    row("p99 (sysbench)", "ms", &|one| one.ran.quantile_ms(0.99));
+    row("CPU a query (/proc/PID/stat)", "us", &|one| one.cpu_us);
+}
+
+fn bounds(setting: &Setting, resting: &[Seen], bare: &[Seen], report: &mut Report) {
+    let both = |change: &dyn Fn(&Seen, &Seen) -> f64| {
+        Summary::of(resting.iter().zip(bare).map(|(resting, bare)| change(resting, bare)))
     };
-    let p50 = |seen: &Seen| seen.ran.quantile_ms(0.5);
-    let sleeps = |seen: &Seen| seen.opportunity;
-    let source = "C6 opportunity at 1 ms (eBPF)";
-    report.reported(&what(&format!("{source}, bare")), of(bare, &sleeps), "share");
-    report.bounded(
-        &what(&format!("{source}, {}", RESTING.name)),
-        of(resting, &sleeps),
-        "share",
-        OPPORTUNITY_MIN..=1.0,
-    );
-    for (name, seen) in [(BARE.name, bare), (RESTING.name, resting)] {
-        let rate = of(seen, &|one| one.ran.queries_per_s);
-        report.reported(&what(&format!("queries/s (sysbench), {name}")), rate, "1/s");
-        for (quantile, share) in [("p50", 0.5), ("p99", 0.99)] {
-            let figure = of(seen, &|one| one.ran.quantile_ms(share));
-            report.reported(&what(&format!("{quantile} (sysbench), {name}")), figure, "ms");
-        }
-        let spent = what(&format!("CPU a query (/proc/PID/stat), {name}"));
-        report.reported(&spent, of(seen, &|one| one.cpu_us), "us");
-    }
-    let added = both(&p50, &|resting, bare| resting - bare);
+    let what = |figure: &str| what(&format!("{figure}, {}", setting.name));
+    let opportunity = Summary::of(resting.iter().map(|one| one.opportunity));
+    report.bounded(&what("C6 opportunity"), opportunity, "share", OPPORTUNITY_MIN..=1.0);
+    let added = both(&|resting, bare| p50(resting) - p50(bare));
     report.bounded(&what("added to p50"), added, "ms", f64::NEG_INFINITY..=ADDED_MAX_MS);
-    let spent = both(&|seen| seen.cpu_us, &|resting, bare| resting / bare);
+    let spent = both(&|resting, bare| resting.cpu_us / bare.cpu_us);
     report.bounded(&what("CPU a query over bare"), spent, "ratio", 0.0..=1.0);
 }

@@ -6,7 +6,6 @@ use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::Report;
 use super::ran::Ran;
 use anyhow::{Context as _, Result, anyhow};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -15,10 +14,10 @@ pub(super) const ROUNDS: usize = 3;
 pub(super) const RUN_S: u32 = 10;
 /// Time that a search has under each load before it is measured.
 pub(super) const SEARCH_S: u32 = 75;
-/// Context switches are counted in the middle of a run, while all its
-/// connections are there: a thread that ends takes its counts along.
+/// What is counted is counted in the middle of a run, while all its connections
+/// are there: connecting takes a while, and a thread that ends takes its counts along.
 const SETTLING: Duration = Duration::from_secs(3);
-const COUNTING: Duration = Duration::from_secs(5);
+pub(super) const COUNTING: Duration = Duration::from_secs(5);
 
 /// How a server is run.
 #[derive(Debug, Clone, Copy)]
@@ -104,30 +103,36 @@ struct Seen {
 
 /// Runs a case on those of the servers that take part in it.
 pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Report) -> Result<()> {
-    let server = |setting: &Setting| {
-        let found = servers.iter().find(|one| one.setting().name == setting.name);
-        found.with_context(|| format!("no server runs as `{}`", setting.name))
-    };
     // What finds its setting while it runs has found it before it is measured.
     for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
-        let searched = server(setting)?.load(case.load, SEARCH_S);
+        let searched = serving(servers, setting)?.load(case.load, SEARCH_S);
         searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
     }
-    let seen: Vec<_> = case.settings.iter().map(|_| RefCell::new(Vec::new())).collect();
-    let contenders = case.settings.iter().zip(&seen).map(|(setting, seen)| {
-        Box::new(move || {
-            let one = run(server(setting)?, case.load);
-            let one = one.with_context(|| format!("{}: {}", case.title, setting.name))?;
-            let rate = one.ran.queries_per_s;
-            seen.borrow_mut().push(one);
-            Ok(rate)
-        }) as BoxedContender<'_>
-    });
-    interleave_all(ROUNDS, &mut contenders.collect::<Vec<_>>())?;
-    // The first round warms up.
-    let seen: Vec<Vec<Seen>> =
-        seen.into_iter().map(|seen| seen.into_inner().split_off(1)).collect();
+    let seen = in_turn(ROUNDS, case.settings, servers, |server| {
+        run(server, case.load).with_context(|| case.title.clone())
+    })?;
     rows(case, &seen, S::CLIENT, report)
+}
+
+/// Runs the servers of these settings in turn, round by round; what was seen of
+/// each but for the first round, which warms up.
+pub(super) fn in_turn<S: Served, T>(
+    rounds: usize,
+    settings: &[Setting],
+    servers: &[S],
+    run: impl Fn(&S) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let run = &run;
+    let contenders = settings.iter().map(|setting| {
+        Box::new(move || run(serving(servers, setting)?).context(setting.name))
+            as BoxedContender<'_, T>
+    });
+    interleave_all(rounds, &mut contenders.collect::<Vec<_>>())
+}
+
+fn serving<'s, S: Served>(servers: &'s [S], setting: &Setting) -> Result<&'s S> {
+    let found = servers.iter().find(|one| one.setting().name == setting.name);
+    found.with_context(|| format!("no server runs as `{}`", setting.name))
 }
 
 fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> Result<()> {
@@ -144,18 +149,34 @@ fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> R
 
 fn run(server: &impl Served, load: Load) -> Result<Seen> {
     let pid = server.pid();
-    let before_s = usage(pid)?.cpu_s;
-    let counting = std::thread::spawn(move || switches_per_s(pid));
-    let ran = server.load(load, RUN_S);
-    let counted = counting.join().map_err(|_| anyhow!("counting context switches panicked"))?;
-    let (ran, per_s) = (ran?, counted?);
-    let cpu_s = usage(pid)?.cpu_s - before_s;
-    let (cpu_us, switches) = (cpu_s * 1e6 / ran.queries, per_s / ran.queries_per_s);
+    let counted = || switches_per_s(pid);
+    let (ran, cpu_us, per_s) = counting(pid, counted, || server.load(load, RUN_S))?;
+    let switches = per_s / ran.queries_per_s;
     Ok(Seen { ran, cpu_us, switches })
 }
 
+/// A run, the server's CPU time of a query in microseconds, and what was counted
+/// in the middle of it.
+pub(super) fn counting<C: Send>(
+    pid: u32,
+    count: impl FnOnce() -> Result<C> + Send,
+    run: impl FnOnce() -> Result<Ran>,
+) -> Result<(Ran, f64, C)> {
+    let before_s = usage(pid)?.cpu_s;
+    let (ran, counted) = std::thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            std::thread::sleep(SETTLING);
+            count()
+        });
+        (run(), counting.join())
+    });
+    let counted = counted.map_err(|_| anyhow!("counting beside a run panicked"))?;
+    let ran = ran?;
+    let cpu_us = (usage(pid)?.cpu_s - before_s) * 1e6 / ran.queries;
+    Ok((ran, cpu_us, counted?))
+}
+
 fn switches_per_s(pid: u32) -> Result<f64> {
-    std::thread::sleep(SETTLING);
     let (before, begun) = (switches(pid)?, Instant::now());
     std::thread::sleep(COUNTING);
     let after = switches(pid)?;

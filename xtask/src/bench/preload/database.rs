@@ -3,7 +3,7 @@
 use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
-use super::batching::{self, RESTING};
+use super::batching;
 use super::contest::{
     BARE, Bound, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting,
     at_least, at_most, measured,
@@ -56,9 +56,8 @@ const DISK: Store = Store {
     options: &["--innodb-buffer-pool-size=48M", "--innodb-flush-method=O_DIRECT"],
 };
 
-const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING];
-const IN_MEMORY_FULL: &[Setting] =
-    &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, RESTING, BY_SIGNAL];
+const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
+const IN_MEMORY_FULL: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, BY_SIGNAL];
 const OF_MYSQL: &[Setting] = &[BARE, STATS, CAP_16, AUTO, AUTO_TAIL];
 const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
 
@@ -216,6 +215,14 @@ pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> 
     Ok(())
 }
 
+/// Measures ideal batching, in memory.
+pub(super) fn measure_batching(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let product = &Product::MariaDb;
+    let field = Field { lull, place: place.path(), product, store: MEMORY };
+    batching::measure(&started(&field, &batching::SETTINGS)?, report)
+}
+
 /// Measures MySQL in memory.
 pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
@@ -247,17 +254,15 @@ fn contest(
     cases: &[Case],
     report: &mut Report,
 ) -> Result<()> {
+    let databases = started(field, settings)?;
+    cases.iter().try_for_each(|case| measured(case, &databases, report))
+}
+
+/// Starts a server of each setting on the same data.
+fn started(field: &Field<'_>, settings: &[Setting]) -> Result<Vec<Database>> {
     let model = field.place.join("model");
     install(field.product, &model, field.place, field.store)?;
-    let databases: Result<Vec<Database>> =
-        settings.iter().map(|setting| Database::start(field, *setting, &model)).collect();
-    let databases = databases?;
-    cases.iter().try_for_each(|case| measured(case, &databases, report))?;
-    // Not everywhere does anybody rest.
-    if settings.iter().any(|setting| setting.name == RESTING.name) {
-        batching::measure(&databases, report)?;
-    }
-    Ok(())
+    settings.iter().map(|setting| Database::start(field, *setting, &model)).collect()
 }
 
 impl Database {

@@ -30,6 +30,18 @@ pub(super) const BENCH: Bench = Bench {
     run,
 };
 
+pub(super) const BATCHING: Bench = Bench {
+    name: "batching",
+    about: "Ideal batching beside the bare server: how long a core sleeps when workers rest, \
+            what it adds to latency, and what a query costs",
+    run: |context| {
+        let lull = context.build("lull-app", "lull")?;
+        let mut report = Report::default();
+        database::measure_batching(&lull, &mut report)?;
+        Ok(report)
+    },
+};
+
 pub(super) const MYSQL: Bench = Bench {
     name: "mysql",
     about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
