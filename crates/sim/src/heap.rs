@@ -6,6 +6,11 @@
 //! fills the gap climbs back the step or two that it has to. With ten to a
 //! hundred keys this is quicker than the general heaps of the libraries.
 
+use std::hint::select_unpredictable;
+
+/// Children of a key.
+const WAYS: usize = 4;
+
 /// The smallest of a set of keys.
 #[derive(Debug, Clone)]
 pub(crate) struct MinHeap<K> {
@@ -36,17 +41,17 @@ impl<K: Copy + Ord> MinHeap<K> {
         let last = self.keys.pop()?;
         let keys = self.keys.as_mut_slice();
         let Some(first) = keys.first().copied() else { return Some(last) };
-        let end = keys.len();
-        let (mut gap, mut child) = (0, 2);
-        while child < end {
-            child -= usize::from(keys[child - 1] < keys[child]);
+        let mut gap = 0;
+        while let Some(children) = keys.get(WAYS * gap + 1..WAYS * gap + 1 + WAYS) {
+            let child = WAYS * gap + 1 + least_of(children);
             keys[gap] = keys[child];
             gap = child;
-            child = 2 * gap + 2;
         }
-        if child == end {
-            keys[gap] = keys[child - 1];
-            gap = child - 1;
+        // The last parent may have fewer.
+        let children = keys.get(WAYS * gap + 1..).unwrap_or_default();
+        if let Some((which, least)) = children.iter().copied().enumerate().min_by_key(|one| one.1) {
+            keys[gap] = least;
+            gap = WAYS * gap + 1 + which;
         }
         climb(&mut keys[..=gap], last);
         Some(first)
@@ -65,12 +70,20 @@ impl<K: Copy + Ord> MinHeap<K> {
     }
 }
 
+/// Which of four is the least, without a jump.
+#[inline(always)]
+fn least_of<K: Ord>(four: &[K]) -> usize {
+    let low = usize::from(four[1] < four[0]);
+    let high = 2 + usize::from(four[3] < four[2]);
+    select_unpredictable(four[high] < four[low], high, low)
+}
+
 /// Puts `key` into the last place and lets it climb past greater parents.
 #[inline(always)]
 fn climb<K: Copy + Ord>(keys: &mut [K], key: K) {
     let mut at = keys.len() - 1;
     while at > 0 {
-        let parent = (at - 1) / 2;
+        let parent = (at - 1) / WAYS;
         if keys[parent] <= key {
             break;
         }

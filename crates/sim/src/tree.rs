@@ -8,7 +8,7 @@
 use crate::order::Key;
 
 /// Levels above the first at which a change of the winner is likely.
-const UNSURE_LEVELS: u32 = 1;
+const UNSURE_LEVELS: u32 = 3;
 
 /// The earliest of a fixed number of clocks.
 #[derive(Debug, Clone)]
