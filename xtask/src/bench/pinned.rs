@@ -24,8 +24,7 @@ impl Pinned {
     /// # Errors
     /// If there are not so many, or the kernel refuses.
     pub(in crate::bench) fn to_core(number: usize) -> Result<Self> {
-        let core = cores(&sched_getaffinity(None)?).nth(number);
-        Self::to(core.with_context(|| format!("this needs {} cores", number + 1))?)
+        Self::to(usable_core(number)?)
     }
 
     fn to(core: usize) -> Result<Self> {
@@ -39,25 +38,21 @@ impl Pinned {
 
 /// Keeps a server's threads, and those that they start, on one core until it goes.
 pub(in crate::bench) struct PinnedServer {
-    /// Which core.
-    pub(in crate::bench) core: usize,
     pid: u32,
     before: CpuSet,
 }
 
 impl PinnedServer {
-    /// One of the cores that it may use, counted from 0; who has `pid` may be
-    /// the server itself, or an agent above it that stays where it is.
+    /// Who has `pid` may be the server itself, or an agent above it that stays
+    /// where it is.
     ///
     /// # Errors
-    /// If there are not so many, or the kernel refuses.
-    pub(in crate::bench) fn to_core(pid: u32, number: usize) -> Result<Self> {
+    /// If the kernel refuses.
+    pub(in crate::bench) fn to(pid: u32, core: usize) -> Result<Self> {
         let before = sched_getaffinity(threads_at_work(pid)?.first().copied())?;
-        let core = cores(&before).nth(number);
-        let core = core.with_context(|| format!("this needs {} cores", number + 1))?;
         let mut only = CpuSet::new();
         only.set(core);
-        let pinned = Self { core, pid, before };
+        let pinned = Self { pid, before };
         pinned.allow(&only)?;
         Ok(pinned)
     }
@@ -79,6 +74,15 @@ impl Drop for PinnedServer {
         // What one was allowed before, all were.
         let _ = self.allow(&self.before);
     }
+}
+
+/// One of the cores that this process may use, counted from 0.
+///
+/// # Errors
+/// If there are not so many.
+pub(in crate::bench) fn usable_core(number: usize) -> Result<usize> {
+    let core = cores(&sched_getaffinity(None)?).nth(number);
+    core.with_context(|| format!("this needs {} cores", number + 1))
 }
 
 fn cores(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
@@ -119,7 +123,7 @@ mod tests {
                 _ => std::thread::sleep(std::time::Duration::from_millis(5)),
             }
         };
-        let (all, pinned) = (allowed(own), PinnedServer::to_core(pid, 0).unwrap());
+        let (all, pinned) = (allowed(own), PinnedServer::to(pid, usable_core(0).unwrap()).unwrap());
         assert_eq!((allowed(own), allowed(server)), (all, 1));
         drop(pinned);
         assert_eq!((allowed(own), allowed(server)), (all, all));

@@ -220,7 +220,7 @@ pub(super) fn measure_batching(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     let product = &Product::MariaDb;
     let field = Field { lull, place: place.path(), product, store: MEMORY };
-    batching::measure(&started(&field, &batching::SETTINGS)?, report)
+    batching::measure(|| started(&field, &batching::SETTINGS), report)
 }
 
 /// Measures MySQL in memory.
