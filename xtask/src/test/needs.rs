@@ -20,6 +20,7 @@ const NEEDS: &[Need] = &[
     Need { program: "cc", package: "gcc" },
     // Brings Chromium with it.
     Need { program: "chromedriver", package: "chromium-driver" },
+    Need { program: "mariadb-client-test", package: "mariadb-test" },
     Need { program: "mariadbd", package: "mariadb-server" },
     Need { program: "memcached", package: "memcached" },
     Need { program: "nginx", package: "nginx-light" },

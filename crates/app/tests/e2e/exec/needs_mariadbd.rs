@@ -1,6 +1,7 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
 mod faults;
+mod own_tests;
 mod soak;
 mod valgrind;
 
