@@ -313,10 +313,10 @@ fn install(product: &Product, data: &Path, place: &Path, store: Store) -> Result
     let mut command = Command::new(product.program()?);
     command.args(product.options(data, address)).args(store.options);
     let _server = served(command.stderr(Stdio::null()), address)?;
-    let port = format!("--port={}", address.port());
+    let socket = format!("--socket={}", data.join("socket").display());
     let mut create = Command::new("mariadb");
-    create.args(["-uroot", "--host=127.0.0.1", &port, "--skip-ssl"]);
-    succeeded(create.args(["-e", "create database sbtest"]))?;
+    create.args(["-uroot", &socket, "--skip-ssl", "-e", product.first_statements()]);
+    succeeded(&mut create)?;
     let load = Load { script: "oltp_read_write", connections: 4 };
     sysbench(address, load, store, &["prepare"]).map(drop)
 }

@@ -82,6 +82,20 @@ impl Product {
         }
     }
 
+    /// What root says over the socket of an empty database, so that sysbench finds
+    /// a schema, and may come over TCP.
+    pub(super) fn first_statements(&self) -> &'static str {
+        match self {
+            Self::MariaDb => "create database sbtest",
+            // Its root comes from `localhost` alone, which no address is without names.
+            Self::MySql(_) => {
+                "create database sbtest; \
+                 create user root@127.0.0.1 identified with mysql_native_password; \
+                 grant all on *.* to root@127.0.0.1"
+            }
+        }
+    }
+
     /// Makes an empty database whose root has no password.
     pub(super) fn initialise(&self, data: &Path, place: &Path) -> Result<()> {
         let (program, how) = match self {
