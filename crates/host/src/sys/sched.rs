@@ -180,6 +180,11 @@ mod tests {
     fn a_thread_that_is_gone_is_no_such_process() {
         let gone =
             std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get()).join().unwrap();
+        // Who joins a thread is told a moment before the kernel forgets it.
+        let task = format!("/proc/self/task/{gone}");
+        while std::path::Path::new(&task).exists() {
+            std::thread::yield_now();
+        }
         let is_gone = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
         is_gone(affinity_of(gone).unwrap_err());
         is_gone(scheduling_of(gone).unwrap_err());
