@@ -1,7 +1,7 @@
 //! A binary heap for keys that are plain numbers.
 //!
-//! Which of two children is the smaller cannot be predicted, and a wrong guess
-//! costs as much as twenty instructions. So a pop walks down to a leaf without
+//! Which child is the smallest cannot be predicted, and a wrong guess costs as
+//! much as twenty instructions. So a pop walks down to a leaf without
 //! any other decision (Wegener, Bottom-up heapsort, 1993), and the key that
 //! fills the gap climbs back the step or two that it has to. With ten to a
 //! hundred keys this is quicker than the general heaps of the libraries.

@@ -18,13 +18,12 @@ pub(crate) struct WinnerTree {
     /// The other nodes by twos, those of one parent together: nodes 2 and 3 in
     /// the second place, and so on. The leaves are the last of them.
     pairs: Vec<[Key; 2]>,
-    leaves: usize,
 }
 
 impl WinnerTree {
     /// A tree over `clocks` clocks, all unset.
     pub(crate) fn new(clocks: usize) -> Self {
-        Self { first: Key::NEVER, pairs: vec![[Key::NEVER; 2]; clocks], leaves: clocks }
+        Self { first: Key::NEVER, pairs: vec![[Key::NEVER; 2]; clocks] }
     }
 
     /// The earliest key.
@@ -36,7 +35,8 @@ impl WinnerTree {
     /// Sets clock `leaf`; [`Key::NEVER`] stops it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, key: Key) {
-        let mut at = leaf + self.leaves;
+        // As many leaves as pairs.
+        let mut at = leaf + self.pairs.len();
         let mut winner = key;
         // Stopping where the winner stays pays only further up: near the leaf
         // it is a coin toss, which the branch predictor loses.

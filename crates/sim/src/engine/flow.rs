@@ -223,11 +223,12 @@ impl Engine {
     #[inline(always)]
     fn work(&mut self, request: u32, server: u32, (amount, then, keeps_core): (u16, u32, bool)) {
         let server_index = server as usize;
+        let work_ns = *self.requests.amount(request, amount.into());
         let record = self.requests.get(request);
         record.next_op = then;
+        record.work_ns = work_ns;
         record.keeps_core = keeps_core;
         record.queued_ns = self.now_ns;
-        let work_ns = self.requests.begin(request, amount.into());
         let server = &mut self.servers[server_index];
         server.come(self.now_ns);
         let first = server.first_lane as usize;

@@ -169,19 +169,6 @@ impl Requests {
         &mut self.more_amounts[request as usize * self.amounts_each + which - INLINE]
     }
 
-    /// Makes its amount of work number `which` the present one.
-    #[inline(always)]
-    pub(crate) fn begin(&mut self, request: u32, which: usize) -> f64 {
-        let record = &mut self.records[request as usize];
-        if which < INLINE {
-            record.work_ns = record.amounts[which];
-        } else {
-            let more = request as usize * self.amounts_each + which - INLINE;
-            record.work_ns = self.more_amounts[more];
-        }
-        record.work_ns
-    }
-
     /// Server of its visit number `which`.
     #[inline(always)]
     pub(crate) fn server(&mut self, request: u32, which: usize) -> &mut u32 {
