@@ -349,11 +349,10 @@ impl Survey {
         self.alive.sort_unstable();
     }
 
-    /// The best candidate, if one is better than the open gate.
+    /// The best of those that are left, if one is better than the open gate.
     fn best(&self, config: &Config) -> Option<usize> {
-        let known = self.alive.iter().map(|at| (*at, &self.ratios[*at]));
-        let known = known.filter(|(_, ratios)| ratios.len() >= config.rounds as usize);
-        let worth = known.filter_map(|(at, ratios)| Some((at, config.worth(ratios)?)));
+        let worth =
+            self.alive.iter().filter_map(|at| Some((*at, config.worth(&self.ratios[*at])?)));
         worth.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)
     }
 }
