@@ -29,9 +29,7 @@ impl Pinned {
 
     fn to(core: usize) -> Result<Self> {
         let before = sched_getaffinity(None)?;
-        let mut only = CpuSet::new();
-        only.set(core);
-        sched_setaffinity(None, &only)?;
+        sched_setaffinity(None, &only(core))?;
         Ok(Self { before })
     }
 }
@@ -50,10 +48,8 @@ impl PinnedServer {
     /// If the kernel refuses.
     pub(in crate::bench) fn to(pid: u32, core: usize) -> Result<Self> {
         let before = sched_getaffinity(threads_at_work(pid)?.first().copied())?;
-        let mut only = CpuSet::new();
-        only.set(core);
         let pinned = Self { pid, before };
-        pinned.allow(&only)?;
+        pinned.allow(&only(core))?;
         Ok(pinned)
     }
 
@@ -83,6 +79,12 @@ impl Drop for PinnedServer {
 pub(in crate::bench) fn usable_core(number: usize) -> Result<usize> {
     let core = cores(&sched_getaffinity(None)?).nth(number);
     core.with_context(|| format!("this needs {} cores", number + 1))
+}
+
+fn only(core: usize) -> CpuSet {
+    let mut only = CpuSet::new();
+    only.set(core);
+    only
 }
 
 fn cores(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {

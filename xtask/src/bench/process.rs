@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
-use procfs::process::{Process, Stat, all_processes};
+use procfs::process::{Process, Stat, Task, all_processes};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -73,15 +73,22 @@ fn descendants(pid: i32) -> Result<Vec<Stat>> {
 /// If the process is gone.
 pub(super) fn threads_at_work(pid: u32) -> Result<Vec<Pid>> {
     let own = Process::new(pid.cast_signed()).with_context(|| format!("no process {pid}"))?;
-    let below = descendants(own.pid)?.into_iter();
-    let mut processes: Vec<Process> =
-        below.filter_map(|stat| Process::new(stat.pid).ok()).collect();
+    let mut processes = below(own.pid)?;
     if processes.is_empty() {
         processes.push(own);
     }
-    // Whoever ends meanwhile is left out.
-    let tasks = processes.iter().filter_map(|process| process.tasks().ok()).flatten().flatten();
-    Ok(tasks.filter_map(|task| Pid::from_raw(task.tid)).collect())
+    Ok(tasks(&processes).filter_map(|task| Pid::from_raw(task.tid)).collect())
+}
+
+/// The processes that have `pid` above them.
+fn below(pid: i32) -> Result<Vec<Process>> {
+    let stats = descendants(pid)?.into_iter();
+    Ok(stats.filter_map(|stat| Process::new(stat.pid).ok()).collect())
+}
+
+/// The threads of processes; who ends meanwhile is left out.
+fn tasks(processes: &[Process]) -> impl Iterator<Item = Task> + '_ {
+    processes.iter().filter_map(|process| process.tasks().ok()).flatten().flatten()
 }
 
 /// Context switches so far, of its own will or not, of each thread of a process
@@ -91,17 +98,15 @@ pub(super) fn threads_at_work(pid: u32) -> Result<Vec<Pid>> {
 /// If the kernel counts none.
 pub(super) fn switches(pid: u32) -> Result<BTreeMap<i32, u64>> {
     let pid = pid.cast_signed();
-    let below = descendants(pid)?.into_iter().map(|stat| stat.pid);
+    let mut processes = below(pid)?;
+    processes.extend(Process::new(pid));
     let mut all = BTreeMap::new();
-    for process in below.chain([pid]).filter_map(|pid| Process::new(pid).ok()) {
-        // Whoever ends meanwhile is left out.
-        for task in process.tasks().into_iter().flatten().flatten() {
-            let Ok(status) = task.status() else { continue };
-            let own = status.voluntary_ctxt_switches;
-            let both = own.zip(status.nonvoluntary_ctxt_switches);
-            let (own, forced) = both.context("the kernel counts no context switches")?;
-            all.insert(task.tid, own + forced);
-        }
+    for task in tasks(&processes) {
+        let Ok(status) = task.status() else { continue };
+        let own = status.voluntary_ctxt_switches;
+        let both = own.zip(status.nonvoluntary_ctxt_switches);
+        let (own, forced) = both.context("the kernel counts no context switches")?;
+        all.insert(task.tid, own + forced);
     }
     Ok(all)
 }

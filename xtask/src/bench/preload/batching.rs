@@ -28,7 +28,6 @@ const SERVER: usize = 1;
 const RESTING: Setting =
     Setting { name: "workers rest", exec: Some(&["--mode", "epoll"]), options: &[] };
 /// Well beyond break-even, and as long as the latency leaves room for.
-const LONGER: &str = "1.5 ms";
 const RESTING_LONGER: Setting = Setting {
     name: "workers rest, D = 1.5 ms",
     exec: Some(&["--mode", "epoll", "--delay", "1500us"]),
@@ -71,8 +70,8 @@ pub(super) fn measure(
          on a core of its own and sysbench on another, {ROUNDS} rounds of {RUN_S} s in turn after \
          one to warm up. C6 opportunity is the share of the server's core's time in sleeps beyond \
          1 ms, by eBPF programs over 5 s in the middle of a run, and CPU time is the server's and \
-         the agent's there, who has the clients' core. Bounds are on D = {LONGER}.",
-        LOAD.connections
+         the agent's there, who has the clients' core. Bounds are on `{}`.",
+        LOAD.connections, RESTING_LONGER.name
     ));
     Ok(())
 }
@@ -81,7 +80,7 @@ fn run(server: &Database, core: usize) -> Result<Seen> {
     let _pinned = PinnedServer::to(server.pid(), core)?;
     let counted = || counted(server.pid(), core);
     let load = || server.load_at(LOAD, RUN_S, QUERIES_PER_S);
-    let (ran, _, (cpu_s, opportunity)) = counting(server.pid(), counted, load)?;
+    let (ran, (cpu_s, opportunity)) = counting(counted, load)?;
     let cpu_us = cpu_s * 1e6 / COUNTING.as_secs_f64() / ran.queries_per_s;
     Ok(Seen { ran, cpu_us, opportunity })
 }

@@ -149,20 +149,18 @@ fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> R
 
 fn run(server: &impl Served, load: Load) -> Result<Seen> {
     let pid = server.pid();
-    let counted = || switches_per_s(pid);
-    let (ran, cpu_us, per_s) = counting(pid, counted, || server.load(load, RUN_S))?;
-    let switches = per_s / ran.queries_per_s;
+    let before_s = usage(pid)?.cpu_s;
+    let (ran, per_s) = counting(|| switches_per_s(pid), || server.load(load, RUN_S))?;
+    let cpu_s = usage(pid)?.cpu_s - before_s;
+    let (cpu_us, switches) = (cpu_s * 1e6 / ran.queries, per_s / ran.queries_per_s);
     Ok(Seen { ran, cpu_us, switches })
 }
 
-/// A run, the server's CPU time of a query in microseconds, and what was counted
-/// in the middle of it.
+/// A run, and what was counted in the middle of it.
 pub(super) fn counting<C: Send>(
-    pid: u32,
     count: impl FnOnce() -> Result<C> + Send,
     run: impl FnOnce() -> Result<Ran>,
-) -> Result<(Ran, f64, C)> {
-    let before_s = usage(pid)?.cpu_s;
+) -> Result<(Ran, C)> {
     let (ran, counted) = std::thread::scope(|scope| {
         let counting = scope.spawn(|| {
             std::thread::sleep(SETTLING);
@@ -171,9 +169,7 @@ pub(super) fn counting<C: Send>(
         (run(), counting.join())
     });
     let counted = counted.map_err(|_| anyhow!("counting beside a run panicked"))?;
-    let ran = ran?;
-    let cpu_us = (usage(pid)?.cpu_s - before_s) * 1e6 / ran.queries;
-    Ok((ran, cpu_us, counted?))
+    Ok((ran?, counted?))
 }
 
 fn switches_per_s(pid: u32) -> Result<f64> {

@@ -34,35 +34,36 @@ pub(super) const BATCHING: Bench = Bench {
     name: "batching",
     about: "Ideal batching beside the bare server: how long a core sleeps when workers rest, \
             what it adds to latency, and what a query costs",
-    run: |context| {
-        let lull = context.build("lull-app", "lull")?;
-        let mut report = Report::default();
-        database::measure_batching(&lull, &mut report)?;
-        Ok(report)
-    },
+    run: |context| reported(context, database::measure_batching),
 };
 
 pub(super) const MYSQL: Bench = Bench {
     name: "mysql",
     about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
-    run: |context| {
-        let lull = context.build("lull-app", "lull")?;
-        let mut report = Report::default();
-        database::measure_mysql(&lull, &mut report)?;
-        Ok(report)
-    },
+    run: |context| reported(context, database::measure_mysql),
 };
 
 fn run(context: &Context) -> Result<Report> {
+    reported(context, |lull, report| {
+        calls::measure(lull, report)?;
+        cache::measure(lull, report)?;
+        let disk = context.target();
+        database::measure(lull, context.is_full.then_some(disk.as_path()), report)?;
+        if context.is_full {
+            postgres::measure(lull, report)?;
+        }
+        Ok(())
+    })
+}
+
+/// What is measured with the program itself, once that is built.
+fn reported(
+    context: &Context,
+    measure: impl FnOnce(&Path, &mut Report) -> Result<()>,
+) -> Result<Report> {
     let lull = context.build("lull-app", "lull")?;
     let mut report = Report::default();
-    calls::measure(&lull, &mut report)?;
-    cache::measure(&lull, &mut report)?;
-    let disk = context.target();
-    database::measure(&lull, context.is_full.then_some(disk.as_path()), &mut report)?;
-    if context.is_full {
-        postgres::measure(&lull, &mut report)?;
-    }
+    measure(&lull, &mut report)?;
     Ok(report)
 }
 
