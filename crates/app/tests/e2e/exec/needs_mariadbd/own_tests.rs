@@ -10,25 +10,11 @@ mod needs_mariadb_client_test {
     const PROGRAM: &str = "mariadb-client-test";
 
     /// A server without the library.
-    struct Bare(Child);
-
-    impl Bare {
-        fn start(scene: &Scene) -> (Self, u16) {
-            let (command, port) = installed(scene);
-            let mut server = Command::new(&command[0]);
-            let server = server.args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null());
-            let server = server.spawn().unwrap();
-            let bare = Self(server);
-            wait_for("a bare server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-            (bare, port)
-        }
-    }
-
-    impl Drop for Bare {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
+    fn bare(scene: &Scene) -> Server {
+        let (command, port) = installed(scene);
+        let mut server = Command::new(&command[0]);
+        server.args(&command[1..]);
+        Server::of(scene.start(server), port)
     }
 
     fn names() -> Vec<String> {
@@ -54,10 +40,10 @@ mod needs_mariadb_client_test {
     #[ignore = "slow: three hundred tests on three databases"]
     fn mariadbs_own_client_tests_say_the_same_of_a_gated_server() {
         let scenes = [Scene::new(), Scene::new(), Scene::new()];
-        let (_bare, bare) = Bare::start(&scenes[0]);
+        let bare = bare(&scenes[0]);
         let post = Database::start(&scenes[1], &["--cap", "2"]);
         let epoll = Database::start(&scenes[2], &["--mode", "epoll", "--cap", "2"]);
-        let ports = [bare, post.server.port, epoll.server.port];
+        let ports = [bare.port, post.server.port, epoll.server.port];
         let names = names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert!(names.len() > 250, "{names:?}");
