@@ -110,7 +110,7 @@ fn wait_until(before: &Knobs, killed: Instant) -> Duration {
     took
 }
 
-/// A thousand rounds take the better part of an hour.
+/// A thousand rounds take a quarter of an hour, and more on a busy machine.
 fn progress(round: usize, rounds: usize) {
     if round.is_multiple_of(50) {
         println!("{round} of {rounds}");
