@@ -41,7 +41,7 @@ pub enum Capability {
     IdleResidency,
     /// Gauge: sleeps of cores and waits of threads, one by one.
     SchedulerEvents,
-    /// Gauge: instructions and cycles of apps.
+    /// Gauge: instructions, cycles and, if the processor counts them, last-level misses of apps.
     Instructions,
     /// Gauge: energy from a meter. Without it energy is modelled, and labelled so.
     Energy,

@@ -66,6 +66,8 @@ pub struct AppSeen {
     pub instructions_per_s: Gauge<f64>,
     /// Core cycles per second.
     pub cycles_per_s: Gauge<f64>,
+    /// Reads per second that the last-level cache could not answer.
+    pub llc_misses_per_s: Gauge<f64>,
     /// Last-level cache that it fills now, in bytes.
     pub cache_occupancy_bytes: Gauge<f64>,
     /// Bytes per second between cache and memory on its behalf.
@@ -86,6 +88,7 @@ impl AppSeen {
             context_switches_per_s: Err(why.clone()),
             instructions_per_s: Err(why.clone()),
             cycles_per_s: Err(why.clone()),
+            llc_misses_per_s: Err(why.clone()),
             cache_occupancy_bytes: Err(why.clone()),
             memory_bandwidth_bytes_per_s: Err(why.clone()),
             threads: Err(why.clone()),

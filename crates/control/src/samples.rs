@@ -86,6 +86,7 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
     sink.put(metrics::CONTEXT_SWITCHES, seen.context_switches_per_s.clone());
     sink.put(metrics::INSTRUCTIONS, seen.instructions_per_s.clone());
     sink.put(metrics::CYCLES, seen.cycles_per_s.clone());
+    sink.put(metrics::LLC_MISSES, seen.llc_misses_per_s.clone());
     sink.put(metrics::CACHE_OCCUPANCY, seen.cache_occupancy_bytes.clone());
     sink.put(metrics::MEMORY_BANDWIDTH, seen.memory_bandwidth_bytes_per_s.clone());
     sink.put(metrics::THREADS, seen.threads.clone().map(f64::from));

@@ -197,6 +197,8 @@ metrics! {
         "Instructions retired.", "perf_event";
     CYCLES = "cycles", PerSecond, App,
         "Core cycles spent.", "perf_event";
+    LLC_MISSES = "llc_misses", PerSecond, App,
+        "Reads that the last-level cache could not answer.", "perf_event LLC-load-misses";
     CACHE_OCCUPANCY = "cache_occupancy", Bytes, App,
         "Last-level cache that the app fills now, all sockets together.",
         "resctrl llc_occupancy of the app's group";

@@ -1,6 +1,6 @@
-//! Instructions and cycles of an app by `perf_event_open(2)`.
+//! Instructions, cycles and last-level misses of an app by `perf_event_open(2)`.
 //!
-//! A pair of counters is opened on every thread that the app has when it is
+//! A counter of each kind is opened on every thread that the app has when it is
 //! first seen, with `inherit`: whatever those threads start is counted too and
 //! stays counted after its exit, at no cost per thread. A thread started in
 //! the moment between listing and opening can be missed.
@@ -10,10 +10,15 @@ use crate::gauges::app_time::{is_born_since, is_gone};
 use crate::gauges::not_allowed;
 use crate::threads::LiveThread;
 use lull_measure::{Gauge, Missing, Nanos};
-use perf_event::events::{Event, Hardware};
+use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware};
 use perf_event::{Builder, Counter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+
+/// What `perf` calls LLC-load-misses. The kernel's plain `cache-misses` is of the
+/// last level on some processors and of the first or the second on others.
+const LLC_MISSES: Cache =
+    Cache { which: CacheId::LL, operation: CacheOp::READ, result: CacheResult::MISS };
 
 /// Which instructions count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,17 +63,50 @@ fn refused(roots: &Roots, error: &io::Error) -> Missing {
     })
 }
 
+/// Processors count instructions and cycles, and by far not all of them this.
+fn probe_llc(roots: &Roots, modes: Modes) -> Result<(), Missing> {
+    let Err(error) = open(LLC_MISSES, modes, 0) else { return Ok(()) };
+    Err(match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EINVAL) => Missing::because(
+            "this processor's PMU has no event for misses of the last-level cache: \
+             `perf stat -e LLC-load-misses true` says `not supported`",
+        ),
+        _ => refused(roots, &error),
+    })
+}
+
 fn open(event: impl Event, modes: Modes, tid: i32) -> io::Result<Counter> {
     let mut builder = Builder::new(event);
     let counter = builder.observe_pid(tid).any_cpu().inherit(true).enabled(true);
     counter.exclude_kernel(modes == Modes::User).build()
 }
 
-/// Instructions and cycles of one app over epochs.
+/// What an app did between two calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// Instructions retired.
+    pub instructions: Gauge<u64>,
+    /// Core cycles spent.
+    pub cycles: Gauge<u64>,
+    /// Reads that the last-level cache could not answer.
+    pub llc_misses: Gauge<u64>,
+}
+
+impl Counted {
+    /// Nothing, for one reason.
+    pub fn unknown(why: &Missing) -> Self {
+        let none = || Err(why.clone());
+        Self { instructions: none(), cycles: none(), llc_misses: none() }
+    }
+}
+
+/// What one app does, counted over epochs.
 #[derive(Debug)]
 pub struct AppCounters {
     instructions: Tally<Hardware>,
     cycles: Tally<Hardware>,
+    /// Or why they are not counted, which is as true in later epochs.
+    llc_misses: Result<Tally<Cache>, Missing>,
 }
 
 impl AppCounters {
@@ -77,13 +115,21 @@ impl AppCounters {
         Self {
             instructions: Tally::new(roots, Hardware::INSTRUCTIONS, modes),
             cycles: Tally::new(roots, Hardware::CPU_CYCLES, modes),
+            llc_misses: probe_llc(roots, modes).map(|()| Tally::new(roots, LLC_MISSES, modes)),
         }
     }
 
-    /// Instructions and cycles since the last call, in this order; `live` and
-    /// `listed` as for [`AppTime::read`](super::app_time::AppTime::read).
-    pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> (Gauge<u64>, Gauge<u64>) {
-        (self.instructions.read(live, listed), self.cycles.read(live, listed))
+    /// What was counted since the last call; `live` and `listed` as for
+    /// [`AppTime::read`](super::app_time::AppTime::read).
+    pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> Counted {
+        Counted {
+            instructions: self.instructions.read(live, listed),
+            cycles: self.cycles.read(live, listed),
+            llc_misses: match &mut self.llc_misses {
+                Ok(tally) => tally.read(live, listed),
+                Err(why) => Err(why.clone()),
+            },
+        }
     }
 }
 
@@ -107,7 +153,7 @@ struct Tracked {
     running_ns: u64,
 }
 
-impl<E: Event + Copy> Tally<E> {
+impl<E: Event + Clone> Tally<E> {
     fn new(roots: &Roots, event: E, modes: Modes) -> Self {
         let (counters, covered) = (Vec::new(), BTreeSet::new());
         Self { roots: roots.clone(), event, modes, counters, covered, listed: Nanos::MAX }
@@ -155,7 +201,7 @@ impl<E: Event + Copy> Tally<E> {
     }
 
     fn open(&mut self, thread: &LiveThread) -> Result<(), Missing> {
-        match open(self.event, self.modes, thread.tid) {
+        match open(self.event.clone(), self.modes, thread.tid) {
             Ok(counter) => {
                 let fresh = Tracked { counter, count: 0, enabled_ns: 0, running_ns: 0 };
                 self.counters.push(fresh);
@@ -269,10 +315,12 @@ mod tests {
         match modes(&roots) {
             Ok(modes) => {
                 let mut counters = AppCounters::new(&roots, modes);
-                counters.read(&[me()], Nanos::from_secs(1)).0.unwrap();
+                counters.read(&[me()], Nanos::from_secs(1)).instructions.unwrap();
                 spin();
-                let (instructions, cycles) = counters.read(&[me()], Nanos::from_secs(2));
-                assert!(instructions.unwrap() > 0 && cycles.unwrap() > 0);
+                let counted = counters.read(&[me()], Nanos::from_secs(2));
+                assert!(counted.instructions.unwrap() > 0 && counted.cycles.unwrap() > 0);
+                let why = counted.llc_misses.err().map(|why| why.reason);
+                assert!(why.is_none_or(|why| why.contains("LLC-load-misses")));
             }
             Err(why) => assert!(!why.reason.is_empty()),
         }

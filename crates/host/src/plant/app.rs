@@ -4,7 +4,7 @@ use crate::Roots;
 use crate::apps::{AppHandle, ProcessTable};
 use crate::gauges::app_time::{AppTime, AppUse};
 use crate::gauges::cache::{CacheMonitor, CacheUse};
-use crate::gauges::counters::{AppCounters, Modes};
+use crate::gauges::counters::{AppCounters, Counted, Modes};
 use crate::gauges::push::PushGauge;
 use crate::gauges::reported::Reported;
 use crate::knobs::{Affinity, ThreadKnob, Threads};
@@ -74,6 +74,7 @@ pub(super) struct Work {
     pub(super) context_switches_per_s: Gauge<f64>,
     pub(super) instructions_per_s: Gauge<f64>,
     pub(super) cycles_per_s: Gauge<f64>,
+    pub(super) llc_misses_per_s: Gauge<f64>,
     pub(super) cache: CacheUse,
 }
 
@@ -111,7 +112,7 @@ impl RunningApp {
         let AppUse { cpu, wait, switches } = self.time.read(threads, listed);
         let counted = match &mut self.counters {
             Ok(counters) => counters.read(threads, listed),
-            Err(why) => (Err(why.clone()), Err(why.clone())),
+            Err(why) => Counted::unknown(why),
         };
         let cores = |time: Nanos| time.as_secs_f64() / span.as_secs_f64();
         let per_s = |count: u64| count as f64 / span.as_secs_f64();
@@ -119,8 +120,9 @@ impl RunningApp {
             cpu: cpu.map(cores),
             run_queue_wait: wait.map(cores),
             context_switches_per_s: switches.map(per_s),
-            instructions_per_s: counted.0.map(per_s),
-            cycles_per_s: counted.1.map(per_s),
+            instructions_per_s: counted.instructions.map(per_s),
+            cycles_per_s: counted.cycles.map(per_s),
+            llc_misses_per_s: counted.llc_misses.map(per_s),
             cache: self.cache.read(group, span),
         }
     }

@@ -315,6 +315,7 @@ fn seen(
         context_switches_per_s: work.context_switches_per_s,
         instructions_per_s: work.instructions_per_s,
         cycles_per_s: work.cycles_per_s,
+        llc_misses_per_s: work.llc_misses_per_s,
         cache_occupancy_bytes: work.cache.occupancy_bytes,
         memory_bandwidth_bytes_per_s: work.cache.bandwidth_bytes_per_s,
         threads: Ok(app.threads().len() as u32),

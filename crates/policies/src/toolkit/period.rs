@@ -120,6 +120,7 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: Weights) {
     weights.gauge(&mut old.memory_bandwidth_bytes_per_s, &new.memory_bandwidth_bytes_per_s);
     old.cache_occupancy_bytes.clone_from(&new.cache_occupancy_bytes);
     weights.gauge(&mut old.cycles_per_s, &new.cycles_per_s);
+    weights.gauge(&mut old.llc_misses_per_s, &new.llc_misses_per_s);
     old.alive = new.alive;
     old.threads.clone_from(&new.threads);
 }

@@ -153,6 +153,7 @@ impl NodePlant {
             context_switches_per_s: Ok(counted.switches as f64 / seconds),
             instructions_per_s: Ok(work_s * hertz * state.ipc / seconds),
             cycles_per_s: Ok(busy_s * hertz / seconds),
+            llc_misses_per_s: Err(unread("cache misses")),
             threads: Ok(self.node.threads.iter().filter(|it| it.app == number).count() as u32),
             progress: progress(latency, work_s / seconds),
             cache_occupancy_bytes: Err(unread("cache occupancy")),
