@@ -91,6 +91,8 @@ pub(super) fn processes(directory: &Path) -> Result<BTreeSet<i32>, CgroupError> 
         match listed(&next) {
             Ok(pids) => found.extend(pids),
             Err(_) if next != directory && !next.exists() => continue,
+            // Its threads are of processes that a cgroup above it lists.
+            Err(CgroupError::Threaded { .. }) if next != directory => continue,
             Err(error) => return Err(error),
         }
         waiting.extend(below(&next));
