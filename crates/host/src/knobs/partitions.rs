@@ -68,8 +68,12 @@ impl Partitions {
     }
 
     fn ways_of(&self, dir: &Path) -> Option<WayMask> {
-        let domains = self.resctrl.schemata(dir).ok()?.remove("L3")?;
-        parse_mask(domains.values().next()?)
+        parse_mask(self.each(dir, "L3")?.first()?)
+    }
+
+    /// What a group has of a resource in each domain, sockets or parts of them.
+    fn each(&self, dir: &Path, resource: &str) -> Option<Vec<String>> {
+        Some(self.resctrl.schemata(dir).ok()?.remove(resource)?.into_values().collect())
     }
 
     /// The bandwidth of an app in percent, as of the first domain.
@@ -78,9 +82,11 @@ impl Partitions {
     }
 
     fn percent_of(&self, dir: &Path) -> Option<u8> {
-        let domains = self.resctrl.schemata(dir).ok()?.remove("MB")?;
-        let value = domains.values().next()?.parse().ok()?;
-        Some(self.offer.as_ref()?.bandwidth.as_ref()?.percent(value))
+        self.percent_at(self.each(dir, "MB")?.first()?)
+    }
+
+    fn percent_at(&self, value: &str) -> Option<u8> {
+        Some(self.offer.as_ref()?.bandwidth.as_ref()?.percent(value.parse().ok()?))
     }
 
     fn dir(&self, app: AppId) -> &Path {
@@ -262,9 +268,15 @@ impl Partitions {
     fn taken(&self, group: &Group) -> Vec<Taken> {
         let is_gone = !group.dir.exists();
         let dir = if is_gone { &self.resctrl.root } else { &group.dir };
-        let found = |ours: Share| match ours {
-            Share::Ways(_) => self.ways_of(dir).map(Share::Ways),
-            Share::Percent(_) => self.percent_of(dir).map(Share::Percent),
+        // In whichever domain it is another one.
+        let found = |ours: Share| {
+            let (resource, value) = self.value(ours);
+            let each = self.each(dir, resource)?;
+            let found = each.iter().find(|kept| !is_same(ours, kept, &value)).or(each.first())?;
+            match ours {
+                Share::Ways(_) => parse_mask(found).map(Share::Ways),
+                Share::Percent(_) => self.percent_at(found).map(Share::Percent),
+            }
         };
         let ours = group.ways.map(Share::Ways).into_iter();
         let ours = ours.chain(group.percent.map(Share::Percent));
@@ -406,6 +418,16 @@ mod tests {
         let taken = partitions.watch(APP, &[thread(11)]).unwrap();
         assert_eq!((taken.len(), taken[0].found), (1, Share::Ways(WayMask(0xf))));
         assert_eq!(partitions.watch(APP, &[thread(11)]).unwrap(), []);
+    }
+
+    #[test]
+    fn another_writer_at_the_second_domain_alone_is_told() {
+        let (tree, mut partitions, mut saved) = scene();
+        set(&mut partitions, &mut saved, Share::Ways(WayMask(3))).unwrap();
+        assert_eq!(partitions.watch(APP, &[thread(11)]).unwrap(), []);
+        tree.write(&format!("{GROUP}/schemata"), "L3:0=3;1=f\n");
+        let taken = partitions.watch(APP, &[thread(11)]).unwrap();
+        assert_eq!((taken.len(), taken[0].found), (1, Share::Ways(WayMask(0xf))));
     }
 
     #[test]
