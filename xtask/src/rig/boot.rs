@@ -1,5 +1,6 @@
 //! Booting a guest, and what came of its tests.
 
+use super::emulator::Emulator;
 use super::kernel::Kernel;
 use super::machine::Machine;
 use super::{Programs, acpi, initramfs};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Boots before a guest that says nothing counts as failed: emulators crash too.
 const TRIES: usize = 2;
+/// What stands before a guest's word in QEMU's exit status: without it a QEMU that
+/// refuses its arguments would say what a guest says whose tests passed.
+const WORD: i32 = 0x10;
 
 /// A machine with everything to boot it.
 pub(super) struct Guest<'a> {
@@ -48,55 +52,81 @@ impl Guest<'_> {
         let initrd = dir.join("initramfs.cpio");
         initramfs::write(&initrd, self.programs, self.kernel, self.machine)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
-        let log = dir.join("kernel.log");
+        let (log, told) = (dir.join("kernel.log"), dir.join("told"));
         for attempt in 1..=TRIES {
-            let mut qemu = self.command(&initrd, &log, filter);
+            // What an earlier guest said.
+            let _ = std::fs::remove_file(&told);
+            let mut qemu = self.command(&initrd, filter)?;
+            self.connect(&mut qemu, &log, &told);
             for table in &tables {
                 qemu.arg("-acpitable").arg(format!("file={}", table.display()));
             }
-            let mut child = qemu.spawn().context("cannot start qemu-system-x86_64")?;
-            // isa-debug-exit ends QEMU with twice the guest's word and one.
-            match wait(&mut child, self.machine.time_max)? {
-                Some(code) if code % 2 == 1 => {
-                    return Ok(if code == 1 { Outcome::Passed } else { Outcome::Failed });
-                }
-                ended => {
-                    let ended = ended.map_or("out of time, or killed".to_owned(), |code| {
-                        format!("the emulator ended with {code}")
-                    });
-                    let next = if attempt < TRIES { "; booting once more" } else { "" };
-                    println!("== rig {}: no answer: {ended}{next}", self.machine.name);
-                    show_end(&log);
-                }
+            let mut child = qemu.spawn().context("cannot start QEMU")?;
+            let ended = wait(&mut child, self.machine.time_max)?;
+            match self.word(ended, &told) {
+                Some(0) => return Ok(Outcome::Passed),
+                Some(_) => return Ok(Outcome::Failed),
+                None => self.complain(ended, attempt, &log),
             }
         }
         Ok(Outcome::Silent)
     }
 
-    fn command(&self, initrd: &Path, log: &Path, filter: Option<&str>) -> Command {
+    /// What the guest said, if it came to that.
+    fn word(&self, ended: Option<i32>, told: &Path) -> Option<i32> {
+        match self.machine.emulator {
+            // isa-debug-exit ends QEMU with twice the guest's word and one.
+            Emulator::Pc | Emulator::NewerPc => {
+                Some(ended.filter(|code| code % 2 == 1)? / 2 - WORD).filter(|word| *word >= 0)
+            }
+            Emulator::Arm => std::fs::read_to_string(told).ok()?.trim().parse().ok(),
+        }
+    }
+
+    fn complain(&self, ended: Option<i32>, attempt: usize, log: &Path) {
+        let ended = ended.map_or("out of time, or killed".to_owned(), |code| {
+            format!("the emulator ended with {code}")
+        });
+        let next = if attempt < TRIES { "; booting once more" } else { "" };
+        println!("== rig {}: no answer: {ended}{next}", self.machine.name);
+        show_end(log);
+    }
+
+    fn command(&self, initrd: &Path, filter: Option<&str>) -> Result<Command> {
         let machine = self.machine;
         let filter = filter.map_or_else(String::new, |filter| format!(" lull_filter={filter}"));
         // A busy machine may not give the guest its first timer interrupts in
         // time, and then the kernel gives up without no_timer_check.
-        let append = format!(
-            "console=ttyS0 panic=-1 quiet no_timer_check lull_rig={} {}{filter}",
-            machine.suite, machine.append
-        );
-        let mut qemu = Command::new("qemu-system-x86_64");
-        // One thread for all CPUs: several have crashed guests, and cost more.
-        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
-            .args(["-machine", "q35", "-accel", "tcg,thread=single", "-m", "1G"])
-            .args(["-cpu", machine.cpu, "-smp", machine.smp])
+        let own = match machine.emulator {
+            Emulator::Pc | Emulator::NewerPc => "console=ttyS0 no_timer_check",
+            Emulator::Arm => "console=ttyAMA0",
+        };
+        let append =
+            format!("{own} panic=-1 quiet lull_rig={} {}{filter}", machine.suite, machine.append);
+        let mut qemu = machine.emulator.command(self.place)?;
+        qemu.args(["-cpu", machine.cpu, "-smp", machine.smp])
             .arg("-kernel")
             .arg(&self.kernel.image)
             .arg("-initrd")
             .arg(initrd)
             .args(["-append", &append])
-            .args(["-serial", &format!("file:{}", log.display()), "-serial", "stdio"])
-            .args(["-device", "isa-debug-exit,iobase=0x501,iosize=1"])
             .args(machine.devices.concat())
             .stdin(Stdio::null());
-        qemu
+        Ok(qemu)
+    }
+
+    /// Where the kernel and the tests write, and how the guest says what came of it.
+    fn connect(&self, qemu: &mut Command, log: &Path, told: &Path) {
+        qemu.args(["-serial", &format!("file:{}", log.display()), "-serial", "stdio"]);
+        match self.machine.emulator {
+            Emulator::Pc | Emulator::NewerPc => {
+                qemu.args(["-device", "isa-debug-exit,iobase=0x501,iosize=1"]);
+            }
+            Emulator::Arm => {
+                qemu.args(["-chardev", &format!("file,id=told,path={}", told.display())]);
+                qemu.args(["-device", "pci-serial,chardev=told"]);
+            }
+        }
     }
 }
 

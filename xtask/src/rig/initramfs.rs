@@ -8,7 +8,6 @@ use super::kernel::Kernel;
 use super::machine::Machine;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const DIRECTORIES: [&str; 7] = ["bin", "dev", "proc", "sys", "tmp", "run", "mods"];
 const DIRECTORY: u32 = 0o040_755;
@@ -26,9 +25,9 @@ pub(super) fn write(
     for name in DIRECTORIES {
         entry(&mut archive, name, DIRECTORY, &[]);
     }
-    entry(&mut archive, "init", PROGRAM, &stripped(&programs.tests)?);
+    entry(&mut archive, "init", PROGRAM, &std::fs::read(&programs.tests)?);
     if let Some(lull) = programs.lull.as_ref().filter(|_| machine.has_lull) {
-        entry(&mut archive, "bin/lull", PROGRAM, &stripped(lull)?);
+        entry(&mut archive, "bin/lull", PROGRAM, &std::fs::read(lull)?);
     }
     for (number, module) in in_order(kernel, machine.modules)?.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
@@ -38,13 +37,6 @@ pub(super) fn write(
     }
     entry(&mut archive, "TRAILER!!!", 0, &[]);
     std::fs::write(to, archive).with_context(|| format!("cannot write {}", to.display()))
-}
-
-/// Debug information is most of a program, and all of it goes to the guest's memory.
-fn stripped(binary: &Path) -> Result<Vec<u8>> {
-    let to = binary.with_extension("stripped");
-    super::done(Command::new("strip").arg("-o").arg(&to).arg(binary))?;
-    Ok(std::fs::read(to)?)
 }
 
 fn entry(archive: &mut Vec<u8>, name: &str, mode: u32, content: &[u8]) {

@@ -1,39 +1,38 @@
-//! Debian's kernels: fetched as packages, unpacked, never installed.
+//! Debian's kernels, unpacked.
 
-use super::done;
+use super::debian::{self, Package, Source};
 use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Which packages a kernel is in.
-struct Source {
-    name: &'static str,
-    suite: &'static str,
-    /// What the names of its packages begin with, the version behind it.
-    packages: &'static [&'static str],
-    /// What its version begins and ends with.
-    version: (&'static str, &'static str),
-}
-
-const SOURCES: [Source; 3] = [
+const SOURCES: [Source; 4] = [
     Source {
-        name: "6.1",
+        name: "kernel-6.1",
         suite: "bookworm",
-        packages: &["linux-image-"],
-        version: ("6.1.0-", "-amd64"),
+        architecture: "amd64",
+        packages: &[Package::Newest { begin: "linux-image-6.1.0-", end: "-amd64" }],
     },
     Source {
-        name: "6.12",
+        name: "kernel-6.12",
         suite: "bookworm-backports",
-        packages: &["linux-image-"],
-        version: ("6.12.", "+deb12-amd64"),
+        architecture: "amd64",
+        packages: &[Package::Newest { begin: "linux-image-6.12.", end: "+deb12-amd64" }],
     },
     Source {
-        name: "7.2",
+        name: "kernel-6.12-arm64",
+        suite: "bookworm-backports",
+        architecture: "arm64",
+        packages: &[Package::Newest { begin: "linux-image-6.12.", end: "+deb12-arm64" }],
+    },
+    Source {
+        name: "kernel-7.2",
         suite: "trixie-backports",
-        packages: &["linux-binary-", "linux-modules-"],
-        version: ("7.2.", "+deb13-amd64"),
+        architecture: "amd64",
+        packages: &[
+            Package::Newest { begin: "linux-binary-7.2.", end: "+deb13-amd64" },
+            Package::Newest { begin: "linux-modules-7.2.", end: "+deb13-amd64" },
+        ],
     },
 ];
 
@@ -41,116 +40,23 @@ const SOURCES: [Source; 3] = [
 pub(super) struct Kernel {
     /// As `uname -r` says.
     pub(super) version: String,
-    /// The uncompressed image, which QEMU starts without a boot loader.
+    /// An image that QEMU starts without a boot loader.
     pub(super) image: PathBuf,
     modules: PathBuf,
     files: Vec<PathBuf>,
 }
 
-/// A kernel by the name of its [`Source`], fetched if it is not there yet.
-pub(super) fn provide(name: &str, place: &Path) -> Result<Kernel> {
-    let source = SOURCES.iter().find(|source| source.name == name).context("unknown kernel")?;
-    let root = place.join(format!("kernel-{name}"));
-    if !root.join("done").exists() {
-        let _ = std::fs::remove_dir_all(&root);
-        std::fs::create_dir_all(&root)?;
-        for package in source.fetch(place)? {
-            done(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root))?;
-        }
-        std::fs::write(root.join("done"), "")?;
-    }
-    Kernel::unpacked(&root)
+/// A kernel by its version, fetched if it is not there yet.
+pub(super) fn provide(version: &str, place: &Path) -> Result<Kernel> {
+    let is_it = |source: &&Source| source.name.strip_prefix("kernel-") == Some(version);
+    let source = SOURCES.iter().find(is_it).context("unknown kernel")?;
+    Kernel::unpacked(&debian::provide(source, place)?)
 }
 
-impl Source {
-    /// The packages' files, fetched with lists of their own, so that this
-    /// machine's sources stay as they are.
-    fn fetch(&self, place: &Path) -> Result<Vec<PathBuf>> {
-        let debs = place.join("debs");
-        std::fs::create_dir_all(&debs)?;
-        let kept: Vec<_> =
-            self.packages.iter().filter_map(|start| self.kept(&debs, start)).collect();
-        if kept.len() == self.packages.len() {
-            return Ok(kept);
-        }
-        let options = self.options(place)?;
-        done(Command::new("apt-get").args(&options).args(["-q", "update"]))?;
-        let mut files = Vec::new();
-        for start in self.packages {
-            let package = self.newest(&options, start)?;
-            let mut download = Command::new("apt-get");
-            done(download.current_dir(&debs).args(&options).args(["-q", "download", &package]))?;
-            files.extend(self.kept(&debs, start));
-        }
-        Ok(files)
-    }
-
-    fn kept(&self, debs: &Path, start: &str) -> Option<PathBuf> {
-        let (begin, end) = self.version;
-        let files = std::fs::read_dir(debs).into_iter().flatten().flatten();
-        let mut found: Vec<_> = files
-            .map(|file| file.path())
-            .filter(|path| {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let package = name.split('_').next().unwrap_or_default();
-                package.starts_with(&format!("{start}{begin}")) && package.ends_with(end)
-            })
-            .collect();
-        found.sort();
-        found.pop()
-    }
-
-    fn newest(&self, options: &[String], start: &str) -> Result<String> {
-        let (begin, end) = self.version;
-        let quoted = |text: &str| text.replace('.', "\\.").replace('+', "\\+");
-        let pattern = format!("^{start}{}[0-9]+{}$", quoted(begin), quoted(end));
-        let output = Command::new("apt-cache")
-            .args(options)
-            .args(["search", "--names-only", &pattern])
-            .output()
-            .context("cannot start apt-cache")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let names = text.lines().filter_map(|line| line.split(' ').next());
-        let number = |name: &&str| {
-            let middle = name.strip_prefix(start)?.strip_prefix(begin)?.strip_suffix(end)?;
-            middle.parse::<u32>().ok()
-        };
-        let newest = names.max_by_key(number);
-        newest.map(str::to_owned).with_context(|| format!("no package {pattern} in {}", self.suite))
-    }
-
-    fn options(&self, place: &Path) -> Result<Vec<String>> {
-        let apt = place.join(format!("apt-{}", self.name));
-        for dir in ["lists/partial", "cache/archives/partial"] {
-            std::fs::create_dir_all(apt.join(dir))?;
-        }
-        let list = apt.join("sources.list");
-        let key = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let line = format!("deb [signed-by={key}] {} {} main\n", mirror()?, self.suite);
-        std::fs::write(&list, line)?;
-        let option =
-            |key: &str, value: &Path| ["-o".to_owned(), format!("{key}={}", value.display())];
-        Ok([
-            option("Dir::Etc::SourceList", &list),
-            option("Dir::Etc::SourceParts", Path::new("/dev/null")),
-            option("Dir::State::Lists", &apt.join("lists")),
-            option("Dir::Cache", &apt.join("cache")),
-            option("APT::Sandbox::User", Path::new("root")),
-        ]
-        .concat())
-    }
-}
-
-/// The mirror that this machine gets its Debian from.
-fn mirror() -> Result<String> {
-    let output = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"])
-        .output()
-        .context("cannot start apt-get: the rig's kernels are Debian's")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let debian = text.lines().find_map(|line| line.strip_suffix(" Debian"));
-    debian.map(str::to_owned).context("apt has no Debian mirror among its sources")
-}
+/// Where an image for arm64, which is not packed, says that it is one
+/// (Documentation/arch/arm64/booting.rst).
+const ARM_MAGIC_AT: usize = 56;
+const ARM_MAGIC: &[u8] = b"ARM\x64";
 
 impl Kernel {
     fn unpacked(root: &Path) -> Result<Self> {
@@ -165,8 +71,10 @@ impl Kernel {
                 modules.join("vmlinuz"),
                 modules.join("boot/vmlinuz"),
             ];
-            let packed = places.iter().find(|path| path.exists()).context("no kernel image")?;
-            std::fs::write(&image, decompress_image(&std::fs::read(packed)?)?)?;
+            let found = places.iter().find(|path| path.exists()).context("no kernel image")?;
+            let bytes = std::fs::read(found)?;
+            let is_arm = bytes.get(ARM_MAGIC_AT..).is_some_and(|from| from.starts_with(ARM_MAGIC));
+            std::fs::write(&image, if is_arm { bytes } else { decompress_image(&bytes)? })?;
         }
         let mut files = Vec::new();
         collect(&modules, &mut files)?;

@@ -1,6 +1,7 @@
 //! The machines of the rig: a kernel, QEMU's arguments, and modules.
 
 use super::acpi;
+use super::emulator::Emulator;
 use std::time::Duration;
 
 /// One guest.
@@ -11,6 +12,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: &'static str,
     /// Whether it is booted without being named.
     pub(crate) in_ci: bool,
+    pub(crate) emulator: Emulator,
     /// `-cpu` and `-smp`.
     pub(crate) cpu: &'static str,
     pub(crate) smp: &'static str,
@@ -41,6 +43,7 @@ const AMD: &str = "max,vendor=AuthenticAMD,family=23,model=49";
 /// is answered with that leaf, which reads as cache allocation with 8 ways.
 const INTEL_RESCTRL: &str =
     "max,vendor=GenuineIntel,family=6,model=94,stepping=3,level=0xb,min-level=0xb";
+const AMD_RESCTRL: &str = "max,vendor=AuthenticAMD,family=23,model=49,level=0xb,min-level=0xb";
 const KNOB_MODULES: &[&str] = &[
     "acpi-cpufreq",
     "cpufreq_userspace",
@@ -59,6 +62,7 @@ const KNOBS: Machine = Machine {
     about: "Linux 6.1: acpi-cpufreq, acpi_idle, RAPL by MMIO, power meter, e1000e, cgroup v2",
     kernel: "6.1",
     in_ci: true,
+    emulator: Emulator::Pc,
     cpu: INTEL,
     smp: "4",
     devices: &[REGISTERS, CARD],
@@ -76,6 +80,7 @@ const PERFORMANCE: Machine = Machine {
     about: "Linux 6.12: amd-pstate with bounds and energy-performance preference",
     kernel: "6.12",
     in_ci: false,
+    emulator: Emulator::Pc,
     cpu: AMD,
     smp: "4",
     devices: &[],
@@ -91,6 +96,13 @@ const PERFORMANCE: Machine = Machine {
 /// delays are those of the card. QEMU 7.2 can do so with one CPU alone.
 const BY_125: &[&str] = &["-icount", "shift=3,sleep=off"];
 const BY_500: &[&str] = &["-icount", "shift=1,sleep=off"];
+/// CPUs of a second socket, which QEMU takes one by one.
+const SECOND_SOCKET: &[&str] = &[
+    "-device",
+    "max-x86_64-cpu,socket-id=1,core-id=0,thread-id=0",
+    "-device",
+    "max-x86_64-cpu,socket-id=1,core-id=1,thread-id=0",
+];
 /// Two cards on one wire.
 const WIRE: &[&str] = &[
     "-netdev",
@@ -102,31 +114,48 @@ const WIRE: &[&str] = &[
     "-device",
     "e1000e,netdev=h1,addr=6,romfile=",
 ];
+/// Apart, for each has sixteen slots further on places for its virtual functions.
+const IGB_WIRE: &[&str] = &[
+    "-netdev",
+    "hubport,id=h0,hubid=0",
+    "-netdev",
+    "hubport,id=h1,hubid=0",
+    "-device",
+    "igb,netdev=h0,addr=5,romfile=",
+    "-device",
+    "igb,netdev=h1,addr=0xa,romfile=",
+];
+
+/// Cache ways. The first CPU that asks decides how many classes there are, so that the
+/// others are kept out of the way.
+const RESCTRL: Machine = Machine {
+    name: "resctrl",
+    about: "Linux 7.2: resctrl with four classes of service and eight ways",
+    kernel: "7.2",
+    in_ci: true,
+    emulator: Emulator::Pc,
+    cpu: INTEL_RESCTRL,
+    smp: "4,sockets=1,cores=64,threads=2,maxcpus=128",
+    devices: &[],
+    append: "setcpuid=rdt_a,cat_l3,cqm,cqm_llc,cqm_occup_llc,cqm_mbm_total,cqm_mbm_local \
+             isolcpus=0-2",
+    modules: &[],
+    tables: &[],
+    suite: "resctrl",
+    has_lull: false,
+    time_max: USUAL,
+};
 
 /// All machines, those of CI first.
 pub(crate) const MACHINES: &[Machine] = &[
     KNOBS,
-    Machine {
-        name: "resctrl",
-        about: "Linux 7.2: resctrl with four classes of service and eight ways",
-        kernel: "7.2",
-        in_ci: true,
-        cpu: INTEL_RESCTRL,
-        smp: "4,sockets=1,cores=64,threads=2,maxcpus=128",
-        devices: &[],
-        append: "setcpuid=rdt_a,cat_l3,cqm,cqm_llc,cqm_occup_llc,cqm_mbm_total,cqm_mbm_local \
-                 isolcpus=0-2",
-        modules: &[],
-        tables: &[],
-        suite: "resctrl",
-        has_lull: false,
-        time_max: USUAL,
-    },
+    RESCTRL,
     Machine {
         name: "traffic",
         about: "Linux 6.1: packets between two e1000e cards, in virtual time",
         kernel: "6.1",
         in_ci: true,
+        emulator: Emulator::Pc,
         cpu: INTEL,
         smp: "1",
         devices: &[BY_125, WIRE],
@@ -195,6 +224,56 @@ pub(crate) const MACHINES: &[Machine] = &[
         kernel: "7.2",
         append: "amd_pstate=active setcpuid=hw_pstate",
         ..PERFORMANCE
+    },
+    Machine {
+        name: "resctrl-2",
+        about: "Linux 7.2: as resctrl, with two last-level caches",
+        in_ci: false,
+        smp: "4,sockets=2,cores=64,threads=1,maxcpus=128",
+        devices: &[SECOND_SOCKET],
+        append: "setcpuid=rdt_a,cat_l3,cqm,cqm_llc,cqm_occup_llc,cqm_mbm_total,cqm_mbm_local \
+                 isolcpus=0-2,4-5",
+        suite: "resctrl-2",
+        ..RESCTRL
+    },
+    Machine {
+        name: "resctrl-amd",
+        about: "Linux 7.2: AMD's resctrl: ways in any pattern, bandwidth in absolute numbers",
+        in_ci: false,
+        cpu: AMD_RESCTRL,
+        append: "setcpuid=rdt_a,cat_l3,mba,cqm,cqm_llc,cqm_occup_llc,cqm_mbm_total,cqm_mbm_local \
+                 isolcpus=0-2",
+        suite: "resctrl-amd",
+        ..RESCTRL
+    },
+    Machine {
+        name: "igb",
+        about: "Linux 6.12: packets between two igb cards, in virtual time",
+        kernel: "6.12",
+        in_ci: false,
+        emulator: Emulator::NewerPc,
+        smp: "1",
+        devices: &[BY_125, IGB_WIRE],
+        append: "",
+        modules: &["igb"],
+        tables: &[],
+        suite: "igb",
+        ..KNOBS
+    },
+    Machine {
+        name: "arm64",
+        about: "Linux 6.12 on arm64: instructions and cycles by hardware counters",
+        kernel: "6.12-arm64",
+        in_ci: false,
+        emulator: Emulator::Arm,
+        cpu: "cortex-a57",
+        smp: "1",
+        devices: &[&["-icount", "shift=2,sleep=off"]],
+        append: "",
+        modules: &[],
+        tables: &[],
+        suite: "counters",
+        ..KNOBS
     },
     Machine {
         name: "kills",

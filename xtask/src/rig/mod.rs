@@ -1,22 +1,26 @@
 //! `cargo xtask rig`: the host's tests that need a kernel with knobs.
 //!
-//! Unmodified Debian kernels boot in QEMU under software emulation, with ACPI
-//! tables that give them P-states, idle states and power domains. The test
+//! Unmodified Debian kernels boot in QEMU under software emulation, on PCs with
+//! ACPI tables that give them P-states, idle states and power domains. The test
 //! binary `rig` of crates/host, linked statically, is all of user space: it
 //! mounts what it needs, loads the modules, runs the tests for its machine,
 //! and hands the outcome to QEMU. Some machines have the program `lull` beside
-//! it, built in the same way, which tests start as a user would. Kernels are
-//! unpacked under target/rig and never installed.
+//! it, built in the same way, which tests start as a user would. Kernels, and a
+//! QEMU newer than this machine's, are unpacked under target/rig and never installed.
 
 mod acpi;
 mod boot;
+mod debian;
+mod emulator;
 mod initramfs;
 mod kernel;
 mod machine;
 
 use crate::test::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
+use emulator::Emulator;
 use machine::{MACHINES, Machine};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -29,8 +33,6 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("zstd", "zstd"),
     ("dpkg-deb", "dpkg"),
 ];
-/// Linking needs a target of its own, or build scripts would be static too.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What `cargo xtask rig` was asked for.
 pub(crate) struct Options {
@@ -85,13 +87,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let machines = chosen(options)?;
     provide()?;
     let place = root.join("target/rig");
-    let programs = Programs::build(root, machines.iter().any(|machine| machine.has_lull))?;
+    let programs = Programs::all(root, &machines)?;
     let mut failed = Vec::new();
     for machine in machines {
         let started = Instant::now();
         println!("== rig {}: {}", machine.name, machine.about);
         let kernel = kernel::provide(machine.kernel, &place)?;
-        let guest = boot::Guest { machine, kernel: &kernel, place: &place, programs: &programs };
+        let programs = &programs[machine.emulator.target()];
+        let guest = boot::Guest { machine, kernel: &kernel, place: &place, programs };
         let outcome = guest.run(options.filter.as_deref())?;
         println!("== rig {}: {outcome} in {} s", machine.name, started.elapsed().as_secs());
         if outcome != boot::Outcome::Passed {
@@ -139,24 +142,46 @@ struct Programs {
 }
 
 impl Programs {
-    fn build(root: &Path, with_lull: bool) -> Result<Self> {
+    /// Those that the machines need, by target.
+    fn all(root: &Path, machines: &[&Machine]) -> Result<BTreeMap<&'static str, Self>> {
+        let mut all = BTreeMap::new();
+        for emulator in [Emulator::Pc, Emulator::Arm] {
+            let target = emulator.target();
+            let mut on_it = machines.iter().filter(|one| one.emulator.target() == target);
+            if on_it.clone().next().is_some() {
+                let with_lull = on_it.any(|machine| machine.has_lull);
+                all.insert(target, Self::build(root, target, with_lull)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn build(root: &Path, target: &str, with_lull: bool) -> Result<Self> {
         let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
-        let tests = build(root, &[&tests[..], &["--no-run"]].concat())?;
+        let tests = build(root, target, &[&tests[..], &["--no-run"]].concat())?;
         // As the tests are built, and not for release: what both need is built once.
         let lull = ["build", "--package", "lull-app", "--bin", "lull"];
-        let lull = with_lull.then(|| build(root, &lull)).transpose()?;
+        let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
         Ok(Self { tests, lull })
     }
 }
 
-/// Builds one static program.
-fn build(root: &Path, arguments: &[&str]) -> Result<PathBuf> {
+/// Builds one static program, without debug information: that would be most of it,
+/// and all of it would be in the guest's memory.
+fn build(root: &Path, target: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let is_foreign = !target.starts_with(std::env::consts::ARCH);
+    if is_foreign {
+        let added = done(Command::new("rustup").args(["target", "add", target]));
+        added.context("guests of another processor need Rust's library for it, from rustup")?;
+    }
+    // Rust's own linker and C library know other processors; a system's know its own.
+    let linker = if is_foreign { " -C linker=rust-lld -C link-self-contained=yes" } else { "" };
     let output = Command::new("cargo")
         .current_dir(root)
         .args(arguments)
-        .args(["--target", TARGET])
+        .args(["--target", target])
         .args(["--message-format", "json-render-diagnostics"])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", format!("-C target-feature=+crt-static -C strip=symbols{linker}"))
         .stderr(Stdio::inherit())
         .output()
         .context("cannot start cargo")?;

@@ -11,8 +11,15 @@ use std::process::{Command, Stdio};
 
 /// Says in the environment of the tests which of them to run.
 pub(crate) const SUITE: &str = "LULL_RIG";
-/// The port at which QEMU waits for the outcome (isa-debug-exit).
+/// The port at which QEMU waits for the outcome on a PC (isa-debug-exit).
 const EXIT_PORT: u64 = 0x501;
+/// What it is told beside the outcome, since QEMU ends with 1 of its own, too.
+const WORD: u8 = 0x10;
+/// The line that takes the outcome where there is no such port.
+const EXIT_LINE: &str = "/dev/ttyS0";
+/// The line for what tests print; the kernel has the first.
+const TERMINAL: &str = if IS_PC { "/dev/ttyS1" } else { "/dev/ttyAMA1" };
+const IS_PC: bool = cfg!(target_arch = "x86_64");
 
 /// Runs the tests and ends the guest.
 pub(crate) fn run() -> ! {
@@ -26,9 +33,18 @@ pub(crate) fn run() -> ! {
         }
     };
     rustix::fs::sync();
-    let told = OpenOptions::new().write(true).open("/dev/port");
-    let _ = told.and_then(|port| port.write_at(&[code], EXIT_PORT));
+    let _ = if IS_PC { end_at_port(code) } else { end_by_power(code) };
     panic!("QEMU did not end");
+}
+
+fn end_at_port(code: u8) -> io::Result<()> {
+    let port = OpenOptions::new().write(true).open("/dev/port")?;
+    port.write_all_at(&[WORD + code], EXIT_PORT)
+}
+
+fn end_by_power(code: u8) -> io::Result<()> {
+    fs::write(EXIT_LINE, format!("{code}\n"))?;
+    Ok(rustix::system::reboot(rustix::system::RebootCommand::PowerOff)?)
 }
 
 fn prepare() -> io::Result<()> {
@@ -73,7 +89,7 @@ fn tests() -> io::Result<bool> {
     let line = fs::read_to_string("/proc/cmdline")?;
     let word = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key));
     let suite = word("lull_rig=").unwrap_or_default().to_owned();
-    let terminal = || OpenOptions::new().write(true).open("/dev/ttyS1");
+    let terminal = || OpenOptions::new().write(true).open(TERMINAL);
     let _ = rustix::process::umask(Mode::from_bits_truncate(0o022));
     let mut command = Command::new("/init");
     command.env(SUITE, suite).env("RUST_BACKTRACE", "0").args(word("lull_filter="));

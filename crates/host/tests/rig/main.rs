@@ -8,8 +8,10 @@
 mod agent;
 mod bpf;
 mod calibrate;
+mod counters;
 mod frequency;
 mod hold;
+mod igb;
 mod init;
 mod kills;
 mod performance;
@@ -57,7 +59,11 @@ fn trials(suite: &str) -> Vec<Trial> {
         ],
         "kills" => &[kills::MANY],
         "performance" => &[performance::TESTS, plant::TESTS],
-        "resctrl" => &[resctrl::TESTS, plant::TESTS],
+        "resctrl" => &[resctrl::TESTS, resctrl::RUNS_ONLY, plant::TESTS],
+        "resctrl-2" => &[resctrl::TESTS, resctrl::RUNS_ONLY, resctrl::TWO_CACHES, plant::TESTS],
+        "resctrl-amd" => &[resctrl::TESTS, resctrl::AMD, plant::TESTS],
+        "igb" => &[igb::TESTS],
+        "counters" => &[counters::TESTS],
         "calibrate" => &[calibrate::TESTS],
         "traffic" => &[traffic::TESTS],
         "agent" => &[agent::TESTS],

@@ -20,6 +20,7 @@ pub(crate) fn play() -> Option<ExitCode> {
             Some(if guard::run(&args).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         "app" => be_app(),
+        "worker" => crate::counters::be_worker(),
         "server" => crate::placing::be_server(Path::new(&args[1])),
         "serve" => be_serving(&args[1..]),
         "hear" => crate::traffic::hear(Path::new(&args[1]), &args[2]),

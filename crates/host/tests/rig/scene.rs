@@ -28,7 +28,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        let app = roles::start("app", &[]);
+        Self::of("app")
+    }
+
+    /// With this binary in a role as the app.
+    pub(crate) fn of(role: &str) -> Self {
+        let app = roles::start(role, &[]);
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::default();
         let pid = app.id().cast_signed();

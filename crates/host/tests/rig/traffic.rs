@@ -35,9 +35,9 @@ const BETWEEN_IN_STREAM: Nanos = Nanos::from_micros(250);
 
 /// What a delay does to packets.
 #[derive(Debug, Clone, Copy)]
-struct Effect {
-    mean_us: f64,
-    interrupts: u64,
+pub(crate) struct Effect {
+    pub(crate) mean_us: f64,
+    pub(crate) interrupts: u64,
 }
 
 /// Both cards up, with addresses.
@@ -84,7 +84,7 @@ fn speak() -> (UdpSocket, SocketAddrV6) {
 }
 
 /// Sends packets with the time in them, and hears them.
-fn effect() -> Effect {
+pub(crate) fn effect() -> Effect {
     let hears = listen(Duration::from_secs(2));
     let (begun, before) = (Instant::now(), interrupts("eth0"));
     let sender = std::thread::spawn(move || send(begun));

@@ -1,0 +1,82 @@
+//! A second driver with interrupt delays: igb, which other than e1000e keeps them
+//! in microseconds and has one for what is sent.
+
+use crate::Tests;
+use crate::hold::Holding;
+use crate::scene::Scene;
+use crate::traffic::{Effect, connect, effect};
+use lull_control::{Coalescing, Got, NicId, Setting};
+use lull_host::drivers::ethtool;
+use lull_measure::Nanos;
+
+pub(crate) const TESTS: Tests = &[
+    ("igb::packets_wait_longer_the_longer_the_delay", waits),
+    ("igb::beyond_8191_us_the_card_waits_less_than_the_driver_says", wrapped),
+    ("igb::every_delay_is_kept_as_it_is_asked_for", exact),
+    ("igb::what_the_driver_refuses_is_said_and_changes_nothing", refused),
+    ("igb::the_plants_knob_is_set_and_put_back", steered),
+];
+
+/// What the driver takes: the whole range, and nothing that means something else to it.
+const DELAYS_US: [u64; 6] = [10, 33, 200, 999, 4000, 10_000];
+
+/// What packets wait under a delay, which is put back.
+fn effect_of(us: u64) -> Effect {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+    let effect = effect();
+    assert_eq!(holding.end().done, 1);
+    assert_eq!(ethtool::get("eth0").unwrap(), before);
+    println!("rx-usecs {us}: {effect:?}");
+    effect
+}
+
+fn waits() {
+    let effects = [100, 500, 2000, 4000].map(effect_of);
+    for pair in effects.windows(2) {
+        assert!(pair[1].mean_us > pair[0].mean_us * 1.3, "{effects:?}");
+        assert!(pair[1].interrupts < pair[0].interrupts, "{effects:?}");
+    }
+}
+
+/// The register has 13 bits for microseconds (Intel 82576 data sheet, section
+/// 8.8.12), and the driver cuts off what is above without a word.
+fn wrapped() {
+    let [shorter, asked, got] = [4000, 10_000, 10_000 - 8192].map(effect_of);
+    assert!((asked.mean_us / got.mean_us - 1.0).abs() < 0.25, "{asked:?} and {got:?}");
+    assert!(asked.mean_us * 1.5 < shorter.mean_us, "{asked:?} and {shorter:?}");
+}
+
+fn exact() {
+    connect();
+    for us in DELAYS_US {
+        let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+        assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
+        assert_eq!(holding.end().done, 1);
+    }
+}
+
+fn refused() {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    for us in [4, 9, 10_001, 70_000] {
+        let wish = format!("coalescing=eth0:rx-usecs:{us}");
+        let why = Holding::try_of(&[&wish]).err().unwrap_or_else(|| panic!("{wish} was granted"));
+        assert!(why.contains("eth0") && why.contains("Invalid argument"), "{why}");
+        assert_eq!(ethtool::get("eth0").unwrap(), before);
+    }
+}
+
+fn steered() {
+    connect();
+    let before = ethtool::get("eth0").unwrap();
+    let mut scene = Scene::new();
+    for us in DELAYS_US {
+        let wanted = Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
+        assert_eq!(scene.set(wanted).got, Got::Done);
+        assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
+    }
+    drop(scene);
+    assert_eq!(ethtool::get("eth0").unwrap(), before);
+}
