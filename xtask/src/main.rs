@@ -5,6 +5,7 @@ mod bench;
 mod docs;
 mod here;
 mod live;
+mod package;
 mod place;
 mod release;
 mod rig;
@@ -77,6 +78,8 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Make a static program and a Debian package under target/package
+    Package,
     /// Compare policies on real servers of this machine, and write docs/live-colocation.md
     Live {
         /// Blocks a policy in each scene
@@ -161,6 +164,7 @@ fn main() -> ExitCode {
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
+        Task::Package => package::run(&root()),
         Task::Live { rounds, block_s, page } => {
             live::run(&root(), &live::Options { rounds, block_s, page })
         }

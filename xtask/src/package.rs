@@ -1,0 +1,83 @@
+//! `cargo xtask package`: what goes to other machines, under `target/package`.
+//!
+//! A static program for any Linux (and for an image that has nothing else), by
+//! musl, and a Debian package by cargo-deb with the program as this machine
+//! links it. Neither carries debug information.
+
+use crate::release;
+use crate::test::{install_packages, on_path};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const ARCHITECTURE: &str = std::env::consts::ARCH;
+
+/// Makes both.
+///
+/// # Errors
+/// If something that this takes is missing, does not build, or is not static.
+pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    let place = release::target(root).join("package");
+    std::fs::create_dir_all(&place)?;
+    let program = static_program(root, &place)?;
+    println!("{}", program.display());
+    println!("{}", debian_package(root, &place)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
+    // SQLite is C, and its compiler must know musl's headers.
+    if on_path("musl-gcc").is_none() && !install_packages(&["musl-tools"]) {
+        bail!("a static program takes musl-gcc: apt-get install musl-tools");
+    }
+    let target = format!("{ARCHITECTURE}-unknown-linux-musl");
+    let mut add = Command::new("rustup");
+    done(add.args(["target", "add", &target]))?;
+    let mut build = Command::new("cargo");
+    build.current_dir(root).args(["build", "--release", "--package", "lull-app", "--bin", "lull"]);
+    done(build.args(["--target", &target]).env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?;
+    let built = release::target(root).join(target).join("release/lull");
+    refuse_dynamic(&built)?;
+    let version = said(Command::new(&built).arg("--version"))?;
+    let version = version.split_whitespace().nth(1).context("it has no version")?.to_owned();
+    let program = place.join(format!("lull-{version}-linux-{ARCHITECTURE}"));
+    std::fs::copy(&built, &program)?;
+    Ok(program)
+}
+
+/// A program that names an interpreter is started by that, and needs libraries.
+fn refuse_dynamic(program: &Path) -> Result<()> {
+    let headers = said(Command::new("readelf").args(["--program-headers", "--wide"]).arg(program))?;
+    if headers.lines().any(|line| line.trim_start().starts_with("INTERP")) {
+        bail!("{} needs libraries of this machine", program.display());
+    }
+    Ok(())
+}
+
+fn debian_package(root: &Path, place: &Path) -> Result<PathBuf> {
+    if on_path("cargo-deb").is_none() {
+        bail!("a Debian package takes cargo-deb: cargo install cargo-deb --locked");
+    }
+    let mut deb = Command::new("cargo");
+    deb.current_dir(root).args(["deb", "--package", "lull-app", "--strip", "--output"]).arg(place);
+    // Its last line is the file.
+    let file = said(&mut deb)?.lines().last().map(PathBuf::from);
+    file.context("cargo-deb names no file")
+}
+
+fn done(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+fn said(command: &mut Command) -> Result<String> {
+    command.stderr(std::process::Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
