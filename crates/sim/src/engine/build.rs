@@ -114,8 +114,6 @@ impl Engine {
             first_queue: self.queues.len() as u32,
             threads,
             tier: index,
-            waiting: 0,
-            present: 0,
             pending: 0,
             discipline: tier.discipline,
             counts: Counts::default(),

@@ -240,7 +240,6 @@ impl Engine {
             let next = lane.next_end_ns();
             self.set_clock(first, next);
         } else if server.lanes == 1 && server.discipline == Discipline::Fcfs {
-            server.waiting += 1;
             server.queue.push(&mut self.requests, request);
         } else {
             self.work_anywhere(request, server_index, work_ns);
@@ -257,7 +256,6 @@ impl Engine {
                 self.retime(lane);
             }
             None => {
-                self.servers[server_index].waiting += 1;
                 let class = self.requests.class(request);
                 let queue = self.servers[server_index].queue_of(&mut self.queues, class);
                 queue.push(&mut self.requests, request);
@@ -296,7 +294,6 @@ impl Engine {
         let lane = lane as usize;
         self.lanes[lane].advance(self.now_ns);
         self.requests.get(victim).work_ns = self.lanes[lane].interrupt(victim);
-        self.servers[server_index].waiting += 1;
         let class = self.requests.class(victim);
         let queue = self.servers[server_index].queue_of(&mut self.queues, class);
         queue.push_front(&mut self.requests, victim);
@@ -313,37 +310,51 @@ impl Engine {
     pub(super) fn end_of_work(&mut self, lane_index: usize) {
         let lane = &mut self.lanes[lane_index];
         lane.advance(self.now_ns);
-        let request = lane.finish();
+        let request = lane.finished();
         let record = self.requests.get(request);
         let (next_op, queued_ns) = (record.next_op, record.queued_ns);
         if record.keeps_core {
-            lane.held += 1;
-            record.held_lane = lane_index as u32;
-            self.retime(lane_index);
+            self.keep_core(lane_index);
         } else {
-            self.depart(lane_index, queued_ns);
+            match self.depart(lane_index, queued_ns) {
+                Some((next, work_ns)) => self.lanes[lane_index].succeed(next, work_ns),
+                None => {
+                    self.lanes[lane_index].finish();
+                }
+            }
+            self.go_ahead(lane_index);
         }
         self.go_on(request, next_op);
     }
 
-    /// A request that came at `queued_ns` gives up its core, and the next one
-    /// takes it; the lane must be advanced to now.
-    #[inline(always)]
-    fn depart(&mut self, lane_index: usize, queued_ns: u64) {
+    /// A request that is done keeps its core until there is room for it elsewhere.
+    #[inline(never)]
+    fn keep_core(&mut self, lane_index: usize) {
         let lane = &mut self.lanes[lane_index];
-        let server = &mut self.servers[lane.server as usize];
+        let request = lane.finish();
+        lane.held += 1;
+        self.requests.get(request).held_lane = lane_index as u32;
+        self.retime(lane_index);
+    }
+
+    /// A request that came at `queued_ns` gives up its core of a lane; returns
+    /// the one that takes it, with its work.
+    #[inline(always)]
+    fn depart(&mut self, lane_index: usize, queued_ns: u64) -> Option<(u32, f64)> {
+        let server = &mut self.servers[self.lanes[lane_index].server as usize];
         server.go(self.now_ns, queued_ns);
-        if server.waiting > 0 {
-            server.waiting -= 1;
-            let next = if server.has_classes() {
-                let queues = &mut self.queues[server.first_queue as usize..][..self.classes];
-                queues.iter_mut().find_map(|queue| queue.pop(&self.requests))
-            } else {
-                server.queue.pop(&self.requests)
-            };
-            let next = next.expect("a server's queues hold as many requests as it counts");
-            lane.start(next, self.requests.get(next).work_ns);
+        let next = server.queue.pop(&self.requests);
+        if next.is_some() || !server.has_classes() {
+            return next;
         }
+        let queues = &mut self.queues[server.first_queue as usize..][..self.classes];
+        queues.iter_mut().find_map(|queue| queue.pop(&self.requests))
+    }
+
+    /// Sets the clock of a lane whose requests have changed.
+    #[inline(always)]
+    fn go_ahead(&mut self, lane_index: usize) {
+        let lane = &self.lanes[lane_index];
         if let Some(first) = lane.ends_first() {
             self.requests.expect(first);
         }
@@ -363,7 +374,10 @@ impl Engine {
         let lane = lane as usize;
         self.lanes[lane].held -= 1;
         self.lanes[lane].advance(self.now_ns);
-        self.depart(lane, queued_ns);
+        if let Some((next, work_ns)) = self.depart(lane, queued_ns) {
+            self.lanes[lane].start(next, work_ns);
+        }
+        self.go_ahead(lane);
     }
 }
 

@@ -118,10 +118,16 @@ impl Lane {
         self.busy_ns + (now_ns - self.at_ns) * u64::from(self.busy())
     }
 
+    /// Requests that run or hold a core.
+    #[inline(always)]
+    pub(crate) fn occupied(&self) -> u32 {
+        self.running + self.held
+    }
+
     /// Whether a request could start at once on a core of its own.
     #[inline(always)]
     pub(crate) fn has_free_core(&self) -> bool {
-        self.running + self.held < self.cores
+        self.occupied() < self.cores
     }
 
     /// Pace that one more request would get.
@@ -139,20 +145,44 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn start(&mut self, request: u32, work_ns: f64) {
         if self.running == 0 {
-            // Counting from 0 again keeps the virtual clock precise for ever.
-            self.virtual_ns = 0.0;
-            self.starts = 0;
-            self.first = Job::new(work_ns, 0, request);
+            self.start_alone(request, work_ns);
         } else {
             let job = Job::new(self.virtual_ns + work_ns, self.starts, request);
             let (first, other) =
                 if job < self.first { (job, self.first) } else { (self.first, job) };
             self.first = first;
             self.others.push(other);
+            self.starts = self.starts.wrapping_add(1);
         }
-        self.starts = self.starts.wrapping_add(1);
         self.running += 1;
         self.changed();
+    }
+
+    /// Starts a request where no other runs.
+    #[inline(always)]
+    fn start_alone(&mut self, request: u32, work_ns: f64) {
+        // Counting from 0 again keeps the virtual clock precise for ever.
+        self.virtual_ns = 0.0;
+        self.first = Job::new(work_ns, 0, request);
+        self.starts = 1;
+    }
+
+    /// The request whose time has come.
+    #[inline(always)]
+    pub(crate) fn finished(&self) -> u32 {
+        self.first.request()
+    }
+
+    /// Ends it and starts another, in one where it was alone; the lane must be
+    /// advanced to now.
+    #[inline(always)]
+    pub(crate) fn succeed(&mut self, request: u32, work_ns: f64) {
+        if self.running == 1 {
+            self.start_alone(request, work_ns);
+        } else {
+            self.finish();
+            self.start(request, work_ns);
+        }
     }
 
     /// Ends the request whose time has come; the lane must be advanced to now.

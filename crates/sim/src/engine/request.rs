@@ -76,7 +76,9 @@ pub(crate) struct Requests {
 /// First in, first out, linked through the requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fifo {
+    /// The first, or [`NONE`].
     head: u32,
+    /// The last, if there is one.
     tail: u32,
 }
 
@@ -188,7 +190,7 @@ impl Fifo {
     /// as random wherever a queue matters.
     #[inline(always)]
     pub(crate) fn push(&mut self, requests: &mut Requests, request: u32) {
-        let is_first = self.tail == NONE;
+        let is_first = self.head == NONE;
         // The first one links to itself, until it is the last.
         let before = select_unpredictable(is_first, request, self.tail);
         requests.records[before as usize].link = request;
@@ -200,22 +202,22 @@ impl Fifo {
     /// Adds before the first.
     pub(crate) fn push_front(&mut self, requests: &mut Requests, request: u32) {
         requests.records[request as usize].link = self.head;
-        self.head = request;
-        if self.tail == NONE {
+        if self.head == NONE {
             self.tail = request;
         }
+        self.head = request;
     }
 
-    /// Takes the first.
+    /// Takes the first, and says how much work its present operation is.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, requests: &Requests) -> Option<u32> {
+    pub(crate) fn pop(&mut self, requests: &Requests) -> Option<(u32, f64)> {
         let first = self.head;
         if first == NONE {
             return None;
         }
-        self.head = requests.records[first as usize].link;
-        self.tail = select_unpredictable(self.head == NONE, NONE, self.tail);
-        Some(first)
+        let record = &requests.records[first as usize];
+        self.head = record.link;
+        Some((first, record.work_ns))
     }
 }
 
@@ -246,7 +248,7 @@ mod tests {
                     2 => { queue.push_front(&mut requests, fresh); model.push_front(fresh); }
                     _ => {
                         requests.drop(fresh);
-                        let first = queue.pop(&requests);
+                        let first = queue.pop(&requests).map(|(first, _)| first);
                         prop_assert_eq!(first, model.pop_front());
                         first.into_iter().for_each(|index| { requests.drop(index); });
                     }

@@ -19,10 +19,6 @@ pub(crate) struct Server {
     pub(crate) threads: u32,
     /// Which tier.
     pub(crate) tier: u32,
-    /// Requests in its queues.
-    pub(crate) waiting: u32,
-    /// Requests at its cores: waiting, running, or holding a core.
-    pub(crate) present: u32,
     /// Requests that chose it and have not left.
     pub(crate) pending: u32,
     /// Order in which cores serve.
@@ -34,10 +30,12 @@ pub(crate) struct Server {
 /// What a server counts; zeroed when the warm-up ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Integral of `present` over time if everybody had left at time 0: each
+    /// Integral of those present over time if everybody had left at time 0: each
     /// arrival takes its time away and each departure adds its own, which
     /// costs one addition and gives the integral exactly.
     pub(crate) moments_ns: i128,
+    /// Requests at the cores when counting began.
+    stayed: u64,
     /// Pieces of work that came, and that left.
     pub(crate) arrivals: u64,
     pub(crate) departures: u64,
@@ -52,7 +50,6 @@ impl Server {
     /// A piece of work comes.
     #[inline(always)]
     pub(crate) fn come(&mut self, now_ns: u64) {
-        self.present += 1;
         self.counts.arrivals += 1;
         self.counts.moments_ns -= i128::from(now_ns);
     }
@@ -60,17 +57,23 @@ impl Server {
     /// A piece of work that came at `queued_ns` leaves.
     #[inline(always)]
     pub(crate) fn go(&mut self, now_ns: u64, queued_ns: u64) {
-        self.present -= 1;
         self.counts.departures += 1;
         self.counts.moments_ns += i128::from(now_ns);
         self.counts.response_ns += u128::from(now_ns - queued_ns);
     }
 
+    /// Requests at its cores: waiting, running, or holding a core.
+    pub(crate) fn present(&self) -> u32 {
+        (self.counts.stayed + self.counts.arrivals - self.counts.departures) as u32
+    }
+
     /// Counts anew from now on.
     pub(crate) fn forget(&mut self, now_ns: u64) {
-        let moments_ns = -i128::from(now_ns) * i128::from(self.present);
+        let stayed = self.present();
+        let moments_ns = -i128::from(now_ns) * i128::from(stayed);
         let call_moments_ns = -i128::from(now_ns) * i128::from(self.pending);
-        self.counts = Counts { moments_ns, call_moments_ns, ..Counts::default() };
+        let stayed = stayed.into();
+        self.counts = Counts { stayed, moments_ns, call_moments_ns, ..Counts::default() };
     }
 
     /// Integral of the number pending since counting began.
@@ -81,7 +84,7 @@ impl Server {
 
     /// Integral of the number present since counting began.
     pub(crate) fn area_ns(&self, now_ns: u64) -> u128 {
-        (self.counts.moments_ns + i128::from(now_ns) * i128::from(self.present)) as u128
+        (self.counts.moments_ns + i128::from(now_ns) * i128::from(self.present())) as u128
     }
 
     /// The queue in which a request of this class waits.

@@ -169,9 +169,9 @@ impl Engine {
         ServerTotals {
             tier: state.tier as usize,
             cores: domains.iter().map(|domain| domain.cores).sum(),
-            present: state.present,
-            waiting: state.waiting,
-            pending: if plain { state.present } else { state.pending },
+            present: state.present(),
+            waiting: self.waiting(server),
+            pending: if plain { state.present() } else { state.pending },
             arrivals: counts.arrivals,
             departures: counts.departures,
             area_ns: state.area_ns(self.now_ns),
@@ -185,6 +185,13 @@ impl Engine {
             domains,
             static_energy: self.static_energy(server),
         }
+    }
+
+    /// Requests that wait for a core: those at the cores that have none.
+    fn waiting(&self, server: usize) -> u32 {
+        let lanes = (0..self.domain_count(server)).map(|domain| self.lane_of(server, domain));
+        let with_core = lanes.map(|lane| self.lanes[lane].occupied());
+        self.servers[server].present() - with_core.sum::<u32>()
     }
 
     /// What was counted in one frequency domain of a server.
