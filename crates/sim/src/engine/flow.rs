@@ -19,9 +19,10 @@ impl Engine {
         let request = self.requests.take(app as u16, state.class, self.now_ns);
         // All work is drawn now: what a request asks for must not depend on
         // how a policy delays it.
-        for (which, (draw, at_arrival)) in state.draws.iter().enumerate() {
+        let amounts = self.requests.amounts(request);
+        for ((draw, at_arrival), amount) in state.draws.iter().zip(amounts) {
             if *at_arrival {
-                *self.requests.amount(request, which) = state.work.span(draw);
+                *amount = state.work.span(draw);
             }
         }
         let entry = state.entry;

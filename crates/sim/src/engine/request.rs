@@ -161,6 +161,14 @@ impl Requests {
         self.records[request as usize].class
     }
 
+    /// Its amounts of work: those in its record, then the others.
+    #[inline(always)]
+    pub(crate) fn amounts(&mut self, request: u32) -> impl Iterator<Item = &mut f64> {
+        let more = request as usize * self.amounts_each;
+        let more = &mut self.more_amounts[more..more + self.amounts_each];
+        self.records[request as usize].amounts.iter_mut().chain(more)
+    }
+
     /// Its amount of work number `which`.
     #[inline(always)]
     pub(crate) fn amount(&mut self, request: u32, which: usize) -> &mut f64 {

@@ -15,7 +15,8 @@ const AHEAD: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
     ahead: [f64; AHEAD],
-    /// The next one of the batch; [`AHEAD`] is none.
+    /// The next one of the batch; [`AHEAD`] is none, as always where other
+    /// samples are drawn.
     next: usize,
     is_exponential: bool,
     stream: Stream,
@@ -37,26 +38,25 @@ impl Samples {
     /// One sample of mean 1; `unit` is one of those that it was made for.
     #[inline(always)]
     pub(super) fn draw(&mut self, unit: &Unit) -> f64 {
+        let Some(drawn) = self.ahead.get(self.next) else { return self.draw_anew(unit) };
+        self.next += 1;
+        *drawn
+    }
+
+    /// The same where none is ahead.
+    #[inline(never)]
+    fn draw_anew(&mut self, unit: &Unit) -> f64 {
         if !self.is_exponential {
             return unit.sample(&mut self.stream);
         }
-        if self.next == AHEAD {
-            self.refill();
-        }
-        let drawn = self.ahead[self.next];
-        self.next += 1;
-        drawn
-    }
-
-    #[inline(never)]
-    fn refill(&mut self) {
         // A copy, for the compiler keeps no state in registers that may be seen.
         let mut stream = self.stream.clone();
         for sample in &mut self.ahead {
             *sample = Unit::Exponential.sample(&mut stream);
         }
         self.stream = stream;
-        self.next = 0;
+        self.next = 1;
+        self.ahead[0]
     }
 }
 
