@@ -51,9 +51,9 @@ enum Task {
         /// Leave out the slow tests
         #[arg(long)]
         quick: bool,
-        /// Boot the rig's machines, too; some ten minutes.
+        /// Leave out the rig, whose machines take some minutes
         #[arg(long)]
-        rig: bool,
+        no_rig: bool,
         /// Build as a release is built
         #[arg(long)]
         release: bool,
@@ -156,8 +156,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Tidy { list: true } => Ok(tidy::list()),
         Task::Tidy { list: false } => tidy::run(&root()),
-        Task::Test { quick, rig, release } => {
-            test::run(&root(), &test::Options { quick, rig, release })
+        Task::Test { quick, no_rig, release } => {
+            test::run(&root(), &test::Options { quick, rig: !no_rig, release })
         }
         Task::Docs { check } => docs::run(&root(), check),
         Task::Rig { list: true, .. } => Ok(rig::list()),
