@@ -2,7 +2,9 @@
 //! (Documentation/networking/ethtool-netlink.rst, since Linux 5.6).
 //!
 //! Seen on e1000e (6.1 to 7.2): 0, 1, 3, 4 and 10 to 10000 us are taken,
-//! others refused; a parameter that the driver lacks is refused by name.
+//! others refused; a parameter that the driver lacks is refused by name. Seen on
+//! igb (6.12): the same are taken, and of those above 8191 us the card keeps the
+//! lower 13 bits.
 
 use crate::sys::netlink::GenericNetlink;
 use rustix::io::Errno;
@@ -75,6 +77,10 @@ mod number {
     pub(super) const ADAPTIVE_TX: u16 = 12;
 }
 
+/// Drivers that say yes to longer delays than their cards can wait, in microseconds
+/// (Intel 82576 data sheet, section 8.8.12: 13 bits).
+const CUT_OFF: [(&str, u32); 1] = [("igb", 8191)];
+
 /// Bytes of a netlink header, and with the generic one behind it.
 const HEADER_BYTES: usize = 16;
 const GENERIC_BYTES: usize = 20;
@@ -103,6 +109,31 @@ pub fn set(nic: &str, wanted: &Coalescing) -> Result<(), EthtoolError> {
         Ethtool::open()?.ask(number::COALESCE_SET, &attributes).map(drop)
     };
     write().map_err(|refusal| failed(nic, "set", refusal))
+}
+
+/// Refuses what the driver would take and the card would not do. An old value is put
+/// back without it, whatever it was.
+///
+/// # Errors
+/// With the longest delay that the card knows.
+pub(crate) fn refuse_cut_off(nic: &str, wanted: &Coalescing) -> Result<(), EthtoolError> {
+    // The file system of the kernel that is asked by netlink.
+    let driver = std::fs::read_link(format!("/sys/class/net/{nic}/device/driver"));
+    let driver = driver.unwrap_or_default();
+    let name = driver.file_name().unwrap_or_default().to_string_lossy();
+    cut_off(&name, wanted).map_err(|why| failed(nic, "set", io::Error::other(why).into()))
+}
+
+fn cut_off(driver: &str, wanted: &Coalescing) -> Result<(), String> {
+    let Some((_, most)) = CUT_OFF.iter().find(|(name, _)| *name == driver) else { return Ok(()) };
+    match [wanted.rx_us, wanted.tx_us].into_iter().flatten().find(|us| us > most) {
+        Some(us) => Err(format!(
+            "{driver} takes {us} us and its cards wait for {} then: the most that they know are \
+             {most} us",
+            us % (most + 1)
+        )),
+        None => Ok(()),
+    }
 }
 
 fn failed(nic: &str, doing: &'static str, Refusal { source, said }: Refusal) -> EthtoolError {
@@ -310,6 +341,17 @@ fn parse(bytes: &[u8]) -> Coalescing {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_delay_that_the_card_would_cut_off_is_refused_with_the_longest() {
+        let rx = |us| Coalescing { rx_us: Some(us), ..Coalescing::default() };
+        assert_eq!(cut_off("igb", &rx(8191)), Ok(()));
+        assert_eq!(cut_off("e1000e", &rx(10_000)), Ok(()));
+        let why = cut_off("igb", &rx(10_000)).unwrap_err();
+        assert!(why.contains("1808") && why.contains("8191"), "{why}");
+        let tx = Coalescing { tx_us: Some(9000), ..Coalescing::default() };
+        assert!(cut_off("igb", &tx).is_err());
+    }
 
     #[test]
     fn what_is_encoded_is_parsed() {

@@ -48,8 +48,10 @@ impl Nics {
     ) -> Result<(), KnobError> {
         let name = self.name(nic).unwrap_or_default().to_owned();
         let before = ethtool::get(&name)?;
+        let change = written(wanted, &before).unlike(&before);
+        ethtool::refuse_cut_off(&name, &change)?;
         save.values(&[Original::Coalescing { nic: name.clone(), was: before }])?;
-        ethtool::set(&name, &written(wanted, &before).unlike(&before))?;
+        ethtool::set(&name, &change)?;
         // What a driver has rounded (e1000e: 900 to 902 us) is nobody else's doing.
         self.set.insert(nic, self.get(nic).unwrap_or(wanted));
         Ok(())

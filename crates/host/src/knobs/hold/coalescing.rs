@@ -44,6 +44,7 @@ pub(super) fn set(
     if before.only(wanted) == *wanted {
         return Ok(before.only(wanted));
     }
+    ethtool::refuse_cut_off(nic, wanted)?;
     let old = before.only(wanted);
     save.values(&[Original::Coalescing { nic: nic.to_owned(), was: before }])?;
     ethtool::set(nic, wanted)?;
