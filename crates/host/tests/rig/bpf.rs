@@ -2,15 +2,14 @@
 //! shows the sleeps and waits that the test makes.
 
 use crate::Tests;
+use crate::beside::Beside;
 use crate::scene::{bare_plant, ledger, wait_for};
 use lull_control::{CoreId, CoreSet, Plant};
 use lull_host::bpf::{InterruptLog, Kind, Watch};
 use lull_host::sys::sched::set_affinity;
 use lull_measure::Nanos;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) const TESTS: Tests = &[
@@ -24,33 +23,16 @@ const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 const EPOCH: Nanos = Nanos::from_millis(500);
 
 /// Threads on one core that never sleep, until this is dropped.
-struct Busy {
-    over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Busy {
-    fn on(core: u16, threads: usize) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let start = || {
-            let told = Arc::clone(&over);
-            thread::spawn(move || {
-                pin(core);
-                while !told.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            })
-        };
-        let threads = (0..threads).map(|_| start()).collect();
-        Self { over, threads }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
-    }
+fn busy_on(core: u16, threads: usize) -> Vec<Beside<()>> {
+    let start = |_| {
+        Beside::start(move |going| {
+            pin(core);
+            while going.is_on() {
+                std::hint::spin_loop();
+            }
+        })
+    };
+    (0..threads).map(start).collect()
 }
 
 fn pin(core: u16) {
@@ -83,7 +65,7 @@ fn busy() {
     let dir = tempfile::tempdir().unwrap();
     let mut plant = bare_plant(ledger(dir.path()));
     plant.watch_events(BREAK_EVEN);
-    let _busy = Busy::on(2, 3);
+    let _busy = busy_on(2, 3);
     wait_for("no opportunity on the busy core, some on others, and long waits", || {
         let seen = plant.observe(EPOCH).unwrap();
         let share = |core: usize| seen.cores[core].c6_opportunity.clone();

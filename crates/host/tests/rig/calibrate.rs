@@ -5,6 +5,7 @@
 //! and none of idleness, and then no model fits (explained: 0.42).
 
 use crate::Tests;
+use crate::beside::Beside;
 use crate::power::{ENERGY_UNIT_J, PACKAGE_ENERGY, registers};
 use crate::scene::{bare_plant, ledger, read};
 use lull_control::{CoreId, Plant};
@@ -16,9 +17,6 @@ use lull_host::drivers::cpufreq::PolicyState;
 use lull_host::knobs::hold::Wish;
 use lull_measure::{Nanos, Watts};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: Tests = &[
@@ -34,8 +32,7 @@ type Total = fn(Duration) -> f64;
 
 /// Sets the package's register to what a machine would have used.
 pub(crate) struct Hardware {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _registers: Beside<()>,
 }
 
 impl Hardware {
@@ -46,25 +43,16 @@ impl Hardware {
     }
 
     fn start(total: Total) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
+        let registers = Beside::start(move |going| {
             let begun = Instant::now();
             let zero = total(Duration::ZERO);
-            while !told.load(Ordering::Relaxed) {
+            while going.is_on() {
                 let energy_j = total(begun.elapsed()) - zero;
                 registers().set_half(PACKAGE_ENERGY, (energy_j / ENERGY_UNIT_J) as u64 as u32);
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        Self { over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Hardware {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
+        Self { _registers: registers }
     }
 }
 

@@ -6,6 +6,7 @@
 //! would turn that machine's knobs.
 
 mod agent;
+mod beside;
 mod bpf;
 mod calibrate;
 mod counters;

@@ -6,6 +6,7 @@
 //! nothing else is set up.
 
 use crate::Tests;
+use crate::beside::Beside;
 use crate::hold::Holding;
 use crate::scene::{EPOCH, Scene, read, wait_for, write};
 use crate::workload::{Push, now};
@@ -15,9 +16,6 @@ use lull_host::sys::sched::{SchedState, set_scheduling};
 use lull_measure::{Latency, Nanos};
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) const TESTS: Tests = &[
@@ -120,35 +118,22 @@ fn go_first() {
 
 /// Packets with their number and the time in them, until it is dropped.
 pub(crate) struct Stream {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _sender: Beside<()>,
 }
 
 impl Stream {
     pub(crate) fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
+        let sender = Beside::start(|going| {
             go_first();
             let ((socket, to), begun) = (speak(), now());
-            for number in 0u64.. {
-                if told.load(Ordering::Relaxed) {
-                    return;
-                }
+            for number in (0u64..).take_while(|_| going.is_on()) {
                 let due = begun + BETWEEN_IN_STREAM * number;
                 std::thread::sleep(Duration::from_nanos(due.0.saturating_sub(now().0)));
                 let packet = [number.to_ne_bytes(), now().0.to_ne_bytes()].concat();
                 socket.send_to(&packet, to).unwrap();
             }
         });
-        Self { over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
+        Self { _sender: sender }
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::Tests;
 use crate::agent::{App, Lull};
+use crate::beside::Beside;
 use crate::calibrate::Hardware;
 use crate::roles;
 use crate::scene::{policy, wait_for};
@@ -18,9 +19,6 @@ use lull_host::drivers::ethtool::{self, Coalescing};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) const TESTS: Tests = &[
@@ -52,30 +50,15 @@ impl Turned {
 }
 
 /// All that was in force while it looked.
-struct Watcher {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<BTreeSet<(u32, u64)>>,
-}
-
-impl Watcher {
-    fn start() -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            let mut seen = BTreeSet::new();
-            while !told.load(Ordering::Relaxed) {
-                seen.insert(Turned::now().place());
-                std::thread::sleep(Duration::from_millis(40));
-            }
-            seen
-        });
-        Self { over, thread }
-    }
-
-    fn end(self) -> BTreeSet<(u32, u64)> {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
+fn watcher() -> Beside<BTreeSet<(u32, u64)>> {
+    Beside::start(|going| {
+        let mut seen = BTreeSet::new();
+        while going.is_on() {
+            seen.insert(Turned::now().place());
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        seen
+    })
 }
 
 /// A card that is sent packets, an app that hears them, a meter, and a config.
@@ -144,7 +127,7 @@ impl Tried {
 fn searched() {
     // The paper's way begins anywhere, so that long delays are tried, too.
     let mut setup = Setup::new("trials = 10\nmethod = \"penalty\"");
-    let watcher = Watcher::start();
+    let watcher = watcher();
     setup.lull.start("tune", &["--json", "--store", "spots.sqlite"]);
     let went_well = setup.lull.ended();
     let seen = watcher.end();
@@ -186,7 +169,7 @@ fn used_by_run(mut setup: Setup, found: &Value) {
 
 fn by_itself() {
     let mut setup = Setup::new("trials = 8\nconfirm = 1");
-    let watcher = Watcher::start();
+    let watcher = watcher();
     setup.lull.start("run", &[]);
     let err = setup.lull.path("err");
     let said = || std::fs::read_to_string(&err).unwrap_or_default();

@@ -1,0 +1,46 @@
+//! A thread that does something beside a test, until that ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The thread; dropping it waits for its end.
+pub(crate) struct Beside<T> {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<T>>,
+}
+
+/// What tells the thread to go on.
+pub(crate) struct Going(Arc<AtomicBool>);
+
+impl Going {
+    pub(crate) fn is_on(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<T: Send + 'static> Beside<T> {
+    pub(crate) fn start(run: impl FnOnce(&Going) -> T + Send + 'static) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let going = Going(Arc::clone(&over));
+        Self { over, thread: Some(std::thread::spawn(move || run(&going))) }
+    }
+
+    /// What it found.
+    pub(crate) fn end(mut self) -> T {
+        self.join().unwrap()
+    }
+}
+
+impl<T> Beside<T> {
+    fn join(&mut self) -> Option<T> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl<T> Drop for Beside<T> {
+    fn drop(&mut self) {
+        let _ = self.join();
+    }
+}
