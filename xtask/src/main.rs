@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod command;
 mod docs;
 mod here;
 mod live;

@@ -4,6 +4,7 @@
 //! musl, and a Debian package by cargo-deb with the program as this machine
 //! links it. Neither carries debug information.
 
+use crate::command::{done, said};
 use crate::release;
 use crate::test::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
@@ -63,21 +64,4 @@ fn debian_package(root: &Path, place: &Path) -> Result<PathBuf> {
     // Its last line is the file.
     let file = said(&mut deb)?.lines().last().map(PathBuf::from);
     file.context("cargo-deb names no file")
-}
-
-fn done(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    command.stderr(std::process::Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?} ended with {}", output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -3,7 +3,7 @@
 //! Registers are the page registers of QEMU's DMA controller: bytes that keep
 //! what is written and mean nothing else, one for each CPU.
 
-use super::done;
+use crate::command::done;
 use anyhow::Result;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

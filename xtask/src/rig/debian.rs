@@ -1,6 +1,6 @@
 //! Debian's packages: fetched with lists of their own, unpacked, never installed.
 
-use super::done;
+use crate::command::done;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -16,6 +16,7 @@ mod initramfs;
 mod kernel;
 mod machine;
 
+use crate::command::done;
 use crate::test::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use emulator::Emulator;
@@ -195,14 +196,4 @@ fn build(root: &Path, target: &str, arguments: &[&str]) -> Result<PathBuf> {
         Some(PathBuf::from(rest.split_once('"')?.0))
     });
     executable.with_context(|| format!("cargo names no program: cargo {}", arguments.join(" ")))
-}
-
-/// Runs a program to its end; its error output is shown.
-fn done(command: &mut Command) -> Result<()> {
-    let status = command.stdin(Stdio::null()).status();
-    let status = status.with_context(|| format!("cannot start {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
-    Ok(())
 }
