@@ -18,14 +18,33 @@ pub(crate) struct SourceState {
     left: f64,
     /// Time of the last change.
     at_ns: u64,
-    /// Gaps per nanosecond, and the inverse.
-    rate: f64,
-    inverse: f64,
+    pace: Pace,
     gap: Unit,
     clients: Clients,
     samples: Samples,
     phases: Option<Phases>,
 }
+
+/// How fast gaps are used up.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Gaps per nanosecond.
+    rate: f64,
+    inverse: f64,
+}
+
+/// The paces of clients that think and share a clock.
+#[derive(Debug, Clone)]
+struct Paces {
+    /// Gaps per nanosecond of one.
+    each: f64,
+    /// Those of none, one, two and so on: with every request the pace is another
+    /// one, and a division takes longer than a look.
+    known: Vec<Pace>,
+}
+
+/// Clients up to which paces are kept; more would push other things out of the cache.
+const PACES_MAX: u32 = 1024;
 
 /// What the rate depends on.
 #[derive(Debug, Clone)]
@@ -33,8 +52,8 @@ enum Clients {
     /// Nothing but the schedule.
     Open,
     /// How many clients there are and think, how many of these are frozen,
-    /// and each one's rate.
-    Superposed { all: u32, thinking: u32, frozen: u32, rate: f64 },
+    /// and their paces.
+    Superposed { all: u32, thinking: u32, frozen: u32, paces: Paces },
     /// Each client has a timer of its own.
     Timed { think: Draw },
 }
@@ -54,8 +73,8 @@ impl SourceState {
             Source::Open(open) => (Unit::of(open.gaps), open.rate_per_s / 1e9, Clients::Open),
             Source::Closed(closed) if closed.think.shape == Shape::Exponential => {
                 let (thinking, each) = (closed.clients, 1.0 / closed.think.mean.0 as f64);
-                let clients =
-                    Clients::Superposed { all: thinking, thinking, frozen: 0, rate: each };
+                let paces = Paces::new(each, thinking);
+                let clients = Clients::Superposed { all: thinking, thinking, frozen: 0, paces };
                 (Unit::Exponential, f64::from(thinking) * each, clients)
             }
             Source::Closed(closed) => {
@@ -74,25 +93,24 @@ impl SourceState {
         };
         let mut samples = Samples::new(streams.stream(Use::Arrivals, app), &units);
         let left = samples.draw(&gap);
-        Self { left, at_ns: 0, rate, inverse: 1.0 / rate, gap, clients, samples, phases }
+        Self { left, at_ns: 0, pace: Pace::of(rate), gap, clients, samples, phases }
     }
 
     /// When the next request arrives; [`NEVER_NS`] at rate 0.
     #[inline(always)]
     pub(crate) fn next_ns(&self) -> u64 {
-        if self.rate <= 0.0 {
+        if self.pace.rate <= 0.0 {
             return NEVER_NS;
         }
-        self.at_ns.saturating_add(round_ns(self.left.max(0.0) * self.inverse))
+        self.at_ns.saturating_add(round_ns(self.left.max(0.0) * self.pace.inverse))
     }
 
     /// The next request arrives now; returns when the one after it does.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, now_ns: u64) -> u64 {
-        if let Clients::Superposed { thinking, frozen, rate, .. } = &mut self.clients {
+        if let Clients::Superposed { thinking, frozen, paces, .. } = &mut self.clients {
             *thinking -= 1;
-            self.rate = f64::from(thinking.saturating_sub(*frozen)) * *rate;
-            self.inverse = 1.0 / self.rate;
+            self.pace = paces.of(thinking.saturating_sub(*frozen));
         }
         self.left = self.samples.draw(&self.gap);
         self.at_ns = now_ns;
@@ -104,10 +122,10 @@ impl SourceState {
     pub(crate) fn answer(&mut self, now_ns: u64) -> Answered {
         match &mut self.clients {
             Clients::Open => Answered::Nothing,
-            Clients::Superposed { thinking, frozen, rate, .. } => {
+            Clients::Superposed { thinking, frozen, paces, .. } => {
                 *thinking += 1;
-                let rate = f64::from(thinking.saturating_sub(*frozen)) * *rate;
-                self.change_rate(now_ns, rate);
+                let pace = paces.of(thinking.saturating_sub(*frozen));
+                self.change_pace(now_ns, pace);
                 Answered::Retime(self.next_ns())
             }
             Clients::Timed { think } => Answered::Timer(after(now_ns, think, &mut self.samples)),
@@ -143,23 +161,43 @@ impl SourceState {
     }
 
     fn set_level(&mut self, now_ns: u64, level: f64) {
-        let rate = match &mut self.clients {
-            Clients::Open => level / 1e9,
-            Clients::Superposed { all, thinking, frozen, rate } => {
+        let pace = match &mut self.clients {
+            Clients::Open => Pace::of(level / 1e9),
+            Clients::Superposed { all, thinking, frozen, paces } => {
                 *frozen = all.saturating_sub(level.round() as u32);
-                f64::from(thinking.saturating_sub(*frozen)) * *rate
+                paces.of(thinking.saturating_sub(*frozen))
             }
             Clients::Timed { .. } => return,
         };
-        self.change_rate(now_ns, rate);
+        self.change_pace(now_ns, pace);
     }
 
     #[inline(always)]
-    fn change_rate(&mut self, now_ns: u64, rate: f64) {
-        self.left -= (now_ns - self.at_ns) as i64 as f64 * self.rate;
+    fn change_pace(&mut self, now_ns: u64, pace: Pace) {
+        self.left -= (now_ns - self.at_ns) as i64 as f64 * self.pace.rate;
         self.at_ns = now_ns;
-        self.rate = rate;
-        self.inverse = 1.0 / rate;
+        self.pace = pace;
+    }
+}
+
+impl Pace {
+    fn of(rate: f64) -> Self {
+        Self { rate, inverse: 1.0 / rate }
+    }
+}
+
+impl Paces {
+    fn new(each: f64, clients: u32) -> Self {
+        let mut paces = Self { each, known: Vec::new() };
+        paces.known = (0..=clients.min(PACES_MAX)).map(|thinking| paces.of(thinking)).collect();
+        paces
+    }
+
+    /// That of so many clients that think.
+    #[inline(always)]
+    fn of(&self, thinking: u32) -> Pace {
+        let known = self.known.get(thinking as usize);
+        known.copied().unwrap_or_else(|| Pace::of(f64::from(thinking) * self.each))
     }
 }
 
