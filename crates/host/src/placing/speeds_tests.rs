@@ -9,6 +9,10 @@ use crate::testing::Tree;
 use lull_control::placer::{Answer, Ask, CoreSpeed, Placer, Supply};
 use lull_measure::Hertz;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const LEVELS: [Hertz; 2] = [Hertz(1_200_000_000), Hertz(2_400_000_000)];
 
@@ -68,7 +72,7 @@ impl Scene {
             match Ledger::open(place(), &self.roots()) {
                 // A child of another test holds the lock until it executes its program.
                 Err(LedgerError::Busy { .. }) => {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(5));
                 }
                 opened => return opened.unwrap().ledger,
             }
@@ -92,7 +96,9 @@ impl Scene {
 
     /// Waits until the file says so: the timer's thread writes it.
     fn comes(&self, name: &str, text: &str) {
+        let begun = Instant::now();
         while self.file(name) != text {
+            assert!(begun.elapsed() < PATIENCE, "did not come: {name} at {text}");
             std::thread::yield_now();
         }
     }
@@ -163,11 +169,21 @@ impl Placer for Broken {
 fn after_a_placers_panic_frequencies_are_those_of_before() {
     let scene = Scene::new("schedutil userspace");
     let placing = Arc::new(scene.placing(Box::new(Broken)));
+    let (end, wait) = std::sync::mpsc::channel::<()>();
     let first = Arc::clone(&placing);
-    let mark = std::thread::spawn(move || first.begin(Nanos::ZERO)).join().unwrap();
+    // It must live until its request is old: of the dead no placer is asked.
+    let thread = std::thread::spawn(move || {
+        let mark = first.begin(Nanos::ZERO);
+        let _ = wait.recv();
+        mark
+    });
+    let begun = Instant::now();
     while placing.take_tally().is_some() {
+        assert!(begun.elapsed() < PATIENCE, "the placer was not asked again");
         std::thread::yield_now();
     }
+    drop(end);
+    let mark = thread.join().unwrap();
     assert_eq!(scene.file("scaling_governor"), "schedutil");
     assert_eq!(placing.begin(Nanos::ZERO).id(), 0, "it runs unplaced");
     drop(mark);
