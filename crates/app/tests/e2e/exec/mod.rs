@@ -6,6 +6,7 @@ mod needs_mariadbd;
 mod needs_memcached;
 mod needs_postgres;
 mod needs_redis_server;
+mod sanitised;
 
 use crate::support::agent::Agent;
 use crate::support::scene::Scene;

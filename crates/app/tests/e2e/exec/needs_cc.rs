@@ -5,7 +5,7 @@ mod crowd;
 mod regulated;
 mod signals;
 
-use super::{Server, of_class};
+use super::{Server, of_class, sanitised};
 use crate::support::scene::Scene;
 use crate::support::{free_port, wait_for};
 use lull_control::Rng;
@@ -256,6 +256,40 @@ fn random_bytes_in_the_page_keep_no_query_from_its_answer() {
         // What is read of such a page is any number, but it is read and printed.
         assert!(server.seen()["queries"].is_u64());
     }
+}
+
+#[test]
+#[ignore = "slow: builds the library once more"]
+fn the_sanitizer_finds_no_fault_in_the_library_in_a_threaded_server() {
+    for (mode, wake) in MODES.into_iter().flat_map(|mode| WAKES.map(|wake| (mode, wake))) {
+        let scene = Scene::new();
+        let gate = ["--mode", mode, "--cap", "1", "--wake", wake];
+        let before = sanitised::before(&scene, "");
+        let server = start_with(&scene, &gate, &before.each_ref().map(String::as_str), "-1");
+        load(server.port, 16, 50);
+        let mut client = Client::connect(&server);
+        assert!(client.query("signals").is_some());
+        assert!(client.query("exec").is_some() && client.query("fork").is_some());
+        assert!(client.query("work").is_some());
+        drop(client);
+        let seen = server.seen();
+        assert!(of_class(&seen, "gated").iter().filter(|all| **all == 50).count() >= 16);
+        assert_eq!(sanitised::findings(&scene), [""; 0], "{mode}, {wake}");
+    }
+}
+
+#[test]
+#[ignore = "slow: builds the library once more"]
+fn the_sanitizer_sees_what_the_library_reads() {
+    let scene = Scene::new();
+    // Its own check of `send` is not the one that is to find it.
+    let before = sanitised::before(&scene, "intercept_send=0");
+    let server = start(&scene, "post", &before.each_ref().map(String::as_str), "-1");
+    Client::connect(&server).ask("stray");
+    let is_found = |finding: &String| {
+        finding.contains("heap-buffer-overflow") && finding.contains("lull_preload")
+    };
+    wait_for("a finding", || sanitised::findings(&scene).iter().any(is_found));
 }
 
 mod needs_valgrind {

@@ -5,7 +5,7 @@ mod own_tests;
 mod soak;
 mod valgrind;
 
-use super::{Server, of_class};
+use super::{Server, of_class, sanitised};
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};
@@ -29,9 +29,15 @@ impl Database {
 
     /// As [`Database::start`], with further options of the server's.
     fn start_with(scene: &Scene, options: &[&str], more: &[&str]) -> Self {
+        Self::start_behind(scene, options, &[], more)
+    }
+
+    /// As [`Database::start_with`], with what stands before its command line.
+    fn start_behind(scene: &Scene, options: &[&str], before: &[&str], more: &[&str]) -> Self {
         let (command, port) = installed(scene);
+        let command = command.iter().map(String::as_str);
         let command: Vec<&str> =
-            command.iter().map(String::as_str).chain(more.iter().copied()).collect();
+            before.iter().copied().chain(command).chain(more.iter().copied()).collect();
         let server = Server::start(scene, options, &command, port);
         let database = Self { server, socket: scene.path("socket"), pid_file: scene.path("pid") };
         database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");

@@ -9,7 +9,8 @@
  * "begin" and "commit" open and end a transaction; "fork" leaves the connection
  * to a child process; "exec" runs another program; "shutdown" ends all others;
  * "signals" sends the server's own signal to the worker, and looks whether mask
- * and dispositions are still those that the server began with. */
+ * and dispositions are still those that the server began with; "stray" answers
+ * from less memory than it says, as a faulty server might. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -61,6 +62,19 @@ static int ok(int fd, unsigned char sequence, int in_transaction)
     unsigned char packet[7] = {0, (unsigned char)atomic_load(&served), 0, 0, 0, 0, 0};
     packet[3] = in_transaction ? 1 : 2;
     return reply(fd, sequence, packet, sizeof packet);
+}
+
+static int answer_from_too_little(int fd)
+{
+    /* The compiler is not to know it. */
+    static volatile size_t length = 11;
+    unsigned char *packet = malloc(3);
+    if (!packet)
+        abort();
+    memcpy(packet, "\7\0\0", 3);
+    int is_sent = send(fd, packet, length, MSG_NOSIGNAL) > 0;
+    free(packet);
+    return is_sent;
 }
 
 static void shut_others(int own)
@@ -154,6 +168,8 @@ static int serve(int fd)
             run_program();
         else if (length == 7 && !memcmp(text, "signals", 7))
             check_signals();
+        else if (length == 5 && !memcmp(text, "stray", 5))
+            answer_from_too_little(fd);
         else if (length == 4 && !memcmp(text, "fork", 4)) {
             if (!leave_to_child())
                 return 0;
