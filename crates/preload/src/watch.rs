@@ -191,6 +191,10 @@ impl Connection {
         match heard {
             Heard::More => {}
             Heard::Silent => self.record.query_dropped(),
+            Heard::Chore => {
+                self.record.query_dropped();
+                keeping_errno(|| self.has_chore(reader));
+            }
             Heard::Query | Heard::Command => {
                 keeping_errno(|| self.asked(reader, heard == Heard::Query));
             }
@@ -264,13 +268,29 @@ impl Connection {
         if self.record.class() != class {
             self.record.set_class(class);
         }
-        if !may_wait || class != Class::Gated || !self.page.control().mode().gates() {
-            return;
+        if may_wait && class == Class::Gated {
+            self.takes_turn(reader.in_transaction(), now_ns, &self.parking());
         }
-        let (gate, parking) = (self.page.gate(), self.parking());
-        let passes = reader.in_transaction();
-        if gate.arrive(self.id, passes, now_ns, &parking) == Decision::Park {
-            self.record.parked(gate.park(self.id, &parking));
+    }
+
+    /// Its worker is to do something that the client does not wait for. It takes
+    /// a turn, if it has none, and gives it back when it finds nothing more to
+    /// read; a client that has gone by then changes nothing.
+    fn has_chore(&self, reader: Reader) {
+        let is_between = !reader.is_pending() && !reader.in_transaction();
+        if is_between && !self.is_exempt && reader.class() == Class::Gated {
+            let parking = Parking { fd: -1, ..self.parking() };
+            self.takes_turn(false, process::now_ns(), &parking);
+        }
+    }
+
+    /// Returns once it has a turn, or needs none.
+    fn takes_turn(&self, passes: bool, now_ns: u64, parking: &Parking) {
+        let gate = self.page.gate();
+        if self.page.control().mode().gates()
+            && gate.arrive(self.id, passes, now_ns, parking) == Decision::Park
+        {
+            self.record.parked(gate.park(self.id, parking));
         }
     }
 

@@ -37,6 +37,8 @@ pub enum Heard {
     Command,
     /// Something that is not answered.
     Silent,
+    /// The same, and nobody waits until it is done: it takes a turn as a query does.
+    Chore,
 }
 
 /// A connection's protocol, as far as it was read.

@@ -129,7 +129,10 @@ impl Reader {
         let command = head.first().copied().unwrap_or(COM_QUIT);
         match command {
             // Nothing replies to these, and one may come while another is pending.
-            COM_QUIT | COM_STMT_SEND_LONG_DATA | COM_STMT_CLOSE => return Heard::Silent,
+            COM_QUIT | COM_STMT_SEND_LONG_DATA => return Heard::Silent,
+            // Clients close dozens each when they go. Hundreds at once would take
+            // the cores from those who have a turn.
+            COM_STMT_CLOSE => return Heard::Chore,
             COM_CHANGE_USER => self.phase = Phase::Login,
             COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
                 self.phase = Phase::Exempt;

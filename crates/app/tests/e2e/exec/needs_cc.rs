@@ -84,6 +84,11 @@ impl Client {
         self.send(0, &[&[3], text.as_bytes()].concat());
     }
 
+    /// Nothing answers this.
+    fn close_statement(&mut self) {
+        self.send(0, &[0x19, 1, 0, 0, 0]);
+    }
+
     /// One query and its answer: how many connections there are; `None` if this one ended.
     fn query(&mut self, text: &str) -> Option<u8> {
         self.ask(text);
@@ -163,6 +168,44 @@ fn a_client_that_goes_away_ends_its_worker_whether_it_rests_or_waits() {
         wait_for("their end", || holder.query("work") == Some(1));
         holder.query("commit").unwrap();
         assert_eq!(server.seen()["gate"]["waited_too_long"], 0, "{mode}");
+    }
+}
+
+#[test]
+fn what_nobody_waits_for_takes_a_turn_too() {
+    let scene = Scene::new();
+    let gate = ["--mode", "post", "--cap", "1", "--slot-lease", "1s"];
+    let server = start_with(&scene, &gate, &[], "-1");
+    let mut holder = Client::connect(&server);
+    // More than once: on a machine that stands still the slot may be overdue first.
+    for round in 1..=5 {
+        holder.query("begin").unwrap();
+        let mut goes = Client::connect(&server);
+        goes.close_statement();
+        drop(goes);
+        // Long enough for one that looks whether its client has gone.
+        std::thread::sleep(Duration::from_millis(200));
+        holder.query("commit").unwrap();
+        wait_for("the statement's end", || holder.query("closed") == Some(round));
+    }
+    wait_for("the clients' end", || holder.query("work") == Some(1));
+    let seen = server.seen();
+    assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
+}
+
+#[test]
+fn a_query_behind_what_nobody_waits_for_has_the_same_turn() {
+    for mode in MODES {
+        let scene = Scene::new();
+        let server = start(&scene, mode, &[], "-1");
+        let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
+        for round in 1..=20 {
+            first.close_statement();
+            assert_eq!(first.query("closed"), Some(round), "{mode}");
+            assert_eq!(second.query("work"), Some(2), "{mode}");
+        }
+        let seen = server.seen();
+        assert_eq!(seen["gate"]["slots_overdue"], 0, "{mode}: {seen}");
     }
 }
 

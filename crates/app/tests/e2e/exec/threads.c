@@ -5,7 +5,8 @@
  *
  *     threads PORT [IDLE_MS]
  *
- * Every query is answered with OK and the number of connections that are served.
+ * Every query is answered with OK and the number of connections that are served,
+ * "closed" with how many statements were closed (which is not answered).
  * "begin" and "commit" open and end a transaction; "fork" leaves the connection
  * to a child process; "exec" runs another program; "shutdown" ends all others;
  * "signals" sends the server's own signal to the worker, and looks whether mask
@@ -26,7 +27,7 @@
 
 enum { MOST = 4096 };
 
-static atomic_int served;
+static atomic_int served, closed;
 static atomic_bool open_at[MOST];
 static int idle_ms = -1;
 
@@ -57,9 +58,9 @@ static int reply(int fd, unsigned char sequence, const void *payload, unsigned c
     return send(fd, packet, 4u + length, MSG_NOSIGNAL) == 4 + length;
 }
 
-static int ok(int fd, unsigned char sequence, int in_transaction)
+static int ok(int fd, unsigned char sequence, int in_transaction, atomic_int *count)
 {
-    unsigned char packet[7] = {0, (unsigned char)atomic_load(&served), 0, 0, 0, 0, 0};
+    unsigned char packet[7] = {0, (unsigned char)atomic_load(count), 0, 0, 0, 0, 0};
     packet[3] = in_transaction ? 1 : 2;
     return reply(fd, sequence, packet, sizeof packet);
 }
@@ -154,7 +155,13 @@ static int serve(int fd)
     int in_transaction = 0, is_child = 0;
     while (receive(fd, head, 4)) {
         size_t length = head[0] | (size_t)head[1] << 8 | (size_t)head[2] << 16;
-        if (length == 0 || length > sizeof body || !receive(fd, body, length) || body[0] != 3)
+        if (length == 0 || length > sizeof body || !receive(fd, body, length))
+            break;
+        if (body[0] == 0x19) {
+            atomic_fetch_add(&closed, 1);
+            continue;
+        }
+        if (body[0] != 3)
             break;
         char *text = (char *)body + 1;
         length--;
@@ -175,7 +182,8 @@ static int serve(int fd)
                 return 0;
             is_child = 1;
         }
-        if (!ok(fd, 1, in_transaction))
+        int asks_closed = length == 6 && !memcmp(text, "closed", 6);
+        if (!ok(fd, 1, in_transaction, asks_closed ? &closed : &served))
             break;
     }
     return is_child;
@@ -189,7 +197,7 @@ static void *connection(void *argument)
     atomic_fetch_add(&served, 1);
     atomic_store(&open_at[fd], 1);
     if (reply(fd, 0, greeting, sizeof greeting) && receive(fd, head, 4) && head[1] == 0 &&
-        receive(fd, body, head[0]) && ok(fd, 2, 0) && serve(fd))
+        receive(fd, body, head[0]) && ok(fd, 2, 0, &served) && serve(fd))
         exit(0);
     atomic_store(&open_at[fd], 0);
     atomic_fetch_sub(&served, 1);
