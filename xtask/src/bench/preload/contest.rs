@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 
 pub(super) const ROUNDS: usize = 3;
 pub(super) const RUN_S: u32 = 10;
-/// Time that a search has under each load before it is measured.
-pub(super) const SEARCH_S: u32 = 75;
+/// Time that a search has under each load before it is measured; less where
+/// transactions are short because connections are few.
+const SEARCH_S: u32 = 75;
+const SHORT_SEARCH_S: u32 = 30;
+const FEW: u32 = 128;
 /// What is counted is counted in the middle of a run, while all its connections
 /// are there: connecting takes a while, and a thread that ends takes its counts along.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -71,6 +74,20 @@ pub(super) struct Load {
     pub(super) connections: u32,
 }
 
+impl Load {
+    fn search_s(self) -> u32 {
+        if self.connections < FEW { SHORT_SEARCH_S } else { SEARCH_S }
+    }
+}
+
+/// How the runs of [`measured`] are made, for a report's note.
+pub(super) fn how() -> String {
+    format!(
+        "{RUN_S} s a run (auto has had {SEARCH_S} s of each load to decide, {SHORT_SEARCH_S} with \
+         fewer than {FEW} connections), {ROUNDS} rounds in turn after one to warm up"
+    )
+}
+
 /// A load and who takes turns under it; the first is the bare server.
 pub(super) struct Case {
     pub(super) title: String,
@@ -105,7 +122,7 @@ struct Seen {
 pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Report) -> Result<()> {
     // What finds its setting while it runs has found it before it is measured.
     for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
-        let searched = serving(servers, setting)?.load(case.load, SEARCH_S);
+        let searched = serving(servers, setting)?.load(case.load, case.load.search_s());
         searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
     }
     let seen = in_turn(ROUNDS, case.settings, servers, |server| {

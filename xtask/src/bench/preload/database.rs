@@ -5,8 +5,8 @@ use super::super::server::{free_address, served};
 use super::Report;
 use super::batching;
 use super::contest::{
-    BARE, Bound, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting,
-    at_least, at_most, measured,
+    BARE, Bound, CAP_16, Case, Figure, Load, STATS, Served, Setting, at_least, at_most, how,
+    measured,
 };
 use super::product::Product;
 use super::ran::Ran;
@@ -120,11 +120,17 @@ fn cases() -> Vec<Case> {
 fn further_cases() -> Vec<Case> {
     let signal = case("oltp_read_write", 512, &[BARE, CAP_16, BY_SIGNAL], Vec::new());
     let signal = Case { title: format!("{}, by signal", signal.title), ..signal };
-    let scripts = ["oltp_update_index", "oltp_read_only"];
-    let all = scripts.into_iter().flat_map(|script| {
-        [8, 64, 256, 512].map(|connections| {
+    const ALL: &[u32] = &[8, 64, 256, 512];
+    let loads = [
+        ("oltp_read_write", &ALL[..1]),
+        ("oltp_read_only", &[8, 64, 512]),
+        ("oltp_update_index", ALL),
+        ("oltp_point_select", &[8, 512]),
+    ];
+    let all = loads.into_iter().flat_map(|(script, connections)| {
+        connections.iter().map(move |connections| {
             let bounds = vec![at_least("auto", "bare", 0.97)];
-            case(script, connections, &[BARE, CAP_16, AUTO], bounds)
+            case(script, *connections, &[BARE, CAP_16, AUTO], bounds)
         })
     });
     all.chain([signal]).collect()
@@ -194,13 +200,13 @@ pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> 
     let field = Field { lull, place: place.path(), product, store: MEMORY };
     contest(&field, settings, &in_memory, report)?;
     report.note(format!(
-        "MariaDB: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {RUN_S} s \
-         a run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in turn after \
-         one to warm up; latency is that of a transaction, as its client sees it. Context \
-         switches are those of 5 s in the middle of a run, over the queries of 5 s. Ratios are \
-         those of the runs of one round.",
+        "MariaDB: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; \
+         latency is that of a transaction, as its client sees it. Context switches are those of \
+         5 s in the middle of a run, over the queries of 5 s. Ratios are those of the runs of one \
+         round.",
         super::version(&product.program()?)?,
-        MEMORY.rows
+        MEMORY.rows,
+        how()
     ));
     let Some(disk) = disk else { return Ok(()) };
     let place = tempfile::tempdir_in(disk)?;
@@ -230,11 +236,11 @@ pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
     let field = Field { lull, place: place.path(), product, store: MEMORY };
     contest(&field, OF_MYSQL, &mysql_cases(), report)?;
     report.note(format!(
-        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {RUN_S} s a \
-         run (auto has had {SEARCH_S} s of each load to decide), {ROUNDS} rounds in turn after \
-         one to warm up; latency is that of a transaction, as its client sees it.",
+        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {}; latency is \
+         that of a transaction, as its client sees it.",
         super::version(&product.program()?)?,
-        MEMORY.rows
+        MEMORY.rows,
+        how()
     ));
     Ok(())
 }

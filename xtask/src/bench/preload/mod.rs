@@ -25,7 +25,7 @@ use std::process::Command;
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
     about: "The on-call runtime beside the bare server: cost of a call, statistics only on \
-            memcached and MariaDB, and the gate under 64 to 512 connections (with --full \
+            memcached, Redis and MariaDB, and the gate under 64 to 512 connections (with --full \
             PostgreSQL, a disk, waking by signal, and 8 to 512 connections)",
     run,
 };

@@ -4,8 +4,7 @@ use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
 use super::contest::{
-    BARE, CAP_16, Case, Figure, Load, ROUNDS, RUN_S, SEARCH_S, STATS, Served, Setting, at_least,
-    at_most, measured,
+    BARE, CAP_16, Case, Figure, Load, STATS, Served, Setting, at_least, at_most, how, measured,
 };
 use super::pgbench::read;
 use super::ran::Ran;
@@ -69,10 +68,10 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         measured(&case, &databases, report)?;
     }
     report.note(format!(
-        "PostgreSQL: {}, scale {SCALE}, without fsync, pgbench on the same cores, {RUN_S} s a run \
-         (auto has had {SEARCH_S} s to decide), {ROUNDS} rounds in turn after one to warm up; \
-         latency is that of a transaction, from pgbench's log of each; a transaction is 7 queries.",
-        super::version(&super::found("postgres")?)?
+        "PostgreSQL: {}, scale {SCALE}, without fsync, pgbench on the same cores, {}; latency is \
+         that of a transaction, from pgbench's log of each; a transaction is 7 queries.",
+        super::version(&super::found("postgres")?)?,
+        how()
     ));
     Ok(())
 }
