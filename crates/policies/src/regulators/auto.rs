@@ -20,31 +20,23 @@
 //!
 //! What *better* is, is the goal: more throughput; a lower p99 for at most a
 //! stated loss of throughput; or either without harm to the other (the default).
-//! What is counted is what the gate admits: a transaction on a live server, a
-//! query in the simulator.
+//! What is counted is what the gate admits: transactions live, queries simulated.
 //!
 //! A window is at least four mean latencies long, for what was admitted under
 //! the last setting ends under this one; its first quarter does not count. The
 //! worst that a try can do is bounded: a cap that loses a fifth is left after
-//! one window, and retries grow rarer, so that a server that no gate helps
-//! gives less than 2 % of its time to trying (a test).
+//! one window, and retries grow rarer: less than 2 % of the time (a test).
 //!
-//! A window in which the clients stopped or came back for some of the time says
-//! nothing about the gate and is not judged. Without this rule two such windows,
-//! the end of one run and the beginning of the next, looked like another load,
-//! and on clients that come and go (a benchmark's turns of 10 s) the server
-//! spent its time under surveys: +9 % throughput with 512 connections where the
-//! cap that had been found was worth +73 %.
+//! A window in which the clients stopped or came back for some of the time is
+//! not judged. Without this rule two of them, the end of one run and the
+//! beginning of the next, looked like another load, and the server spent its
+//! time under surveys: +9 % throughput where the cap was worth +73 %.
 //!
-//! Nor does a survey during which the load changed: if the gate, open, lets
-//! through half or twice of what it did a round before, all that was seen is
-//! forgotten, and the survey begins anew, three times at most. A cap is given up
-//! for good only when the open gate has been looked at once more. Without this
-//! rule the statements that 512 clients prepare when they connect (10,000/s, for
-//! some seconds) were what was judged: no gate could help those, and the gate
-//! stayed open over the transactions that followed (550 instead of 930/s).
-//! What is usual from then on is what the survey itself saw, and not the first
-//! window after it.
+//! Nor is a survey judged during which the load changed: if the open gate lets
+//! through half or twice of what it did a round before, it begins anew, three
+//! times at most. Without this rule the statements that 512 clients prepare when
+//! they connect (10,000/s) were judged, which no gate helps, and the gate stayed
+//! open over the transactions that followed (550 instead of 930/s).
 //!
 //! What did not work: comparing with one open window only, for the load's own
 //! drift then looks like a gain; and judging by the mean of rounds, for one

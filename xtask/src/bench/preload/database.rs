@@ -236,8 +236,8 @@ pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
     let field = Field { lull, place: place.path(), product, store: MEMORY };
     contest(&field, OF_MYSQL, &mysql_cases(), report)?;
     report.note(format!(
-        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {}; latency is \
-         that of a transaction, as its client sees it.",
+        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {}; latency \
+         is that of a transaction, as its client sees it.",
         super::version(&product.program()?)?,
         MEMORY.rows,
         how()
