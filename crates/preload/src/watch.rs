@@ -228,8 +228,7 @@ impl Connection {
     /// the middle of something.
     pub(crate) fn rest(&self, until_ns: u64) -> Rested {
         let reader = self.reader.get();
-        let is_between = !reader.is_pending() && !reader.in_transaction();
-        if self.is_exempt || reader.class() != Class::Gated || !is_between {
+        if !self.is_free(reader) {
             return Rested::Not;
         }
         let (gate, parking) = (self.page.gate(), self.parking());
@@ -255,6 +254,16 @@ impl Connection {
         }
     }
 
+    fn class(&self, reader: Reader) -> Class {
+        if self.is_exempt { Class::Exempt } else { reader.class() }
+    }
+
+    /// Whether its worker may be held up, being in the middle of nothing.
+    fn is_free(&self, reader: Reader) -> bool {
+        let is_between = !reader.is_pending() && !reader.in_transaction();
+        is_between && self.class(reader) == Class::Gated
+    }
+
     /// How its worker sleeps.
     fn parking(&self) -> Parking {
         let by_signal = self.page.control().waking() == Waking::Signal;
@@ -264,11 +273,11 @@ impl Connection {
     fn asked(&self, reader: Reader, may_wait: bool) {
         let now_ns = process::now_ns();
         self.record.query_arrived(process::tid(), now_ns);
-        let class = if self.is_exempt { Class::Exempt } else { reader.class() };
+        let class = self.class(reader);
         if self.record.class() != class {
             self.record.set_class(class);
         }
-        if may_wait && class == Class::Gated {
+        if may_wait && class == Class::Gated && self.has_gate() {
             self.takes_turn(reader.in_transaction(), now_ns, &self.parking());
         }
     }
@@ -277,19 +286,20 @@ impl Connection {
     /// a turn, if it has none, and gives it back when it finds nothing more to
     /// read; a client that has gone by then changes nothing.
     fn has_chore(&self, reader: Reader) {
-        let is_between = !reader.is_pending() && !reader.in_transaction();
-        if is_between && !self.is_exempt && reader.class() == Class::Gated {
+        if self.has_gate() && self.is_free(reader) {
             let parking = Parking { fd: -1, ..self.parking() };
             self.takes_turn(false, process::now_ns(), &parking);
         }
     }
 
+    fn has_gate(&self) -> bool {
+        self.page.control().mode().gates()
+    }
+
     /// Returns once it has a turn, or needs none.
     fn takes_turn(&self, passes: bool, now_ns: u64, parking: &Parking) {
         let gate = self.page.gate();
-        if self.page.control().mode().gates()
-            && gate.arrive(self.id, passes, now_ns, parking) == Decision::Park
-        {
+        if gate.arrive(self.id, passes, now_ns, parking) == Decision::Park {
             self.record.parked(gate.park(self.id, parking));
         }
     }

@@ -69,3 +69,10 @@ pub(super) fn of_class(seen: &Value, class: &str) -> Vec<u64> {
     let those = all.iter().filter(|one| one["class"] == class);
     those.map(|one| one["queries"].as_u64().unwrap()).collect()
 }
+
+/// What the files say whose names begin so, in a scene's directory.
+fn logs(scene: &Scene, prefix: &str) -> Vec<String> {
+    let all = std::fs::read_dir(scene.path("")).unwrap().flatten();
+    let logs = all.filter(|one| one.file_name().to_string_lossy().starts_with(prefix));
+    logs.map(|log| std::fs::read_to_string(log.path()).unwrap()).collect()
+}

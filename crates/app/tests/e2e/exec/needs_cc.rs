@@ -5,7 +5,7 @@ mod crowd;
 mod regulated;
 mod signals;
 
-use super::{Server, of_class, sanitised};
+use super::{Server, logs, of_class, sanitised};
 use crate::support::scene::Scene;
 use crate::support::{free_port, wait_for};
 use lull_control::Rng;
@@ -301,24 +301,39 @@ fn random_bytes_in_the_page_keep_no_query_from_its_answer() {
     }
 }
 
-#[test]
-#[ignore = "slow: builds the library once more"]
-fn the_sanitizer_finds_no_fault_in_the_library_in_a_threaded_server() {
+/// What a server with such a command line before it does, under so many
+/// connections with so many queries each, in both modes and ways of waking;
+/// `check` is told of each run when it has ended.
+fn does_all(
+    before: impl Fn(&Scene) -> Vec<String>,
+    (connections, queries): (usize, usize),
+    check: impl Fn(&Scene, &str),
+) {
     for (mode, wake) in MODES.into_iter().flat_map(|mode| WAKES.map(|wake| (mode, wake))) {
         let scene = Scene::new();
         let gate = ["--mode", mode, "--cap", "1", "--wake", wake];
-        let before = sanitised::before(&scene, "");
-        let server = start_with(&scene, &gate, &before.each_ref().map(String::as_str), "-1");
-        load(server.port, 16, 50);
+        let before = before(&scene);
+        let before: Vec<&str> = before.iter().map(String::as_str).collect();
+        let server = start_with(&scene, &gate, &before, "-1");
+        load(server.port, connections, queries);
         let mut client = Client::connect(&server);
         assert!(client.query("signals").is_some());
         assert!(client.query("exec").is_some() && client.query("fork").is_some());
         assert!(client.query("work").is_some());
         drop(client);
-        let seen = server.seen();
-        assert!(of_class(&seen, "gated").iter().filter(|all| **all == 50).count() >= 16);
-        assert_eq!(sanitised::findings(&scene), [""; 0], "{mode}, {wake}");
+        let gated = of_class(&server.seen(), "gated");
+        assert!(gated.iter().filter(|all| **all == queries as u64).count() >= connections);
+        check(&scene, &format!("{mode}, {wake}"));
     }
+}
+
+#[test]
+#[ignore = "slow: builds the library once more"]
+fn the_sanitizer_finds_no_fault_in_the_library_in_a_threaded_server() {
+    let before = |scene: &Scene| sanitised::before(scene, "").to_vec();
+    does_all(before, (16, 50), |scene, way| {
+        assert_eq!(sanitised::findings(scene), [""; 0], "{way}");
+    });
 }
 
 #[test]
@@ -341,27 +356,13 @@ mod needs_valgrind {
     #[test]
     #[ignore = "slow: a server in valgrind, four times"]
     fn valgrind_finds_no_fault_in_a_threaded_server_with_the_library() {
-        for (mode, wake) in MODES.into_iter().flat_map(|mode| WAKES.map(|wake| (mode, wake))) {
-            let scene = Scene::new();
+        let before = |scene: &Scene| {
             let log = format!("--log-file={}", scene.path("valgrind-%p").display());
-            let before = ["valgrind", "--error-exitcode=99", "--quiet", &log];
-            let gate = ["--mode", mode, "--cap", "1", "--wake", wake];
-            let server = start_with(&scene, &gate, &before, "-1");
-            load(server.port, 6, 20);
-            let mut client = Client::connect(&server);
-            assert!(client.query("signals").is_some());
-            assert!(client.query("exec").is_some() && client.query("fork").is_some());
-            assert!(client.query("work").is_some());
-            drop(client);
             // Its status is that of valgrind, 99 if there was a fault.
-            let seen = server.seen();
-            assert!(of_class(&seen, "gated").iter().filter(|all| **all == 20).count() >= 6);
-            let logs = std::fs::read_dir(scene.path("")).unwrap().flatten();
-            let logs = logs.filter(|one| one.file_name().to_string_lossy().contains("valgrind-"));
-            for log in logs {
-                let said = std::fs::read_to_string(log.path()).unwrap();
-                assert_eq!(said, "", "{mode}, {wake}");
-            }
-        }
+            ["valgrind", "--error-exitcode=99", "--quiet", &log].map(str::to_owned).to_vec()
+        };
+        does_all(before, (6, 20), |scene, way| {
+            logs(scene, "valgrind-").iter().for_each(|said| assert_eq!(said, "", "{way}"));
+        });
     }
 }

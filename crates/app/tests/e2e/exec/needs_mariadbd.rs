@@ -5,7 +5,7 @@ mod own_tests;
 mod soak;
 mod valgrind;
 
-use super::{Server, of_class, sanitised};
+use super::{Server, logs, of_class, sanitised};
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};

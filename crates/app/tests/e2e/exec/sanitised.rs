@@ -5,8 +5,10 @@
 //! it: rustc has one for programs alone. The switch is not a stable one of rustc's,
 //! hence `RUSTC_BOOTSTRAP`.
 
+use super::logs;
 use crate::support::scene::Scene;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// What stands before a server's command line so that it runs with such a library
 /// instead of the usual one, and further options of the sanitizer's.
@@ -14,18 +16,19 @@ pub(super) fn before(scene: &Scene, options: &str) -> [String; 3] {
     let log = scene.path(LOG);
     // It would look for leaks by stopping all threads; the library allocates nothing.
     let usual = format!("detect_leaks=0:log_path={}", log.display());
-    let libraries = format!("LD_PRELOAD={} {}", runtime(), library());
+    let libraries = format!("LD_PRELOAD={} {}", runtime(), *LIBRARY);
     ["env".to_owned(), libraries, format!("ASAN_OPTIONS={usual}:{options}")]
 }
 
 /// What the sanitizer has found; it writes nothing where all is well.
 pub(super) fn findings(scene: &Scene) -> Vec<String> {
-    let all = std::fs::read_dir(scene.path("")).unwrap().flatten();
-    let logs = all.filter(|one| one.file_name().to_string_lossy().starts_with(LOG));
-    logs.map(|log| std::fs::read_to_string(log.path()).unwrap()).collect()
+    logs(scene, LOG)
 }
 
 const LOG: &str = "sanitizer-log";
+
+/// Where it is; built once, however many servers it is for.
+static LIBRARY: LazyLock<String> = LazyLock::new(library);
 
 fn runtime() -> String {
     let asked = Command::new("cc").arg("-print-file-name=libasan.so").output().unwrap();

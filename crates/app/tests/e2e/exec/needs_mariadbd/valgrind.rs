@@ -8,10 +8,7 @@ mod needs_valgrind {
     /// What valgrind says where our library is among the callers. MariaDB and its
     /// libraries have findings of their own, which are not ours to judge.
     fn of_ours(scene: &Scene) -> Vec<String> {
-        let logs = std::fs::read_dir(scene.path("")).unwrap().flatten();
-        let logs = logs.filter(|one| one.file_name().to_string_lossy().starts_with("valgrind-"));
-        let said: Vec<String> =
-            logs.map(|log| std::fs::read_to_string(log.path()).unwrap()).collect();
+        let said = logs(scene, "valgrind-");
         assert!(!said.is_empty(), "valgrind has written no log");
         // Findings are apart by lines that are empty but for the process.
         let findings = said.iter().flat_map(|log| {
