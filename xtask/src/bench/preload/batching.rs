@@ -26,11 +26,11 @@ const SERVER: usize = 1;
 
 /// D is 1 ms, which is the default.
 const RESTING: Setting =
-    Setting { name: "workers rest", exec: Some(&["--mode", "epoll"]), options: &[] };
+    Setting { name: "workers rest", exec: Some(&["--mode", "epoll", "--gate-unix"]), options: &[] };
 /// Well beyond break-even, and as long as the latency leaves room for.
 const RESTING_LONGER: Setting = Setting {
     name: "workers rest, D = 1.5 ms",
-    exec: Some(&["--mode", "epoll", "--delay", "1500us"]),
+    exec: Some(&["--mode", "epoll", "--gate-unix", "--delay", "1500us"]),
     options: &[],
 };
 
@@ -67,10 +67,12 @@ pub(super) fn measure(
     bounds(&RESTING_LONGER, &seen[2], &seen[0], report);
     report.note(format!(
         "Ideal batching: {QUERIES_PER_S} point selects a second over {} connections, the server \
-         on a core of its own and sysbench on another, {ROUNDS} rounds of {RUN_S} s in turn after \
-         one to warm up. C6 opportunity is the share of the server's core's time in sleeps beyond \
-         1 ms, by eBPF programs over 5 s in the middle of a run, and CPU time is the server's and \
-         the agent's there, who has the clients' core. Bounds are on `{}`.",
+         on a core of its own and sysbench on another, over a unix socket (over TCP on one \
+         machine the server's core has the clients' timers, too, which cut its sleeps), \
+         {ROUNDS} rounds of {RUN_S} s in turn after one to warm up. C6 opportunity is the share \
+         of the server's core's time in sleeps beyond 1 ms, by eBPF programs over 5 s in the \
+         middle of a run, and CPU time is the server's and the agent's there, who has the \
+         clients' core. Bounds are on `{}`.",
         LOAD.connections, RESTING_LONGER.name
     ));
     Ok(())

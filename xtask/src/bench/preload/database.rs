@@ -8,12 +8,12 @@ use super::contest::{
     BARE, Bound, CAP_16, Case, Figure, Load, STATS, Served, Setting, at_least, at_most, how,
     measured,
 };
-use super::product::Product;
+use super::product::{Product, socket};
 use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const TABLES: u32 = 8;
@@ -185,7 +185,15 @@ pub(super) struct Database {
     setting: Setting,
     store: Store,
     address: SocketAddr,
+    socket: PathBuf,
     server: Running,
+}
+
+/// Where clients meet a server.
+#[derive(Debug, Clone, Copy)]
+enum Meeting<'m> {
+    Tcp(SocketAddr),
+    Unix(&'m Path),
 }
 
 /// Measures in memory, and all that there is if `disk` says where a disk is.
@@ -273,13 +281,14 @@ fn started(field: &Field<'_>, settings: &[Setting]) -> Result<Vec<Database>> {
 impl Database {
     fn start(field: &Field<'_>, setting: Setting, model: &Path) -> Result<Self> {
         let Field { lull, product, store, .. } = *field;
-        let own = model.with_file_name(setting.name.replace(' ', "-"));
+        // sysbench takes a comma for the end of a socket's name.
+        let own = model.with_file_name(setting.name.replace([' ', ','], "-"));
         succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
         let mut command = super::command(lull, setting.exec, &product.program()?);
         command.args(product.options(&own, address)).args(store.options).args(setting.options);
         let server = served(command.stderr(Stdio::null()), address)?;
-        Ok(Self { setting, store, address, server })
+        Ok(Self { setting, store, address, socket: socket(&own), server })
     }
 }
 
@@ -295,19 +304,20 @@ impl Served for Database {
     }
 
     fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
-        self.sysbench(load, &["run", &format!("--time={seconds}")])
+        let action = ["run", &format!("--time={seconds}")];
+        self.sysbench(Meeting::Tcp(self.address), load, &action)
     }
 }
 
 impl Database {
-    /// Loads it with so many queries a second at most.
+    /// Loads it with so many queries a second at most, over its unix socket.
     pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<Ran> {
-        let time = format!("--time={seconds}");
-        self.sysbench(load, &["run", &time, &format!("--rate={queries_per_s}")])
+        let (time, rate) = (format!("--time={seconds}"), format!("--rate={queries_per_s}"));
+        self.sysbench(Meeting::Unix(&self.socket), load, &["run", &time, &rate])
     }
 
-    fn sysbench(&self, load: Load, action: &[&str]) -> Result<Ran> {
-        super::sysbench::read(&sysbench(self.address, load, self.store, action)?)
+    fn sysbench(&self, at: Meeting<'_>, load: Load, action: &[&str]) -> Result<Ran> {
+        super::sysbench::read(&sysbench(at, load, self.store, action)?)
     }
 }
 
@@ -318,20 +328,27 @@ fn install(product: &Product, data: &Path, place: &Path, store: Store) -> Result
     let mut command = Command::new(product.program()?);
     command.args(product.options(data, address)).args(store.options);
     let _server = served(command.stderr(Stdio::null()), address)?;
-    let socket = format!("--socket={}", data.join("socket").display());
+    let socket = format!("--socket={}", socket(data).display());
     let mut create = Command::new("mariadb");
     create.args(["-uroot", &socket, "--skip-ssl", "-e", product.first_statements()]);
     succeeded(&mut create)?;
     let load = Load { script: "oltp_read_write", connections: 4 };
-    sysbench(address, load, store, &["prepare"]).map(drop)
+    sysbench(Meeting::Tcp(address), load, store, &["prepare"]).map(drop)
 }
 
-fn sysbench(address: SocketAddr, load: Load, store: Store, action: &[&str]) -> Result<String> {
+fn sysbench(at: Meeting<'_>, load: Load, store: Store, action: &[&str]) -> Result<String> {
     let Load { script, connections } = load;
     let mut sysbench = Command::new(super::found("sysbench")?);
-    sysbench.args([script, "--db-driver=mysql", "--mysql-host=127.0.0.1", "--mysql-user=root"]);
-    sysbench.args(["--mysql-ssl=off", "--histogram=on"]);
-    sysbench.arg(format!("--mysql-port={}", address.port()));
+    sysbench.args([script, "--db-driver=mysql", "--mysql-user=root", "--mysql-ssl=off"]);
+    match at {
+        Meeting::Tcp(address) => {
+            sysbench.arg("--mysql-host=127.0.0.1").arg(format!("--mysql-port={}", address.port()))
+        }
+        Meeting::Unix(socket) => sysbench
+            .arg("--mysql-host=localhost")
+            .arg(format!("--mysql-socket={}", socket.display())),
+    };
+    sysbench.arg("--histogram=on");
     sysbench.args([format!("--tables={TABLES}"), format!("--table-size={}", store.rows)]);
     sysbench.arg(format!("--threads={connections}")).args(action);
     let output = sysbench.output().context("cannot start sysbench")?;

@@ -19,6 +19,11 @@ pub(super) enum Product {
     MySql(PathBuf),
 }
 
+/// The unix socket of a server with this directory.
+pub(super) fn socket(data: &Path) -> PathBuf {
+    data.join("socket")
+}
+
 impl Product {
     /// MySQL, where the environment says that it is.
     ///
@@ -63,7 +68,7 @@ impl Product {
             format!("--datadir={}", data.display()),
             format!("--tmpdir={}", data.display()),
             format!("--port={}", address.port()),
-            path("socket", "socket"),
+            format!("--socket={}", socket(data).display()),
             path("pid-file", "pid"),
         ];
         all.map(str::to_owned).into_iter().chain(own).chain(self.further_options()).collect()
