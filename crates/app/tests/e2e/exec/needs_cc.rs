@@ -195,17 +195,22 @@ fn what_nobody_waits_for_takes_a_turn_too() {
 
 #[test]
 fn a_query_behind_what_nobody_waits_for_has_the_same_turn() {
+    let rounds = 20;
     for mode in MODES {
         let scene = Scene::new();
-        let server = start(&scene, mode, &[], "-1");
+        let gate = ["--mode", mode, "--cap", "1", "--slot-lease", "1s"];
+        let server = start_with(&scene, &gate, &[], "-1");
         let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
-        for round in 1..=20 {
+        for round in 1..=rounds {
             first.close_statement();
             assert_eq!(first.query("closed"), Some(round), "{mode}");
             assert_eq!(second.query("work"), Some(2), "{mode}");
         }
         let seen = server.seen();
-        assert_eq!(seen["gate"]["slots_overdue"], 0, "{mode}: {seen}");
+        // A turn that is kept is overdue in every round; on a machine that stands still,
+        // one of a round now and then.
+        let overdue = seen["gate"]["slots_overdue"].as_u64().unwrap();
+        assert!(overdue < u64::from(rounds) / 2, "{mode}: {seen}");
     }
 }
 
