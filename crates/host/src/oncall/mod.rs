@@ -24,6 +24,7 @@ use lull_oncall::{
 };
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,14 +140,11 @@ impl Runtime {
 
     /// Frees the places of connections whose process has died without a word.
     pub fn reap(&self, roots: &Roots) {
+        // One process may serve thousands of connections.
+        let mut gone: BTreeMap<u32, bool> = BTreeMap::new();
         for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {
             let pid = record.pid();
-            let facts = Facts::of_process(roots, pid.cast_signed());
-            let is_gone = match facts {
-                Ok(facts) => facts.is_ended(),
-                Err(error) => error.kind() == io::ErrorKind::NotFound,
-            };
-            if is_gone {
+            if *gone.entry(pid).or_insert_with(|| is_gone(roots, pid)) {
                 self.page.gate().close_seat(id, now().0, &Futexes);
                 record.release(pid);
             }
@@ -160,6 +158,13 @@ impl Runtime {
         pids.sort_unstable();
         pids.dedup();
         pids.into_iter().filter_map(|pid| ProcessId::of(roots, pid.cast_signed()).ok()).collect()
+    }
+}
+
+fn is_gone(roots: &Roots, pid: u32) -> bool {
+    match Facts::of_process(roots, pid.cast_signed()) {
+        Ok(facts) => facts.is_ended(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 

@@ -14,21 +14,25 @@ use lull_oncall::protocol::Protocol;
 use lull_oncall::{Mode, Settings, Waking};
 use regulated::Regulated;
 use result::Seen;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The shortest pause of mode epoll: cores that sleep for less than the break-even
 /// of their deep state lose by it (REEF, SoCC'25, section 3.2: 1 ms).
 const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 
-/// How often the server and the signals are looked at.
-const NAP: Duration = Duration::from_millis(20);
+/// Signals, and a socket that tells of them.
+type Told = SignalDelivery<UnixStream, SignalOnly>;
 
 pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let (settings, rules) = (settings(args)?, rules(args)?);
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let runtime = Runtime::start(&Settings { mode, ..settings }, &rules);
     let runtime = runtime.context("cannot share memory with a server")?;
     let mut regulated = Regulated::of(args, &runtime, settings)?;
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut told = told()?;
     let begun = Instant::now();
     let mut command = Command::new(program);
     command.args(arguments).envs(runtime.environment(library.path()));
@@ -54,11 +58,10 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let mut server =
         command.spawn().with_context(|| format!("cannot start `{}`", program.display()))?;
     let mut seen = Seen::new(&name_of(args, program), &runtime);
-    let status = attend(&mut server, &mut signals, || {
-        seen.attend(&runtime);
-        if let Some(regulated) = &mut regulated {
-            regulated.attend(&runtime);
-        }
+    let status = attend(&mut server, &mut told, || {
+        let reading = seen.attend(&runtime);
+        let decision = regulated.as_mut().map(|regulated| regulated.attend(&runtime));
+        decision.map_or(reading, |decision| decision.min(reading))
     })?;
     let result = seen.finish(&runtime, begun.elapsed());
     if args.json {
@@ -72,21 +75,38 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Watches over the server until it ends, with a look at what it does every now and then.
+fn told() -> anyhow::Result<Told> {
+    let (reader, writer) = UnixStream::pair()?;
+    let signals = [SIGINT, SIGTERM, SIGHUP, SIGCHLD];
+    Ok(Told::with_pipe(reader, writer, SignalOnly, signals)?)
+}
+
+/// Watches over the server until it ends; `look` looks at what it does, and says
+/// when it wants to look again. In between nobody is woken but by signals.
 fn attend(
     server: &mut Child,
-    signals: &mut Signals,
-    mut look: impl FnMut(),
+    told: &mut Told,
+    mut look: impl FnMut() -> Instant,
 ) -> anyhow::Result<ExitStatus> {
     loop {
+        for signal in told.pending() {
+            hand_on(signal, server);
+        }
         if let Some(status) = server.try_wait()? {
             return Ok(status);
         }
-        for signal in signals.pending() {
-            hand_on(signal, server);
-        }
-        look();
-        std::thread::sleep(NAP);
+        let until = look();
+        wait_for_signal(told, until)?;
+    }
+}
+
+/// Waits until a signal has come, or this long.
+fn wait_for_signal(told: &Told, until: Instant) -> anyhow::Result<()> {
+    let time = until.saturating_duration_since(Instant::now()).try_into()?;
+    let mut signal = [PollFd::new(told.get_read(), PollFlags::IN)];
+    match poll(&mut signal, Some(&time)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for signals"),
     }
 }
 
@@ -95,6 +115,7 @@ fn attend(
 fn hand_on(signal: i32, server: &Child) {
     let signal = match signal {
         SIGINT if std::io::stdin().is_terminal() => return,
+        SIGCHLD => return,
         SIGINT => Signal::INT,
         SIGHUP => Signal::HUP,
         _ => Signal::TERM,

@@ -64,11 +64,16 @@ impl Regulated {
         }))
     }
 
-    /// Decides if it is time to.
-    pub(super) fn attend(&mut self, runtime: &Runtime) {
-        if Instant::now() < self.next {
-            return;
+    /// Decides if it is time to; when it will be next.
+    pub(super) fn attend(&mut self, runtime: &Runtime) -> Instant {
+        if Instant::now() >= self.next {
+            self.decide(runtime);
+            self.next = Instant::now() + again(self.admission.pace);
         }
+        self.next
+    }
+
+    fn decide(&mut self, runtime: &Runtime) {
         let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let took = self.statistics.transactions();
         let answered: Vec<Answered> = took
@@ -83,7 +88,6 @@ impl Regulated {
             runtime.set(&settings);
             say::told(format_args!("{}: {}", self.name, in_words(&settings)));
         }
-        self.next = Instant::now() + again(self.admission.pace);
     }
 }
 

@@ -98,13 +98,15 @@ impl Seen {
         }
     }
 
-    /// Takes in what is new and frees places of dead processes, if it is time to.
-    pub(super) fn attend(&mut self, runtime: &Runtime) {
+    /// Takes in what is new and frees places of dead processes, if it is time to;
+    /// when it will be next.
+    pub(super) fn attend(&mut self, runtime: &Runtime) -> Instant {
         if Instant::now() >= self.next_reading {
             runtime.reap(&self.roots);
             self.take_in();
             self.next_reading = Instant::now() + READING;
         }
+        self.next_reading
     }
 
     fn take_in(&mut self) {
