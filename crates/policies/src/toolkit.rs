@@ -2,6 +2,7 @@
 
 pub(crate) mod clusters;
 pub(crate) mod domains;
+pub(crate) mod gain;
 pub(crate) mod kept;
 pub(crate) mod knee;
 pub(crate) mod lattice;
