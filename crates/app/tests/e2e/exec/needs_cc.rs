@@ -99,6 +99,13 @@ impl Client {
     fn is_over(&mut self) -> bool {
         self.packet().is_none()
     }
+
+    /// Goes, and waits until the server has closed the connection, too: what it had
+    /// is counted by then, the last query among it.
+    fn leave(mut self) {
+        self.0.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(self.is_over());
+    }
 }
 
 /// Many connections at a time, with so many queries each, one at a time and
@@ -112,6 +119,7 @@ fn load(port: u16, connections: usize, queries: usize) {
                     std::thread::sleep(Duration::from_millis(2));
                     assert!(client.query("work").is_some());
                 }
+                client.leave();
             });
         }
     });
@@ -146,6 +154,7 @@ fn connections_that_follow_each_other_on_one_descriptor_are_told_apart() {
         for queries in 1..=40 {
             let mut client = Client::connect(&server);
             (0..queries).for_each(|_| assert!(client.query("work").is_some()));
+            client.leave();
         }
         let mut gated = of_class(&server.seen(), "gated");
         gated.retain(|queries| *queries > 0);

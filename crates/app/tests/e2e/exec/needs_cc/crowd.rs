@@ -78,7 +78,9 @@ fn twenty_thousand_connections_in_turn_all_find_a_place_and_none_is_missed() {
     let scene = Scene::new();
     let server = crowd(&scene, &["--cap", "4"]);
     for turn in 1..=2 * CONNECTIONS {
-        assert!(Client::connect(&server).query("work").is_some());
+        let mut client = Client::connect(&server);
+        assert!(client.query("work").is_some());
+        client.leave();
         if turn % 4_000 == 0 {
             // The agent is to read of each before its place has gone round: it does
             // so every second.
@@ -107,6 +109,7 @@ fn descriptors_that_are_used_again_under_load_mix_no_connections_up() {
                         for _ in 0..queries_of(client, turn) {
                             assert!(connection.query("work").is_some());
                         }
+                        connection.leave();
                     }
                 });
             }
