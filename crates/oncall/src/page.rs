@@ -20,7 +20,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// Version of the layout; it changes with every change of size or meaning.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,9 @@ pub struct Header {
     /// How many records have been offered, by all processes of a server: the agent
     /// has read of a connection before another has its place.
     next: AtomicU32,
+    /// Records below this have been offered ever: whoever reads them all leaves the
+    /// rest of the memory alone.
+    offered: AtomicU32,
     /// Connections that found no room.
     turned_away: AtomicU64,
 }
@@ -172,9 +175,10 @@ impl Page {
         })
     }
 
-    /// Every record with its number, free ones too.
+    /// Every record that was [offered](Header::next), with its number, free ones too.
     pub fn records(&self) -> impl Iterator<Item = (Id, &Record)> {
-        self.records.iter().enumerate().map(|(at, record)| (Id(at as u32), record))
+        let offered = self.header.offered.load(Ordering::Acquire) as usize;
+        self.records.iter().take(offered).enumerate().map(|(at, record)| (Id(at as u32), record))
     }
 }
 
@@ -220,7 +224,9 @@ impl Header {
     /// The record that a connection may have if it is free; nobody else is told of
     /// it until all others have been.
     pub fn next(&self) -> Id {
-        Id(self.next.fetch_add(1, Ordering::Relaxed) % CONNECTIONS as u32)
+        let id = Id(self.next.fetch_add(1, Ordering::Relaxed) % CONNECTIONS as u32);
+        self.offered.fetch_max(id.0 + 1, Ordering::Release);
+        id
     }
 
     /// Counts a connection that found no room.
@@ -294,6 +300,19 @@ mod tests {
         assert_eq!((record.queries(), record.latency().counts().sum::<u32>()), (0, 0));
         assert_eq!(record.generation(), generation + 1);
         assert!(page.record(Id(10_000)).is_none());
+    }
+
+    #[test]
+    fn who_reads_all_records_leaves_those_alone_that_nobody_ever_had() {
+        let page = page();
+        assert_eq!(page.records().count(), 0);
+        let offers: Vec<Id> = (0..3).map(|_| page.header().next()).collect();
+        let read: Vec<Id> = page.records().map(|(id, _)| id).collect();
+        assert_eq!(read, offers);
+        (0..2 * CONNECTIONS).for_each(|_| {
+            page.header().next();
+        });
+        assert_eq!(page.records().count(), CONNECTIONS);
     }
 
     #[test]

@@ -213,8 +213,11 @@ mod tests {
     use crate::oncall::{Rules, Runtime};
     use lull_oncall::Settings;
 
+    /// With eight places that have been offered to connections.
     fn runtime() -> Runtime {
-        Runtime::start(&Settings::default(), &Rules::default()).unwrap()
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        (0..8).for_each(|at| assert_eq!(runtime.page.header().next(), Id(at)));
+        runtime
     }
 
     #[test]
