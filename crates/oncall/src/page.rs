@@ -20,7 +20,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// Version of the layout; it changes with every change of size or meaning.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

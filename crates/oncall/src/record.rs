@@ -59,30 +59,32 @@ impl Class {
 }
 
 /// One connection's statistics. Its worker writes, the agent reads.
+///
+/// What every query changes comes first, in one cache line.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Record {
     /// Process that serves it; 0 while the record is free.
     pid: AtomicU32,
     /// Thread that served it last.
     tid: AtomicU32,
-    /// One more for each connection that had this record.
-    generation: AtomicU32,
-    fd: AtomicU32,
     class: AtomicU32,
     /// 1 while a transaction is open, as far as the protocol says.
     in_transaction: AtomicU32,
-    peer: AtomicU64,
     /// When the query that is not answered yet arrived; 0 if there is none.
     arrived_ns: AtomicU64,
     /// When the first query of its transaction arrived; 0 between two.
     begun_ns: AtomicU64,
     queries: AtomicU64,
     transactions: AtomicU64,
-    parks: AtomicU64,
-    parked_ns: AtomicU64,
     /// Sum of latencies.
     latency_sum_ns: AtomicU64,
+    /// One more for each connection that had this record.
+    generation: AtomicU32,
+    fd: AtomicU32,
+    peer: AtomicU64,
+    parks: AtomicU64,
+    parked_ns: AtomicU64,
     latency: Histogram,
 }
 

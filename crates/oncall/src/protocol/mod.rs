@@ -171,6 +171,11 @@ impl Reader {
         code == Protocol::Mysql.code() as u8 && flags & HAS_REPLIED != 0
     }
 
+    /// Whether nothing of it is read any more.
+    const fn is_unread(&self) -> bool {
+        matches!(self.phase, Phase::Opaque | Phase::Exempt)
+    }
+
     fn answer(&mut self) -> bool {
         core::mem::take(&mut self.is_pending)
     }
@@ -281,8 +286,13 @@ impl SharedReader {
 
     /// Puts another in its place.
     pub fn set(&self, reader: Reader) {
-        for (word, value) in self.0.iter().zip(reader.pack()) {
-            word.store(value, Ordering::Relaxed);
+        let [first, streams @ ..] = reader.pack();
+        self.0[0].store(first, Ordering::Relaxed);
+        // Where nothing is read there is no framing to keep.
+        if !reader.is_unread() {
+            for (word, value) in self.0[1..].iter().zip(streams) {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
 }
