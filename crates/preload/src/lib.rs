@@ -23,6 +23,7 @@
 //!   to the process that reads them. A program that is executed starts anew.
 //! * A signal, a hang-up, or a `shutdown` of its socket ends a worker's wait.
 
+mod clock;
 mod descriptors;
 pub mod hooks;
 mod page;

@@ -1,6 +1,6 @@
 //! The page shared with the agent: mapped once, when the library is loaded.
 
-use crate::process;
+use crate::{clock, process};
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{PAGE_BYTES, Page};
 use std::ffi::{CStr, c_int, c_void};
@@ -50,6 +50,7 @@ extern "C" fn load() {
     // The path is of a descriptor of the agent's. Without the agent there is
     // nothing to watch for, which is no fault: it runs open.
     let Some(page) = open(path) else { return };
+    clock::load();
     PAGE.store(page, Ordering::Release);
     let Some(page) = get() else { return };
     let told = Protocol::of_code(page.header().protocol_code());

@@ -1,7 +1,7 @@
 //! How a worker sleeps until its seat changes, and how it is woken.
 
 use crate::real::errno;
-use crate::{page, process, signals};
+use crate::{clock, page, signals};
 use lull_oncall::sync::AtomicU32 as Word;
 use lull_oncall::{Id, Park, Seat, Verdict, Wake};
 use std::ffi::c_short;
@@ -45,7 +45,7 @@ impl Wake for Parking {
 
 impl Park for Parking {
     fn now_ns(&self) -> u64 {
-        process::now_ns()
+        clock::now_ns()
     }
 
     fn wait(&self, word: &Word, value: u32, until_ns: u64) -> Verdict {

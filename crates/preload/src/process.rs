@@ -1,4 +1,4 @@
-//! What this process and thread are called, and what the clock says.
+//! What this process and thread are called.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,14 +41,7 @@ pub(crate) fn tid() -> u32 {
 pub(crate) extern "C" fn after_fork() {
     PID.store(0, Ordering::Relaxed);
     TID.with(|kept| kept.set(0));
+    crate::clock::after_fork();
     crate::service::after_fork();
     crate::signals::after_fork();
-}
-
-/// `CLOCK_MONOTONIC`, in nanoseconds: the same for all processes.
-pub(crate) fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` may be written, and the clock exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -12,7 +12,7 @@
 
 use crate::parking::WAKER;
 use crate::real::errno;
-use crate::{page, process};
+use crate::{clock, page, process};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -142,7 +142,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     let mut pauses = Pauses { round_ns: 0 };
     while let Some(came) = round(page) {
         let settings = page.control().settings();
-        if came > 0 && page.control().is_closed(process::now_ns()) {
+        if came > 0 && page.control().is_closed(clock::now_ns()) {
             pauses.pause(settings.isr_delay_ns);
         }
     }
@@ -163,7 +163,7 @@ impl Pauses {
     /// end is foreseen: to be told of it would take another wake-up. Rounds
     /// longer than D are not waited for; such a server has no idle times to save.
     fn pause(&mut self, isr_delay_ns: u64) {
-        let called_ns = process::now_ns();
+        let called_ns = clock::now_ns();
         sleep(isr_delay_ns + self.round_ns.min(isr_delay_ns));
         self.ended(RESTED_NS.load(Ordering::Relaxed).saturating_sub(called_ns));
     }
@@ -189,7 +189,7 @@ fn round(page: &Page) -> Option<usize> {
     loop {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let came = wait(&mut events, patience_ms)?;
-        let now_ns = process::now_ns();
+        let now_ns = clock::now_ns();
         for event in came {
             gate.came(Id(event.u64 as u32), now_ns, &WAKER);
         }

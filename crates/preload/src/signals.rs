@@ -29,8 +29,8 @@
 //! while a worker sleeps is handed on to the worker when it is awake.
 
 use crate::parking::Ended;
-use crate::process;
 use crate::real::errno;
+use crate::{clock, process};
 use lull_oncall::sync::AtomicU32 as Word;
 use lull_oncall::{CONNECTIONS, Id};
 use std::ffi::c_int;
@@ -204,7 +204,7 @@ impl<'a> Asleep<'a> {
     /// Sleeps while the word holds this value, and looks at it now and then.
     fn nap(&mut self, word: &Word, value: u32, until_ns: u64) -> Ended {
         while word.load(Ordering::Acquire) == value {
-            let soon = process::now_ns().saturating_add(NAP_NS);
+            let soon = clock::now_ns().saturating_add(NAP_NS);
             match self.wait(until_ns.min(soon)) {
                 Ended::Late if soon < until_ns => {}
                 ended => return ended,
@@ -244,7 +244,7 @@ impl<'a> Asleep<'a> {
             if step(self.place, from, AWAKE) {
                 return true;
             }
-            self.wait(process::now_ns().saturating_add(LOOK_NS));
+            self.wait(clock::now_ns().saturating_add(LOOK_NS));
         }
         false
     }
@@ -268,7 +268,7 @@ impl<'a> Asleep<'a> {
 
 /// Waits for the signal, which is blocked; what is known of it, or an error's number.
 fn take(signal: c_int, until_ns: u64) -> Result<libc::siginfo_t, c_int> {
-    let left_ns = until_ns.saturating_sub(process::now_ns());
+    let left_ns = until_ns.saturating_sub(clock::now_ns());
     let time = libc::timespec {
         tv_sec: (left_ns / 1_000_000_000).cast_signed(),
         tv_nsec: (left_ns % 1_000_000_000).cast_signed(),
@@ -290,11 +290,11 @@ mod tests {
     use std::time::Duration;
 
     fn soon() -> u64 {
-        process::now_ns() + 5_000_000
+        clock::now_ns() + 5_000_000
     }
 
     fn in_a_minute() -> u64 {
-        process::now_ns() + 60_000_000_000
+        clock::now_ns() + 60_000_000_000
     }
 
     fn mask() -> u64 {

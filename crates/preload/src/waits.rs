@@ -4,7 +4,7 @@
 //! that one socket. PostgreSQL's processes wait in `epoll_wait` on their latch,
 //! too, and memcached's and Redis' threads on many sockets: those wait as ever.
 
-use crate::process;
+use crate::clock;
 use crate::real::{keeping_errno, real, set_errno};
 use crate::watch::{self, Connection, Rested};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
@@ -33,7 +33,7 @@ unsafe fn awaited(at: *const pollfd, count: nfds_t) -> Option<Connection> {
 /// Rests, and then waits as `wait` does, for what is left of the time in
 /// nanoseconds (`u64::MAX` is for ever).
 fn resting(connection: &Connection, time_ns: u64, wait: impl Fn(u64) -> c_int) -> c_int {
-    let until_ns = process::now_ns().saturating_add(time_ns);
+    let until_ns = clock::now_ns().saturating_add(time_ns);
     let rested = match time_ns {
         0 => Rested::Not,
         _ => keeping_errno(|| connection.rest(until_ns)),
@@ -49,7 +49,7 @@ fn resting(connection: &Connection, time_ns: u64, wait: impl Fn(u64) -> c_int) -
         Rested::Called | Rested::Not => {
             // Called for nothing, or let go: it waits as ever, and without a slot.
             connection.found_nothing();
-            let left_ns = until_ns.saturating_sub(process::now_ns());
+            let left_ns = until_ns.saturating_sub(clock::now_ns());
             wait(if time_ns == u64::MAX { time_ns } else { left_ns })
         }
     }

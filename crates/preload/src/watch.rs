@@ -3,7 +3,7 @@
 use crate::descriptors::{self, Descriptor};
 use crate::parking::{Parking, WAKER};
 use crate::real::keeping_errno;
-use crate::{page, process, service};
+use crate::{clock, page, process, service};
 use lull_oncall::protocol::{Heard, Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
 use std::ffi::c_int;
@@ -155,7 +155,7 @@ fn close(page: &Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;
     };
-    page.gate().close_seat(id, process::now_ns(), &WAKER);
+    page.gate().close_seat(id, clock::now_ns(), &WAKER);
     record.release(process::pid());
 }
 
@@ -179,7 +179,7 @@ impl Connection {
     /// Its worker is about to read.
     pub(crate) fn receives(&self) {
         if let Some(reader) = self.reader.receives() {
-            keeping_errno(|| self.answered(reader));
+            self.answered(reader);
         }
     }
 
@@ -193,11 +193,9 @@ impl Connection {
             Heard::Silent => self.record.query_dropped(),
             Heard::Chore => {
                 self.record.query_dropped();
-                keeping_errno(|| self.has_chore(reader));
+                self.has_chore(reader);
             }
-            Heard::Query | Heard::Command => {
-                keeping_errno(|| self.asked(reader, heard == Heard::Query));
-            }
+            Heard::Query | Heard::Command => self.asked(reader, heard == Heard::Query),
         }
     }
 
@@ -208,7 +206,7 @@ impl Connection {
             let reader = self.reader.get();
             if !reader.is_pending() {
                 let is_open = reader.in_transaction();
-                keeping_errno(|| gate.idle(self.id, is_open, process::now_ns(), &WAKER));
+                keeping_errno(|| gate.idle(self.id, is_open, clock::now_ns(), &WAKER));
             }
         }
     }
@@ -219,7 +217,7 @@ impl Connection {
         let is_answer = reader.sent(bytes);
         self.reader.set(reader);
         if is_answer {
-            keeping_errno(|| self.answered(reader));
+            self.answered(reader);
         }
     }
 
@@ -232,7 +230,7 @@ impl Connection {
             return Rested::Not;
         }
         let (gate, parking) = (self.page.gate(), self.parking());
-        let now_ns = process::now_ns();
+        let now_ns = clock::now_ns();
         if !service::is_there() || !gate.rest(self.id, now_ns) {
             return Rested::Not;
         }
@@ -247,7 +245,7 @@ impl Connection {
             Rest::Called => {
                 // One that was let go was not called at any time that is known.
                 if let Some(seat) = gate.seat(self.id).filter(|seat| seat.is_admitted()) {
-                    self.record.parked(process::now_ns().saturating_sub(seat.asked_ns()));
+                    self.record.parked(clock::now_ns().saturating_sub(seat.asked_ns()));
                 }
                 Rested::Called
             }
@@ -271,7 +269,7 @@ impl Connection {
     }
 
     fn asked(&self, reader: Reader, may_wait: bool) {
-        let now_ns = process::now_ns();
+        let now_ns = clock::now_ns();
         self.record.query_arrived(process::tid(), now_ns);
         let class = self.class(reader);
         if self.record.class() != class {
@@ -288,7 +286,7 @@ impl Connection {
     fn has_chore(&self, reader: Reader) {
         if self.has_gate() && self.is_free(reader) {
             let parking = Parking { fd: -1, ..self.parking() };
-            self.takes_turn(false, process::now_ns(), &parking);
+            self.takes_turn(false, clock::now_ns(), &parking);
         }
     }
 
@@ -299,13 +297,15 @@ impl Connection {
     /// Returns once it has a turn, or needs none.
     fn takes_turn(&self, passes: bool, now_ns: u64, parking: &Parking) {
         let gate = self.page.gate();
-        if gate.arrive(self.id, passes, now_ns, parking) == Decision::Park {
-            self.record.parked(gate.park(self.id, parking));
-        }
+        keeping_errno(|| {
+            if gate.arrive(self.id, passes, now_ns, parking) == Decision::Park {
+                self.record.parked(gate.park(self.id, parking));
+            }
+        });
     }
 
     fn answered(&self, reader: Reader) {
-        let now_ns = process::now_ns();
+        let now_ns = clock::now_ns();
         self.record.query_answered(now_ns);
         let is_open = reader.in_transaction();
         if self.record.in_transaction() != is_open {
@@ -314,6 +314,9 @@ impl Connection {
         if !is_open && let Some(took_ns) = self.record.transaction_ended(now_ns) {
             self.page.transaction_took(self.id, took_ns);
         }
-        self.page.gate().answered(self.id, is_open, now_ns, &WAKER);
+        let gate = self.page.gate();
+        if gate.seat(self.id).is_some_and(Seat::is_admitted) {
+            keeping_errno(|| gate.answered(self.id, is_open, now_ns, &WAKER));
+        }
     }
 }
