@@ -59,8 +59,9 @@ const BENCHES: &[Bench] = &[
     replay::BENCH,
 ];
 
-/// Those that need what nobody installs for them: they run by their names only.
-const ON_REQUEST: &[Bench] = &[preload::MYSQL];
+/// Those that take long, or need what nobody installs for them: they run by their
+/// names only.
+const ON_REQUEST: &[Bench] = &[preload::SCRIPTS, preload::DISK, preload::POSTGRES, preload::MYSQL];
 
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";

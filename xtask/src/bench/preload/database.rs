@@ -57,7 +57,7 @@ const DISK: Store = Store {
 };
 
 const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
-const IN_MEMORY_FULL: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL, BY_SIGNAL];
+const OF_SCRIPTS: &[Setting] = &[BARE, CAP_16, AUTO, BY_SIGNAL];
 const OF_MYSQL: &[Setting] = &[BARE, STATS, CAP_16, AUTO, AUTO_TAIL];
 const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
 
@@ -115,9 +115,9 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What else there is to see in memory: other scripts from few connections to
-/// many, none of which `auto` may harm, and the other way of waking.
-fn further_cases() -> Vec<Case> {
+/// Other scripts from few connections to many, none of which `auto` may harm, and
+/// the other way of waking.
+fn script_cases() -> Vec<Case> {
     let signal = case("oltp_read_write", 512, &[BARE, CAP_16, BY_SIGNAL], Vec::new());
     let signal = Case { title: format!("{}, by signal", signal.title), ..signal };
     let loads: [(_, &[u32]); 4] = [
@@ -196,34 +196,55 @@ enum Meeting<'m> {
     Unix(&'m Path),
 }
 
-/// Measures in memory, and all that there is if `disk` says where a disk is.
-pub(super) fn measure(lull: &Path, disk: Option<&Path>, report: &mut Report) -> Result<()> {
+/// Measures what the design asks for, in memory.
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    in_memory(lull, &Product::MariaDb, (IN_MEMORY, &cases()), report)
+}
+
+/// Measures other scripts in memory, from few connections to many.
+pub(super) fn measure_scripts(lull: &Path, report: &mut Report) -> Result<()> {
+    in_memory(lull, &Product::MariaDb, (OF_SCRIPTS, &script_cases()), report)
+}
+
+/// Measures MySQL in memory.
+pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
+    in_memory(lull, &Product::mysql()?, (OF_MYSQL, &mysql_cases()), report)
+}
+
+fn in_memory(
+    lull: &Path,
+    product: &Product,
+    (settings, cases): (&[Setting], &[Case]),
+    report: &mut Report,
+) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let (settings, in_memory) = match disk {
-        None => (IN_MEMORY, cases()),
-        Some(_) => (IN_MEMORY_FULL, cases().into_iter().chain(further_cases()).collect()),
-    };
-    let product = &Product::MariaDb;
     let field = Field { lull, place: place.path(), product, store: MEMORY };
-    contest(&field, settings, &in_memory, report)?;
+    contest(&field, settings, cases, report)?;
     report.note(format!(
-        "MariaDB: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; \
-         latency is that of a transaction, as its client sees it. Context switches are those of \
-         5 s in the middle of a run, over the queries of 5 s. Ratios are those of the runs of one \
-         round.",
+        "{}: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; latency is \
+         that of a transaction, as its client sees it. Context switches are those of 5 s in the \
+         middle of a run, over the queries of 5 s. Ratios are those of the runs of one round.",
+        product.name(),
         super::version(&product.program()?)?,
         MEMORY.rows,
         how()
     ));
-    let Some(disk) = disk else { return Ok(()) };
+    Ok(())
+}
+
+/// Measures where most queries wait for whatever device `disk` is on.
+pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir_in(disk)?;
-    let field = Field { place: place.path(), store: DISK, ..field };
+    let product = &Product::MariaDb;
+    let field = Field { lull, place: place.path(), product, store: DISK };
     contest(&field, ON_DISK, &disk_cases(), report)?;
     report.note(format!(
-        "MariaDB from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
-         directory, with nothing that limits it.",
+        "{} from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
+         directory, with nothing that limits it; sysbench on the same cores, {}.",
+        product.name(),
         DISK.rows,
-        DISK.options.join(" ")
+        DISK.options.join(" "),
+        how()
     ));
     Ok(())
 }
@@ -234,22 +255,6 @@ pub(super) fn measure_batching(lull: &Path, report: &mut Report) -> Result<()> {
     let product = &Product::MariaDb;
     let field = Field { lull, place: place.path(), product, store: MEMORY };
     batching::measure(|| started(&field, &batching::SETTINGS), report)
-}
-
-/// Measures MySQL in memory.
-pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let product = &Product::mysql()?;
-    let field = Field { lull, place: place.path(), product, store: MEMORY };
-    contest(&field, OF_MYSQL, &mysql_cases(), report)?;
-    report.note(format!(
-        "MySQL {}, {TABLES} tables of {} rows in memory, sysbench on the same cores, {}; latency \
-         is that of a transaction, as its client sees it.",
-        super::version(&product.program()?)?,
-        MEMORY.rows,
-        how()
-    ));
-    Ok(())
 }
 
 /// Who is measured, and where.
@@ -369,16 +374,20 @@ mod tests {
 
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
-        for cases in [cases(), further_cases(), disk_cases(), mysql_cases()] {
+        for cases in [cases(), script_cases(), disk_cases(), mysql_cases()] {
             super::super::contest::testing::check(&cases);
         }
     }
 
     #[test]
     fn every_case_has_a_title_and_servers_of_its_own() {
-        let in_memory: Vec<Case> = cases().into_iter().chain(further_cases()).collect();
-        let others = [(disk_cases(), ON_DISK), (mysql_cases(), OF_MYSQL)];
-        for (cases, servers) in others.into_iter().chain([(in_memory, IN_MEMORY_FULL)]) {
+        let all = [
+            (cases(), IN_MEMORY),
+            (script_cases(), OF_SCRIPTS),
+            (disk_cases(), ON_DISK),
+            (mysql_cases(), OF_MYSQL),
+        ];
+        for (cases, servers) in all {
             let titles: BTreeSet<&str> = cases.iter().map(|case| case.title.as_str()).collect();
             assert_eq!(titles.len(), cases.len());
             let running: BTreeSet<&str> = servers.iter().map(|setting| setting.name).collect();
@@ -386,8 +395,5 @@ mod tests {
                 assert!(running.contains(setting.name), "{}", setting.name);
             }
         }
-        let usual = cases();
-        let mut settings = usual.iter().flat_map(|case| case.settings);
-        assert!(settings.all(|setting| IN_MEMORY.iter().any(|one| one.name == setting.name)));
     }
 }

@@ -25,9 +25,14 @@ use std::process::Command;
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
     about: "The on-call runtime beside the bare server: cost of a call, statistics only on \
-            memcached, Redis and MariaDB, and the gate under 64 to 512 connections (with --full \
-            PostgreSQL, a disk, waking by signal, and 8 to 512 connections)",
-    run,
+            memcached, Redis and MariaDB, and the gate under 64 to 512 connections",
+    run: |context| {
+        reported(context, |lull, report| {
+            calls::measure(lull, report)?;
+            cache::measure(lull, report)?;
+            database::measure(lull, report)
+        })
+    },
 };
 
 pub(super) const BATCHING: Bench = Bench {
@@ -37,24 +42,32 @@ pub(super) const BATCHING: Bench = Bench {
     run: |context| reported(context, database::measure_batching),
 };
 
+pub(super) const SCRIPTS: Bench = Bench {
+    name: "scripts",
+    about: "The gate on MariaDB under other scripts and from 8 to 512 connections, and waking \
+            by signal",
+    run: |context| reported(context, database::measure_scripts),
+};
+
+pub(super) const DISK: Bench = Bench {
+    name: "disk",
+    about: "The gate on MariaDB when its tables do not fit its memory",
+    run: |context| {
+        reported(context, |lull, report| database::measure_disk(lull, &context.target(), report))
+    },
+};
+
+pub(super) const POSTGRES: Bench = Bench {
+    name: "postgres",
+    about: "PostgreSQL behind the gate and bare, under pgbench",
+    run: |context| reported(context, postgres::measure),
+};
+
 pub(super) const MYSQL: Bench = Bench {
     name: "mysql",
     about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
     run: |context| reported(context, database::measure_mysql),
 };
-
-fn run(context: &Context) -> Result<Report> {
-    reported(context, |lull, report| {
-        calls::measure(lull, report)?;
-        cache::measure(lull, report)?;
-        let disk = context.target();
-        database::measure(lull, context.is_full.then_some(disk.as_path()), report)?;
-        if context.is_full {
-            postgres::measure(lull, report)?;
-        }
-        Ok(())
-    })
-}
 
 /// What is measured with the program itself, once that is built.
 fn reported(

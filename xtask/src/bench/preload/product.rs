@@ -44,6 +44,14 @@ impl Product {
         Ok(Self::MySql(base))
     }
 
+    /// As its makers call it.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::MariaDb => "MariaDB",
+            Self::MySql(_) => "MySQL",
+        }
+    }
+
     /// The server.
     pub(super) fn program(&self) -> Result<PathBuf> {
         match self {
