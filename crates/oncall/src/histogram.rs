@@ -28,10 +28,16 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one value, in nanoseconds.
+    /// Counts one value, in nanoseconds, whoever else counts.
     pub fn add(&self, value_ns: u64) {
-        // One worker serves a connection, but nothing breaks if two do.
         self.0[bucket_of(value_ns)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As [`add`](Self::add), where nobody else counts: a locked instruction waits
+    /// for memory that is not at hand, which was a sixth of what watching costs.
+    pub fn add_alone(&self, value_ns: u64) {
+        let count = &self.0[bucket_of(value_ns)];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// The counts now.

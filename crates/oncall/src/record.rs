@@ -88,8 +88,10 @@ pub struct Record {
     latency: Histogram,
 }
 
-fn add(counter: &AtomicU64, value: u64) {
-    counter.fetch_add(value, Ordering::Relaxed);
+/// One worker at a time serves a connection; if two do, a count may be lost, and
+/// nothing else.
+fn add_alone(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
 impl Record {
@@ -191,16 +193,16 @@ impl Record {
         let arrived_ns = self.pending_since_ns()?;
         self.arrived_ns.store(0, Ordering::Relaxed);
         let latency_ns = now_ns.saturating_sub(arrived_ns);
-        self.latency.add(latency_ns);
-        add(&self.queries, 1);
-        add(&self.latency_sum_ns, latency_ns);
+        self.latency.add_alone(latency_ns);
+        add_alone(&self.queries, 1);
+        add_alone(&self.latency_sum_ns, latency_ns);
         Some(latency_ns)
     }
 
     /// A transaction, or a query outside one, has ended; how long it took since
     /// its first query, if that was seen.
     pub fn transaction_ended(&self, now_ns: u64) -> Option<u64> {
-        add(&self.transactions, 1);
+        add_alone(&self.transactions, 1);
         let begun_ns = Some(self.begun_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)?;
         self.begun_ns.store(0, Ordering::Relaxed);
         Some(now_ns.saturating_sub(begun_ns))
@@ -208,8 +210,8 @@ impl Record {
 
     /// Its worker has waited in the gate.
     pub fn parked(&self, waited_ns: u64) {
-        add(&self.parks, 1);
-        add(&self.parked_ns, waited_ns);
+        add_alone(&self.parks, 1);
+        add_alone(&self.parked_ns, waited_ns);
     }
 
     /// Queries answered.

@@ -51,6 +51,15 @@ fn reading(
     read: impl FnOnce() -> ssize_t,
     see: impl FnOnce(&Connection, ssize_t),
 ) -> ssize_t {
+    if !watch::knows_protocol() {
+        let done = read();
+        if done > 0
+            && let Some(connection) = watch::connection(fd)
+        {
+            see(&connection, done);
+        }
+        return done;
+    }
     let Some(connection) = watch::connection(fd) else { return read() };
     connection.receives();
     let done = read();

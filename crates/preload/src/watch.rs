@@ -4,7 +4,7 @@ use crate::descriptors::{self, Descriptor};
 use crate::parking::{Parking, WAKER};
 use crate::real::keeping_errno;
 use crate::{clock, page, process, service};
-use lull_oncall::protocol::{Heard, Reader, SharedReader};
+use lull_oncall::protocol::{Heard, Protocol, Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
 use std::ffi::c_int;
 
@@ -34,6 +34,12 @@ pub(crate) enum Rested {
     Late,
     /// A signal came.
     Left,
+}
+
+/// Whether the program's protocol is one that is known: only then may anybody be
+/// made to wait, and only then does it say something that a worker reads again.
+pub(crate) fn knows_protocol() -> bool {
+    page::protocol() != Protocol::Generic
 }
 
 /// The connection of a descriptor that is read from or written to.
@@ -72,11 +78,10 @@ fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
     let header = page.header();
     let is_exempt = (end.is_unix && !header.gates_unix()) || header.exempts(end.local_port);
     let connection = of_id(page, id, fd, is_exempt)?;
-    connection.reader.set(Reader::new(page::protocol()));
+    let reader = Reader::new(page::protocol());
+    connection.reader.set(reader);
+    connection.record.set_class(connection.class(reader));
     page.gate().open_seat(id);
-    if is_exempt {
-        connection.record.set_class(Class::Exempt);
-    }
     descriptors::set(fd, Descriptor::Connection { id, is_exempt });
     Some(connection)
 }
@@ -184,7 +189,17 @@ impl Connection {
     }
 
     /// Its worker has read these bytes. Returns once it may have them.
+    #[inline]
     pub(crate) fn received(&self, bytes: &[u8]) {
+        if knows_protocol() {
+            self.heard(bytes);
+        } else if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
+            // What is read asks, and what is written answers.
+            self.record.query_arrived(process::tid(), clock::now_ns());
+        }
+    }
+
+    fn heard(&self, bytes: &[u8]) {
         let mut reader = self.reader.get();
         let heard = reader.received(bytes);
         self.reader.set(reader);
@@ -212,7 +227,18 @@ impl Connection {
     }
 
     /// Its worker has written these bytes.
+    #[inline]
     pub(crate) fn sent(&self, bytes: &[u8]) {
+        if knows_protocol() {
+            self.said(bytes);
+        } else if !bytes.is_empty() && self.record.pending_since_ns().is_some() {
+            let now_ns = clock::now_ns();
+            self.record.query_answered(now_ns);
+            self.record.transaction_ended(now_ns);
+        }
+    }
+
+    fn said(&self, bytes: &[u8]) {
         let mut reader = self.reader.get();
         let is_answer = reader.sent(bytes);
         self.reader.set(reader);

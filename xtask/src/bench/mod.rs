@@ -51,6 +51,7 @@ const BENCHES: &[Bench] = &[
     bpf::BENCH,
     load::BENCH,
     preload::BENCH,
+    preload::CACHES,
     preload::BATCHING,
     page::BENCH,
     sim::BENCH,

@@ -2,6 +2,7 @@
 
 use super::{now, pump};
 use crate::sys::page::SharedPage;
+use lull_oncall::Settings;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,8 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(20);
 /// With a pause between rounds the pauses' ends are met, too.
 const PERIOD_WITH_PAUSE: Duration = Duration::from_millis(1);
+/// Nobody asks whether the agent lives where nobody is made to wait.
+const PERIOD_OPEN: Duration = Duration::from_secs(1);
 /// A machine that is full of the server's own threads must not make the agent
 /// look dead.
 const NICE: i32 = -20;
@@ -33,11 +36,27 @@ impl Heartbeat {
             let _ = rustix::process::setpriority_process(None, NICE);
             while !seen.load(Ordering::Relaxed) {
                 beat(&page);
-                let has_pause = page.control().settings().pause_ns() > 0;
-                std::thread::sleep(if has_pause { PERIOD_WITH_PAUSE } else { PERIOD });
+                std::thread::park_timeout(period(&page.control().settings()));
             }
         })?;
         Ok(Self { ends, thread: Some(thread) })
+    }
+
+    /// What the gate does has changed, and with it how often to beat.
+    pub(super) fn settings_changed(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+fn period(settings: &Settings) -> Duration {
+    if !settings.mode.gates() {
+        PERIOD_OPEN
+    } else if settings.pause_ns() > 0 {
+        PERIOD_WITH_PAUSE
+    } else {
+        PERIOD
     }
 }
 
@@ -51,7 +70,8 @@ impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It sleeps for 20 ms at most; a panic of its own was told already.
+            thread.thread().unpark();
+            // A panic of its own was told already.
             let _ = thread.join();
         }
     }

@@ -49,8 +49,7 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Runtime {
     page: Arc<SharedPage>,
-    /// Beats until it is dropped.
-    _heartbeat: Heartbeat,
+    heartbeat: Heartbeat,
 }
 
 /// Wakes workers of other processes.
@@ -90,7 +89,7 @@ impl Runtime {
         page.control().beat(now().0);
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
-        Ok(Self { page, _heartbeat: heartbeat })
+        Ok(Self { page, heartbeat })
     }
 
     /// What a server's environment must have, besides the agent's; `library`
@@ -106,7 +105,10 @@ impl Runtime {
 
     /// Sets what the gate does; nobody waits on for what was asked before.
     pub fn set(&self, settings: &Settings) {
+        // Whoever is made to wait from now on is to see that the agent lives.
+        self.page.control().beat(now().0);
         self.page.control().set(settings);
+        self.heartbeat.settings_changed();
         pump(&self.page);
     }
 
@@ -201,6 +203,23 @@ mod tests {
         let arrive = |id| gate.arrive(Id(id), false, now().0, &Futexes);
         assert_eq!([arrive(0), arrive(1)], [Decision::Run, Decision::Park]);
         (runtime, settings)
+    }
+
+    #[test]
+    fn it_beats_often_as_soon_as_somebody_may_wait() {
+        let open = Settings { mode: Mode::Stats, ..Settings::default() };
+        let runtime = Runtime::start(&open, &Rules::default()).unwrap();
+        runtime.set(&Settings { mode: Mode::Post, ..open });
+        let begun = now();
+        let (mut beats, mut last_ns) = (0, runtime.page.control().heartbeat_ns());
+        while beats < 30 {
+            std::thread::sleep(Duration::from_millis(1));
+            let heartbeat_ns = runtime.page.control().heartbeat_ns();
+            beats += u32::from(heartbeat_ns != last_ns);
+            last_ns = heartbeat_ns;
+        }
+        // At the pace of an open gate it would have taken 29 s.
+        assert!(now().saturating_sub(begun) < Nanos::from_secs(15));
     }
 
     #[test]

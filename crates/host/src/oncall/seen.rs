@@ -140,6 +140,8 @@ impl Statistics {
 
     /// Transactions that ended since the last reading, by how long they took
     /// on the server from their first query; a query outside of one counts as one.
+    /// None of a server whose protocol is not known: each query is one there, with
+    /// the latency that it has.
     pub fn transactions(&mut self) -> Counts {
         self.transactions.renew(self.page.transactions())
     }

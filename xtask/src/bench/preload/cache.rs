@@ -6,16 +6,18 @@ use super::super::server::{free_address, served};
 use super::super::stats::{Summary, interleave, ratios};
 use super::Report;
 use anyhow::{Result, bail};
-use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Many short ones: what else the machine does meets both of a round alike.
-const ROUNDS: usize = 31;
-const RUN: Duration = Duration::from_secs(1);
+/// Two bare servers of one kind differ by 1 %, by where their memory lies: many of
+/// each are started, and of each pair there is one ratio.
+const PAIRS: usize = 15;
+/// Many short runs: what else the machine does meets both of a round alike.
+const ROUNDS: usize = 100;
+const RUN: Duration = Duration::from_millis(50);
 const CONNECTIONS: usize = 64;
 /// Watched over bare, at least.
 const THROUGHPUT_MIN: f64 = 0.98;
@@ -66,40 +68,72 @@ struct Cache {
     connections: Vec<TcpStream>,
 }
 
+/// What one of two servers did in its runs.
+#[derive(Debug, Default)]
+struct Done {
+    requests_per_s: Vec<f64>,
+    requests: usize,
+    cpu_us: f64,
+}
+
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     KINDS.iter().try_for_each(|kind| watched(kind, lull, report))?;
     report.note(format!(
-        "memcached and Redis: one thread on a core of its own, {CONNECTIONS} connections of a \
-         client on another core that asks for {} bytes on each and reads all answers, {} s a run, \
-         {ROUNDS} rounds in turn; the agent's own CPU time is in that of the watched.",
+        "One thread on a core of its own, {CONNECTIONS} connections of a client on another core \
+         that asks for {} bytes on each and reads all answers. {PAIRS} pairs of servers, bare and \
+         watched, each started for {ROUNDS} runs of {} ms in turn; a pair's ratio of requests/s is \
+         the median of its rounds', and its CPU time that of all runs. The agent's own CPU time, \
+         on the server's core, is in that of the watched.",
         VALUE.len(),
-        RUN.as_secs()
+        RUN.as_millis()
     ));
     Ok(())
 }
 
 fn watched(kind: &'static Kind, lull: &Path, report: &mut Report) -> Result<()> {
-    let bare = RefCell::new(Cache::start(kind, lull, None)?);
-    let watched = RefCell::new(Cache::start(kind, lull, Some(&[]))?);
-    let costs = [RefCell::new(Vec::new()), RefCell::new(Vec::new())];
-    let _client = Pinned::to_core(0)?;
-    let run = |cache: &RefCell<Cache>, costs: &RefCell<Vec<f64>>| {
-        let (rate, cpu_us) = cache.borrow_mut().run()?;
-        costs.borrow_mut().push(cpu_us);
-        Ok(rate)
-    };
-    let rates =
-        interleave(ROUNDS, &mut [&mut || run(&bare, &costs[0]), &mut || run(&watched, &costs[1])])?;
+    let pairs: Result<Vec<[Done; 2]>> =
+        (0..PAIRS).map(|at| pair(kind, lull, at % 2 == 1)).collect();
+    let pairs = pairs?;
     let what = |figure: &str| format!("{}, {CONNECTIONS} connections: {figure}", kind.name);
-    let rate = |rates: &[f64]| Summary::of(rates.iter().copied());
-    report.reported(&what("requests/s, bare"), rate(&rates[0]), "1/s");
-    let (over, no_end) = (ratios(&rates[1], &rates[0]), f64::INFINITY);
-    report.bounded(&what("watched / bare"), over, "ratio", THROUGHPUT_MIN..=no_end);
-    let [bare_us, watched_us] = costs.map(|costs| costs.into_inner().split_off(1));
-    let cpu = ratios(&watched_us, &bare_us);
-    report.reported(&what("CPU a request, bare"), rate(&bare_us), "us");
+    let of = |figure: &dyn Fn(&[Done; 2]) -> f64| Summary::of(pairs.iter().map(figure));
+    let rate = of(&|[bare, _]| Summary::of(bare.requests_per_s.iter().copied()).median);
+    report.reported(&what("requests/s, bare"), rate, "1/s");
+    let kept = of(&|[bare, watched]| ratios(&watched.requests_per_s, &bare.requests_per_s).median);
+    report.bounded(&what("watched / bare"), kept, "ratio", THROUGHPUT_MIN..=f64::INFINITY);
+    let cpu_us = of(&|[bare, _]| bare.cpu_us_each());
+    report.reported(&what("CPU a request, bare"), cpu_us, "us");
+    let cpu = of(&|[bare, watched]| watched.cpu_us_each() / bare.cpu_us_each());
     report.reported(&what("CPU a request, watched / bare"), cpu, "ratio");
     Ok(())
+}
+
+/// A bare server and a watched one in turn; which is started first, and has the
+/// first turn, is not always the same.
+fn pair(kind: &'static Kind, lull: &Path, is_turned: bool) -> Result<[Done; 2]> {
+    let mut execs = [None, Some(&[][..])];
+    if is_turned {
+        execs.reverse();
+    }
+    let [first, second] = execs.map(|exec| Cache::start(kind, lull, exec));
+    let (mut first, mut second) = (first?, second?);
+    let _client = Pinned::to_core(0)?;
+    let mut done = [Done::default(), Done::default()];
+    let [of_first, of_second] = &mut done;
+    let rates =
+        interleave(ROUNDS, &mut [&mut || first.run(of_first), &mut || second.run(of_second)])?;
+    for (done, rates) in done.iter_mut().zip(rates) {
+        done.requests_per_s = rates;
+    }
+    if is_turned {
+        done.reverse();
+    }
+    Ok(done)
+}
+
+impl Done {
+    fn cpu_us_each(&self) -> f64 {
+        self.cpu_us / self.requests as f64
+    }
 }
 
 impl Cache {
@@ -123,8 +157,8 @@ impl Cache {
         read_to(connection, self.kind.stored)
     }
 
-    /// Requests a second, and the server's CPU time of each in microseconds.
-    fn run(&mut self) -> Result<(f64, f64)> {
+    /// Requests a second of one run.
+    fn run(&mut self, done: &mut Done) -> Result<f64> {
         let (before, begun, mut requests) = (usage(self.server.pid())?, Instant::now(), 0);
         while begun.elapsed() < RUN {
             for connection in &mut self.connections {
@@ -136,8 +170,11 @@ impl Cache {
             requests += CONNECTIONS;
         }
         let (took, after) = (begun.elapsed(), usage(self.server.pid())?);
-        let cpu_us = (after.cpu_s - before.cpu_s) * 1e6;
-        Ok((requests as f64 / took.as_secs_f64(), cpu_us / requests as f64))
+        // In ticks of 10 ms; it does next to nothing between its runs, so that what
+        // one is short of another has.
+        done.cpu_us += (after.cpu_s - before.cpu_s) * 1e6;
+        done.requests += requests;
+        Ok(requests as f64 / took.as_secs_f64())
     }
 }
 

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-pub(super) const ROUNDS: usize = 3;
 pub(super) const RUN_S: u32 = 10;
 /// Time that a search has under each load before it is measured; less where
 /// transactions are short because connections are few.
@@ -81,10 +80,10 @@ impl Load {
 }
 
 /// How the runs of [`measured`] are made, for a report's note.
-pub(super) fn how() -> String {
+pub(super) fn how(rounds: usize) -> String {
     format!(
         "{RUN_S} s a run (auto has had {SEARCH_S} s of each load to decide, {SHORT_SEARCH_S} with \
-         fewer than {FEW} connections), {ROUNDS} rounds in turn after one to warm up"
+         fewer than {FEW} connections), {rounds} rounds in turn after one to warm up"
     )
 }
 
@@ -100,6 +99,8 @@ pub(super) struct Case {
 pub(super) trait Served {
     /// The program that loads it, and measures throughput and latency.
     const CLIENT: &'static str;
+    /// How often each has its turn.
+    const ROUNDS: usize;
 
     fn setting(&self) -> Setting;
 
@@ -125,7 +126,7 @@ pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Repor
         let searched = serving(servers, setting)?.load(case.load, case.load.search_s());
         searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
     }
-    let seen = in_turn(ROUNDS, case.settings, servers, |server| {
+    let seen = in_turn(S::ROUNDS, case.settings, servers, |server| {
         run(server, case.load).with_context(|| case.title.clone())
     })?;
     rows(case, &seen, S::CLIENT, report)

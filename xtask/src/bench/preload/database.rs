@@ -227,7 +227,7 @@ fn in_memory(
         product.name(),
         super::version(&product.program()?)?,
         MEMORY.rows,
-        how()
+        how(Database::ROUNDS)
     ));
     Ok(())
 }
@@ -244,7 +244,7 @@ pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Res
         product.name(),
         DISK.rows,
         DISK.options.join(" "),
-        how()
+        how(Database::ROUNDS)
     ));
     Ok(())
 }
@@ -299,6 +299,7 @@ impl Database {
 
 impl Served for Database {
     const CLIENT: &'static str = "sysbench";
+    const ROUNDS: usize = 3;
 
     fn setting(&self) -> Setting {
         self.setting

@@ -25,14 +25,19 @@ use std::process::Command;
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
     about: "The on-call runtime beside the bare server: cost of a call, statistics only on \
-            memcached, Redis and MariaDB, and the gate under 64 to 512 connections",
+            MariaDB, and the gate under 64 to 512 connections",
     run: |context| {
         reported(context, |lull, report| {
             calls::measure(lull, report)?;
-            cache::measure(lull, report)?;
             database::measure(lull, report)
         })
     },
+};
+
+pub(super) const CACHES: Bench = Bench {
+    name: "caches",
+    about: "memcached and Redis with statistics only, beside the bare servers",
+    run: |context| reported(context, cache::measure),
 };
 
 pub(super) const BATCHING: Bench = Bench {

@@ -230,7 +230,9 @@ impl fmt::Display for ExecResult {
         write!(out, "\n  on the server: p50 {}, p95 {}", of(*p50_seconds), of(*p95_seconds))?;
         write!(out, ", p99 {}, p99.9 {}", of(*p99_seconds), of(*p999_seconds))?;
         let Quantiles { p50_seconds, p99_seconds, .. } = &self.transaction_latency;
-        write!(out, "\n  transactions: p50 {}, p99 {}", of(*p50_seconds), of(*p99_seconds))?;
+        if p50_seconds.is_some() {
+            write!(out, "\n  transactions: p50 {}, p99 {}", of(*p50_seconds), of(*p99_seconds))?;
+        }
         if matches!(self.mode, "post" | "epoll") {
             let GateResult { admissions, admissions_after_a_wait, slots_overdue, .. } = &self.gate;
             write!(out, "\n  gate, cap {}: {admissions} admissions, ", self.cap)?;
