@@ -11,6 +11,10 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 pub(super) const RUN_S: u32 = 10;
+/// Rounds where a gain or a loss is large, and where it is to be told from two
+/// percent: two bare servers differ by 10 to 15 % from run to run.
+pub(super) const ROUNDS: usize = 3;
+pub(super) const MANY_ROUNDS: usize = 9;
 /// Time that a search has under each load before it is measured; less where
 /// transactions are short because connections are few.
 const SEARCH_S: u32 = 75;
@@ -79,11 +83,14 @@ impl Load {
     }
 }
 
-/// How the runs of [`measured`] are made, for a report's note.
-pub(super) fn how(rounds: usize) -> String {
+/// How the runs of these cases are made, for a report's note.
+pub(super) fn how(cases: &[Case]) -> String {
+    let least = cases.iter().map(|case| case.rounds).min().unwrap_or_default();
+    let more = cases.iter().filter(|case| case.rounds > least);
+    let more: String = more.map(|case| format!(" ({} with {})", case.rounds, case.title)).collect();
     format!(
         "{RUN_S} s a run (auto has had {SEARCH_S} s of each load to decide, {SHORT_SEARCH_S} with \
-         fewer than {FEW} connections), {rounds} rounds in turn after one to warm up"
+         fewer than {FEW} connections), {least} rounds in turn after one to warm up{more}"
     )
 }
 
@@ -92,6 +99,8 @@ pub(super) struct Case {
     pub(super) title: String,
     pub(super) load: Load,
     pub(super) settings: &'static [Setting],
+    /// How often each has its turn.
+    pub(super) rounds: usize,
     pub(super) bounds: Vec<Bound>,
 }
 
@@ -99,8 +108,6 @@ pub(super) struct Case {
 pub(super) trait Served {
     /// The program that loads it, and measures throughput and latency.
     const CLIENT: &'static str;
-    /// How often each has its turn.
-    const ROUNDS: usize;
 
     fn setting(&self) -> Setting;
 
@@ -126,7 +133,7 @@ pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Repor
         let searched = serving(servers, setting)?.load(case.load, case.load.search_s());
         searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
     }
-    let seen = in_turn(S::ROUNDS, case.settings, servers, |server| {
+    let seen = in_turn(case.rounds, case.settings, servers, |server| {
         run(server, case.load).with_context(|| case.title.clone())
     })?;
     rows(case, &seen, S::CLIENT, report)

@@ -5,8 +5,8 @@ use super::super::server::{free_address, served};
 use super::Report;
 use super::batching;
 use super::contest::{
-    BARE, Bound, CAP_16, Case, Figure, Load, STATS, Served, Setting, at_least, at_most, how,
-    measured,
+    BARE, Bound, CAP_16, Case, Figure, Load, MANY_ROUNDS, ROUNDS, STATS, Served, Setting, at_least,
+    at_most, how, measured,
 };
 use super::product::{Product, socket};
 use super::ran::Ran;
@@ -69,13 +69,14 @@ fn case(
 ) -> Case {
     let name = script.trim_start_matches("oltp_").replace('_', "-");
     let title = format!("{name}, {connections} connections");
-    Case { title, load: Load { script, connections }, settings, bounds }
+    Case { title, load: Load { script, connections }, settings, rounds: ROUNDS, bounds }
 }
 
 /// Short queries that do not contend: any gate would lose.
 fn point_selects() -> Case {
     let bounds = vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)];
-    case("oltp_point_select", 64, &[BARE, STATS, AUTO], bounds)
+    let case = case("oltp_point_select", 64, &[BARE, STATS, AUTO], bounds);
+    Case { rounds: MANY_ROUNDS, ..case }
 }
 
 fn cases() -> Vec<Case> {
@@ -227,7 +228,7 @@ fn in_memory(
         product.name(),
         super::version(&product.program()?)?,
         MEMORY.rows,
-        how(Database::ROUNDS)
+        how(cases)
     ));
     Ok(())
 }
@@ -237,14 +238,15 @@ pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Res
     let place = tempfile::tempdir_in(disk)?;
     let product = &Product::MariaDb;
     let field = Field { lull, place: place.path(), product, store: DISK };
-    contest(&field, ON_DISK, &disk_cases(), report)?;
+    let cases = &disk_cases();
+    contest(&field, ON_DISK, cases, report)?;
     report.note(format!(
         "{} from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
          directory, with nothing that limits it; sysbench on the same cores, {}.",
         product.name(),
         DISK.rows,
         DISK.options.join(" "),
-        how(Database::ROUNDS)
+        how(cases)
     ));
     Ok(())
 }
@@ -299,7 +301,6 @@ impl Database {
 
 impl Served for Database {
     const CLIENT: &'static str = "sysbench";
-    const ROUNDS: usize = 3;
 
     fn setting(&self) -> Setting {
         self.setting

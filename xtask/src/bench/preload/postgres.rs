@@ -4,7 +4,8 @@ use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
 use super::contest::{
-    BARE, CAP_16, Case, Figure, Load, STATS, Served, Setting, at_least, at_most, how, measured,
+    BARE, CAP_16, Case, Figure, Load, MANY_ROUNDS, STATS, Served, Setting, at_least, at_most, how,
+    measured,
 };
 use super::pgbench::read;
 use super::ran::Ran;
@@ -43,6 +44,7 @@ fn cases() -> Vec<Case> {
         title: format!("PostgreSQL, TPC-B-like, {CLIENTS} clients"),
         load: Load { script: "tpcb-like", connections: CLIENTS },
         settings: &SETTINGS,
+        rounds: MANY_ROUNDS,
         // No loss; and with a gate a gain in the tail, for all meet at a few rows.
         bounds: vec![
             at_least("watched", "bare", 0.97),
@@ -72,7 +74,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
          same cores, which vacuums before each run, {}; latency is that of a transaction, from \
          pgbench's log of each; a transaction is 7 queries.",
         super::version(&super::found("postgres")?)?,
-        how(Database::ROUNDS)
+        how(&cases())
     ));
     Ok(())
 }
@@ -120,8 +122,6 @@ impl Database {
 
 impl Served for Database {
     const CLIENT: &'static str = "pgbench";
-    /// Two bare servers differ by 15 % from run to run.
-    const ROUNDS: usize = 9;
 
     fn setting(&self) -> Setting {
         self.setting
