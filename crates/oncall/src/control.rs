@@ -133,6 +133,9 @@ impl Settings {
 ///
 /// The longest pause between rounds that a gate keeps.
 pub const ISR_DELAY_MAX_NS: u64 = 100_000_000;
+/// From which stay on a deep idle state pays (REEF, SoCC'25, section 3.2: 1 ms):
+/// workers are not called sooner after each other, and shorter rests do not count.
+pub const BREAK_EVEN_NS: u64 = 1_000_000;
 const SLOT_LEASE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 const AGENT_LEASE_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 const PARK_NS: (u64, u64) = (10_000_000, 60_000_000_000);
@@ -150,12 +153,33 @@ pub struct Counters {
     pub let_go: u64,
     /// Workers that ran on because they had waited for as long as anybody may.
     pub expired: u64,
-    /// Rounds ended.
+    /// Rounds ended; in mode epoll those that were called.
     pub rounds: u64,
     /// Workers for whom a query came while they rested.
     pub calls: u64,
     /// Signals that woke a worker, or were to.
     pub signals: u64,
+    /// Time in which nobody had a slot and nobody was called (mode epoll), in
+    /// stretches of [`BREAK_EVEN_NS`] or longer, in nanoseconds.
+    pub rested_ns: u64,
+}
+
+impl Counters {
+    /// What was counted since these were.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            admissions: self.admissions.wrapping_sub(before.admissions),
+            parks: self.parks.wrapping_sub(before.parks),
+            overruns: self.overruns.wrapping_sub(before.overruns),
+            let_go: self.let_go.wrapping_sub(before.let_go),
+            expired: self.expired.wrapping_sub(before.expired),
+            rounds: self.rounds.wrapping_sub(before.rounds),
+            calls: self.calls.wrapping_sub(before.calls),
+            signals: self.signals.wrapping_sub(before.signals),
+            rested_ns: self.rested_ns.wrapping_sub(before.rested_ns),
+        }
+    }
 }
 
 /// The gate's shared words.
@@ -201,6 +225,7 @@ pub(crate) struct Counts {
     pub(crate) rounds: AtomicU64,
     pub(crate) calls: AtomicU64,
     signals: AtomicU64,
+    rested_ns: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -313,6 +338,19 @@ impl Control {
         count(&self.counts.signals);
     }
 
+    /// Workers that rested were called: a round of mode epoll, whose end nobody tells.
+    pub fn called(&self) {
+        count(&self.counts.rounds);
+    }
+
+    /// All workers have rested for so long; what is too short for a core to gain
+    /// by it does not count.
+    pub fn rested(&self, rest_ns: u64) {
+        if rest_ns >= BREAK_EVEN_NS {
+            self.counts.rested_ns.fetch_add(rest_ns, Ordering::Relaxed);
+        }
+    }
+
     /// The agent lives at this time.
     pub fn beat(&self, now_ns: u64) {
         self.heartbeat_ns.store(now_ns, Ordering::Relaxed);
@@ -351,6 +389,7 @@ impl Control {
             rounds: get(&self.counts.rounds),
             calls: get(&self.counts.calls),
             signals: get(&self.counts.signals),
+            rested_ns: get(&self.counts.rested_ns),
         }
     }
 }

@@ -37,7 +37,7 @@ mod record;
 mod seat;
 pub mod sync;
 
-pub use control::{Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings, Waking};
+pub use control::{BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings, Waking};
 pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};
 #[cfg(not(loom))]

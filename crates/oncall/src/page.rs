@@ -20,7 +20,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// Version of the layout; it changes with every change of size or meaning.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,16 +289,17 @@ mod tests {
         let page = page();
         let record = page.record(Id(9_999)).unwrap();
         let peer = crate::Peer { ipv4: 0x7f00_0001, port: 40_000 };
-        assert!(record.claim(7, 3, peer) && !record.claim(8, 3, peer));
+        assert!(record.claim(7, 3, peer, u16::MAX) && !record.claim(8, 3, peer, 1));
         assert_eq!((record.pid(), record.fd(), record.peer()), (7, 3, peer));
+        assert_eq!(record.local_port(), u16::MAX);
         record.query_arrived(70, 1_000);
         assert_eq!(record.query_answered(6_000), Some(5_000));
         assert_eq!(record.query_answered(7_000), None, "answered once");
         let generation = record.generation();
         assert!(!record.release(8) && record.release(7));
-        assert!(record.claim(9, 4, peer));
+        assert!(record.claim(9, 4, peer, 0));
         assert_eq!((record.queries(), record.latency().counts().sum::<u32>()), (0, 0));
-        assert_eq!(record.generation(), generation + 1);
+        assert_eq!((record.generation(), record.local_port()), (generation + 1, 0));
         assert!(page.record(Id(10_000)).is_none());
     }
 
@@ -319,7 +320,7 @@ mod tests {
     fn a_transaction_lasts_from_its_first_query_to_its_end() {
         let page = page();
         let record = page.record(Id(3)).unwrap();
-        assert!(record.claim(7, 3, crate::Peer::default()));
+        assert!(record.claim(7, 3, crate::Peer::default(), 0));
         record.query_arrived(70, 1_000);
         record.query_answered(2_000);
         record.set_in_transaction(true);

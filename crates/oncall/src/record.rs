@@ -13,9 +13,13 @@ pub struct Peer {
     pub port: u16,
 }
 
+/// Where the local port stands in the word of the two ends.
+const LOCAL_PORT_AT: u32 = 48;
+
 impl Peer {
-    const fn word(self) -> u64 {
-        (self.ipv4 as u64) << 16 | self.port as u64
+    /// Both ends in a word: the local port stands above what the peer needs.
+    const fn word(self, local_port: u16) -> u64 {
+        (local_port as u64) << LOCAL_PORT_AT | (self.ipv4 as u64) << 16 | self.port as u64
     }
 
     const fn of_word(word: u64) -> Self {
@@ -82,7 +86,8 @@ pub struct Record {
     /// One more for each connection that had this record.
     generation: AtomicU32,
     fd: AtomicU32,
-    peer: AtomicU64,
+    /// Its peer and its local port.
+    ends: AtomicU64,
     parks: AtomicU64,
     parked_ns: AtomicU64,
     latency: Histogram,
@@ -95,14 +100,15 @@ fn add_alone(counter: &AtomicU64, value: u64) {
 }
 
 impl Record {
-    /// Takes a free record for a connection of process `pid`; `false` if it is taken.
-    pub fn claim(&self, pid: u32, fd: u32, peer: Peer) -> bool {
+    /// Takes a free record for a connection of process `pid` through the server's
+    /// port `local_port`, 0 if it has none; `false` if it is taken.
+    pub fn claim(&self, pid: u32, fd: u32, peer: Peer, local_port: u16) -> bool {
         let taken = self.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed);
         if taken.is_err() {
             return false;
         }
         self.fd.store(fd, Ordering::Relaxed);
-        self.peer.store(peer.word(), Ordering::Relaxed);
+        self.ends.store(peer.word(local_port), Ordering::Relaxed);
         self.set_class(Class::New);
         self.set_in_transaction(false);
         self.arrived_ns.store(0, Ordering::Relaxed);
@@ -143,7 +149,12 @@ impl Record {
 
     /// Its other end.
     pub fn peer(&self) -> Peer {
-        Peer::of_word(self.peer.load(Ordering::Relaxed))
+        Peer::of_word(self.ends.load(Ordering::Relaxed))
+    }
+
+    /// The server's port that it came through; 0 if it has none.
+    pub fn local_port(&self) -> u16 {
+        (self.ends.load(Ordering::Relaxed) >> LOCAL_PORT_AT) as u16
     }
 
     /// What the gate may do with it.

@@ -26,6 +26,16 @@ const RESTING: u32 = 4;
 const STATE_MASK: u32 = 0xff;
 const SLOT_SHIFT: u32 = 8;
 
+/// A number of queries as it stands in a seat, where zeros are none that was set.
+fn written(queries: Option<u32>) -> u32 {
+    queries.map_or(0, |queries| queries.saturating_add(1))
+}
+
+/// What was [`written`].
+const fn number(word: u32) -> Option<u32> {
+    word.checked_sub(1)
+}
+
 /// What a seat says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -52,6 +62,9 @@ pub struct Seat {
     tokens: AtomicU32,
     /// Queries a turn: 0 as the gate's batch, else one more than the number.
     budget: AtomicU32,
+    /// Queries that turns may still take until the agent's next decision: 0
+    /// without limit, else one more than the number.
+    left: AtomicU32,
     /// 1 if it goes before those without, where there are ranks.
     first: AtomicU32,
     /// When it began to wait.
@@ -86,14 +99,36 @@ impl Seat {
 
     /// Queries that it may run a turn; `None` as the gate's batch.
     pub fn budget(&self) -> Option<u32> {
-        self.budget.load(Ordering::Relaxed).checked_sub(1)
+        number(self.budget.load(Ordering::Relaxed))
     }
 
     /// Sets how many queries it may run a turn (n_k); 0 makes it miss its
     /// turns, `None` is the gate's batch. Who raises it from 0 pumps the gate after.
     pub fn set_budget(&self, queries: Option<u32>) {
-        let written = queries.map_or(0, |queries| queries.saturating_add(1));
-        self.budget.store(written, Ordering::Relaxed);
+        self.budget.store(written(queries), Ordering::Relaxed);
+    }
+
+    /// Queries that its turns may still take until the agent's next decision;
+    /// `None` without limit.
+    pub fn left(&self) -> Option<u32> {
+        number(self.left.load(Ordering::Acquire))
+    }
+
+    /// The agent's decision: so many queries a turn ([`Seat::set_budget`]), and
+    /// so many in all until the next decision, `None` without limit. A turn takes
+    /// its queries from these as it begins, and what it does not use does not
+    /// come back; with none left, turns are missed. Who gives queries to one
+    /// that had none pumps the gate after.
+    pub fn allow(&self, batch: Option<u32>, queries: Option<u32>) {
+        self.set_budget(batch);
+        // Last: who sees what is left sees how much of it a turn may take. A swap,
+        // not a store, for it is in order with what a worker takes meanwhile.
+        self.left.swap(written(queries), Ordering::AcqRel);
+    }
+
+    /// Whether a turn that began now would have a query.
+    pub(crate) fn has_queries(&self) -> bool {
+        self.left() != Some(0) && self.budget() != Some(0)
     }
 
     /// Whether it goes before those without, where [`Settings::ranks`](crate::Settings) says so.
@@ -183,14 +218,34 @@ impl Seat {
         self.word.store(ADMITTED | (slot as u32) << SLOT_SHIFT, Ordering::Release);
     }
 
+    /// Its own worker was admitted, has no turn after all, and waits on.
+    pub(crate) fn wait_on(&self) {
+        self.word.store(WAITING, Ordering::Release);
+    }
+
     /// Its own worker ends its turn.
     pub(crate) fn clear(&self) {
         self.word.store(IDLE, Ordering::Release);
     }
 
-    /// Fills the tokens for a turn.
-    pub(crate) fn begin_turn(&self, batch: u32) {
-        self.tokens.store(self.budget().unwrap_or(batch).max(1), Ordering::Relaxed);
+    /// Its own worker begins a turn with as many queries as it may have;
+    /// `false` if that is none.
+    ///
+    /// Only its worker takes of what is left, and only the agent writes it
+    /// anew. If the agent does so in the middle of this, the turn was the last
+    /// of the decision before, of which it had its queries: what was written is
+    /// whole for those to come, and nothing is to be tried again. Where the
+    /// agent writes the same number, the turn is the first of the new decision.
+    pub(crate) fn begin_turn(&self, batch: u32) -> bool {
+        let left = self.left.load(Ordering::Acquire);
+        let most = number(left).unwrap_or(u32::MAX);
+        let queries = self.budget().unwrap_or(batch).min(most);
+        if queries > 0 && left > 0 {
+            let (taken, order) = (left - queries, Ordering::Relaxed);
+            let _ = self.left.compare_exchange(left, taken, order, order);
+        }
+        self.tokens.store(queries, Ordering::Relaxed);
+        queries > 0
     }
 
     /// Takes one token; whether any is left.
@@ -203,7 +258,7 @@ impl Seat {
     /// For a new connection: nothing of the last one stays.
     pub(crate) fn reset(&self) {
         self.clear();
-        self.set_budget(None);
+        self.allow(None, None);
         self.set_first(false);
         self.tokens.store(0, Ordering::Relaxed);
     }
@@ -212,6 +267,33 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_seat_is_one_cache_line() {
+        assert_eq!((size_of::<Seat>(), align_of::<Seat>()), (64, 64));
+    }
+
+    #[test]
+    fn a_turn_takes_what_it_may_have_of_what_is_left() {
+        let seat = Seat::default();
+        assert!(seat.begin_turn(4), "without limit");
+        assert_eq!((seat.left(), seat.tokens.load(Ordering::Relaxed)), (None, 4));
+        seat.allow(Some(2), Some(5));
+        for (left, tokens) in [(3, 2), (1, 2), (0, 1)] {
+            assert!(seat.has_queries() && seat.begin_turn(4));
+            let seen = (seat.left(), seat.tokens.load(Ordering::Relaxed));
+            assert_eq!(seen, (Some(left), tokens));
+        }
+        assert!(!seat.has_queries() && !seat.begin_turn(4));
+        assert_eq!(seat.left(), Some(0), "none is taken of none");
+        seat.allow(None, Some(u32::MAX));
+        assert!(seat.begin_turn(4) && seat.left() > Some(u32::MAX - 8));
+        seat.allow(Some(0), None);
+        assert!(!seat.has_queries() && !seat.begin_turn(4));
+        seat.reset();
+        assert_eq!((seat.budget(), seat.left()), (None, None));
+    }
 
     #[test]
     fn a_word_that_nobody_of_ours_wrote_holds_no_worker_up() {

@@ -86,6 +86,12 @@ impl Shared {
         assert_eq!((self.gate().active(NOW), self.control.waiters()), (0, 0));
     }
 
+    /// What is left of the wait of one that has no queries is removed once it has.
+    fn is_clean_without_limit(&self, id: Id) {
+        self.seats[id.index()].allow(None, None);
+        self.is_clean();
+    }
+
     fn begin(&self, id: Id) {
         if self.gate().arrive(id, false, self.now_ns(), self) == Decision::Park {
             self.gate().park(id, self);
@@ -117,6 +123,8 @@ impl Park for Shared {
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    // The longest of these has somewhat more than the usual thousand steps.
+    builder.max_branches = 5_000;
     builder.check(model);
 }
 
@@ -270,5 +278,79 @@ fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slo
         worker.join().unwrap();
         closer.join().unwrap();
         shared.is_clean();
+    });
+}
+
+#[test]
+fn queries_that_are_given_as_a_turn_begins_are_not_lost() {
+    check(3, || {
+        let shared = Shared::new(1, 1);
+        shared.seats[0].allow(None, Some(1));
+        let agent = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                shared.seats[0].allow(None, Some(2));
+                shared.gate().pump(NOW, &*shared);
+            })
+        };
+        // The first is of either decision, and the second of the later one.
+        shared.query(Id(0), 1);
+        shared.query(Id(0), 1);
+        agent.join().unwrap();
+        assert!(shared.seats[0].left() < Some(2));
+        shared.is_clean_without_limit(Id(0));
+    });
+}
+
+#[test]
+fn nobody_begins_a_turn_without_a_query_whoever_looked_before() {
+    check(2, || {
+        let shared = Shared::new(1, 2);
+        let is_given = Arc::new(AtomicUsize::new(0));
+        shared.seats[0].allow(None, Some(1));
+        shared.begin(Id(1));
+        assert_eq!(shared.gate().arrive(Id(0), false, NOW, &*shared), Decision::Park);
+        let limited = {
+            let (shared, is_given) = (Arc::clone(&shared), Arc::clone(&is_given));
+            loom::thread::spawn(move || {
+                shared.gate().park(Id(0), &*shared);
+                shared.gate().answered(Id(0), false, NOW, &*shared);
+                shared.begin(Id(0));
+                assert_eq!(is_given.load(Ordering::SeqCst), 1, "a turn of nothing");
+                shared.gate().answered(Id(0), false, NOW, &*shared);
+            })
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            // It may see the other's first wait and hand the slot to its second.
+            loom::thread::spawn(move || shared.gate().answered(Id(1), false, NOW, &*shared))
+        };
+        other.join().unwrap();
+        is_given.store(1, Ordering::SeqCst);
+        shared.seats[0].allow(None, None);
+        shared.gate().pump(NOW, &*shared);
+        limited.join().unwrap();
+        shared.is_clean();
+    });
+}
+
+#[test]
+fn queries_that_are_taken_away_as_a_turn_begins_hold_up_nobody_else() {
+    check(2, || {
+        let shared = Shared::new(1, 2);
+        let limited = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.query(Id(0), 1))
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.query(Id(1), 1))
+        };
+        shared.seats[0].allow(None, Some(0));
+        other.join().unwrap();
+        shared.seats[0].allow(None, Some(1));
+        shared.gate().pump(NOW, &*shared);
+        limited.join().unwrap();
+        shared.is_clean_without_limit(Id(0));
     });
 }

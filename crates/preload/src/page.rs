@@ -47,8 +47,8 @@ extern "C" fn load() {
     }
     // SAFETY: `getenv` gives a string that ends with a zero.
     let path = unsafe { CStr::from_ptr(path) };
-    // The path is of a descriptor of the agent's. Without the agent there is
-    // nothing to watch for, which is no fault: it runs open.
+    // Of a descriptor of the agent's, or of a file in a page directory. Where there
+    // is none nobody watches, which is no fault: it runs open.
     let Some(page) = open(path) else { return };
     clock::load();
     PAGE.store(page, Ordering::Release);
@@ -90,13 +90,43 @@ fn open(path: &CStr) -> Option<*mut Page> {
     page
 }
 
-/// Maps a page after its size is known to be right, and to stay so.
-fn map(fd: c_int) -> Option<*mut Page> {
-    // A file that could be cut short would take the server with it (SIGBUS).
+/// Whether nobody can cut the file short who could not end the server anyway: a
+/// server that reads beyond the end of a file dies of SIGBUS.
+///
+/// The kernel keeps memory that is sealed from everybody. A file in a directory
+/// cannot be sealed (its name would outlive the seals' maker); there it is enough
+/// that only its owner may write to it, and that the owner is root or who this
+/// process acts for, since either could as well kill it.
+fn stays_whole(fd: c_int) -> bool {
     // SAFETY: any descriptor may be asked for its seals.
     let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
-    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-        complain(b"lull: LULL_PAGE is no sealed page; running without it\n");
+    if seals >= 0 && seals & libc::F_SEAL_SHRINK != 0 {
+        return true;
+    }
+    // SAFETY: all zeros are a valid stat.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `found` may be written.
+    let failed = unsafe { libc::fstat(fd, &raw mut found) };
+    // SAFETY: `geteuid` has no conditions.
+    let user = unsafe { libc::geteuid() };
+    failed == 0 && is_only_of(found.st_mode, found.st_uid, user)
+}
+
+/// Whether this is a plain file of root's or of the user's that nobody else may
+/// write to. What an access list allows others stands in the group's bits, too.
+const fn is_only_of(mode: libc::mode_t, owner: libc::uid_t, user: libc::uid_t) -> bool {
+    let is_file = mode & libc::S_IFMT == libc::S_IFREG;
+    let others_write = mode & (libc::S_IWGRP | libc::S_IWOTH) != 0;
+    is_file && !others_write && (owner == 0 || owner == user)
+}
+
+/// Maps a page after its size is known to be right, and to stay so.
+fn map(fd: c_int) -> Option<*mut Page> {
+    if !stays_whole(fd) {
+        complain(
+            b"lull: LULL_PAGE is neither sealed nor a file of root's or this user's that nobody \
+              else may write to; running without it\n",
+        );
         return None;
     }
     // SAFETY: only a number is asked for.
@@ -138,4 +168,49 @@ fn protocol_of_program() -> Protocol {
     let path = usize::try_from(length).ok().and_then(|length| path.get(..length));
     let program = path.and_then(|path| path.rsplit(|byte| *byte == b'/').next());
     program.map_or(Protocol::Generic, Protocol::of_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_a_file_of_roots_or_the_users_own_that_nobody_else_may_write_to() {
+        let file = libc::S_IFREG;
+        for (mode, owner, is_fit) in [
+            (file | 0o600, 7, true),
+            (file | 0o644, 0, true),
+            (file | 0o600, 8, false),
+            (file | 0o660, 7, false),
+            (file | 0o602, 0, false),
+            (libc::S_IFDIR | 0o600, 7, false),
+            (libc::S_IFIFO | 0o600, 7, false),
+            (libc::S_IFLNK | 0o600, 0, false),
+        ] {
+            assert_eq!(is_only_of(mode, owner, 7), is_fit, "{mode:o} of {owner}");
+        }
+        assert!(!is_only_of(file | 0o600, 7, 0), "root's server on another's page");
+    }
+
+    /// Whether a file of this mode is thought to stay whole.
+    fn is_believed(mode: libc::c_uint) -> bool {
+        let path = std::env::temp_dir().join(format!("lull-page-{mode:o}-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        // SAFETY: an open descriptor.
+        assert_eq!(unsafe { libc::fchmod(fd, mode) }, 0);
+        std::fs::remove_file(&path).unwrap();
+        stays_whole(fd)
+    }
+
+    #[test]
+    fn what_is_asked_is_the_file_itself() {
+        assert!(is_believed(0o600) && !is_believed(0o620) && !is_believed(0o666));
+        // SAFETY: a name that ends with a zero; the descriptor is closed with the process.
+        let memory = unsafe { libc::memfd_create(c"page".as_ptr(), libc::MFD_ALLOW_SEALING) };
+        assert!(!stays_whole(memory), "anybody may write to it, and cut it short");
+        // SAFETY: an open descriptor of memory.
+        unsafe { libc::fcntl(memory, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+        assert!(stays_whole(memory));
+    }
 }

@@ -12,7 +12,7 @@
 
 use crate::parking::WAKER;
 use crate::real::errno;
-use crate::{clock, page, process};
+use crate::{clock, page, process, watch};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -38,6 +38,7 @@ const NO_EPOLL: c_int = -1;
 const EVENTS: usize = 256;
 /// Time between two looks while somebody waits for a slot, in milliseconds.
 const TICK_MS: c_int = 25;
+const FOR_EVER: c_int = -1;
 /// Shares of the difference by which the foreseen length of a round follows.
 const RISES: u64 = 4;
 const FALLS: u64 = 16;
@@ -140,9 +141,11 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lull-calls".as_ptr()) };
     let Some(page) = page::get() else { return null_mut() };
     let mut pauses = Pauses { round_ns: 0 };
-    while let Some(came) = round(page) {
+    let mut looks = Looks { last_ns: clock::now_ns() };
+    while let Some(came) = round(page, &mut looks) {
         let settings = page.control().settings();
         if came > 0 && page.control().is_closed(clock::now_ns()) {
+            page.control().called();
             pauses.pause(settings.isr_delay_ns);
         }
     }
@@ -179,42 +182,76 @@ impl Pauses {
     }
 }
 
+/// When the thread looked last.
+struct Looks {
+    last_ns: u64,
+}
+
+impl Looks {
+    /// The thread is awake, after it slept or waited; when it was so before.
+    fn awake(&mut self, page: &Page) -> u64 {
+        let now_ns = clock::now_ns();
+        let before_ns = std::mem::replace(&mut self.last_ns, now_ns);
+        if page.gate().active(now_ns) == 0 {
+            let since_ns = RESTED_NS.load(Ordering::Relaxed).max(before_ns);
+            page.control().rested(now_ns.saturating_sub(since_ns));
+        }
+        before_ns
+    }
+}
+
 /// One look at the sockets: how many queries have come; `None` if there are no
 /// more looks to be had.
-fn round(page: &Page) -> Option<usize> {
-    let gate = page.gate();
-    let has_waiters = page.control().waiters() > 0;
+fn round(page: &Page, looks: &mut Looks) -> Option<usize> {
+    let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+    // What is there already came while the thread slept.
+    let mut since_ns = looks.awake(page);
+    let mut count = wait(&mut room, 0)?;
+    if count == 0 {
+        let has_waiters = page.control().waiters() > 0;
+        count = wait(&mut room, if has_waiters { TICK_MS } else { FOR_EVER })?;
+        looks.awake(page);
+        since_ns = looks.last_ns;
+    }
     let mut all = 0;
-    let mut patience_ms = if has_waiters { TICK_MS } else { -1 };
     loop {
-        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
-        let came = wait(&mut events, patience_ms)?;
         let now_ns = clock::now_ns();
-        for event in came {
-            gate.came(Id(event.u64 as u32), now_ns, &WAKER);
-        }
-        all += came.len();
-        if came.len() < EVENTS {
-            gate.relieve(now_ns, &WAKER);
+        taken(&room, count).iter().for_each(|event| came(page, event, since_ns, now_ns));
+        all += count;
+        if count < EVENTS {
+            page.gate().relieve(now_ns, &WAKER);
             return Some(all);
         }
-        patience_ms = 0;
+        count = wait(&mut room, 0)?;
     }
+}
+
+/// Something has come for a worker, not before this time.
+fn came(page: &Page, event: &libc::epoll_event, since_ns: u64, now_ns: u64) {
+    let id = Id(event.u64 as u32);
+    // Before it may be called: it reads the time when it has read its query.
+    watch::came(id, since_ns);
+    page.gate().came(id, now_ns, &WAKER);
 }
 
 type Room = [MaybeUninit<libc::epoll_event>; EVENTS];
 
-/// Waits for events; `None` if that cannot be done any more.
-fn wait(room: &mut Room, patience_ms: c_int) -> Option<&[libc::epoll_event]> {
+/// Waits for events: how many there are now; `None` if that cannot be done any more.
+fn wait(room: &mut Room, patience_ms: c_int) -> Option<usize> {
     let (epoll, at) = (EPOLL.load(Ordering::Acquire), room.as_mut_ptr().cast());
     // SAFETY: there is room for that many events.
     let count = unsafe { libc::epoll_wait(epoll, at, EVENTS as c_int, patience_ms) };
     match usize::try_from(count) {
-        // SAFETY: the kernel has filled that many.
-        Ok(count) => Some(unsafe { std::slice::from_raw_parts(at, count.min(EVENTS)) }),
-        Err(_) if errno() == libc::EINTR => Some(&[]),
+        Ok(count) => Some(count.min(EVENTS)),
+        Err(_) if errno() == libc::EINTR => Some(0),
         Err(_) => None,
     }
+}
+
+/// The events that a wait has filled in: `count` is what it said of this room.
+fn taken(room: &Room, count: usize) -> &[libc::epoll_event] {
+    // SAFETY: the kernel has filled that many.
+    unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count.min(EVENTS)) }
 }
 
 /// Sleeps for a while.

@@ -7,17 +7,46 @@ use crate::{clock, page, process, service};
 use lull_oncall::protocol::{Heard, Protocol, Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far each connection's protocol was read: this process's own, since
-/// nobody else needs it and nobody else may change it.
-static READERS: [SharedReader; CONNECTIONS] = [const { SharedReader::new() }; CONNECTIONS];
+/// What this process knows of each connection: its own, since nobody else needs
+/// it and nobody else may change it.
+static OWN: [Own; CONNECTIONS] = [const { Own::new() }; CONNECTIONS];
+
+/// How far a connection's protocol was read, and when its query can have come: in one
+/// cache line, since every query needs both.
+#[repr(align(32))]
+struct Own {
+    reader: SharedReader,
+    /// While its worker rests and until it has read the query that ended the rest:
+    /// the earliest that this can have come. 0 otherwise.
+    came_ns: AtomicU64,
+}
+
+impl Own {
+    const fn new() -> Self {
+        Self { reader: SharedReader::new(), came_ns: AtomicU64::new(0) }
+    }
+
+    /// When the query came that a worker has at this time: of one that rested, when
+    /// it can have come at the earliest.
+    fn takes_came(&self, now_ns: u64) -> u64 {
+        match self.came_ns.load(Ordering::Relaxed) {
+            0 => now_ns,
+            came_ns => {
+                self.came_ns.store(0, Ordering::Relaxed);
+                came_ns.min(now_ns)
+            }
+        }
+    }
+}
 
 /// A connection that a call is about.
 #[derive(Clone, Copy)]
 pub(crate) struct Connection {
     page: &'static Page,
     record: &'static Record,
-    reader: &'static SharedReader,
+    own: &'static Own,
     id: Id,
     fd: c_int,
     is_exempt: bool,
@@ -61,15 +90,15 @@ pub(crate) fn connection(fd: c_int) -> Option<Connection> {
 }
 
 fn of_id(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Connection> {
-    let (record, reader) = (page.record(id)?, READERS.get(id.index())?);
-    Some(Connection { page, record, reader, id, fd, is_exempt })
+    let (record, own) = (page.record(id)?, OWN.get(id.index())?);
+    Some(Connection { page, record, own, id, fd, is_exempt })
 }
 
 /// Gives a descriptor that is used for the first time its place in the page.
 #[cold]
 fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
     let end = ends(fd);
-    let claimed = claim(page, fd, end.peer);
+    let claimed = claim(page, fd, &end);
     let Some(id) = claimed else {
         descriptors::set(fd, Descriptor::Unwatched);
         page.header().turn_away();
@@ -79,17 +108,19 @@ fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
     let is_exempt = (end.is_unix && !header.gates_unix()) || header.exempts(end.local_port);
     let connection = of_id(page, id, fd, is_exempt)?;
     let reader = Reader::new(page::protocol());
-    connection.reader.set(reader);
+    connection.own.reader.set(reader);
+    connection.own.came_ns.store(0, Ordering::Relaxed);
     connection.record.set_class(connection.class(reader));
     page.gate().open_seat(id);
     descriptors::set(fd, Descriptor::Connection { id, is_exempt });
     Some(connection)
 }
 
-fn claim(page: &Page, fd: c_int, peer: Peer) -> Option<Id> {
+fn claim(page: &Page, fd: c_int, end: &Ends) -> Option<Id> {
     let (pid, fd) = (process::pid(), fd.cast_unsigned());
     let mut offers = (0..CONNECTIONS).map(|_| page.header().next());
-    offers.find(|id| page.record(*id).is_some_and(|record| record.claim(pid, fd, peer)))
+    let takes = |record: &Record| record.claim(pid, fd, end.peer, end.local_port);
+    offers.find(|id| page.record(*id).is_some_and(takes))
 }
 
 /// The two ends of a socket.
@@ -171,6 +202,13 @@ pub(crate) fn shutting_down(fd: c_int) {
     }
 }
 
+/// Something has come for a worker that rests, and not before this time.
+pub(crate) fn came(id: Id, since_ns: u64) {
+    if let Some(own) = OWN.get(id.index()) {
+        own.came_ns.fetch_max(since_ns, Ordering::Relaxed);
+    }
+}
+
 /// The process ends.
 #[cfg_attr(test, expect(dead_code, reason = "tests load no page"))]
 pub(crate) extern "C" fn close_all() {
@@ -183,7 +221,7 @@ pub(crate) extern "C" fn close_all() {
 impl Connection {
     /// Its worker is about to read.
     pub(crate) fn receives(&self) {
-        if let Some(reader) = self.reader.receives() {
+        if let Some(reader) = self.own.reader.receives() {
             self.answered(reader);
         }
     }
@@ -200,9 +238,9 @@ impl Connection {
     }
 
     fn heard(&self, bytes: &[u8]) {
-        let mut reader = self.reader.get();
+        let mut reader = self.own.reader.get();
         let heard = reader.received(bytes);
-        self.reader.set(reader);
+        self.own.reader.set(reader);
         match heard {
             Heard::More => {}
             Heard::Silent => self.record.query_dropped(),
@@ -216,9 +254,10 @@ impl Connection {
 
     /// There is nothing to read: its worker will wait for its client.
     pub(crate) fn found_nothing(&self) {
+        self.came_unseen();
         let gate = self.page.gate();
         if gate.seat(self.id).is_some_and(Seat::is_admitted) {
-            let reader = self.reader.get();
+            let reader = self.own.reader.get();
             if !reader.is_pending() {
                 let is_open = reader.in_transaction();
                 keeping_errno(|| gate.idle(self.id, is_open, clock::now_ns(), &WAKER));
@@ -239,9 +278,9 @@ impl Connection {
     }
 
     fn said(&self, bytes: &[u8]) {
-        let mut reader = self.reader.get();
+        let mut reader = self.own.reader.get();
         let is_answer = reader.sent(bytes);
-        self.reader.set(reader);
+        self.own.reader.set(reader);
         if is_answer {
             self.answered(reader);
         }
@@ -251,7 +290,7 @@ impl Connection {
     /// in mode epoll it rests instead, off its socket, unless the client is in
     /// the middle of something.
     pub(crate) fn rest(&self, until_ns: u64) -> Rested {
-        let reader = self.reader.get();
+        let reader = self.own.reader.get();
         if !self.is_free(reader) {
             return Rested::Not;
         }
@@ -260,22 +299,33 @@ impl Connection {
         if !service::is_there() || !gate.rest(self.id, now_ns) {
             return Rested::Not;
         }
+        // What comes from now on ends the rest, and came no sooner.
+        self.own.came_ns.store(now_ns, Ordering::Relaxed);
         if !service::arm(self.fd, self.id, now_ns) {
             gate.expel(self.id, &parking);
             gate.park(self.id, &parking);
+            self.came_unseen();
             return Rested::Not;
         }
-        match gate.sleep(self.id, until_ns, &parking) {
+        let rest = gate.sleep(self.id, until_ns, &parking);
+        let seat = gate.seat(self.id).filter(|seat| seat.is_admitted());
+        match (rest, seat) {
+            (Rest::Called, Some(seat)) => {
+                self.record.parked(clock::now_ns().saturating_sub(seat.asked_ns()));
+            }
+            // One that was let go was not called at any time that is known.
+            _ => self.came_unseen(),
+        }
+        match rest {
             Rest::Late => Rested::Late,
             Rest::Left => Rested::Left,
-            Rest::Called => {
-                // One that was let go was not called at any time that is known.
-                if let Some(seat) = gate.seat(self.id).filter(|seat| seat.is_admitted()) {
-                    self.record.parked(clock::now_ns().saturating_sub(seat.asked_ns()));
-                }
-                Rested::Called
-            }
+            Rest::Called => Rested::Called,
         }
+    }
+
+    /// Nothing is known of when its next query comes until it is read.
+    fn came_unseen(&self) {
+        self.own.came_ns.store(0, Ordering::Relaxed);
     }
 
     fn class(&self, reader: Reader) -> Class {
@@ -296,7 +346,7 @@ impl Connection {
 
     fn asked(&self, reader: Reader, may_wait: bool) {
         let now_ns = clock::now_ns();
-        self.record.query_arrived(process::tid(), now_ns);
+        self.record.query_arrived(process::tid(), self.own.takes_came(now_ns));
         let class = self.class(reader);
         if self.record.class() != class {
             self.record.set_class(class);

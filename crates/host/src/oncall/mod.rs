@@ -4,11 +4,13 @@
 //! the environment of [`Runtime::environment`]; everything else goes through it.
 
 mod binary;
+mod directory;
 mod heartbeat;
 mod seen;
 mod watch;
 
 pub use binary::{Linkage, linkage};
+pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use seen::{ConnectionSeen, Counts, Statistics};
 pub use watch::Watch;
 
@@ -20,7 +22,7 @@ use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{
-    BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Seat, Settings, Wake, Waking,
+    BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Mode, Seat, Settings, Wake, Waking,
 };
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
@@ -43,6 +45,27 @@ pub struct Rules {
     pub exempt_ports: Vec<u16>,
 }
 
+impl Rules {
+    /// Writes them into a page, for connections and servers to come. A protocol that
+    /// is not named stays what it was there.
+    fn tell(&self, page: &SharedPage) -> io::Result<()> {
+        let header = page.header();
+        if let Some(protocol) = self.protocol {
+            header.set_protocol_code(protocol.code());
+        }
+        header.set_gates_unix(self.gates_unix);
+        if !header.exempt(&self.exempt_ports) {
+            return Err(io::Error::other("at most four ports can be exempt"));
+        }
+        Ok(())
+    }
+}
+
+/// Nobody waits, and what comes is counted, whether or not an agent looks.
+fn open() -> Settings {
+    Settings { mode: Mode::Stats, ..Settings::default() }
+}
+
 /// One app's on-call runtime, as its agent holds it.
 ///
 /// When it is dropped, or its process dies, servers run on without it.
@@ -50,6 +73,8 @@ pub struct Rules {
 pub struct Runtime {
     page: Arc<SharedPage>,
     heartbeat: Heartbeat,
+    /// What the gate had done, and how many had found no room, before it began.
+    before: (Counters, u64),
 }
 
 /// Wakes workers of other processes.
@@ -79,17 +104,40 @@ impl Runtime {
     /// # Errors
     /// What the kernel says; more than four exempt ports.
     pub fn start(settings: &Settings, rules: &Rules) -> io::Result<Self> {
-        let page = Arc::new(SharedPage::create()?);
-        let header = page.header();
-        header.set_protocol_code(rules.protocol.map_or(0, Protocol::code));
-        header.set_gates_unix(rules.gates_unix);
-        if !header.exempt(&rules.exempt_ports) {
-            return Err(io::Error::other("at most four ports can be exempt"));
-        }
+        Self::of_page(SharedPage::create()?, settings, rules)
+    }
+
+    /// Takes over the page of a directory, and begins to beat: servers that have it
+    /// open are watched again, and connections of dead processes are freed first.
+    ///
+    /// # Errors
+    /// [`PageDirectoryError`]: another agent has it, it is of another version, or others
+    /// may write to it; as [`Runtime::start`].
+    pub fn attach(
+        directory: &PageDirectory,
+        settings: &Settings,
+        rules: &Rules,
+        roots: &Roots,
+    ) -> io::Result<Self> {
+        let page = directory.take().map_err(io::Error::other)?;
+        // First open: what an agent that was killed has left is not to be in force again.
+        page.control().set(&open());
+        let runtime = Self::of_page(page, &open(), rules)?;
+        // Nor what it allowed to single connections: nobody would ever allow them more.
+        runtime.page.records().for_each(|(id, _)| runtime.allow(id, None, None, false));
+        runtime.reap(roots);
+        runtime.set(settings);
+        Ok(runtime)
+    }
+
+    fn of_page(page: SharedPage, settings: &Settings, rules: &Rules) -> io::Result<Self> {
+        let page = Arc::new(page);
+        rules.tell(&page)?;
+        let before = (page.control().counters(), page.header().turned_away());
         page.control().beat(now().0);
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
-        Ok(Self { page, heartbeat })
+        Ok(Self { page, heartbeat, before })
     }
 
     /// What a server's environment must have, besides the agent's; `library`
@@ -117,22 +165,34 @@ impl Runtime {
         self.page.control().settings()
     }
 
-    /// Sets how many queries a connection may run a turn.
-    pub fn set_budget(&self, id: Id, queries: Option<u32>) {
+    /// Sets how many queries a connection may run in one turn (`None`: as many as
+    /// [`Settings::batch`] says), how many in all until this is called again
+    /// (`None`: without limit), and whether it goes before those without, where
+    /// [`Settings::ranks`] says so. After a series of these, [`Runtime::pump`].
+    ///
+    /// Where another connection has taken the place since the agent looked, that
+    /// one has what was meant for the one before, until this is called again.
+    pub fn allow(&self, id: Id, batch: Option<u32>, queries: Option<u32>, first: bool) {
         if let Some(seat) = self.page.gate().seat(id) {
-            seat.set_budget(queries);
-            pump(&self.page);
+            seat.set_first(first);
+            seat.allow(batch, queries);
         }
     }
 
-    /// What the gate did since it was made.
-    pub fn counters(&self) -> Counters {
-        self.page.control().counters()
+    /// Lets those begin their turns that may by what was set since. Workers that
+    /// only signals wake look by themselves, within a second.
+    pub fn pump(&self) {
+        pump(&self.page);
     }
 
-    /// Connections that found no room in the page.
+    /// What the gate did since this agent has it.
+    pub fn counters(&self) -> Counters {
+        self.page.control().counters().since(self.before.0)
+    }
+
+    /// Connections that found no room in the page since this agent has it.
     pub fn turned_away(&self) -> u64 {
-        self.page.header().turned_away()
+        self.page.header().turned_away().wrapping_sub(self.before.1)
     }
 
     /// Reads what servers report from now on.
@@ -163,6 +223,16 @@ impl Runtime {
     }
 }
 
+impl Drop for Runtime {
+    /// Workers that wait need not find out that nobody beats any more.
+    fn drop(&mut self) {
+        let settings = self.settings();
+        if settings.mode.gates() {
+            self.set(&Settings { mode: Mode::Stats, ..settings });
+        }
+    }
+}
+
 fn is_gone(roots: &Roots, pid: u32) -> bool {
     match Facts::of_process(roots, pid.cast_signed()) {
         Ok(facts) => facts.is_ended(),
@@ -189,7 +259,7 @@ fn now() -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_oncall::{Decision, Mode};
+    use lull_oncall::Decision;
     use std::time::Duration;
 
     /// A gate of one whose slot is taken, and one that waits for it.
@@ -220,6 +290,26 @@ mod tests {
         }
         // At the pace of an open gate it would have taken 29 s.
         assert!(now().saturating_sub(begun) < Nanos::from_secs(15));
+    }
+
+    #[test]
+    fn a_connection_has_as_many_turns_as_it_was_given_queries() {
+        let agent_lease_ns = 1_000_000_000;
+        let settings = Settings { mode: Mode::Post, agent_lease_ns, ..Settings::default() };
+        let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
+        let gate = runtime.page.gate();
+        let seat = gate.seat(Id(0)).unwrap();
+        runtime.allow(Id(0), Some(1), Some(2), true);
+        assert!(seat.goes_first());
+        for decision in [Decision::Run, Decision::Run, Decision::Park] {
+            assert_eq!(gate.arrive(Id(0), false, now().0, &Futexes), decision);
+            gate.answered(Id(0), false, now().0, &Futexes);
+        }
+        runtime.allow(Id(0), None, None, false);
+        runtime.pump();
+        assert!(seat.is_admitted() && !seat.goes_first());
+        // Where there is no such place, nothing happens.
+        runtime.allow(Id(u32::MAX), None, Some(0), true);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::sys::page::SharedPage;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use lull_oncall::histogram::{BUCKETS, middle_ns};
-use lull_oncall::{Class, Id, Peer, Record};
+use lull_oncall::{Class, Id, Peer, Record, Seat};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +28,38 @@ struct Before {
     generation: u32,
     queries: u64,
     counts: Counts,
+    /// What it had done before these statistics began.
+    first: Sums,
+}
+
+/// What a connection did since it was opened.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    queries: u64,
+    transactions: u64,
+    parks: u64,
+    parked_ns: u64,
+}
+
+impl Sums {
+    fn of(record: &Record) -> Self {
+        Self {
+            queries: record.queries(),
+            transactions: record.transactions(),
+            parks: record.parks(),
+            parked_ns: record.parked_ns(),
+        }
+    }
+
+    /// Saturating: a server may write any number into its page.
+    const fn since(self, first: Self) -> Self {
+        Self {
+            queries: self.queries.saturating_sub(first.queries),
+            transactions: self.transactions.saturating_sub(first.transactions),
+            parks: self.parks.saturating_sub(first.parks),
+            parked_ns: self.parked_ns.saturating_sub(first.parked_ns),
+        }
+    }
 }
 
 /// Latencies counted by bucket; each stands for its middle, at most 3.2 % off.
@@ -100,31 +132,43 @@ pub struct ConnectionSeen {
     pub worker: (u32, u32),
     /// Its other end.
     pub peer: Peer,
+    /// The server's port that it came through; 0 if it has none.
+    pub local_port: u16,
     /// What the gate may do with it.
     pub class: Class,
     /// Latencies since the last reading, from when the worker read the query
     /// to its answer.
     pub latency: Counts,
-    /// Queries answered since it was opened.
+    /// Queries answered since it was opened, or since these statistics began if that
+    /// was later, as the next two.
     pub queries: u64,
-    /// Transactions ended since it was opened.
+    /// Transactions ended.
     pub transactions: u64,
     /// How often it waited in the gate, and for how long in sum.
     pub parked: (u64, Nanos),
+    /// Whether it waits in the gate now.
+    pub waits: bool,
     /// Age of the query that is not answered.
     pub pending: Option<Nanos>,
 }
 
+impl Before {
+    fn at_first(record: &Record) -> Self {
+        let (generation, first) = (record.generation(), Sums::of(record));
+        let mut counts = Counts::default();
+        counts.renew(record.latency().counts());
+        Self { generation, queries: first.queries, counts, first }
+    }
+}
+
 impl Statistics {
+    /// What servers report from now on: a page that an agent left has more.
     pub(super) fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
-        Self {
-            page,
-            last: now,
-            before: BTreeMap::new(),
-            was_pending: 0,
-            has_seen_any: false,
-            transactions: Counts::default(),
-        }
+        let used = page.records().filter(|(_, record)| record.generation() != 0);
+        let before = used.map(|(id, record)| (id, Before::at_first(record))).collect();
+        let mut transactions = Counts::default();
+        transactions.renew(page.transactions());
+        Self { page, last: now, before, was_pending: 0, has_seen_any: false, transactions }
     }
 
     /// Every connection that is open, or that was closed since the last reading.
@@ -156,8 +200,8 @@ impl Statistics {
         self.has_seen_any |= !connections.is_empty();
         if !self.has_seen_any {
             return Err(Missing::because(
-                "no connection was seen yet: is the server dynamically linked, started by this \
-                 agent, and is anybody connected?",
+                "no connection was seen yet: is the server dynamically linked, was it started \
+                 with the library, and is anybody connected?",
             ));
         }
         let mut window = Latency::default();
@@ -183,7 +227,8 @@ impl Statistics {
     fn connection(&mut self, id: Id, record: &Record, now: Nanos) -> Option<ConnectionSeen> {
         let (generation, queries) = (record.generation(), record.queries());
         let (pid, tid) = (record.pid(), record.tid());
-        let none = || Before { generation, queries: 0, counts: Counts::default() };
+        let none =
+            || Before { generation, queries: 0, counts: Counts::default(), first: Sums::default() };
         let before = self.before.entry(id).or_insert_with(none);
         if before.generation != generation {
             *before = none();
@@ -191,19 +236,27 @@ impl Statistics {
         if pid == 0 && before.queries == queries {
             return None;
         }
+        // Most connections had nothing answered since a reading 10 ms ago. What is
+        // answered just now is counted last, and is new to the next reading.
+        let latency = match before.queries == queries {
+            true => Counts::default(),
+            false => before.counts.renew(record.latency().counts()),
+        };
         before.queries = queries;
-        let latency = before.counts.renew(record.latency().counts());
+        let sums = Sums::of(record).since(before.first);
         let pending = record.pending_since_ns().filter(|_| pid != 0);
         Some(ConnectionSeen {
             id,
             generation,
             worker: (pid, tid),
             peer: record.peer(),
+            local_port: record.local_port(),
             class: record.class(),
             latency,
-            queries,
-            transactions: record.transactions(),
-            parked: (record.parks(), Nanos(record.parked_ns())),
+            queries: sums.queries,
+            transactions: sums.transactions,
+            parked: (sums.parks, Nanos(sums.parked_ns)),
+            waits: pid != 0 && self.page.gate().seat(id).is_some_and(Seat::is_waiting),
             pending: pending.map(|since| now.saturating_sub(Nanos(since))),
         })
     }
@@ -213,7 +266,14 @@ impl Statistics {
 mod tests {
     use super::*;
     use crate::oncall::{Rules, Runtime};
-    use lull_oncall::Settings;
+    use lull_oncall::{Mode, Settings, Wake};
+
+    /// Wakes nobody.
+    struct Nobody;
+
+    impl Wake for Nobody {
+        fn wake(&self, _: Id, _: &Seat) {}
+    }
 
     /// With eight places that have been offered to connections.
     fn runtime() -> Runtime {
@@ -230,7 +290,7 @@ mod tests {
         let ids = [Id(0), Id(7)];
         let records = ids.map(|id| runtime.page.record(id).unwrap());
         for record in records {
-            assert!(record.claim(1, 3, Peer::default()));
+            assert!(record.claim(1, 3, Peer::default(), 0));
             record.query_arrived(5, 1_000);
             record.query_answered(2_001_000);
         }
@@ -260,6 +320,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_before_statistics_began_is_not_in_them() {
+        let runtime = runtime();
+        let record = runtime.page.record(Id(0)).unwrap();
+        let query = || {
+            record.query_arrived(5, 1_000);
+            record.query_answered(2_000);
+            record.transaction_ended(2_000);
+            runtime.page.transaction_took(Id(0), 1_000);
+        };
+        assert!(record.claim(1, 3, Peer::default(), 0));
+        (0..5).for_each(|_| query());
+        let mut statistics = runtime.statistics();
+        assert_eq!(statistics.latency().unwrap().window.count(), 0);
+        query();
+        let seen = statistics.connections();
+        assert_eq!((seen[0].queries, seen[0].transactions), (1, 1));
+        assert_eq!((seen[0].latency.count(), statistics.transactions().count()), (1, 1));
+        // Another connection in its place has no past.
+        assert!(record.release(1) && record.claim(1, 3, Peer::default(), 0));
+        query();
+        assert_eq!(statistics.connections()[0].queries, 1);
+    }
+
+    #[test]
     fn a_quantile_is_the_bucket_that_reaches_its_rank() {
         let mut counts = Counts::default();
         assert_eq!(counts.quantile(Percentile::P99), None);
@@ -269,12 +353,29 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_is_seen_and_through_which_port_each_came() {
+        let runtime = runtime();
+        let agent_lease_ns = 1_000_000_000;
+        runtime.set(&Settings { mode: Mode::Post, agent_lease_ns, ..Settings::default() });
+        runtime.allow(Id(1), None, Some(0), false);
+        for (id, port) in [(0, 3306), (1, 3307), (2, 3306)] {
+            let record = runtime.page.record(Id(id)).unwrap();
+            assert!(record.claim(1, 3, Peer { ipv4: u32::MAX, port: u16::MAX }, port));
+            runtime.page.gate().arrive(Id(id), false, super::super::now().0, &Nobody);
+        }
+        let mut statistics = runtime.statistics();
+        let seen = statistics.connections();
+        let seen: Vec<_> = seen.iter().map(|one| (one.local_port, one.waits)).collect();
+        assert_eq!(seen, [(3306, false), (3307, true), (3306, false)]);
+    }
+
+    #[test]
     fn a_later_connection_in_the_same_place_starts_from_nothing() {
         let runtime = runtime();
         let mut statistics = runtime.statistics();
         let record = runtime.page.record(Id(0)).unwrap();
         for round in 1..=3 {
-            assert!(record.claim(1, 3, Peer::default()));
+            assert!(record.claim(1, 3, Peer::default(), 0));
             for _ in 0..round {
                 record.query_arrived(5, 1_000);
                 record.query_answered(2_000);

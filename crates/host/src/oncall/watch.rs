@@ -1,12 +1,13 @@
 //! An app of a control loop that runs with the library.
 
-use super::{Rules, Runtime, Statistics, now};
+use super::{PageDirectory, Rules, Runtime, Statistics, now};
 use crate::Roots;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Nanos};
 use lull_oncall::Settings;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Time between two looks for processes that ended without a word: each looks
 /// at every connection's process.
@@ -17,7 +18,7 @@ const REAPING: Nanos = Nanos::from_secs(1);
 /// When it is dropped the app runs on, with nobody waiting at its gate.
 #[derive(Debug)]
 pub struct Watch {
-    runtime: Runtime,
+    runtime: Arc<Runtime>,
     statistics: Statistics,
     roots: Roots,
     reaped: Nanos,
@@ -29,14 +30,37 @@ impl Watch {
     /// # Errors
     /// As [`Runtime::start`].
     pub fn start(settings: &Settings, rules: &Rules, roots: &Roots) -> io::Result<Self> {
-        let runtime = Runtime::start(settings, rules)?;
+        Ok(Self::of(Runtime::start(settings, rules)?, roots))
+    }
+
+    /// Takes over the page of a directory, where servers find it that somebody else
+    /// has started, or starts.
+    ///
+    /// # Errors
+    /// As [`PageDirectory::open`] and [`Runtime::attach`].
+    pub fn attach(
+        directory: &Path,
+        settings: &Settings,
+        rules: &Rules,
+        roots: &Roots,
+    ) -> io::Result<Self> {
+        let directory = PageDirectory::open(directory, None).map_err(io::Error::other)?;
+        Ok(Self::of(Runtime::attach(&directory, settings, rules, roots)?, roots))
+    }
+
+    fn of(runtime: Runtime, roots: &Roots) -> Self {
         let statistics = runtime.statistics();
-        Ok(Self { runtime, statistics, roots: roots.clone(), reaped: now() })
+        Self { runtime: Arc::new(runtime), statistics, roots: roots.clone(), reaped: now() }
     }
 
     /// What the app's environment must have, besides the agent's.
     pub fn environment(&self, library: &Path) -> Vec<(String, String)> {
         self.runtime.environment(library)
+    }
+
+    /// The runtime itself, for a regulator.
+    pub fn runtime(&self) -> Arc<Runtime> {
+        Arc::clone(&self.runtime)
     }
 
     /// What its gate does; `None` if nobody waits there.

@@ -1,11 +1,13 @@
 //! Memory that the agent shares with servers: the on-call page.
 
 use lull_oncall::{PAGE_BYTES, Page, PageError};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -14,6 +16,8 @@ use std::ptr::NonNull;
 pub struct SharedPage {
     at: NonNull<Page>,
     file: OwnedFd,
+    /// Its name, if it has one.
+    name: Option<PathBuf>,
 }
 
 // SAFETY: a page is made of atomics; the mapping is no thread's own.
@@ -32,29 +36,50 @@ impl SharedPage {
         let file = memfd_create("lull-page", flags)?;
         ftruncate(&file, PAGE_BYTES as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let page = Self { at: map(&file)?, file };
+        let page = Self { at: map(&file)?, file, name: None };
         page.format();
         Ok(page)
     }
 
-    /// Opens a page that another agent made.
+    /// Makes an empty file a page. All of its memory is taken at once: a server that
+    /// writes where a full file system has no more to give dies as one that reads
+    /// beyond the end.
     ///
     /// # Errors
-    /// If it cannot be opened, or is no page of this version.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).open(path)?;
+    /// What the kernel says, of a full file system for one.
+    pub fn fill(file: File, name: &Path) -> io::Result<Self> {
+        fallocate(&file, FallocateFlags::empty(), 0, PAGE_BYTES as u64)?;
+        let file = OwnedFd::from(file);
+        let page = Self { at: map(&file)?, file, name: Some(name.to_owned()) };
+        page.format();
+        Ok(page)
+    }
+
+    /// A page that another agent made. Whether it can be cut short is not asked.
+    ///
+    /// # Errors
+    /// A [`PageError`] if it is no page of this version; what the kernel says.
+    pub fn of_file(file: File, name: &Path) -> io::Result<Self> {
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if bytes != PAGE_BYTES {
             return Err(io::Error::other(PageError::Length { found: bytes }));
         }
         let file = OwnedFd::from(file);
-        let page = Self { at: map(&file)?, file };
+        let page = Self { at: map(&file)?, file, name: Some(name.to_owned()) };
         page.check(bytes).map_err(io::Error::other)?;
         Ok(page)
     }
 
-    /// Where servers of the same user, or of root, open it.
+    /// The file that it is.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Where servers open it; without a name, those of the same user or of root.
     pub fn path(&self) -> PathBuf {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
         let own = rustix::process::getpid().as_raw_nonzero();
         PathBuf::from(format!("/proc/{own}/fd/{}", self.file.as_fd().as_raw_fd()))
     }
@@ -93,13 +118,17 @@ mod tests {
     use super::*;
     use lull_oncall::Id;
 
+    fn open(path: &Path) -> io::Result<SharedPage> {
+        SharedPage::of_file(File::options().read(true).write(true).open(path)?, path)
+    }
+
     #[test]
     fn what_one_writes_the_other_reads() {
         let ours = SharedPage::create().unwrap();
-        let theirs = SharedPage::open(&ours.path()).unwrap();
+        let theirs = open(&ours.path()).unwrap();
         ours.control().beat(7);
         assert_eq!(theirs.control().heartbeat_ns(), 7);
-        assert!(theirs.record(Id(3)).unwrap().claim(9, 4, Default::default()));
+        assert!(theirs.record(Id(3)).unwrap().claim(9, 4, Default::default(), 0));
         assert_eq!(ours.record(Id(3)).unwrap().pid(), 9);
     }
 
@@ -115,11 +144,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("page");
         std::fs::write(&path, [7; 100]).unwrap();
-        let error = SharedPage::open(&path).unwrap_err().to_string();
+        let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("100 bytes"), "{error}");
         let file = File::create(&path).unwrap();
         file.set_len(PAGE_BYTES as u64).unwrap();
-        let error = SharedPage::open(&path).unwrap_err().to_string();
+        let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("does not begin"), "{error}");
     }
 }

@@ -13,6 +13,8 @@
 //!
 //! From the paper: one turn a round for each connection, N_k queries a turn
 //! (none: the turn is missed), pause D between rounds, no more than C at once.
+//! So many queries in all until the agent decides anew are counted here, turn by
+//! turn ([`Seat::allow`]), since agents decide more seldom than turns begin.
 //! Ours: the unit of admission is the transaction; a slot is on lease; with no
 //! pause and nobody waiting, a free slot is taken at once; by default who
 //! arrives during a round still has its turn in it.
@@ -107,18 +109,30 @@ impl<'a> Gate<'a> {
             return Decision::Run;
         }
         let settings = self.control.settings();
-        // One without a budget misses its turns, whether anybody else waits or not.
-        let has_turn = settings.pause_ns() == 0 && seat.budget() != Some(0);
+        // One without queries misses its turns, whether anybody else waits or not.
+        let has_turn = settings.pause_ns() == 0 && seat.has_queries();
         let is_free = has_turn && self.control.waiters() == 0;
-        if is_free && let Some((slot, _)) = self.take_slot(id, &settings, now_ns) {
-            seat.take(slot);
-            seat.begin_turn(settings.batch);
-            count(&self.control.counts.admissions);
+        if is_free && self.takes_turn(id, seat, &settings, now_ns) {
             return Decision::Run;
         }
         seat.wait_from(now_ns, self.past_round(&settings));
         self.remember(id);
         self.check(id, now_ns, wake)
+    }
+
+    /// A worker takes a free slot and begins its turn, if there is one.
+    fn takes_turn(&self, id: Id, seat: &Seat, settings: &Settings, now_ns: u64) -> bool {
+        let Some((slot, held)) = self.take_slot(id, settings, now_ns) else { return false };
+        let begins = seat.begin_turn(settings.batch);
+        if begins {
+            seat.take(slot);
+            count(&self.control.counts.admissions);
+        } else if let Some(lease) = self.slots.get(slot) {
+            // The agent took its queries away meanwhile. It waits, and so looks
+            // whom the slot is for.
+            lease.free(held);
+        }
+        begins
     }
 
     /// A parked worker looks: it was woken, or its [deadline](Self::deadline_ns) has come.
@@ -134,16 +148,29 @@ impl<'a> Gate<'a> {
                 return Decision::Park;
             }
             State::Waiting => count(&self.control.counts.expired),
-            State::Admitted { .. } => {
-                seat.begin_turn(self.control.settings().batch);
-                count(&self.control.counts.parks);
+            State::Admitted { slot } if !seat.begin_turn(self.control.settings().batch) => {
+                self.put_back(id, seat, slot, now_ns, wake);
+                return Decision::Park;
             }
+            State::Admitted { .. } => count(&self.control.counts.parks),
             State::LetGo => seat.clear(),
             State::Idle => {}
         }
         // It may have been put back among those that wait as it was told to run.
         self.forget(id);
         Decision::Run
+    }
+
+    /// An admitted worker has no queries for a turn: whoever admitted it had
+    /// looked before its last turn, or before the agent took them away. The
+    /// slot is somebody else's, and it waits on from when it asked.
+    fn put_back(&self, id: Id, seat: &Seat, slot: usize, now_ns: u64, wake: &impl Wake) {
+        if let Some(lease) = self.slots.get(slot) {
+            lease.give_back(id.0);
+        }
+        seat.wait_on();
+        self.remember(id);
+        self.pump(now_ns, wake);
     }
 
     /// A worker has nothing to do: whether it may rest instead of waiting for

@@ -140,7 +140,7 @@ impl Gate<'_> {
             return false;
         };
         let is_past = !settings.joins && seat.past_round() == turn.round();
-        seat.budget() != Some(0) && !is_past
+        seat.has_queries() && !is_past
     }
 
     /// Ends a round in which nobody has a turn any more; `false` if it goes on.
@@ -202,6 +202,9 @@ impl Gate<'_> {
     /// Puts one among those that wait, if it is not there.
     pub(super) fn remember(&self, id: Id) {
         let Some((word, bit)) = self.bit(id) else { return };
+        // Who waits has written so before. If it finds itself there as somebody
+        // takes it out, that one finds it waiting.
+        fence(Ordering::SeqCst);
         if word.load(Ordering::Relaxed) & bit != 0 {
             return;
         }
@@ -219,6 +222,8 @@ impl Gate<'_> {
             && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         if was_there {
             self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
+            // As in `remember`: the seat is looked at after.
+            fence(Ordering::SeqCst);
         }
         was_there
     }

@@ -181,6 +181,98 @@ fn a_connection_without_budget_waits_though_nobody_else_does() {
     assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Run, "there is a slot");
 }
 
+/// Answers a query that runs, and asks the next one.
+fn goes_on(gate: &Gate<'_>, id: u32, woken: &Woken) -> Decision {
+    gate.answered(Id(id), false, NOW, woken);
+    gate.arrive(Id(id), false, NOW, woken)
+}
+
+#[test]
+fn without_a_limit_turns_follow_each_other() {
+    let memory = Memory::new(1, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..1, &woken);
+    assert!((0..1000).all(|_| goes_on(&gate, 0, &woken) == Decision::Run));
+}
+
+#[test]
+fn with_one_query_left_a_connection_has_one_turn_until_it_is_given_more() {
+    let memory = Memory::new(2, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].allow(None, Some(1));
+    assert_eq!(all_ask(&gate, 0..1, &woken), [0]);
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park, "though nobody else is there");
+    gate.pump(NOW, &woken);
+    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park);
+    memory.seats[0].allow(None, Some(2));
+    gate.pump(NOW, &woken);
+    assert_eq!((woken.take(), gate.check(Id(0), NOW, &woken)), (vec![0], Decision::Run));
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run, "the second");
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park);
+}
+
+#[test]
+fn whose_queries_are_used_up_misses_its_turns_among_others_until_it_is_given_more() {
+    let memory = Memory::new(3, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].allow(None, Some(1));
+    assert_eq!(all_ask(&gate, 0..3, &woken), [0]);
+    let mut runs = 0;
+    let mut order = Vec::new();
+    for turn in 0..6 {
+        if turn == 4 {
+            memory.seats[0].allow(None, Some(1));
+        }
+        assert_eq!(goes_on(&gate, runs, &woken), Decision::Park);
+        runs = woken.take()[0];
+        assert_eq!(gate.check(Id(runs), NOW, &woken), Decision::Run);
+        order.push(runs);
+    }
+    assert_eq!((order, memory.seats[0].left()), (vec![1, 2, 1, 2, 0, 1], Some(0)));
+}
+
+#[test]
+fn what_a_turn_does_not_use_does_not_come_back_before_the_next_decision() {
+    let memory = Memory::new(1, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].allow(Some(3), Some(4));
+    all_ask(&gate, 0..1, &woken);
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run, "the same turn");
+    gate.answered(Id(0), false, NOW, &woken);
+    gate.idle(Id(0), false, NOW, &woken);
+    assert_eq!(memory.seats[0].left(), Some(1));
+    all_ask(&gate, 0..1, &woken);
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park, "a turn of one, and none after");
+    memory.seats[0].allow(Some(3), Some(4));
+    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Run);
+}
+
+#[test]
+fn who_is_admitted_as_its_queries_are_taken_away_gives_the_slot_to_the_next() {
+    let memory = Memory::new(3, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_ask(&gate, 0..3, &woken);
+    gate.answered(Id(0), false, NOW, &woken);
+    assert_eq!(woken.take(), [1]);
+    memory.seats[1].allow(None, Some(0));
+    assert_eq!(gate.check(Id(1), NOW + MS, &woken), Decision::Park);
+    assert_eq!(woken.take(), [2]);
+    assert_eq!(memory.seats[1].asked_ns(), NOW, "it waits since it asked");
+    assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
+    gate.answered(Id(2), false, NOW, &woken);
+    assert_eq!((gate.active(NOW), memory.control.waiters()), (0, 1));
+}
+
+#[test]
+fn a_new_connection_is_not_held_to_what_the_one_before_it_had() {
+    let memory = Memory::new(1, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    memory.seats[0].allow(Some(0), Some(0));
+    gate.open_seat(Id(0));
+    all_ask(&gate, 0..1, &woken);
+    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run);
+}
+
 #[test]
 fn those_who_go_first_do_and_the_ring_goes_on_where_it_was() {
     let memory = Memory::new(6, &Settings { ranks: true, ..closed(1) });
@@ -444,6 +536,66 @@ proptest! {
     }
 
     #[test]
+    fn no_connection_has_more_queries_answered_than_its_last_decision_gave_it(
+        cap in 1u32..4,
+        batch in 1u32..4,
+        events in prop::collection::vec((0u32..6, 0u8..12, 0u32..6), 0..300),
+    ) {
+        let memory = Memory::new(6, &Settings { batch, ..closed(cap) });
+        let (gate, woken) = (memory.gate(), Woken::default());
+        let mut phases = [Phase::Idle; 12];
+        // Given by the last decision, and left of the turn that each is in.
+        let (mut given, mut turn) = ([u32::MAX; 6], [0; 6]);
+        for (id, action, draw) in events {
+            let index = id as usize;
+            match (phases[index], action) {
+                (_, 0) => {
+                    given[index] = if draw == 5 { u32::MAX } else { draw };
+                    let queries = Some(draw).filter(|draw| *draw < 5);
+                    memory.seats[index].allow(None, queries);
+                    gate.pump(NOW, &woken);
+                }
+                (Phase::Idle, 1..7) => {
+                    let may = gate.arrive(Id(id), false, NOW, &woken);
+                    phases[index] =
+                        if may == Decision::Run { Phase::Running } else { Phase::Parked };
+                    // One that was admitted as it came was told to run already.
+                    woken.0.borrow_mut().retain(|woken| *woken != id || may == Decision::Park);
+                }
+                (Phase::Idle, 7) => gate.idle(Id(id), false, NOW, &woken),
+                (Phase::Running, _) => {
+                    gate.answered(Id(id), false, NOW, &woken);
+                    turn[index] -= 1;
+                    prop_assert_eq!(memory.seats[index].is_admitted(), turn[index] > 0);
+                    phases[index] = Phase::Idle;
+                }
+                _ => {}
+            }
+            wake(&gate, &woken, &mut phases, NOW);
+            for (index, seat) in memory.seats.iter().enumerate() {
+                if !seat.is_admitted() {
+                    turn[index] = 0;
+                } else if turn[index] == 0 {
+                    turn[index] = batch.min(given[index]);
+                    prop_assert!(turn[index] > 0, "nobody has a turn without a query");
+                    given[index] -= if given[index] == u32::MAX { 0 } else { turn[index] };
+                }
+                let left = Some(given[index]).filter(|left| *left != u32::MAX);
+                prop_assert_eq!(seat.left(), left);
+            }
+        }
+        // Once there is no limit and no turn is kept, everybody has its own.
+        memory.seats.iter().for_each(|seat| seat.allow(None, None));
+        for id in (0..6).filter(|id| phases[*id as usize] == Phase::Idle) {
+            gate.idle(Id(id), false, NOW, &woken);
+        }
+        gate.pump(NOW, &woken);
+        wake(&gate, &woken, &mut phases, NOW);
+        (0..20).for_each(|_| settle(&gate, &woken, &mut phases, NOW));
+        prop_assert_eq!(phases, [Phase::Idle; 12]);
+    }
+
+    #[test]
     fn whatever_stands_in_memory_every_call_ends_and_everybody_runs_in_time(
         words in prop::collection::vec(any::<u64>(), 40),
         ids in prop::collection::vec(0u32..200, 1..20),
@@ -483,7 +635,9 @@ impl Memory {
         }
         for seat in &self.seats {
             seat.word().0.store(next() as u32, Relaxed);
-            seat.set_budget(Some(next() as u32 & 1));
+            let left = next() as u32;
+            let left = [None, Some(0), Some(1), Some(left)][left as usize % 4];
+            seat.allow(Some(next() as u32 & 1), left);
         }
         self.control.ring.waiters.store(next() as u32, Relaxed);
         self.control.ring.set_cursor(next() as usize);

@@ -1,13 +1,13 @@
 //! The gate before the workers: the on-call gate of live servers, and its agent.
 //!
-//! Who waits, who holds a slot, whose turn is next and when a turn is over is
-//! decided by [`lull_oncall::Gate`], the code that runs inside servers. What is
-//! here is what the agent does there: it writes a regulator's admission into
-//! the gate's settings and into the budgets of its seats. A connection whose
+//! Who waits, who holds a slot, whose turn is next, when a turn is over and how
+//! many queries are left for more is decided by [`lull_oncall::Gate`], the code
+//! that runs inside servers. What is here is what the agent does there: it writes
+//! a regulator's admission into the gate's settings and seats. A connection whose
 //! query has come and is not admitted *waits*. One that is admitted holds a
 //! *turn* for as many queries as its batch and its allowance say, over its round
-//! trips, so that a synchronous client's batch is a batch. In a round those that
-//! are listed have a budget and the others none.
+//! trips, so that a synchronous client's batch is a batch. Rounds are made here:
+//! those that are listed have a batch and the others none.
 //!
 //! The gate's clock stands still. How long a turn outlasts its last answer is
 //! the model's lease, and rounds and rests are the server's events; so the
@@ -30,8 +30,6 @@ const NOW_NS: u64 = 0;
 /// A connection, as the gate's agent knows it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    /// Queries left until the next decision.
-    left: u32,
     /// Listed in the present round, its turn still to come.
     listed: bool,
     /// Whether a query of it is in service.
@@ -140,7 +138,7 @@ impl Gate {
             // It found a free slot: a turn like any other begins.
             woken.0.borrow_mut().push(connection);
         }
-        self.begin_turns();
+        self.begin_turns((decision == Decision::Run).then_some(connection));
         false
     }
 
@@ -168,15 +166,18 @@ impl Gate {
     /// Counts a turn that has just ended, if one has, and those that it made room for.
     fn after_turn(&mut self, connection: u32, had: bool) {
         self.running -= u32::from(had && !self.has_turn(connection));
-        self.begin_turns();
+        self.begin_turns(None);
     }
 
-    /// Those that were woken look at the gate, and their turns begin.
-    fn begin_turns(&mut self) {
+    /// Those that were woken look at the gate, and their turns begin; who was told
+    /// to run as its query came has looked.
+    fn begin_turns(&mut self, has_looked: Option<u32>) {
         for connection in self.memory.woken.0.take() {
-            let woken = &self.memory.woken;
-            let decision = self.memory.gate().check(Id(connection), NOW_NS, woken);
-            debug_assert_eq!(decision, Decision::Run, "nobody is woken in vain");
+            if has_looked != Some(connection) {
+                let woken = &self.memory.woken;
+                let decision = self.memory.gate().check(Id(connection), NOW_NS, woken);
+                debug_assert_eq!(decision, Decision::Run, "nobody is woken in vain");
+            }
             if self.has_turn(connection) {
                 self.begin_turn(connection as usize);
             }
@@ -185,29 +186,21 @@ impl Gate {
     }
 
     fn begin_turn(&mut self, index: usize) {
-        let queries = self.turn_of(index);
-        let place = &mut self.places[index];
-        // What the turn does not use comes back with the next decision.
-        place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
-        self.listed -= u32::from(std::mem::take(&mut place.listed));
+        if std::mem::take(&mut self.places[index].listed) {
+            self.listed -= 1;
+            self.memory.seats[index].set_budget(Some(self.batch(index)));
+        }
         self.running += 1;
         self.turns += 1;
         self.most_running = self.most_running.max(self.running);
-        self.set_budget(index);
     }
 
-    /// Queries of the turn that a connection would have now.
-    fn turn_of(&self, index: usize) -> u32 {
-        self.admission.allow[index].batch.max(1).min(self.places[index].left)
-    }
-
-    /// Says how long a connection's next turn may be; in a round only those
-    /// that are listed have one.
-    fn set_budget(&self, index: usize) {
+    /// How long a connection's next turn may be; in a round only those that are
+    /// listed have one.
+    fn batch(&self, index: usize) -> u32 {
         let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
         let has_turn = !in_rounds || self.places[index].listed;
-        let queries = if has_turn { self.turn_of(index) } else { 0 };
-        self.memory.seats[index].set_budget(Some(queries));
+        if has_turn { self.admission.allow[index].batch.max(1) } else { 0 }
     }
 
     /// Takes over a new decision: allowances start afresh.
@@ -215,12 +208,12 @@ impl Gate {
         let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
         let mut ranks = false;
         for (index, allow) in self.admission.allow.iter().enumerate() {
-            let place = &mut self.places[index];
-            place.left = allow.queries;
-            place.listed &= in_rounds;
+            self.places[index].listed &= in_rounds;
             ranks |= allow.first;
-            self.memory.seats[index].set_first(allow.first);
-            self.set_budget(index);
+            let queries = Some(allow.queries).filter(|queries| *queries != u32::MAX);
+            let seat = &self.memory.seats[index];
+            seat.set_first(allow.first);
+            seat.allow(Some(self.batch(index)), queries);
         }
         if !in_rounds {
             self.listed = 0;
@@ -237,7 +230,7 @@ impl Gate {
     /// The gate looks whom it may admit by what it was told since.
     fn pump(&mut self) {
         self.memory.gate().pump(NOW_NS, &self.memory.woken);
-        self.begin_turns();
+        self.begin_turns(None);
     }
 
     /// Starts a round: lists those who wait, from the ring's hand on, those who
@@ -262,7 +255,7 @@ impl Gate {
                 let index = (start + step) % count;
                 if self.admission.allow[index].first == first && self.may_list(index) {
                     self.places[index].listed = true;
-                    self.set_budget(index);
+                    self.memory.seats[index].set_budget(Some(self.batch(index)));
                     self.listed += 1;
                     listed += 1;
                     if !first {
@@ -275,8 +268,8 @@ impl Gate {
     }
 
     fn may_list(&self, index: usize) -> bool {
-        let place = &self.places[index];
-        self.memory.seats[index].is_waiting() && place.left > 0 && !place.listed
+        let seat = &self.memory.seats[index];
+        seat.is_waiting() && seat.left() != Some(0) && !self.places[index].listed
     }
 
     /// Whether all turns of the round have ended.

@@ -437,8 +437,10 @@ impl Server {
             waiting: &self.gate.waiting,
             device,
             round: self.round.take(),
+            rested: Err(Missing::because("workers of this model wait at the gate and never rest")),
         };
         self.regulator.decide(&seen, &mut self.gate.admission);
+        self.gate.admission.pace = self.gate.admission.pace.of_waiting();
         self.answered.clear();
         self.decided = (self.storage.started(), self.now_ns);
         self.sums.gate.decisions += 1;
@@ -452,6 +454,7 @@ impl Server {
             Pace::Rounds { turns, pause, every } => {
                 self.start_round(turns, every.unwrap_or(pause), every.is_some());
             }
+            Pace::Rests { pause, .. } => self.start_round(u32::MAX, pause, false),
         }
         self.admit();
     }

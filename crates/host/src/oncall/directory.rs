@@ -1,0 +1,577 @@
+//! A directory with a page that servers find by their environment, whoever starts
+//! them, and that outlives its agent.
+//!
+//! A server maps the page, and the agent does. Whoever can cut the file short ends
+//! both (SIGBUS), and whoever can put another library in its place runs in the
+//! server. So directory and library belong to who made them, root as a rule, and
+//! nobody else may write there; the page belongs to root or to the server's user,
+//! whom only the directory's owner can have given it to.
+
+use super::{Rules, open};
+use crate::sys::page::SharedPage;
+use lull_oncall::PageError;
+use rustix::fs::{
+    CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags, flock, fstat, fstatfs,
+    fstatvfs, openat, stat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+const PAGE: &str = "page";
+const LIBRARY: &str = "liblull_preload.so";
+/// What `statfs` says of tmpfs.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// A checked page directory.
+#[derive(Debug)]
+pub struct PageDirectory {
+    path: PathBuf,
+    handle: OwnedFd,
+    /// Whom a new page is given to.
+    owner: Option<u32>,
+}
+
+/// Why a page directory, or what lies in it, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PageDirectoryError {
+    /// The kernel refused.
+    #[error("cannot {doing} {path}: {source}", path = .path.display())]
+    Failed {
+        /// `make`, `open` and the like.
+        doing: &'static str,
+        /// What.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Something else lies there.
+    #[error("{path} is no {wanted}: name another directory, or remove it", path = .path.display())]
+    Kind {
+        /// The path.
+        path: PathBuf,
+        /// `directory` or `file`.
+        wanted: &'static str,
+    },
+    /// Somebody else's.
+    #[error(
+        "{path} belongs to user {owner}, who could end a server by it: name a directory of \
+         {user}'s own, or remove it",
+        path = .path.display()
+    )]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Whose it should be.
+        user: u32,
+    },
+    /// Others may write to it.
+    #[error(
+        "{path} can be written by other users (mode {mode:03o}), who could end a server by it: \
+         run `chmod go-w {path}` if what is there is yours",
+        path = .path.display()
+    )]
+    Writable {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The server's user does not get there.
+    #[error(
+        "user {owner} cannot pass through {path} (mode {mode:03o}): name a directory that all \
+         may pass to",
+        path = .path.display()
+    )]
+    Closed {
+        /// A directory above, or the directory itself.
+        path: PathBuf,
+        /// The server's user.
+        owner: u32,
+        /// The permission bits.
+        mode: u32,
+    },
+    /// Another version's page.
+    #[error(
+        "{path} is no page of this version: {source}. Servers that have it open run with an older \
+         library: stop them, remove it, attach and start them again; or name another directory",
+        path = .path.display()
+    )]
+    Version {
+        /// The page.
+        path: PathBuf,
+        /// What is not as it should be.
+        source: PageError,
+    },
+    /// Another agent is attached.
+    #[error("{path} has an agent already{}: stop it first", holder(.pid), path = .path.display())]
+    Taken {
+        /// The page.
+        path: PathBuf,
+        /// Its process, if it can be told.
+        pid: Option<u32>,
+    },
+    /// No program is loaded from there.
+    #[error(
+        "{path} is mounted noexec, as Debian mounts /run, and no library is loaded from there: \
+         name a directory for it elsewhere (--library)",
+        path = .path.display()
+    )]
+    NoExec {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(", process {pid}")).unwrap_or_default()
+}
+
+type Checked<T> = Result<T, PageDirectoryError>;
+
+impl PageDirectory {
+    /// The directory, made if it is missing, with a page in it, likewise. A page that
+    /// is made belongs to `owner`, a user's number, whom only root can give it to.
+    ///
+    /// # Errors
+    /// If others may write there, or it cannot be had.
+    pub fn open(path: &Path, owner: Option<u32>) -> Checked<Self> {
+        let (path, handle) = checked_directory(path)?;
+        let directory = Self { path, handle, owner };
+        if let Some(owner) = owner {
+            directory.check_way(owner)?;
+        }
+        if !directory.page_path().try_exists().unwrap_or(false) {
+            let path = directory.page_path();
+            directory.make_page().map_err(failed("make", &path))?;
+        }
+        drop(directory.page()?);
+        Ok(directory)
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where servers find the page.
+    pub fn page_path(&self) -> PathBuf {
+        self.path.join(PAGE)
+    }
+
+    /// Whether the page lies in memory: on a disk the kernel writes it out again and
+    /// again, and a restart of the machine leaves it as it was.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn is_in_memory(&self) -> io::Result<bool> {
+        Ok(fstatfs(&self.handle)?.f_type as u64 == TMPFS_MAGIC)
+    }
+
+    /// Tells servers that are started before an agent is attached what they must
+    /// know; an agent that is attached has told them already.
+    ///
+    /// # Errors
+    /// As [`PageDirectory::open`]; more than four exempt ports.
+    pub fn tell(&self, rules: &Rules) -> io::Result<()> {
+        match self.take() {
+            Ok(page) => rules.tell(&page),
+            Err(PageDirectoryError::Taken { .. }) => Ok(()),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// The page, which nobody else can take for as long as it is held.
+    pub(super) fn take(&self) -> Checked<SharedPage> {
+        let page = self.page()?;
+        let path = self.page_path();
+        match flock(page.file(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(page),
+            Err(Errno::WOULDBLOCK) => {
+                let pid = fstat(page.file()).ok().and_then(|found| holder_of(&found));
+                Err(PageDirectoryError::Taken { path, pid })
+            }
+            Err(error) => Err(failed("lock", &path)(error.into())),
+        }
+    }
+
+    fn page(&self) -> Checked<SharedPage> {
+        let path = self.page_path();
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match openat(&self.handle, PAGE, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::LOOP | Errno::ISDIR) => {
+                return Err(PageDirectoryError::Kind { path, wanted: "file" });
+            }
+            Err(error) => return Err(failed("open", &path)(error.into())),
+        };
+        let found = fstat(&file).map_err(|error| failed("check", &path)(error.into()))?;
+        check_page(&path, &found, geteuid().as_raw(), self.owner)?;
+        let page = SharedPage::of_file(File::from(file), &path);
+        page.map_err(|error| match error.downcast::<PageError>() {
+            Ok(source) => PageDirectoryError::Version { path, source },
+            Err(error) => failed("map", &path)(error),
+        })
+    }
+
+    /// Makes a page that is whole before it has its name. If somebody else was faster,
+    /// theirs stays.
+    fn make_page(&self) -> io::Result<()> {
+        let draft = self.path.join(format!(".{PAGE}-{}", std::process::id()));
+        // Of a process of this number that was killed.
+        let _ = std::fs::remove_file(&draft);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
+        let made =
+            self.fill(file).and_then(|()| match std::fs::hard_link(&draft, self.page_path()) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                linked => linked,
+            });
+        std::fs::remove_file(&draft)?;
+        made
+    }
+
+    fn fill(&self, file: File) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        if let Some(owner) = self.owner {
+            fchown(&file, Some(owner), None)?;
+        }
+        let page = SharedPage::fill(file, &self.page_path())?;
+        page.control().set(&open());
+        Ok(())
+    }
+
+    /// That the server's user can open what lies here.
+    fn check_way(&self, owner: u32) -> Checked<()> {
+        for path in self.path.ancestors() {
+            let found = stat(path).map_err(|error| failed("check", path)(error.into()))?;
+            let is_passed = found.st_mode & 0o001 != 0
+                || (found.st_uid == owner && found.st_mode & 0o100 != 0)
+                || owner == 0;
+            if !is_passed {
+                let (path, mode) = (path.to_owned(), found.st_mode & 0o777);
+                return Err(PageDirectoryError::Closed { path, owner, mode });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the library into a directory, which is made if it is missing, unless it lies
+/// there already; its path. Servers that run with an older one keep that: the new file
+/// takes its name, not its place.
+///
+/// # Errors
+/// As [`PageDirectory::open`]; a directory that no library is loaded from.
+pub fn write_library(directory: &Path, library: &[u8]) -> Checked<PathBuf> {
+    let (directory, handle) = checked_directory(directory)?;
+    let path = directory.join(LIBRARY);
+    let flags = fstatvfs(&handle).map_err(|error| failed("check", &directory)(error.into()))?;
+    if flags.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(PageDirectoryError::NoExec { path: directory });
+    }
+    let is_there = std::fs::read(&path).is_ok_and(|found| found == library);
+    if !is_there {
+        let draft = directory.join(format!(".{LIBRARY}-{}", std::process::id()));
+        let written = replace(&draft, &path, library);
+        written.map_err(failed("write", &path))?;
+    }
+    Ok(path)
+}
+
+fn replace(draft: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Of a process of this number that was killed.
+    let _ = std::fs::remove_file(draft);
+    let mut file = File::options().write(true).create_new(true).mode(0o555).open(draft)?;
+    file.set_permissions(Permissions::from_mode(0o555))?;
+    let written = file.write_all(bytes).and_then(|()| std::fs::rename(draft, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(draft);
+    }
+    written
+}
+
+/// A directory that nobody else may write to, made if it is missing; its real path.
+fn checked_directory(path: &Path) -> Checked<(PathBuf, OwnedFd)> {
+    let path = std::path::absolute(path).map_err(failed("name", path))?;
+    if !path.try_exists().unwrap_or(false) {
+        make_directory(&path).map_err(failed("make", &path))?;
+    }
+    let path = path.canonicalize().map_err(failed("open", &path))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = match openat(CWD, &path, flags, Mode::empty()) {
+        Ok(handle) => handle,
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            return Err(PageDirectoryError::Kind { path, wanted: "directory" });
+        }
+        Err(error) => return Err(failed("open", &path)(error.into())),
+    };
+    let found = fstat(handle.as_fd()).map_err(|error| failed("check", &path)(error.into()))?;
+    check_directory(&path, &found, geteuid().as_raw())?;
+    Ok((path, handle))
+}
+
+/// Servers of other users are to get there, whatever is usual for new files here.
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o755))
+}
+
+fn check_directory(path: &Path, found: &Stat, user: u32) -> Checked<()> {
+    if found.st_uid != user && found.st_uid != 0 {
+        return Err(foreign(path, found, user));
+    }
+    check_writers(path, found)
+}
+
+/// That a page is a file that only its owner may write to: root, who runs this, or
+/// whom root gave it to. Who else could have made it in a directory of root's own?
+fn check_page(path: &Path, found: &Stat, user: u32, owner: Option<u32>) -> Checked<()> {
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(PageDirectoryError::Kind { path: path.to_owned(), wanted: "file" });
+    }
+    let is_fit = match owner {
+        Some(owner) => found.st_uid == owner,
+        None => found.st_uid == user || found.st_uid == 0 || user == 0,
+    };
+    if !is_fit {
+        return Err(foreign(path, found, owner.unwrap_or(user)));
+    }
+    check_writers(path, found)
+}
+
+fn check_writers(path: &Path, found: &Stat) -> Checked<()> {
+    if found.st_mode & 0o022 != 0 {
+        let (path, mode) = (path.to_owned(), found.st_mode & 0o777);
+        return Err(PageDirectoryError::Writable { path, mode });
+    }
+    Ok(())
+}
+
+fn foreign(path: &Path, found: &Stat, user: u32) -> PageDirectoryError {
+    PageDirectoryError::Foreign { path: path.to_owned(), owner: found.st_uid, user }
+}
+
+fn failed<'a>(
+    doing: &'static str,
+    path: &'a Path,
+) -> impl Fn(io::Error) -> PageDirectoryError + use<'a> {
+    move |source| PageDirectoryError::Failed { doing, path: path.to_owned(), source }
+}
+
+/// The process that has a file locked, if the kernel tells.
+fn holder_of(found: &Stat) -> Option<u32> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+    holder_in(&locks, &format!("{major:02x}:{minor:02x}:{}", found.st_ino))
+}
+
+/// `NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF`, a lock a line.
+fn holder_in(locks: &str, file: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, _, pid, at, ..] if at == file => pid.parse().ok(),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Roots;
+    use crate::oncall::Runtime;
+    use lull_oncall::{Counters, Decision, Id, Mode, PAGE_BYTES, Peer, Settings};
+    use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+    use tempfile::TempDir;
+
+    fn attach(directory: &PageDirectory, settings: &Settings) -> io::Result<Runtime> {
+        Runtime::attach(directory, settings, &Rules::default(), &Roots::default())
+    }
+
+    /// A place with a page directory `db` in it.
+    fn made() -> (TempDir, PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().canonicalize().unwrap().join("db");
+        PageDirectory::open(&path, None).unwrap();
+        (place, path)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refusal(path: &Path) -> String {
+        PageDirectory::open(path, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_page_is_made_once_and_whole_and_only_its_owner_may_write_to_it() {
+        let (_place, path) = made();
+        let page = path.join("page");
+        assert_eq!((mode(&path), mode(&page)), (0o755, 0o600));
+        let made = page.metadata().unwrap();
+        assert_eq!(made.len(), PAGE_BYTES as u64);
+        assert!(made.blocks() * 512 >= made.len(), "its memory is taken: {made:?}");
+        PageDirectory::open(&path, None).unwrap();
+        assert_eq!(page.metadata().unwrap().ino(), made.ino());
+        assert_eq!(path.read_dir().unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn what_an_agent_allowed_to_single_connections_ends_with_it() {
+        let (_place, path) = made();
+        let directory = PageDirectory::open(&path, None).unwrap();
+        let settings = Settings { mode: Mode::Post, ..Settings::default() };
+        let id = directory.take().unwrap().header().next();
+        let first = attach(&directory, &settings).unwrap();
+        first.allow(id, Some(1), Some(0), true);
+        drop(first);
+        let _second = attach(&directory, &settings).unwrap();
+        let page = directory.page().unwrap();
+        let seat = page.gate().seat(id).unwrap();
+        assert_eq!((seat.budget(), seat.left(), seat.goes_first()), (None, None, false));
+    }
+
+    #[test]
+    fn what_others_may_write_to_is_refused() {
+        let (_place, path) = made();
+        for (file, bits) in
+            [(path.clone(), 0o775), (path.clone(), 0o757), (path.join("page"), 0o660)]
+        {
+            let before = mode(&file);
+            set_mode(&file, bits);
+            let said = refusal(&path);
+            assert!(
+                said.contains(&format!("(mode {bits:03o})")) && said.contains("chmod"),
+                "{said}"
+            );
+            set_mode(&file, before);
+        }
+        PageDirectory::open(&path, None).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_page_of_this_version_is_refused_with_what_to_do() {
+        let (_place, path) = made();
+        let page = path.join("page");
+        let file = File::options().write(true).open(&page).unwrap();
+        // The layout's number comes after the eight bytes that every page begins with.
+        file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
+        let said = refusal(&path);
+        assert!(said.contains("version 5, not") && said.contains("stop them, remove it"), "{said}");
+        file.set_len(100).unwrap();
+        assert!(refusal(&path).contains("100 bytes"));
+        std::fs::remove_file(&page).unwrap();
+        symlink(path.join("elsewhere"), &page).unwrap();
+        assert!(refusal(&path).contains("page is no file"));
+        std::fs::remove_file(&page).unwrap();
+        std::fs::create_dir(&page).unwrap();
+        assert!(refusal(&path).contains("page is no file"));
+        assert!(refusal(Path::new("/proc/self/status")).contains("is no directory"));
+    }
+
+    #[test]
+    fn a_second_agent_is_told_who_the_first_is() {
+        let (_place, path) = made();
+        let directory = PageDirectory::open(&path, None).unwrap();
+        let first = attach(&directory, &open()).unwrap();
+        let other = PageDirectory::open(&path, None).unwrap();
+        let said = attach(&other, &open()).unwrap_err().to_string();
+        let who = format!("has an agent already, process {}", std::process::id());
+        assert!(said.contains(&who), "{said}");
+        let rules = Rules { gates_unix: true, ..Rules::default() };
+        other.tell(&rules).unwrap();
+        drop(first);
+        let second = attach(&other, &open()).unwrap();
+        drop(second);
+        assert!(!other.page().unwrap().header().gates_unix(), "the agent's rules stay");
+        other.tell(&rules).unwrap();
+        assert!(other.page().unwrap().header().gates_unix());
+    }
+
+    #[test]
+    fn a_lock_is_found_among_others() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 fe:00:12 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 8 fe:00:13 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 9 fe:00:12 0 EOF\n";
+        assert_eq!(holder_in(locks, "fe:00:12"), Some(9));
+        assert_eq!(holder_in(locks, "fe:01:12"), None);
+    }
+
+    #[test]
+    fn an_agent_that_takes_a_page_over_frees_the_dead_and_counts_from_its_own_beginning() {
+        let (_place, path) = made();
+        let directory = PageDirectory::open(&path, None).unwrap();
+        let page = directory.page().unwrap();
+        assert_eq!(page.control().mode(), Mode::Stats, "watched before an agent comes");
+        // What a server of a number that no process has was at, behind a closed gate.
+        let id = page.header().next();
+        assert!(page.record(id).unwrap().claim(u32::MAX >> 1, 3, Peer::default(), 0));
+        page.control().set(&Settings { mode: Mode::Post, cap: 1, ..Settings::default() });
+        page.control().beat(super::super::now().0);
+        let now_ns = super::super::now().0;
+        let gate = page.gate();
+        assert_eq!(gate.arrive(id, false, now_ns, &super::super::Futexes), Decision::Run);
+        assert_eq!(page.control().counters().admissions, 1);
+        let runtime = attach(&directory, &open()).unwrap();
+        assert_eq!(page.record(id).unwrap().pid(), 0);
+        assert_eq!(page.control().mode(), Mode::Stats);
+        assert_eq!(runtime.counters(), Counters::default());
+        let cap = Settings { mode: Mode::Post, cap: 1, ..open() };
+        runtime.set(&cap);
+        assert_eq!(gate.arrive(Id(5), false, now_ns, &super::super::Futexes), Decision::Run);
+        assert_eq!(runtime.counters().admissions, 1);
+        drop(runtime);
+        assert_eq!(page.control().mode(), Mode::Stats, "it leaves the gate open");
+    }
+
+    #[test]
+    fn the_library_is_written_anew_only_if_it_differs_and_never_in_place() {
+        let (_place, path) = made();
+        let write = |bytes: &[u8]| {
+            let library = write_library(&path, bytes).unwrap();
+            assert_eq!((std::fs::read(&library).unwrap(), mode(&library)), (bytes.to_vec(), 0o555));
+            library.metadata().unwrap().ino()
+        };
+        let first = write(b"one");
+        assert_eq!(write(b"one"), first);
+        let mapped = File::open(path.join(LIBRARY)).unwrap();
+        assert_ne!(write(b"two"), first);
+        assert_eq!(mapped.metadata().unwrap().len(), 3, "who has it open keeps it");
+        assert_eq!(path.read_dir().unwrap().count(), 2, "no draft is left");
+    }
+
+    #[test]
+    fn a_page_is_given_to_a_user_who_can_reach_it() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("db");
+        set_mode(place.path(), 0o700);
+        let said = PageDirectory::open(&path, Some(65534)).unwrap_err().to_string();
+        assert!(said.contains("user 65534 cannot pass through"), "{said}");
+        set_mode(place.path(), 0o755);
+        let directory = PageDirectory::open(&path, Some(65534)).unwrap();
+        let owners = [directory.path().to_owned(), directory.page_path()];
+        assert_eq!(owners.map(|path| path.metadata().unwrap().uid()), [0, 65534]);
+        // Who has the directory has said whose the page is.
+        PageDirectory::open(&path, None).unwrap();
+        let said = PageDirectory::open(&path, Some(7)).unwrap_err().to_string();
+        assert!(said.contains("belongs to user 65534"), "{said}");
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        assert!(refusal(&path).contains("db belongs to user 65534"));
+    }
+}
