@@ -49,6 +49,15 @@ pub enum Event {
         /// The app's name.
         app: String,
     },
+    /// A regulator has changed what an app's gate does.
+    Regulated {
+        /// The app's name.
+        app: String,
+        /// The regulator's.
+        regulator: String,
+        /// What the gate does now, in words.
+        gate: String,
+    },
     /// The operator took a hand in the run.
     Operator(OperatorAct),
 }

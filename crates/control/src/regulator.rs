@@ -51,6 +51,10 @@ pub struct Seen<'a> {
     pub device: Gauge<f64>,
     /// The round that has ended; `None` before the first, or without rounds.
     pub round: Option<RoundSeen>,
+    /// Share of the time since the last decision in which no worker had anything to
+    /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
+    /// the gate sees it; seed 000, eq. 2), in [0, 1].
+    pub rested: Gauge<f64>,
 }
 
 /// What one connection may do until the next decision.
@@ -94,6 +98,26 @@ pub enum Pace {
         /// rounds may overlap.
         every: Option<Nanos>,
     },
+    /// Workers without a query rest, and those for whom one has come are called
+    /// together, so that cores are left alone in between.
+    Rests {
+        /// The ISR delay: rest between the end of a round and the next call.
+        pause: Nanos,
+        /// Time to the next decision.
+        again: Nanos,
+    },
+}
+
+impl Pace {
+    /// The same for a gate at which workers wait with their query and never rest
+    /// without one: a round of all who wait, and the pause after it.
+    #[must_use]
+    pub const fn of_waiting(self) -> Self {
+        match self {
+            Self::Rests { pause, .. } => Self::Rounds { turns: u32::MAX, pause, every: None },
+            other => other,
+        }
+    }
 }
 
 /// What the gate is to do until the next decision.
@@ -162,5 +186,13 @@ mod tests {
         assert_eq!((gate.allow.len(), gate.cap), (3, u32::MAX));
         assert!(matches!(gate.pace, Pace::Open { .. }));
         assert!(gate.allow.iter().all(|one| one.queries == u32::MAX && !one.first));
+    }
+
+    #[test]
+    fn where_nobody_rests_a_rest_is_the_pause_between_rounds_of_all() {
+        let pause = Nanos::from_millis(2);
+        let rests = Pace::Rests { pause, again: Nanos::from_secs(1) };
+        let rounds = Pace::Rounds { turns: u32::MAX, pause, every: None };
+        assert_eq!((rests.of_waiting(), rounds.of_waiting()), (rounds, rounds));
     }
 }

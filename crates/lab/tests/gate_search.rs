@@ -39,7 +39,7 @@ load_change = 1.0
 fn behind(regulator: &str, keys: &str) -> ServerPlant {
     let model: ServerModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
-    let site = Site { objectives: &objectives, cores: model.cores };
+    let site = Site::of(&objectives, model.cores);
     let gate = regulators::build(regulator, &keys.parse().unwrap(), &site).unwrap();
     ServerPlant::new(&model, gate, 1, 0).unwrap()
 }

@@ -124,7 +124,7 @@ fn over_connections(
 fn measured(regulator: &str, model: &ServerModel) -> Result<Served, PortraitError> {
     let objectives = model.objectives();
     // One core is left to the system.
-    let site = Site { objectives: &objectives, cores: model.cores.max(2) - 1 };
+    let site = Site::of(&objectives, model.cores.max(2) - 1);
     let config: toml::Table = config(regulator).parse().expect("configs of portraits are TOML");
     let built = regulators::build(regulator, &config, &site)?;
     Ok(Server::measure(model, built, (SEED, 0), (WARMUP, LENGTH))?)

@@ -109,7 +109,7 @@ impl Gated {
     fn set_up(&self, variant: &Variant, replication: u64) -> Result<Replication, Wrong> {
         let objectives = self.model.objectives();
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
-        let site = Site { objectives: &objectives, cores: self.model.cores.max(2) - 1 };
+        let site = Site::of(&objectives, self.model.cores.max(2) - 1);
         let Named { name, config } = &variant.regulator;
         let gate = regulators::build(name, config, &site)
             .map_err(|error| variant.wrong("regulator", error))?;

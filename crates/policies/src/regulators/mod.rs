@@ -42,6 +42,42 @@ pub struct Site<'a> {
     /// C_avail: cores that workers may use, the system's own and those of
     /// other apps left out; at least 1.
     pub cores: u32,
+    /// What is asked of the server as a whole.
+    pub asked: &'a [Objective],
+    /// What its workers may be made to do.
+    pub workers: Workers,
+}
+
+/// What a gate can do with workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// One that has a query waits for its turn.
+    #[default]
+    Wait,
+    /// One that has none rests until it is called.
+    Rest,
+    /// Either, as the regulator likes.
+    WaitOrRest,
+}
+
+impl Workers {
+    /// Whether one that has a query may be made to wait for others.
+    pub const fn may_wait(self) -> bool {
+        matches!(self, Self::Wait | Self::WaitOrRest)
+    }
+
+    /// Whether one that has none may rest.
+    pub const fn may_rest(self) -> bool {
+        matches!(self, Self::Rest | Self::WaitOrRest)
+    }
+}
+
+impl<'a> Site<'a> {
+    /// Connections of which these things are asked, on so many cores; of the server as
+    /// a whole nothing is, and its workers wait.
+    pub const fn of(objectives: &'a [Option<Objective>], cores: u32) -> Self {
+        Self { objectives, cores, asked: &[], workers: Workers::Wait }
+    }
 }
 
 /// What the registry knows of a regulator.

@@ -1,6 +1,6 @@
 //! What tests of regulators show them.
 
-use super::{Site, find};
+use super::{Site, Workers, find};
 use lull_control::regulator::{Answered, Regulator, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::{Nanos, Percentile};
@@ -9,6 +9,11 @@ use lull_measure::{Nanos, Percentile};
 pub(crate) struct Bench {
     pub(crate) objectives: Vec<Option<Objective>>,
     pub(crate) cores: u32,
+    /// What is asked of the server as a whole.
+    pub(crate) asked: Vec<Objective>,
+    pub(crate) workers: Workers,
+    /// Share of the time in which all workers rest.
+    pub(crate) rested: f64,
     /// Latency of all that is answered.
     pub(crate) latency: Nanos,
     pub(crate) round: Option<RoundSeen>,
@@ -23,6 +28,9 @@ impl Bench {
         Self {
             objectives: vec![None; connections],
             cores: 23,
+            asked: Vec::new(),
+            workers: Workers::Wait,
+            rested: 0.0,
             latency: Nanos::from_millis(1),
             round: None,
             now: Nanos::ZERO,
@@ -64,11 +72,12 @@ impl Bench {
             waiting: &self.waiting,
             device: Ok(0.5),
             round: self.round,
+            rested: Ok(self.rested),
         }
     }
 
     fn site(&self) -> Site<'_> {
-        Site { objectives: &self.objectives, cores: self.cores }
+        Site { asked: &self.asked, workers: self.workers, ..Site::of(&self.objectives, self.cores) }
     }
 }
 

@@ -79,6 +79,7 @@ proptest! {
                     Pace::Open { again } | Pace::Flow { again } => {
                         prop_assert!(again > Nanos::ZERO);
                     }
+                    Pace::Rests { .. } => prop_assert!(false, "{}: workers wait here", entry.name),
                     Pace::Rounds { turns, pause, .. } => {
                         prop_assert!(turns >= 1 && pause <= Nanos::from_millis(100));
                         prop_assert!(admission.cap <= bench.cores, "{}", entry.name);

@@ -277,6 +277,7 @@ mod tests {
                 waiting: &[0],
                 device: Ok(per_s / system.limit_per_s),
                 round: None,
+                rested: Ok(0.0),
             });
         }
         from + looks

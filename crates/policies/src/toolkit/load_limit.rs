@@ -139,6 +139,7 @@ mod tests {
                 waiting: &[],
                 device: Ok(device),
                 round: None,
+                rested: Ok(0.0),
             });
         }
     }

@@ -313,6 +313,7 @@ mod tests {
                 waiting: &[0, 1],
                 device: Ok(1.0),
                 round: None,
+                rested: Ok(0.0),
             });
         }
     }
@@ -324,6 +325,7 @@ mod tests {
             waiting,
             device: Ok(1.0),
             round: None,
+            rested: Ok(0.0),
         }
     }
 

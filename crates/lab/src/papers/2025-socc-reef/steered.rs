@@ -192,7 +192,7 @@ fn regulator(
     cores: u32,
 ) -> Result<Box<dyn Regulator>, PolicyError> {
     // One core is left to the system (section 3.3: C below the number of cores).
-    let site = Site { objectives, cores: cores.max(2) - 1 };
+    let site = Site::of(objectives, cores.max(2) - 1);
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
     regulators::build(name, &config, &site)
 }
