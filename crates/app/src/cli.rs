@@ -13,7 +13,7 @@ pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
-pub(crate) use exec::{ExecArgs, ExecMode, ExecProtocol, ExecWake};
+pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecProtocol, ExecWake, GateArgs};
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{
@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Start a server under the on-call runtime: see its queries, gate its workers
     Exec(ExecArgs),
+    /// Watch and gate servers that somebody else starts, by a page in a directory
+    Attach(Box<AttachArgs>),
     /// Load a server at a rate, whatever it does, and say how late its replies were
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server

@@ -1,8 +1,8 @@
 //! The library that is preloaded into servers: inside this program, written
-//! out for as long as a server runs with it.
+//! out for as long as a server runs with it, or to where servers are told to look.
 
 use anyhow::{Context, bail};
-use lull_host::oncall::{Linkage, linkage};
+use lull_host::oncall::{self, Linkage, linkage};
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +11,11 @@ use tempfile::TempDir;
 
 /// Built with this program (`build.rs`).
 const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
+
+/// Writes it into a directory that outlives this program; its path.
+pub(crate) fn write_to(directory: &Path) -> anyhow::Result<PathBuf> {
+    Ok(oncall::write_library(directory, LIBRARY)?)
+}
 
 /// Refuses a program into which nothing can be preloaded, with what to do.
 pub(crate) fn check_program(program: &OsStr) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ mod prometheus;
 mod proof;
 mod record;
 mod recorded;
+mod regulated;
 mod say;
 mod session;
 mod signals;

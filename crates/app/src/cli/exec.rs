@@ -1,13 +1,50 @@
-//! The arguments of `lull exec`.
+//! The arguments of `lull exec` and `lull attach`.
 
 use clap::{Args, ValueEnum};
 use lull_measure::Nanos;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// `lull exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// What the server is called in what is printed; default: its program
+    #[command(flatten)]
+    pub(crate) gate: GateArgs,
+    /// How a waiting worker is woken: by futex, or by a signal as in the paper, to
+    /// compare (a server that is one process)
+    #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
+    pub(crate) wake: ExecWake,
+    /// The server and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `lull attach`.
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// Directory of the page that servers share, made if it is missing; best in memory (tmpfs)
+    pub(crate) directory: PathBuf,
+    /// Make the files, print what a server's environment must have, and end
+    #[arg(long, conflicts_with_all = ["duration", "regulator", "json"])]
+    pub(crate) environment: bool,
+    #[command(flatten)]
+    pub(crate) gate: GateArgs,
+    /// User as whom servers are executed, by name or number, who must be able to open the
+    /// page (root only)
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<String>,
+    /// Directory of the library, made if it is missing; by default that of the page
+    #[arg(long, value_name = "DIR")]
+    pub(crate) library: Option<PathBuf>,
+    /// Stop after this long; without it when interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+}
+
+/// What is seen of a server and what its gate does.
+#[derive(Debug, Args)]
+pub(crate) struct GateArgs {
+    /// What the server is called in what is printed; default: its program, or its directory
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// stats watches, post makes workers wait that have a query, epoll lets workers
@@ -20,10 +57,6 @@ pub(crate) struct ExecArgs {
     /// N: transactions that a worker may run a turn
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) batch: u32,
-    /// How a waiting worker is woken: by futex, or by a signal as in the paper, to
-    /// compare (a server that is one process)
-    #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
-    pub(crate) wake: ExecWake,
     /// D: pause between rounds, at most 100ms; by default none, which hands slots on at
     /// once, and 1ms in mode epoll, the least there
     #[arg(long)]
@@ -36,6 +69,15 @@ pub(crate) struct ExecArgs {
     /// A key of that regulator, as in a config: goal="tail"
     #[arg(long = "key", value_name = "KEY=VALUE", requires = "regulator")]
     pub(crate) keys: Vec<String>,
+    /// What is asked of the server, for a regulator that minds it: p99=50ms,
+    /// throughput=1000. With a bound and without --mode, auto lets workers rest where
+    /// nothing else helps
+    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "regulator")]
+    pub(crate) objectives: Vec<String>,
+    /// What some clients are promised, each alone, by pslo, utslo, or one of them behind
+    /// reef: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
+    #[arg(long = "promise", value_name = "KEYS", requires = "regulator")]
+    pub(crate) promises: Vec<String>,
     /// How long one transaction counts against the cap, 1ms to 1s; it runs on after
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,
@@ -48,15 +90,13 @@ pub(crate) struct ExecArgs {
     /// A port of the server whose connections never wait (up to four)
     #[arg(long = "exempt-port", value_name = "PORT")]
     pub(crate) exempt_ports: Vec<u16>,
-    /// Print what was seen as JSON; the server's output then goes to standard error
+    /// Print what was seen as JSON; the output of a server that is started goes to
+    /// standard error then
     #[arg(long)]
     pub(crate) json: bool,
-    /// The server and its arguments
-    #[arg(last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
 }
 
-/// What the gate of `lull exec` does.
+/// What the gate does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExecMode {
     /// Statistics only

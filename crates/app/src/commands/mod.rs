@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod attach;
 mod burn;
 mod calibrate;
 mod check;
@@ -34,6 +35,8 @@ mod tune;
 mod tune_pid;
 
 use crate::cli::{Cli, Command};
+use anyhow::Context;
+use std::io::Write;
 
 /// Something the user asked for that cannot be; exit status 2.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +56,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
             | Command::Compare(_)
             | Command::Guard(_)
             | Command::Exec(_)
+            | Command::Attach(_)
             | Command::Tune(_)
     ) {
         sigpipe::reset();
@@ -62,6 +66,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Exec(args) => exec::run(&args),
+        Command::Attach(args) => attach::run(&args),
         Command::Load(args) => load::run(*args),
         Command::Serve(args) => serve::run(&args),
         Command::Burn(args) => burn::run(args),
@@ -103,8 +108,9 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a value as indented JSON.
+/// Prints a value as indented JSON. A reader that is gone is an error: not all commands
+/// die of a closed pipe.
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(std::io::stdout(), "{text}").context("cannot print the result")
 }

@@ -1,26 +1,35 @@
 //! `gate` of an app: what the on-call runtime does with its workers.
 
+use crate::regulated::{Post, Promise, workers};
+use lull_control::Objective;
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
-use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
+use lull_oncall::{BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
+use lull_policies::regulators::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `gate` of an app: a cap on its transactions, as `lull exec` has it. A policy may
-/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`); no regulator acts on them.
+/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`), or the app's `regulator`
+/// decides on them, and then they are not written here.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GateSection {
-    /// C: transactions under way at most, 1 to 256.
+    /// `post`: a worker that has a query waits for its turn. `epoll`: one that has
+    /// none rests, and is called in rounds. If absent `post`; a regulator may do
+    /// either then, where a tail objective says for how long workers may rest.
+    #[schemars(example = &"epoll")]
+    pub(crate) mode: Option<GateMode>,
+    /// C: transactions under way at most, 1 to 256; must be there unless a regulator is.
     #[schemars(example = 16, extend("x-unit" = "transactions"))]
-    pub(crate) cap: u32,
-    /// N: transactions that a worker may run a turn, 1 to 1024.
-    #[serde(default = "GateSection::batch")]
-    #[schemars(extend("x-unit" = "transactions"))]
-    pub(crate) batch: u32,
-    /// D: pause between rounds, at most 100 ms; 0 hands slots on at once.
-    #[serde(default)]
-    pub(crate) delay: Nanos,
+    pub(crate) cap: Option<u32>,
+    /// N: transactions that a worker may run a turn, 1 to 1024; 1 if absent.
+    #[schemars(example = 2, extend("x-unit" = "transactions"))]
+    pub(crate) batch: Option<u32>,
+    /// D: pause between rounds, at most 100 ms. If absent 0, which hands slots on at
+    /// once; in mode `epoll` 1 ms, which is the least there.
+    #[schemars(example = &"2ms")]
+    pub(crate) delay: Option<Nanos>,
     /// How long one transaction counts against the cap, 1 ms to 1 s.
     #[serde(default = "GateSection::slot_lease")]
     pub(crate) slot_lease: Nanos,
@@ -33,45 +42,160 @@ pub(crate) struct GateSection {
     pub(crate) exempt_ports: Vec<u16>,
 }
 
-impl GateSection {
-    const fn batch() -> u32 {
-        1
-    }
+/// What a gate does with workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum GateMode {
+    /// One that has a query waits for its turn.
+    Post,
+    /// One that has none rests, and is called in rounds.
+    Epoll,
+}
 
+/// `regulator` of an app: who decides on its gate.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub(crate) struct RegulatorSection {
+    /// The regulator's name.
+    pub(crate) name: String,
+    /// Its own keys.
+    pub(crate) keys: toml::Table,
+}
+
+impl TryFrom<toml::Value> for RegulatorSection {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        const FORMS: &str = "write \"auto\", or { name = \"auto\", goal = \"tail\" }";
+        match value {
+            toml::Value::String(name) => Ok(Self { name, keys: toml::Table::new() }),
+            toml::Value::Table(mut keys) => match keys.remove("name") {
+                Some(toml::Value::String(name)) => Ok(Self { name, keys }),
+                _ => Err(format!("a regulator has a name: {FORMS}")),
+            },
+            _ => Err(format!("is no regulator: {FORMS}")),
+        }
+    }
+}
+
+/// A key at fault and why.
+type Wrong = (&'static str, String);
+
+impl Default for GateSection {
+    /// The gate of an app whose regulator decides on all else.
+    fn default() -> Self {
+        Self {
+            mode: None,
+            cap: None,
+            batch: None,
+            delay: None,
+            slot_lease: Self::slot_lease(),
+            unix: false,
+            exempt_ports: Vec::new(),
+        }
+    }
+}
+
+impl GateSection {
     const fn slot_lease() -> Nanos {
         Nanos(50_000_000)
     }
 
-    /// What the runtime is told.
+    /// What the runtime is told of a gate with these numbers.
     ///
     /// # Errors
     /// The key at fault and why.
-    pub(crate) fn settings(&self) -> Result<Settings, (&'static str, String)> {
+    pub(crate) fn settings(&self) -> Result<Settings, Wrong> {
+        let Some(cap) = self.cap else {
+            let advice = "write how many transactions may be under way, cap = 16, or give the \
+                          app a regulator that decides on it";
+            return Err(("cap", format!("is missing: {advice}")));
+        };
+        let closed = self.closed()?;
+        let least = if closed.mode == Mode::Epoll { BREAK_EVEN_NS } else { 0 };
+        let (batch, delay) = (self.batch.unwrap_or(1), self.delay.unwrap_or(Nanos(least)));
         let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
-        let rules = [
-            ("cap", f64::from(self.cap), 1.0, f64::from(CAP_MAX), ""),
-            ("batch", f64::from(self.batch), 1.0, f64::from(BATCH_MAX), ""),
-            ("delay", ms(self.delay), 0.0, ms(Nanos(ISR_DELAY_MAX_NS)), "ms"),
+        within(&[
+            ("cap", f64::from(cap), 1.0, f64::from(CAP_MAX), ""),
+            ("batch", f64::from(batch), 1.0, f64::from(BATCH_MAX), ""),
+            ("delay", ms(delay), ms(Nanos(least)), ms(Nanos(ISR_DELAY_MAX_NS)), "ms"),
+        ])?;
+        Ok(Settings { cap, batch, isr_delay_ns: delay.0, ..closed })
+    }
+
+    /// The same but for the numbers that a regulator decides on.
+    ///
+    /// # Errors
+    /// The key at fault and why.
+    pub(crate) fn closed(&self) -> Result<Settings, Wrong> {
+        let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
+        within(&[
             ("slot_lease", ms(self.slot_lease), 1.0, 1000.0, "ms"),
             ("exempt_ports", self.exempt_ports.len() as f64, 0.0, 4.0, " ports"),
+        ])?;
+        let mode = match self.mode {
+            Some(GateMode::Epoll) => Mode::Epoll,
+            Some(GateMode::Post) | None => Mode::Post,
+        };
+        Ok(Settings { mode, slot_lease_ns: self.slot_lease.0, ..Settings::default() })
+    }
+
+    /// Refuses numbers that are a regulator's to set.
+    fn leaves_numbers(&self) -> Result<(), Wrong> {
+        let written = [
+            ("cap", self.cap.is_some()),
+            ("batch", self.batch.is_some()),
+            ("delay", self.delay.is_some()),
         ];
-        for (key, value, least, most, unit) in rules {
-            if !(least..=most).contains(&value) {
-                return Err((key, format!("is {value}{unit}, not in {least} to {most}{unit}")));
+        match written.into_iter().find(|(_, is_written)| *is_written) {
+            Some((key, _)) => {
+                Err((key, "is for the app's regulator to decide: leave it out".to_owned()))
             }
+            None => Ok(()),
         }
-        Ok(Settings {
-            mode: Mode::Post,
-            cap: self.cap,
-            batch: self.batch,
-            isr_delay_ns: self.delay.0,
-            slot_lease_ns: self.slot_lease.0,
-            ..Settings::default()
-        })
+    }
+
+    /// What workers may be made to do under a regulator of whose server this is asked.
+    fn workers(&self, asked: &[Objective]) -> Workers {
+        workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
     }
 
     /// Who never waits.
     pub(crate) fn rules(&self) -> Rules {
         Rules { protocol: None, gates_unix: self.unix, exempt_ports: self.exempt_ports.clone() }
     }
+}
+
+impl RegulatorSection {
+    /// Where it stands: before this gate, of an app of which this is asked.
+    ///
+    /// # Errors
+    /// The key of the gate at fault and why.
+    pub(crate) fn post(
+        &self,
+        gate: &GateSection,
+        asked: Vec<Objective>,
+        promises: &[Promise],
+    ) -> Result<Post, Wrong> {
+        gate.leaves_numbers()?;
+        Ok(Post {
+            name: self.name.clone(),
+            keys: self.keys.clone(),
+            closed: gate.closed()?,
+            workers: gate.workers(&asked),
+            asked,
+            promises: promises.to_vec(),
+        })
+    }
+}
+
+/// Refuses the first number out of its bounds.
+fn within(rules: &[(&'static str, f64, f64, f64, &str)]) -> Result<(), Wrong> {
+    for (key, value, least, most, unit) in rules {
+        if !(least..=most).contains(&value) {
+            return Err((*key, format!("is {value}{unit}, not in {least} to {most}{unit}")));
+        }
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ pub(crate) use schema::{
 };
 
 use crate::located::{InputError, Located};
-use lull_control::{AppId, AppSpec, GateControl, Limits, Rules};
+use lull_control::{AppId, AppSpec, GateControl, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_measure::Nanos;
@@ -118,10 +118,15 @@ impl Config {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
+    /// The regulators of its apps' gates.
+    pub(crate) fn regulators(&self) -> Vec<&str> {
+        self.apps.iter().filter_map(|app| Some(app.regulator.as_ref()?.name.as_str())).collect()
+    }
+
     /// The gates of its apps, as far as a policy can set them.
     pub(crate) fn gates(&self) -> Vec<GateControl> {
         let apps = (0u16..).map(AppId).zip(&self.apps);
-        let gated = apps.filter(|(_, app)| app.gate.is_some());
+        let gated = apps.filter(|(_, app)| app.gate.is_some() && app.regulator.is_none());
         gated.map(|(id, app)| gate_control(id, app.threads)).collect()
     }
 
@@ -158,12 +163,16 @@ impl Config {
         if let Err(error) = self.agent.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
         }
-        let mut names = BTreeSet::new();
+        let (mut names, mut pages) = (BTreeSet::new(), BTreeSet::new());
         for (index, app) in self.apps.iter().enumerate() {
             let at = |key: &str| format!("app[{index}].{key}");
             if !names.insert(&app.name) {
                 let message = format!("two apps are called `{}`: give each its own name", app.name);
                 return Err(self.source.error(&at("name"), message));
+            }
+            if app.page.as_ref().is_some_and(|page| !pages.insert(page)) {
+                let message = "is another app's, too: give each its own directory";
+                return Err(self.source.error(&at("page"), message));
             }
             self.check_app(app, &at)?;
         }
@@ -190,16 +199,41 @@ impl Config {
         if app.start.as_ref().is_some_and(Vec::is_empty) {
             return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
         }
-        if let Some(gate) = &app.gate {
-            if app.latency != LatencySource::Preload {
-                return fail("gate", "needs latency = \"preload\"".to_owned());
-            }
-            gate.settings()
-                .map(drop)
-                .or_else(|(key, message)| fail(&format!("gate.{key}"), message))?;
+        if app.page.is_some() && app.latency != LatencySource::Preload {
+            return fail("page", "needs latency = \"preload\"".to_owned());
         }
+        self.check_gate(app, at)?;
         self.check_latency(app, at)?;
         app.spec().check().or_else(|error| fail(error.key, error.message))
+    }
+
+    /// Refuses a gate that cannot be, or a regulator that does not suit it.
+    fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
+        let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
+        let of_gate = |(key, message): (&str, String)| fail(&format!("gate.{key}"), message);
+        let key = if app.regulator.is_some() { "regulator" } else { "gate" };
+        let has_either = app.gate.is_some() || app.regulator.is_some();
+        if has_either && app.latency != LatencySource::Preload {
+            return fail(key, "needs latency = \"preload\"".to_owned());
+        }
+        if app.regulator.is_none() && !app.promise.is_empty() {
+            return fail(
+                "promise",
+                "needs a regulator that keeps it: regulator = \"pslo\"".to_owned(),
+            );
+        }
+        for (index, promise) in app.promise.iter().enumerate() {
+            let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
+            promise.check().or_else(of)?;
+        }
+        let Some(post) = app.post().or_else(|wrong| of_gate(wrong).map(|()| None))? else {
+            let gate = app.gate.as_ref().map(GateSection::settings).transpose();
+            return gate.map(drop).or_else(of_gate);
+        };
+        post.regulator().map(drop).or_else(|error| match error {
+            PolicyError::Config { key, message } => fail(&format!("regulator.{key}"), message),
+            other => fail("regulator", other.to_string()),
+        })
     }
 
     /// Refuses a policy that needs more than the tail where a source tells no more.
@@ -227,9 +261,10 @@ impl Config {
         let fail = |key: &str, message: &str| Err(self.source.error(&at(key), message));
         let query = app.query.as_ref().map(|query| query.trim());
         match (&app.latency, query) {
-            (LatencySource::Preload, _) if app.start.is_none() => {
-                let message =
-                    "`preload` needs `start`: a library is only loaded when a program starts";
+            (LatencySource::Preload, _) if app.start.is_none() && app.page.is_none() => {
+                let message = "`preload` needs `start`: a library is only loaded when a program \
+                               starts; or `page`, of a server that was started with what `lull \
+                               attach DIR --environment` prints";
                 return fail("latency", message);
             }
             (LatencySource::Push | LatencySource::Preload, None) => return Ok(()),

@@ -73,9 +73,9 @@ fn add(all: &mut Vec<Section>, name: &str, table: &Value, (is_list, meaning): (b
     let keys = properties(table).map(key).collect();
     all.push(Section { name: name.to_owned(), is_list, meaning, keys });
     for (key, property) in properties(table) {
-        let inner = present(property);
+        let (inner, is_list) = table_in(property);
         if properties(inner).next().is_some() {
-            add(all, &format!("{name}.{key}"), inner, (false, text_of(property, "description")));
+            add(all, &format!("{name}.{key}"), inner, (is_list, text_of(property, "description")));
         }
     }
 }
@@ -84,7 +84,7 @@ fn key(name: &str, property: &Value, is_required: bool) -> Key {
     let inner = present(property);
     let example = property["examples"].as_array().and_then(|all| all.first());
     let default = property.get("default").filter(|default| !default.is_null());
-    let is_table = properties(inner).next().is_some();
+    let is_table = properties(table_in(property).0).next().is_some();
     Key {
         name: name.to_owned(),
         kind: kind(inner),
@@ -110,6 +110,12 @@ fn present(schema: &Value) -> &Value {
         (Some(only), None) => only,
         _ => schema,
     }
+}
+
+/// The table that a key holds, and whether it holds several.
+fn table_in(property: &Value) -> (&Value, bool) {
+    let inner = present(property);
+    inner.get("items").map_or((inner, false), |items| (items, true))
 }
 
 /// What may be written, in words.

@@ -1,8 +1,9 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
-use super::gate::GateSection;
+use super::gate::{GateSection, RegulatorSection};
 use crate::power_file::PowerFile;
 use crate::prometheus::Server;
+use crate::regulated::{Post, Promise};
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::entropy::RelativeImportance;
@@ -255,16 +256,31 @@ pub(crate) struct AppSection {
     /// Where its latency comes from. `push`: clients push it to the agent's
     /// socket, as `lull load` does. `preload`: the library that the app is
     /// started with sees its queries, on the server ([on-call.md](on-call.md));
-    /// needs `start` and a dynamically linked program.
+    /// needs `start` or `page`, and a dynamically linked program.
     /// `prometheus:http://HOST:PORT`: that is asked for the tail
     /// ([config.md](config.md#latency-from-prometheus)).
     #[serde(default)]
     #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub(crate) latency: LatencySource,
+    /// Directory of the page that it shares with agents, with `latency = "preload"`, for
+    /// a server that somebody else starts with what `lull attach DIR --environment`
+    /// prints; one started by `start` finds it, too.
+    #[schemars(example = &"/run/lull-db")]
+    pub(crate) page: Option<PathBuf>,
     /// Makes its workers wait for their turn, with `latency = "preload"`; the
     /// keys are those of `lull exec`. Its cap, batch and delay stay as they are
     /// unless a policy searches them (`knobs` of `bayop`).
     pub(crate) gate: Option<GateSection>,
+    /// Decides on the cap, batch and delay of its gate while it runs, with
+    /// `latency = "preload"`: a regulator's name, or a table of `name` and its keys
+    /// ([policies.md](policies.md)). `auto` closes the gate only where that helps, by
+    /// the app's objectives.
+    #[schemars(with = "Option<String>", example = &"auto")]
+    pub(crate) regulator: Option<RegulatorSection>,
+    /// `[[app.promise]]`: what some of its clients are promised, each alone, by a
+    /// regulator that keeps such promises.
+    #[serde(default)]
+    pub(crate) promise: Vec<Promise>,
     /// What that Prometheus is asked for, as PromQL: the tail of the first tail
     /// objective, in seconds.
     #[schemars(
@@ -402,6 +418,18 @@ impl AppSection {
             (None, _) => Err("say where the app is: start, pid, cgroup or unit".to_owned()),
             _ => Err("has more than one of start, pid, cgroup and unit: keep one".to_owned()),
         }
+    }
+
+    /// Who decides on its gate, if somebody does.
+    ///
+    /// # Errors
+    /// The key of the gate at fault and why.
+    pub(crate) fn post(&self) -> Result<Option<Post>, (&'static str, String)> {
+        let gate = self.gate.clone().unwrap_or_default();
+        let post = |regulator: &RegulatorSection| {
+            regulator.post(&gate, self.spec().objectives, &self.promise)
+        };
+        self.regulator.as_ref().map(post).transpose()
     }
 
     /// The app as policies know it; references to be measured are `None`.

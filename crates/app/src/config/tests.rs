@@ -3,6 +3,7 @@
 use super::*;
 use lull_control::EpochRule;
 use lull_measure::Nanos;
+use lull_policies::regulators::Workers;
 
 const GOOD: &str = r#"
 [policy]
@@ -45,11 +46,26 @@ fn a_good_config_is_what_it_says() {
 }
 
 #[test]
+fn an_app_with_a_page_need_not_be_started() {
+    let attached = "pid = 1\nlatency = \"preload\"\npage = \"/run/lull-db\"\ngate = { cap = 4 }";
+    let config = load(&GOOD.replace("pid = 1", attached)).unwrap();
+    assert_eq!(config.apps[1].page.as_deref(), Some(Path::new("/run/lull-db")));
+}
+
+#[test]
 fn every_refusal_names_file_line_and_key() {
     let cases = [
         ("period", "[agent]\nperoid", "lull.toml:5: agent.peroid: unknown field"),
         ("ideal = \"2.8ms\"", "idle = \"2.8ms\"", "lull.toml:10: app[0].idle: unknown field"),
         ("pid = 1", "pid = 1\nlatency = \"preload\"", "app[1].latency: `preload` needs `start`"),
+        ("pid = 1", "pid = 1\nlatency = \"preload\"", "starts; or `page`, of a server"),
+        ("ideal = \"2.8ms\"", "page = \"/x\"", "lull.toml:10: app[0].page: needs latency"),
+        (
+            "pid = 1",
+            "pid = 1\nlatency = \"preload\"\npage = \"/x\"\n[[app]]\nname = \"b\"\n\
+             class = \"best-effort\"\nunit = \"x\"\nlatency = \"preload\"\npage = \"/x\"",
+            "lull.toml:25: app[2].page: is another app's, too",
+        ),
         ("ideal = \"2.8ms\"", "gate = { cap = 4 }", "lull.toml:10: app[0].gate: needs latency"),
         (
             "ideal = \"2.8ms\"",
@@ -80,10 +96,69 @@ fn every_refusal_names_file_line_and_key() {
         ("[\"memcached\", \"-t\", \"4\"]", "[]", "lull.toml:11: app[0].start: is empty"),
         ("best-effort", "batch", "lull.toml:15: app[1].class: unknown variant"),
     ];
+    all_refused(&cases);
+}
+
+fn all_refused(cases: &[(&str, &str, &str)]) {
     for (from, to, want) in cases {
         let got = refusal(from, to);
         assert!(got.contains(want), "{to}\n  got:  {got}\n  want: {want}");
     }
+}
+
+#[test]
+fn every_refusal_of_a_gate_or_a_regulator_names_file_line_and_key() {
+    let cases = [
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\ngate = { batch = 4 }",
+            "lull.toml:11: app[0].gate.cap: is missing",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\ngate = { mode = \"epoll\", cap = 4, delay = \"0s\" }",
+            "app[0].gate.delay: is 0ms, not in 1 to 100ms",
+        ),
+        ("ideal = \"2.8ms\"", "regulator = \"auto\"", "app[0].regulator: needs latency"),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\nregulator = \"auto\"\ngate = { cap = 4 }",
+            "lull.toml:12: app[0].gate.cap: is for the app's regulator to decide",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\nregulator = \"autoo\"",
+            "no regulator is called `autoo`",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\nregulator = { goal = \"tail\" }",
+            "lull.toml:11: app[0].regulator: a regulator has a name",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\nregulator = { name = \"auto\", gaol = 1 }",
+            "lull.toml:11: app[0].regulator.gaol: ",
+        ),
+        (
+            "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
+            "latency = \"preload\"\nstart = [\"memcached\"]\n[[app.promise]]\nconnections = 1\n\
+             objective = { p95 = \"9ms\" }",
+            "app[0].promise: needs a regulator that keeps it",
+        ),
+        (
+            "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
+            "latency = \"preload\"\nregulator = \"pslo\"\nstart = [\"memcached\"]\n\
+             [[app.promise]]\nconnections = 0\nobjective = { p95 = \"9ms\" }",
+            "app[0].promise[0].connections: is 0, not in 1 to 10000",
+        ),
+        (
+            "ideal = \"2.8ms\"",
+            "latency = \"preload\"\nregulator = \"pslo\"",
+            "none is promised a percentile",
+        ),
+    ];
+    all_refused(&cases);
 }
 
 #[test]
@@ -119,6 +194,41 @@ fn what_the_server_itself_saw_is_every_request_and_its_gate_is_known_beforehand(
     let gates = config.gates();
     assert_eq!((gates.len(), gates[0].app, gates[0].workers), (1, AppId(0), Some(12)));
     assert!(load(GOOD).unwrap().gates().is_empty());
+}
+
+#[test]
+fn a_regulator_knows_what_its_app_is_promised_and_keeps_policies_off_its_gate() {
+    let with = |lines: &str| {
+        let seen = format!("latency = \"preload\"\n{lines}");
+        load(&GOOD.replacen("ideal = \"2.8ms\"", &seen, 1)).unwrap()
+    };
+    let post = |config: &Config| config.apps[0].post().unwrap().unwrap();
+    let auto = with("regulator = \"auto\"");
+    assert_eq!((post(&auto).name.as_str(), post(&auto).asked.len()), ("auto", 2));
+    assert_eq!(post(&auto).workers, Workers::WaitOrRest, "a bound says how long they may rest");
+    assert!(auto.gates().is_empty());
+    let keys = with("regulator = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
+    assert_eq!(post(&keys).keys["goal"].as_str(), Some("tail"));
+    assert_eq!(post(&keys).workers, Workers::Wait);
+    let rests = with("regulator = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
+    assert_eq!(post(&rests).workers, Workers::Rest);
+    assert_eq!(post(&rests).closed.slot_lease_ns, 80_000_000);
+    assert!(with("").apps[0].post().unwrap().is_none());
+}
+
+#[test]
+fn the_example_of_a_database_is_a_good_one_with_promises_and_without() {
+    let example = include_str!("../../../../examples/mariadb.toml");
+    let config = load(example).unwrap();
+    assert_eq!(config.apps[0].post().unwrap().unwrap().workers, Workers::WaitOrRest);
+    let is_written = |line: &str| line.starts_with("# [[") || line.contains(" = ");
+    let shown = example.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if is_written(line) && !line.contains("write regulator") => rest,
+        _ => line,
+    });
+    let promised = shown.collect::<Vec<_>>().join("\n").replace("\"auto\"", "\"pslo\"");
+    let post = load(&promised).unwrap().apps[0].post().unwrap().unwrap();
+    assert_eq!((post.name.as_str(), post.promises.len()), ("pslo", 1));
 }
 
 #[test]

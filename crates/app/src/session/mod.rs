@@ -18,10 +18,11 @@ use crate::config::Config;
 use crate::library::Library;
 use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
+use crate::regulated::{Changed, Order, Threads};
 use crate::{say, status};
 use indicatif::ProgressBar;
 use keeper::Keeper;
-use lull_control::journal::Entry;
+use lull_control::journal::{Entry, Event};
 use lull_control::{
     AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
 };
@@ -29,6 +30,7 @@ use lull_host::apps::{AppHandle, GRACE};
 use lull_host::guard::{GuardError, GuardHandle, GuardState};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
+use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
 use shadow::Shadow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +52,8 @@ pub(crate) struct Session {
     shadow: Option<Shadow>,
     /// What the shadow would have done after the last epoch.
     shadowed: Vec<Entry>,
+    /// Those who decide on gates.
+    regulators: Threads,
     /// Apps that start further programs preload it into them.
     _library: Option<Library>,
 }
@@ -91,7 +95,8 @@ pub(crate) struct Closed {
 impl Session {
     /// One epoch, recorded under a phase.
     pub(crate) fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
-        let epoch = self.control.turn()?;
+        let mut epoch = self.control.turn()?;
+        epoch.entries.extend(self.regulated(epoch.seen.time));
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
         let apps = self.control.plant().apps();
@@ -113,6 +118,20 @@ impl Session {
             self.recorder.note("guard_respawned", &status.to_string())?;
         }
         Ok(epoch)
+    }
+
+    /// Lets regulators decide on gates, or opens these meanwhile.
+    pub(crate) fn regulate(&self, on: bool) {
+        self.regulators.order(if on { Order::Resume } else { Order::Open });
+    }
+
+    /// What regulators have changed of gates since the last epoch.
+    fn regulated(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
+        let changes = self.regulators.take_changes().into_iter();
+        changes.map(move |Changed { app, regulator, gate }| Entry {
+            time,
+            event: Event::Regulated { app, regulator, gate },
+        })
     }
 
     /// Puts every knob back and goes on with another policy.
@@ -216,7 +235,10 @@ impl Session {
         self,
         last: impl FnOnce() -> anyhow::Result<Option<(&'static str, String)>>,
     ) -> anyhow::Result<Closed> {
-        let Self { roots, control, recorder, guard, mut loads, live, keeper, .. } = self;
+        let Self { roots, control, recorder, guard, mut loads, live, keeper, regulators, .. } =
+            self;
+        // What happens while apps end is nobody's to judge.
+        drop(regulators);
         // Viewers see the end of the run as the end of the stream.
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);

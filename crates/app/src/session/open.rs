@@ -10,19 +10,21 @@ use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
+use crate::regulated::{Post, Threads};
 use crate::{custody, prometheus, signals};
 use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
 use lull_host::guard::{GuardHandle, Ledger, StateDir};
-use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Watch};
+use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
 use lull_measure::Nanos;
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How long a started app may take to become ready.
@@ -66,6 +68,7 @@ struct Around {
     loads: Vec<AppHandle>,
     stand: Option<Stand>,
     library: Option<Library>,
+    posts: Vec<(String, Post, Arc<Runtime>)>,
 }
 
 impl Opening<'_> {
@@ -91,6 +94,7 @@ impl Opening<'_> {
         let power = self.config.power_model()?;
         let started = self.start(place, &roots, &socket, &stop)?;
         let Started { ledger, guard, push, apps, library } = started;
+        let posts = self.posts(&apps);
         let mut plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine),
             push: Some(push),
@@ -110,7 +114,7 @@ impl Opening<'_> {
                 return Err(in_words(error));
             }
         };
-        self.control(plant, Around { roots, recorder, guard, loads, stand, library })
+        self.control(plant, Around { roots, recorder, guard, loads, stand, library, posts })
     }
 
     /// References that need quiet, then the load, then those that need load.
@@ -148,7 +152,8 @@ impl Opening<'_> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, stand, library } = around;
+        let Around { roots, mut recorder, guard, loads, stand, library, posts } = around;
+        let regulators = self.regulate(posts)?;
         let mut config = self.config;
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         // What was not in force was not measured.
@@ -180,8 +185,36 @@ impl Opening<'_> {
             keeper,
             shadow,
             shadowed: Vec::new(),
+            regulators,
             _library: library,
         })
+    }
+
+    /// Apps whose gates somebody decides on.
+    fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
+        let both = self.config.apps.iter().zip(apps);
+        let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
+            Some((app.name.clone(), app.post().ok()??, watch.as_ref()?.runtime()))
+        };
+        both.filter_map(post).collect()
+    }
+
+    /// Starts those who decide on gates; in a dry run nobody does.
+    fn regulate(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
+        let mut regulators = Threads::new();
+        for (app, post, runtime) in posts {
+            if self.dry_run {
+                let name = &post.name;
+                (self.say)(&format!(
+                    "{app}: in a dry run {name} is not asked and its gate is open"
+                ));
+            } else {
+                regulators
+                    .start(&app, &post, runtime)
+                    .with_context(|| format!("app `{app}`: its regulator cannot be had"))?;
+            }
+        }
+        Ok(regulators)
     }
 
     /// A place to be seen at, taken before anything is started.
@@ -222,7 +255,7 @@ impl Opening<'_> {
 
     /// The library, if an app is to run with it.
     fn library(&self) -> anyhow::Result<Option<Library>> {
-        let needs = |app: &AppSection| app.latency == LatencySource::Preload;
+        let needs = |app: &AppSection| app.latency == LatencySource::Preload && app.start.is_some();
         self.config.apps.iter().any(needs).then(Library::write).transpose()
     }
 
@@ -247,11 +280,11 @@ impl Opening<'_> {
         ledger: &mut Ledger,
     ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         let Surroundings { roots, socket, stop, library } = *around;
+        let watch = watch_of(app, roots)?;
         let target = match app.place().map_err(anyhow::Error::msg)? {
             Where::Start(argv) => {
                 let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
                 let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
-                let watch = watch_of(app, roots)?;
                 if let Some((watch, library)) = watch.as_ref().zip(library) {
                     launch.env.extend(watch.environment(library.path()));
                 }
@@ -264,7 +297,7 @@ impl Opening<'_> {
         };
         let handle = AppHandle::attach(&app.name, &target, roots)
             .with_context(|| format!("app `{}` cannot be attached", app.name))?;
-        Ok((handle, None))
+        Ok((handle, watch))
     }
 
     /// Started programs learn by environment where to push and as whom.
@@ -337,14 +370,17 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
     if app.latency != LatencySource::Preload {
         return Ok(None);
     }
-    let settings = match app.gate.as_ref().map(GateSection::settings) {
-        Some(Ok(settings)) => settings,
-        // What is wrong with it was said when the file was read.
-        Some(Err((_, message))) => anyhow::bail!("app `{}`: its gate {message}", app.name),
-        None => Settings { mode: Mode::Stats, ..Settings::default() },
-    };
+    let open = Settings { mode: Mode::Stats, ..Settings::default() };
+    let gate = app.gate.as_ref().filter(|_| app.regulator.is_none());
+    // What is wrong with it was said when the file was read.
+    let settings = gate.map_or(Ok(open), GateSection::settings);
+    let settings = settings
+        .map_err(|(_, message)| anyhow::anyhow!("app `{}`: its gate {message}", app.name))?;
     let rules = app.gate.as_ref().map_or_else(GateRules::default, GateSection::rules);
-    let watch = Watch::start(&settings, &rules, roots);
+    let watch = match &app.page {
+        Some(directory) => Watch::attach(directory, &settings, &rules, roots),
+        None => Watch::start(&settings, &rules, roots),
+    };
     watch.map(Some).with_context(|| format!("app `{}`: cannot share memory with it", app.name))
 }
 

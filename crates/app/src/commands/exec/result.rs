@@ -1,4 +1,4 @@
-//! What `lull exec` saw of a server, as text and as JSON.
+//! What `lull exec` and `lull attach` saw of servers, as text and as JSON.
 
 use lull_host::Roots;
 use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
@@ -71,6 +71,8 @@ struct GateResult {
     called: u64,
     /// Workers that a signal woke.
     woken_by_signal: u64,
+    /// Time in which all workers rested (mode epoll), in stretches of a millisecond or longer.
+    rested_seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -156,7 +158,7 @@ impl Seen {
             queries: all().map(|one| one.queries).fold(0, u64::saturating_add),
             transactions: all().map(|one| one.transactions).fold(0, u64::saturating_add),
             latency: Quantiles::of(&latency),
-            transaction_latency: Quantiles::of(&runtime.statistics().transactions()),
+            transaction_latency: Quantiles::of(&self.statistics.transactions()),
             gate: GateResult {
                 admissions: counters.admissions,
                 admissions_after_a_wait: counters.parks,
@@ -166,6 +168,7 @@ impl Seen {
                 rounds: counters.rounds,
                 called: counters.calls,
                 woken_by_signal: counters.signals,
+                rested_seconds: Nanos(counters.rested_ns).as_secs_f64(),
             },
             by_connection: self.connections.values().map(ConnectionResult::of).collect(),
             name: self.name,
@@ -219,8 +222,8 @@ impl fmt::Display for ExecResult {
         if self.connections == 0 {
             return write!(
                 out,
-                "\n{name}: nothing was accepted that could be watched; a server that makes \
-                 system calls by itself (Go, io_uring) is not seen"
+                "\n{name}: nothing was accepted that could be watched; a server that was started \
+                 without the library, or makes system calls by itself (Go, io_uring), is not seen"
             );
         }
         let of = |seconds: Option<f64>| {
@@ -239,7 +242,9 @@ impl fmt::Display for ExecResult {
             write!(out, "{admissions_after_a_wait} after a wait, {slots_overdue} slots overdue")?;
         }
         if self.mode == "epoll" {
+            let share = 100.0 * self.gate.rested_seconds / self.seconds.max(1e-9);
             write!(out, ", {} of a worker that rested", self.gate.called)?;
+            write!(out, "; all rested for {share:.0} % of the time, for 1 ms or longer each")?;
         }
         if self.wake == "signal" {
             write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;

@@ -1,4 +1,5 @@
-//! `lull run --prove`: the policy against doing nothing, in blocks drawn by lot.
+//! `lull run --prove`: the policy against doing nothing, in blocks drawn by lot. Gates
+//! that regulators decide on are open where nothing is done.
 
 use super::display::Display;
 use super::{UsageError, check_alive};
@@ -27,13 +28,13 @@ impl Plan {
     /// For so long; refuses what cannot show anything.
     pub(super) fn of(args: &RunArgs, config: &Config, time: Nanos) -> Result<Self, UsageError> {
         let refuse = |what: String| Err(UsageError(what));
-        if config.policy == AGAINST {
+        let Some(policy) = proved(config) else {
             return refuse(format!(
-                "--prove compares the policy with `{AGAINST}`, which is the policy of {}: name \
-                 another in [policy]",
+                "--prove compares policy and regulators with `{AGAINST}` and open gates, which is \
+                 all that {} has: name another in [policy], or give an app a regulator",
                 args.config.display()
             ));
-        }
+        };
         let longest = config.agent.adaptive_epoch.as_ref().map(|rule| rule.rhythm.longest);
         let least = longest.unwrap_or(config.agent.epoch) * EPOCHS_MIN;
         if args.block < least {
@@ -51,7 +52,7 @@ impl Plan {
             ));
         }
         let design = Design {
-            policy: config.policy.clone(),
+            policy,
             against: AGAINST.to_owned(),
             block_ns: args.block,
             planned_pairs,
@@ -102,6 +103,15 @@ pub(super) fn tell(proof: &Proof, json: bool) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}").context("cannot write to standard output")
 }
 
+/// What is proved: the policy, or the regulators where it does nothing.
+fn proved(config: &Config) -> Option<String> {
+    let regulators = config.regulators();
+    match config.policy == AGAINST {
+        false => Some(config.policy.clone()),
+        true => (!regulators.is_empty()).then(|| regulators.join("+")),
+    }
+}
+
 struct Alternation<'a> {
     session: &'a mut Session,
     display: Display,
@@ -129,7 +139,9 @@ impl Alternation<'_> {
         let plant = self.session.plant();
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         self.session.switch(&config.policy, policy);
-        let phase = format!("{}-{number}", config.policy);
+        self.session.regulate(on);
+        let Design { policy, against, .. } = &self.plan.design;
+        let phase = format!("{}-{number}", if on { policy } else { against });
         let length = self.plan.design.block_ns;
         let mut block = Block::default();
         let mut elapsed = Nanos::ZERO;

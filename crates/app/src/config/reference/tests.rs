@@ -27,7 +27,10 @@ fn table_of<'a>(config: &'a mut toml::Table, path: &str) -> &'a mut toml::Table 
     for part in path.split('.') {
         so_far = if so_far.is_empty() { part.to_owned() } else { format!("{so_far}.{part}") };
         let required = required(&so_far);
-        let entry = at.entry(part).or_insert_with(|| toml::Value::Table(required));
+        let is_list = sections().iter().any(|one| one.name == so_far && one.is_list);
+        let table = toml::Value::Table(required);
+        let made = || if is_list { toml::Value::Array(vec![table]) } else { table };
+        let entry = at.entry(part).or_insert_with(made);
         at = match entry {
             toml::Value::Array(all) => all[0].as_table_mut().unwrap(),
             other => other.as_table_mut().unwrap(),
@@ -113,7 +116,7 @@ fn every_key_says_what_it_means_what_to_write_and_its_unit() {
             let name = format!("{}.{}", section.name, key.name);
             assert!(!key.meaning.is_empty(), "{name} has no doc comment");
             assert!(!key.kind.is_empty(), "{name} has no type");
-            let is_table = key.kind == "table";
+            let is_table = ["table", "list of table"].contains(&key.kind.as_str());
             let is_shown = key.example.is_some() || key.default.is_some() || is_table;
             assert!(is_shown, "{name} has neither default nor example");
         }
@@ -123,5 +126,5 @@ fn every_key_says_what_it_means_what_to_write_and_its_unit() {
         section.keys.iter().filter(numeric).map(|key| key.name.clone()).collect::<Vec<_>>()
     });
     let unitless: Vec<String> = unitless.collect();
-    assert_eq!(unitless, ["seed", "pid", "exempt_ports"], "numbers that count nothing");
+    assert_eq!(unitless, ["seed", "pid", "exempt_ports", "port"], "numbers that count nothing");
 }

@@ -73,10 +73,12 @@ fn a_program_without_a_loader_is_refused_before_it_starts() {
 fn a_regulator_that_cannot_be_had_is_refused_before_the_server_starts() {
     let scene = Scene::new();
     let marker = scene.path("started");
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--mode", "stats", "--regulator", "manual"], "nothing to regulate"),
-        (&["--mode", "epoll", "--regulator", "auto"], "auto in mode epoll: it compares"),
-        (&["--mode", "epoll", "--regulator", "open"], "open in mode epoll: it never closes"),
+        (&["--mode", "epoll", "--regulator", "auto"], "state a tail objective"),
+        (&["--mode", "epoll", "--regulator", "open"], "`open` never closes"),
+        (&["--objective", "p99=50ms"], "--regulator"),
+        (&["--regulator", "auto", "--objective", "p99=fast"], "--objective p99=fast"),
         (&["--mode", "epoll", "--regulator", "utslo"], "--regulator utslo: "),
         (&["--regulator", "autoo"], "no regulator is called `autoo`"),
         (&["--regulator", "pslo"], "none is promised a percentile"),

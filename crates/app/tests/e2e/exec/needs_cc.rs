@@ -1,6 +1,7 @@
 //! A small threaded server that does on request what a database does only in
 //! emergencies (`threads.c`), in both modes of the gate.
 
+mod attach;
 mod crowd;
 mod regulated;
 mod signals;

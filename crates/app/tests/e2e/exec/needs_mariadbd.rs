@@ -1,11 +1,13 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
+mod attach;
 mod faults;
 mod own_tests;
 mod soak;
 mod valgrind;
 
 use super::{Server, logs, of_class, sanitised};
+use crate::support::agent::Agent;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};
@@ -38,7 +40,11 @@ impl Database {
         let command = command.iter().map(String::as_str);
         let command: Vec<&str> =
             before.iter().copied().chain(command).chain(more.iter().copied()).collect();
-        let server = Server::start(scene, options, &command, port);
+        Self::of(scene, Server::start(scene, options, &command, port))
+    }
+
+    /// A server that was started, with a table for the tests.
+    fn of(scene: &Scene, server: Server) -> Self {
         let database = Self { server, socket: scene.path("socket"), pid_file: scene.path("pid") };
         database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");
         database.admin("insert into sbtest.t values (1, 0), (2, 0)");
@@ -73,9 +79,13 @@ impl Database {
     }
 
     fn sysbench(&self, threads: u32, seconds: u32, action: &str) -> Command {
+        self.sysbench_with("oltp_read_write", threads, seconds, action)
+    }
+
+    fn sysbench_with(&self, script: &str, threads: u32, seconds: u32, action: &str) -> Command {
         let mut sysbench = Command::new("sysbench");
         let port = format!("--mysql-port={}", self.server.port);
-        sysbench.args(["oltp_read_write", "--db-driver=mysql", "--mysql-host=127.0.0.1", &port]);
+        sysbench.args([script, "--db-driver=mysql", "--mysql-host=127.0.0.1", &port]);
         sysbench.args(["--mysql-user=root", "--tables=2", "--table-size=2000", "--mysql-ssl=off"]);
         sysbench.args([format!("--threads={threads}"), format!("--time={seconds}")]);
         sysbench.arg(action).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -179,17 +189,30 @@ fn a_regulator_moves_the_gate_of_a_live_server() {
     assert!(p50("transaction_latency") >= p50("latency"), "{seen}");
 }
 
+/// A run of a database with the library and this key; the agent, and where the database is.
+fn run_with(scene: &Scene, key: &str) -> (Agent, u16) {
+    run_for(scene, key, &[])
+}
+
+/// As [`run_with`], with further options of `lull run`.
+fn run_for(scene: &Scene, key: &str, options: &[&str]) -> (Agent, u16) {
+    let (command, port) = installed(scene);
+    let app = format!(
+        "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
+         objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n{key}\n\
+         ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
+    );
+    let config = scene.config("silence = \"1h\"", &app);
+    let arguments = [&["run", config.to_str().unwrap()], options].concat();
+    let mut agent = scene.start(scene.lull(&arguments));
+    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    (agent, port)
+}
+
 #[test]
 fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
     let scene = Scene::new();
-    let (command, port) = installed(&scene);
-    let app = format!(
-        "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
-         objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n\
-         gate = {{ cap = 4 }}\nready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
-    );
-    let mut agent = scene.agent(&scene.config("silence = \"1h\"", &app));
-    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let (agent, port) = run_with(&scene, "gate = { cap = 4 }");
     // More than one epoch's worth, so that the run has begun by the end of it.
     let answered = "SELECT CAST(total(completed_requests_per_second * 0.2) AS INTEGER) \
                     FROM app_epochs";
@@ -201,6 +224,51 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
     agent.wait().well();
     let record = Record::open(&scene.records()[0]);
     assert!(record.number("SELECT count(*) FROM latencies WHERE app = 'db'") > 0);
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_regulator_of_a_run_acts_on_the_gate_and_the_record_tells_of_it() {
+    let scene = Scene::new();
+    let regulator = "regulator = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let (agent, port) = run_with(&scene, regulator);
+    wait_for("a decision in the record", || {
+        let clients: Vec<Child> =
+            (0..4).map(|_| client(port, "mysql", &"begin; select 1; commit;".repeat(20))).collect();
+        clients.into_iter().map(ended).for_each(drop);
+        scene.records().first().is_some_and(|file| {
+            let record = Record::open(file);
+            record.number("SELECT count(*) FROM journal WHERE event LIKE '%regulated%'") > 0
+        })
+    });
+    agent.signal(Signal::INT);
+    agent.wait().well();
+    let decided = Record::open(&scene.records()[0]).events("regulated");
+    assert_eq!((&decided[0]["app"], &decided[0]["regulator"]), (&"db".into(), &"gate-fifo".into()));
+    assert!(decided[0]["gate"].as_str().unwrap().starts_with("2 transactions"), "{decided:?}");
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_proof_of_a_regulator_has_its_gate_open_in_every_other_block() {
+    let scene = Scene::new();
+    let regulator = "regulator = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let proof = ["--prove", "12s", "--block", "1s", "--json"];
+    let (agent, port) = run_for(&scene, regulator, &proof);
+    let ended = agent.wait_while(|| {
+        // Its last clients find nobody.
+        client(port, "mysql", &"begin; select 1; commit;".repeat(20)).wait().unwrap();
+    });
+    let out = ended.well().out;
+    let last: Value = serde_json::from_str(out.trim_end().lines().last().unwrap()).unwrap();
+    let design = last["prove"].to_string();
+    assert!(design.contains("gate-fifo") && design.contains("unmanaged"), "{design}");
+    let record = Record::open(&scene.records()[0]);
+    let closed = record.events("regulated").len();
+    // Once at first, and whenever it is asked again after a block without it, but for
+    // blocks in which the machine stood still.
+    assert!((2..=7).contains(&closed), "{closed}");
+    assert!(record.number("SELECT count(*) FROM epochs WHERE phase LIKE 'gate-fifo-%'") > 0);
     scene.wait_until_quiet();
 }
 
@@ -288,6 +356,23 @@ mod needs_sysbench {
         let seen = database.server.seen();
         assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
         assert_eq!(seen["gate"]["waited_too_long"], 0, "{seen}");
+    }
+
+    /// Any gate costs point selects that do not contend a good part of their throughput.
+    #[test]
+    #[ignore = "slow: half a minute of load on a database"]
+    fn auto_leaves_the_gate_open_where_it_cannot_help() {
+        let scene = Scene::new();
+        let database = Database::start(&scene, &["--regulator", "auto"]);
+        database.prepare();
+        let script = "oltp_point_select";
+        text(&database.sysbench_with(script, 64, 30, "run").output().unwrap());
+        let seen = database.server.seen();
+        assert_eq!(seen["mode"].as_str(), Some("stats"), "{seen}");
+        // What it tried is a small part of all.
+        let admissions = seen["gate"]["admissions"].as_u64().unwrap();
+        let queries = seen["queries"].as_u64().unwrap();
+        assert!(admissions > 0 && 4 * admissions < queries, "{seen}");
     }
 
     #[test]

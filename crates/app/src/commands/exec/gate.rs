@@ -1,0 +1,87 @@
+//! What the options of `lull exec` and `lull attach` ask of a gate.
+
+use super::UsageError;
+use crate::cli::{ExecMode, ExecProtocol, GateArgs};
+use lull_host::oncall::Rules;
+use lull_measure::Nanos;
+use lull_oncall::protocol::Protocol;
+use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
+
+/// The shortest pause of mode epoll: cores that sleep for less than the break-even
+/// of their deep state lose by it (REEF, SoCC'25, section 3.2: 1 ms).
+const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
+
+/// What the gate is to do from the start, or, under a regulator, when it is closed.
+///
+/// # Errors
+/// A time that the gate would not keep, by its option; options that do not fit.
+pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageError> {
+    let is_regulated = args.regulator.is_some();
+    let mode = match (args.mode, args.cap) {
+        (Some(ExecMode::Epoll), _) => Mode::Epoll,
+        (Some(ExecMode::Stats), _) if is_regulated => return Err(nothing_to_regulate()),
+        (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
+        (None, None) if is_regulated => Mode::Post,
+        (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
+    };
+    let pause = pause(mode, args.delay)?;
+    let usual = Settings::default();
+    Ok(Settings {
+        mode,
+        cap: args.cap.unwrap_or(usual.cap),
+        batch: args.batch,
+        isr_delay_ns: pause.0,
+        slot_lease_ns: slot_lease(args.slot_lease)?.0,
+        ..usual
+    })
+}
+
+fn nothing_to_regulate() -> UsageError {
+    let words = "--regulator: in mode stats nobody waits, so that there is nothing to regulate: \
+                 leave out --mode, or write post or epoll";
+    UsageError(words.to_owned())
+}
+
+/// The pause D of a gate that was given this one, or none.
+///
+/// # Errors
+/// One that the gate would not keep.
+fn pause(mode: Mode, given: Option<Nanos>) -> Result<Nanos, UsageError> {
+    let (least, why) = match mode {
+        Mode::Epoll => (BREAK_EVEN, ": a core that sleeps for less spends more than it saves"),
+        Mode::Off | Mode::Stats | Mode::Post => (Nanos::ZERO, ""),
+    };
+    let pause = given.unwrap_or(least);
+    if (least..=Nanos::from_millis(100)).contains(&pause) {
+        return Ok(pause);
+    }
+    Err(UsageError(format!("--delay is {pause}, not in {least} to 100ms{why}")))
+}
+
+/// How long a slot may count.
+///
+/// # Errors
+/// A time that the gate would not keep.
+fn slot_lease(given: Nanos) -> Result<Nanos, UsageError> {
+    if (Nanos::from_millis(1)..=Nanos::from_secs(1)).contains(&given) {
+        return Ok(given);
+    }
+    Err(UsageError(format!("--slot-lease is {given}, not in 1ms to 1s")))
+}
+
+/// Who may be made to wait, and how servers are read.
+///
+/// # Errors
+/// More ports than can be exempt.
+pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
+    if args.exempt_ports.len() > 4 {
+        return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());
+    }
+    let protocol = args.protocol.map(|protocol| match protocol {
+        ExecProtocol::Generic => Protocol::Generic,
+        ExecProtocol::Mysql => Protocol::Mysql,
+        ExecProtocol::Postgres => Protocol::Postgres,
+    });
+    let exempt_ports = args.exempt_ports.clone();
+    Ok(Rules { protocol, gates_unix: args.gate_unix, exempt_ports })
+}

@@ -1,0 +1,66 @@
+//! A database that somebody else starts, and agents that come and go under load.
+
+use super::*;
+
+/// A database that knows of Lull by its environment only.
+fn free(scene: &Scene) -> Database {
+    let (command, port) = installed(scene);
+    let printed = scene.run(&["attach", "page", "--environment"]).well().out;
+    let mut server = Command::new("env");
+    server.args(printed.lines()).args(&command);
+    Database::of(scene, Server::of(scene.start(server), port))
+}
+
+fn attached(scene: &Scene, options: &[&str]) -> Agent {
+    let arguments = [&["attach", "page", "--json"], options].concat();
+    let mut agent = scene.start(scene.lull(&arguments));
+    agent.wait_until_said("attached to");
+    agent
+}
+
+#[test]
+fn a_database_that_was_started_before_its_agent_is_watched_by_each_that_comes() {
+    let scene = Scene::new();
+    let database = free(&scene);
+    for _ in 0..2 {
+        let agent = attached(&scene, &["--cap", "1"]);
+        ended(database.client(&"begin; select 1; commit;".repeat(20)));
+        let seen = agent.interrupt().well().json();
+        assert!(of_class(&seen, "gated").iter().any(|queries| *queries >= 60), "{seen}");
+        assert!(seen["gate"]["admissions"].as_u64() >= Some(20), "{seen}");
+    }
+}
+
+mod needs_sysbench {
+    use super::*;
+
+    #[test]
+    #[ignore = "slow: seconds of load on a database"]
+    fn agents_that_come_and_go_under_load_lose_no_query() {
+        let scene = Scene::new();
+        let database = free(&scene);
+        database.prepare();
+        for mode in ["post", "epoll"] {
+            let mut load = database.sysbench(32, 6, "run").spawn().unwrap();
+            let mut admissions = 0;
+            for round in 0.. {
+                if load.try_wait().unwrap().is_some() {
+                    break;
+                }
+                let agent = attached(&scene, &["--mode", mode, "--cap", "4"]);
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                if round % 2 == 0 {
+                    agent.signal(Signal::KILL);
+                    continue;
+                }
+                let seen = agent.interrupt().well().json();
+                admissions += seen["gate"]["admissions"].as_u64().unwrap();
+                assert_eq!(seen["gate"]["waited_too_long"], 0, "{mode}: {seen}");
+            }
+            // It ends with an error if a query had none or a wrong answer.
+            ended(load);
+            assert!(admissions > 0, "{mode}");
+        }
+        assert_eq!(ended(database.client("select 7")).trim(), "7");
+    }
+}
