@@ -53,6 +53,7 @@ const BENCHES: &[Bench] = &[
     preload::BENCH,
     preload::CACHES,
     preload::BATCHING,
+    preload::PROMISES,
     page::BENCH,
     sim::BENCH,
     suggest::BENCH,

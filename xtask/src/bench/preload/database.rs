@@ -9,6 +9,7 @@ use super::contest::{
     at_most, how, measured,
 };
 use super::product::{Product, socket};
+use super::promises;
 use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
@@ -259,6 +260,14 @@ pub(super) fn measure_batching(lull: &Path, report: &mut Report) -> Result<()> {
     batching::measure(|| started(&field, &batching::SETTINGS), report)
 }
 
+/// Measures what promises to a few connections are worth.
+pub(super) fn measure_promises(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let product = &Product::MariaDb;
+    let field = Field { lull, place: place.path(), product, store: MEMORY };
+    promises::measure(|| started(&field, &promises::SETTINGS), report)
+}
+
 /// Who is measured, and where.
 struct Field<'f> {
     lull: &'f Path,
@@ -321,6 +330,14 @@ impl Database {
     pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<Ran> {
         let (time, rate) = (format!("--time={seconds}"), format!("--rate={queries_per_s}"));
         self.sysbench(Meeting::Unix(&self.socket), load, &["run", &time, &rate])
+    }
+
+    /// Loads it by clients who were promised something, if any were.
+    pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<Ran> {
+        let has_port = self.setting.options.iter().any(|option| option.starts_with("--extra-port"));
+        let port = if has_port { promises::PORT } else { self.address.port() };
+        let address = SocketAddr::new(self.address.ip(), port);
+        self.sysbench(Meeting::Tcp(address), load, &["run", &format!("--time={seconds}")])
     }
 
     fn sysbench(&self, at: Meeting<'_>, load: Load, action: &[&str]) -> Result<Ran> {

@@ -11,6 +11,7 @@ mod database;
 mod pgbench;
 mod postgres;
 mod product;
+mod promises;
 mod ran;
 mod sysbench;
 
@@ -45,6 +46,13 @@ pub(super) const BATCHING: Bench = Bench {
     about: "Ideal batching beside the bare server: how long a core sleeps when workers rest, \
             what it adds to latency, and what a query costs",
     run: |context| reported(context, database::measure_batching),
+};
+
+pub(super) const PROMISES: Bench = Bench {
+    name: "promises",
+    about: "What a few connections of a busy MariaDB are promised, kept by pslo, beside a plain \
+            gate and the bare server",
+    run: |context| reported(context, database::measure_promises),
 };
 
 pub(super) const SCRIPTS: Bench = Bench {
