@@ -17,6 +17,7 @@ mod policies;
 mod preload;
 mod process;
 mod python;
+mod queries;
 mod replay;
 mod report;
 mod server;
@@ -49,6 +50,7 @@ const BENCHES: &[Bench] = &[
     placing::BENCH,
     agent::BENCH,
     bpf::BENCH,
+    queries::BENCH,
     load::BENCH,
     preload::BENCH,
     preload::CACHES,

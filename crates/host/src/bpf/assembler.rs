@@ -81,6 +81,8 @@ pub(super) enum Helper {
     Core = 8,
     /// Process and thread that it runs in; 0 in a core's idle thread.
     Thread = 14,
+    /// A number that a socket keeps and no other socket ever has (5.12 here).
+    Cookie = 46,
     /// Copies a record into a ring buffer, or answers that there is no room (5.8).
     WriteRecord = 130,
 }
@@ -88,6 +90,7 @@ pub(super) enum Helper {
 /// Kinds of instructions, and of their operands.
 const LOAD_WIDE: u8 = 0x18;
 const LOAD: u8 = 0x61;
+const LOAD_16: u8 = 0x69;
 const LOAD_64: u8 = 0x79;
 const STORE_64: u8 = 0x7b;
 const STORE_NUMBER_64: u8 = 0x7a;
@@ -166,6 +169,11 @@ impl Assembler {
     /// The same, four bytes and zeros above them.
     pub(super) fn load_half(&mut self, to: Register, address: Register, offset: i16) {
         self.push(LOAD, to, address, offset, 0);
+    }
+
+    /// The same, two bytes.
+    pub(super) fn load_short(&mut self, to: Register, address: Register, offset: i16) {
+        self.push(LOAD_16, to, address, offset, 0);
     }
 
     /// `*(address + offset) = from`, eight bytes.
@@ -304,6 +312,7 @@ mod tests {
         assert_eq!(words(|asm| asm.set(R0, 0)), [(0xb7, 0x00, 0, 0)]);
         assert_eq!(words(|asm| asm.load(R2, R1, 8)), [(0x79, 0x12, 8, 0)]);
         assert_eq!(words(|asm| asm.load_half(R2, R1, 24)), [(0x61, 0x12, 24, 0)]);
+        assert_eq!(words(|asm| asm.load_short(R3, R6, 14)), [(0x69, 0x63, 14, 0)]);
         assert_eq!(words(|asm| asm.store(R10, -8, R7)), [(0x7b, 0x7a, -8, 0)]);
         assert_eq!(words(|asm| asm.store(R3, 16, 0)), [(0x7a, 0x03, 16, 0)]);
         assert_eq!(words(|asm| asm.increase_shared(R3, 16, R1)), [(0xdb, 0x13, 16, 0)]);

@@ -131,6 +131,12 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
+    /// The mean of each bucket that is not empty, and how many times it stands for.
+    pub fn means(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
+        let both = self.counts.iter().zip(self.sums_ns.iter());
+        both.filter(|(count, _)| **count > 0).map(|(count, sum)| (Nanos(sum / count), *count))
+    }
+
     /// Their sum.
     pub fn total(&self) -> Nanos {
         Nanos(self.sums_ns.iter().sum())
@@ -219,6 +225,7 @@ mod tests {
         now.add(Nanos(70_000));
         let new = now.since(&before);
         assert_eq!((new.count(), new.total()), (1, Nanos(70_000)));
+        assert_eq!(now.means().collect::<Vec<_>>(), [(Nanos(100), 1), (Nanos(70_000), 1)]);
         let mut both = new.clone();
         both.merge(&before);
         assert_eq!(both, now);

@@ -6,12 +6,13 @@
 //!   sched_wakeup ──────────▶ wake ──▶ who waits since when  │ read as memory
 //!   sched_switch ──────────▶ switch ─▶ histogram of waits ──┘ at an epoch's end
 //!   irq_handler_*, napi_poll, cpu_idle ──▶ a record an event ──▶ ring buffer
+//!   sock_recv_length, sock_send_length ──▶ a server's queries (`queries.rs`)
 //! ```
 //!
 //! The programs are a few dozen instructions each, written with
-//! `assembler.rs` and loaded as they are: nothing is compiled on the way, and
-//! nothing of the kernel's types has to be known, since the arguments of raw
-//! tracepoints are enough. The kernel checks each program before it runs it,
+//! `assembler.rs` and loaded as they are: nothing is compiled on the way. But for
+//! sockets, nothing of the kernel's types has to be known, since the arguments of
+//! raw tracepoints are enough. The kernel checks each program before it runs it,
 //! and stops running it when the process ends, however it ends.
 //!
 //! Needed are Linux 5.18 or later (the state of the thread that makes way is an
@@ -21,17 +22,20 @@ mod assembler;
 mod buckets;
 mod core_time;
 mod interrupts;
+mod kernel_types;
 mod log_rows;
 mod programs;
+mod queries;
 mod watch;
 
 pub use buckets::{Beyond, Histogram};
 pub use core_time::{CoreTime, Division, Opportunity};
 pub use interrupts::{Event, InterruptLog, Kind};
 pub use log_rows::{LogRows, Row};
+pub use queries::{QueriesSeen, QueryWatch};
 pub use watch::{CoreSeen, Seen, Watch};
 
-use crate::sys::bpf::{self, Instruction};
+use crate::sys::bpf::{self, Instruction, Point};
 use lull_measure::Missing;
 use rustix::thread::CapabilitySet;
 use std::ffi::CStr;
@@ -116,9 +120,18 @@ struct Attached {
 
 impl Attached {
     fn new(name: &str, code: &[Instruction], tracepoint: &CStr) -> Result<Self, BpfError> {
-        let program = load(name, code)?;
+        let program = load(name, code, Point::Raw)?;
         let link = bpf::attach(&program, tracepoint);
         let what = || format!("cannot watch {}", tracepoint.to_string_lossy());
+        let link = link.map_err(|error| BpfError::new(what(), error))?;
+        Ok(Self { program, _link: link })
+    }
+
+    /// At the tracepoint whose type in the kernel has this number.
+    fn typed(name: &str, code: &[Instruction], type_id: u32) -> Result<Self, BpfError> {
+        let program = load(name, code, Point::Typed(type_id))?;
+        let link = bpf::attach_typed(&program);
+        let what = || format!("the kernel does not attach the program {name}");
         let link = link.map_err(|error| BpfError::new(what(), error))?;
         Ok(Self { program, _link: link })
     }
@@ -128,8 +141,8 @@ impl Attached {
     }
 }
 
-fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, BpfError> {
-    bpf::load(name, code).map_err(|refused| BpfError {
+fn load(name: &str, code: &[Instruction], point: Point) -> Result<OwnedFd, BpfError> {
+    bpf::load(name, code, point).map_err(|refused| BpfError {
         what: format!("the kernel does not take the program {name}"),
         error: refused.error,
         verifier: refused.verifier,

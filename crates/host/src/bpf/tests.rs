@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was opened, or `None` where this process may not; anything else that
 /// the kernel says is a failure.
-fn allowed<T>(opened: Result<T, BpfError>) -> Option<T> {
+pub(super) fn allowed<T>(opened: Result<T, BpfError>) -> Option<T> {
     match opened {
         Ok(opened) => Some(opened),
         Err(error) if matches!(error.error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
@@ -46,7 +46,7 @@ fn the_kernel_sorts_times_into_the_same_buckets_as_we_do() {
     buckets::assemble(&mut asm, R6, R2, R3);
     asm.set(assembler::R0, R6);
     asm.end_with_answer();
-    let Some(program) = allowed(load("lull_bucket", &asm.finish())) else { return };
+    let Some(program) = allowed(load("lull_bucket", &asm.finish(), Point::Raw)) else { return };
     let edges = (0..256).map(buckets::begin).flat_map(|low| [low.0.saturating_sub(1), low.0]);
     let powers = (0..64).flat_map(|power| [1_u64 << power, (1 << power) - 1]);
     for time in edges.chain(powers).chain([u64::MAX, 123_456_789]) {
@@ -234,7 +234,9 @@ fn what_the_verifier_refuses_is_said_in_its_words() {
     let mut asm = Assembler::new();
     asm.load(R2, R6, 0);
     asm.end();
-    let Err(error) = load("lull_wrong", &asm.finish()) else { panic!("R6 was never set") };
+    let Err(error) = load("lull_wrong", &asm.finish(), Point::Raw) else {
+        panic!("R6 was never set")
+    };
     if error.error.raw_os_error() == Some(libc::EPERM) {
         return assert!(error.to_string().contains("CAP_"), "{error}");
     }

@@ -92,7 +92,7 @@ impl Watch {
     }
 }
 
-fn now() -> Nanos {
+pub(super) fn now() -> Nanos {
     let now = clock_gettime(ClockId::Monotonic);
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }

@@ -12,6 +12,7 @@ pub mod frequency;
 pub mod idle;
 pub mod pressure;
 pub mod push;
+pub mod queries;
 pub mod reported;
 pub mod traffic;
 pub mod utilisation;

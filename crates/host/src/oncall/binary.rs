@@ -1,4 +1,5 @@
-//! Whether a program can be preloaded into: it must be linked dynamically.
+//! Whether a program can be preloaded into: it must be linked dynamically, and make
+//! its system calls by its C library.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,11 +11,17 @@ pub enum Linkage {
     Dynamic,
     /// Nothing can be preloaded into it.
     Static,
+    /// A Go program: it makes system calls by itself, whether or not a library is there.
+    Go,
     /// A script, or no program of this kind: what it executes decides.
     Other,
 }
 
-const PT_INTERP: u32 = 3;
+const PT_INTERP: usize = 3;
+const PT_NOTE: usize = 4;
+/// The owner of the note in which Go's linker says what it built (cmd/link: `.note.go.buildid`),
+/// and the note's kind.
+const GO: &[u8] = b"\x04\0\0\0Go\0\0";
 
 /// How the program at `path` is linked: an ELF program names its loader in a
 /// program header of type `PT_INTERP` (`man 5 elf`).
@@ -30,19 +37,36 @@ pub fn linkage(path: &Path) -> io::Result<Linkage> {
 /// A 64-bit program of the machine's own byte order; others are `Other`.
 fn of_head(head: &[u8]) -> Linkage {
     let is_native = head.starts_with(b"\x7fELF\x02") && head.get(5) == Some(&1);
+    if !is_native || cfg!(target_endian = "big") {
+        return Linkage::Other;
+    }
+    let Some(parts) = parts(head) else { return Linkage::Other };
+    let has = |kind| parts.iter().any(|part| part.0 == kind);
+    if parts.iter().any(|(kind, notes)| *kind == PT_NOTE && has_note_of_go(notes)) {
+        return Linkage::Go;
+    }
+    if has(PT_INTERP) { Linkage::Dynamic } else { Linkage::Static }
+}
+
+/// The kind of each program header, and what it is of as far as that was read.
+fn parts(head: &[u8]) -> Option<Vec<(usize, &[u8])>> {
     let number = |at: usize, bytes: usize| {
         let bytes = head.get(at..at.checked_add(bytes)?)?;
         Some(bytes.iter().rev().fold(0, |sum: usize, byte| sum << 8 | usize::from(*byte)))
     };
-    let headers = || Some((number(32, 8)?, number(54, 2)?, number(56, 2)?));
-    match headers().filter(|_| is_native && cfg!(target_endian = "little")) {
-        None => Linkage::Other,
-        Some((first, bytes, count)) => {
-            let kinds = (0..count).filter_map(|at| number(first.checked_add(at * bytes)?, 4));
-            let names_loader = kinds.into_iter().any(|kind| kind == PT_INTERP as usize);
-            if names_loader { Linkage::Dynamic } else { Linkage::Static }
-        }
-    }
+    let (first, each, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let part = |index: usize| {
+        let at = first.checked_add(index * each)?;
+        let (kind, begin) = (number(at, 4)?, number(at.checked_add(8)?, 8)?);
+        let end = begin.saturating_add(number(at.checked_add(32)?, 8)?).min(head.len());
+        Some((kind, head.get(begin..end).unwrap_or_default()))
+    };
+    Some((0..count).filter_map(part).collect())
+}
+
+/// Notes are kind, owner and what the owner says, behind the lengths of the latter two.
+fn has_note_of_go(notes: &[u8]) -> bool {
+    notes.windows(GO.len()).any(|window| window == GO)
 }
 
 #[cfg(test)]
@@ -50,14 +74,25 @@ mod tests {
     use super::*;
 
     /// A program with one program header.
-    fn program(kind: u32) -> Vec<u8> {
+    fn program(kind: usize) -> Vec<u8> {
         let mut head = vec![0; 128];
         head[..6].copy_from_slice(b"\x7fELF\x02\x01");
         head[32] = 64;
         head[54] = 56;
         head[56] = 1;
-        head[64..68].copy_from_slice(&kind.to_le_bytes());
+        head[64..72].copy_from_slice(&kind.to_le_bytes());
         head
+    }
+
+    #[test]
+    fn a_program_with_a_note_of_gos_linker_is_of_go() {
+        let mut head = program(PT_NOTE);
+        head[72..80].copy_from_slice(&128_u64.to_le_bytes());
+        head[96..104].copy_from_slice(&24_u64.to_le_bytes());
+        head.extend(b"\x04\0\0\0\x04\0\0\0\x04\0\0\0Go\0\0abcd");
+        assert_eq!(of_head(&head), Linkage::Go);
+        head.truncate(140);
+        assert_eq!(of_head(&head), Linkage::Static, "cut off");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::gauges::app_time::{AppTime, AppUse};
 use crate::gauges::cache::{CacheMonitor, CacheUse};
 use crate::gauges::counters::{AppCounters, Counted, Modes};
 use crate::gauges::push::PushGauge;
+use crate::gauges::queries::Queries;
 use crate::gauges::reported::Reported;
 use crate::knobs::{Affinity, ThreadKnob, Threads};
 use crate::oncall::Watch;
@@ -22,6 +23,8 @@ pub enum LatencyFrom {
     Push,
     /// The library that it runs with reports it.
     OnCall(Watch),
+    /// The kernel sees it at its sockets.
+    Sockets(Queries),
     /// Somebody else reckons its tail.
     Reported(Reported),
 }
@@ -139,6 +142,10 @@ impl RunningApp {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
             LatencyFrom::OnCall(watch) => watch.latency(),
+            LatencyFrom::Sockets(queries) => {
+                let threads = self.handle.threads();
+                queries.latency(|| threads.iter().map(|thread| thread.pid).collect(), now)
+            }
             LatencyFrom::Reported(reported) => reported.harvest(now),
         }
     }

@@ -5,10 +5,13 @@ use crate::Tests;
 use crate::beside::Beside;
 use crate::scene::{bare_plant, ledger, wait_for};
 use lull_control::{CoreId, CoreSet, Plant};
-use lull_host::bpf::{InterruptLog, Kind, Watch};
+use lull_host::bpf::{InterruptLog, Kind, QueryWatch, Watch};
 use lull_host::sys::sched::set_affinity;
 use lull_measure::Nanos;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ pub(crate) const TESTS: Tests = &[
     ("bpf::sleeps_of_an_idle_machine_are_seen_with_their_length", sleeps),
     ("bpf::a_busy_core_has_no_opportunity_and_its_threads_wait", busy),
     ("bpf::interrupts_and_sleeps_are_logged_one_by_one", logged),
+    ("bpf::queries_are_seen_at_a_servers_sockets_from_6_3_on", queries),
 ];
 
 const CORES: usize = 4;
@@ -101,4 +105,40 @@ fn logged() {
         ["begin", "end", "sleep", "wake"].iter().all(|kind| kinds.contains(kind))
     });
     assert_eq!(log.lost(), 0);
+}
+
+/// Whether this kernel is of the 6.3 or later.
+fn has_socket_lengths() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    version >= (6, 3)
+}
+
+fn queries() {
+    const WORK: Duration = Duration::from_millis(40);
+    if !has_socket_lengths() {
+        let refused = QueryWatch::begin(CORES).unwrap_err().to_string();
+        assert!(refused.contains("Linux 6.3"), "{refused}");
+        return;
+    }
+    // IFF_UP and IFF_LOOPBACK; the kernel gives it its address.
+    std::fs::write("/sys/class/net/lo/flags", "0x9").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut watch = QueryWatch::begin(CORES).unwrap();
+    let namespace = std::fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
+    watch.set_place(namespace, &BTreeSet::from([address.port()]));
+    let mut client = TcpStream::connect(address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    for _ in 0..5 {
+        client.write_all(b"query").unwrap();
+        server.read_exact(&mut [0; 5]).unwrap();
+        thread::sleep(WORK);
+        server.write_all(b"answer").unwrap();
+        client.read_exact(&mut [0; 6]).unwrap();
+    }
+    let seen = watch.read();
+    assert_eq!((seen.latencies.count(), seen.pending.0, seen.lost), (5, 0, 0));
+    assert!(seen.latencies.total() >= Nanos::from_millis(5 * 40), "{:?}", seen.latencies.total());
 }

@@ -30,10 +30,17 @@ const MAPPABLE: u32 = 1 << 10;
 const MAP_RING: u32 = 27;
 /// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 const RAW_TRACEPOINT: u32 = 17;
+/// `BPF_PROG_TYPE_TRACING`, and of its kinds `BPF_TRACE_RAW_TP` (5.5).
+const TRACING: u32 = 26;
+const TYPED_TRACEPOINT: u32 = 23;
 /// Room for what the verifier says; it says the end last, which is what counts.
 const VERIFIER_BYTES: usize = 64 << 10;
-/// What the programs are licensed under; none calls a helper that asks for the GPL.
+/// What programs at raw tracepoints are licensed under; none calls a helper that asks
+/// for the GPL.
 const LICENSE: &CStr = c"Apache-2.0";
+/// The same of those that follow the kernel's pointers, which it lets only programs do
+/// that may be had under the GPL, too (docs/decisions.md).
+const LICENSE_OF_TYPED: &CStr = c"Dual MIT/GPL";
 
 /// One instruction (`struct bpf_insn`).
 #[repr(C)]
@@ -79,6 +86,23 @@ struct LoadProgram {
     kernel_version: u32,
     flags: u32,
     name: [u8; 16],
+    interface: u32,
+    attach_kind: u32,
+    /// Types and line numbers of the program's own, of which there are none.
+    described: [u32; 9],
+    attach_type_id: u32,
+    attach_program: u32,
+    relocations: u32,
+}
+
+/// What a program is attached to.
+#[derive(Debug, Clone, Copy)]
+pub enum Point {
+    /// A raw tracepoint: its arguments are numbers.
+    Raw,
+    /// One whose arguments have the types that they have in the kernel, by the
+    /// number of its own type there; pointers among them may be followed.
+    Typed(u32),
 }
 
 #[repr(C)]
@@ -166,24 +190,24 @@ pub fn ring(bytes: u32) -> io::Result<OwnedFd> {
     descriptor(MAP_CREATE, &mut wanted)
 }
 
-/// Loads a program for raw tracepoints; of its name 15 letters are kept.
+/// Loads a program for a tracepoint; of its name 15 letters are kept.
 ///
 /// # Errors
 /// What the kernel says, and its verifier.
-pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, Refused> {
-    match descriptor(PROG_LOAD, &mut program(name, code)) {
+pub fn load(name: &str, code: &[Instruction], point: Point) -> Result<OwnedFd, Refused> {
+    match descriptor(PROG_LOAD, &mut program(name, code, point)) {
         Ok(loaded) => Ok(loaded),
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             Err(Refused { error, verifier: String::new() })
         }
-        Err(_) => explained(name, code),
+        Err(_) => explained(name, code, point),
     }
 }
 
 /// Once more, with the verifier asked why.
-fn explained(name: &str, code: &[Instruction]) -> Result<OwnedFd, Refused> {
+fn explained(name: &str, code: &[Instruction], point: Point) -> Result<OwnedFd, Refused> {
     let mut log = vec![0_u8; VERIFIER_BYTES];
-    let mut asking = program(name, code);
+    let mut asking = program(name, code, point);
     asking.log_level = 1;
     asking.log_bytes = VERIFIER_BYTES as u32;
     asking.log = log.as_mut_ptr() as u64;
@@ -199,22 +223,32 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(6)..].join("; ")
 }
 
-fn program(name: &str, code: &[Instruction]) -> LoadProgram {
+fn program(name: &str, code: &[Instruction], point: Point) -> LoadProgram {
     let mut kept = [0; 16];
     for (to, from) in kept.iter_mut().zip(name.bytes().take(15)) {
         *to = from;
     }
+    let (kind, attach_kind, attach_type_id, license) = match point {
+        Point::Raw => (RAW_TRACEPOINT, 0, 0, LICENSE),
+        Point::Typed(id) => (TRACING, TYPED_TRACEPOINT, id, LICENSE_OF_TYPED),
+    };
     LoadProgram {
-        kind: RAW_TRACEPOINT,
+        kind,
         instructions: code.len() as u32,
         code: code.as_ptr() as u64,
-        license: LICENSE.as_ptr() as u64,
+        license: license.as_ptr() as u64,
         log_level: 0,
         log_bytes: 0,
         log: 0,
         kernel_version: 0,
         flags: 0,
         name: kept,
+        interface: 0,
+        attach_kind,
+        described: [0; 9],
+        attach_type_id,
+        attach_program: 0,
+        relocations: 0,
     }
 }
 
@@ -224,7 +258,18 @@ fn program(name: &str, code: &[Instruction]) -> LoadProgram {
 /// What the kernel says: `ENOENT` if it has no such tracepoint, `EINVAL` if
 /// the program reads an argument that this kernel's tracepoint does not have.
 pub fn attach(program: &OwnedFd, tracepoint: &CStr) -> io::Result<OwnedFd> {
-    let name = tracepoint.as_ptr() as u64;
+    open_tracepoint(program, tracepoint.as_ptr() as u64)
+}
+
+/// The same for the tracepoint that a program was loaded for ([`Point::Typed`]).
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach_typed(program: &OwnedFd) -> io::Result<OwnedFd> {
+    open_tracepoint(program, 0)
+}
+
+fn open_tracepoint(program: &OwnedFd, name: u64) -> io::Result<OwnedFd> {
     let mut wanted = OpenTracepoint { name, program: number(program), padding: 0 };
     descriptor(RAW_TRACEPOINT_OPEN, &mut wanted)
 }

@@ -1,18 +1,18 @@
-//! A map's memory, as this process reads it while programs write it.
+//! A map's memory, as this process reads or writes it while programs write or read it.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The value of a map of [`super::memory`], mapped for reading.
+/// The value of a map of [`super::memory`], mapped.
 #[derive(Debug)]
 pub struct Words {
     at: NonNull<AtomicU64>,
     bytes: usize,
 }
 
-// SAFETY: the memory is read only, and only as atomics; the mapping is no thread's own.
+// SAFETY: the memory is used as atomics only; the mapping is no thread's own.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
@@ -23,7 +23,7 @@ impl Words {
     /// # Errors
     /// What the kernel says: `EINVAL` if the map has less.
     pub fn of(map: &OwnedFd, bytes: usize) -> io::Result<Self> {
-        let at = map_pages(map, (0, bytes), libc::PROT_READ)?;
+        let at = map_pages(map, (0, bytes), libc::PROT_READ | libc::PROT_WRITE)?;
         Ok(Self { at: at.cast(), bytes })
     }
 
@@ -33,11 +33,23 @@ impl Words {
     /// # Panics
     /// If the value is shorter.
     pub fn get(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    /// Writes one word.
+    ///
+    /// # Panics
+    /// If the value is shorter.
+    pub fn set(&self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.bytes / 8, "word {index} of {} bytes", self.bytes);
         // SAFETY: within the mapping, as was just checked.
         let word = unsafe { self.at.add(index) };
         // SAFETY: mapped while `self` lives, aligned, and any bytes are valid.
-        unsafe { word.as_ref() }.load(Ordering::Acquire)
+        unsafe { word.as_ref() }
     }
 }
 
