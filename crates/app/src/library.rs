@@ -17,20 +17,29 @@ pub(crate) fn write_to(directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(oncall::write_library(directory, LIBRARY)?)
 }
 
-/// Refuses a program into which nothing can be preloaded, with what to do.
+/// Refuses a program of which the library would see nothing, with what to do.
 pub(crate) fn check_program(program: &OsStr) -> anyhow::Result<()> {
+    match obstacle(program)? {
+        None => Ok(()),
+        Some(why) => bail!("{why}; latency = \"ebpf\" sees it from the kernel"),
+    }
+}
+
+/// Why the library would see nothing of a program; `None` if it does.
+///
+/// # Errors
+/// No such program, or one that cannot be read.
+pub(crate) fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
     let Some(path) = find(program) else {
         bail!("no program `{}`: is it installed, and in $PATH?", program.display());
     };
     let linked = linkage(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    if linked == Linkage::Static {
-        bail!(
-            "{} is linked statically: nothing can be preloaded into it. Start it without the \
-             library; its latency can be pushed by its clients",
-            path.display()
-        );
-    }
-    Ok(())
+    let why = match linked {
+        Linkage::Dynamic | Linkage::Other => return Ok(None),
+        Linkage::Static => "is linked statically: nothing can be preloaded into it",
+        Linkage::Go => "is a Go program, which makes its system calls by itself",
+    };
+    Ok(Some(format!("{} {why}", path.display())))
 }
 
 /// Where a shell would find it.

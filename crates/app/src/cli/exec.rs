@@ -14,6 +14,10 @@ pub(crate) struct ExecArgs {
     /// compare (a server that is one process)
     #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
     pub(crate) wake: ExecWake,
+    /// Let the kernel watch its sockets (eBPF) instead of a library, as is done for
+    /// programs that a library sees nothing of: latency, and no gate
+    #[arg(long, conflicts_with_all = ["mode", "cap", "regulator", "wake"])]
+    pub(crate) ebpf: bool,
     /// The server and its arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,

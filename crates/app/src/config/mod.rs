@@ -267,8 +267,10 @@ impl Config {
                                attach DIR --environment` prints";
                 return fail("latency", message);
             }
-            (LatencySource::Push | LatencySource::Preload, None) => return Ok(()),
-            (LatencySource::Push | LatencySource::Preload, Some(_)) => {
+            (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, None) => {
+                return Ok(());
+            }
+            (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, Some(_)) => {
                 return fail("query", "is for latency = \"prometheus:URL\" only");
             }
             (LatencySource::Prometheus(_), None | Some("")) => {

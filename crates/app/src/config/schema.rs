@@ -257,6 +257,8 @@ pub(crate) struct AppSection {
     /// socket, as `lull load` does. `preload`: the library that the app is
     /// started with sees its queries, on the server ([on-call.md](on-call.md));
     /// needs `start` or `page`, and a dynamically linked program.
+    /// `ebpf`: the kernel sees its queries, at the TCP ports that it listens at
+    /// ([on-call.md](on-call.md#servers-that-a-library-sees-nothing-of)); Linux 6.3.
     /// `prometheus:http://HOST:PORT`: that is asked for the tail
     /// ([config.md](config.md#latency-from-prometheus)).
     #[serde(default)]
@@ -313,7 +315,7 @@ pub(crate) enum MeasureWord {
     Measure,
 }
 
-/// Where an app's latency comes from: `push` or `prometheus:URL`.
+/// Where an app's latency comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum LatencySource {
@@ -322,6 +324,8 @@ pub(crate) enum LatencySource {
     Push,
     /// The library that the app is started with sees its queries.
     Preload,
+    /// Programs in the kernel see its queries.
+    Ebpf,
     /// A Prometheus at this address is asked for the tail.
     Prometheus(Server),
 }
@@ -333,9 +337,10 @@ impl TryFrom<String> for LatencySource {
         match text.split_once(':') {
             None if text == "push" => Ok(Self::Push),
             None if text == "preload" => Ok(Self::Preload),
+            None if text == "ebpf" => Ok(Self::Ebpf),
             Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
             _ => Err(format!(
-                "`{text}` is no source of latency: write \"push\", \"preload\" or \
+                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\" or \
                  \"prometheus:http://127.0.0.1:9090\""
             )),
         }

@@ -16,11 +16,12 @@ use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
+use lull_host::gauges::queries::Queries;
 use lull_host::guard::{GuardHandle, Ledger, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
-use lull_measure::Nanos;
+use lull_measure::{Missing, Nanos};
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,7 @@ impl Opening<'_> {
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
         self.check_programs()?;
+        self.check_kernel(&roots)?;
         let stop = signals::stop_request()?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let stand = self.stand(&place)?;
@@ -96,7 +98,7 @@ impl Opening<'_> {
         let Started { ledger, guard, push, apps, library } = started;
         let posts = self.posts(&apps);
         let mut plant = HostPlant::new(HostConfig {
-            apps: self.host_apps(apps, &machine),
+            apps: self.host_apps(apps, &machine, &roots),
             push: Some(push),
             power,
             ledger,
@@ -273,6 +275,16 @@ impl Opening<'_> {
         Ok(())
     }
 
+    /// Refuses latency from a kernel that would not tell it.
+    fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
+        let asks = |app: &AppSection| app.latency == LatencySource::Ebpf;
+        let Some(index) = self.config.apps.iter().position(asks) else { return Ok(()) };
+        let refused = |why: Missing| {
+            self.config.source.error(&format!("app[{index}].latency"), format!("`ebpf`: {why}"))
+        };
+        Queries::probe(roots).map(drop).map_err(refused)
+    }
+
     fn start_app(
         &self,
         app: &AppSection,
@@ -351,6 +363,7 @@ impl Opening<'_> {
         &self,
         started: Vec<(AppHandle, Option<Watch>)>,
         machine: &Machine,
+        roots: &Roots,
     ) -> Vec<HostApp> {
         let counters = machine.capabilities.has(Capability::Instructions);
         let each = self.config.apps.iter().zip(started);
@@ -358,7 +371,7 @@ impl Opening<'_> {
             |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
                 spec: app.spec(),
                 handle,
-                latency: latency_from(app, watch, self.config.agent.epoch),
+                latency: latency_from(app, watch, self.config.agent.epoch, roots),
                 progress: progress_from(app, counters),
             };
         each.map(host_app).collect()
@@ -399,8 +412,14 @@ fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
 }
 
 /// Where latency comes from; one who is asked is asked once an epoch from here on.
-fn latency_from(app: &AppSection, watch: Option<Watch>, epoch: Nanos) -> LatencyFrom {
+fn latency_from(
+    app: &AppSection,
+    watch: Option<Watch>,
+    epoch: Nanos,
+    roots: &Roots,
+) -> LatencyFrom {
     match (&app.latency, app.spec().tail()) {
+        (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
         (LatencySource::Prometheus(server), Some((at, _))) => {
             let query = app.query.clone().unwrap_or_default();
             LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))

@@ -2,7 +2,7 @@
 
 use crate::support::record::Record;
 use crate::support::scene::Scene;
-use crate::support::{cores, free_port, skip};
+use crate::support::{cores, free_port, has_ebpf, skip};
 use serde_json::Value;
 
 /// The example with a free port and this scene's directories.
@@ -108,13 +108,32 @@ fn its_cores_are_searched_live_and_what_is_found_is_used() {
     assert!(record.number(found) > 0, "{}", ended.err);
 }
 
+/// The example, with a policy that does nothing and nothing to measure beforehand.
+fn unmanaged(scene: &Scene) -> String {
+    let text = example(scene).replace("\"arq\"", "\"unmanaged\"");
+    let text = text.replace("ideal = \"measure\"", "ideal = \"1ms\"");
+    text.replace("solo = \"measure\"", "solo = 1e9")
+}
+
+#[test]
+fn the_kernel_tells_its_latency() {
+    let scene = Scene::new();
+    if !has_ebpf(&scene) {
+        return;
+    }
+    let told = "latency = \"ebpf\"\nideal = \"1ms\"";
+    let text = unmanaged(&scene).replace("ideal = \"1ms\"", told);
+    let record = run(&scene, &text, "3s");
+    // Of 4000 a second: the clients' ends, on the same machine, are not counted, too.
+    let rate = "SELECT CAST(avg(completed_requests_per_second) AS INTEGER) FROM app_epochs \
+                WHERE app = 'memcached'";
+    assert!((1..6000).contains(&record.number(rate)), "{}/s", record.number(rate));
+}
+
 #[test]
 fn the_example_runs_unmanaged_too() {
     let scene = Scene::new();
-    let text = example(&scene);
-    let text = text.replace("\"arq\"", "\"unmanaged\"");
-    let text = text.replace("ideal = \"measure\"", "ideal = \"1ms\"");
-    let text = text.replace("solo = \"measure\"", "solo = 1e9");
+    let text = unmanaged(&scene);
     let record = run(&scene, &text, "3s");
     assert_eq!(record.fact("policy").as_deref(), Some("unmanaged"));
     assert_eq!(record.events("decision"), Vec::<Value>::new());

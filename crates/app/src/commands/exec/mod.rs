@@ -1,6 +1,7 @@
 //! `lull exec`: a server under the on-call runtime.
 
 mod gate;
+mod kernel;
 mod regulator;
 mod result;
 mod watching;
@@ -10,8 +11,10 @@ pub(super) use watching::{Watching, at_first};
 
 use super::UsageError;
 use crate::cli::{ExecArgs, ExecWake};
-use crate::library::{Library, check_program};
+use crate::library::{Library, obstacle};
+use crate::say;
 use anyhow::{Context, bail};
+use kernel::Observed;
 use lull_host::oncall::{Rules, Runtime};
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{Settings, Waking};
@@ -39,26 +42,67 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     };
     let settings = Settings { waking, ..settings(&args.gate)? };
     let rules = rules(&args.gate)?;
-    let Some((program, arguments)) = args.command.split_first() else {
+    let Some(program) = args.command.first() else {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
     };
-    check_program(program).map_err(|error| UsageError(format!("{error:#}")))?;
+    let obstacle = obstacle(program).map_err(|error| UsageError(format!("{error:#}")))?;
+    if args.ebpf || obstacle.is_some() {
+        return watch_sockets(args, &settings, obstacle);
+    }
     check_waking(&settings, &rules, program)?;
     let library = Library::write()?;
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
     let runtime = Arc::new(runtime.context("cannot share memory with a server")?);
     let mut watching = Watching::new(&args.gate, &name_of(program), &runtime, settings)?;
     let mut told = told()?;
-    let mut command = Command::new(program);
-    command.args(arguments).envs(runtime.environment(library.path()));
+    let mut command = command(args);
+    command.envs(runtime.environment(library.path()));
+    let mut server = start(&mut command)?;
+    let status = attend(&mut server, &mut told, || watching.attend(&runtime))?;
+    watching.finish(&runtime)?;
+    well(program, status)
+}
+
+/// The same where a library would see nothing, for a reason, or nobody wants one.
+fn watch_sockets(
+    args: &ExecArgs,
+    settings: &Settings,
+    obstacle: Option<String>,
+) -> anyhow::Result<()> {
+    let program = &args.command[0];
+    if let Some(why) = obstacle {
+        if settings.mode.gates() || args.gate.regulator.is_some() {
+            return Err(UsageError(format!("{why}, so that it has no gate")).into());
+        }
+        say::told(format_args!("{why}: the kernel watches its sockets instead"));
+    }
+    let name = args.gate.name.clone().unwrap_or_else(|| name_of(program));
+    let mut observed = Observed::new(&name)?;
+    let mut told = told()?;
+    let mut server = start(&mut command(args))?;
+    observed.follow(server.id())?;
+    let status = attend(&mut server, &mut told, || observed.attend())?;
+    observed.finish(args.gate.json)?;
+    well(program, status)
+}
+
+/// The server's command line.
+fn command(args: &ExecArgs) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
     if args.gate.json {
         // What the server says must not stand in the middle of it.
         command.stdout(std::io::stderr());
     }
-    let mut server =
-        command.spawn().with_context(|| format!("cannot start `{}`", program.display()))?;
-    let status = attend(&mut server, &mut told, || watching.attend(&runtime))?;
-    watching.finish(&runtime)?;
+    command
+}
+
+fn start(command: &mut Command) -> anyhow::Result<Child> {
+    let failed = |command: &Command| format!("cannot start `{}`", command.get_program().display());
+    command.spawn().with_context(|| failed(command))
+}
+
+fn well(program: &OsStr, status: ExitStatus) -> anyhow::Result<()> {
     if !status.success() {
         bail!("`{}` ended with {status}", program.display());
     }

@@ -2,7 +2,7 @@
 
 use lull_host::Roots;
 use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Latency, Nanos, Percentile};
 use lull_oncall::{Class, Id, Mode, Waking};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -51,11 +51,11 @@ pub(super) struct ExecResult {
 
 /// Latency on the server: from reading a query to its answer. `None` without queries.
 #[derive(Debug, Serialize)]
-struct Quantiles {
-    p50_seconds: Option<f64>,
-    p95_seconds: Option<f64>,
-    p99_seconds: Option<f64>,
-    p999_seconds: Option<f64>,
+pub(super) struct Quantiles {
+    pub(super) p50_seconds: Option<f64>,
+    pub(super) p95_seconds: Option<f64>,
+    pub(super) p99_seconds: Option<f64>,
+    pub(super) p999_seconds: Option<f64>,
 }
 
 /// What the gate did.
@@ -178,7 +178,15 @@ impl Seen {
 
 impl Quantiles {
     fn of(counts: &Counts) -> Self {
-        let at = |percentile| counts.quantile(percentile).map(Nanos::as_secs_f64);
+        Self::by(|percentile| counts.quantile(percentile))
+    }
+
+    pub(super) fn of_latency(latency: &Latency) -> Self {
+        Self::by(|percentile| latency.quantile(percentile))
+    }
+
+    fn by(quantile: impl Fn(Percentile) -> Option<Nanos>) -> Self {
+        let at = |percentile| quantile(percentile).map(Nanos::as_secs_f64);
         Self {
             p50_seconds: at(Percentile::P50),
             p95_seconds: at(Percentile::P95),
@@ -186,6 +194,11 @@ impl Quantiles {
             p999_seconds: at(Percentile::P999),
         }
     }
+}
+
+/// A time that may not be known.
+pub(super) fn in_ms(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", Nanos::from_secs_f64(it)))
 }
 
 impl ConnectionResult {
@@ -223,18 +236,21 @@ impl fmt::Display for ExecResult {
             return write!(
                 out,
                 "\n{name}: nothing was accepted that could be watched; a server that was started \
-                 without the library, or makes system calls by itself (Go, io_uring), is not seen"
+                 without the library, or makes system calls by itself (io_uring), is not seen; \
+                 --ebpf has the kernel watch its sockets"
             );
         }
-        let of = |seconds: Option<f64>| {
-            seconds.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", Nanos::from_secs_f64(it)))
-        };
         let Quantiles { p50_seconds, p95_seconds, p99_seconds, p999_seconds } = &self.latency;
-        write!(out, "\n  on the server: p50 {}, p95 {}", of(*p50_seconds), of(*p95_seconds))?;
-        write!(out, ", p99 {}, p99.9 {}", of(*p99_seconds), of(*p999_seconds))?;
+        write!(out, "\n  on the server: p50 {}, p95 {}", in_ms(*p50_seconds), in_ms(*p95_seconds))?;
+        write!(out, ", p99 {}, p99.9 {}", in_ms(*p99_seconds), in_ms(*p999_seconds))?;
         let Quantiles { p50_seconds, p99_seconds, .. } = &self.transaction_latency;
         if p50_seconds.is_some() {
-            write!(out, "\n  transactions: p50 {}, p99 {}", of(*p50_seconds), of(*p99_seconds))?;
+            write!(
+                out,
+                "\n  transactions: p50 {}, p99 {}",
+                in_ms(*p50_seconds),
+                in_ms(*p99_seconds)
+            )?;
         }
         if matches!(self.mode, "post" | "epoll") {
             let GateResult { admissions, admissions_after_a_wait, slots_overdue, .. } = &self.gate;

@@ -59,14 +59,18 @@ fn a_page_that_is_gone_with_its_agent_is_no_matter() {
 }
 
 #[test]
-fn a_program_without_a_loader_is_refused_before_it_starts() {
+fn a_program_without_a_loader_has_no_gate() {
     let scene = Scene::new();
     let program = scene.path("static");
     let mut elf = vec![0u8; 128];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
     std::fs::write(&program, elf).unwrap();
-    let ended = scene.run(&["exec", "--", program.to_str().unwrap()]);
-    ended.refused(2, "linked statically");
+    let options: [&[&str]; 3] = [&["--cap", "4"], &["--mode", "epoll"], &["--regulator", "auto"]];
+    for options in options {
+        let command = ["--", program.to_str().unwrap()];
+        let ended = scene.run(&[&["exec"], options, &command].concat());
+        ended.refused(2, "linked statically");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod attach;
 mod crowd;
+mod kernel;
 mod regulated;
 mod signals;
 
@@ -25,11 +26,16 @@ const WAKES: [&str; 2] = ["futex", "signal"];
 
 /// Builds a server; its path.
 fn built(scene: &Scene, name: &str) -> String {
+    built_with(scene, name, &[])
+}
+
+/// The same, with further options of the compiler's.
+fn built_with(scene: &Scene, name: &str, more: &[&str]) -> String {
     let source = format!("{}/tests/e2e/exec/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = scene.path(name);
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", &source, "-o"]);
-    assert!(cc.arg(&program).status().unwrap().success());
+    assert!(cc.arg(&program).args(more).status().unwrap().success());
     program.to_str().unwrap().to_owned()
 }
 

@@ -44,6 +44,18 @@ pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
+/// Whether the kernel lets this user watch sockets; says so where it does not.
+pub(crate) fn has_ebpf(scene: &scene::Scene) -> bool {
+    let ended = scene.run(&["exec", "--ebpf", "--", "true"]);
+    let is_refused = ended.code() == 2 && ended.err.contains("cannot be watched");
+    if is_refused {
+        skip(&ended.err);
+        return false;
+    }
+    ended.well();
+    true
+}
+
 /// Number of cores of this machine.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

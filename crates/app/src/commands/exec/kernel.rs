@@ -1,0 +1,139 @@
+//! A server of which a library sees nothing, watched by the kernel at its sockets.
+
+use super::super::UsageError;
+use super::result::{Quantiles, in_ms};
+use crate::say;
+use anyhow::Context;
+use lull_control::LatencySeen;
+use lull_host::Roots;
+use lull_host::apps::{AppProcesses, ProcessId, ProcessTable, Scope};
+use lull_host::gauges::queries::Queries;
+use lull_measure::{Gauge, Latency, Missing, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How often it is looked where the server listens, and what was seen is taken in.
+const READING: Duration = Duration::from_secs(1);
+/// The same until it is known where it listens.
+const LOOKING: Duration = Duration::from_millis(100);
+
+/// Adds up what is seen while the server runs.
+pub(super) struct Observed {
+    name: String,
+    queries: Queries,
+    processes: Option<AppProcesses>,
+    table: ProcessTable,
+    begun: Instant,
+    next: Instant,
+    latency: Latency,
+    /// Why nothing is known, if that is so.
+    missing: Option<Missing>,
+}
+
+/// What was seen, in the form that is printed.
+#[derive(Debug, Serialize)]
+struct ObservedResult {
+    name: String,
+    mode: &'static str,
+    seconds: f64,
+    queries: u64,
+    /// From reading a query to the beginning of its answer.
+    latency: Quantiles,
+    /// Why nothing is known, at the end.
+    missing: Option<String>,
+}
+
+impl Observed {
+    /// Begins to watch; refuses where the kernel does not let it.
+    pub(super) fn new(name: &str) -> anyhow::Result<Self> {
+        let roots = Roots::default();
+        let refused = |why: Missing| UsageError(format!("its sockets cannot be watched: {why}"));
+        Queries::probe(&roots).map_err(refused)?;
+        Ok(Self {
+            name: name.to_owned(),
+            queries: Queries::new(&roots),
+            processes: None,
+            table: ProcessTable::new(&roots).context("cannot list processes")?,
+            begun: Instant::now(),
+            next: Instant::now(),
+            latency: Latency::default(),
+            missing: None,
+        })
+    }
+
+    /// The server has started as this process.
+    pub(super) fn follow(&mut self, pid: u32) -> anyhow::Result<()> {
+        let root = ProcessId::of(&Roots::default(), pid.cast_signed())?;
+        self.processes = Some(AppProcesses::new(Scope::Tree { root, with_group: false }));
+        Ok(())
+    }
+
+    /// Looks, if it is time to; when it will be next.
+    pub(super) fn attend(&mut self) -> Instant {
+        if Instant::now() >= self.next {
+            self.take_in();
+            let pause = if self.missing.is_some() { LOOKING } else { READING };
+            self.next = Instant::now() + pause;
+        }
+        self.next
+    }
+
+    fn take_in(&mut self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned());
+        let (processes, table) = (&mut self.processes, &mut self.table);
+        let seen: Gauge<LatencySeen> = self.queries.latency(|| listed(processes, table), now);
+        match seen {
+            Ok(seen) => {
+                self.latency.merge(&seen.window);
+                self.missing = None;
+            }
+            Err(why) => self.missing = Some(why),
+        }
+    }
+
+    /// Prints what was seen.
+    pub(super) fn finish(mut self, json: bool) -> anyhow::Result<()> {
+        self.take_in();
+        let result = ObservedResult {
+            name: self.name,
+            mode: "ebpf",
+            seconds: self.begun.elapsed().as_secs_f64(),
+            queries: self.latency.count(),
+            latency: Quantiles::of_latency(&self.latency),
+            missing: self.missing.map(|why| why.to_string()),
+        };
+        if json {
+            return crate::commands::print_json(&result);
+        }
+        say::line(&result);
+        Ok(())
+    }
+}
+
+/// The server's processes now.
+fn listed(processes: &mut Option<AppProcesses>, table: &mut ProcessTable) -> BTreeSet<i32> {
+    let Some(processes) = processes else { return BTreeSet::new() };
+    // What cannot be listed now will be by the next look, or is missing then.
+    if table.refresh().is_err() || processes.refresh(table).is_err() {
+        return BTreeSet::new();
+    }
+    processes.processes().map(|process| process.pid).collect()
+}
+
+impl fmt::Display for ObservedResult {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, seconds, queries, latency, missing, .. } = self;
+        write!(out, "{name}: {queries} queries in {seconds:.1} s, seen by the kernel")?;
+        if let Some(why) = missing.as_ref().filter(|_| *queries == 0) {
+            return write!(out, "\n{name}: {why}");
+        }
+        let Quantiles { p50_seconds, p95_seconds, p99_seconds, p999_seconds } = latency;
+        let [p50, p95, p99, p999] =
+            [p50_seconds, p95_seconds, p99_seconds, p999_seconds].map(|it| in_ms(*it));
+        write!(out, "\n  at its sockets: p50 {p50}, p95 {p95}, p99 {p99}, p99.9 {p999}")
+    }
+}

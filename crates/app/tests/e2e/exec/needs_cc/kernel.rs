@@ -1,0 +1,56 @@
+//! Servers of which a library sees nothing: the kernel watches their sockets.
+
+use super::{Client, built_with, load};
+use crate::exec::Server;
+use crate::support::scene::Scene;
+use crate::support::{free_port, has_ebpf};
+use std::time::{Duration, Instant};
+
+#[test]
+fn queries_of_a_static_server_are_seen_by_the_kernel() {
+    let scene = Scene::new();
+    if !has_ebpf(&scene) {
+        return;
+    }
+    let (program, port) = (built_with(&scene, "threads", &["-static"]), free_port());
+    let server = Server::start(&scene, &[], &[&program, &port.to_string(), "-1"], port);
+    // What comes before it is known where the server listens is not seen.
+    let begun = Instant::now();
+    let mut asked = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        load(server.port, 4, 20);
+        // The login is answered, too.
+        asked += 4 * 21;
+    }
+    let seen = server.seen();
+    let queries = seen["queries"].as_u64().unwrap();
+    assert!((1..=asked).contains(&queries), "{asked}: {seen}");
+    assert_eq!(seen["mode"], "ebpf");
+    let [p50, p99] = ["p50_seconds", "p99_seconds"].map(|at| seen["latency"][at].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99, "{seen}");
+}
+
+#[test]
+fn a_dynamic_server_is_watched_so_if_that_is_asked_for() {
+    let scene = Scene::new();
+    if !has_ebpf(&scene) {
+        return;
+    }
+    let (program, port) = (built_with(&scene, "threads", &[]), free_port());
+    let server = Server::start(&scene, &["--ebpf"], &[&program, &port.to_string(), "-1"], port);
+    let mut client = Client::connect(&server);
+    assert!(client.query("work").is_some());
+    client.leave();
+    assert_eq!(server.seen()["mode"], "ebpf");
+}
+
+#[test]
+fn what_the_kernel_does_not_see_is_said() {
+    let scene = Scene::new();
+    if !has_ebpf(&scene) {
+        return;
+    }
+    let ended = scene.run(&["exec", "--ebpf", "--", "sleep", "0.3"]).well();
+    assert!(ended.err.contains("listens at a TCP port"), "{}", ended.err);
+    scene.run(&["exec", "--ebpf", "--cap", "4", "--", "true"]).refused(2, "--cap");
+}
