@@ -4,6 +4,7 @@ use crate::Roots;
 use crate::gauges::energy::Energy;
 use crate::gauges::events::Events;
 use crate::gauges::idle::IdleResidency;
+use crate::gauges::queries::Queries;
 use crate::gauges::utilisation::Utilisation;
 use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
 use lull_control::{Capabilities, Capability};
@@ -88,7 +89,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::GateCap, Err(no_gate())),
         (Capability::GateBatch, Err(no_gate())),
         (Capability::GateDelay, Err(no_gate())),
-        (Capability::TailLatency, Ok("pushed by clients or the app".to_owned())),
+        (Capability::TailLatency, Ok(tail_latency(roots))),
         (Capability::Progress, Ok("pushed, instructions retired, or CPU time".to_owned())),
         (Capability::CpuTime, crate::gauges::app_time::probe(roots)),
         (Capability::Utilisation, Utilisation::probe(roots)),
@@ -106,6 +107,15 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
 fn cores(rights: &Rights) -> String {
     let whose = if rights.any_thread { "" } else { " of one's own processes" };
     format!("sched_setaffinity{whose}")
+}
+
+/// Where latency can come from: what needs nothing of the kernel, and what does.
+fn tail_latency(roots: &Roots) -> String {
+    let always = "pushed by clients or the app, seen by a preloaded library";
+    match Queries::probe(roots) {
+        Ok(means) => format!("{always}, or {means}"),
+        Err(why) => format!("{always}; not at sockets: {why}"),
+    }
 }
 
 /// A gate belongs to an app and not to the machine.
