@@ -46,12 +46,17 @@
 //! worst that a try can do is bounded: a setting that loses a fifth is left after
 //! one window, and retries grow rarer: less than 2 % of the time (a test).
 //!
+//! The load is another where the throughput is, or the number of those under way at
+//! a time, by Little's law: 64 clients have the throughput behind a cap of 16 that
+//! 512 had, and lose a tenth by it.
+//!
 //! A window in which the clients stopped or came back for some of the time is
 //! not judged: the end of one run and the beginning of the next looked like
 //! another load, and the time went into surveys. Nor is a survey judged during
 //! which the load changed: if the reference lets through half or twice of what it
-//! did a round before, it begins anew, three times at most. Without this rule the
-//! statements that 512 clients prepare when they connect decided.
+//! did a round before, or has a third or three times as many under way, it begins
+//! anew, three times at most. Without this rule the statements that 512 clients
+//! prepare when they connect decided.
 //!
 //! What did not work: comparing with one open window only, for the load's own
 //! drift then looks like a gain; three rounds of all caps, which took more than
@@ -168,6 +173,9 @@ const RETRIES_MAX: u64 = 16;
 /// all of this time show it: clients that connect take two seconds or three. So
 /// long a rest may break the bound.
 const OTHER_LOAD: f64 = 1.5;
+/// The same of how many are under way at a time, which follows latency, too, and so
+/// goes up and down more where clients do not wait for their answers.
+const OTHER_CROWD: f64 = 3.0;
 const OTHER_LOAD_FOR: Nanos = Nanos::from_secs(4);
 
 fn check(config: &Config) -> Result<(), PolicyError> {
@@ -195,6 +203,8 @@ enum Stage {
         until: Nanos,
         /// Throughput that it was settled at; none if nothing could be said of it.
         usual_per_s: Option<f64>,
+        /// How many were under way at a time in the first window of it.
+        usual_crowd: Option<f64>,
         /// When the first of the windows in a row ended that were of another load, or
         /// in which a rest broke the bound.
         odd_since: Option<Nanos>,
@@ -304,19 +314,20 @@ impl Auto {
         let retry = Nanos(self.config.retry.0.saturating_mul(self.patience));
         let rest = Nanos((now - begun).0.saturating_mul(REST));
         let until = now + retry.max(rest);
-        self.stage = Stage::Holding { until, usual_per_s, odd_since: None };
+        self.stage = Stage::Holding { until, usual_per_s, usual_crowd: None, odd_since: None };
     }
 
     /// Why it is to be asked again what is best, if it is.
     fn is_to_ask(&mut self, now: Nanos, look: Look) -> Option<Cause> {
         let rests = matches!(self.setting, Setting::Rests { .. });
         let bound_s = self.aim.asked().bound_s.filter(|_| rests);
-        let Stage::Holding { until, usual_per_s, odd_since } = &mut self.stage else {
+        let Stage::Holding { until, usual_per_s, usual_crowd, odd_since } = &mut self.stage else {
             return None;
         };
-        let change = look.per_s / *usual_per_s.get_or_insert(look.per_s);
         let is_late = bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
-        let is_odd = is_late || !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&change);
+        let is_odd = is_late
+            || is_beyond(OTHER_LOAD, look.per_s, *usual_per_s.get_or_insert(look.per_s))
+            || is_beyond(OTHER_CROWD, look.crowd, *usual_crowd.get_or_insert(look.crowd));
         let first = odd_since.filter(|_| is_odd);
         *odd_since = is_odd.then(|| first.unwrap_or(now));
         let lasts = first.is_some_and(|since| now - since >= OTHER_LOAD_FOR);
@@ -326,6 +337,11 @@ impl Auto {
         let cause = if is_late { Cause::Late } else { Cause::Load };
         lasts.then_some(cause).or((now >= *until).then_some(Cause::Time))
     }
+}
+
+/// Whether one number is more than so many times another, or less than that part of it.
+fn is_beyond(times: f64, one: f64, other: f64) -> bool {
+    !(1.0 / times..=times).contains(&(one / other))
 }
 
 /// Half a rest, if that pays.

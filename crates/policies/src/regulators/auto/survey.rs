@@ -1,8 +1,8 @@
 //! Settings of the gate, tried in turn beside a reference.
 
-use super::Setting;
 use super::aim::{Aim, Ratio};
 use super::window::Look;
+use super::{OTHER_CROWD, Setting, is_beyond};
 use lull_measure::Nanos;
 
 /// Candidates that go on after the first round.
@@ -119,7 +119,7 @@ impl Survey {
         let before = self.before.replace(look);
         self.at = 1;
         let Some(before) = before else { return Progress::GoesOn };
-        if is_torn(look, before) {
+        if is_torn(look, before) || is_beyond(OTHER_CROWD, look.crowd, before.crowd) {
             return self.begins_anew();
         }
         for (candidate, tried) in self.alive.iter().zip(self.tried.drain(..)) {
@@ -170,5 +170,5 @@ impl Survey {
 
 /// Whether the load has changed between two looks.
 fn is_torn(look: Look, before: Look) -> bool {
-    !(1.0 / TORN..=TORN).contains(&(look.per_s / before.per_s))
+    is_beyond(TORN, look.per_s, before.per_s)
 }

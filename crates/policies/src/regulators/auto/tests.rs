@@ -152,6 +152,22 @@ fn a_gate_that_has_become_a_burden_is_opened_at_once() {
     assert_eq!(run.cap(), Some(16));
 }
 
+/// Read-write with 64 connections on a machine on which any gate loses a little; behind
+/// one they have the throughput of 512.
+fn few(cap: Option<u32>) -> (f64, Nanos) {
+    let per_s = if cap.is_none() { 1160.0 } else { 1050.0 };
+    (per_s, Nanos::from_secs_f64(64.0 / per_s))
+}
+
+#[test]
+fn fewer_clients_at_the_same_rate_are_another_load() {
+    let mut run = Run::new("goal = \"throughput\"");
+    run.steadily(contended, 200);
+    assert_eq!(run.cap(), Some(32));
+    run.steadily(few, 80);
+    assert_eq!(run.cap(), None);
+}
+
 /// Clients that come for 10 s and stay away for 40, after a first long time.
 fn in_turns(config: &str, server: Server) -> (Run, f64) {
     let mut run = Run::new(config);

@@ -20,6 +20,8 @@ const MISSED: f64 = 20.0;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) per_s: f64,
+    /// How many were under way at a time, in the mean: L = X W (Little's law).
+    pub(super) crowd: f64,
     /// Latency at the percentile that is asked for.
     pub(super) tail_s: f64,
     /// Share of the time in which all workers rested, if that is known.
@@ -109,6 +111,7 @@ impl Window {
         let mean_s = seconds(self.latency.mean());
         let look = Look {
             per_s,
+            crowd: per_s * mean_s,
             tail_s: seconds(self.latency.quantile(self.at)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
         };
