@@ -129,6 +129,27 @@ pub struct ReportedTail {
 }
 
 impl LatencySeen {
+    /// What a server's own side tells of a span: requests that were answered in it, and
+    /// how many wait at its end, since when the oldest, and how many waited at its
+    /// beginning.
+    pub fn on_server(
+        window: Latency,
+        span: Nanos,
+        (outstanding, oldest): (u64, Option<Nanos>),
+        were_outstanding: u64,
+    ) -> Self {
+        let per_s = |count: u64| count as f64 / span.max(Nanos(1)).as_secs_f64();
+        let arrived = (window.count() + outstanding).saturating_sub(were_outstanding);
+        Self {
+            offered_per_s: per_s(arrived),
+            completed_per_s: per_s(window.count()),
+            outstanding,
+            oldest,
+            window,
+            ..Self::default()
+        }
+    }
+
     /// The tail of this epoch alone; `None` if no request was answered.
     pub fn tail(&self, at: Percentile) -> Option<Nanos> {
         match self.reported {

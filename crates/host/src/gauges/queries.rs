@@ -115,19 +115,9 @@ fn since(
     }
     let mut window = Latency::default();
     answered.means().for_each(|(latency, queries)| window.record_many(latency, queries));
-    let (outstanding, oldest) = new.pending;
-    let arrived = (window.count() + outstanding).saturating_sub(old.pending.0);
-    let span = now.saturating_sub(before).max(Nanos(1));
-    let per_s = |count: u64| count as f64 / span.as_secs_f64();
-    Ok(LatencySeen {
-        offered_per_s: per_s(arrived),
-        completed_per_s: per_s(window.count()),
-        errors_per_s: 0.0,
-        outstanding,
-        oldest: oldest.map(|begun| now.saturating_sub(begun)),
-        window,
-        ..LatencySeen::default()
-    })
+    let (outstanding, begun) = new.pending;
+    let pending = (outstanding, begun.map(|begun| now.saturating_sub(begun)));
+    Ok(LatencySeen::on_server(window, now.saturating_sub(before), pending, old.pending.0))
 }
 
 impl Place {

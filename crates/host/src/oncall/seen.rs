@@ -194,7 +194,7 @@ impl Statistics {
     /// A server without any connection yet has none.
     pub fn latency(&mut self) -> Gauge<LatencySeen> {
         let now = super::now();
-        let span = now.saturating_sub(self.last).max(Nanos(1));
+        let span = now.saturating_sub(self.last);
         let connections = self.connections();
         self.last = now;
         self.has_seen_any |= !connections.is_empty();
@@ -210,18 +210,8 @@ impl Statistics {
         }
         let pending = connections.iter().filter_map(|connection| connection.pending);
         let (oldest, outstanding) = (pending.clone().max(), pending.count() as u64);
-        let arrived = (window.count() + outstanding).saturating_sub(self.was_pending);
-        self.was_pending = outstanding;
-        let per_s = |count: u64| count as f64 / span.as_secs_f64();
-        Ok(LatencySeen {
-            offered_per_s: per_s(arrived),
-            completed_per_s: per_s(window.count()),
-            errors_per_s: 0.0,
-            outstanding,
-            oldest,
-            window,
-            ..LatencySeen::default()
-        })
+        let before = std::mem::replace(&mut self.was_pending, outstanding);
+        Ok(LatencySeen::on_server(window, span, (outstanding, oldest), before))
     }
 
     fn connection(&mut self, id: Id, record: &Record, now: Nanos) -> Option<ConnectionSeen> {
