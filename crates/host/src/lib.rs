@@ -15,6 +15,7 @@
 pub mod apps;
 pub mod bpf;
 pub mod calibrate;
+mod clock;
 pub mod drivers;
 pub mod emulate;
 mod files;
@@ -31,6 +32,7 @@ pub mod sys;
 mod testing;
 mod threads;
 
+pub use clock::monotonic;
 pub use plant::{HostApp, HostConfig, HostError, HostPlant, LatencyFrom, ProgressFrom, Stop};
 pub use roots::Roots;
 pub use threads::LiveThread;

@@ -5,8 +5,8 @@
 //! <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
 
 use lull_host::gauges::reported::{Answer, Reported};
+use lull_host::monotonic as now;
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use std::time::{Duration, SystemTime};
 
@@ -88,11 +88,6 @@ pub(crate) fn follow(server: Server, query: String, at: Percentile, epoch: Nanos
         }
     });
     reported
-}
-
-fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
-    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// What Prometheus answers.

@@ -5,7 +5,6 @@
 //! from 1, and a list of names. Programs whose arguments have these types
 //! may follow pointers among them, and the kernel checks each step.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
@@ -47,9 +46,6 @@ pub(super) struct KernelTypes {
     places: Vec<usize>,
     /// Where names begin and end.
     names: (usize, usize),
-    /// Numbers of structs and of typedefs, by name.
-    structs: HashMap<Vec<u8>, u32>,
-    typedefs: HashMap<Vec<u8>, u32>,
 }
 
 /// One type, and what it says of itself.
@@ -89,13 +85,7 @@ impl KernelTypes {
         let (names_at, names_bytes) = (header + word(16)? as usize, word(20)? as usize);
         let names = (names_at, (names_at + names_bytes).min(bytes.len()));
         let end = (types_at + types_bytes).min(bytes.len());
-        let mut all = Self {
-            bytes,
-            places: Vec::new(),
-            names,
-            structs: HashMap::new(),
-            typedefs: HashMap::new(),
-        };
+        let mut all = Self { bytes, places: Vec::new(), names };
         all.list(types_at, end)?;
         Some(all)
     }
@@ -103,14 +93,7 @@ impl KernelTypes {
     fn list(&mut self, mut at: usize, end: usize) -> Option<()> {
         while at < end {
             let one = self.type_at(at)?;
-            let name = self.name(u32_at(&self.bytes, at)?).to_owned();
             self.places.push(at);
-            let number = self.places.len() as u32;
-            match one.kind {
-                kind::STRUCT => drop(self.structs.entry(name).or_insert(number)),
-                kind::TYPEDEF => drop(self.typedefs.entry(name).or_insert(number)),
-                _ => {}
-            }
             at += TYPE_BYTES + one.more_bytes();
         }
         Some(())
@@ -118,14 +101,24 @@ impl KernelTypes {
 
     /// The number of the type that a typedef is, by its name.
     pub(super) fn typedef(&self, name: &str) -> Option<u32> {
-        self.typedefs.get(name.as_bytes()).copied()
+        let index = self.first(kind::TYPEDEF, name)?;
+        u32::try_from(index + 1).ok()
+    }
+
+    /// Where in the list the first type of a kind and name stands.
+    fn first(&self, kind: u32, name: &str) -> Option<usize> {
+        self.places.iter().position(|at| {
+            let is_of_kind = self.type_at(*at).is_some_and(|one| one.kind == kind);
+            let called = || u32_at(&self.bytes, *at).map(|offset| self.name(offset));
+            is_of_kind && called() == Some(name.as_bytes())
+        })
     }
 
     /// How many bytes behind the beginning of a struct a field stands; `path` names
     /// the fields that it is in and itself. Structs and unions without a name are
     /// looked through, as C does.
     pub(super) fn offset(&self, of: &str, path: &[&str]) -> Option<i16> {
-        let mut at = self.numbered(*self.structs.get(of.as_bytes())?)?;
+        let mut at = self.type_at(self.places[self.first(kind::STRUCT, of)?])?;
         let mut bits = 0;
         for name in path {
             let (offset, field) = self.member(at, name.as_bytes(), NESTING_MAX)?;

@@ -407,11 +407,11 @@ mod tests {
     fn a_query_that_waits_is_seen_until_its_connection_is_gone() {
         let Some((watch, listener)) = watched() else { return };
         let (mut client, mut server) = connect(&listener);
-        let before = super::super::watch::now();
+        let before = crate::monotonic();
         pass(&mut client, &mut server);
         let (count, since) = watch.read().pending;
         assert_eq!(count, 1);
-        assert!(since.unwrap() >= before && since.unwrap() <= super::super::watch::now());
+        assert!(since.unwrap() >= before && since.unwrap() <= crate::monotonic());
         drop((client, server));
         let begun = Instant::now();
         while watch.read().pending.0 > 0 {

@@ -4,9 +4,9 @@ use super::buckets::Histogram;
 use super::core_time::CoreTime;
 use super::programs::{Maps, Record, Waiting};
 use super::{Attached, BpfError, map};
+use crate::monotonic;
 use crate::sys::bpf::{self, Words};
 use lull_measure::Nanos;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -87,12 +87,7 @@ impl Watch {
         let since = |index| Some(Nanos(word(index))).filter(|since| *since > Nanos::ZERO);
         let awake_since = since(Record::AWAKE_SINCE);
         let asleep_since = since(Record::ASLEEP_SINCE);
-        let time = CoreTime { sleeps, awake, awake_since, asleep_since, now: now() };
+        let time = CoreTime { sleeps, awake, awake_since, asleep_since, now: monotonic() };
         CoreSeen { time, waits }
     }
-}
-
-pub(super) fn now() -> Nanos {
-    let now = clock_gettime(ClockId::Monotonic);
-    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }

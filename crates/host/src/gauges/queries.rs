@@ -47,6 +47,11 @@ impl Queries {
         Self { roots: roots.clone(), watch, looked: None, last: None }
     }
 
+    /// Why nothing will be seen, if that is so.
+    pub fn refusal(&self) -> Option<&Missing> {
+        self.watch.as_ref().err()
+    }
+
     /// By which means queries are seen, or why they cannot be: found out by doing it
     /// for a moment.
     ///
@@ -72,15 +77,15 @@ impl Queries {
             }
         }
         let seen = watch.read();
-        let listens = !watch.ports().is_empty();
-        let last = self.last.replace((now, seen.clone()));
-        if !listens {
-            return Err(Missing::because(
+        let came = match &self.last {
+            _ if watch.ports().is_empty() => Err(Missing::because(
                 "none of its processes listens at a TCP port: queries are seen at those alone",
-            ));
-        }
-        let (before, old) = last.ok_or_else(super::first_reading)?;
-        since((before, &old), (now, &seen))
+            )),
+            None => Err(super::first_reading()),
+            Some((before, old)) => since((*before, old), (now, &seen)),
+        };
+        self.last = Some((now, seen));
+        came
     }
 }
 

@@ -16,6 +16,7 @@ pub use watch::Watch;
 
 use crate::Roots;
 use crate::apps::{Facts, ProcessId};
+use crate::monotonic as now;
 use crate::sys::page::SharedPage;
 use heartbeat::Heartbeat;
 use lull_control::{AppId, GateControl};
@@ -25,7 +26,6 @@ use lull_oncall::{
     BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Mode, Seat, Settings, Wake, Waking,
 };
 use rustix::thread::futex;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -249,12 +249,6 @@ pub const fn gate_control(app: AppId, workers: Option<u32>) -> GateControl {
 
 /// How the numbers of a gate are set, for those who ask by which means.
 pub const GATE_MEANS: &str = "the control page of the app's on-call runtime";
-
-/// The clock of page and servers.
-fn now() -> Nanos {
-    let now = clock_gettime(ClockId::Monotonic);
-    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
-}
 
 #[cfg(test)]
 mod tests {

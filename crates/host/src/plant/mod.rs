@@ -11,6 +11,7 @@ pub use stop::Stop;
 
 use crate::Roots;
 use crate::apps::{self, Ended, PauseError, ProcessTable};
+use crate::clock::read as now;
 use crate::gauges::counters;
 use crate::gauges::energy::{Energy, PowerModel};
 use crate::gauges::events::Events;
@@ -28,7 +29,7 @@ use lull_control::{
     AppId, AppSpec, Applied, Knob, Machine, Observation, Plant, PlantError, Setting,
 };
 use lull_measure::{Missing, Nanos};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -258,9 +259,4 @@ impl Plant for HostPlant {
     fn restore(&mut self) -> Applied {
         self.put_back()
     }
-}
-
-fn now(clock: ClockId) -> Nanos {
-    let now = clock_gettime(clock);
-    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }

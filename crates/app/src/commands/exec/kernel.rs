@@ -5,11 +5,10 @@ use super::result::{Quantiles, in_ms};
 use crate::say;
 use anyhow::Context;
 use lull_control::LatencySeen;
-use lull_host::Roots;
 use lull_host::apps::{AppProcesses, ProcessId, ProcessTable, Scope};
 use lull_host::gauges::queries::Queries;
-use lull_measure::{Gauge, Latency, Missing, Nanos};
-use rustix::time::{ClockId, clock_gettime};
+use lull_host::{Roots, monotonic};
+use lull_measure::{Gauge, Latency, Missing};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -50,11 +49,13 @@ impl Observed {
     /// Begins to watch; refuses where the kernel does not let it.
     pub(super) fn new(name: &str) -> anyhow::Result<Self> {
         let roots = Roots::default();
-        let refused = |why: Missing| UsageError(format!("its sockets cannot be watched: {why}"));
-        Queries::probe(&roots).map_err(refused)?;
+        let queries = Queries::new(&roots);
+        if let Some(why) = queries.refusal() {
+            return Err(UsageError(format!("its sockets cannot be watched: {why}")).into());
+        }
         Ok(Self {
             name: name.to_owned(),
-            queries: Queries::new(&roots),
+            queries,
             processes: None,
             table: ProcessTable::new(&roots).context("cannot list processes")?,
             begun: Instant::now(),
@@ -82,10 +83,9 @@ impl Observed {
     }
 
     fn take_in(&mut self) {
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned());
         let (processes, table) = (&mut self.processes, &mut self.table);
-        let seen: Gauge<LatencySeen> = self.queries.latency(|| listed(processes, table), now);
+        let seen: Gauge<LatencySeen> =
+            self.queries.latency(|| listed(processes, table), monotonic());
         match seen {
             Ok(seen) => {
                 self.latency.merge(&seen.window);

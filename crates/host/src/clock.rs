@@ -1,0 +1,15 @@
+//! The kernel's clocks, as time since each of them began.
+
+use lull_measure::Nanos;
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a clock says now.
+pub(crate) fn read(clock: ClockId) -> Nanos {
+    let now = clock_gettime(clock);
+    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}
+
+/// The same of `CLOCK_MONOTONIC`, which gauges, pages and programs in the kernel go by.
+pub fn monotonic() -> Nanos {
+    read(ClockId::Monotonic)
+}
