@@ -36,7 +36,9 @@ enum Crates {
 const BANS: &[Ban] = &[
     Ban {
         tokens: &["Instant::now", "SystemTime::now", "clock_gettime", "Utc::now", "Local::now"],
-        crates: Crates::Except(&["host", "workload", "app", "preload", "xtask"]),
+        crates: Crates::Except(&[
+            "host", "workload", "agent", "cli", "app", "preload", "bench", "xtask",
+        ]),
         in_tests: true,
         instead: "reads a clock; take the time (Nanos) as an argument",
     },
@@ -53,15 +55,15 @@ const BANS: &[Ban] = &[
             "SysRng",
             "getrandom",
         ],
-        crates: Crates::Except(&["app"]),
+        crates: Crates::Except(&["agent", "cli", "app"]),
         in_tests: true,
         instead: "draws from the system; take an RNG as an argument, in tests seed_from_u64",
     },
     Ban {
         tokens: &["println!", "eprintln!", "print!", "eprint!"],
-        crates: Crates::Except(&["app", "xtask"]),
+        crates: Crates::Except(&["cli", "app", "bench", "xtask"]),
         in_tests: false,
-        instead: "prints; return the value and let the app print it",
+        instead: "prints; return the value, and the program prints it",
     },
     Ban {
         tokens: &["dbg!"],

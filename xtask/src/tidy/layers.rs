@@ -21,15 +21,44 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("preload", &["oncall"]),
     ("marks", &["measure", "control", "policies", "host"]),
     ("lab", &["measure", "control", "policies", "workload", "sim"]),
-    ("python", &["measure", "control", "policies", "workload", "sim", "lab"]),
     (
-        "app",
+        "agent",
         &[
             "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
             "marks", "lab",
         ],
     ),
-    // Only benchmarks use our crates; the tasks themselves must build when no crate does.
+    (
+        "fleet",
+        &[
+            "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
+            "marks", "lab", "agent",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
+            "marks", "lab", "agent", "fleet",
+        ],
+    ),
+    // The program, until it is split into `agent` and `cli`.
+    (
+        "app",
+        &[
+            "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
+            "marks", "lab", "agent",
+        ],
+    ),
+    (
+        "python",
+        &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab", "agent"],
+    ),
+    (
+        "bench",
+        &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab", "agent"],
+    ),
+    // The tasks must build when no crate does.
     ("xtask", &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab"]),
 ];
 
