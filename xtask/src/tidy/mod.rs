@@ -5,6 +5,7 @@
 //! is one file (or a function in a file of its family) and one line in [`RULES`].
 
 mod calls;
+mod circles;
 mod commits;
 mod docs;
 mod exceptions;
@@ -12,6 +13,7 @@ mod headers;
 mod ignored;
 mod layers;
 mod manifests;
+mod modules;
 mod nesting;
 mod safety;
 mod size;
@@ -35,6 +37,7 @@ struct Rule {
 /// All rules, in the order in which `--list` prints them.
 const RULES: &[Rule] = &[
     layers::RULE,
+    circles::RULE,
     manifests::RULE,
     size::FILES,
     size::FUNCTIONS,
