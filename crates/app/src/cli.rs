@@ -13,7 +13,7 @@ pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
-pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecProtocol, ExecWake, GateArgs};
+pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecWake, GateArgs};
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{

@@ -1,296 +1,266 @@
-//! What must be known of a server's protocol: where a query begins and ends,
-//! and whether a transaction is open.
+//! Wire protocols: where a request begins and ends, and whether a transaction is open.
 //!
-//! A [`Reader`] sees the bytes that a worker receives and sends, in whatever
-//! pieces. It never keeps payload: it is three words, so that it can live in
-//! atomics beside its connection. What it does not understand makes the
-//! connection opaque, and an opaque connection is never made to wait.
+//! A [`Reader`] reads the bytes that a worker receives and sends, in pieces of any size. It
+//! keeps no payload: its state is three words, which live in atomics beside the connection
+//! ([`SharedReader`]). A connection whose bytes it cannot read becomes opaque, and an
+//! opaque connection is never gated.
+//!
+//! A protocol is a file of this folder that implements [`WireProtocol`] and a row of the
+//! table `protocols!` below. Names, help texts and numbers in pages follow from the row, and
+//! dispatch is a `match` that the row adds an arm to: no call through a pointer, since every
+//! query of a server passes here twice.
 
+mod generic;
 mod mysql;
 mod postgres;
 #[cfg(test)]
 mod tests;
+mod wire;
+
+pub use wire::Request;
 
 use crate::record::Class;
 use crate::sync::{AtomicU64, Ordering};
+use wire::{HAS_REPLIED, Phase, State, WireProtocol};
 
-/// A protocol that servers speak.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// None that is known: what is received asks, what is sent answers.
+/// Makes [`Protocol`] from its rows: a variant, its number in a page, the type that
+/// implements it, and its name in sentences.
+macro_rules! protocols {
+    ($($(#[$meta:meta])* $variant:ident = $code:literal, $wire:ty, $title:literal;)+) => {
+        /// A wire protocol that servers speak.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub enum Protocol {
+            $(#[doc = $title] $(#[$meta])* $variant,)+
+        }
+
+        impl Protocol {
+            /// Every protocol, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Returns its number in a page; 0 means that a page names no protocol.
+            #[inline]
+            pub const fn code(self) -> u32 {
+                match self { $(Self::$variant => $code,)+ }
+            }
+
+            /// Returns the protocol with this number.
+            #[inline]
+            pub const fn from_code(code: u32) -> Option<Self> {
+                match code { $($code => Some(Self::$variant),)+ _ => None }
+            }
+
+            #[inline]
+            const fn row(self) -> Row {
+                match self { $(Self::$variant => Row::new::<$wire>($title),)+ }
+            }
+
+            #[inline]
+            fn received(self, state: &mut State, bytes: &[u8]) -> Request {
+                match self { $(Self::$variant => <$wire>::received(state, bytes),)+ }
+            }
+
+            #[inline]
+            fn sent(self, state: &mut State, bytes: &[u8]) -> bool {
+                match self { $(Self::$variant => <$wire>::sent(state, bytes),)+ }
+            }
+
+            #[inline]
+            fn ends_reply_at_receive(self, state: &State) -> bool {
+                match self { $(Self::$variant => <$wire>::ends_reply_at_receive(state),)+ }
+            }
+        }
+    };
+}
+
+protocols! {
     #[default]
-    Generic,
-    /// MySQL's and MariaDB's client protocol.
-    Mysql,
-    /// PostgreSQL's frontend/backend protocol, version 3.
-    Postgres,
+    Generic = 1, generic::Generic, "any protocol: statistics only";
+    Mysql = 2, mysql::Mysql, "MySQL and MariaDB";
+    Postgres = 3, postgres::Postgres, "PostgreSQL";
 }
 
-/// What bytes from a client were.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// Nothing new: a part of a query, or of a login.
-    More,
-    /// A query that may be made to wait.
-    Query,
-    /// Something that is answered and must not wait.
-    Command,
-    /// Something that is not answered.
-    Silent,
-    /// The same, and nobody waits until it is done: it takes a turn as a query does.
-    Chore,
+/// The constants of a [`WireProtocol`], and its title.
+struct Row {
+    name: &'static str,
+    title: &'static str,
+    programs: &'static [&'static [u8]],
+    workers_are_processes: bool,
+    first_phase: Phase,
 }
 
-/// A connection's protocol, as far as it was read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reader {
-    protocol: Protocol,
-    phase: Phase,
-    /// A query was heard and is not answered.
-    is_pending: bool,
-    /// Something was said since.
-    has_replied: bool,
-    in_transaction: bool,
-    /// MySQL: the command that is pending. PostgreSQL: bytes kept in `tail`.
-    note: u8,
-    /// MySQL: what was agreed at login.
-    agreed: u8,
-    from_client: Stream,
-    to_client: Stream,
-}
-
-/// The bit of `has_replied` among the packed flags.
-const HAS_REPLIED: u8 = 2;
-
-/// How far a connection has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Login,
-    /// PostgreSQL: TLS was asked for.
-    Asked,
-    Ready,
-    Opaque,
-    Exempt,
-}
-
-/// Eight bytes of one direction: where its framing stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Stream {
-    /// Bytes of payload still to come.
-    left: u32,
-    /// Bytes of the header that are here, or how far the payload is.
-    have: u8,
-    bytes: [u8; 3],
+impl Row {
+    const fn new<W: WireProtocol>(title: &'static str) -> Self {
+        Self {
+            name: W::NAME,
+            title,
+            programs: W::PROGRAMS,
+            workers_are_processes: W::WORKERS_ARE_PROCESSES,
+            first_phase: W::FIRST_PHASE,
+        }
+    }
 }
 
 impl Protocol {
-    /// The protocol of a server by its program's name; generic if it is not known.
-    pub fn of_program(name: &[u8]) -> Self {
-        match name {
-            b"mariadbd" | b"mysqld" | b"mysqld-debug" => Self::Mysql,
-            b"postgres" | b"postmaster" => Self::Postgres,
-            _ => Self::Generic,
-        }
+    /// Returns the protocol of a server by the file name of its program; `Generic` if the
+    /// program is not known.
+    pub fn from_program(file_name: &[u8]) -> Self {
+        let speaks = |protocol: &&Self| protocol.row().programs.contains(&file_name);
+        Self::ALL.iter().find(speaks).copied().unwrap_or_default()
     }
 
-    /// Its number in a page; 0 stands for none.
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Generic => 1,
-            Self::Mysql => 2,
-            Self::Postgres => 3,
-        }
+    /// Returns the protocol with this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|protocol| protocol.name() == name).copied()
     }
 
-    /// The protocol with this number.
-    pub const fn of_code(code: u32) -> Option<Self> {
-        match code {
-            1 => Some(Self::Generic),
-            2 => Some(Self::Mysql),
-            3 => Some(Self::Postgres),
-            _ => None,
-        }
+    /// Returns the name in options and records, in lower case.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Returns the name in sentences.
+    pub const fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// Whether each connection is served by a process of its own.
+    pub const fn workers_are_processes(self) -> bool {
+        self.row().workers_are_processes
+    }
+
+    /// Whether requests and transactions can be read: only then is a connection gated.
+    #[inline]
+    pub const fn is_readable(self) -> bool {
+        !self.row().first_phase.is_unread()
     }
 }
 
+/// A connection's protocol, and how far it was read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reader {
+    protocol: Protocol,
+    state: State,
+}
+
 impl Reader {
-    /// For a new connection.
+    /// Returns the reader of a new connection.
     pub fn new(protocol: Protocol) -> Self {
-        let phase = match protocol {
-            Protocol::Generic => Phase::Opaque,
-            Protocol::Mysql | Protocol::Postgres => Phase::Login,
-        };
-        Self { protocol, phase, ..Self::default() }
+        Self { protocol, state: State::new(protocol.row().first_phase) }
     }
 
-    /// The worker received these bytes.
-    pub fn received(&mut self, bytes: &[u8]) -> Heard {
+    /// Reads bytes that the worker received. Returns what they begin.
+    pub fn received(&mut self, bytes: &[u8]) -> Request {
         if bytes.is_empty() {
-            return Heard::More;
+            return Request::None;
         }
-        let heard = match (self.phase, self.protocol) {
-            // What cannot be read is watched as what is received and sent.
-            (Phase::Opaque | Phase::Exempt, _) if self.is_pending => Heard::More,
-            (Phase::Opaque | Phase::Exempt, _) | (_, Protocol::Generic) => Heard::Command,
-            (_, Protocol::Mysql) => self.mysql_received(bytes),
-            (_, Protocol::Postgres) => self.postgres_received(bytes),
+        let state = &mut self.state;
+        let request = match state.phase.is_unread() {
+            // Without framing, what is received before a reply belongs to one request.
+            true if state.is_pending => Request::None,
+            true => Request::Command,
+            false => self.protocol.received(state, bytes),
         };
-        if matches!(heard, Heard::Query | Heard::Command) {
-            (self.is_pending, self.has_replied) = (true, false);
+        if matches!(request, Request::Query | Request::Command) {
+            (state.is_pending, state.has_replied) = (true, false);
         }
-        heard
+        request
     }
 
-    /// The worker sent these bytes; whether they end the answer to its query.
+    /// Reads bytes that the worker sent. Returns whether they end the reply to its request.
     pub fn sent(&mut self, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return false;
         }
-        match (self.phase, self.protocol) {
-            (Phase::Opaque | Phase::Exempt, _) | (_, Protocol::Generic) => self.answer(),
-            (_, Protocol::Mysql) => {
-                self.mysql_sent(bytes);
-                false
-            }
-            (_, Protocol::Postgres) => self.postgres_sent(bytes) && self.answer(),
-        }
+        let is_end = self.state.phase.is_unread() || self.protocol.sent(&mut self.state, bytes);
+        is_end && self.end_reply()
     }
 
-    /// The worker is about to receive; whether that means that its query was
-    /// answered. A MySQL server asks for the next command only then.
-    pub fn receives(&mut self) -> bool {
-        let is_mysql = self.protocol == Protocol::Mysql && self.phase == Phase::Ready;
-        is_mysql && self.has_replied && !self.mysql_awaits_file() && self.answer()
+    /// Notes that the worker is about to receive. Returns whether that ends the reply to
+    /// its request: a MySQL server receives the next command only after its reply.
+    pub fn begins_receive(&mut self) -> bool {
+        let state = &self.state;
+        let may_end = state.phase == Phase::Ready && state.has_replied;
+        may_end && self.protocol.ends_reply_at_receive(state) && self.end_reply()
     }
 
-    /// Whether [`receives`](Self::receives) can mean anything, by the first of
-    /// the packed words alone: on the way of every call it rarely does.
-    const fn may_be_over(first: u64) -> bool {
-        let [code, _, flags, ..] = first.to_le_bytes();
-        code == Protocol::Mysql.code() as u8 && flags & HAS_REPLIED != 0
+    fn end_reply(&mut self) -> bool {
+        core::mem::take(&mut self.state.is_pending)
     }
 
-    /// Whether nothing of it is read any more.
-    const fn is_unread(&self) -> bool {
-        matches!(self.phase, Phase::Opaque | Phase::Exempt)
-    }
-
-    fn answer(&mut self) -> bool {
-        core::mem::take(&mut self.is_pending)
-    }
-
-    /// Whether a query was heard that is not answered.
+    /// Whether a request was received and its reply is not complete.
     pub const fn is_pending(&self) -> bool {
-        self.is_pending
+        self.state.is_pending
     }
 
     /// Whether a transaction is open, or may be.
     pub const fn in_transaction(&self) -> bool {
-        self.in_transaction
+        self.state.in_transaction
     }
 
     /// What the gate may do with the connection.
     pub const fn class(&self) -> Class {
-        match self.phase {
-            Phase::Login | Phase::Asked => Class::New,
-            Phase::Ready => Class::Gated,
-            Phase::Opaque => Class::Opaque,
-            Phase::Exempt => Class::Exempt,
-        }
+        self.state.phase.class()
     }
 
-    /// As three words.
+    /// Packs the reader into three words: protocol, phase, flags and notes in the first,
+    /// framing in the others.
     pub const fn pack(self) -> [u64; 3] {
-        let phase = match self.phase {
-            Phase::Login => 0,
-            Phase::Asked => 1,
-            Phase::Ready => 2,
-            Phase::Opaque => 3,
-            Phase::Exempt => 4,
-        };
-        let flags = (self.is_pending as u8)
-            | if self.has_replied { HAS_REPLIED } else { 0 }
-            | (self.in_transaction as u8) << 2;
+        let [phase, flags, first, second] = self.state.pack_head();
         let code = self.protocol.code() as u8;
-        let first = [code, phase, flags, self.note, self.agreed, 0, 0, 0];
-        [u64::from_le_bytes(first), self.from_client.pack(), self.to_client.pack()]
+        let head = u64::from_le_bytes([code, phase, flags, first, second, 0, 0, 0]);
+        [head, self.state.from_client, self.state.to_client]
     }
 
-    /// From three words, whatever they are.
-    pub fn unpack([first, from_client, to_client]: [u64; 3]) -> Self {
-        let [code, phase, flags, note, agreed, ..] = first.to_le_bytes();
-        Self {
-            protocol: Protocol::of_code(code.into()).unwrap_or_default(),
-            phase: match phase {
-                0 => Phase::Login,
-                1 => Phase::Asked,
-                2 => Phase::Ready,
-                4 => Phase::Exempt,
-                _ => Phase::Opaque,
-            },
-            is_pending: flags & 1 != 0,
-            has_replied: flags & HAS_REPLIED != 0,
-            in_transaction: flags & 4 != 0,
-            note,
-            agreed,
-            from_client: Stream::unpack(from_client),
-            to_client: Stream::unpack(to_client),
-        }
+    /// Unpacks any three words. An unknown protocol is `Generic`.
+    pub fn unpack([head, from_client, to_client]: [u64; 3]) -> Self {
+        let [code, phase, flags, first, second, ..] = head.to_le_bytes();
+        let protocol = Protocol::from_code(code.into()).unwrap_or_default();
+        let state = State::unpack([phase, flags, first, second], from_client, to_client);
+        Self { protocol, state }
     }
 }
 
-impl Stream {
-    const fn pack(self) -> u64 {
-        let [a, b, c] = self.bytes;
-        (self.left as u64) << 32 | u32::from_le_bytes([self.have, a, b, c]) as u64
-    }
-
-    const fn unpack(word: u64) -> Self {
-        let [have, a, b, c] = (word as u32).to_le_bytes();
-        Self { left: (word >> 32) as u32, have, bytes: [a, b, c] }
-    }
-}
-
-/// A reader in atomics. One thread at a time serves a connection; if two do
-/// after all, they may misread it and nothing else.
+/// A [`Reader`] in atomics. One thread at a time serves a connection; two threads may
+/// misread it, which has no other effect.
 #[derive(Debug, Default)]
 pub struct SharedReader([AtomicU64; 3]);
 
 impl SharedReader {
-    /// For a table of them.
+    /// Returns an empty one, for a static table.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; 3])
     }
 
-    /// What stands there.
-    pub fn get(&self) -> Reader {
+    /// Loads the reader.
+    pub fn load(&self) -> Reader {
         let [a, b, c] = &self.0;
         Reader::unpack([a, b, c].map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// The worker is about to receive; the reader after, if that means that its
-    /// query was answered.
-    pub fn receives(&self) -> Option<Reader> {
-        if !Reader::may_be_over(self.0[0].load(Ordering::Relaxed)) {
+    /// Notes that the worker is about to receive. Returns the reader if that ends the
+    /// reply to its request ([`Reader::begins_receive`]).
+    pub fn begins_receive(&self) -> Option<Reader> {
+        // Every call that receives passes here, and only one flag can make it matter.
+        let [_, _, flags, ..] = self.0[0].load(Ordering::Relaxed).to_le_bytes();
+        if flags & HAS_REPLIED == 0 {
             return None;
         }
-        let mut reader = self.get();
-        let is_over = reader.receives();
-        is_over.then(|| {
-            self.set(reader);
+        let mut reader = self.load();
+        let is_end = reader.begins_receive();
+        is_end.then(|| {
+            self.store(reader);
             reader
         })
     }
 
-    /// Puts another in its place.
-    pub fn set(&self, reader: Reader) {
-        let [first, streams @ ..] = reader.pack();
-        self.0[0].store(first, Ordering::Relaxed);
+    /// Stores the reader.
+    pub fn store(&self, reader: Reader) {
+        let [head, framing @ ..] = reader.pack();
+        self.0[0].store(head, Ordering::Relaxed);
         // Where nothing is read there is no framing to keep.
-        if !reader.is_unread() {
-            for (word, value) in self.0[1..].iter().zip(streams) {
+        if !reader.state.phase.is_unread() {
+            for (word, value) in self.0[1..].iter().zip(framing) {
                 word.store(value, Ordering::Relaxed);
             }
         }

@@ -22,7 +22,7 @@ pub(crate) fn get() -> Option<&'static Page> {
 
 /// The protocol that this program's connections speak.
 pub(crate) fn protocol() -> Protocol {
-    Protocol::of_code(PROTOCOL.load(Ordering::Relaxed)).unwrap_or_default()
+    Protocol::from_code(PROTOCOL.load(Ordering::Relaxed)).unwrap_or_default()
 }
 
 /// Runs when the library is loaded, before the program but after other
@@ -53,8 +53,8 @@ extern "C" fn load() {
     clock::load();
     PAGE.store(page, Ordering::Release);
     let Some(page) = get() else { return };
-    let told = Protocol::of_code(page.header().protocol_code());
-    let protocol = told.unwrap_or_else(protocol_of_program);
+    let told = Protocol::from_code(page.header().protocol_code());
+    let protocol = told.unwrap_or_else(protocol_from_program);
     PROTOCOL.store(protocol.code(), Ordering::Relaxed);
     // SAFETY: the functions only store numbers and send signals to threads that wait
     // for them; the second in a child that is a copy.
@@ -160,14 +160,14 @@ fn complain(text: &[u8]) {
     unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, from, text.len()) };
 }
 
-fn protocol_of_program() -> Protocol {
+fn protocol_from_program() -> Protocol {
     let mut path = [0u8; 256];
     let (name, to) = (c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast());
     // SAFETY: the name ends with a zero and the buffer is that long.
     let length = unsafe { libc::readlink(name, to, path.len()) };
     let path = usize::try_from(length).ok().and_then(|length| path.get(..length));
     let program = path.and_then(|path| path.rsplit(|byte| *byte == b'/').next());
-    program.map_or(Protocol::Generic, Protocol::of_program)
+    program.map_or(Protocol::default(), Protocol::from_program)
 }
 
 #[cfg(test)]

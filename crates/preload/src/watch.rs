@@ -4,7 +4,7 @@ use crate::descriptors::{self, Descriptor};
 use crate::parking::{Parking, WAKER};
 use crate::real::keeping_errno;
 use crate::{clock, page, process, service};
-use lull_oncall::protocol::{Heard, Protocol, Reader, SharedReader};
+use lull_oncall::protocol::{Reader, Request, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Decision, Id, Mode, Page, Peer, Record, Rest, Seat, Waking};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ pub(crate) enum Rested {
 /// Whether the program's protocol is one that is known: only then may anybody be
 /// made to wait, and only then does it say something that a worker reads again.
 pub(crate) fn knows_protocol() -> bool {
-    page::protocol() != Protocol::Generic
+    page::protocol().is_readable()
 }
 
 /// The connection of a descriptor that is read from or written to.
@@ -108,7 +108,7 @@ fn open(page: &'static Page, fd: c_int) -> Option<Connection> {
     let is_exempt = (end.is_unix && !header.gates_unix()) || header.exempts(end.local_port);
     let connection = of_id(page, id, fd, is_exempt)?;
     let reader = Reader::new(page::protocol());
-    connection.own.reader.set(reader);
+    connection.own.reader.store(reader);
     connection.own.came_ns.store(0, Ordering::Relaxed);
     connection.record.set_class(connection.class(reader));
     page.gate().open_seat(id);
@@ -221,7 +221,7 @@ pub(crate) extern "C" fn close_all() {
 impl Connection {
     /// Its worker is about to read.
     pub(crate) fn receives(&self) {
-        if let Some(reader) = self.own.reader.receives() {
+        if let Some(reader) = self.own.reader.begins_receive() {
             self.answered(reader);
         }
     }
@@ -238,17 +238,17 @@ impl Connection {
     }
 
     fn heard(&self, bytes: &[u8]) {
-        let mut reader = self.own.reader.get();
-        let heard = reader.received(bytes);
-        self.own.reader.set(reader);
-        match heard {
-            Heard::More => {}
-            Heard::Silent => self.record.query_dropped(),
-            Heard::Chore => {
+        let mut reader = self.own.reader.load();
+        let request = reader.received(bytes);
+        self.own.reader.store(reader);
+        match request {
+            Request::None => {}
+            Request::OneWay => self.record.query_dropped(),
+            Request::GatedOneWay => {
                 self.record.query_dropped();
                 self.has_chore(reader);
             }
-            Heard::Query | Heard::Command => self.asked(reader, heard == Heard::Query),
+            Request::Query | Request::Command => self.asked(reader, request == Request::Query),
         }
     }
 
@@ -257,7 +257,7 @@ impl Connection {
         self.came_unseen();
         let gate = self.page.gate();
         if gate.seat(self.id).is_some_and(Seat::is_admitted) {
-            let reader = self.own.reader.get();
+            let reader = self.own.reader.load();
             if !reader.is_pending() {
                 let is_open = reader.in_transaction();
                 keeping_errno(|| gate.idle(self.id, is_open, clock::now_ns(), &WAKER));
@@ -278,9 +278,9 @@ impl Connection {
     }
 
     fn said(&self, bytes: &[u8]) {
-        let mut reader = self.own.reader.get();
+        let mut reader = self.own.reader.load();
         let is_answer = reader.sent(bytes);
-        self.own.reader.set(reader);
+        self.own.reader.store(reader);
         if is_answer {
             self.answered(reader);
         }
@@ -290,7 +290,7 @@ impl Connection {
     /// in mode epoll it rests instead, off its socket, unless the client is in
     /// the middle of something.
     pub(crate) fn rest(&self, until_ns: u64) -> Rested {
-        let reader = self.own.reader.get();
+        let reader = self.own.reader.load();
         if !self.is_free(reader) {
             return Rested::Not;
         }

@@ -1,7 +1,9 @@
 //! The arguments of `lull exec` and `lull attach`.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use lull_measure::Nanos;
+use lull_oncall::protocol::Protocol;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -86,8 +88,8 @@ pub(crate) struct GateArgs {
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,
     /// The server's protocol; by default by the name of its program
-    #[arg(long, value_enum)]
-    pub(crate) protocol: Option<ExecProtocol>,
+    #[arg(long, value_parser = protocol_parser())]
+    pub(crate) protocol: Option<Protocol>,
     /// Make workers of unix-socket connections wait, too
     #[arg(long)]
     pub(crate) gate_unix: bool,
@@ -120,13 +122,12 @@ pub(crate) enum ExecWake {
     Signal,
 }
 
-/// A protocol that the on-call runtime reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExecProtocol {
-    /// None: statistics only
-    Generic,
-    /// MySQL and MariaDB
-    Mysql,
-    /// PostgreSQL
-    Postgres,
+/// Parses the name of a wire protocol; its help and its errors list them all.
+fn protocol_parser() -> impl TypedValueParser<Value = Protocol> {
+    let values = Protocol::ALL
+        .iter()
+        .map(|protocol| PossibleValue::new(protocol.name()).help(protocol.title()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        Protocol::from_name(&name).ok_or_else(|| format!("`{name}` is no protocol"))
+    })
 }

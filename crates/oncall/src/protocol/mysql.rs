@@ -1,11 +1,15 @@
-//! MySQL's client protocol: packets, commands and the status flags of replies.
+//! The client protocol of MySQL and MariaDB: packets, commands and status flags of replies.
 //!
-//! Packets have three bytes of length and one of sequence; sequence 0 is a
-//! new command. The last packet of a reply carries the status flags, of which
-//! bit 0 says that a transaction is open (dev.mysql.com, "OK_Packet",
-//! "EOF_Packet"; mariadb.com, "Server Response Packets").
+//! A packet has three bytes of length and one of sequence; sequence 0 is a new command. The
+//! last packet of a reply carries the status flags, of which bit 0 is set while a
+//! transaction is open (dev.mysql.com, "OK_Packet", "EOF_Packet"; mariadb.com, "Server
+//! Response Packets").
 
-use super::{Heard, Phase, Reader, Stream};
+use super::wire::{Phase, Request, State, WireProtocol};
+
+/// MySQL and MariaDB. `notes` holds the pending command and the flags of the login; the two
+/// words of framing are each a [`Framing`].
+pub(super) struct Mysql;
 
 const COM_QUIT: u8 = 0x01;
 const COM_QUERY: u8 = 0x03;
@@ -17,61 +21,122 @@ const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
-/// MariaDB's.
+/// MariaDB only.
 const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 
 const CLIENT_COMPRESS: u32 = 0x20;
 const CLIENT_SSL: u32 = 0x800;
 const CLIENT_DEPRECATE_EOF: u32 = 1 << 24;
 const CLIENT_ZSTD: u32 = 1 << 26;
-/// Length of a login packet that only asks for TLS.
+/// Length of a login packet that only requests TLS.
 const SSL_REQUEST_BYTES: u32 = 32;
 
-const IN_TRANSACTION: u16 = 1;
-/// "Deadlock found": the whole transaction was rolled back, not the statement.
-const DEADLOCK: u16 = 1213;
+const SERVER_STATUS_IN_TRANS: u16 = 1;
+/// "Deadlock found": the server rolled back the whole transaction, not only the statement.
+const ER_LOCK_DEADLOCK: u16 = 1213;
 
-/// `agreed`: the login packet was seen.
-const SEEN: u8 = 1;
-/// `agreed`: result sets end with an OK packet.
+/// `notes`: the pending command.
+const COMMAND: usize = 0;
+/// `notes`: the flags below.
+const FLAGS: usize = 1;
+/// The login packet was read.
+const LOGIN_READ: u8 = 1;
+/// Result sets end with an OK packet instead of an EOF packet.
 const NO_EOF: u8 = 2;
-/// `agreed`: the server waits for a file of the client.
-const FILE: u8 = 4;
+/// The server waits for a file from the client (`LOAD DATA LOCAL`).
+const AWAITS_FILE: u8 = 4;
 
-/// `have`: the header is complete, no payload is here.
-const AT_PAYLOAD: u8 = 4;
-/// `have`: within the payload.
-const IN_PAYLOAD: u8 = 5;
+impl WireProtocol for Mysql {
+    const NAME: &'static str = "mysql";
+    const PROGRAMS: &'static [&'static [u8]] = &[b"mariadbd", b"mysqld", b"mysqld-debug"];
+
+    fn received(state: &mut State, bytes: &[u8]) -> Request {
+        let mut request = Request::None;
+        let mut framing = Framing::unpack(state.from_client);
+        framing.each_packet(bytes, |packet| {
+            let begun = match state.phase {
+                Phase::Login => read_login(state, packet),
+                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head),
+                _ => Request::None,
+            };
+            if begun != Request::None {
+                request = begun;
+            }
+        });
+        state.from_client = framing.pack();
+        request
+    }
+
+    fn sent(state: &mut State, bytes: &[u8]) -> bool {
+        let mut framing = Framing::unpack(state.to_client);
+        framing.each_packet(bytes, |packet| match state.phase {
+            Phase::Login => read_login_reply(state, packet),
+            _ => read_reply(state, packet),
+        });
+        state.to_client = framing.pack();
+        false
+    }
+
+    /// A server calls `recv` for the next command only when it has replied in full.
+    fn ends_reply_at_receive(state: &State) -> bool {
+        state.notes[FLAGS] & AWAITS_FILE == 0
+    }
+}
 
 /// The beginning of a packet.
 struct Packet<'a> {
     length: u32,
     sequence: u8,
-    /// What of its payload came with its beginning.
+    /// The part of the payload that arrived with its first byte.
     head: &'a [u8],
 }
 
-impl Stream {
-    /// Calls `see` for each packet of which a first byte of payload is here.
-    fn packets(&mut self, mut bytes: &[u8], mut see: impl FnMut(&Packet<'_>)) {
+/// How far the packets of one direction were read: eight bytes.
+struct Framing {
+    /// Bytes of payload still to come.
+    left: u32,
+    /// Bytes of the header that are here, or `AT_PAYLOAD`, or `IN_PAYLOAD`.
+    position: u8,
+    header: [u8; 3],
+}
+
+/// The header is complete and no byte of the payload was read.
+const AT_PAYLOAD: u8 = 4;
+/// The first byte of the payload was read.
+const IN_PAYLOAD: u8 = 5;
+
+impl Framing {
+    const fn pack(&self) -> u64 {
+        let [a, b, c] = self.header;
+        (self.left as u64) << 32 | u32::from_le_bytes([self.position, a, b, c]) as u64
+    }
+
+    const fn unpack(word: u64) -> Self {
+        let [position, a, b, c] = (word as u32).to_le_bytes();
+        Self { left: (word >> 32) as u32, position, header: [a, b, c] }
+    }
+
+    /// Calls `read` for each packet whose first byte of payload is among `bytes`.
+    fn each_packet(&mut self, mut bytes: &[u8], mut read: impl FnMut(&Packet<'_>)) {
         while let Some((byte, rest)) = bytes.split_first() {
-            match self.have {
+            match self.position {
                 AT_PAYLOAD => {
                     let here = bytes.len().min(self.left as usize);
-                    let [sequence, ..] = self.bytes;
-                    see(&Packet { length: self.left, sequence, head: &bytes[..here] });
-                    self.have = IN_PAYLOAD;
+                    let [sequence, ..] = self.header;
+                    read(&Packet { length: self.left, sequence, head: &bytes[..here] });
+                    self.position = IN_PAYLOAD;
                 }
                 0..=2 => {
-                    self.bytes[usize::from(self.have)] = *byte;
-                    self.have += 1;
+                    self.header[usize::from(self.position)] = *byte;
+                    self.position += 1;
                     bytes = rest;
                 }
                 3 => {
-                    let [a, b, c] = self.bytes;
+                    let [a, b, c] = self.header;
                     self.left = u32::from_le_bytes([a, b, c, 0]);
-                    self.bytes[0] = *byte;
-                    self.have = if self.left == 0 { 0 } else { AT_PAYLOAD };
+                    // The length is needed no more; the sequence takes its place.
+                    self.header[0] = *byte;
+                    self.position = if self.left == 0 { 0 } else { AT_PAYLOAD };
                     bytes = rest;
                 }
                 _ => {
@@ -79,7 +144,7 @@ impl Stream {
                     self.left -= here as u32;
                     bytes = &bytes[here..];
                     if self.left == 0 {
-                        self.have = 0;
+                        self.position = 0;
                     }
                 }
             }
@@ -87,133 +152,103 @@ impl Stream {
     }
 }
 
-impl Reader {
-    pub(super) fn mysql_received(&mut self, bytes: &[u8]) -> Heard {
-        let mut heard = Heard::More;
-        let mut stream = self.from_client;
-        stream.packets(bytes, |packet| {
-            let this = match self.phase {
-                Phase::Login => self.mysql_login(packet),
-                Phase::Ready if packet.sequence == 0 => self.mysql_command(packet.head),
-                _ => Heard::More,
-            };
-            if this != Heard::More {
-                heard = this;
-            }
-        });
-        self.from_client = stream;
-        heard
+/// Reads the client's part of the login: its capabilities decide what can be read later.
+fn read_login(state: &mut State, packet: &Packet<'_>) -> Request {
+    if state.notes[FLAGS] & LOGIN_READ != 0 {
+        return Request::None;
     }
-
-    /// The client's part of the login: what it can do decides what can be read.
-    fn mysql_login(&mut self, packet: &Packet<'_>) -> Heard {
-        if self.agreed & SEEN != 0 {
-            return Heard::More;
-        }
-        self.agreed |= SEEN;
-        let Some(written) = packet.head.first_chunk::<4>() else {
-            self.phase = Phase::Opaque;
-            return Heard::More;
-        };
-        let can = u32::from_le_bytes(*written);
-        let asks_tls = can & CLIENT_SSL != 0 && packet.length == SSL_REQUEST_BYTES;
-        if asks_tls || can & (CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
-            self.phase = Phase::Opaque;
-        } else if can & CLIENT_DEPRECATE_EOF != 0 {
-            self.agreed |= NO_EOF;
-        }
-        Heard::More
+    state.notes[FLAGS] |= LOGIN_READ;
+    let Some(capabilities) = packet.head.first_chunk::<4>() else {
+        state.phase = Phase::Opaque;
+        return Request::None;
+    };
+    let capabilities = u32::from_le_bytes(*capabilities);
+    let requests_tls = capabilities & CLIENT_SSL != 0 && packet.length == SSL_REQUEST_BYTES;
+    if requests_tls || capabilities & (CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
+        state.phase = Phase::Opaque;
+    } else if capabilities & CLIENT_DEPRECATE_EOF != 0 {
+        state.notes[FLAGS] |= NO_EOF;
     }
+    Request::None
+}
 
-    fn mysql_command(&mut self, head: &[u8]) -> Heard {
-        let command = head.first().copied().unwrap_or(COM_QUIT);
-        match command {
-            // Nothing replies to these, and one may come while another is pending.
-            COM_QUIT | COM_STMT_SEND_LONG_DATA => return Heard::Silent,
-            // Clients close dozens each when they go. Hundreds at once would take
-            // the cores from those who have a turn.
-            COM_STMT_CLOSE => return Heard::Chore,
-            COM_CHANGE_USER => self.phase = Phase::Login,
-            COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
-                self.phase = Phase::Exempt;
-            }
-            _ => {}
+fn read_command(state: &mut State, head: &[u8]) -> Request {
+    let command = head.first().copied().unwrap_or(COM_QUIT);
+    match command {
+        // These get no reply, and one may arrive while another command is pending.
+        COM_QUIT | COM_STMT_SEND_LONG_DATA => return Request::OneWay,
+        // A client closes dozens of statements when it disconnects. Hundreds of these at
+        // once would take the cores from the workers that hold a slot.
+        COM_STMT_CLOSE => return Request::GatedOneWay,
+        COM_CHANGE_USER => state.phase = Phase::Login,
+        COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
+            state.phase = Phase::Exempt;
         }
-        self.note = command;
-        self.agreed &= !FILE;
-        match command {
-            COM_QUERY | COM_STMT_PREPARE | COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => Heard::Query,
-            _ => Heard::Command,
-        }
+        _ => {}
     }
-
-    pub(super) fn mysql_sent(&mut self, bytes: &[u8]) {
-        let mut stream = self.to_client;
-        stream.packets(bytes, |packet| match self.phase {
-            Phase::Login => self.mysql_greet(packet),
-            _ => self.mysql_reply(packet),
-        });
-        self.to_client = stream;
-    }
-
-    /// The server's part of the login: an OK packet ends it.
-    fn mysql_greet(&mut self, packet: &Packet<'_>) {
-        if packet.head.first() == Some(&0) {
-            // An answer to a change of user, too: it was no query.
-            (self.phase, self.is_pending, self.in_transaction) = (Phase::Ready, false, false);
-        }
-    }
-
-    fn mysql_reply(&mut self, packet: &Packet<'_>) {
-        let is_first = !core::mem::replace(&mut self.has_replied, true);
-        let head = packet.head;
-        let has_ok = self.agreed & NO_EOF != 0;
-        match head.first() {
-            Some(0xfb) if is_first => self.agreed |= FILE,
-            // What PREPARE answers looks like an OK packet and is none.
-            Some(0x00) if self.note == COM_STMT_PREPARE => {}
-            Some(0xfe) if packet.length == 5 => self.mysql_status(head.get(3..5)),
-            Some(0xfe) if has_ok && packet.length >= 7 => self.mysql_status(ok_status(head)),
-            // A row of a prepared statement looks like one too; the last packet counts.
-            Some(0x00) => self.mysql_status(ok_status(head)),
-            Some(0xff) if head.get(1..3) == Some(&DEADLOCK.to_le_bytes()) => {
-                self.in_transaction = false;
-            }
-            _ => {}
-        }
-        // What follows a file is the answer.
-        if !is_first {
-            self.agreed &= !FILE;
-        }
-    }
-
-    /// Takes the status over. One that was cut off may be anything: a
-    /// connection that may be in a transaction passes.
-    fn mysql_status(&mut self, status: Option<&[u8]>) {
-        let status = status.and_then(|bytes| bytes.first_chunk::<2>());
-        self.in_transaction =
-            status.is_none_or(|bytes| u16::from_le_bytes(*bytes) & IN_TRANSACTION != 0);
-    }
-
-    pub(super) const fn mysql_awaits_file(&self) -> bool {
-        self.agreed & FILE != 0
+    state.notes[COMMAND] = command;
+    state.notes[FLAGS] &= !AWAITS_FILE;
+    match command {
+        COM_QUERY | COM_STMT_PREPARE | COM_STMT_EXECUTE | COM_STMT_BULK_EXECUTE => Request::Query,
+        _ => Request::Command,
     }
 }
 
-/// The status flags of an OK packet: after its first byte and two numbers.
+/// Reads the server's part of the login, which an OK packet ends.
+fn read_login_reply(state: &mut State, packet: &Packet<'_>) {
+    if packet.head.first() == Some(&0) {
+        // A change of user ends here, too; it is not counted as a query.
+        (state.phase, state.is_pending, state.in_transaction) = (Phase::Ready, false, false);
+    }
+}
+
+fn read_reply(state: &mut State, packet: &Packet<'_>) {
+    let is_first = !core::mem::replace(&mut state.has_replied, true);
+    let head = packet.head;
+    let has_ok = state.notes[FLAGS] & NO_EOF != 0;
+    match head.first() {
+        Some(0xfb) if is_first => state.notes[FLAGS] |= AWAITS_FILE,
+        // The reply to PREPARE begins like an OK packet and is none.
+        Some(0x00) if state.notes[COMMAND] == COM_STMT_PREPARE => {}
+        Some(0xfe) if packet.length == 5 => set_status(state, head.get(3..5)),
+        Some(0xfe) if has_ok && packet.length >= 7 => set_status(state, ok_status(head)),
+        // A row of a prepared statement begins like one, too; the last packet counts.
+        Some(0x00) => set_status(state, ok_status(head)),
+        Some(0xff) if head.get(1..3) == Some(&ER_LOCK_DEADLOCK.to_le_bytes()) => {
+            state.in_transaction = false;
+        }
+        _ => {}
+    }
+    // The packet after the request for a file is the reply.
+    if !is_first {
+        state.notes[FLAGS] &= !AWAITS_FILE;
+    }
+}
+
+/// Takes over the status flags. If they were cut off, a transaction may be open, and the
+/// connection counts as in one, so that it passes the gate.
+fn set_status(state: &mut State, status: Option<&[u8]>) {
+    let status = status.and_then(|bytes| bytes.first_chunk::<2>());
+    state.in_transaction =
+        status.is_none_or(|bytes| u16::from_le_bytes(*bytes) & SERVER_STATUS_IN_TRANS != 0);
+}
+
+/// The status flags of an OK packet: they follow its first byte and two numbers.
 fn ok_status(head: &[u8]) -> Option<&[u8]> {
     let at = skip_number(head, 1).and_then(|at| skip_number(head, at))?;
     head.get(at..at + 2)
 }
 
-/// Where the number that begins at `at` ends ("length-encoded integer").
+/// Returns where the number that begins at `at` ends ("length-encoded integer").
 fn skip_number(head: &[u8], at: usize) -> Option<usize> {
-    Some(
-        at + match head.get(at)? {
-            0xfc => 3,
-            0xfd => 4,
-            0xfe => 9,
-            _ => 1,
-        },
-    )
+    let length = match head.get(at)? {
+        0xfc => 3,
+        0xfd => 4,
+        0xfe => 9,
+        _ => 1,
+    };
+    Some(at + length)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,97 +1,174 @@
-//! PostgreSQL's protocol, version 3: the end of each answer says all.
+//! PostgreSQL's frontend/backend protocol, version 3.
 //!
-//! A server ends every answer with `ReadyForQuery`: `Z`, its length 5, and
-//! one byte: `I` idle, `T` in a transaction, `E` in a failed one
-//! (postgresql.org, "Message Formats"). It stands last in what is sent.
+//! A server ends every reply with `ReadyForQuery`: `Z`, its length 5, and one byte: `I`
+//! idle, `T` in a transaction, `E` in a failed one (postgresql.org, "Message Formats"). It
+//! is the last message of what is sent, so that only the last six bytes are read.
 
-use super::{Heard, Phase, Reader};
+use super::wire::{Phase, Request, State, WireProtocol};
+
+/// PostgreSQL. `to_client` holds the last five bytes that were sent.
+pub(super) struct Postgres;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
-/// What a startup message of a replica contains.
+/// Part of a replica's startup message.
 const REPLICATION: &[u8] = b"replication\0";
 
+/// `ReadyForQuery` without its status.
 const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
 
-impl Reader {
-    pub(super) fn postgres_received(&mut self, bytes: &[u8]) -> Heard {
-        if self.phase != Phase::Ready {
-            self.postgres_starts(bytes);
-            return Heard::More;
+impl WireProtocol for Postgres {
+    const NAME: &'static str = "postgres";
+    const PROGRAMS: &'static [&'static [u8]] = &[b"postgres", b"postmaster"];
+    const WORKERS_ARE_PROCESSES: bool = true;
+
+    fn received(state: &mut State, bytes: &[u8]) -> Request {
+        if state.phase != Phase::Ready {
+            read_startup(state, bytes);
+            return Request::None;
         }
         match bytes.first() {
-            _ if self.is_pending => Heard::More,
-            Some(b'X') => Heard::Silent,
-            // Data of a copy that was given up, and passwords.
-            Some(b'd' | b'c' | b'f' | b'p') | None => Heard::More,
-            Some(_) => Heard::Query,
+            _ if state.is_pending => Request::None,
+            Some(b'X') => Request::OneWay,
+            // Data of an abandoned copy, and passwords.
+            Some(b'd' | b'c' | b'f' | b'p') | None => Request::None,
+            Some(_) => Request::Query,
         }
     }
 
-    /// A startup packet has a length and a number that says what it is.
-    fn postgres_starts(&mut self, bytes: &[u8]) {
-        let code = bytes.get(4..8).and_then(|code| code.first_chunk::<4>());
-        match code.map(|code| u32::from_be_bytes(*code)) {
-            Some(SSL_REQUEST | GSS_REQUEST) if bytes.len() == 8 => self.phase = Phase::Asked,
-            Some(CANCEL_REQUEST) => self.phase = Phase::Exempt,
-            _ if bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION) => {
-                self.phase = Phase::Exempt;
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether this ends an answer.
-    pub(super) fn postgres_sent(&mut self, bytes: &[u8]) -> bool {
-        if self.phase == Phase::Asked {
-            // One letter answers: N for no. Else it goes on encrypted.
-            let goes_on = bytes == b"N";
-            self.phase = if goes_on { Phase::Login } else { Phase::Opaque };
+    fn sent(state: &mut State, bytes: &[u8]) -> bool {
+        if state.phase == Phase::EncryptionRequested {
+            // The reply is one letter: N refuses encryption.
+            state.phase = if bytes == b"N" { Phase::Login } else { Phase::Opaque };
             return false;
         }
-        let Some(status) = self.postgres_ready(bytes) else { return false };
-        if self.phase == Phase::Login {
-            self.phase = Phase::Ready;
+        let Some(status) = ready_status(state, bytes) else { return false };
+        if state.phase == Phase::Login {
+            state.phase = Phase::Ready;
         }
-        self.in_transaction = status != b'I';
+        state.in_transaction = status != b'I';
         true
     }
+}
 
-    /// The status, if these bytes, after those before, end with `ReadyForQuery`.
-    fn postgres_ready(&mut self, bytes: &[u8]) -> Option<u8> {
-        let (status, before) = bytes.split_last()?;
-        let is_end = match before.len() {
-            0..5 => self.postgres_before(before) == READY,
-            _ => before.ends_with(&READY),
-        };
-        self.postgres_keep(bytes);
-        is_end.then_some(*status)
+/// Reads a startup packet: its length, and a number that says what it is.
+fn read_startup(state: &mut State, bytes: &[u8]) {
+    let code = bytes.get(4..8).and_then(|code| code.first_chunk::<4>());
+    match code.map(|code| u32::from_be_bytes(*code)) {
+        Some(SSL_REQUEST | GSS_REQUEST) if bytes.len() == 8 => {
+            state.phase = Phase::EncryptionRequested;
+        }
+        Some(CANCEL_REQUEST) => state.phase = Phase::Exempt,
+        _ if bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION) => {
+            state.phase = Phase::Exempt;
+        }
+        _ => {}
+    }
+}
+
+/// Returns the status if `bytes`, after what was sent before, end with `ReadyForQuery`.
+fn ready_status(state: &mut State, bytes: &[u8]) -> Option<u8> {
+    let (status, before) = bytes.split_last()?;
+    let is_end = match before.len() {
+        0..5 => last_five(state, before) == READY,
+        _ => before.ends_with(&READY),
+    };
+    let last = match bytes.last_chunk::<5>() {
+        Some(last) => *last,
+        None => last_five(state, bytes),
+    };
+    let [a, b, c, d, e] = last;
+    state.to_client = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
+    is_end.then_some(*status)
+}
+
+/// The last five bytes of what was sent before, followed by `bytes`, which are at most five.
+fn last_five(state: &State, bytes: &[u8]) -> [u8; 5] {
+    let [a, b, c, d, e, ..] = state.to_client.to_le_bytes();
+    let before = [a, b, c, d, e];
+    let mut last = [0; 5];
+    let from_before = 5 - bytes.len();
+    last[..from_before].copy_from_slice(&before[bytes.len()..]);
+    last[from_before..].copy_from_slice(bytes);
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Class;
+    use crate::protocol::tests::Turn::{self, Client, Server};
+    use crate::protocol::tests::{Played, check_replies_in_pieces, play};
+    use crate::protocol::{Protocol, Request};
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// A message of the server.
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        [&[kind], &length[..], body].concat()
     }
 
-    /// The last five bytes before the one at hand.
-    fn postgres_before(&self, here: &[u8]) -> [u8; 5] {
-        let kept = self.postgres_kept();
-        let mut last = [0; 5];
-        let from_kept = 5 - here.len();
-        last[..from_kept].copy_from_slice(&kept[here.len()..]);
-        last[from_kept..].copy_from_slice(here);
-        last
+    fn ready(status: u8) -> Vec<u8> {
+        message(b'Z', &[status])
     }
 
-    /// The last five bytes that were sent, for an end that comes in two pieces.
-    const fn postgres_kept(&self) -> [u8; 5] {
-        let [a, b, c, d] = self.to_client.left.to_le_bytes();
-        [a, b, c, d, self.to_client.have]
+    fn startup(code: u32, text: &[u8]) -> Turn {
+        let length = (text.len() as u32 + 8).to_be_bytes();
+        Client([&length[..], &code.to_be_bytes(), text].concat())
     }
 
-    fn postgres_keep(&mut self, bytes: &[u8]) {
-        let kept = match bytes.last_chunk::<5>() {
-            Some(last) => *last,
-            None => self.postgres_before(bytes),
-        };
-        let [a, b, c, d, e] = kept;
-        self.to_client.left = u32::from_le_bytes([a, b, c, d]);
-        self.to_client.have = e;
+    fn play_after_login(turns: &[Turn]) -> Played {
+        let login = [
+            startup(196_608, b"user\0a\0\0"),
+            Server([message(b'R', &[0; 4]), ready(b'I')].concat()),
+        ];
+        play(Protocol::Postgres, &[&login, turns].concat(), usize::MAX)
+    }
+
+    #[test]
+    fn ready_for_query_ends_a_reply_and_shows_whether_a_transaction_is_open() {
+        let begin = [
+            Client(message(b'Q', b"begin\0")),
+            Server([message(b'C', b"BEGIN\0"), ready(b'T')].concat()),
+        ];
+        let played = play_after_login(&begin);
+        assert_eq!((played.requests, played.replies), (vec![Request::Query], 1));
+        assert!(played.reader.in_transaction() && played.reader.class() == Class::Gated);
+        let part = [Client(message(b'Q', b"select\0")), Server(message(b'D', b"row"))];
+        let played = play_after_login(&part);
+        assert!(played.reader.is_pending() && played.replies == 0);
+    }
+
+    #[test]
+    fn logins_tls_and_replicas_pass() {
+        let class = |turns: &[Turn]| play(Protocol::Postgres, turns, usize::MAX).reader.class();
+        let tls = startup(80_877_103, b"");
+        assert_eq!(class(&[startup(196_608, b"user\0a\0\0")]), Class::New);
+        assert_eq!(class(&[tls.clone(), Server(b"S".to_vec())]), Class::Opaque);
+        assert_eq!(class(&[tls, Server(b"N".to_vec())]), Class::New);
+        assert_eq!(class(&[startup(196_608, b"replication\0true\0\0")]), Class::Exempt);
+        assert_eq!(class(&[startup(80_877_102, b"12345678")]), Class::Exempt);
+    }
+
+    fn conversation() -> impl Strategy<Value = Vec<Turn>> {
+        let turn = prop_oneof![
+            Just(vec![Client(message(b'Q', b"begin\0")), Server(ready(b'T'))]),
+            Just(vec![Client(message(b'Q', b"end\0")), Server(ready(b'I'))]),
+        ];
+        let login = vec![startup(196_608, b"user\0a\0\0"), Server(ready(b'I'))];
+        prop::collection::vec(turn, 0..6)
+            .prop_map(move |turns| [login.clone(), turns.concat()].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn a_server_may_send_its_replies_in_any_pieces(
+            turns in conversation(),
+            piece in 6usize..40,
+        ) {
+            check_replies_in_pieces(Protocol::Postgres, &turns, piece)?;
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! What the options of `lull exec` and `lull attach` ask of a gate.
 
 use super::UsageError;
-use crate::cli::{ExecMode, ExecProtocol, GateArgs};
+use crate::cli::{ExecMode, GateArgs};
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
-use lull_oncall::protocol::Protocol;
 use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
 
 /// The shortest pause of mode epoll: cores that sleep for less than the break-even
@@ -77,11 +76,6 @@ pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
     if args.exempt_ports.len() > 4 {
         return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());
     }
-    let protocol = args.protocol.map(|protocol| match protocol {
-        ExecProtocol::Generic => Protocol::Generic,
-        ExecProtocol::Mysql => Protocol::Mysql,
-        ExecProtocol::Postgres => Protocol::Postgres,
-    });
     let exempt_ports = args.exempt_ports.clone();
-    Ok(Rules { protocol, gates_unix: args.gate_unix, exempt_ports })
+    Ok(Rules { protocol: args.protocol, gates_unix: args.gate_unix, exempt_ports })
 }

@@ -167,14 +167,18 @@ fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(
         return Ok(());
     }
     let file = Path::new(program).file_name().unwrap_or(program);
-    let told = rules.protocol.unwrap_or_else(|| Protocol::of_program(file.as_encoded_bytes()));
-    let reason = match (settings.mode.gates(), told) {
-        (false, _) => "in mode stats nobody waits: choose --cap or --mode, or leave it out",
-        (true, Protocol::Postgres) => {
-            "PostgreSQL's workers are processes, and only threads of one process can be sure \
-             which thread a number is: leave it out, for waking by futex"
-        }
-        (true, _) => return Ok(()),
+    let by_program = || Protocol::from_program(file.as_encoded_bytes());
+    let protocol = rules.protocol.unwrap_or_else(by_program);
+    let reason = if !settings.mode.gates() {
+        "in mode stats no worker waits: choose --cap or --mode, or leave it out".to_owned()
+    } else if protocol.workers_are_processes() {
+        format!(
+            "{}'s workers are processes, and only threads of one process can be sure which \
+             thread a number names: leave it out, so that workers are woken by futex",
+            protocol.title()
+        )
+    } else {
+        return Ok(());
     };
     Err(UsageError(format!("--wake signal: {reason}")))
 }

@@ -101,7 +101,7 @@ fn waking_by_signal_is_refused_where_it_cannot_be_or_nobody_waits() {
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 3] = [
-        (&["--wake", "signal"], "--wake signal: in mode stats nobody waits"),
+        (&["--wake", "signal"], "--wake signal: in mode stats no worker waits"),
         (
             &["--wake", "signal", "--cap", "4", "--protocol", "postgres"],
             "--wake signal: PostgreSQL's workers are processes",

@@ -1,0 +1,189 @@
+//! Conversations of MySQL's protocol.
+
+use crate::Class;
+use crate::protocol::tests::Turn::{self, Client, Server};
+use crate::protocol::tests::{Played, check_replies_in_pieces, play, play_pieces};
+use crate::protocol::{Protocol, Request};
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+/// A MySQL packet.
+fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_le_bytes()[..3].to_vec();
+    bytes.push(sequence);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn command(code: u8, text: &[u8]) -> Turn {
+    Client(packet(0, &[&[code], text].concat()))
+}
+
+/// A login packet: capabilities, and padding up to a length.
+fn login(capabilities: u32, length: usize) -> Turn {
+    let mut payload = capabilities.to_le_bytes().to_vec();
+    payload.resize(length, 1);
+    Client(packet(1, &payload))
+}
+
+const AUTOCOMMIT: u16 = 2;
+const OPEN: u16 = 1 | AUTOCOMMIT;
+
+fn ok(sequence: u8, status: u16) -> Vec<u8> {
+    let [low, high] = status.to_le_bytes();
+    packet(sequence, &[0, 1, 0xfc, 7, 9, low, high, 0, 0])
+}
+
+fn eof(sequence: u8, status: u16) -> Vec<u8> {
+    let [low, high] = status.to_le_bytes();
+    packet(sequence, &[0xfe, 0, 0, low, high])
+}
+
+/// A result set of the text protocol with one column and two rows.
+fn rows(status: u16) -> Vec<u8> {
+    let column = packet(2, b"\x03def\x00\x00\x00\x01a\x00");
+    let row = packet(4, b"\x05hello");
+    [packet(1, &[1]), column, eof(3, status), row.clone(), row, eof(6, status)].concat()
+}
+
+fn logged_in() -> Vec<Turn> {
+    vec![
+        Server(packet(0, b"\x0a8.0.33\0rest")),
+        login(1 << 9, 60),
+        Server(packet(2, b"\xfemysql_native_password\0salt")),
+        Client(packet(3, &[7; 20])),
+        Server(ok(4, AUTOCOMMIT)),
+    ]
+}
+
+fn play_after_login(turns: Vec<Turn>) -> Played {
+    play(Protocol::Mysql, &[logged_in(), turns].concat(), usize::MAX)
+}
+
+fn class_after(turns: Vec<Turn>) -> Class {
+    play_after_login(turns).reader.class()
+}
+
+#[test]
+fn a_login_is_no_query_and_passes() {
+    for turns in 0..4 {
+        let played = play(Protocol::Mysql, &logged_in()[..turns], usize::MAX);
+        assert_eq!(played.reader.class(), Class::New, "{turns}");
+        assert_eq!((played.requests.len(), played.replies), (0, 0), "{turns}");
+    }
+    assert_eq!(class_after(vec![]), Class::Gated);
+}
+
+#[test]
+fn a_transaction_is_open_from_begin_to_commit() {
+    let begin = vec![command(3, b"begin"), Server(ok(1, OPEN))];
+    assert!(play_after_login(begin.clone()).reader.in_transaction());
+    let select = [begin, vec![command(3, b"select 1"), Server(rows(OPEN))]].concat();
+    assert!(play_after_login(select.clone()).reader.in_transaction());
+    let commit = [select, vec![command(3, b"commit"), Server(ok(1, AUTOCOMMIT))]].concat();
+    let played = play_after_login(commit);
+    assert!(!played.reader.in_transaction());
+    assert_eq!((played.requests, played.replies), (vec![Request::Query; 3], 3));
+}
+
+#[test]
+fn a_deadlock_ends_the_transaction_and_another_error_does_not() {
+    let is_open_after = |code: u16| {
+        let [low, high] = code.to_le_bytes();
+        let turns = vec![
+            command(3, b"begin"),
+            Server(ok(1, OPEN)),
+            command(3, b"update"),
+            Server(packet(1, &[0xff, low, high, b'#'])),
+        ];
+        play_after_login(turns).reader.in_transaction()
+    };
+    assert!(!is_open_after(1213));
+    assert!(is_open_after(1062));
+}
+
+#[test]
+fn the_reply_to_prepare_has_no_status() {
+    let prepared = packet(1, &[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let turns =
+        vec![command(3, b"begin"), Server(ok(1, OPEN)), command(0x16, b"x"), Server(prepared)];
+    assert!(play_after_login(turns).reader.in_transaction());
+}
+
+#[test]
+fn commands_without_a_reply_leave_no_request_pending() {
+    let (one_way, gated) = (Request::OneWay, Request::GatedOneWay);
+    for (code, expected) in [(0x01, one_way), (0x18, one_way), (0x19, gated)] {
+        let played = play_after_login(vec![command(code, b"1234")]);
+        assert_eq!((played.requests, played.reader.is_pending()), (vec![expected], false));
+    }
+    let close_and_query = Client([packet(0, &[0x19, 1, 0, 0, 0]), packet(0, b"\x03x")].concat());
+    assert_eq!(play_after_login(vec![close_and_query]).requests, [Request::Query]);
+}
+
+#[test]
+fn a_ping_has_a_latency_and_is_not_delayed() {
+    let played = play_after_login(vec![command(0x0e, b""), Server(ok(1, AUTOCOMMIT))]);
+    assert_eq!((played.requests, played.replies), (vec![Request::Command], 1));
+    assert!(!played.reader.is_pending());
+}
+
+#[test]
+fn tls_compression_and_replication_are_never_gated() {
+    let greeting = Server(packet(0, b"\x0a8.0.33\0rest"));
+    for (capabilities, length) in [(1 << 11 | 1 << 9, 32), (1 << 5, 60), (1 << 26, 60)] {
+        let turns = [greeting.clone(), login(capabilities, length)];
+        let played = play(Protocol::Mysql, &turns, usize::MAX);
+        assert_eq!(played.reader.class(), Class::Opaque);
+    }
+    assert_eq!(class_after(vec![command(0x12, b"1234")]), Class::Exempt);
+}
+
+#[test]
+fn a_file_from_the_client_is_no_command_and_ends_no_reply() {
+    let file_request = packet(1, b"\xfb/tmp/a");
+    let turns = vec![command(3, b"load data local"), Server(file_request)];
+    let played = play_after_login(turns.clone());
+    assert_eq!((played.requests.len(), played.replies), (1, 0));
+    assert!(played.reader.is_pending());
+    let file = [Client(packet(2, b"\x03lines")), Client(packet(3, b"")), Server(ok(4, AUTOCOMMIT))];
+    let played = play_after_login([turns, file.to_vec()].concat());
+    assert_eq!((played.requests.len(), played.replies), (1, 1));
+    assert!(!played.reader.is_pending());
+}
+
+#[test]
+fn a_change_of_user_is_another_login() {
+    assert_eq!(class_after(vec![command(0x11, b"u")]), Class::New);
+    let played = play_after_login(vec![command(0x11, b"u"), Server(ok(1, AUTOCOMMIT))]);
+    assert_eq!((played.reader.class(), played.reader.is_pending()), (Class::Gated, false));
+}
+
+fn conversation() -> impl Strategy<Value = Vec<Turn>> {
+    let turn = prop_oneof![
+        Just(vec![command(3, b"begin"), Server(ok(1, OPEN))]),
+        Just(vec![command(3, b"select"), Server(rows(OPEN))]),
+        Just(vec![command(0x19, b"1234")]),
+        Just(vec![command(3, b"commit"), Server(ok(1, AUTOCOMMIT))]),
+    ];
+    prop::collection::vec(turn, 0..6).prop_map(|turns| [logged_in(), turns.concat()].concat())
+}
+
+proptest! {
+    #[test]
+    fn a_server_may_send_its_replies_in_any_pieces(turns in conversation(), piece in 6usize..40) {
+        check_replies_in_pieces(Protocol::Mysql, &turns, piece)?;
+    }
+
+    #[test]
+    fn a_client_may_send_its_packets_in_any_pieces(turns in conversation(), piece in 1usize..9) {
+        let whole = play(Protocol::Mysql, &turns, usize::MAX);
+        let pieces = play_pieces(Protocol::Mysql, &turns, |reader| {
+            // A login packet that arrives in pieces makes the connection opaque.
+            let is_login = reader.class() == Class::New;
+            (if is_login { usize::MAX } else { piece }, usize::MAX)
+        });
+        prop_assert_eq!(pieces.requests, whole.requests);
+    }
+}
