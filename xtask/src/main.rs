@@ -3,11 +3,11 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod command;
+mod dispatch;
 mod docs;
 mod here;
 mod live;
 mod package;
-mod place;
 mod release;
 mod rig;
 mod test;
@@ -93,9 +93,9 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
-    /// Compare placers on a slow (emulated) and a fast core, and write docs/live-placing.md
+    /// Compare dispatchers on a slow (emulated) and a fast core, and write docs/live-dispatch.md
     Place {
-        /// Blocks a placer
+        /// Blocks a dispatcher
         #[arg(long, default_value_t = PLACE_ROUNDS)]
         rounds: u32,
         /// Length of a block in seconds
@@ -170,7 +170,7 @@ fn main() -> ExitCode {
             live::run(&root(), &live::Options { rounds, block_s, page })
         }
         Task::Place { rounds, block_s, slow, fast, page } => {
-            place::run(&root(), &place::Options { rounds, block_s, slow, fast, page })
+            dispatch::run(&root(), &dispatch::Options { rounds, block_s, slow, fast, page })
         }
         Task::Validate { rounds, block_s, page, records } => {
             validate::run(&root(), &validate::Options { rounds, block_s, page, records })

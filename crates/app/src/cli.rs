@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod book;
 mod calibrate;
+mod dispatch;
 mod exec;
 mod lists;
-mod placing;
 mod records;
 mod tuning;
 
@@ -13,9 +13,9 @@ pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
+pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecWake, GateArgs};
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
-pub(crate) use placing::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Burn(BurnArgs),
     /// Make a core slower by a real-time thread that takes its share of it
     Emulate(EmulateArgs),
-    /// Run the options server under placers in turn on slow and fast cores, and compare
+    /// Run the options server under dispatchers in turn on slow and fast cores, and compare
     Place(Box<PlaceArgs>),
     /// List the policies with paper, needs and defaults
     Policies(ListArgs),

@@ -2,23 +2,23 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 bad usage or input.
 
+mod admission;
 mod alongside;
 mod blocks;
 mod cli;
 mod commands;
 mod config;
 mod custody;
+mod dispatched;
 mod library;
 mod live;
 mod located;
-mod placed;
 mod power_file;
 mod progress;
 mod prometheus;
 mod proof;
 mod record;
 mod recorded;
-mod regulated;
 mod say;
 mod session;
 mod signals;

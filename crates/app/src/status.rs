@@ -94,7 +94,7 @@ pub(crate) fn said(apps: &[AppSpec], event: &Event) -> String {
         Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
         Event::SafeEnds => "the policy is followed again".to_owned(),
         Event::AppExited { app } => format!("{app} has exited"),
-        Event::Regulated { app, regulator, gate } => format!("{app}: {gate}: by {regulator}"),
+        Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
         Event::Operator(act) => operator(act),
     }
 }

@@ -49,12 +49,12 @@ pub enum Event {
         /// The app's name.
         app: String,
     },
-    /// A regulator has changed what an app's gate does.
-    Regulated {
+    /// An admission controller has changed what an app's gate does.
+    GateChanged {
         /// The app's name.
         app: String,
-        /// The regulator's.
-        regulator: String,
+        /// The admission controller's.
+        admission: String,
         /// What the gate does now, in words.
         gate: String,
     },

@@ -9,11 +9,12 @@
 //!
 //! A [`Plant`] is anything a policy can watch and steer: the host or a
 //! simulated machine. A [`Policy`] is a pure function with state. The
-//! [`ControlLoop`] joins one of each and knows neither. A [`placer::Placer`]
-//! decides for single requests, beside them; a [`regulator::Regulator`] how many
+//! [`ControlLoop`] joins one of each and knows neither. A [`dispatcher::Dispatcher`]
+//! decides for single requests, beside them; a [`admission::Admission`] how many
 //! queries each connection of a server may run. This crate reads no
 //! clock, does no I/O and does not know where observations come from.
 
+pub mod admission;
 mod app;
 mod assess;
 mod capability;
@@ -22,16 +23,15 @@ pub mod conformance;
 mod control_loop;
 mod controller;
 mod cores;
+pub mod dispatcher;
 pub mod journal;
 mod limits;
 mod machine;
 mod observation;
 mod pace;
-pub mod placer;
 mod plan;
 mod plant;
 mod policy;
-pub mod regulator;
 mod rhythm;
 mod safe;
 mod samples;

@@ -9,9 +9,9 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::theory;
 use lull_control::PolicyError;
-use lull_control::placer::PlacerError;
+use lull_control::dispatcher::DispatcherError;
+use lull_sim::dispatch::DispatchModelError;
 use lull_sim::oversubscribed::ServerModelError;
-use lull_sim::placed::PlacedModelError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
 
@@ -118,12 +118,12 @@ pub enum LabError {
     /// A policy could not be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A placer could not be made.
+    /// A dispatcher could not be made.
     #[error(transparent)]
-    Placer(#[from] PlacerError),
+    Dispatcher(#[from] DispatcherError),
     /// A placed node could not be made.
     #[error(transparent)]
-    Node(#[from] PlacedModelError),
+    Node(#[from] DispatchModelError),
     /// An oversubscribed server could not be made.
     #[error(transparent)]
     Server(#[from] ServerModelError),

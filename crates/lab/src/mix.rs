@@ -5,9 +5,9 @@
 
 use crate::experiment::{LabError, Setup};
 use crate::papers::micro_2017_eetl::system::{Bench, Cell, scenario};
-use lull_control::placer::PlacerError;
+use lull_control::dispatcher::DispatcherError;
 use lull_measure::{Nanos, Watts};
-use lull_sim::placed::{PlacedModel, Work};
+use lull_sim::dispatch::{DispatchModel, Work};
 use lull_sim::stats::Estimate;
 use serde::Serialize;
 
@@ -130,7 +130,7 @@ pub(crate) fn compare(
     let one = |mix: &Mix| {
         let cores: Vec<_> =
             mix.cores.iter().map(|(name, number)| (name.as_str(), *number)).collect();
-        let model = PlacedModel { work: work.clone(), ..scenario.amp(&cores) };
+        let model = DispatchModel { work: work.clone(), ..scenario.amp(&cores) };
         let cell = under_eetl(bench, &model, rate_per_s)?;
         let tail_ms = cell.as_ref().map(Cell::tail);
         let limit_ms = WITHIN * bench.target.as_millis_f64();
@@ -147,14 +147,14 @@ pub(crate) fn compare(
 /// EETL on one mix; `None` where the fastest core misses the target.
 fn under_eetl(
     bench: &Bench<'_>,
-    model: &PlacedModel,
+    model: &DispatchModel,
     rate_per_s: f64,
 ) -> Result<Option<Cell>, LabError> {
     // A single type has no threshold to control.
-    let placer = if model.types.len() == 1 { "tl" } else { "eetl" };
-    match bench.cell(model, (placer, ""), rate_per_s) {
+    let dispatcher = if model.types.len() == 1 { "tl" } else { "eetl" };
+    match bench.cell(model, (dispatcher, ""), rate_per_s) {
         Ok(cell) => Ok(Some(cell)),
-        Err(LabError::Placer(PlacerError::Unreachable { .. })) => Ok(None),
+        Err(LabError::Dispatcher(DispatcherError::Unreachable { .. })) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -18,10 +18,10 @@
 use crate::experiment::{LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::papers::micro_2017_eetl::system::{Bench, parsed, scenario};
-use lull_control::placer::{Answer, Ask, Attention, Beat, Placer, Seen};
+use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::placers::{self, Site};
-use lull_sim::placed::{Node, PlacedModel};
+use lull_policies::dispatchers::{self, Site};
+use lull_sim::dispatch::{DispatchModel, Node};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -93,20 +93,20 @@ pub enum TuneError {
     },
 }
 
-/// Two placers, the second from a beat on: an open-loop step.
+/// Two dispatchers, the second from a beat on: an open-loop step.
 struct Stepped {
-    before: Box<dyn Placer>,
-    after: Box<dyn Placer>,
+    before: Box<dyn Dispatcher>,
+    after: Box<dyn Dispatcher>,
     left: usize,
 }
 
 impl Stepped {
-    fn now(&mut self) -> &mut dyn Placer {
+    fn now(&mut self) -> &mut dyn Dispatcher {
         if self.left > 0 { self.before.as_mut() } else { self.after.as_mut() }
     }
 }
 
-impl Placer for Stepped {
+impl Dispatcher for Stepped {
     fn place(&mut self, ask: &Ask<'_>) -> Answer {
         self.now().place(ask)
     }
@@ -149,7 +149,7 @@ pub fn tune(setup: &Setup<'_>, target: Nanos, rate_per_s: f64) -> Result<Tuned, 
 }
 
 /// Requests a second that all cores together can do, slowing each other.
-fn capacity_per_s(model: &PlacedModel, seed: u64) -> Result<f64, LabError> {
+fn capacity_per_s(model: &DispatchModel, seed: u64) -> Result<f64, LabError> {
     let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
     let each = ladder.types().iter().enumerate();
     let speed: f64 = each.map(|(kind, one)| one.speed * ladder.cores(kind) as f64).sum();
@@ -161,7 +161,7 @@ fn capacity_per_s(model: &PlacedModel, seed: u64) -> Result<f64, LabError> {
 /// Mean tail by epoch around the step, over many runs.
 fn respond(
     setup: &Setup<'_>,
-    model: &PlacedModel,
+    model: &DispatchModel,
     target: Nanos,
     step_ms: [f64; 2],
 ) -> Result<Vec<f64>, LabError> {
@@ -174,15 +174,15 @@ fn respond(
     let fixed = |threshold_ms: f64| {
         let start = threshold_ms / target.as_millis_f64();
         let config = format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]");
-        placers::build("eetl", &parsed(&config), &site)
+        dispatchers::build("eetl", &parsed(&config), &site)
     };
     let runs = setup.either(64, 16);
     setup.progress.expect(runs);
     let one = |replication| -> Result<Vec<f64>, LabError> {
         let (before, after) = (fixed(step_ms[0])?, fixed(step_ms[1])?);
-        let placer = Box::new(Stepped { before, after, left: BEFORE });
+        let dispatcher = Box::new(Stepped { before, after, left: BEFORE });
         let requests = EPOCH * (BEFORE + AFTER) as u64;
-        let outcome = Node::measure(model, placer, (setup.seed, replication), (0, requests))?;
+        let outcome = Node::measure(model, dispatcher, (setup.seed, replication), (0, requests))?;
         setup.progress.step();
         let tail = |tail: Option<Nanos>| tail.map_or(f64::NAN, Nanos::as_millis_f64);
         Ok(outcome.beats.iter().map(|beat| tail(beat.tail)).collect())

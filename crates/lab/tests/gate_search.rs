@@ -4,8 +4,8 @@
 use lull_control::{AppId, Capability, Discovery, Knob, Plant, Rng, Setting};
 use lull_lab::scenario::{AnyFile, AnyScenario, Choice};
 use lull_measure::{Nanos, Percentile};
+use lull_policies::admission::{self, Site};
 use lull_policies::registry;
-use lull_policies::regulators::{self, Site};
 use lull_sim::oversubscribed::{ServerModel, ServerPlant};
 use rand::SeedableRng;
 use std::path::Path;
@@ -35,12 +35,12 @@ harm_max = 1.0
 load_change = 1.0
 "#;
 
-/// The server behind a gate of this regulator.
-fn behind(regulator: &str, keys: &str) -> ServerPlant {
+/// The server behind a gate of this admission controller.
+fn behind(admission: &str, keys: &str) -> ServerPlant {
     let model: ServerModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
     let site = Site::of(&objectives, model.cores);
-    let gate = regulators::build(regulator, &keys.parse().unwrap(), &site).unwrap();
+    let gate = admission::build(admission, &keys.parse().unwrap(), &site).unwrap();
     ServerPlant::new(&model, gate, 1, 0).unwrap()
 }
 
@@ -113,9 +113,9 @@ fn each_number_can_be_searched_alone() {
 }
 
 /// Why a scenario with these at its gate is refused; nothing if it is not.
-fn refusal(regulator: &str, knobs: &[&str]) -> String {
+fn refusal(admission: &str, knobs: &[&str]) -> String {
     let text = format!(
-        "title = \"a gate\"\n[[scheme]]\nregulator = {{ name = {regulator:?} }}\n\
+        "title = \"a gate\"\n[[scheme]]\nadmission = {{ name = {admission:?} }}\n\
          policy = {{ name = \"bayop\", knobs = {knobs:?} }}\n"
     );
     let mut table: toml::Table = text.parse().unwrap();
@@ -134,10 +134,10 @@ fn one_gate_has_one_who_acts_on_it() {
     assert!(told.contains("name = \"manual\""), "{told}");
     let told = refusal("manual", &["scheduling"]);
     assert!(told.contains("gate-delay"), "what can be searched is named: {told}");
-    // Beside a regulator other knobs are free.
-    for (regulator, knobs) in
+    // Beside an admission controller other knobs are free.
+    for (admission, knobs) in
         [("manual", &["gate-cap", "gate-delay"][..]), ("reef", &["cores"][..])]
     {
-        assert_eq!(refusal(regulator, knobs), "");
+        assert_eq!(refusal(admission, knobs), "");
     }
 }

@@ -46,7 +46,7 @@ types = [{ name = "slow", speed = 1.0, watts = 3.0 }]
 supply = { any = 1 }
 load = [{ rate_per_s = 50.0 }]
 work = { drawn = { mean = "10ms" } }
-[[placer]]
+[[dispatcher]]
 name = "level"
 "#;
 
@@ -54,7 +54,7 @@ fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
     let file = match Kind::of(&toml::from_str(text).unwrap()) {
         Kind::Tiers => panic!("of tiers: {text}"),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
-        Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+        Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
         Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
     };
     AnyScenario::new(file, Path::new("."), choice)
@@ -171,12 +171,12 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
 fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
     let cases = [
         ("p99 = \"200ms\"", "throughput = 5", "objective: is no latency"),
-        ("speed = 1.0", "speed = 0.0", "placed: "),
-        ("rate_per_s = 50.0", "rate_per_s = 0.0", "placed: load.rate_per_s is 0"),
-        ("name = \"level\"", "name = \"levle\"", "placer[0].name: "),
-        ("name = \"level\"", "name = \"level\"\nlevle = 1", "placer[0].levle: unknown"),
-        ("name = \"level\"", "label = \"x\"", "placer[0]: has no name"),
-        ("[[placer]]\nname = \"level\"", "", "placer: there is none"),
+        ("speed = 1.0", "speed = 0.0", "dispatch: "),
+        ("rate_per_s = 50.0", "rate_per_s = 0.0", "dispatch: load.rate_per_s is 0"),
+        ("name = \"level\"", "name = \"levle\"", "dispatcher[0].name: "),
+        ("name = \"level\"", "name = \"level\"\nlevle = 1", "dispatcher[0].levle: unknown"),
+        ("name = \"level\"", "label = \"x\"", "dispatcher[0]: has no name"),
+        ("[[dispatcher]]\nname = \"level\"", "", "dispatcher: there is none"),
     ];
     for (from, to, wanted) in cases {
         let told = refusal(PLACED, (from, to));

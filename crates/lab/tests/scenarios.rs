@@ -65,7 +65,7 @@ fn any(text: &str) -> Result<AnyScenario, Wrong> {
     let file = match Kind::of(&toml::from_str(text).unwrap()) {
         Kind::Tiers => AnyFile::Tiers(toml::from_str(text).unwrap()),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
-        Kind::Placed => AnyFile::Placed(toml::from_str(text).unwrap()),
+        Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
         Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
     };
     AnyScenario::new(file, Path::new(ROOT), &Choice::default())

@@ -3,7 +3,7 @@
 //! One place for the whole process. A thread's requests end with it, however
 //! it ends: they lie in a thread-local that its end drops.
 
-use crate::{Config, Mark, Placing};
+use crate::{Config, Dispatch, Mark};
 use lull_measure::Nanos;
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What is open, and in which process: a fork has no timer.
-static OPEN: RwLock<Option<(u32, Arc<Placing>)>> = RwLock::new(None);
+static OPEN: RwLock<Option<(u32, Arc<Dispatch>)>> = RwLock::new(None);
 
 thread_local! {
     /// Requests of this thread.
@@ -25,7 +25,7 @@ thread_local! {
 /// `file` points to a string ended by 0; `why` is null or points to `why_size`
 /// bytes that may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lull_placing_open(
+pub unsafe extern "C" fn lull_dispatch_open(
     file: *const c_char,
     why: *mut c_char,
     why_size: usize,
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn lull_placing_open(
     let file = Path::new(OsStr::from_bytes(file.to_bytes()));
     // A panic must not unwind into C.
     let opened = std::panic::catch_unwind(|| open(file));
-    let Err(text) = opened.unwrap_or_else(|_| Err("the placer failed".to_owned())) else {
+    let Err(text) = opened.unwrap_or_else(|_| Err("the dispatcher failed".to_owned())) else {
         return 0;
     };
     // SAFETY: the caller gives `why_size` bytes at `why`.
@@ -50,14 +50,14 @@ pub unsafe extern "C" fn lull_placing_open(
 
 fn open(file: &Path) -> Result<(), String> {
     let config = Config::read(file).map_err(|error| error.to_string())?;
-    let placing = config.open(file).map_err(|error| error.to_string())?;
+    let dispatch = config.open(file).map_err(|error| error.to_string())?;
     // The one before is dropped after the lock: its timer is waited for.
-    let before = replace(Some((std::process::id(), Arc::new(placing))));
+    let before = replace(Some((std::process::id(), Arc::new(dispatch))));
     drop(before);
     Ok(())
 }
 
-fn replace(next: Option<(u32, Arc<Placing>)>) -> Option<(u32, Arc<Placing>)> {
+fn replace(next: Option<(u32, Arc<Dispatch>)>) -> Option<(u32, Arc<Dispatch>)> {
     std::mem::replace(&mut *OPEN.write().unwrap_or_else(PoisonError::into_inner), next)
 }
 
@@ -82,11 +82,11 @@ unsafe fn say(text: &str, to: *mut c_char, size: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn lull_request_begin(age_ns: u64) -> u64 {
     let open = OPEN.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some((process, placing)) = open else { return 0 };
+    let Some((process, dispatch)) = open else { return 0 };
     if process != std::process::id() {
         return 0;
     }
-    let begun = std::panic::AssertUnwindSafe(|| placing.begin(Nanos(age_ns)));
+    let begun = std::panic::AssertUnwindSafe(|| dispatch.begin(Nanos(age_ns)));
     let Ok(mark) = std::panic::catch_unwind(begun) else { return 0 };
     let id = mark.id();
     // A thread that is about to end keeps no requests: this one ends here.
@@ -103,13 +103,13 @@ pub extern "C" fn lull_request_end(request: u64) {
         Some(marks.swap_remove(place))
     };
     let mark = MARKS.try_with(take).ok().flatten();
-    // A placer's panic must not unwind into C.
+    // A dispatcher's panic must not unwind into C.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(mark)));
 }
 
 /// Places no more.
 #[unsafe(no_mangle)]
-pub extern "C" fn lull_placing_close() {
+pub extern "C" fn lull_dispatch_close() {
     drop(replace(None));
 }
 
@@ -121,7 +121,7 @@ mod tests {
     fn opened(file: &CStr) -> Result<(), String> {
         let mut why = [1; 40];
         // SAFETY: a string that ends with 0, and an array with its length.
-        let done = unsafe { lull_placing_open(file.as_ptr(), why.as_mut_ptr(), why.len()) };
+        let done = unsafe { lull_dispatch_open(file.as_ptr(), why.as_mut_ptr(), why.len()) };
         let text = || {
             let bytes = why.map(|one: c_char| one as u8);
             CStr::from_bytes_until_nul(&bytes).unwrap().to_string_lossy().into_owned()
@@ -134,9 +134,9 @@ mod tests {
         let me = std::process::id().cast_signed();
         let core = lull_host::sys::sched::affinity_of(me).unwrap().iter().next().unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("placing.toml");
+        let path = directory.path().join("dispatch.toml");
         let text = format!(
-            "percentile = 'p99'\ntarget = '100ms'\nplacer = {{ name = 'ee' }}\n\
+            "percentile = 'p99'\ntarget = '100ms'\ndispatcher = {{ name = 'ee' }}\n\
              core = [{{ name = 'only', speed = 1.0, watts = 1.0, cores = '{core}' }}]"
         );
         std::fs::write(&path, text).unwrap();
@@ -152,7 +152,7 @@ mod tests {
         let why = opened(c"/no/such/file.toml").unwrap_err();
         assert!(why.starts_with("/no/such/file.toml") && why.len() == 39, "cut to size: {why}");
         // SAFETY: null is allowed for both.
-        assert_eq!(unsafe { lull_placing_open(std::ptr::null(), std::ptr::null_mut(), 0) }, -1);
+        assert_eq!(unsafe { lull_dispatch_open(std::ptr::null(), std::ptr::null_mut(), 0) }, -1);
 
         let (_directory, file) = file();
         opened(&file).unwrap();
@@ -165,7 +165,7 @@ mod tests {
         let second = lull_request_begin(0);
         assert!(second > first);
         lull_request_end(second);
-        lull_placing_close();
+        lull_dispatch_close();
         assert_eq!(lull_request_begin(0), 0, "closed");
     }
 }

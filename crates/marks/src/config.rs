@@ -1,16 +1,18 @@
 //! What is placed where, as it is written in a file.
 
-use lull_control::placer::{CoreSpeed, Ladder, LadderError, Placer, PlacerError, Supply};
+use lull_control::dispatcher::{
+    CoreSpeed, Dispatcher, DispatcherError, Ladder, LadderError, Supply,
+};
 use lull_control::{CoreSet, PolicyError};
 use lull_host::Roots;
+use lull_host::dispatch::{Dispatch, DispatchError, Floor, Safety, Speeds, SpeedsError};
 use lull_host::guard::{GuardCommand, StateDir};
-use lull_host::placing::{Floor, Placing, PlacingError, Safety, Speeds, SpeedsError};
 use lull_measure::{Hertz, Nanos, Percentile, Watts};
-use lull_policies::placers::{self, Site};
+use lull_policies::dispatchers::{self, Site};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Placer, target and cores.
+/// Dispatcher, target and cores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -24,8 +26,8 @@ pub struct Config {
     /// Work of many requests, each as time alone on a core of speed 1.
     #[serde(default)]
     pub profile: Vec<Nanos>,
-    /// `name`, and the placer's own keys.
-    pub placer: toml::Table,
+    /// `name`, and the dispatcher's own keys.
+    pub dispatcher: toml::Table,
     /// Core types, slowest first.
     pub core: Vec<CoreType>,
     /// Cores that each take every type, by their frequency; then no type has cores of its own.
@@ -128,7 +130,7 @@ pub enum OpenError {
     },
     /// The machine refuses.
     #[error(transparent)]
-    Placing(#[from] PlacingError),
+    Dispatch(#[from] DispatchError),
 }
 
 impl Config {
@@ -199,25 +201,25 @@ impl Config {
         Ok((Supply::Fixed(sets.iter().map(|set| set.len() as u32).collect()), sets))
     }
 
-    /// The placer for these cores.
+    /// The dispatcher for these cores.
     ///
     /// # Errors
-    /// At `placer`, at a key of it, or at what it needs.
-    pub fn placer(&self, ladder: &Ladder) -> Result<Box<dyn Placer>, ConfigError> {
-        let mut keys = self.placer.clone();
+    /// At `dispatcher`, at a key of it, or at what it needs.
+    pub fn dispatcher(&self, ladder: &Ladder) -> Result<Box<dyn Dispatcher>, ConfigError> {
+        let mut keys = self.dispatcher.clone();
         let Some(toml::Value::String(name)) = keys.remove("name") else {
-            let message = "has no `name`: write that of a placer; `lull policies` lists them";
-            return Err(ConfigError::at("placer", message));
+            let message = "has no `name`: write that of a dispatcher; `lull policies` lists them";
+            return Err(ConfigError::at("dispatcher", message));
         };
         let Self { percentile, target, .. } = *self;
         let site = Site { ladder, percentile, target, profile: &self.profile };
-        placers::build(&name, &keys, &site).map_err(|error| match &error {
-            PlacerError::Config(PolicyError::Config { key, .. }) => {
-                ConfigError::at(&format!("placer.{key}"), error.to_string())
+        dispatchers::build(&name, &keys, &site).map_err(|error| match &error {
+            DispatcherError::Config(PolicyError::Config { key, .. }) => {
+                ConfigError::at(&format!("dispatcher.{key}"), error.to_string())
             }
-            PlacerError::Unreachable { .. } => ConfigError::at("target", error.to_string()),
-            PlacerError::Profile { .. } => ConfigError::at("profile", error.to_string()),
-            _ => ConfigError::at("placer", error.to_string()),
+            DispatcherError::Unreachable { .. } => ConfigError::at("target", error.to_string()),
+            DispatcherError::Profile { .. } => ConfigError::at("profile", error.to_string()),
+            _ => ConfigError::at("dispatcher", error.to_string()),
         })
     }
 
@@ -225,15 +227,15 @@ impl Config {
     ///
     /// # Errors
     /// If a key cannot be used (`file` is for the message), or the machine refuses.
-    pub fn open(&self, file: &Path) -> Result<Placing, OpenError> {
+    pub fn open(&self, file: &Path) -> Result<Dispatch, OpenError> {
         let wrong = |source| OpenError::Config { file: file.to_owned(), source };
         let floor = self.floor().map_err(wrong)?;
-        let placer = self.placer(&floor.ladder).map_err(wrong)?;
+        let dispatcher = self.dispatcher(&floor.ladder).map_err(wrong)?;
         let guard = GuardCommand { program: self.guard.clone(), args: vec!["guard".into()] };
-        Ok(self.start(floor, placer, guard)?)
+        Ok(self.start(floor, dispatcher, guard)?)
     }
 
-    /// The same with a floor and a placer of this config, and another way to
+    /// The same with a floor and a dispatcher of this config, and another way to
     /// start the guard that frequencies need.
     ///
     /// # Errors
@@ -241,18 +243,18 @@ impl Config {
     pub fn start(
         &self,
         floor: Floor,
-        placer: Box<dyn Placer>,
+        dispatcher: Box<dyn Dispatcher>,
         guard: GuardCommand,
-    ) -> Result<Placing, PlacingError> {
+    ) -> Result<Dispatch, DispatchError> {
         if !floor.ladder.scales() {
-            return Placing::start(floor, placer);
+            return Dispatch::start(floor, dispatcher);
         }
         let roots = Roots::default();
         let state = StateDir::locate(self.state.as_deref()).map_err(SpeedsError::from)?;
         let levels: Vec<Hertz> = self.core.iter().filter_map(|one| one.frequency).collect();
         let safety = Safety::open(state, &roots, guard)?;
         let speeds = Speeds::open(&floor, &levels, &roots, safety)?;
-        Placing::start_scaling(floor, placer, speeds)
+        Dispatch::start_scaling(floor, dispatcher, speeds)
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
     const GOOD: &str = r#"
         percentile = "p99"
         target = "100ms"
-        placer = { name = "eetl", epoch = 600 }
+        dispatcher = { name = "eetl", epoch = 600 }
         core = [
             { name = "slow", speed = 1.0, watts = 1.0, cores = "1" },
             { name = "fast", speed = 2.0, watts = 6.8, cores = "0" },
@@ -278,18 +280,19 @@ mod tests {
         let config = config(from, to);
         let error = match config.floor() {
             Err(error) => error,
-            Ok(floor) => config.placer(&floor.ladder).err().unwrap(),
+            Ok(floor) => config.dispatcher(&floor.ladder).err().unwrap(),
         };
         (error.key().to_owned(), error.message().to_owned())
     }
 
     #[test]
-    fn a_file_gives_the_placer_its_keys_and_its_target() {
+    fn a_file_gives_the_dispatcher_its_keys_and_its_target() {
         let config = config("", "");
         let floor = config.floor().unwrap();
-        let placer = config.placer(&floor.ladder).unwrap();
-        assert_eq!(placer.thresholds(), [Nanos::from_millis(50)], "half of the target");
-        let lull_control::placer::Every::Answers(every) = placer.beat().unwrap().every else {
+        let dispatcher = config.dispatcher(&floor.ladder).unwrap();
+        assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(50)], "half of the target");
+        let lull_control::dispatcher::Every::Answers(every) = dispatcher.beat().unwrap().every
+        else {
             panic!("eetl counts answers")
         };
         assert_eq!(every, 600);
@@ -298,11 +301,11 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_refused_at_its_key() {
         let (key, why) = refused("eetl\", epoch = 600", "etel\"");
-        assert!(key.starts_with("placer") && why.contains("eetl"), "{key} {why}");
+        assert!(key.starts_with("dispatcher") && why.contains("eetl"), "{key} {why}");
         let (key, why) = refused("epoch = 600", "epoch = 0");
-        assert_eq!(key, "placer.epoch", "{why}");
+        assert_eq!(key, "dispatcher.epoch", "{why}");
         let (key, why) = refused("name = \"eetl\", ", "");
-        assert!(key == "placer" && why.contains("no `name`"), "{key} {why}");
+        assert!(key == "dispatcher" && why.contains("no `name`"), "{key} {why}");
         let (key, why) = refused("speed = 2.0", "speed = 0.5");
         assert!(key == "core" && why.contains("slow to fast"), "{key} {why}");
         let (key, why) = refused("cores = \"0\"", "cores = \"1\"");
@@ -314,7 +317,7 @@ mod tests {
     /// Two cores that each take 1.2 and 2.4 GHz.
     fn scaling(from: &str, to: &str) -> Config {
         let text = GOOD
-            .replace("placer =", "cores = \"0-1\"\nplacer =")
+            .replace("dispatcher =", "cores = \"0-1\"\ndispatcher =")
             .replace("cores = \"1\"", "frequency = \"1.2GHz\"")
             .replace("cores = \"0\" }", "frequency = \"2.4GHz\" }");
         toml::from_str(&text.replace(from, to)).unwrap()
@@ -346,7 +349,7 @@ mod tests {
         let with = |guard: &str| {
             let mut config = scaling("", "");
             (config.state, config.guard) = (Some(state.clone()), guard.into());
-            config.open(Path::new("placing.toml")).err().unwrap().to_string()
+            config.open(Path::new("dispatch.toml")).err().unwrap().to_string()
         };
         assert!(with("/no/such/lull").contains("not set without a guard"));
         // It says something else than a guard does.
@@ -367,7 +370,7 @@ mod tests {
     fn unknown_keys_and_missing_files_are_named() {
         let error = toml::from_str::<Config>(&GOOD.replace("target", "aim")).unwrap_err();
         assert!(error.to_string().contains("aim"), "{error}");
-        let error = Config::read(Path::new("/no/such/placing.toml")).unwrap_err();
-        assert!(error.to_string().contains("/no/such/placing.toml"), "{error}");
+        let error = Config::read(Path::new("/no/such/dispatch.toml")).unwrap_err();
+        assert!(error.to_string().contains("/no/such/dispatch.toml"), "{error}");
     }
 }

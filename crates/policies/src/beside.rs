@@ -1,5 +1,5 @@
-//! What the registries beside that of the policies share: placers and
-//! regulators differ only in what an entry makes.
+//! What the registries beside that of the policies share: dispatchers and
+//! admission controllers differ only in what an entry makes.
 
 use crate::config::{self, Key};
 use crate::registry::{ConfigOf, keys_table, picture, unknown};

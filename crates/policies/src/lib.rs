@@ -3,20 +3,20 @@
 //! A policy is a pure function with state: observation in, plan out. Each
 //! file reads like an essay: the paper and its mechanism, where this differs
 //! and why, then the config with the paper's numbers, the state, the decision
-//! and a test for each claim. What they share is in `toolkit`. [`placers`] and
-//! [`regulators`] stand beside them, with registries of the same kind.
+//! and a test for each claim. What they share is in `toolkit`. [`dispatchers`] and
+//! [`admission_controllers`] stand beside them, with registries of the same kind.
 //!
 //! A new policy is its own file, its `mod` line here and its line in
 //! [`registry::ALL`]; the compiler calls an entry that is in no registry dead
 //! code. (One macro line could say both, but rustfmt does not see the files
 //! of modules that a macro declares.)
 
+pub mod admission;
 pub mod beside;
 mod config;
 mod dip;
-pub mod placers;
+pub mod dispatchers;
 pub mod registry;
-pub mod regulators;
 #[cfg(test)]
 mod testing;
 mod toolkit;

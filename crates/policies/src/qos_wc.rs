@@ -22,7 +22,7 @@
 //!    TP(c) over what it really does.
 //!
 //! Cores are all it sets. Frequencies are the governor's, and how many queries
-//! run at a time is the regulator's at the gate, if there is one: the two
+//! run at a time is the admission controller's at the gate, if there is one: the two
 //! neither know nor need each other.
 //!
 //! # What the print lacks

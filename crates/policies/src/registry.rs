@@ -224,7 +224,7 @@ pub fn markdown() -> String {
             page.push_str(&section(entry));
         }
     }
-    page + &crate::placers::markdown() + &crate::regulators::markdown()
+    page + &crate::dispatchers::markdown() + &crate::admission::markdown()
 }
 
 fn section(entry: &Entry) -> String {

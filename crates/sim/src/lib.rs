@@ -82,6 +82,7 @@
 //! [`netserver`].
 
 pub mod bench_models;
+pub mod dispatch;
 mod engine;
 mod heap;
 pub mod idle;
@@ -90,7 +91,6 @@ pub mod netserver;
 pub mod node;
 mod order;
 pub mod oversubscribed;
-pub mod placed;
 pub mod plant;
 mod random;
 pub mod stats;

@@ -28,7 +28,7 @@ pub(crate) enum Use {
     Phases = 5,
     /// Decisions of a plant's policy.
     Policy = 6,
-    /// Profiles that placers are built from.
+    /// Profiles that dispatchers are built from.
     Profile = 7,
     /// Order of service at a device.
     Device = 8,

@@ -1,7 +1,7 @@
 //! An oversubscribed server under a policy, beside other apps and under other
 //! schedulers: what must hold whatever its numbers.
 
-use lull_control::regulator::{Admission, Allowance, Numbers, Pace, Regulator, Seen};
+use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
 use lull_control::{
     AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
 };
@@ -14,17 +14,17 @@ use proptest::prelude::*;
 /// No gate.
 struct Open;
 
-impl Regulator for Open {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
-        *admission = Admission::open(admission.allow.len());
+impl Admission for Open {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+        *admission = RoundLimits::open(admission.allow.len());
     }
 }
 
 /// A gate that keeps the numbers that it is given.
 struct Kept(Numbers);
 
-impl Regulator for Kept {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
+impl Admission for Kept {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
         admission.allow.fill(Allowance::turns_of(self.0.batch));
         admission.cap = self.0.cap;
         admission.pace = match self.0.delay {
@@ -161,7 +161,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
 }
 
 #[test]
-fn a_regulator_that_chooses_its_numbers_lends_none() {
+fn an_admission_controller_that_chooses_its_numbers_lends_none() {
     let mut plant = plant(&model());
     assert!(plant.machine().gates.is_empty());
     let got = plant.apply(&[Setting::GateCap(AppId(0), 4)]).outcomes[0].got.clone();
@@ -287,14 +287,14 @@ fn a_central_queue_serves_in_order_of_waking() {
 }
 
 #[test]
-fn other_promises_reach_a_regulator_or_make_a_new_one() {
+fn other_promises_reach_an_admission_controller_or_make_a_new_one() {
     let mut plant = plant(&model());
     let bound = Nanos::from_millis(5);
     let tight = Some(Objective::Tail { percentile: Percentile::P99, bound });
     let mut made = false;
     let anew = || {
         made = true;
-        Ok::<_, std::convert::Infallible>(Box::new(Open) as Box<dyn Regulator>)
+        Ok::<_, std::convert::Infallible>(Box::new(Open) as Box<dyn Admission>)
     };
     plant.retarget(&[tight, None], anew).unwrap();
     assert!(made, "one that knows no promises is made anew");

@@ -7,12 +7,12 @@
 mod agent;
 mod bpf;
 mod colocation;
+mod dispatch;
 mod load;
 mod machine;
 mod measure;
 mod page;
 mod pinned;
-mod placing;
 mod policies;
 mod preload;
 mod process;
@@ -47,7 +47,7 @@ const BENCHES: &[Bench] = &[
     measure::BENCH,
     tidy::BENCH,
     policies::BENCH,
-    placing::BENCH,
+    dispatch::BENCH,
     agent::BENCH,
     bpf::BENCH,
     queries::BENCH,

@@ -18,7 +18,7 @@ pub(crate) struct ExecArgs {
     pub(crate) wake: ExecWake,
     /// Let the kernel watch its sockets (eBPF) instead of a library, as is done for
     /// programs that a library sees nothing of: latency, and no gate
-    #[arg(long, conflicts_with_all = ["mode", "cap", "regulator", "wake"])]
+    #[arg(long, conflicts_with_all = ["mode", "cap", "admission", "wake"])]
     pub(crate) ebpf: bool,
     /// The server and its arguments
     #[arg(last = true, required = true)]
@@ -31,7 +31,7 @@ pub(crate) struct AttachArgs {
     /// Directory of the page that servers share, made if it is missing; best in memory (tmpfs)
     pub(crate) directory: PathBuf,
     /// Make the files, print what a server's environment must have, and end
-    #[arg(long, conflicts_with_all = ["duration", "regulator", "json"])]
+    #[arg(long, conflicts_with_all = ["duration", "admission", "json"])]
     pub(crate) environment: bool,
     #[command(flatten)]
     pub(crate) gate: GateArgs,
@@ -67,22 +67,22 @@ pub(crate) struct GateArgs {
     /// once, and 1ms in mode epoll, the least there
     #[arg(long)]
     pub(crate) delay: Option<Nanos>,
-    /// Lets a regulator decide on cap, batch and pause while the server runs: auto closes
+    /// Lets an admission controller decide on cap, batch and pause while the server runs: auto closes
     /// the gate only where that helps (`lull policies` lists them all); with --mode epoll
     /// it decides on those of that mode
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cap", "batch", "delay"])]
-    pub(crate) regulator: Option<String>,
-    /// A key of that regulator, as in a config: goal="tail"
-    #[arg(long = "key", value_name = "KEY=VALUE", requires = "regulator")]
+    pub(crate) admission: Option<String>,
+    /// A key of that admission controller, as in a config: goal="tail"
+    #[arg(long = "key", value_name = "KEY=VALUE", requires = "admission")]
     pub(crate) keys: Vec<String>,
-    /// What is asked of the server, for a regulator that minds it: p99=50ms,
+    /// What is asked of the server, for an admission controller that minds it: p99=50ms,
     /// throughput=1000. With a bound and without --mode, auto lets workers rest where
     /// nothing else helps
-    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "regulator")]
+    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "admission")]
     pub(crate) objectives: Vec<String>,
     /// What some clients are promised, each alone, by pslo, utslo, or one of them behind
     /// reef: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
-    #[arg(long = "promise", value_name = "KEYS", requires = "regulator")]
+    #[arg(long = "promise", value_name = "KEYS", requires = "admission")]
     pub(crate) promises: Vec<String>,
     /// How long one transaction counts against the cap, 1ms to 1s; it runs on after
     #[arg(long, default_value = "50ms")]

@@ -9,7 +9,7 @@ use lull_lab::experiment::Setup;
 use lull_lab::mix::{Compared, Mix, at, best, papers, parse};
 use lull_lab::progress::Progress;
 use lull_measure::Nanos;
-use lull_sim::placed::Work;
+use lull_sim::dispatch::Work;
 use serde::Serialize;
 use std::path::Path;
 

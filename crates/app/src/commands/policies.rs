@@ -6,16 +6,19 @@ use crate::text::table;
 use anyhow::Context;
 use lull_control::Capability;
 use lull_lab::portrait;
-use lull_policies::{Entry, beside, placers, registry, regulators};
+use lull_policies::{Entry, admission, beside, dispatchers, registry};
 use rayon::prelude::*;
 use std::path::Path;
 
 pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
         let policies = registry::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
-        let placers = placers::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
-        let regulators = regulators::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
-        let all: Vec<_> = policies.chain(placers).chain(regulators).collect::<Result<_, _>>()?;
+        let dispatchers =
+            dispatchers::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
+        let admission_controllers =
+            admission::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
+        let all: Vec<_> =
+            policies.chain(dispatchers).chain(admission_controllers).collect::<Result<_, _>>()?;
         return super::print_json(&all);
     }
     if let Some(directory) = &args.figures {
@@ -28,10 +31,10 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     let header = |what| [what, "what it does", "from", "needs", "defaults"];
     let rows = registry::ALL.iter().map(|entry| row(entry));
     println!("{}", table(&header("policy"), rows));
-    let rows = placers::ALL.iter().map(|entry| row_beside(entry));
-    println!("\n{}", table(&header("placer"), rows));
-    let rows = regulators::ALL.iter().map(|entry| row_beside(entry));
-    println!("\n{}", table(&header("regulator"), rows));
+    let rows = dispatchers::ALL.iter().map(|entry| row_beside(entry));
+    println!("\n{}", table(&header("dispatcher"), rows));
+    let rows = admission::ALL.iter().map(|entry| row_beside(entry));
+    println!("\n{}", table(&header("admission"), rows));
     Ok(())
 }
 

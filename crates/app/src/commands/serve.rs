@@ -1,11 +1,11 @@
 //! `lull serve`: the built-in latency-critical server.
 
 use crate::cli::{BuiltinServer, ServeArgs};
+use crate::dispatched::{Placed, WORKERS};
 use crate::located::Located;
-use crate::placed::{Placed, WORKERS};
 use crate::{say, signals};
 use lull_host::guard::GuardCommand;
-use lull_marks::{Config, ConfigError, Placing};
+use lull_marks::{Config, ConfigError, Dispatch};
 use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -13,15 +13,15 @@ use std::sync::atomic::AtomicBool;
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let BuiltinServer::Options = args.server;
     let defaults = ServerConfig::default();
-    let placing = args.placing.as_deref().map(open).transpose()?;
-    let usual = if placing.is_some() { WORKERS } else { defaults.workers };
+    let dispatch = args.dispatch.as_deref().map(open).transpose()?;
+    let usual = if dispatch.is_some() { WORKERS } else { defaults.workers };
     let workers = args.workers.unwrap_or(usual);
     let stop = signals::stop_flag()?;
     let server = Server::bind(ServerConfig { listen: args.listen, workers, ..defaults })?;
     // The first line is what a script waits for; with port 0 it says which port.
     println!("listening on {}", server.address());
-    let report = match placing {
-        Some(placing) => serve_placed(server, placing, &stop)?,
+    let report = match dispatch {
+        Some(dispatch) => serve_placed(server, dispatch, &stop)?,
         None => server.run(&stop)?,
     };
     if args.json {
@@ -31,23 +31,23 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a file of docs/placing.md and starts placing.
-fn open(file: &Path) -> anyhow::Result<Placing> {
+/// Reads a file of docs/dispatch.md and starts placing.
+fn open(file: &Path) -> anyhow::Result<Dispatch> {
     let located = Located::read(file)?;
     let config: Config = located.parse()?;
     let wrong = |error: ConfigError| located.error(error.key(), error.message());
     let floor = config.floor().map_err(wrong)?;
-    let placer = config.placer(&floor.ladder).map_err(wrong)?;
+    let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
     // This program is the guard too, under whatever name it was started.
-    Ok(config.start(floor, placer, GuardCommand::default())?)
+    Ok(config.start(floor, dispatcher, GuardCommand::default())?)
 }
 
 fn serve_placed(
     server: Server,
-    placing: Placing,
+    dispatch: Dispatch,
     stop: &AtomicBool,
 ) -> anyhow::Result<ServerReport> {
-    let placed = Placed(placing);
+    let placed = Placed(dispatch);
     let report = server.run_around(stop, &placed)?;
     if let Some(tally) = placed.0.take_tally() {
         say::told(format_args!(

@@ -56,7 +56,7 @@ fn print(tuned: &[Tuned]) {
     };
     let head = ["requests/s", "ms a ms", "lag (epochs)", "dead (epochs)", "Kp", "Ki", "settles in"];
     println!("{}", table(&head, tuned.iter().map(row)));
-    println!("gains for [placer] name = \"eetl\"; an epoch is 500 answers");
+    println!("gains for [dispatcher] name = \"eetl\"; an epoch is 500 answers");
 }
 
 /// The epoch from which the expected tail stays within 2 % of where it ends.

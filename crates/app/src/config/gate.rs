@@ -1,26 +1,26 @@
 //! `gate` of an app: what the on-call runtime does with its workers.
 
-use crate::regulated::{Post, Promise, workers};
+use crate::admission::{Post, Promise, workers};
 use lull_control::Objective;
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
 use lull_oncall::{BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
-use lull_policies::regulators::Workers;
+use lull_policies::admission::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `gate` of an app: a cap on its transactions, as `lull exec` has it. A policy may
-/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`), or the app's `regulator`
+/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`), or the app's `admission`
 /// decides on them, and then they are not written here.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GateSection {
     /// `post`: a worker that has a query waits for its turn. `epoll`: one that has
-    /// none rests, and is called in rounds. If absent `post`; a regulator may do
+    /// none rests, and is called in rounds. If absent `post`; an admission controller may do
     /// either then, where a tail objective says for how long workers may rest.
     #[schemars(example = &"epoll")]
     pub(crate) mode: Option<GateMode>,
-    /// C: transactions under way at most, 1 to 256; must be there unless a regulator is.
+    /// C: transactions under way at most, 1 to 256; must be there unless an admission controller is.
     #[schemars(example = 16, extend("x-unit" = "transactions"))]
     pub(crate) cap: Option<u32>,
     /// N: transactions that a worker may run a turn, 1 to 1024; 1 if absent.
@@ -53,17 +53,17 @@ pub(crate) enum GateMode {
     Epoll,
 }
 
-/// `regulator` of an app: who decides on its gate.
+/// `admission` of an app: who decides on its gate.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Value")]
-pub(crate) struct RegulatorSection {
-    /// The regulator's name.
+pub(crate) struct AdmissionSection {
+    /// The admission controller's name.
     pub(crate) name: String,
     /// Its own keys.
     pub(crate) keys: toml::Table,
 }
 
-impl TryFrom<toml::Value> for RegulatorSection {
+impl TryFrom<toml::Value> for AdmissionSection {
     type Error = String;
 
     fn try_from(value: toml::Value) -> Result<Self, String> {
@@ -72,9 +72,9 @@ impl TryFrom<toml::Value> for RegulatorSection {
             toml::Value::String(name) => Ok(Self { name, keys: toml::Table::new() }),
             toml::Value::Table(mut keys) => match keys.remove("name") {
                 Some(toml::Value::String(name)) => Ok(Self { name, keys }),
-                _ => Err(format!("a regulator has a name: {FORMS}")),
+                _ => Err(format!("an admission controller has a name: {FORMS}")),
             },
-            _ => Err(format!("is no regulator: {FORMS}")),
+            _ => Err(format!("is no admission controller: {FORMS}")),
         }
     }
 }
@@ -83,7 +83,7 @@ impl TryFrom<toml::Value> for RegulatorSection {
 type Wrong = (&'static str, String);
 
 impl Default for GateSection {
-    /// The gate of an app whose regulator decides on all else.
+    /// The gate of an app whose admission controller decides on all else.
     fn default() -> Self {
         Self {
             mode: None,
@@ -109,7 +109,7 @@ impl GateSection {
     pub(crate) fn settings(&self) -> Result<Settings, Wrong> {
         let Some(cap) = self.cap else {
             let advice = "write how many transactions may be under way, cap = 16, or give the \
-                          app a regulator that decides on it";
+                          app a admission that decides on it";
             return Err(("cap", format!("is missing: {advice}")));
         };
         let closed = self.closed()?;
@@ -124,7 +124,7 @@ impl GateSection {
         Ok(Settings { cap, batch, isr_delay_ns: delay.0, ..closed })
     }
 
-    /// The same but for the numbers that a regulator decides on.
+    /// The same but for the numbers that an admission controller decides on.
     ///
     /// # Errors
     /// The key at fault and why.
@@ -141,7 +141,7 @@ impl GateSection {
         Ok(Settings { mode, slot_lease_ns: self.slot_lease.0, ..Settings::default() })
     }
 
-    /// Refuses numbers that are a regulator's to set.
+    /// Refuses numbers that are an admission controller's to set.
     fn leaves_numbers(&self) -> Result<(), Wrong> {
         let written = [
             ("cap", self.cap.is_some()),
@@ -149,14 +149,15 @@ impl GateSection {
             ("delay", self.delay.is_some()),
         ];
         match written.into_iter().find(|(_, is_written)| *is_written) {
-            Some((key, _)) => {
-                Err((key, "is for the app's regulator to decide: leave it out".to_owned()))
-            }
+            Some((key, _)) => Err((
+                key,
+                "is for the app's admission controller to decide: leave it out".to_owned(),
+            )),
             None => Ok(()),
         }
     }
 
-    /// What workers may be made to do under a regulator of whose server this is asked.
+    /// What workers may be made to do under an admission controller of whose server this is asked.
     fn workers(&self, asked: &[Objective]) -> Workers {
         workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
     }
@@ -167,7 +168,7 @@ impl GateSection {
     }
 }
 
-impl RegulatorSection {
+impl AdmissionSection {
     /// Where it stands: before this gate, of an app of which this is asked.
     ///
     /// # Errors

@@ -118,15 +118,15 @@ impl Config {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
-    /// The regulators of its apps' gates.
-    pub(crate) fn regulators(&self) -> Vec<&str> {
-        self.apps.iter().filter_map(|app| Some(app.regulator.as_ref()?.name.as_str())).collect()
+    /// The admission controllers of its apps' gates.
+    pub(crate) fn admission_controllers(&self) -> Vec<&str> {
+        self.apps.iter().filter_map(|app| Some(app.admission.as_ref()?.name.as_str())).collect()
     }
 
     /// The gates of its apps, as far as a policy can set them.
     pub(crate) fn gates(&self) -> Vec<GateControl> {
         let apps = (0u16..).map(AppId).zip(&self.apps);
-        let gated = apps.filter(|(_, app)| app.gate.is_some() && app.regulator.is_none());
+        let gated = apps.filter(|(_, app)| app.gate.is_some() && app.admission.is_none());
         gated.map(|(id, app)| gate_control(id, app.threads)).collect()
     }
 
@@ -207,19 +207,19 @@ impl Config {
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }
 
-    /// Refuses a gate that cannot be, or a regulator that does not suit it.
+    /// Refuses a gate that cannot be, or an admission controller that does not suit it.
     fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
         let of_gate = |(key, message): (&str, String)| fail(&format!("gate.{key}"), message);
-        let key = if app.regulator.is_some() { "regulator" } else { "gate" };
-        let has_either = app.gate.is_some() || app.regulator.is_some();
+        let key = if app.admission.is_some() { "admission" } else { "gate" };
+        let has_either = app.gate.is_some() || app.admission.is_some();
         if has_either && app.latency != LatencySource::Preload {
             return fail(key, "needs latency = \"preload\"".to_owned());
         }
-        if app.regulator.is_none() && !app.promise.is_empty() {
+        if app.admission.is_none() && !app.promise.is_empty() {
             return fail(
                 "promise",
-                "needs a regulator that keeps it: regulator = \"pslo\"".to_owned(),
+                "needs a admission that keeps it: admission = \"pslo\"".to_owned(),
             );
         }
         for (index, promise) in app.promise.iter().enumerate() {
@@ -230,9 +230,9 @@ impl Config {
             let gate = app.gate.as_ref().map(GateSection::settings).transpose();
             return gate.map(drop).or_else(of_gate);
         };
-        post.regulator().map(drop).or_else(|error| match error {
-            PolicyError::Config { key, message } => fail(&format!("regulator.{key}"), message),
-            other => fail("regulator", other.to_string()),
+        post.admission().map(drop).or_else(|error| match error {
+            PolicyError::Config { key, message } => fail(&format!("admission.{key}"), message),
+            other => fail("admission", other.to_string()),
         })
     }
 

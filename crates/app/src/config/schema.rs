@@ -1,9 +1,9 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
-use super::gate::{GateSection, RegulatorSection};
+use super::gate::{AdmissionSection, GateSection};
+use crate::admission::{Post, Promise};
 use crate::power_file::PowerFile;
 use crate::prometheus::Server;
-use crate::regulated::{Post, Promise};
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::entropy::RelativeImportance;
@@ -274,13 +274,13 @@ pub(crate) struct AppSection {
     /// unless a policy searches them (`knobs` of `bayop`).
     pub(crate) gate: Option<GateSection>,
     /// Decides on the cap, batch and delay of its gate while it runs, with
-    /// `latency = "preload"`: a regulator's name, or a table of `name` and its keys
+    /// `latency = "preload"`: an admission controller's name, or a table of `name` and its keys
     /// ([policies.md](policies.md)). `auto` closes the gate only where that helps, by
     /// the app's objectives.
     #[schemars(with = "Option<String>", example = &"auto")]
-    pub(crate) regulator: Option<RegulatorSection>,
+    pub(crate) admission: Option<AdmissionSection>,
     /// `[[app.promise]]`: what some of its clients are promised, each alone, by a
-    /// regulator that keeps such promises.
+    /// admission controller that keeps such promises.
     #[serde(default)]
     pub(crate) promise: Vec<Promise>,
     /// What that Prometheus is asked for, as PromQL: the tail of the first tail
@@ -431,10 +431,10 @@ impl AppSection {
     /// The key of the gate at fault and why.
     pub(crate) fn post(&self) -> Result<Option<Post>, (&'static str, String)> {
         let gate = self.gate.clone().unwrap_or_default();
-        let post = |regulator: &RegulatorSection| {
-            regulator.post(&gate, self.spec().objectives, &self.promise)
+        let post = |admission: &AdmissionSection| {
+            admission.post(&gate, self.spec().objectives, &self.promise)
         };
-        self.regulator.as_ref().map(post).transpose()
+        self.admission.as_ref().map(post).transpose()
     }
 
     /// The app as policies know it; references to be measured are `None`.

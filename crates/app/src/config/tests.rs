@@ -3,7 +3,7 @@
 use super::*;
 use lull_control::EpochRule;
 use lull_measure::Nanos;
-use lull_policies::regulators::Workers;
+use lull_policies::admission::Workers;
 
 const GOOD: &str = r#"
 [policy]
@@ -107,7 +107,7 @@ fn all_refused(cases: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn every_refusal_of_a_gate_or_a_regulator_names_file_line_and_key() {
+fn every_refusal_of_a_gate_or_an_admission_controller_names_file_line_and_key() {
     let cases = [
         (
             "ideal = \"2.8ms\"",
@@ -119,42 +119,42 @@ fn every_refusal_of_a_gate_or_a_regulator_names_file_line_and_key() {
             "latency = \"preload\"\ngate = { mode = \"epoll\", cap = 4, delay = \"0s\" }",
             "app[0].gate.delay: is 0ms, not in 1 to 100ms",
         ),
-        ("ideal = \"2.8ms\"", "regulator = \"auto\"", "app[0].regulator: needs latency"),
+        ("ideal = \"2.8ms\"", "admission = \"auto\"", "app[0].admission controller: needs latency"),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nregulator = \"auto\"\ngate = { cap = 4 }",
-            "lull.toml:12: app[0].gate.cap: is for the app's regulator to decide",
+            "latency = \"preload\"\nadmission = \"auto\"\ngate = { cap = 4 }",
+            "lull.toml:12: app[0].gate.cap: is for the app's admission controller to decide",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nregulator = \"autoo\"",
-            "no regulator is called `autoo`",
+            "latency = \"preload\"\nadmission = \"autoo\"",
+            "no admission controller is called `autoo`",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nregulator = { goal = \"tail\" }",
-            "lull.toml:11: app[0].regulator: a regulator has a name",
+            "latency = \"preload\"\nadmission = { goal = \"tail\" }",
+            "lull.toml:11: app[0].admission controller: an admission controller has a name",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nregulator = { name = \"auto\", gaol = 1 }",
-            "lull.toml:11: app[0].regulator.gaol: ",
+            "latency = \"preload\"\nadmission = { name = \"auto\", gaol = 1 }",
+            "lull.toml:11: app[0].admission.gaol: ",
         ),
         (
             "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
             "latency = \"preload\"\nstart = [\"memcached\"]\n[[app.promise]]\nconnections = 1\n\
              objective = { p95 = \"9ms\" }",
-            "app[0].promise: needs a regulator that keeps it",
+            "app[0].promise: needs an admission controller that keeps it",
         ),
         (
             "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
-            "latency = \"preload\"\nregulator = \"pslo\"\nstart = [\"memcached\"]\n\
+            "latency = \"preload\"\nadmission = \"pslo\"\nstart = [\"memcached\"]\n\
              [[app.promise]]\nconnections = 0\nobjective = { p95 = \"9ms\" }",
             "app[0].promise[0].connections: is 0, not in 1 to 10000",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nregulator = \"pslo\"",
+            "latency = \"preload\"\nadmission = \"pslo\"",
             "none is promised a percentile",
         ),
     ];
@@ -197,20 +197,20 @@ fn what_the_server_itself_saw_is_every_request_and_its_gate_is_known_beforehand(
 }
 
 #[test]
-fn a_regulator_knows_what_its_app_is_promised_and_keeps_policies_off_its_gate() {
+fn an_admission_controller_knows_what_its_app_is_promised_and_keeps_policies_off_its_gate() {
     let with = |lines: &str| {
         let seen = format!("latency = \"preload\"\n{lines}");
         load(&GOOD.replacen("ideal = \"2.8ms\"", &seen, 1)).unwrap()
     };
     let post = |config: &Config| config.apps[0].post().unwrap().unwrap();
-    let auto = with("regulator = \"auto\"");
+    let auto = with("admission = \"auto\"");
     assert_eq!((post(&auto).name.as_str(), post(&auto).asked.len()), ("auto", 2));
     assert_eq!(post(&auto).workers, Workers::WaitOrRest, "a bound says how long they may rest");
     assert!(auto.gates().is_empty());
-    let keys = with("regulator = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
+    let keys = with("admission = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
     assert_eq!(post(&keys).keys["goal"].as_str(), Some("tail"));
     assert_eq!(post(&keys).workers, Workers::Wait);
-    let rests = with("regulator = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
+    let rests = with("admission = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
     assert_eq!(post(&rests).workers, Workers::Rest);
     assert_eq!(post(&rests).closed.slot_lease_ns, 80_000_000);
     assert!(with("").apps[0].post().unwrap().is_none());
@@ -223,7 +223,7 @@ fn the_example_of_a_database_is_a_good_one_with_promises_and_without() {
     assert_eq!(config.apps[0].post().unwrap().unwrap().workers, Workers::WaitOrRest);
     let is_written = |line: &str| line.starts_with("# [[") || line.contains(" = ");
     let shown = example.lines().map(|line| match line.strip_prefix("# ") {
-        Some(rest) if is_written(line) && !line.contains("write regulator") => rest,
+        Some(rest) if is_written(line) && !line.contains("write admission controller") => rest,
         _ => line,
     });
     let promised = shown.collect::<Vec<_>>().join("\n").replace("\"auto\"", "\"pslo\"");

@@ -165,7 +165,7 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         Event::Foreign { .. } => "foreign",
         Event::SafeBegins { .. } | Event::SafeEnds => "safe",
         Event::AppExited { .. } => "app",
-        Event::Regulated { .. } => "decision",
+        Event::GateChanged { .. } => "decision",
         Event::Operator(_) => "operator",
     };
     Line { time_s: entry.time.as_secs_f64(), kind, text: status::said(apps, &entry.event) }

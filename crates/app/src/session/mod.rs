@@ -14,11 +14,11 @@ pub(crate) use open::Opening;
 pub(crate) use policy::{policy_of, tuning_of};
 pub(crate) use reference::bound_by_ideal;
 
+use crate::admission::{Changed, Order, Threads};
 use crate::config::Config;
 use crate::library::Library;
 use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
-use crate::regulated::{Changed, Order, Threads};
 use crate::{say, status};
 use indicatif::ProgressBar;
 use keeper::Keeper;
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     /// What the shadow would have done after the last epoch.
     shadowed: Vec<Entry>,
     /// Those who decide on gates.
-    regulators: Threads,
+    admission_controllers: Threads,
     /// Apps that start further programs preload it into them.
     _library: Option<Library>,
 }
@@ -96,7 +96,7 @@ impl Session {
     /// One epoch, recorded under a phase.
     pub(crate) fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let mut epoch = self.control.turn()?;
-        epoch.entries.extend(self.regulated(epoch.seen.time));
+        epoch.entries.extend(self.gate_changes(epoch.seen.time));
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
         let apps = self.control.plant().apps();
@@ -120,17 +120,17 @@ impl Session {
         Ok(epoch)
     }
 
-    /// Lets regulators decide on gates, or opens these meanwhile.
-    pub(crate) fn regulate(&self, on: bool) {
-        self.regulators.order(if on { Order::Resume } else { Order::Open });
+    /// Lets admission controllers decide on gates, or opens these meanwhile.
+    pub(crate) fn set_admission(&self, on: bool) {
+        self.admission_controllers.order(if on { Order::Resume } else { Order::Open });
     }
 
-    /// What regulators have changed of gates since the last epoch.
-    fn regulated(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
-        let changes = self.regulators.take_changes().into_iter();
-        changes.map(move |Changed { app, regulator, gate }| Entry {
+    /// What admission controllers have changed of gates since the last epoch.
+    fn gate_changes(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
+        let changes = self.admission_controllers.take_changes().into_iter();
+        changes.map(move |Changed { app, admission, gate }| Entry {
             time,
-            event: Event::Regulated { app, regulator, gate },
+            event: Event::GateChanged { app, admission, gate },
         })
     }
 
@@ -235,10 +235,19 @@ impl Session {
         self,
         last: impl FnOnce() -> anyhow::Result<Option<(&'static str, String)>>,
     ) -> anyhow::Result<Closed> {
-        let Self { roots, control, recorder, guard, mut loads, live, keeper, regulators, .. } =
-            self;
+        let Self {
+            roots,
+            control,
+            recorder,
+            guard,
+            mut loads,
+            live,
+            keeper,
+            admission_controllers,
+            ..
+        } = self;
         // What happens while apps end is nobody's to judge.
-        drop(regulators);
+        drop(admission_controllers);
         // Viewers see the end of the run as the end of the stream.
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);

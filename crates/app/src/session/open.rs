@@ -3,6 +3,7 @@
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
+use crate::admission::{Post, Threads};
 use crate::config::{
     AppSection, Config, GateSection, LatencySource, LoadSection, ProgressSource, Where,
 };
@@ -10,7 +11,6 @@ use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
-use crate::regulated::{Post, Threads};
 use crate::{custody, prometheus, signals};
 use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
@@ -155,7 +155,7 @@ impl Opening<'_> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, stand, library, posts } = around;
-        let regulators = self.regulate(posts)?;
+        let admission_controllers = self.start_admission(posts)?;
         let mut config = self.config;
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         // What was not in force was not measured.
@@ -187,7 +187,7 @@ impl Opening<'_> {
             keeper,
             shadow,
             shadowed: Vec::new(),
-            regulators,
+            admission_controllers,
             _library: library,
         })
     }
@@ -202,8 +202,8 @@ impl Opening<'_> {
     }
 
     /// Starts those who decide on gates; in a dry run nobody does.
-    fn regulate(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
-        let mut regulators = Threads::new();
+    fn start_admission(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
+        let mut admission_controllers = Threads::new();
         for (app, post, runtime) in posts {
             if self.dry_run {
                 let name = &post.name;
@@ -211,12 +211,12 @@ impl Opening<'_> {
                     "{app}: in a dry run {name} is not asked and its gate is open"
                 ));
             } else {
-                regulators
-                    .start(&app, &post, runtime)
-                    .with_context(|| format!("app `{app}`: its regulator cannot be had"))?;
+                admission_controllers.start(&app, &post, runtime).with_context(|| {
+                    format!("app `{app}`: its admission controller cannot be had")
+                })?;
             }
         }
-        Ok(regulators)
+        Ok(admission_controllers)
     }
 
     /// A place to be seen at, taken before anything is started.
@@ -384,7 +384,7 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
         return Ok(None);
     }
     let open = Settings { mode: Mode::Stats, ..Settings::default() };
-    let gate = app.gate.as_ref().filter(|_| app.regulator.is_none());
+    let gate = app.gate.as_ref().filter(|_| app.admission.is_none());
     // What is wrong with it was said when the file was read.
     let settings = gate.map_or(Ok(open), GateSection::settings);
     let settings = settings

@@ -1,8 +1,8 @@
 //! What operators do to a running session, and how its record tells it.
 
 use super::{Session, policy_of, refusals};
+use crate::admission::Order;
 use crate::live::{Command, Live};
-use crate::regulated::Order;
 use lull_control::Plant;
 use lull_control::journal::OperatorAct;
 use std::borrow::Cow;
@@ -66,7 +66,7 @@ impl Session {
     fn pause(&mut self) -> String {
         if !self.control.controller().is_paused() {
             self.control.pause();
-            self.regulators.order(Order::Pause);
+            self.admission_controllers.order(Order::Pause);
             self.steered.act(true);
         }
         "paused: knobs stay as they are".to_owned()
@@ -75,14 +75,14 @@ impl Session {
     fn resume(&mut self) -> String {
         if self.control.controller().is_paused() {
             self.control.resume();
-            self.regulators.order(Order::Resume);
+            self.admission_controllers.order(Order::Resume);
             self.steered.act(false);
         }
         format!("{} is followed", self.steered.policy())
     }
 
     fn restore_now(&mut self) -> String {
-        self.regulators.order(Order::Open);
+        self.admission_controllers.order(Order::Open);
         let left = refusals(&self.control.restore());
         let told = but("all is as it was, and paused", &left);
         self.control.note(OperatorAct::Restored { left });
@@ -100,7 +100,7 @@ impl Session {
         self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
         if self.control.controller().is_paused() {
             self.control.resume();
-            self.regulators.order(Order::Resume);
+            self.admission_controllers.order(Order::Resume);
         }
         self.steered.act(false);
         Ok(told)

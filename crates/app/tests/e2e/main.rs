@@ -7,6 +7,8 @@
 mod bad_input;
 mod calibrate;
 mod demo;
+mod dispatch;
+mod dispatched_alike;
 mod ends;
 mod entropy;
 mod exec;
@@ -21,9 +23,7 @@ mod needs_memcached;
 mod needs_nginx;
 mod needs_prometheus;
 mod needs_tmux;
-mod placed_alike;
 mod placement;
-mod placing;
 mod prove;
 mod records;
 mod replay;

@@ -105,5 +105,8 @@ fn a_proof_that_could_show_nothing_is_refused_before_anything_starts() {
     refused(&["--prove", "30m", "--for", "30m"], "cannot be used with");
     refused(&["--block", "30s"], "--prove");
     scene.config("", &started("unmanaged", free_port()));
-    refused(&["--prove", "30m"], "--prove compares policy and regulators with `unmanaged`");
+    refused(
+        &["--prove", "30m"],
+        "--prove compares policy and admission controllers with `unmanaged`",
+    );
 }

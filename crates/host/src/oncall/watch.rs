@@ -58,7 +58,7 @@ impl Watch {
         self.runtime.environment(library)
     }
 
-    /// The runtime itself, for a regulator.
+    /// The runtime itself, for an admission controller.
     pub fn runtime(&self) -> Arc<Runtime> {
         Arc::clone(&self.runtime)
     }

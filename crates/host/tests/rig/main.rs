@@ -10,13 +10,13 @@ mod beside;
 mod bpf;
 mod calibrate;
 mod counters;
+mod dispatch;
 mod frequency;
 mod hold;
 mod igb;
 mod init;
 mod kills;
 mod performance;
-mod placing;
 mod plant;
 mod power;
 mod resctrl;
@@ -51,7 +51,7 @@ fn trials(suite: &str) -> Vec<Trial> {
     let all: &[Tests] = match suite {
         "knobs" => &[
             frequency::TESTS,
-            placing::TESTS,
+            dispatch::TESTS,
             hold::TESTS,
             power::TESTS,
             plant::TESTS,

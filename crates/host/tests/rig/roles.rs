@@ -21,7 +21,7 @@ pub(crate) fn play() -> Option<ExitCode> {
         }
         "app" => be_app(),
         "worker" => crate::counters::be_worker(),
-        "server" => crate::placing::be_server(Path::new(&args[1])),
+        "server" => crate::dispatch::be_server(Path::new(&args[1])),
         "serve" => be_serving(&args[1..]),
         "hear" => crate::traffic::hear(Path::new(&args[1]), &args[2]),
         "agent" => be_agent(Path::new(&args[1]), &args[2..]),

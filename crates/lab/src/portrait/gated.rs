@@ -1,4 +1,4 @@
-//! Regulators: tail and power over the number of connections of a database
+//! Admission controllers: tail and power over the number of connections of a database
 //! with more threads than cores, beside the server alone (`open`).
 
 use super::{PortraitError, SEED};
@@ -7,20 +7,20 @@ use crate::papers::socc_2025_reef::stand_in;
 use lull_control::Objective;
 use lull_measure::compliance::Patience;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::regulators::{self, Site};
+use lull_policies::admission::{self, Site};
 use lull_sim::oversubscribed::{ConnectionClass, Served, Server, ServerModel};
 use rayon::prelude::*;
 
-/// What every regulator is drawn beside.
+/// What every admission controller is drawn beside.
 const BESIDE: &str = "open";
 const CONNECTIONS: [u32; 5] = [32, 64, 128, 256, 512];
-/// Long enough for regulators that search for their cap.
+/// Long enough for admission controllers that search for their cap.
 const WARMUP: Nanos = Nanos::from_secs(12);
 const LENGTH: Nanos = Nanos::from_secs(4);
 
-/// Keys as the lab's own table of regulators has them.
-fn config(regulator: &str) -> &'static str {
-    match regulator {
+/// Keys as the lab's own table of admission controllers has them.
+fn config(admission: &str) -> &'static str {
+    match admission {
         "reef" => "batch = 2\nwindow = \"500ms\"",
         "apples" => "window = \"500ms\"",
         _ => "",
@@ -30,11 +30,11 @@ fn config(regulator: &str) -> &'static str {
 /// Connections to which a promise is made, the rest are best effort.
 const PROMISED: u32 = 16;
 
-/// What a regulator of promises promises: a p99 of 40 ms, or that one user in
+/// What an admission controller of promises promises: a p99 of 40 ms, or that one user in
 /// a thousand is driven away (the seed's sections 5.2 and 5.3).
-fn promise(regulator: &str) -> Option<Objective> {
+fn promise(admission: &str) -> Option<Objective> {
     let bound = Nanos::from_millis(40);
-    match regulator {
+    match admission {
         "pslo" => Some(Objective::Tail { percentile: Percentile::P99, bound }),
         "utslo" => Some(Objective::Disengagement { ratio: 0.001 }),
         _ => None,
@@ -61,12 +61,12 @@ fn scene(promise: Option<Objective>, connections: u32) -> ServerModel {
 type Value = fn(&Served) -> f64;
 
 /// Panels with the axis and the value of each.
-fn views(regulator: &str) -> [(String, Axis, Value); 3] {
+fn views(admission: &str) -> [(String, Axis, Value); 3] {
     let power: Value = |served| served.power().0;
     let power = ("Power".to_owned(), Axis::linear("power (W)"), power);
-    let Some(promise) = promise(regulator) else {
+    let Some(promise) = promise(admission) else {
         let title =
-            format!("{regulator}: p99 latency over the connections, each a thread of the server");
+            format!("{admission}: p99 latency over the connections, each a thread of the server");
         let all: Value = Served::throughput_per_s;
         let rate = ("Throughput".to_owned(), Axis::linear("queries/s"), all);
         return [(title, Axis::log("p99 (ms)"), |served| p99_ms(&served.latency())), power, rate];
@@ -75,12 +75,12 @@ fn views(regulator: &str) -> [(String, Axis, Value); 3] {
     let rate = ("Throughput of the others".to_owned(), Axis::linear("queries/s"), rest);
     let kept: (String, Axis, Value) = match promise {
         Objective::Disengagement { .. } => (
-            format!("{regulator}: users driven away of {PROMISED} that are promised 0.1 %"),
+            format!("{admission}: users driven away of {PROMISED} that are promised 0.1 %"),
             Axis::linear("users driven away (%)"),
             |served| 100.0 * Patience::OURS.ratio(&served.classes[0].latency).unwrap_or(f64::NAN),
         ),
         _ => (
-            format!("{regulator}: p99 of {PROMISED} connections that are promised 40 ms"),
+            format!("{admission}: p99 of {PROMISED} connections that are promised 40 ms"),
             Axis::log("p99 (ms)"),
             |served| p99_ms(&served.classes[0].latency),
         ),
@@ -92,10 +92,10 @@ fn p99_ms(latency: &Latency) -> f64 {
     latency.quantile(Percentile::P99).map_or(f64::NAN, Nanos::as_millis_f64)
 }
 
-pub(super) fn panels(regulator: &str) -> Result<Vec<Figure>, PortraitError> {
-    let both = [regulator, BESIDE];
-    let names = if regulator == BESIDE { &both[..1] } else { &both[..] };
-    let all = names.iter().map(|name| over_connections(name, promise(regulator)));
+pub(super) fn panels(admission: &str) -> Result<Vec<Figure>, PortraitError> {
+    let both = [admission, BESIDE];
+    let names = if admission == BESIDE { &both[..1] } else { &both[..] };
+    let all = names.iter().map(|name| over_connections(name, promise(admission)));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     let panel = |(title, axis, value): (String, Axis, Value)| {
         let connections = Axis::log("connections").ticks(CONNECTIONS.map(f64::from));
@@ -105,27 +105,27 @@ pub(super) fn panels(regulator: &str) -> Result<Vec<Figure>, PortraitError> {
             figure.with(*name, Look::Line, points)
         })
     };
-    Ok(views(regulator).map(panel).into())
+    Ok(views(admission).map(panel).into())
 }
 
-/// Runs of one regulator, by number of connections.
+/// Runs of one admission controller, by number of connections.
 fn over_connections(
-    regulator: &str,
+    admission: &str,
     promise: Option<Objective>,
 ) -> Result<Vec<(f64, Served)>, PortraitError> {
     let one = |connections: &u32| {
         let model = scene(promise, *connections);
-        Ok((f64::from(*connections), measured(regulator, &model)?))
+        Ok((f64::from(*connections), measured(admission, &model)?))
     };
     let all: Vec<Result<_, PortraitError>> = CONNECTIONS.par_iter().map(one).collect();
     all.into_iter().collect()
 }
 
-fn measured(regulator: &str, model: &ServerModel) -> Result<Served, PortraitError> {
+fn measured(admission: &str, model: &ServerModel) -> Result<Served, PortraitError> {
     let objectives = model.objectives();
     // One core is left to the system.
     let site = Site::of(&objectives, model.cores.max(2) - 1);
-    let config: toml::Table = config(regulator).parse().expect("configs of portraits are TOML");
-    let built = regulators::build(regulator, &config, &site)?;
+    let config: toml::Table = config(admission).parse().expect("configs of portraits are TOML");
+    let built = admission::build(admission, &config, &site)?;
     Ok(Server::measure(model, built, (SEED, 0), (WARMUP, LENGTH))?)
 }

@@ -5,22 +5,22 @@
 //! draws the same bytes.
 
 mod colocated;
+mod dispatch;
 mod frequencies;
 mod gated;
 mod numbers;
-mod placed;
 mod trace;
 mod zoned;
 
 use crate::figure::{DrawError, Figure, svg};
 use lull_control::PlantError;
-use lull_control::placer::PlacerError;
+use lull_control::dispatcher::DispatcherError;
 use lull_control::{LimitsError, PolicyError};
 use lull_policies::registry::Family;
-use lull_policies::{placers, registry, regulators};
+use lull_policies::{admission, dispatchers, registry};
+use lull_sim::dispatch::DispatchModelError;
 use lull_sim::model::ModelError;
 use lull_sim::oversubscribed::ServerModelError;
-use lull_sim::placed::PlacedModelError;
 use lull_sim::plant::PlantSpecError;
 
 /// Seed of all random numbers.
@@ -32,9 +32,9 @@ pub enum PortraitError {
     /// The policy refuses its scene.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The placer does.
+    /// The dispatcher does.
     #[error(transparent)]
-    Placer(#[from] PlacerError),
+    Dispatcher(#[from] DispatcherError),
     /// The scene cannot be simulated.
     #[error("the scene cannot be simulated: {0}")]
     Scene(String),
@@ -54,14 +54,21 @@ macro_rules! of_scene {
     };
 }
 
-of_scene!(ModelError, ServerModelError, PlacedModelError, PlantSpecError, PlantError, LimitsError);
+of_scene!(
+    ModelError,
+    ServerModelError,
+    DispatchModelError,
+    PlantSpecError,
+    PlantError,
+    LimitsError
+);
 
-/// All that have a picture: policies, placers, regulators.
+/// All that have a picture: policies, dispatchers, admission controllers.
 pub fn names() -> Vec<&'static str> {
     let policies = registry::ALL.iter().map(|entry| entry.name);
-    let placers = placers::ALL.iter().map(|entry| entry.name);
-    let regulators = regulators::ALL.iter().map(|entry| entry.name);
-    policies.chain(placers).chain(regulators).collect()
+    let dispatchers = dispatchers::ALL.iter().map(|entry| entry.name);
+    let admission_controllers = admission::ALL.iter().map(|entry| entry.name);
+    policies.chain(dispatchers).chain(admission_controllers).collect()
 }
 
 /// The picture of one of [`names`], as SVG.
@@ -73,10 +80,10 @@ pub fn draw(name: &str) -> Result<String, PortraitError> {
 }
 
 fn panels(name: &str) -> Result<Vec<Figure>, PortraitError> {
-    if placers::ALL.iter().any(|entry| entry.name == name) {
-        return placed::panels(name);
+    if dispatchers::ALL.iter().any(|entry| entry.name == name) {
+        return dispatch::panels(name);
     }
-    if regulators::ALL.iter().any(|entry| entry.name == name) {
+    if admission::ALL.iter().any(|entry| entry.name == name) {
         return gated::panels(name);
     }
     if let Some(policy) = zoned::has(name) {

@@ -313,7 +313,7 @@ impl PolicySection {
     }
 }
 
-/// Takes the label and the name out of the table of a policy or placer.
+/// Takes the label and the name out of the table of a policy or dispatcher.
 pub(super) fn label_and_name(
     config: &mut toml::Table,
     key: &str,

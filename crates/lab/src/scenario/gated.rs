@@ -1,5 +1,5 @@
 //! Scenarios of one server with more threads than cores: `[gated]`, and in each
-//! `[[scheme]]` a regulator at its gate and, if there is one, a policy over its
+//! `[[scheme]]` an admission controller at its gate and, if there is one, a policy over its
 //! cores and frequencies, each with its keys in a table of its own.
 
 use super::choice::Labelled;
@@ -12,8 +12,8 @@ use super::{Choice, Outcome, Wrong};
 use crate::progress::Progress;
 use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
+use lull_policies::admission::{self, Site};
 use lull_policies::registry;
-use lull_policies::regulators::{self, Site};
 use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
 use rand::SeedableRng;
 use serde::Deserialize;
@@ -42,7 +42,7 @@ pub struct GatedFile {
 #[serde(deny_unknown_fields)]
 struct SchemeSection {
     label: Option<String>,
-    regulator: toml::Table,
+    admission: toml::Table,
     policy: Option<toml::Table>,
 }
 
@@ -64,7 +64,7 @@ struct Named {
 #[derive(Debug, Clone)]
 pub(super) struct Variant {
     label: String,
-    regulator: Named,
+    admission: Named,
     policy: Option<Named>,
     key: String,
 }
@@ -110,9 +110,9 @@ impl Gated {
         let objectives = self.model.objectives();
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let site = Site::of(&objectives, self.model.cores.max(2) - 1);
-        let Named { name, config } = &variant.regulator;
-        let gate = regulators::build(name, config, &site)
-            .map_err(|error| variant.wrong("regulator", error))?;
+        let Named { name, config } = &variant.admission;
+        let gate = admission::build(name, config, &site)
+            .map_err(|error| variant.wrong("admission", error))?;
         let plant = ServerPlant::new(&self.model, gate, self.frame.seed, replication)
             .map_err(|error| Wrong::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
@@ -201,7 +201,7 @@ impl Labelled for Variant {
     }
 
     fn name(&self) -> &str {
-        self.policy.as_ref().map_or(&self.regulator.name, |policy| &policy.name)
+        self.policy.as_ref().map_or(&self.admission.name, |policy| &policy.name)
     }
 
     fn key(&self) -> &str {
@@ -210,7 +210,7 @@ impl Labelled for Variant {
 }
 
 impl Variant {
-    /// What is wrong with its regulator or policy.
+    /// What is wrong with its admission controller or policy.
     fn wrong(&self, which: &str, error: PolicyError) -> Wrong {
         match error {
             PolicyError::Config { key, message } => {
@@ -231,38 +231,38 @@ impl Named {
 
 impl SchemeSection {
     fn variant(&self, key: String) -> Result<Variant, Wrong> {
-        let regulator = Named::read(&self.regulator, &format!("{key}.regulator"))?;
+        let admission = Named::read(&self.admission, &format!("{key}.admission"))?;
         let of_policy = |table| Named::read(table, &format!("{key}.policy"));
         let policy = self.policy.as_ref().map(of_policy).transpose()?;
         let usual = || match &policy {
-            Some(policy) => format!("{}, {}", regulator.name, policy.name),
-            None => regulator.name.clone(),
+            Some(policy) => format!("{}, {}", admission.name, policy.name),
+            None => admission.name.clone(),
         };
         let label = self.label.clone().unwrap_or_else(usual);
-        Ok(Variant { label, regulator, policy, key })
+        Ok(Variant { label, admission, policy, key })
     }
 }
 
-/// The schemes of the file, or those that are asked for: a regulator's name, or
+/// The schemes of the file, or those that are asked for: an admission controller's name, or
 /// a policy's before a gate that is open.
 fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
     let each = sections.iter().enumerate();
     let written = each.map(|(at, section)| section.variant(format!("scheme[{at}]")));
     let written = written.collect::<Result<Vec<_>, _>>()?;
     if written.is_empty() && choice.policies.is_empty() {
-        let message = "there is none: write [[scheme]] with regulator = { name = \"reef\" }, or \
+        let message = "there is none: write [[scheme]] with admission = { name = \"reef\" }, or \
                        give --policy";
         return Err(Wrong::at("scheme", message));
     }
     choice.choose(written, |name| {
         let named = |name: &str| Named { name: name.to_owned(), config: toml::Table::new() };
-        let is_regulator = regulators::find(name);
-        let (regulator, policy) = match (&is_regulator, registry::find(name)) {
+        let is_admission = admission::find(name);
+        let (admission, policy) = match (&is_admission, registry::find(name)) {
             (Ok(_), _) => (named(name), None),
             (_, Ok(_)) => (named(NO_GATE), Some(named(name))),
             (_, Err(error)) => return Err(error.to_string()),
         };
-        Ok(Variant { label: name.to_owned(), regulator, policy, key: "--policy".to_owned() })
+        Ok(Variant { label: name.to_owned(), admission, policy, key: "--policy".to_owned() })
     })
 }
 

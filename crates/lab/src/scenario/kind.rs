@@ -1,7 +1,7 @@
 //! The kinds of scenarios, told apart by what they describe.
 
 use super::{
-    Choice, Colocated, ColocatedFile, Gated, GatedFile, Outcome, Placement, PlacementFile,
+    Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile, Outcome,
     RunError, Scenario, ScenarioFile, Wrong,
 };
 use crate::progress::Progress;
@@ -15,7 +15,7 @@ pub enum Kind {
     /// `[node]`: one machine that apps share.
     Node,
     /// `[placed]`: one machine whose requests are placed on core speeds.
-    Placed,
+    Dispatch,
     /// `[gated]`: one server with more threads than cores, behind a gate.
     Gated,
 }
@@ -28,7 +28,7 @@ pub enum AnyFile {
     /// Of a node.
     Node(ColocatedFile),
     /// Of placed requests.
-    Placed(PlacementFile),
+    Dispatch(DispatchFile),
     /// Of a gated server.
     Gated(Box<GatedFile>),
 }
@@ -41,7 +41,7 @@ pub enum AnyScenario {
     /// Of a node.
     Node(Box<Colocated>),
     /// Of placed requests.
-    Placed(Box<Placement>),
+    Dispatch(Box<DispatchScenario>),
     /// Of a gated server.
     Gated(Box<Gated>),
 }
@@ -51,7 +51,7 @@ impl Kind {
     pub fn of(scenario: &toml::Table) -> Self {
         match () {
             () if scenario.contains_key("node") => Self::Node,
-            () if scenario.contains_key("placed") => Self::Placed,
+            () if scenario.contains_key("dispatch") => Self::Dispatch,
             () if scenario.contains_key("gated") => Self::Gated,
             () => Self::Tiers,
         }
@@ -67,7 +67,9 @@ impl AnyScenario {
         Ok(match file {
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
             AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file, choice)?)),
-            AnyFile::Placed(file) => Self::Placed(Box::new(Placement::new(file, choice)?)),
+            AnyFile::Dispatch(file) => {
+                Self::Dispatch(Box::new(DispatchScenario::new(file, choice)?))
+            }
             AnyFile::Gated(file) => Self::Gated(Box::new(Gated::new(*file, choice)?)),
         })
     }
@@ -77,7 +79,7 @@ impl AnyScenario {
         match self {
             Self::Tiers(scenario) => &scenario.title,
             Self::Node(scenario) => &scenario.frame.contents.title,
-            Self::Placed(scenario) => &scenario.frame.contents.title,
+            Self::Dispatch(scenario) => &scenario.frame.contents.title,
             Self::Gated(scenario) => &scenario.frame.contents.title,
         }
     }
@@ -87,7 +89,7 @@ impl AnyScenario {
         match self {
             Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
             Self::Node(scenario) => scenario.frame.labels(),
-            Self::Placed(scenario) => scenario.frame.labels(),
+            Self::Dispatch(scenario) => scenario.frame.labels(),
             Self::Gated(scenario) => scenario.frame.labels(),
         }
     }
@@ -97,7 +99,7 @@ impl AnyScenario {
         match self {
             Self::Tiers(scenario) => &scenario.notices,
             Self::Node(scenario) => &scenario.frame.contents.notices,
-            Self::Placed(scenario) => &scenario.frame.contents.notices,
+            Self::Dispatch(scenario) => &scenario.frame.contents.notices,
             Self::Gated(scenario) => &scenario.frame.contents.notices,
         }
     }
@@ -110,7 +112,7 @@ impl AnyScenario {
         match self {
             Self::Tiers(scenario) => scenario.run(progress),
             Self::Node(scenario) => scenario.run(progress),
-            Self::Placed(scenario) => scenario.run(progress),
+            Self::Dispatch(scenario) => scenario.run(progress),
             Self::Gated(scenario) => scenario.run(progress),
         }
     }

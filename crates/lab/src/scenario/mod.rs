@@ -12,13 +12,13 @@
 mod check;
 mod choice;
 mod colocated;
+mod dispatch;
 mod file;
 mod frame;
 mod gated;
 mod kind;
 mod outcome;
 mod picture;
-mod placed;
 mod quantity;
 mod records;
 mod replicate;
@@ -27,11 +27,11 @@ mod worst;
 
 pub use choice::Choice;
 pub use colocated::{Colocated, ColocatedFile};
+pub use dispatch::{DispatchFile, DispatchScenario};
 pub use file::ScenarioFile;
 pub use gated::{Gated, GatedFile};
 pub use kind::{AnyFile, AnyScenario, Kind};
 pub use outcome::{Comparison, Outcome, PolicyOutcome};
-pub use placed::{Placement, PlacementFile};
 pub use quantity::Quantity;
 pub(crate) use quantity::quantity as figure_of;
 pub use records::RecordError;

@@ -15,7 +15,7 @@
 //! no longer had, so a device that becomes slower or a query that becomes
 //! cheaper moves the cap.
 
-use lull_control::regulator::Seen;
+use lull_control::admission::Seen;
 use lull_measure::Nanos;
 
 /// A gain that counts, and what may be lost to the best.
@@ -241,7 +241,7 @@ impl Knee {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_control::regulator::Answered;
+    use lull_control::admission::Answered;
     use proptest::prelude::*;
 
     /// A closed system in which each worker answers one query in `each_s`, up to `limit_per_s`.

@@ -15,7 +15,7 @@
 //! had with it, D is D_min and the gate limits the throughput, which is the
 //! paper's default and can be turned off with D_min = 0.
 
-use lull_control::regulator::{RoundSeen, Seen};
+use lull_control::admission::{RoundSeen, Seen};
 use lull_measure::Nanos;
 
 /// Share of the device above which throughput counts (section 3.1).
@@ -114,7 +114,7 @@ impl LoadLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_control::regulator::Answered;
+    use lull_control::admission::Answered;
     use proptest::prelude::*;
 
     const LEAST: Nanos = Nanos::from_millis(1);

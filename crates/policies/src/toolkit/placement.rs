@@ -23,11 +23,11 @@ struct Place {
 
 /// The region of every core, in order of topology.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Placement {
+pub(crate) struct DispatchScenario {
     places: Vec<Place>,
 }
 
-impl Placement {
+impl DispatchScenario {
     /// All cores shared.
     pub(crate) fn all_shared(machine: &Machine) -> Self {
         let place = |core: &lull_control::Core| Place {
@@ -120,7 +120,7 @@ mod tests {
         machine
     }
 
-    fn taken(placement: &mut Placement, count: usize) -> Vec<String> {
+    fn taken(placement: &mut DispatchScenario, count: usize) -> Vec<String> {
         (0..count)
             .map(|_| {
                 placement.hand_over(Region::Shared, A);
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn an_app_gets_both_siblings_of_a_core_and_then_the_same_package() {
-        let mut placement = Placement::all_shared(&smt());
+        let mut placement = DispatchScenario::all_shared(&smt());
         assert_eq!(taken(&mut placement, 4), ["7", "3,7", "3,6-7", "2-3,6-7"]);
     }
 
     #[test]
     fn giving_back_splits_no_pair_that_can_stay_whole() {
-        let mut placement = Placement::all_shared(&smt());
+        let mut placement = DispatchScenario::all_shared(&smt());
         taken(&mut placement, 3);
         placement.hand_over(A, Region::Shared);
         assert_eq!(placement.own(AppId(0)).to_string(), "3,7");
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn runs_keep_siblings_together() {
-        let mut placement = Placement::all_shared(&smt());
+        let mut placement = DispatchScenario::all_shared(&smt());
         placement.divide(&[4, 4]);
         assert_eq!(placement.own(AppId(0)).to_string(), "0-1,4-5");
         assert_eq!(placement.own(AppId(1)).to_string(), "2-3,6-7");
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn without_smt_the_low_cores_stay_shared_longest() {
         let plain = MemoryPlant::new(4, Vec::new()).machine().clone();
-        let mut placement = Placement::all_shared(&plain);
+        let mut placement = DispatchScenario::all_shared(&plain);
         assert_eq!(taken(&mut placement, 3), ["3", "2-3", "1-3"]);
     }
 }

@@ -23,7 +23,7 @@
 //! connections share their rate in turn, a turn each.
 
 use lull_control::Objective;
-use lull_control::regulator::{Allowance, Seen};
+use lull_control::admission::{Allowance, Seen};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
 use std::collections::VecDeque;
@@ -285,7 +285,7 @@ impl Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_control::regulator::Answered;
+    use lull_control::admission::Answered;
     use lull_measure::Percentile;
     use proptest::prelude::*;
 

@@ -6,7 +6,7 @@
 //! move units between these regions; every unit is in exactly one of them,
 //! and no app's reach ever falls below a floor.
 
-use super::placement::Placement;
+use super::placement::DispatchScenario;
 use super::ways::WayLine;
 use lull_control::{AppId, Capability, CoreSet, Machine, Setting};
 
@@ -113,7 +113,7 @@ impl Units {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Regions {
     units: [Option<Units>; 3],
-    placement: Placement,
+    placement: DispatchScenario,
     line: WayLine,
     step_percent: u32,
     core_caps: Vec<Option<u32>>,
@@ -130,7 +130,7 @@ impl Regions {
         let contiguous = machine.cache.as_ref().is_none_or(|cache| cache.contiguous);
         Self {
             units: Kind::ALL.map(unit),
-            placement: Placement::all_shared(machine),
+            placement: DispatchScenario::all_shared(machine),
             line: WayLine::new(contiguous),
             step_percent: machine.bandwidth.as_ref().map_or(1, |bw| bw.step_percent.into()),
             core_caps: vec![None; apps],

@@ -17,10 +17,10 @@
 //! Where each core takes every speed, there is no competition and only the age
 //! counts.
 //!
-//! With thresholds that stay it is a placer as it is: S2F, TL and EE are this
+//! With thresholds that stay it is a dispatcher as it is: S2F, TL and EE are this
 //! with different ages.
 
-use lull_control::placer::{Answer, Ask, Attention, Ladder, Placer};
+use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, Ladder};
 use lull_measure::Nanos;
 
 /// The mechanism of EETL, S2F, TL and EE.
@@ -93,7 +93,7 @@ impl SlowToFast {
     }
 }
 
-impl Placer for SlowToFast {
+impl Dispatcher for SlowToFast {
     #[inline]
     fn place(&mut self, ask: &Ask<'_>) -> Answer {
         let wanted = self.ages.iter().take_while(|age| ask.age >= **age).count();
@@ -118,8 +118,8 @@ impl Placer for SlowToFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placers::testing::{amp, amp_three, dvfs};
-    use lull_control::placer::Place;
+    use crate::dispatchers::testing::{amp, amp_three, dvfs};
+    use lull_control::dispatcher::Place;
     use proptest::prelude::*;
 
     const T: Nanos = Nanos::from_millis(100);

@@ -23,7 +23,7 @@
 //! Types faster than some m may go unused: beyond the tail request speed buys
 //! nothing, so W_m jumps from q to infinity. Each m is solved, the best is taken.
 
-use lull_control::placer::{Ladder, PlacerError, samples_needed};
+use lull_control::dispatcher::{DispatcherError, Ladder, samples_needed};
 use lull_measure::{Nanos, Percentile};
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOutcome, Variable};
 
@@ -55,10 +55,10 @@ impl Profile {
     ///
     /// # Errors
     /// If there are too few requests, or one without work.
-    pub(crate) fn new(work: &[Nanos], percentile: Percentile) -> Result<Self, PlacerError> {
+    pub(crate) fn new(work: &[Nanos], percentile: Percentile) -> Result<Self, DispatcherError> {
         let needed = samples_needed(percentile);
         if work.len() < needed {
-            return Err(PlacerError::Profile { found: work.len(), needed, percentile });
+            return Err(DispatcherError::Profile { found: work.len(), needed, percentile });
         }
         Ok(Self::sorted(work))
     }
@@ -137,13 +137,13 @@ pub(crate) fn solve(
     ladder: &Ladder,
     percentile: Percentile,
     target: Nanos,
-) -> Result<Thresholds, PlacerError> {
+) -> Result<Thresholds, DispatcherError> {
     let tail_ms = profile.quantile_ms(percentile.fraction());
     let fastest = ladder.fastest();
     let best_ms = tail_ms / ladder.types()[fastest].speed;
     if best_ms > target.as_millis_f64() {
         let best = Nanos::from_secs_f64(best_ms / 1e3);
-        return Err(PlacerError::Unreachable { target, best, percentile });
+        return Err(DispatcherError::Unreachable { target, best, percentile });
     }
     let mut found: Option<(Vec<f64>, f64)> = None;
     for last in 0..=fastest {
@@ -160,12 +160,12 @@ pub(crate) fn solve(
     Ok(Thresholds { ages: ages(ladder, &ends_ms), ends_ms, energy_mj })
 }
 
-fn unsolved(why: &str) -> PlacerError {
-    PlacerError::Unsolved(why.to_owned())
+fn unsolved(why: &str) -> DispatcherError {
+    DispatcherError::Unsolved(why.to_owned())
 }
 
 /// A programme without limits is solved or it is not.
-fn solved(outcome: Result<SolveOutcome, microlp::Error>) -> Result<Solution, PlacerError> {
+fn solved(outcome: Result<SolveOutcome, microlp::Error>) -> Result<Solution, DispatcherError> {
     match outcome.map_err(|error| unsolved(&error.to_string()))? {
         SolveOutcome::Solution(solution) => Ok(solution),
         SolveOutcome::Interrupted(_) => Err(unsolved("the solver was interrupted")),
@@ -179,7 +179,7 @@ fn ends_below(
     ladder: &Ladder,
     last: usize,
     (tail_ms, target_ms): (f64, f64),
-) -> Result<Option<Vec<f64>>, PlacerError> {
+) -> Result<Option<Vec<f64>>, DispatcherError> {
     let types = ladder.types();
     let room_ms = target_ms - tail_ms / types[last].speed;
     if room_ms < 0.0 {
@@ -210,7 +210,7 @@ impl<'a> Cuts<'a> {
         ladder: &Ladder,
         last: usize,
         (tail_ms, room_ms): (f64, f64),
-    ) -> Result<Self, PlacerError> {
+    ) -> Result<Self, DispatcherError> {
         let speed = |kind: usize| ladder.types()[kind].speed;
         let cost = |kind| ladder.joules_per_work_s(kind);
         // A faster type that is also thriftier leaves the slower one without a use.
@@ -233,7 +233,7 @@ impl<'a> Cuts<'a> {
     }
 
     /// Adds tangents where the programme thinks too well of G, until it is right.
-    fn optimum(&mut self) -> Result<Vec<f64>, PlacerError> {
+    fn optimum(&mut self) -> Result<Vec<f64>, DispatcherError> {
         for _ in 0..MOST_CUTS {
             let ends: Vec<f64> = self.ends.iter().map(|end| self.solution[*end]).collect();
             let mut excess = 0.0;
@@ -252,7 +252,7 @@ impl<'a> Cuts<'a> {
         Err(unsolved("the thresholds did not settle"))
     }
 
-    fn add_tangents(&mut self, index: usize, at_ms: f64) -> Result<(), PlacerError> {
+    fn add_tangents(&mut self, index: usize, at_ms: f64) -> Result<(), DispatcherError> {
         let value = self.profile.below(at_ms);
         if self.solution[self.saved[index]] <= value {
             return Ok(());
@@ -288,7 +288,7 @@ fn ages(ladder: &Ladder, ends_ms: &[f64]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placers::testing::{amp, amp_three, dvfs, gamma_like};
+    use crate::dispatchers::testing::{amp, amp_three, dvfs, gamma_like};
     use proptest::prelude::*;
 
     const P99: Percentile = Percentile::P99;
@@ -333,7 +333,7 @@ mod tests {
         let refused = solve(&profile, &amp(), P99, Nanos::from_millis(149)).unwrap_err();
         let best = Nanos::from_millis(150);
         let target = Nanos::from_millis(149);
-        assert_eq!(refused, PlacerError::Unreachable { target, best, percentile: P99 });
+        assert_eq!(refused, DispatcherError::Unreachable { target, best, percentile: P99 });
         assert!(refused.to_string().contains("150ms"), "{refused}");
     }
 
@@ -341,7 +341,8 @@ mod tests {
     fn a_tiny_profile_is_refused_with_how_many_are_needed() {
         for work in [vec![], ms(&[10; 499])] {
             let refused = Profile::new(&work, P99).unwrap_err();
-            let wanted = PlacerError::Profile { found: work.len(), needed: 500, percentile: P99 };
+            let wanted =
+                DispatcherError::Profile { found: work.len(), needed: 500, percentile: P99 };
             assert_eq!(refused, wanted);
         }
     }

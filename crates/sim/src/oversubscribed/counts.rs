@@ -99,7 +99,7 @@ pub struct GateServed {
     pub turns: u64,
     /// Rounds begun.
     pub rounds: u64,
-    /// Times that the regulator was asked.
+    /// Times that the admission controller was asked.
     pub decisions: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Who waits, who holds a slot, whose turn is next, when a turn is over and how
 //! many queries are left for more is decided by [`lull_oncall::Gate`], the code
 //! that runs inside servers. What is here is what the agent does there: it writes
-//! a regulator's admission into the gate's settings and seats. A connection whose
+//! an admission controller's admission into the gate's settings and seats. A connection whose
 //! query has come and is not admitted *waits*. One that is admitted holds a
 //! *turn* for as many queries as its batch and its allowance say, over its round
 //! trips, so that a synchronous client's batch is a batch. Rounds are made here:
@@ -13,7 +13,7 @@
 //! the model's lease, and rounds and rests are the server's events; so the
 //! gate's own leases and pauses are no part of a simulation.
 
-use lull_control::regulator::{Admission, Pace};
+use lull_control::admission::{Pace, RoundLimits};
 use lull_oncall::sync::AtomicU64;
 use lull_oncall::{Control, Decision, Id, Lease, Mode, Seat, Settings, Wake};
 use std::cell::RefCell;
@@ -53,7 +53,7 @@ struct Woken(RefCell<Vec<u32>>);
 /// The gate and its agent.
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub(super) admission: Admission,
+    pub(super) admission: RoundLimits,
     memory: Memory,
     places: Vec<Place>,
     /// Whom the next round's list begins with.
@@ -65,7 +65,7 @@ pub(super) struct Gate {
     pub(super) most_running: u32,
     /// Connections that may run and were not told yet.
     ready: VecDeque<u32>,
-    /// Queries that wait, by connection: what regulators see.
+    /// Queries that wait, by connection: what admission controllers see.
     pub(super) waiting: Vec<u32>,
     /// Turns begun and queries answered since the start of the round.
     pub(super) turns: u32,
@@ -99,7 +99,7 @@ impl Memory {
 impl Gate {
     pub(super) fn new(connections: usize) -> Self {
         Self {
-            admission: Admission::open(connections),
+            admission: RoundLimits::open(connections),
             memory: Memory::new(connections),
             places: vec![Place::default(); connections],
             hand: 0,

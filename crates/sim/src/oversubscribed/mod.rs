@@ -4,7 +4,7 @@
 //! each with a worker thread of its own; cores with run queues, idle states and
 //! a frequency governor; one storage device behind a limit on its rate; and a
 //! gate before the workers, which a
-//! [`Regulator`](lull_control::regulator::Regulator) tells whom to admit.
+//! [`Admission`](lull_control::admission controller::Admission controller) tells whom to admit.
 //!
 //! What the paper's shapes turned out to need, and is therefore here: the
 //! device serves those who wait in random order (in order of arrival all
@@ -15,7 +15,7 @@
 //!
 //! Beside it may run apps that only compute ([`CoRunner`]), under a scheduler
 //! with time slices; and a policy may hold cores and frequencies
-//! ([`ServerPlant`]), whatever the regulator does.
+//! ([`ServerPlant`]), whatever the admission controller does.
 //!
 //! Not modelled: migration costs, caches, the network's and the client's queues.
 

@@ -1,12 +1,12 @@
 //! An oversubscribed server as policies see it: each class of connections an
-//! app with its cores, each core a frequency domain. The regulator at the gate
+//! app with its cores, each core a frequency domain. The admission controller at the gate
 //! works on meanwhile, and neither knows of the other; where it only keeps its
 //! numbers (`manual`), they are knobs of the policy as those of a live gate are.
 
 use super::counts::Spent;
 use super::model::{ConnectionClass, ServerModel, ServerModelError};
 use super::server::{Meter, Server};
-use lull_control::regulator::{Numbers, Regulator};
+use lull_control::admission::{Admission, Numbers};
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, Capabilities, Capability, Class, Core, CoreId, CoreSeen,
     CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, GateControl, Got,
@@ -20,10 +20,10 @@ use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 /// Frequencies that a policy is offered at most.
 const STEPS_MAX: usize = 1000;
 /// Why no number of the gate can be set.
-const CHOOSES: &str = "the regulator at the gate chooses its numbers itself: write regulator = \
+const CHOOSES: &str = "the admission at the gate chooses its numbers itself: write admission = \
                        { name = \"manual\" } to leave them to a policy";
 
-/// A simulated server under a policy and a regulator.
+/// A simulated server under a policy and an admission controller.
 pub struct ServerPlant {
     server: Server,
     model: ServerModel,
@@ -42,11 +42,11 @@ impl ServerPlant {
     /// If the model is not sound.
     pub fn new(
         model: &ServerModel,
-        regulator: Box<dyn Regulator>,
+        admission: Box<dyn Admission>,
         seed: u64,
         replication: u64,
     ) -> Result<Self, ServerModelError> {
-        let mut server = Server::new(model, regulator, seed, replication)?;
+        let mut server = Server::new(model, admission, seed, replication)?;
         server.take_windows();
         let apps = Self::specs(model);
         let numbers = server.numbers();
@@ -89,14 +89,14 @@ impl ServerPlant {
     }
 
     /// Other things are asked of the classes from now on, in order; `anew`
-    /// makes a regulator for them if the one at the gate cannot go on.
+    /// makes an admission controller for them if the one at the gate cannot go on.
     ///
     /// # Errors
     /// Whatever `anew` answers.
     pub fn retarget<E>(
         &mut self,
         objectives: &[Option<Objective>],
-        anew: impl FnOnce() -> Result<Box<dyn Regulator>, E>,
+        anew: impl FnOnce() -> Result<Box<dyn Admission>, E>,
     ) -> Result<(), E> {
         for (class, objective) in self.model.class.iter_mut().zip(objectives) {
             class.objective = *objective;

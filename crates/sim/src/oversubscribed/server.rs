@@ -12,7 +12,7 @@ use crate::heap::MinHeap;
 use crate::model::Draw;
 use crate::order::{Key, NEVER_NS, round_ns};
 use crate::random::{Stream, Streams, Use};
-use lull_control::regulator::{Answered, Pace, Regulator, RoundSeen, Seen};
+use lull_control::admission::{Admission, Answered, Pace, RoundSeen, Seen};
 use lull_measure::{Latency, Missing, Nanos};
 use reading::Sums;
 pub(super) use steered::Meter;
@@ -77,11 +77,11 @@ enum Phase {
     Starved,
 }
 
-/// A server under one regulator, one replication.
+/// A server under one admission controller, one replication.
 pub struct Server {
     model: ServerModel,
     class_of: Vec<usize>,
-    regulator: Box<dyn Regulator>,
+    admission: Box<dyn Admission>,
     now_ns: u64,
     events: MinHeap<Key>,
     sequence: u64,
@@ -114,7 +114,7 @@ impl Server {
     /// If the model is not sound.
     pub fn new(
         model: &ServerModel,
-        regulator: Box<dyn Regulator>,
+        admission: Box<dyn Admission>,
         seed: u64,
         replication: u64,
     ) -> Result<Self, ServerModelError> {
@@ -133,7 +133,7 @@ impl Server {
         let query = &model.query;
         let mut server = Self {
             class_of: model.classes(),
-            regulator,
+            admission,
             now_ns: 0,
             events: MinHeap::new(),
             sequence: 0,
@@ -172,11 +172,11 @@ impl Server {
     /// If the model is not sound.
     pub fn measure(
         model: &ServerModel,
-        regulator: Box<dyn Regulator>,
+        admission: Box<dyn Admission>,
         (seed, replication): (u64, u64),
         (warmup, length): (Nanos, Nanos),
     ) -> Result<Served, ServerModelError> {
-        let mut server = Self::new(model, regulator, seed, replication)?;
+        let mut server = Self::new(model, admission, seed, replication)?;
         server.run_until(warmup);
         server.forget();
         server.run_until(warmup + length);
@@ -286,7 +286,7 @@ impl Server {
     }
 
     /// A connection sends its next query, whose demands are drawn now, so that
-    /// every regulator meets the same ones.
+    /// every admission controller meets the same ones.
     fn arrive(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let works = &mut connection.works;
@@ -422,7 +422,7 @@ impl Server {
         self.gate_due = self.schedule(at_ns, Purpose::Gate, 0);
     }
 
-    /// Asks the regulator, and goes on as it says.
+    /// Asks the admission controller, and goes on as it says.
     fn decide(&mut self) {
         let (starts, then_ns) = self.decided;
         let span_s = Nanos(self.now_ns - then_ns).as_secs_f64();
@@ -439,7 +439,7 @@ impl Server {
             round: self.round.take(),
             rested: Err(Missing::because("workers of this model wait at the gate and never rest")),
         };
-        self.regulator.decide(&seen, &mut self.gate.admission);
+        self.admission.decide(&seen, &mut self.gate.admission);
         self.gate.admission.pace = self.gate.admission.pace.of_waiting();
         self.answered.clear();
         self.decided = (self.storage.started(), self.now_ns);

@@ -1,26 +1,26 @@
-//! What holds for every server, whatever the regulator.
+//! What holds for every server, whatever the admission controller.
 
 use super::*;
-use lull_control::regulator::{Admission, Allowance, Pace, Regulator, Seen};
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::{Nanos, Percentile};
 use proptest::prelude::*;
 
-/// A regulator that always decides the same.
-struct Fixed(Admission);
+/// An admission controller that always decides the same.
+struct Fixed(RoundLimits);
 
-impl Regulator for Fixed {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut Admission) {
+impl Admission for Fixed {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
         *admission = self.0.clone();
     }
 }
 
-fn open(connections: usize) -> Box<dyn Regulator> {
-    Box::new(Fixed(Admission::open(connections)))
+fn open(connections: usize) -> Box<dyn Admission> {
+    Box::new(Fixed(RoundLimits::open(connections)))
 }
 
-fn gate(connections: usize, cap: u32, batch: u32, pace: Pace) -> Box<dyn Regulator> {
+fn gate(connections: usize, cap: u32, batch: u32, pace: Pace) -> Box<dyn Admission> {
     let allow = vec![Allowance::turns_of(batch); connections];
-    Box::new(Fixed(Admission { allow, cap, pace }))
+    Box::new(Fixed(RoundLimits { allow, cap, pace }))
 }
 
 fn flow() -> Pace {
@@ -79,9 +79,9 @@ fn text(connections: u32) -> String {
     )
 }
 
-fn measure(model: &ServerModel, regulator: Box<dyn Regulator>, length_ms: u64) -> Served {
+fn measure(model: &ServerModel, admission: Box<dyn Admission>, length_ms: u64) -> Served {
     let lengths = (Nanos::from_millis(500), Nanos::from_millis(length_ms));
-    Server::measure(model, regulator, (1, 0), lengths).unwrap()
+    Server::measure(model, admission, (1, 0), lengths).unwrap()
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn a_connection_alone_takes_its_demands_and_no_more() {
 
 #[test]
 fn a_saturated_device_gives_its_rate_whatever_the_gate() {
-    for regulator in [open(64), gate(64, 16, 1, flow()), gate(64, 16, 4, flow())] {
-        let served = measure(&model(64), regulator, 4000);
+    for admission in [open(64), gate(64, 16, 1, flow()), gate(64, 16, 4, flow())] {
+        let served = measure(&model(64), admission, 4000);
         let rate = served.throughput_per_s();
         assert!((rate / 3000.0 - 1.0).abs() < 0.01, "{rate}");
     }
@@ -216,14 +216,14 @@ proptest! {
     ) {
         let count = connections as usize;
         let every = Some(Nanos::from_micros(pause_us + 100));
-        let regulator = match kind {
+        let admission = match kind {
             0 => open(count),
             1 => gate(count, cap, batch, flow()),
             2 => gate(count, cap, batch, rounds(turns, pause_us)),
             _ => gate(count, cap, batch, Pace::Rounds { turns, pause: Nanos::ZERO, every }),
         };
         let model = model(connections);
-        let mut server = Server::new(&model, regulator, seed, 0).unwrap();
+        let mut server = Server::new(&model, admission, seed, 0).unwrap();
         server.run_until(Nanos::from_millis(50));
         server.forget();
         let before = server.served().threads;
@@ -268,9 +268,9 @@ proptest! {
 
     #[test]
     fn littles_law_holds(connections in 4u32..60, cap in 1u32..20, seed in 0u64..100) {
-        let regulator = gate(connections as usize, cap, 2, flow());
+        let admission = gate(connections as usize, cap, 2, flow());
         let lengths = (Nanos::from_millis(300), Nanos::from_secs(4));
-        let served = Server::measure(&model(connections), regulator, (seed, 0), lengths).unwrap();
+        let served = Server::measure(&model(connections), admission, (seed, 0), lengths).unwrap();
         let mean_s = served.classes[0].sum_s / served.classes[0].latency.count() as f64;
         let queries = served.throughput_per_s() * mean_s;
         // What was in the system at either end is counted on one side only.

@@ -32,12 +32,12 @@ const BY_SIGNAL: Setting = Setting {
 };
 const AUTO: Setting = Setting {
     name: "auto",
-    exec: Some(&["--regulator", "auto", "--key", "goal=\"throughput\""]),
+    exec: Some(&["--admission", "auto", "--key", "goal=\"throughput\""]),
     options: &[],
 };
 const AUTO_TAIL: Setting = Setting {
     name: "auto for tails",
-    exec: Some(&["--regulator", "auto", "--key", "goal=\"tail\""]),
+    exec: Some(&["--admission", "auto", "--key", "goal=\"tail\""]),
     options: &[],
 };
 

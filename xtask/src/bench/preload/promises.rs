@@ -13,7 +13,7 @@ const ROUNDS: usize = 7;
 const RUN_S: u32 = 10;
 /// The others are there before and after.
 const AROUND: Duration = Duration::from_secs(2);
-/// Time that the regulator has before it is measured.
+/// Time that the admission controller has before it is measured.
 const SETTLING_S: u32 = 25;
 
 const OTHERS: Load = Load { script: "oltp_read_write", connections: 128 };
@@ -25,7 +25,7 @@ pub(super) const PORT: u16 = 27_617;
 const PSLO: Setting = Setting {
     name: "pslo, cap 16",
     exec: Some(&[
-        "--regulator",
+        "--admission",
         "pslo",
         "--key",
         "cap=16",

@@ -10,17 +10,17 @@ use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
 /// of their deep state lose by it (REEF, SoCC'25, section 3.2: 1 ms).
 const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
 
-/// What the gate is to do from the start, or, under a regulator, when it is closed.
+/// What the gate is to do from the start, or, under an admission controller, when it is closed.
 ///
 /// # Errors
 /// A time that the gate would not keep, by its option; options that do not fit.
 pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageError> {
-    let is_regulated = args.regulator.is_some();
+    let has_admission = args.admission.is_some();
     let mode = match (args.mode, args.cap) {
         (Some(ExecMode::Epoll), _) => Mode::Epoll,
-        (Some(ExecMode::Stats), _) if is_regulated => return Err(nothing_to_regulate()),
+        (Some(ExecMode::Stats), _) if has_admission => return Err(nothing_to_control()),
         (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
-        (None, None) if is_regulated => Mode::Post,
+        (None, None) if has_admission => Mode::Post,
         (Some(ExecMode::Stats), _) | (None, None) => Mode::Stats,
     };
     let pause = pause(mode, args.delay)?;
@@ -35,8 +35,8 @@ pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageEr
     })
 }
 
-fn nothing_to_regulate() -> UsageError {
-    let words = "--regulator: in mode stats nobody waits, so that there is nothing to regulate: \
+fn nothing_to_control() -> UsageError {
+    let words = "--admission: in mode stats nobody waits, so that there is nothing to control: \
                  leave out --mode, or write post or epoll";
     UsageError(words.to_owned())
 }

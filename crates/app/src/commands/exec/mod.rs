@@ -1,8 +1,8 @@
 //! `lull exec`: a server under the on-call runtime.
 
+mod admission;
 mod gate;
 mod kernel;
-mod regulator;
 mod result;
 mod watching;
 
@@ -71,7 +71,7 @@ fn watch_sockets(
 ) -> anyhow::Result<()> {
     let program = &args.command[0];
     if let Some(why) = obstacle {
-        if settings.mode.gates() || args.gate.regulator.is_some() {
+        if settings.mode.gates() || args.gate.admission.is_some() {
             return Err(UsageError(format!("{why}, so that it has no gate")).into());
         }
         say::told(format_args!("{why}: the kernel watches its sockets instead"));

@@ -1,7 +1,7 @@
-//! `lull place`: the options server under several placers in turn.
+//! `lull place`: the options server under several dispatchers in turn.
 //!
 //! Server, open-loop client and placing are one process; what alternates is
-//! the placer alone. Each keeps what it has learnt from block to block, and a
+//! the dispatcher alone. Each keeps what it has learnt from block to block, and a
 //! round begins with another one than the round before, so that what drifts
 //! is in all of them.
 
@@ -9,14 +9,14 @@ mod plan;
 mod result;
 
 use crate::cli::PlaceArgs;
-use crate::placed::{Placed, WORKERS};
+use crate::dispatched::{Placed, WORKERS};
 use crate::{progress, signals};
 use anyhow::{Context, bail};
 use lull_control::CoreId;
 use lull_host::Roots;
+use lull_host::dispatch::{Seated, Tally};
 use lull_host::emulate::{Cycler, Emulated, PERIOD};
-use lull_host::placing::{Seated, Tally};
-use lull_marks::Placing;
+use lull_marks::Dispatch;
 use lull_measure::Nanos;
 use lull_workload::apps::options::{Server, ServerConfig};
 use lull_workload::arrivals::Rate;
@@ -40,11 +40,11 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     let emulated = args.emulate.then(|| emulate(args)).transpose()?;
     let slowdown = emulated.as_ref().map_or(args.slowdown, |(_, measured)| *measured);
     let plan = Plan::new(args, slowdown)?;
-    let seats = args.placers.iter().map(|name| Ok(Some(Seated::new(plan.placer(name)?))));
+    let seats = args.dispatchers.iter().map(|name| Ok(Some(Seated::new(plan.dispatcher(name)?))));
     let seats = seats.collect::<anyhow::Result<Vec<_>>>()?;
     // Whoever is first in turn takes this one's place at once.
-    let placing = Placing::start(plan.floor(), plan.placer(&args.placers[0])?)?;
-    let blocks = serve(args, &plan, &Placed(placing), seats, &stop)?;
+    let dispatch = Dispatch::start(plan.floor(), plan.dispatcher(&args.dispatchers[0])?)?;
+    let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
     drop(emulated);
     let report = Report::of(args, &plan, &blocks);
     if let Some(file) = &args.markdown {
@@ -63,7 +63,7 @@ fn emulate(args: &PlaceArgs) -> anyhow::Result<(Cycler, f64)> {
     Ok(plan.start(&Roots::default())?)
 }
 
-/// Runs server and client, and the placers in turn meanwhile.
+/// Runs server and client, and the dispatchers in turn meanwhile.
 fn serve(
     args: &PlaceArgs,
     plan: &Plan,
@@ -114,16 +114,17 @@ fn turns(
         for turn in 0..seats.len() {
             let next = (round + turn) % seats.len();
             if at != Some(next) {
-                let seat = seats[next].take().context("a placer is at the desk or has a seat")?;
-                let before = placed.0.exchange(seat).context("a placer failed")?;
+                let seat =
+                    seats[next].take().context("a dispatcher is at the desk or has a seat")?;
+                let before = placed.0.exchange(seat).context("a dispatcher failed")?;
                 if let Some(at) = at.replace(next) {
                     seats[at] = Some(before);
                 }
             }
-            bar.set_message(args.placers[next].clone());
+            bar.set_message(args.dispatchers[next].clone());
             let tally = block(args.block, placed, stop)?;
             bar.inc(args.block.as_secs_f64() as u64);
-            blocks.push(Block { placer: next, round, tally });
+            blocks.push(Block { dispatcher: next, round, tally });
         }
     }
     bar.finish_and_clear();
@@ -133,9 +134,9 @@ fn turns(
 /// One block, its first quarter left out.
 fn block(length: Nanos, placed: &Placed, stop: &AtomicBool) -> anyhow::Result<Tally> {
     sleep(length / 4, stop)?;
-    placed.0.take_tally().context("the placer failed")?;
+    placed.0.take_tally().context("the dispatcher failed")?;
     sleep(length.saturating_sub(length / 4), stop)?;
-    placed.0.take_tally().context("the placer failed")
+    placed.0.take_tally().context("the dispatcher failed")
 }
 
 fn sleep(span: Nanos, stop: &AtomicBool) -> anyhow::Result<()> {

@@ -1,19 +1,19 @@
-//! What a comparison of placers is about: cores, demand, load, target.
+//! What a comparison of dispatchers is about: cores, demand, load, target.
 
 use super::super::UsageError;
 use crate::cli::PlaceArgs;
 use lull_control::CoreId;
-use lull_control::placer::{CoreSpeed, Ladder, Placer, Supply};
-use lull_host::placing::Floor;
+use lull_control::dispatcher::{CoreSpeed, Dispatcher, Ladder, Supply};
+use lull_host::dispatch::Floor;
 use lull_host::sys::sched::set_affinity;
 use lull_measure::{Nanos, Percentile};
-use lull_policies::placers::{self, Site};
+use lull_policies::dispatchers::{self, Site};
 use lull_workload::Generator;
 use lull_workload::apps::options::{Demand, calibrate};
 use rand::SeedableRng;
 use std::thread;
 
-/// Requests in the profile that placers are built from (EETL section 4.3).
+/// Requests in the profile that dispatchers are built from (EETL section 4.3).
 const PROFILE: usize = 8000;
 /// Steps of a path: trading days of a year.
 const STEPS: u32 = 252;
@@ -52,8 +52,8 @@ pub(super) fn check(args: &PlaceArgs) -> anyhow::Result<()> {
     if args.block < Nanos::from_secs(1) {
         return wrong(format!("--block {}: write 1s or more", args.block));
     }
-    if args.placers.is_empty() {
-        return wrong("--placers: name at least one; `lull policies` lists them".to_owned());
+    if args.dispatchers.is_empty() {
+        return wrong("--dispatchers: name at least one; `lull policies` lists them".to_owned());
     }
     Ok(())
 }
@@ -105,12 +105,12 @@ impl Plan {
         Floor { ladder: self.ladder.clone(), cores, abandon }
     }
 
-    /// A placer for them, with the defaults of its config.
-    pub(super) fn placer(&self, name: &str) -> anyhow::Result<Box<dyn Placer>> {
+    /// A dispatcher for them, with the defaults of its config.
+    pub(super) fn dispatcher(&self, name: &str) -> anyhow::Result<Box<dyn Dispatcher>> {
         let (percentile, target) = (self.percentile, self.target);
         let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
-        let wrong = |error| UsageError(format!("--placers {name}: {error}"));
-        Ok(placers::build(name, &toml::Table::new(), &site).map_err(wrong)?)
+        let wrong = |error| UsageError(format!("--dispatchers {name}: {error}"));
+        Ok(dispatchers::build(name, &toml::Table::new(), &site).map_err(wrong)?)
     }
 
     /// Power of busy cores by type, in units of the slow one's.

@@ -1,25 +1,25 @@
-//! The table of placers: a row each, intervals over blocks.
+//! The table of dispatchers: a row each, intervals over blocks.
 
 use super::plan::Plan;
 use crate::blocks::{Estimate, Paired};
 use crate::cli::PlaceArgs;
 use crate::text::{estimate, number, table};
-use lull_host::placing::Tally;
+use lull_host::dispatch::Tally;
 use lull_measure::{Latency, Nanos, Percentile};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What one placer did in one block.
+/// What one dispatcher did in one block.
 pub(super) struct Block {
-    pub(super) placer: usize,
+    pub(super) dispatcher: usize,
     pub(super) round: usize,
     pub(super) tally: Tally,
 }
 
-/// One placer.
+/// One dispatcher.
 #[derive(Debug, Serialize)]
 struct Row {
-    placer: String,
+    dispatcher: String,
     requests: u64,
     /// Of each block.
     tail_ms: Option<Estimate>,
@@ -29,7 +29,7 @@ struct Row {
     late_percent: Option<Estimate>,
     /// Modelled: core time by type times power, in millijoules where the slow core takes 1 W.
     energy_mj: Option<Estimate>,
-    /// Energy a request against the first placer, within rounds.
+    /// Energy a request against the first dispatcher, within rounds.
     energy_change_percent: Option<Estimate>,
     moves: Option<Estimate>,
 }
@@ -49,9 +49,11 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn of(args: &PlaceArgs, plan: &Plan, blocks: &[Block]) -> Self {
-        let of = |placer| blocks.iter().filter(|block| block.placer == placer).collect::<Vec<_>>();
+        let of = |dispatcher| {
+            blocks.iter().filter(|block| block.dispatcher == dispatcher).collect::<Vec<_>>()
+        };
         let first = of(0);
-        let names = args.placers.iter().enumerate();
+        let names = args.dispatchers.iter().enumerate();
         Self {
             slowdown: plan.slowdown,
             rate_per_s: plan.rate_per_s,
@@ -67,7 +69,7 @@ impl Report {
     fn header(&self) -> Vec<String> {
         let percentile = self.percentile;
         [
-            "placer".to_owned(),
+            "dispatcher".to_owned(),
             "requests".to_owned(),
             format!("{percentile} of a block, ms"),
             format!("{percentile} of all, ms"),
@@ -84,7 +86,7 @@ impl Report {
         let row = |(index, row): (usize, &Row)| {
             let change = if index == 0 { None } else { row.energy_change_percent };
             vec![
-                row.placer.clone(),
+                row.dispatcher.clone(),
                 row.requests.to_string(),
                 estimate(row.tail_ms),
                 row.pooled_tail_ms.map_or_else(|| "-".to_owned(), number),
@@ -110,7 +112,7 @@ impl Report {
 
     fn footer(&self) -> String {
         let mut text = format!(
-            "Means over {} blocks of {:.0} a placer, the first quarter of each left out, with 95 % \
+            "Means over {} blocks of {:.0} a dispatcher, the first quarter of each left out, with 95 % \
              intervals (Student's t over blocks); changes within rounds. Latency is measured, from \
              the arrival at the server to the end of the work. Energy is modelled: core time of \
              each type times its power, 1 W for the slow one.",
@@ -167,7 +169,7 @@ impl Row {
             change.push(Some(0.0), percent);
         }
         Self {
-            placer: name.to_owned(),
+            dispatcher: name.to_owned(),
             requests: all.count(),
             tail_ms: over(&|tally| tally.latency.quantile(plan.percentile).map(ms)),
             pooled_tail_ms: all.quantile(plan.percentile).map(ms),

@@ -88,7 +88,7 @@ impl Chooser<'_> {
             | Event::SafeBegins { .. }
             | Event::SafeEnds
             | Event::AppExited { .. }
-            | Event::Regulated { .. }
+            | Event::GateChanged { .. }
             | Event::Operator(_) => {
                 self.lines.push(Line { time: entry.time, text, weight: None });
             }

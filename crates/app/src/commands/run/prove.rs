@@ -1,5 +1,5 @@
 //! `lull run --prove`: the policy against doing nothing, in blocks drawn by lot. Gates
-//! that regulators decide on are open where nothing is done.
+//! that admission controllers decide on are open where nothing is done.
 
 use super::display::Display;
 use super::{UsageError, check_alive};
@@ -30,8 +30,8 @@ impl Plan {
         let refuse = |what: String| Err(UsageError(what));
         let Some(policy) = proved(config) else {
             return refuse(format!(
-                "--prove compares policy and regulators with `{AGAINST}` and open gates, which is \
-                 all that {} has: name another in [policy], or give an app a regulator",
+                "--prove compares policy and admission_controllers with `{AGAINST}` and open gates, which is \
+                 all that {} has: name another in [policy], or give an app a admission",
                 args.config.display()
             ));
         };
@@ -103,12 +103,12 @@ pub(super) fn tell(proof: &Proof, json: bool) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}").context("cannot write to standard output")
 }
 
-/// What is proved: the policy, or the regulators where it does nothing.
+/// What is proved: the policy, or the admission controllers where it does nothing.
 fn proved(config: &Config) -> Option<String> {
-    let regulators = config.regulators();
+    let admission_controllers = config.admission_controllers();
     match config.policy == AGAINST {
         false => Some(config.policy.clone()),
-        true => (!regulators.is_empty()).then(|| regulators.join("+")),
+        true => (!admission_controllers.is_empty()).then(|| admission_controllers.join("+")),
     }
 }
 
@@ -139,7 +139,7 @@ impl Alternation<'_> {
         let plant = self.session.plant();
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         self.session.switch(&config.policy, policy);
-        self.session.regulate(on);
+        self.session.set_admission(on);
         let Design { policy, against, .. } = &self.plan.design;
         let phase = format!("{}-{number}", if on { policy } else { against });
         let length = self.plan.design.block_ns;

@@ -54,7 +54,7 @@ fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
     let file = match Kind::of(&source.parse()?) {
         Kind::Tiers => AnyFile::Tiers(source.parse()?),
         Kind::Node => AnyFile::Node(source.parse()?),
-        Kind::Placed => AnyFile::Placed(source.parse()?),
+        Kind::Dispatch => AnyFile::Dispatch(source.parse()?),
         Kind::Gated => AnyFile::Gated(Box::new(source.parse()?)),
     };
     let base = args.scenario.parent().unwrap_or(Path::new("."));

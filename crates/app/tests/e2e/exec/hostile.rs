@@ -65,7 +65,7 @@ fn a_program_without_a_loader_has_no_gate() {
     let mut elf = vec![0u8; 128];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
     std::fs::write(&program, elf).unwrap();
-    let options: [&[&str]; 3] = [&["--cap", "4"], &["--mode", "epoll"], &["--regulator", "auto"]];
+    let options: [&[&str]; 3] = [&["--cap", "4"], &["--mode", "epoll"], &["--admission", "auto"]];
     for options in options {
         let command = ["--", program.to_str().unwrap()];
         let ended = scene.run(&[&["exec"], options, &command].concat());
@@ -74,20 +74,20 @@ fn a_program_without_a_loader_has_no_gate() {
 }
 
 #[test]
-fn a_regulator_that_cannot_be_had_is_refused_before_the_server_starts() {
+fn an_admission_controller_that_cannot_be_had_is_refused_before_the_server_starts() {
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 10] = [
-        (&["--mode", "stats", "--regulator", "manual"], "nothing to regulate"),
-        (&["--mode", "epoll", "--regulator", "auto"], "state a tail objective"),
-        (&["--mode", "epoll", "--regulator", "open"], "`open` never closes"),
-        (&["--objective", "p99=50ms"], "--regulator"),
-        (&["--regulator", "auto", "--objective", "p99=fast"], "--objective p99=fast"),
-        (&["--mode", "epoll", "--regulator", "utslo"], "--regulator utslo: "),
-        (&["--regulator", "autoo"], "no regulator is called `autoo`"),
-        (&["--regulator", "pslo"], "none is promised a percentile"),
-        (&["--regulator", "auto", "--key", "goal=tail"], "--key goal=tail"),
-        (&["--regulator", "auto", "--key", "goal=\"tale\""], "tale"),
+        (&["--mode", "stats", "--admission", "manual"], "nothing to control"),
+        (&["--mode", "epoll", "--admission", "auto"], "state a tail objective"),
+        (&["--mode", "epoll", "--admission", "open"], "`open` never closes"),
+        (&["--objective", "p99=50ms"], "--admission"),
+        (&["--admission", "auto", "--objective", "p99=fast"], "--objective p99=fast"),
+        (&["--mode", "epoll", "--admission", "utslo"], "--admission utslo: "),
+        (&["--admission", "autoo"], "no admission controller is called `autoo`"),
+        (&["--admission", "pslo"], "none is promised a percentile"),
+        (&["--admission", "auto", "--key", "goal=tail"], "--key goal=tail"),
+        (&["--admission", "auto", "--key", "goal=\"tale\""], "tale"),
     ];
     for (options, words) in cases {
         let command = ["--", "touch", marker.to_str().unwrap()];

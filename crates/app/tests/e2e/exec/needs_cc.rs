@@ -1,10 +1,10 @@
 //! A small threaded server that does on request what a database does only in
 //! emergencies (`threads.c`), in both modes of the gate.
 
+mod admission;
 mod attach;
 mod crowd;
 mod kernel;
-mod regulated;
 mod signals;
 
 use super::{Server, logs, of_class, sanitised};

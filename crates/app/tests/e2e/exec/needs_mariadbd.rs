@@ -174,9 +174,9 @@ fn every_query_of_a_connection_is_counted() {
 }
 
 #[test]
-fn a_regulator_moves_the_gate_of_a_live_server() {
+fn an_admission_controller_moves_the_gate_of_a_live_server() {
     let scene = Scene::new();
-    let options = ["--regulator", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
+    let options = ["--admission", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
     let database = Database::start(&scene, &options);
     let many = "begin; select 1; select 2; commit;".repeat(50);
     let clients: Vec<Child> = (0..8).map(|_| database.client(&many)).collect();
@@ -228,33 +228,33 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
 }
 
 #[test]
-fn a_regulator_of_a_run_acts_on_the_gate_and_the_record_tells_of_it() {
+fn an_admission_controller_of_a_run_acts_on_the_gate_and_the_record_tells_of_it() {
     let scene = Scene::new();
-    let regulator = "regulator = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
-    let (agent, port) = run_with(&scene, regulator);
+    let admission = "admission = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let (agent, port) = run_with(&scene, admission);
     wait_for("a decision in the record", || {
         let clients: Vec<Child> =
             (0..4).map(|_| client(port, "mysql", &"begin; select 1; commit;".repeat(20))).collect();
         clients.into_iter().map(ended).for_each(drop);
         scene.records().first().is_some_and(|file| {
             let record = Record::open(file);
-            record.number("SELECT count(*) FROM journal WHERE event LIKE '%regulated%'") > 0
+            record.number("SELECT count(*) FROM journal WHERE event LIKE '%gate_changed%'") > 0
         })
     });
     agent.signal(Signal::INT);
     agent.wait().well();
-    let decided = Record::open(&scene.records()[0]).events("regulated");
-    assert_eq!((&decided[0]["app"], &decided[0]["regulator"]), (&"db".into(), &"gate-fifo".into()));
+    let decided = Record::open(&scene.records()[0]).events("gate_changed");
+    assert_eq!((&decided[0]["app"], &decided[0]["admission"]), (&"db".into(), &"gate-fifo".into()));
     assert!(decided[0]["gate"].as_str().unwrap().starts_with("2 transactions"), "{decided:?}");
     scene.wait_until_quiet();
 }
 
 #[test]
-fn a_proof_of_a_regulator_has_its_gate_open_in_every_other_block() {
+fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     let scene = Scene::new();
-    let regulator = "regulator = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let admission = "admission = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
     let proof = ["--prove", "12s", "--block", "1s", "--json"];
-    let (agent, port) = run_for(&scene, regulator, &proof);
+    let (agent, port) = run_for(&scene, admission, &proof);
     let ended = agent.wait_while(|| {
         // Its last clients find nobody.
         client(port, "mysql", &"begin; select 1; commit;".repeat(20)).wait().unwrap();
@@ -264,7 +264,7 @@ fn a_proof_of_a_regulator_has_its_gate_open_in_every_other_block() {
     let design = last["prove"].to_string();
     assert!(design.contains("gate-fifo") && design.contains("unmanaged"), "{design}");
     let record = Record::open(&scene.records()[0]);
-    let closed = record.events("regulated").len();
+    let closed = record.events("gate_changed").len();
     // Once at first, and whenever it is asked again after a block without it, but for
     // blocks in which the machine stood still.
     assert!((2..=7).contains(&closed), "{closed}");
@@ -368,7 +368,7 @@ mod needs_sysbench {
              connection = sysbench.sql.driver():connect()\nend\n\
              function event()\nconnection:query(\"select sleep(0.03)\")\nend\n";
         let scene = Scene::new();
-        let keys = ["--regulator", "auto", "--key", "most_cap=16"];
+        let keys = ["--admission", "auto", "--key", "most_cap=16"];
         let database = Database::start(&scene, &keys);
         let script = scene.write("sleeps.lua", SLEEPS);
         let mut load = database.sysbench_with(script.to_str().unwrap(), 64, 15, "run");

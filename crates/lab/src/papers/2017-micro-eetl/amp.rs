@@ -6,7 +6,7 @@ use super::system::{AMP_LOADS, Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
-use lull_sim::placed::PlacedModel;
+use lull_sim::dispatch::DispatchModel;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -20,7 +20,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 const DVFS_LOADS: [f64; 5] = [10.0, 25.0, 40.0, 50.0, 60.0];
 const FINANCE_LOADS: [f64; 4] = [50.0, 100.0, 200.0, 300.0];
 
-/// All placers on both machines.
+/// All dispatchers on both machines.
 struct Measured {
     eetl: Curve,
     tail: Curve,
@@ -58,19 +58,19 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 pub(super) fn curve(
     bench: &Bench<'_>,
-    model: &PlacedModel,
-    (placer, config): (&str, &str),
+    model: &DispatchModel,
+    (dispatcher, config): (&str, &str),
     name: &str,
     loads: &[f64],
 ) -> Result<Curve, LabError> {
-    let cell = |rate: &f64| bench.cell(model, (placer, config), *rate);
+    let cell = |rate: &f64| bench.cell(model, (dispatcher, config), *rate);
     Ok(Curve::new(name, loads.iter().map(cell).collect::<Result<_, _>>()?))
 }
 
 fn measure(bench: &Bench<'_>, scenario: &Scenario) -> Result<Measured, LabError> {
     let (amp, dvfs) = (scenario.default_amp(), scenario.dvfs(4));
-    let on_amp = |placer, name| curve(bench, &amp, (placer, ""), name, &AMP_LOADS);
-    let on_dvfs = |placer, name| curve(bench, &dvfs, (placer, ""), name, &DVFS_LOADS);
+    let on_amp = |dispatcher, name| curve(bench, &amp, (dispatcher, ""), name, &AMP_LOADS);
+    let on_dvfs = |dispatcher, name| curve(bench, &dvfs, (dispatcher, ""), name, &DVFS_LOADS);
     Ok(Measured {
         eetl: on_amp("eetl", "EETL-AMP")?,
         tail: on_amp("tl", "TL-AMP")?,
@@ -207,7 +207,7 @@ fn shape_rows(thrifty: &Curve, fixed: &Curve, eetl: &Curve) -> Vec<Row> {
 /// Fig. 10, the finance server.
 fn finance(scenario: &Scenario, setup: &Setup<'_>, report: &mut Report) -> Result<(), LabError> {
     let bench = Bench::judging(setup, scenario.finance_target)?;
-    let with = |model: PlacedModel| PlacedModel { work: scenario.finance(), ..model };
+    let with = |model: DispatchModel| DispatchModel { work: scenario.finance(), ..model };
     let (amp, dvfs) = (with(scenario.default_amp()), with(scenario.dvfs(4)));
     let eetl = curve(&bench, &amp, ("eetl", ""), "EETL-AMP", &FINANCE_LOADS)?;
     let tail = curve(&bench, &amp, ("tl", ""), "TL-AMP", &FINANCE_LOADS)?;

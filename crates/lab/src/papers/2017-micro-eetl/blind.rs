@@ -1,8 +1,8 @@
-//! The least energy of any placer that does not know the work.
+//! The least energy of any dispatcher that does not know the work.
 //!
 //! Request Clairvoyant knows how long each request is. How near can one come
 //! that only sees ages and work done? The answer here is a bound and no
-//! placer: everything that is not ignorance is given away.
+//! dispatcher: everything that is not ignorance is given away.
 //!
 //! - There is a free core of every type whenever one is wanted.
 //! - A move costs its energy and no time.
@@ -28,10 +28,10 @@
 //! cleverer order is left to find. Fast last is right for any demand, for fewer
 //! are left to be run fast.
 
-use lull_control::placer::CoreSpeed;
+use lull_control::dispatcher::CoreSpeed;
 use lull_measure::{Nanos, Percentile};
+use lull_sim::dispatch::{DispatchModel, top_speeds};
 use lull_sim::model::{Distribution, Shape};
-use lull_sim::placed::{PlacedModel, top_speeds};
 use statrs::distribution::{ContinuousCDF, Gamma};
 
 /// Length of a step, and of a cell of work, in ms.
@@ -64,7 +64,7 @@ struct Programme<'a> {
 /// The bound for a machine at a load, in millijoules a request, static power
 /// included; `None` for a demand that is not gamma.
 pub(super) fn least_mj(
-    model: &PlacedModel,
+    model: &DispatchModel,
     work: Distribution,
     (target, percentile): (Nanos, Percentile),
     rate_per_s: f64,
@@ -84,7 +84,7 @@ pub(super) fn least_mj(
 }
 
 /// What a request at this speed gets of it, beside the mean of the others.
-fn pace(model: &PlacedModel, work: Distribution, rate_per_s: f64, speed: f64) -> f64 {
+fn pace(model: &DispatchModel, work: Distribution, rate_per_s: f64, speed: f64) -> f64 {
     let others = 1.0 - model.interference * rate_per_s * work.mean.as_secs_f64();
     1.0 / (1.0 / others + model.interference * (speed - 1.0))
 }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn no_blind_placer_undercuts_the_bound_even_with_a_fast_core_for_everybody() {
+    fn no_blind_dispatcher_undercuts_the_bound_even_with_a_fast_core_for_everybody() {
         let scenario = scenario();
         let setup = Setup { quick: true, ..Setup::new("test") };
         let bench = Bench::new(&setup, scenario.lucene_target);

@@ -3,7 +3,7 @@
 
 use super::system::{Bench, Cell, scenario};
 use crate::experiment::Setup;
-use lull_sim::placed::PlacedModel;
+use lull_sim::dispatch::DispatchModel;
 
 /// The target, with the noise of a p99 of 4000 answers (2 % at three sigma).
 const IN_TIME_MS: f64 = 206.0;
@@ -12,8 +12,8 @@ fn bench<'a>(setup: &'a Setup<'a>) -> Bench<'a> {
     Bench::judging(setup, scenario().lucene_target).unwrap()
 }
 
-fn cell(bench: &Bench<'_>, model: &PlacedModel, placer: &str, rate_per_s: f64) -> Cell {
-    bench.cell(model, (placer, ""), rate_per_s).unwrap()
+fn cell(bench: &Bench<'_>, model: &DispatchModel, dispatcher: &str, rate_per_s: f64) -> Cell {
+    bench.cell(model, (dispatcher, ""), rate_per_s).unwrap()
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn on_asymmetric_cores_eetl_is_in_time_where_s2f_is_not_and_thriftier_than_tl() 
     let setup = Setup { quick: true, ..Setup::new("test") };
     let (bench, model) = (bench(&setup), scenario().default_amp());
     let [eetl, fixed, tail, thrifty] =
-        ["eetl", "s2f", "tl", "ee"].map(|placer| cell(&bench, &model, placer, 66.0));
+        ["eetl", "s2f", "tl", "ee"].map(|dispatcher| cell(&bench, &model, dispatcher, 66.0));
     let [eetl_ms, fixed_ms, tail_ms, thrifty_ms] =
         [&eetl, &fixed, &tail, &thrifty].map(|cell| cell.tail().mean);
     assert!(eetl_ms < IN_TIME_MS && tail_ms < eetl_ms, "{eetl_ms} {tail_ms}");
@@ -38,7 +38,7 @@ fn on_asymmetric_cores_eetl_is_in_time_where_s2f_is_not_and_thriftier_than_tl() 
 fn on_cores_with_dvfs_eetl_is_thriftier_than_pegasus_ideal_and_that_than_tl() {
     let setup = Setup { quick: true, ..Setup::new("test") };
     let (bench, model) = (bench(&setup), scenario().dvfs(4));
-    let [eetl, tail] = ["eetl", "tl"].map(|placer| cell(&bench, &model, placer, 25.0));
+    let [eetl, tail] = ["eetl", "tl"].map(|dispatcher| cell(&bench, &model, dispatcher, 25.0));
     let pegasus = bench.ideal_pegasus(&model, 25.0).unwrap();
     for one in [&eetl, &tail, &pegasus] {
         assert!(one.tail().mean < IN_TIME_MS, "{:?}", one.tail());

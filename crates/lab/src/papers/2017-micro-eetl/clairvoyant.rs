@@ -1,4 +1,4 @@
-//! How near placers that do not know the future come to one that does.
+//! How near dispatchers that do not know the future come to one that does.
 
 use super::SEED_FILE;
 use super::amp::curve;
@@ -12,24 +12,24 @@ use crate::trial::of;
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "eetl-clairvoyant",
-    paper: "Haque et al. 2017, section 6.4; our own placer",
+    paper: "Haque et al. 2017, section 6.4; our own dispatcher",
     seed_file: SEED_FILE,
-    summary: "EETL and our own placer against Request Clairvoyant, with an ablation",
+    summary: "EETL and our own dispatcher against Request Clairvoyant, with an ablation",
     run,
 };
 
 const LOADS: [f64; 7] = [10.0, 25.0, 40.0, 50.0, 66.0, 80.0, 90.0];
 
-/// What our own placer is to reach: of Request Clairvoyant's energy, and where
+/// What our own dispatcher is to reach: of Request Clairvoyant's energy, and where
 /// that is below the blind bound, of the bound.
 const AIM: f64 = 1.05;
 
-const BOUND: &str = "ours: the blind bound is the least energy of any placer that sees ages and \
+const BOUND: &str = "ours: the blind bound is the least energy of any dispatcher that sees ages and \
                      work done and not the work, with a free core of every type at any moment, at \
                      the mean pace: the dual of a dynamic programme over age and work done";
 
 const OUT_OF_REACH: &str = "our aim is 1.05; the blind bound is beyond it at this load, so that no \
-                            placer can have it without knowing the work; held is the distance to \
+                            dispatcher can have it without knowing the work; held is the distance to \
                             the bound";
 
 /// Above this load requests wait for the two fast cores, which the bound leaves out.
@@ -38,7 +38,7 @@ const UNCROWDED_PER_S: f64 = 50.0;
 const CROWDED: &str = "at this load requests wait for the two fast cores, of which the bound has \
                        one for everybody; the row with a fast core for everybody has the rest";
 
-/// Our placer, whole and without each of its parts.
+/// Our dispatcher, whole and without each of its parts.
 const OURS: [(&str, &str); 4] = [
     ("just-in-time", ""),
     ("just-in-time, never gives up", "gives_up = false"),
@@ -90,12 +90,13 @@ fn known_rows(known: &Curve, eetl: &Curve) -> Vec<Row> {
     LOADS.map(row).to_vec()
 }
 
-/// What not knowing the work costs at least, and how near a placer comes to it
+/// What not knowing the work costs at least, and how near a dispatcher comes to it
 /// that never waits for a fast core.
 fn reach_rows(rate: f64, known: &Curve, plenty: &Curve, blind_mj: f64) -> [Row; 2] {
     let over = known.at(rate).energy_mj.iter().map(|mj| blind_mj / mj);
     let over = of(&over.collect::<Vec<_>>());
-    let why = "the least that any placer needs that does not know the work, by a dynamic programme";
+    let why =
+        "the least that any dispatcher needs that does not know the work, by a dynamic programme";
     let name = format!("{} / blind bound energy, {rate}/s", plenty.name);
     let near = plenty.at(rate).over_mj(blind_mj);
     // The bound is of the demand, the cell of 100,000 drawn requests: 1 % either way.
@@ -113,7 +114,7 @@ fn reach_rows(rate: f64, known: &Curve, plenty: &Curve, blind_mj: f64) -> [Row; 
 }
 
 /// Our aim is 5 % over Request Clairvoyant. It is held where the blind bound
-/// leaves room for it; elsewhere no placer can have it, and what is held is the
+/// leaves room for it; elsewhere no dispatcher can have it, and what is held is the
 /// distance to the bound.
 fn our_rows(rate: f64, known: &Curve, ours: &Curve, blind_mj: f64) -> Vec<Row> {
     let cell = ours.at(rate);

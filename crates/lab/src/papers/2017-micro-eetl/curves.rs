@@ -1,9 +1,9 @@
-//! What the figures of this paper share: a curve a placer, over the load.
+//! What the figures of this paper share: a curve a dispatcher, over the load.
 
 use super::system::Cell;
 use crate::figure::{Axis, Figure, Look, Point};
 
-/// One placer on one machine over loads.
+/// One dispatcher on one machine over loads.
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) cells: Vec<Cell>,

@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Watts;
-use lull_sim::placed::PlacedModel;
+use lull_sim::dispatch::DispatchModel;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -54,9 +54,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 /// Seven cores with the static power at which Pegasus saves what was measured.
-fn fitted(bench: &Bench<'_>, scenario: &Scenario) -> Result<PlacedModel, LabError> {
+fn fitted(bench: &Bench<'_>, scenario: &Scenario) -> Result<DispatchModel, LabError> {
     let model =
-        |static_watts| PlacedModel { static_watts: Watts(static_watts), ..scenario.dvfs(7) };
+        |static_watts| DispatchModel { static_watts: Watts(static_watts), ..scenario.dvfs(7) };
     let (mut low, mut high) = (0.0, 20.0);
     for _ in 0..10 {
         let middle = 0.5 * (low + high);
@@ -67,7 +67,7 @@ fn fitted(bench: &Bench<'_>, scenario: &Scenario) -> Result<PlacedModel, LabErro
 }
 
 /// EETL, ideal Pegasus and TL.
-fn three(bench: &Bench<'_>, model: &PlacedModel, loads: &[f64]) -> Result<Vec<Curve>, LabError> {
+fn three(bench: &Bench<'_>, model: &DispatchModel, loads: &[f64]) -> Result<Vec<Curve>, LabError> {
     let ideal = loads.iter().map(|rate| bench.ideal_pegasus(model, *rate));
     let pegasus = Curve::new("Pegasus-DVFS", ideal.collect::<Result<_, _>>()?);
     Ok(vec![

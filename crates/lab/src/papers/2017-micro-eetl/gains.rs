@@ -6,7 +6,7 @@ use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Printed, Report, Row, Tolerance};
 use crate::trial::of;
-use lull_sim::placed::Outcome;
+use lull_sim::dispatch::Outcome;
 use lull_sim::stats::Estimate;
 
 /// The experiment.

@@ -10,7 +10,7 @@ use crate::mix;
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Nanos;
-use lull_sim::placed::Work;
+use lull_sim::dispatch::Work;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {

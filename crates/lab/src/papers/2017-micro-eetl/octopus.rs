@@ -7,7 +7,7 @@ use super::system::{Bench, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
-use lull_sim::placed::PlacedModel;
+use lull_sim::dispatch::DispatchModel;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -26,7 +26,7 @@ struct Ideal {
     curve: Curve,
 }
 
-fn ideal(bench: &Bench<'_>, model: &PlacedModel) -> Result<Ideal, LabError> {
+fn ideal(bench: &Bench<'_>, model: &DispatchModel) -> Result<Ideal, LabError> {
     let table = |rung: usize| format!("table = [{{ up_to_per_s = 1e9, rung = {rung} }}]");
     let configs: Vec<_> = (0..4).map(table).collect();
     let (mut rungs, mut cells) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Watts;
-use lull_sim::placed::PlacedModel;
+use lull_sim::dispatch::DispatchModel;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -22,7 +22,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 const LOADS: [f64; 4] = [10.0, 25.0, 50.0, 66.0];
 
 /// Two fast cores and so many slow ones that take a fifth or a quarter.
-fn thrift(scenario: &Scenario, slow: u32, times: f64) -> PlacedModel {
+fn thrift(scenario: &Scenario, slow: u32, times: f64) -> DispatchModel {
     let mut model = scenario.amp(&[("slow", slow), ("fast", 2)]);
     model.types[0].watts = Watts(6.8 / times);
     model

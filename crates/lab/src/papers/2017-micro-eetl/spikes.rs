@@ -7,7 +7,7 @@ use crate::figure::{Axis, Figure, Look, Point};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Nanos;
-use lull_sim::placed::{BeatSeen, Outcome, PlacedModel, Rate};
+use lull_sim::dispatch::{BeatSeen, DispatchModel, Outcome, Rate};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -24,9 +24,9 @@ const RATES: [f64; 8] = [10.0, 30.0, 60.0, 90.0, 60.0, 30.0, 10.0, 90.0];
 const EACH: u64 = 20_000;
 
 /// The 2F-13S node under the spikes.
-pub(super) fn spiky(requests_each: u64) -> PlacedModel {
+pub(super) fn spiky(requests_each: u64) -> DispatchModel {
     let load = RATES.iter().map(|rate| Rate { rate_per_s: *rate, requests: Some(requests_each) });
-    PlacedModel { load: load.collect(), ..scenario().default_amp() }
+    DispatchModel { load: load.collect(), ..scenario().default_amp() }
 }
 
 /// Share of epochs whose tail exceeds 1.05 targets, in percent.
@@ -42,14 +42,14 @@ pub(super) fn peak_ms(outcome: &Outcome) -> f64 {
     tails.max().map_or(f64::NAN, Nanos::as_millis_f64)
 }
 
-/// Runs a placer under the spikes, from the first request on.
+/// Runs a dispatcher under the spikes, from the first request on.
 pub(super) fn under_spikes(
     bench: &Bench<'_>,
-    placer: (&str, &str),
+    dispatcher: (&str, &str),
 ) -> Result<Vec<Outcome>, LabError> {
     let each = bench.setup.either(EACH, 2000);
     let requests = each * RATES.len() as u64;
-    bench.outcomes(bench.setup.seed, &spiky(each), placer, (0, requests))
+    bench.outcomes(bench.setup.seed, &spiky(each), dispatcher, (0, requests))
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {

@@ -1,13 +1,13 @@
-//! The paper's machines and demands, and how a placer is measured on them.
+//! The paper's machines and demands, and how a dispatcher is measured on them.
 
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::Report;
 use crate::trial::of;
-use lull_control::placer::{CoreSpeed, Supply};
+use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
-use lull_policies::placers::{self, Site};
+use lull_policies::dispatchers::{self, Site};
+use lull_sim::dispatch::{DispatchModel, Node, Outcome, Work};
 use lull_sim::model::Distribution;
-use lull_sim::placed::{Node, Outcome, PlacedModel, Work};
 use lull_sim::stats::Estimate;
 use lull_workload::apps::options::Demand;
 use rand::SeedableRng;
@@ -72,18 +72,18 @@ fn choices() -> Vec<String> {
 }
 
 impl Scenario {
-    fn node(&self, types: Vec<CoreSpeed>, supply: Supply, cost: Nanos) -> PlacedModel {
+    fn node(&self, types: Vec<CoreSpeed>, supply: Supply, cost: Nanos) -> DispatchModel {
         let work = Work::Drawn(self.lucene);
-        PlacedModel {
+        DispatchModel {
             move_cost: cost,
             static_watts: Watts(self.static_watts),
             interference: self.interference,
-            ..PlacedModel::new(types, supply, 10.0, work)
+            ..DispatchModel::new(types, supply, 10.0, work)
         }
     }
 
     /// Asymmetric cores: types of Table 4 by name, with their numbers, slow first.
-    pub(crate) fn amp(&self, cores: &[(&str, u32)]) -> PlacedModel {
+    pub(crate) fn amp(&self, cores: &[(&str, u32)]) -> DispatchModel {
         let find = |name: &str| self.amp.iter().find(|one| one.name == name).cloned();
         let types = cores.iter().filter_map(|(name, _)| find(name)).collect();
         let numbers = cores.iter().map(|(_, number)| *number).collect();
@@ -91,12 +91,12 @@ impl Scenario {
     }
 
     /// The paper's default, 2F-13S.
-    pub(crate) fn default_amp(&self) -> PlacedModel {
+    pub(crate) fn default_amp(&self) -> DispatchModel {
         self.amp(&[("slow", 13), ("fast", 2)])
     }
 
     /// So many cores with five levels each.
-    pub(super) fn dvfs(&self, cores: u32) -> PlacedModel {
+    pub(super) fn dvfs(&self, cores: u32) -> DispatchModel {
         self.node(self.dvfs.clone(), Supply::Any(cores), self.transition)
     }
 
@@ -117,12 +117,12 @@ impl Scenario {
 }
 
 /// What 2F-13S would be with a fast core for every request, and no more static
-/// power: no placer waits for one there.
-pub(super) fn unlimited(scenario: &Scenario) -> PlacedModel {
+/// power: no dispatcher waits for one there.
+pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
     let (slow, fast) = (200, 200);
     let speeds = f64::from(slow) + 2.0 * f64::from(fast);
     let model = scenario.amp(&[("slow", slow), ("fast", fast)]);
-    PlacedModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
+    DispatchModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
 }
 
 /// What is measured, and to what it is held.
@@ -132,7 +132,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) percentile: Percentile,
 }
 
-/// One placer on one machine at one load, a value a replication.
+/// One dispatcher on one machine at one load, a value a replication.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(super) rate_per_s: f64,
@@ -176,25 +176,25 @@ impl<'a> Bench<'a> {
         self.setup.either((15_000, 20_000), (4_000, 4_000))
     }
 
-    /// Measures a placer at a load.
+    /// Measures a dispatcher at a load.
     pub(crate) fn cell(
         &self,
-        model: &PlacedModel,
-        (placer, config): (&str, &str),
+        model: &DispatchModel,
+        (dispatcher, config): (&str, &str),
         rate_per_s: f64,
     ) -> Result<Cell, LabError> {
-        self.cell_on(self.setup.seed, model, (placer, config), rate_per_s)
+        self.cell_on(self.setup.seed, model, (dispatcher, config), rate_per_s)
     }
 
     fn cell_on(
         &self,
         seed: u64,
-        model: &PlacedModel,
-        placer: (&str, &str),
+        model: &DispatchModel,
+        dispatcher: (&str, &str),
         rate_per_s: f64,
     ) -> Result<Cell, LabError> {
         let model = model.at_rate(rate_per_s);
-        let outcomes = self.outcomes(seed, &model, placer, self.lengths())?;
+        let outcomes = self.outcomes(seed, &model, dispatcher, self.lengths())?;
         let each = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).collect();
         Ok(Cell {
             rate_per_s,
@@ -205,11 +205,11 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Runs a placer on a model as it is, in all replications.
+    /// Runs a dispatcher on a model as it is, in all replications.
     pub(super) fn outcomes(
         &self,
         seed: u64,
-        model: &PlacedModel,
+        model: &DispatchModel,
         (name, config): (&str, &str),
         lengths: (u64, u64),
     ) -> Result<Vec<Outcome>, LabError> {
@@ -224,8 +224,8 @@ impl<'a> Bench<'a> {
         let config = parsed(config);
         self.setup.progress.expect(self.replications());
         let run = |replication| {
-            let placer = placers::build(name, &config, &site)?;
-            let outcome = Node::measure(model, placer, (seed, replication), lengths)?;
+            let dispatcher = dispatchers::build(name, &config, &site)?;
+            let outcome = Node::measure(model, dispatcher, (seed, replication), lengths)?;
             self.setup.progress.step();
             Ok(outcome)
         };
@@ -239,26 +239,26 @@ impl<'a> Bench<'a> {
     /// if none does.
     pub(super) fn first_in_time(
         &self,
-        model: &PlacedModel,
-        placer: &str,
+        model: &DispatchModel,
+        dispatcher: &str,
         configs: &[String],
         rate_per_s: f64,
     ) -> Result<(usize, Cell), LabError> {
         let mut found = configs.len() - 1;
         for (index, config) in configs.iter().enumerate() {
-            let cell = self.cell_on(SEARCH, model, (placer, config), rate_per_s)?;
+            let cell = self.cell_on(SEARCH, model, (dispatcher, config), rate_per_s)?;
             if of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
                 found = index;
                 break;
             }
         }
-        Ok((found, self.cell(model, (placer, &configs[found]), rate_per_s)?))
+        Ok((found, self.cell(model, (dispatcher, &configs[found]), rate_per_s)?))
     }
 
     /// Pegasus' ideal table at one load: the lowest level in time.
     pub(super) fn ideal_pegasus(
         &self,
-        model: &PlacedModel,
+        model: &DispatchModel,
         rate_per_s: f64,
     ) -> Result<Cell, LabError> {
         let levels = 0..model.types.len();
@@ -269,7 +269,7 @@ impl<'a> Bench<'a> {
     /// Energy of ideal Pegasus over that of TL, on the streams for searching.
     pub(super) fn pegasus_over_tail(
         &self,
-        model: &PlacedModel,
+        model: &DispatchModel,
         rate_per_s: f64,
     ) -> Result<f64, LabError> {
         let tail = self.cell_on(SEARCH, model, ("tl", ""), rate_per_s)?;
@@ -287,7 +287,7 @@ impl<'a> Bench<'a> {
     /// target allows, in steps of 2.5 % of the target's work on slow cores.
     pub(super) fn best_clairvoyant(
         &self,
-        model: &PlacedModel,
+        model: &DispatchModel,
         rate_per_s: f64,
     ) -> Result<Cell, LabError> {
         let target_ms = self.target.as_millis_f64();
@@ -299,7 +299,7 @@ impl<'a> Bench<'a> {
     /// The highest load at which the tail-latency policy meets the target.
     pub(super) fn most_load(
         &self,
-        model: &PlacedModel,
+        model: &DispatchModel,
         (mut low, mut high): (f64, f64),
     ) -> Result<f64, LabError> {
         while high - low > 1.0 {
@@ -313,7 +313,7 @@ impl<'a> Bench<'a> {
 }
 
 impl Cell {
-    /// Energy over that of another placer that met the same requests.
+    /// Energy over that of another dispatcher that met the same requests.
     pub(super) fn energy_over(&self, other: &Self) -> Estimate {
         let pairs = self.energy_mj.iter().zip(&other.energy_mj);
         of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
@@ -324,7 +324,7 @@ impl Cell {
         of(&self.energy_mj.iter().map(|mj| mj / least_mj).collect::<Vec<_>>())
     }
 
-    /// Change of energy against another placer, in percent.
+    /// Change of energy against another dispatcher, in percent.
     pub(super) fn energy_change_percent(&self, other: &Self) -> Estimate {
         let ratio = self.energy_over(other);
         let percent = |value: f64| 100.0 * value;
@@ -352,7 +352,7 @@ mod tests {
         let scenario = scenario();
         assert!(scenario.authors.contains("McKinley") && scenario.venue.contains("MICRO-50"));
         assert_eq!(scenario.seed_file, super::super::SEED_FILE);
-        let power = |model: PlacedModel| -> f64 {
+        let power = |model: DispatchModel| -> f64 {
             let ladder = model.ladder().unwrap();
             let types = ladder.types().iter().enumerate();
             types.map(|(kind, one)| one.watts.0 * ladder.cores(kind) as f64).sum()

@@ -7,7 +7,7 @@ use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use lull_measure::Nanos;
-use lull_sim::placed::{PlacedModel, Work};
+use lull_sim::dispatch::{DispatchModel, Work};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -54,7 +54,7 @@ fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Na
     let mut demand = scenario.lucene;
     demand.mean = demand.mean.scale(size);
     let target = Nanos::from_secs_f64(0.67 * SLOW_TAIL_MS * size / 1e3);
-    let model = PlacedModel { work: Work::Drawn(demand), ..scenario.default_amp() };
+    let model = DispatchModel { work: Work::Drawn(demand), ..scenario.default_amp() };
     let bench = Bench::judging(setup, target)?;
     let loads = [10.0, 33.0, 66.0].map(|rate| rate / size);
     // Table 2's bands are in requests of the default size.
@@ -73,7 +73,7 @@ fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Na
 fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = Bench::judging(setup, scenario.lucene_target)?;
     let ratio = |work: Work| -> Result<_, LabError> {
-        let model = PlacedModel { work, ..scenario.default_amp() };
+        let model = DispatchModel { work, ..scenario.default_amp() };
         let eetl = bench.cell(&model, ("eetl", ""), 10.0)?;
         Ok(bench.cell(&model, ("tl", ""), 10.0)?.energy_over(&eetl))
     };

@@ -1,13 +1,13 @@
-//! The paper's server under a regulator at the gate and a policy over the
+//! The paper's server under an admission controller at the gate and a policy over the
 //! cores, looked at second by second.
 
 use super::system::Gate;
 use crate::experiment::{LabError, Setup};
-use lull_control::regulator::Regulator;
+use lull_control::admission::Admission;
 use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
 use lull_measure::Nanos;
+use lull_policies::admission::{self, Site};
 use lull_policies::registry;
-use lull_policies::regulators::{self, Site};
 use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
 use rand::SeedableRng;
 use rayon::prelude::*;
@@ -17,7 +17,7 @@ const EPOCH: Nanos = Nanos::from_millis(100);
 /// Epochs between two looks that are kept.
 const LOOK: u64 = 10;
 
-/// A regulator and a policy, each with its config; no policy is the machine as it is.
+/// An admission controller and a policy, each with its config; no policy is the machine as it is.
 #[derive(Debug, Clone)]
 pub(super) struct Scheme {
     pub(super) name: &'static str,
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
         (seed, replication): (u64, u64),
     ) -> Result<Self, LabError> {
         let (name, config) = &scheme.gate;
-        let gate = regulator((name, config), &model.objectives(), model.cores)?;
+        let gate = admission((name, config), &model.objectives(), model.cores)?;
         let plant = ServerPlant::new(model, gate, seed, replication)?;
         let policy = policy(scheme, &plant)?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Other promises from now on; regulator and policy go on with what they
+    /// Other promises from now on; admission controller and policy go on with what they
     /// have learnt if they can.
     fn change(&mut self, later: &[Option<Objective>]) -> Result<(), LabError> {
         let (name, config) = &self.scheme.gate;
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
             .zip(later)
             .flat_map(|(app, objective)| vec![*objective; app.threads.unwrap_or(0) as usize]);
         let objectives: Vec<_> = each.collect();
-        self.plant.retarget(later, || regulator((name, config), &objectives, cores))?;
+        self.plant.retarget(later, || admission((name, config), &objectives, cores))?;
         let Some(held) = &mut self.policy else { return Ok(()) };
         if !held.retarget(self.plant.apps()) {
             self.policy = policy(self.scheme, &self.plant)?;
@@ -186,15 +186,15 @@ impl<'a> Run<'a> {
     }
 }
 
-fn regulator(
+fn admission(
     (name, config): Gate<'_>,
     objectives: &[Option<Objective>],
     cores: u32,
-) -> Result<Box<dyn Regulator>, PolicyError> {
+) -> Result<Box<dyn Admission>, PolicyError> {
     // One core is left to the system (section 3.3: C below the number of cores).
     let site = Site::of(objectives, cores.max(2) - 1);
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
-    regulators::build(name, &config, &site)
+    admission::build(name, &config, &site)
 }
 
 fn policy(scheme: &Scheme, plant: &ServerPlant) -> Result<Option<Box<dyn Policy>>, PolicyError> {

@@ -1,10 +1,10 @@
-//! The paper's server, and how a regulator is measured on it.
+//! The paper's server, and how an admission controller is measured on it.
 
 use crate::experiment::{LabError, Setup};
 use crate::sourced::{self, Parameter};
 use crate::trial::of;
 use lull_measure::{Nanos, Percentile};
-use lull_policies::regulators::{self, Site};
+use lull_policies::admission::{self, Site};
 use lull_sim::oversubscribed::{ConnectionClass, Contention, Device, Served, Server, ServerModel};
 use lull_sim::stats::Estimate;
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ pub(super) const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 /// Where C6 stands among the idle states of the scenario.
 pub(super) const C6: usize = 1;
 
-/// Name and config of a regulator.
+/// Name and config of an admission controller.
 pub(super) type Gate<'a> = (&'a str, &'a str);
 
 /// The server that stands for MongoDB, and its parameters by source.
@@ -52,19 +52,19 @@ pub(super) struct Bench<'a> {
     length: Nanos,
 }
 
-/// One regulator on one server, a run a replication.
+/// One admission controller on one server, a run a replication.
 pub(super) struct Cell {
     pub(super) runs: Vec<Served>,
 }
 
 impl<'a> Bench<'a> {
-    /// Short warm-ups: regulators that search nothing.
+    /// Short warm-ups: admission controllers that search nothing.
     pub(super) fn settled(setup: &'a Setup<'a>) -> Self {
         let (warmup, length) = setup.either((2_000, 6_000), (500, 1_000));
         Self { setup, warmup: Nanos::from_millis(warmup), length: Nanos::from_millis(length) }
     }
 
-    /// Long ones: regulators that search for their cap.
+    /// Long ones: admission controllers that search for their cap.
     pub(super) fn searching(setup: &'a Setup<'a>, warmup_s: u64, length_s: u64) -> Self {
         let (warmup, length) = setup.either((warmup_s, length_s), (4, 2));
         Self { setup, warmup: Nanos::from_secs(warmup), length: Nanos::from_secs(length) }
@@ -75,7 +75,7 @@ impl<'a> Bench<'a> {
         self.setup.either(5, 2)
     }
 
-    /// Measures a regulator on a server.
+    /// Measures an admission controller on a server.
     pub(super) fn cell(
         &self,
         model: &ServerModel,
@@ -87,9 +87,9 @@ impl<'a> Bench<'a> {
         let config: toml::Table = config.parse().expect("configs of experiments are TOML");
         self.setup.progress.expect(self.replications());
         let run = |replication| {
-            let regulator = regulators::build(name, &config, &site)?;
+            let admission = admission::build(name, &config, &site)?;
             let seeds = (self.setup.seed, replication);
-            let served = Server::measure(model, regulator, seeds, (self.warmup, self.length))?;
+            let served = Server::measure(model, admission, seeds, (self.warmup, self.length))?;
             self.setup.progress.step();
             Ok(served)
         };

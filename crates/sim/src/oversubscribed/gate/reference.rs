@@ -1,7 +1,7 @@
 //! What the gate is to do, written down plainly: the model that the simulator had
 //! before it drove the on-call gate, kept to compare it with.
 
-use lull_control::regulator::{Admission, Pace};
+use lull_control::admission::{Pace, RoundLimits};
 use std::collections::VecDeque;
 
 /// A connection at the gate.
@@ -22,7 +22,7 @@ struct Place {
 /// The plain gate.
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
-    pub(super) admission: Admission,
+    pub(super) admission: RoundLimits,
     places: Vec<Place>,
     /// Where the ring goes on.
     hand: usize,
@@ -31,7 +31,7 @@ pub(super) struct Plain {
     pub(super) most_running: u32,
     /// Connections whose turn in this round is to come.
     list: VecDeque<u32>,
-    /// Queries that wait, by connection: what regulators see.
+    /// Queries that wait, by connection: what admission controllers see.
     pub(super) waiting: Vec<u32>,
     /// Who has come while nobody waited: it takes a free slot and the ring stays.
     alone: Option<usize>,
@@ -40,7 +40,7 @@ pub(super) struct Plain {
 impl Plain {
     pub(super) fn new(connections: usize) -> Self {
         Self {
-            admission: Admission::open(connections),
+            admission: RoundLimits::open(connections),
             places: vec![Place::default(); connections],
             hand: 0,
             running: 0,

@@ -2,13 +2,14 @@
 
 use super::reference::Plain;
 use super::*;
-use lull_control::regulator::Allowance;
+use lull_control::admission::Allowance;
 use lull_measure::Nanos;
 use proptest::prelude::*;
 
 fn gate(connections: usize, cap: u32, batch: u32, pace: Pace) -> Gate {
     let mut gate = Gate::new(connections);
-    gate.admission = Admission { allow: vec![Allowance::turns_of(batch); connections], cap, pace };
+    gate.admission =
+        RoundLimits { allow: vec![Allowance::turns_of(batch); connections], cap, pace };
     gate.decided();
     gate
 }
@@ -99,7 +100,7 @@ fn those_who_go_first_do_and_those_without_allowance_do_not() {
 fn opening_the_gate_frees_those_who_wait() {
     let mut gate = gate(3, 1, 1, flow());
     (0..3).for_each(|connection| assert!(!gate.offer(connection)));
-    gate.admission = Admission::open(3);
+    gate.admission = RoundLimits::open(3);
     gate.decided();
     assert_eq!(admitted(&mut gate), [0, 1, 2]);
 }
@@ -135,7 +136,7 @@ impl Pair {
             Allowance { queries, batch: (bits >> 2 & 3) as u32, first: bits >> 4 & 3 == 0 }
         };
         let allow = (0..CONNECTIONS).map(allow).collect();
-        let admission = Admission { allow, cap, pace };
+        let admission = RoundLimits { allow, cap, pace };
         (self.ours.admission, self.plain.admission) = (admission.clone(), admission);
         self.ours.decided();
         self.plain.refill();

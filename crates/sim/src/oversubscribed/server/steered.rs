@@ -4,7 +4,7 @@ use super::super::cores::Core;
 use super::super::counts::Spent;
 use super::{Phase, Server, Stage};
 use lull_control::Objective;
-use lull_control::regulator::{Numbers, Regulator};
+use lull_control::admission::{Admission, Numbers};
 use lull_measure::{Hertz, Joules, Latency, Nanos};
 
 /// Sums at one look.
@@ -102,15 +102,15 @@ impl Server {
         }
     }
 
-    /// The numbers that the regulator at the gate keeps, if it only keeps them.
+    /// The numbers that the admission controller at the gate keeps, if it only keeps them.
     pub(in crate::oversubscribed) fn numbers(&mut self) -> Option<Numbers> {
-        self.regulator.numbers().copied()
+        self.admission.numbers().copied()
     }
 
     /// Sets them. The gate goes by them at once, or after the round that is under
     /// way: a round ends as it began.
     pub(in crate::oversubscribed) fn set_numbers(&mut self, numbers: Numbers) {
-        let Some(kept) = self.regulator.numbers() else { return };
+        let Some(kept) = self.admission.numbers() else { return };
         *kept = numbers;
         if self.phase == Phase::Rest {
             self.gate_timer(self.now_ns);
@@ -118,17 +118,17 @@ impl Server {
     }
 
     /// Other things are asked of the connections from now on; `anew` makes a
-    /// regulator for them if the one at the gate cannot go on with them.
+    /// admission controller for them if the one at the gate cannot go on with them.
     ///
     /// # Errors
     /// Whatever `anew` answers.
     pub fn retarget<E>(
         &mut self,
         objectives: &[Option<Objective>],
-        anew: impl FnOnce() -> Result<Box<dyn Regulator>, E>,
+        anew: impl FnOnce() -> Result<Box<dyn Admission>, E>,
     ) -> Result<(), E> {
-        if !self.regulator.retarget(objectives) {
-            self.regulator = anew()?;
+        if !self.admission.retarget(objectives) {
+            self.admission = anew()?;
         }
         Ok(())
     }

@@ -111,9 +111,9 @@ pub trait Around: Sync {
 }
 
 /// Requests run as they come.
-struct Unplaced;
+struct Undispatched;
 
-impl Around for Unplaced {
+impl Around for Undispatched {
     fn around(&self, _: Nanos, work: &mut dyn FnMut()) {
         work();
     }
@@ -159,7 +159,7 @@ impl Server {
     /// # Errors
     /// If the system refuses threads or descriptors.
     pub fn run(self, stop: &AtomicBool) -> Result<ServerReport, ServerError> {
-        self.run_around(stop, &Unplaced)
+        self.run_around(stop, &Undispatched)
     }
 
     /// As [`Server::run`], with something around each request.

@@ -234,12 +234,12 @@ fn a_server_that_is_executed_as_another_user_opens_the_page_that_was_given_to_it
 }
 
 #[test]
-fn a_regulator_decides_while_it_is_attached_and_leaves_the_gate_open() {
+fn an_admission_controller_decides_while_it_is_attached_and_leaves_the_gate_open() {
     let scene = Scene::new();
     let (server, port) = free(&scene);
     for cap in [1, 2] {
         let key = format!("cap={cap}");
-        let gate = ["--protocol", "mysql", "--regulator", "manual", "--key", &key];
+        let gate = ["--protocol", "mysql", "--admission", "manual", "--key", &key];
         let mut agent = attached(&scene, &gate);
         agent.wait_until_said(&format!("manual: {cap} transactions at a time"));
         let mut client = Client::connect_to(port);
@@ -289,7 +289,7 @@ fn what_cannot_be_asked_of_an_agent_is_refused() {
     let odd = odd.to_str().unwrap();
     scene.run(&["attach", odd, "--environment"]).refused(2, "name a directory of letters");
     scene.run(&["attach", &place, "--delay", "1s"]).refused(2, "--delay is 1s, not in");
-    scene.run(&["attach", &place, "--regulator", "nobody"]).refused(2, "--regulator nobody");
+    scene.run(&["attach", &place, "--admission", "nobody"]).refused(2, "--admission nobody");
     scene.run(&["attach", "/proc/self/status"]).refused(1, "is no directory");
     if is_root() {
         scene

@@ -1,0 +1,198 @@
+//! The seam to whatever decides how many queries each connection may run.
+//!
+//! A server with a thread for each connection lets every query that arrives
+//! compete at once. A *gate* in front of its workers admits them instead (REEF,
+//! seed 000, sections 3.3 and 3.4), and a [`Admission`] tells the gate how: how
+//! many queries each connection may have answered until the next decision, how
+//! many in one turn, how many workers may hold a turn at a time, and how long
+//! the gate rests between two rounds.
+//!
+//! The gate may be the on-call runtime of a live server or that of a simulated
+//! one; an admission controller cannot tell. It is asked at the start of each round, or
+//! every so often where there are none ([`Pace`]), and shown what was answered
+//! since ([`Seen`]).
+
+use crate::Objective;
+use lull_measure::{Gauge, Nanos};
+
+/// Queries of one connection that were answered since the last decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    /// Index of the connection.
+    pub connection: u32,
+    /// Time from the query's arrival to its answer; the middle of a bucket
+    /// where a plant counts in buckets.
+    pub latency: Nanos,
+    /// How many of them.
+    pub queries: u32,
+}
+
+/// How the last round went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundSeen {
+    /// Connections that had a turn.
+    pub turns: u32,
+    /// Queries answered in it.
+    pub queries: u32,
+    /// From its start to the end of its last turn.
+    pub took: Nanos,
+}
+
+/// What an admission controller is shown.
+#[derive(Debug, Clone)]
+pub struct Seen<'a> {
+    /// Time since the start.
+    pub now: Nanos,
+    /// What was answered since the last decision, in order.
+    pub answered: &'a [Answered],
+    /// Queries that wait at the gate, by connection.
+    pub waiting: &'a [u32],
+    /// Share of the I/O device's throughput in use since the last decision, in [0, 1].
+    pub device: Gauge<f64>,
+    /// The round that has ended; `None` before the first, or without rounds.
+    pub round: Option<RoundSeen>,
+    /// Share of the time since the last decision in which no worker had anything to
+    /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
+    /// the gate sees it; seed 000, eq. 2), in [0, 1].
+    pub rested: Gauge<f64>,
+}
+
+/// What one connection may do until the next decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// Queries in all; 0: it yields its turns.
+    pub queries: u32,
+    /// Queries in one turn, at most.
+    pub batch: u32,
+    /// Whether it goes before those without.
+    pub first: bool,
+}
+
+impl Allowance {
+    /// As many queries as it likes, so many in a turn.
+    pub const fn turns_of(batch: u32) -> Self {
+        Self { queries: u32::MAX, batch, first: false }
+    }
+}
+
+/// How turns follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// No gate: every query runs when it comes.
+    Open {
+        /// Time to the next decision.
+        again: Nanos,
+    },
+    /// A turn begins as soon as a slot is free.
+    Flow {
+        /// Time to the next decision.
+        again: Nanos,
+    },
+    /// Turns begin in rounds.
+    Rounds {
+        /// Connections that have a turn in one round.
+        turns: u32,
+        /// The ISR delay: rest between the end of a round and the next.
+        pause: Nanos,
+        /// Time from the start of a round to the next instead of a rest, so that
+        /// rounds may overlap.
+        every: Option<Nanos>,
+    },
+    /// Workers without a query rest, and those for whom one has come are called
+    /// together, so that cores are left alone in between.
+    Rests {
+        /// The ISR delay: rest between the end of a round and the next call.
+        pause: Nanos,
+        /// Time to the next decision.
+        again: Nanos,
+    },
+}
+
+impl Pace {
+    /// The same for a gate at which workers wait with their query and never rest
+    /// without one: a round of all who wait, and the pause after it.
+    #[must_use]
+    pub const fn of_waiting(self) -> Self {
+        match self {
+            Self::Rests { pause, .. } => Self::Rounds { turns: u32::MAX, pause, every: None },
+            other => other,
+        }
+    }
+}
+
+/// What the gate is to do until the next decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundLimits {
+    /// One a connection.
+    pub allow: Vec<Allowance>,
+    /// Workers that may hold a turn at a time, at least 1.
+    pub cap: u32,
+    /// How turns follow each other.
+    pub pace: Pace,
+}
+
+impl RoundLimits {
+    /// An open gate before so many connections.
+    pub fn open(connections: usize) -> Self {
+        Self {
+            allow: vec![Allowance::turns_of(u32::MAX); connections],
+            cap: u32::MAX,
+            pace: Pace::Open { again: Nanos::from_secs(1) },
+        }
+    }
+}
+
+/// The numbers of a gate that stay until somebody sets others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// C: workers that may hold a turn at a time, at least 1.
+    pub cap: u32,
+    /// N: queries (transactions) in one turn, at least 1.
+    pub batch: u32,
+    /// D: the rest between two rounds; none hands turns on at once.
+    pub delay: Nanos,
+}
+
+/// Decides what a gate admits: pure, with state.
+///
+/// No clock, no I/O, no randomness: time is in what it is shown.
+pub trait Admission: Send {
+    /// What the gate is to do from now on. `admission` is what the last
+    /// decision left, or an open gate before the first; it is changed in place,
+    /// for this runs at every round.
+    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits);
+
+    /// Other things are asked of the connections, which are the same; `false`
+    /// if it cannot go on with what it has learnt and must be made anew.
+    fn retarget(&mut self, _: &[Option<Objective>]) -> bool {
+        false
+    }
+
+    /// The numbers at the gate, if it does nothing but keep them: then a policy
+    /// may set them. One that chooses them itself has none to lend, since two
+    /// would act on one gate.
+    fn numbers(&mut self) -> Option<&mut Numbers> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_gate_holds_nobody_back() {
+        let gate = RoundLimits::open(3);
+        assert_eq!((gate.allow.len(), gate.cap), (3, u32::MAX));
+        assert!(matches!(gate.pace, Pace::Open { .. }));
+        assert!(gate.allow.iter().all(|one| one.queries == u32::MAX && !one.first));
+    }
+
+    #[test]
+    fn where_nobody_rests_a_rest_is_the_pause_between_rounds_of_all() {
+        let pause = Nanos::from_millis(2);
+        let rests = Pace::Rests { pause, again: Nanos::from_secs(1) };
+        let rounds = Pace::Rounds { turns: u32::MAX, pause, every: None };
+        assert_eq!((rests.of_waiting(), rounds.of_waiting()), (rounds, rounds));
+    }
+}

@@ -1,0 +1,86 @@
+//! What a plant measures for its dispatcher's beats.
+
+use super::{Beat, Every, Seen, Window};
+use lull_measure::Nanos;
+
+/// Measures latency and load, and says when the dispatcher is to see them.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    beat: Beat,
+    window: Window,
+    /// Answers since the last beat.
+    since: u32,
+    next: Nanos,
+}
+
+impl Meter {
+    /// Nothing measured yet, at time 0.
+    pub fn new(beat: Beat) -> Self {
+        let next = match beat.every {
+            Every::Answers(_) => Nanos::MAX,
+            Every::Time(period) => period.max(Nanos(1)),
+        };
+        Self { beat, window: Window::new(beat.window), since: 0, next }
+    }
+
+    /// When the next beat is due by time; [`Nanos::MAX`] where answers are counted.
+    pub const fn next(&self) -> Nanos {
+        self.next
+    }
+
+    /// Takes note of an arrival.
+    pub fn arrived(&mut self, now: Nanos) {
+        self.window.arrived(now);
+    }
+
+    /// Takes note of an answer; whether that ends a beat.
+    pub fn answered(&mut self, latency: Nanos) -> bool {
+        self.window.answered(latency);
+        self.since += 1;
+        matches!(self.beat.every, Every::Answers(every) if self.since >= every)
+    }
+
+    /// Ends a beat: what was measured, with this many requests in the system.
+    pub fn read(&mut self, now: Nanos, active: usize) -> Seen {
+        self.since = 0;
+        if let Every::Time(period) = self.beat.every {
+            self.next = Nanos(self.next.0.saturating_add(period.0.max(1)));
+        }
+        Seen {
+            now,
+            tail: self.window.tail(self.beat.percentile),
+            samples: self.window.samples(),
+            late: self.beat.bound.and_then(|bound| self.window.late(bound)),
+            rate_per_s: self.window.rate_per_s(),
+            active,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::Percentile;
+
+    fn meter(every: Every) -> Meter {
+        Meter::new(Beat { every, window: 10, percentile: Percentile::P50, bound: None })
+    }
+
+    #[test]
+    fn a_beat_of_answers_ends_with_its_last_one() {
+        let mut meter = meter(Every::Answers(2));
+        assert_eq!(meter.next(), Nanos::MAX);
+        assert!(!meter.answered(Nanos(5)) && meter.answered(Nanos(5)));
+        assert_eq!(meter.read(Nanos(9), 1).samples, 2);
+        assert!(!meter.answered(Nanos(5)), "it counts anew");
+    }
+
+    #[test]
+    fn a_beat_of_time_is_due_again_a_period_later() {
+        let mut meter = meter(Every::Time(Nanos(100)));
+        assert_eq!(meter.next(), Nanos(100));
+        assert!(!meter.answered(Nanos(5)));
+        meter.read(Nanos(130), 0);
+        assert_eq!(meter.next(), Nanos(200));
+    }
+}

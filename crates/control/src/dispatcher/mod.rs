@@ -1,0 +1,208 @@
+//! The seam to whatever decides on which core speed one request runs.
+//!
+//! A [`Policy`](crate::Policy) steers the machine every epoch. A [`Dispatcher`]
+//! decides for single requests, beside them: where one starts, and at which
+//! age it is asked again. The paper behind it (EETL, MICRO-50, seed 002) lets
+//! every request look each millisecond. Between arrivals, departures and the
+//! dispatcher's own ages nothing changes that a dispatcher could see, so a plant asks
+//! at exactly those moments, which is both exact and cheaper than ticks:
+//!
+//! - a request arrives, or waits while a core is free;
+//! - a running request reaches the age its last [`Answer`] named;
+//! - something arrived or left, and [`Dispatcher::attention`] covers the request.
+//!
+//! After every [`Beat`] the dispatcher is shown the measured latency and load
+//! ([`Seen`]), from which its controller moves the thresholds.
+
+mod error;
+mod ladder;
+mod meter;
+mod window;
+
+pub use error::DispatcherError;
+pub use ladder::{CoreSpeed, Ladder, LadderError, Supply};
+pub use meter::Meter;
+pub use window::Window;
+
+use lull_measure::{Nanos, Percentile};
+
+/// A request that asks where to run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ask<'a> {
+    /// Time since its arrival, waiting included.
+    pub age: Nanos,
+    /// Work done so far, as time on the slowest type.
+    pub done: Nanos,
+    /// Index into [`Ladder::types`] of where it runs; `None` while it waits.
+    pub on: Option<usize>,
+    /// Requests in the system that are older.
+    pub older: usize,
+    /// Requests in the system, this one included.
+    pub active: usize,
+    /// Its work as time on the slowest type, where the plant knows the future.
+    pub work: Option<Nanos>,
+    /// Idle cores of each type; under [`Supply::Any`] the same number for all.
+    pub free: &'a [u32],
+}
+
+/// Where a request is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Where it is; a request without a core waits.
+    Stay,
+    /// On a core of this type. Without a free core of it the request stays.
+    On(usize),
+}
+
+/// What a request is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// Where it is to run.
+    pub place: Place,
+    /// The age at which it is asked again; `None` or a past age: not for its age.
+    pub again: Option<Nanos>,
+}
+
+/// Which running requests are asked again after an arrival or a departure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attention {
+    /// None: each goes by its age alone.
+    Ages,
+    /// The oldest in the system, this many.
+    Oldest(usize),
+    /// All.
+    All,
+}
+
+/// How often a dispatcher wants to see measurements.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Beat {
+    /// Between two looks.
+    pub every: Every,
+    /// Answers that the tail is taken over, and arrivals for the rate.
+    pub window: usize,
+    /// Which tail.
+    pub percentile: Percentile,
+    /// The latency beyond which answers are counted as late; `None`: not counted.
+    pub bound: Option<Nanos>,
+}
+
+/// The length of a beat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Every {
+    /// So many answers.
+    Answers(u32),
+    /// So much time.
+    Time(Nanos),
+}
+
+/// What a dispatcher is shown after a beat.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// Time since the start.
+    pub now: Nanos,
+    /// Measured tail latency; `None` before the first answer.
+    pub tail: Option<Nanos>,
+    /// Answers that the tail is taken over.
+    pub samples: usize,
+    /// Share of them beyond [`Beat::bound`]; `None` without a bound or an answer.
+    pub late: Option<f64>,
+    /// Arrivals per second; `None` before the second arrival.
+    pub rate_per_s: Option<f64>,
+    /// Requests in the system.
+    pub active: usize,
+}
+
+/// Decides on which core speed each request runs: pure, with state.
+///
+/// No clock, no I/O, no randomness: time is in what it is shown.
+pub trait Dispatcher: Send {
+    /// Where this request is to run now.
+    fn place(&mut self, ask: &Ask<'_>) -> Answer;
+
+    /// Which running requests arrivals and departures concern.
+    fn attention(&self) -> Attention {
+        Attention::Ages
+    }
+
+    /// How often [`Dispatcher::adjust`] is called; `None`: never.
+    fn beat(&self) -> Option<Beat> {
+        None
+    }
+
+    /// Takes note of measurements.
+    fn adjust(&mut self, _: &Seen) {}
+
+    /// Whether none of those who wait may go while an older one waits; else all
+    /// are asked whenever a core is free.
+    fn first_come(&self) -> bool {
+        true
+    }
+
+    /// The ages at which requests move up, by type from the second, for
+    /// records and figures; empty where there are none.
+    fn thresholds(&self) -> &[Nanos] {
+        &[]
+    }
+}
+
+impl Ask<'_> {
+    /// Whether it could run on this type now: it is there, a core is free, or
+    /// its own core can change its speed.
+    pub fn can(&self, kind: usize, ladder: &Ladder) -> bool {
+        self.on == Some(kind) || self.free[kind] > 0 || (self.on.is_some() && ladder.scales())
+    }
+}
+
+impl Answer {
+    /// Stay, and ask again at an age.
+    pub const fn stay(again: Option<Nanos>) -> Self {
+        Self { place: Place::Stay, again }
+    }
+
+    /// Run on a type, and ask again at an age.
+    pub const fn on(kind: usize, again: Option<Nanos>) -> Self {
+        Self { place: Place::On(kind), again }
+    }
+}
+
+/// How many answers a percentile needs before it is worth acting on: enough
+/// that five lie beyond it (500 for the p99, the paper's epoch, section 5.4).
+/// With fewer its relative error exceeds that of the load's own noise.
+pub fn samples_needed(percentile: Percentile) -> usize {
+    // Rounded first, for 1 - 0.99 is not 0.01.
+    (5.0 / (1.0 - percentile.fraction())).round().max(1.0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_needs_answers_beyond_it() {
+        assert_eq!(samples_needed(Percentile::P99), 500);
+        assert_eq!(samples_needed(Percentile::P95), 100);
+        assert_eq!(samples_needed(Percentile::P999), 5000);
+    }
+
+    #[test]
+    fn a_core_that_scales_needs_no_free_core_to_be_fast() {
+        let types = || {
+            let one = |name: &str, speed, watts| CoreSpeed::new(name, speed, watts);
+            vec![one("slow", 1.0, 1.7), one("fast", 2.0, 6.8)]
+        };
+        let any = Ladder::new(types(), Supply::Any(1)).unwrap();
+        let fixed = Ladder::new(types(), Supply::Fixed(vec![1, 1])).unwrap();
+        let ask = Ask {
+            age: Nanos(1),
+            done: Nanos(1),
+            on: Some(0),
+            older: 0,
+            active: 1,
+            work: None,
+            free: &[0, 0],
+        };
+        assert!(ask.can(1, &any) && !ask.can(1, &fixed) && ask.can(0, &fixed));
+        assert!(!Ask { on: None, ..ask }.can(1, &any));
+    }
+}

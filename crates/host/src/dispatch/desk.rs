@@ -1,0 +1,423 @@
+//! Who is on which core, and whom to ask when: pure, with state.
+//!
+//! The rules are those of `lull_sim::dispatch`: a dispatcher is asked when a request
+//! begins, at the ages it named, and about the old when something arrives or
+//! leaves, if it minds them; then about those who wait, oldest first, while
+//! there is a free core.
+
+use super::Floor;
+use super::pool::Pool;
+use lull_control::CoreId;
+use lull_control::dispatcher::{Ask, Attention, Dispatcher, Meter, Place};
+use lull_measure::{Latency, Nanos};
+use serde::Serialize;
+
+/// A floor on which nothing can be placed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeskError {
+    /// Types without cores, or cores without a type.
+    #[error("{0} sets of cores for {1} core types: give one set a type")]
+    Types(usize, usize),
+    /// Cores that each take every speed are one set.
+    #[error("{0} sets of cores that each take every speed: give one")]
+    OneSet(usize),
+    /// Another number of cores than the type has.
+    #[error("core type `{0}` has {1} cores listed and {2} counted")]
+    Cores(String, usize, usize),
+    /// A core that is of two types.
+    #[error("core {0} is of two types: name every core once")]
+    Twice(CoreId),
+}
+
+/// A dispatcher and what it measured, which go together when dispatchers take turns.
+pub struct Seated {
+    dispatcher: Box<dyn Dispatcher>,
+    meter: Option<Meter>,
+    /// How long it has been at the desk: the only time that it knows.
+    served: Nanos,
+}
+
+impl Seated {
+    /// A dispatcher that has seen nothing yet.
+    pub fn new(dispatcher: Box<dyn Dispatcher>) -> Self {
+        let meter = dispatcher.beat().map(Meter::new);
+        Self { dispatcher, meter, served: Nanos::ZERO }
+    }
+
+    /// Its thresholds, as [`Dispatcher::thresholds`].
+    pub fn thresholds(&self) -> &[Nanos] {
+        self.dispatcher.thresholds()
+    }
+}
+
+/// What a thread's affinity or a core's speed is to become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// This thread on this core.
+    On(i32, CoreId),
+    /// This thread on any core of the slowest type.
+    Slowest(i32),
+    /// This core at the speed of this type, where each core takes every speed.
+    Speed(CoreId, usize),
+}
+
+/// Core time by type, slowest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Spent {
+    /// Seconds in which cores of each type had a request.
+    pub busy_s: Vec<f64>,
+}
+
+/// What a desk counted.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// From arrival to end of requests that ended with a place.
+    pub latency: Latency,
+    /// Core time by type.
+    pub spent: Spent,
+    /// Time counted.
+    pub span: Nanos,
+    /// Moves of requests under way.
+    pub moves: u64,
+    /// Requests that lost their core at [`Floor::abandon`].
+    pub abandoned: u64,
+    /// Requests whose thread died.
+    pub died: u64,
+    /// Times that the dispatcher was asked.
+    pub asked: u64,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    id: u64,
+    tid: i32,
+    arrival: Nanos,
+    pub(super) on: Option<(usize, CoreId)>,
+    /// When it came to its present core.
+    since: Nanos,
+    /// Work done before that, in nanoseconds at speed 1.
+    done: f64,
+    /// When it is asked again; [`Nanos::MAX`]: not for its age.
+    again: Nanos,
+}
+
+/// Requests, cores, and a dispatcher between them.
+pub struct Desk {
+    floor: Floor,
+    seated: Seated,
+    attention: Attention,
+    first_come: bool,
+    /// When the dispatcher was seated.
+    since: Nanos,
+    pub(super) pool: Pool,
+    /// All requests, oldest first.
+    pub(super) active: Vec<Entry>,
+    next_id: u64,
+    orders: Vec<Order>,
+    tally: Tally,
+    busy_ns: Vec<u64>,
+    counted_from: Nanos,
+    advanced: Nanos,
+}
+
+impl Desk {
+    /// An empty desk at time 0.
+    ///
+    /// # Errors
+    /// What [`Floor::check`] says.
+    pub fn new(floor: Floor, dispatcher: Box<dyn Dispatcher>) -> Result<Self, DeskError> {
+        floor.check()?;
+        Ok(Self {
+            attention: dispatcher.attention(),
+            first_come: dispatcher.first_come(),
+            seated: Seated::new(dispatcher),
+            since: Nanos::ZERO,
+            pool: Pool::new(&floor),
+            active: Vec::new(),
+            next_id: 1,
+            orders: Vec::new(),
+            tally: Tally::default(),
+            busy_ns: vec![0; floor.ladder.types().len()],
+            counted_from: Nanos::ZERO,
+            advanced: Nanos::ZERO,
+            floor,
+        })
+    }
+
+    /// A request of this thread that came at `arrival`; its number, never 0.
+    pub fn arrive(&mut self, now: Nanos, arrival: Nanos, tid: i32) -> u64 {
+        self.advance(now);
+        let id = self.next_id;
+        self.next_id += 1;
+        let arrival = arrival.min(now);
+        let place = self.active.partition_point(|other| other.arrival <= arrival);
+        let again = Nanos::MAX;
+        let entry = Entry { id, tid, arrival, on: None, since: now, done: 0.0, again };
+        self.active.insert(place, entry);
+        let clock = self.clock(now);
+        if let Some(meter) = &mut self.seated.meter {
+            meter.arrived(clock);
+        }
+        self.settle(now);
+        id
+    }
+
+    /// The request has ended. One that is not known (it was taken off) is no matter.
+    pub fn leave(&mut self, now: Nanos, id: u64) {
+        self.advance(now);
+        let Some(entry) = self.remove(id) else { return };
+        let latency = now.saturating_sub(entry.arrival);
+        self.tally.latency.record(latency);
+        // Who came under another dispatcher tells nothing of this one.
+        let ours = entry.arrival >= self.since;
+        let ends = ours && self.seated.meter.as_mut().is_some_and(|meter| meter.answered(latency));
+        if ends {
+            self.beat(now);
+        }
+        self.settle(now);
+    }
+
+    /// The thread of a request is no more.
+    pub fn bury(&mut self, now: Nanos, tid: i32) {
+        self.advance(now);
+        while let Some(id) = self.active.iter().find(|entry| entry.tid == tid).map(|dead| dead.id) {
+            self.remove(id);
+            self.tally.died += 1;
+        }
+        self.settle(now);
+    }
+
+    /// Asks all whose time has come, and takes off who is too old.
+    pub fn tick(&mut self, now: Nanos) {
+        self.advance(now);
+        self.abandon(now);
+        let mut moved = false;
+        for index in 0..self.active.len() {
+            if self.active[index].again <= now {
+                moved |= self.ask(index, now);
+            }
+        }
+        let clock = self.clock(now);
+        if self.seated.meter.as_ref().is_some_and(|meter| meter.next() <= clock) {
+            self.beat(now);
+            moved = true;
+        }
+        if moved {
+            self.settle(now);
+        }
+    }
+
+    /// When [`Desk::tick`] has something to do; [`Nanos::MAX`]: not by itself.
+    pub fn next_due(&self) -> Nanos {
+        let asked = self.active.iter().map(|entry| entry.again);
+        let oldest = self.active.first();
+        let abandoned = oldest.map(|entry| entry.arrival.saturating_add(self.floor.abandon));
+        let beat = self.seated.meter.as_ref().map(Meter::next).filter(|at| *at < Nanos::MAX);
+        let beat = beat.map(|at| at.saturating_sub(self.seated.served).saturating_add(self.since));
+        asked.chain(abandoned).chain(beat).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Whether a request has a core, or is not known any more: it need not wait.
+    pub fn may_run(&self, id: u64) -> bool {
+        self.find(id).is_none_or(|index| self.active[index].on.is_some())
+    }
+
+    /// Threads with a request under way.
+    pub fn threads(&self) -> impl Iterator<Item = i32> + '_ {
+        self.active.iter().map(|entry| entry.tid)
+    }
+
+    /// Requests that have begun and not ended.
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// What threads are to do, in order; it is forgotten then.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// Whether there are orders.
+    pub fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    /// Lets another dispatcher decide from here on, for those under way too.
+    pub fn exchange(&mut self, now: Nanos, next: Seated) -> Seated {
+        self.advance(now);
+        let served = self.clock(now);
+        let mut before = std::mem::replace(&mut self.seated, next);
+        before.served = served;
+        self.since = now;
+        self.attention = self.seated.dispatcher.attention();
+        self.first_come = self.seated.dispatcher.first_come();
+        self.ask_running(self.active.len(), now);
+        self.settle(now);
+        before
+    }
+
+    /// What was counted since the last call.
+    pub fn take_tally(&mut self, now: Nanos) -> Tally {
+        self.advance(now);
+        let busy_s = self.busy_ns.iter().map(|busy_ns| *busy_ns as f64 / 1e9).collect();
+        self.tally.spent = Spent { busy_s };
+        self.tally.span = now.saturating_sub(self.counted_from);
+        self.busy_ns.fill(0);
+        self.counted_from = now;
+        std::mem::take(&mut self.tally)
+    }
+
+    /// The cores for those who have lost theirs.
+    pub(super) fn floor(&self) -> &Floor {
+        &self.floor
+    }
+
+    /// The dispatcher's own time: what passes while others decide is not in it.
+    fn clock(&self, now: Nanos) -> Nanos {
+        self.seated.served + now.saturating_sub(self.since)
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        let span_ns = now.saturating_sub(self.advanced).0;
+        self.advanced = self.advanced.max(now);
+        for (busy_ns, busy) in self.busy_ns.iter_mut().zip(self.pool.busy()) {
+            *busy_ns += span_ns * u64::from(*busy);
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<usize> {
+        self.active.iter().position(|entry| entry.id == id)
+    }
+
+    /// Takes a request out and its core back.
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.active.remove(self.find(id)?);
+        if let Some((kind, core)) = entry.on {
+            self.pool.give_back(kind, core);
+        }
+        Some(entry)
+    }
+
+    /// Who never ends must not hold its core for ever, nor all that wait for it.
+    fn abandon(&mut self, now: Nanos) {
+        let too_old = |entry: &Entry| now.saturating_sub(entry.arrival) >= self.floor.abandon;
+        let mut any = false;
+        while let Some(entry) = self.active.first().copied().filter(too_old) {
+            self.active.remove(0);
+            if let Some((kind, core)) = entry.on {
+                self.pool.give_back(kind, core);
+            }
+            self.tally.abandoned += 1;
+            self.orders.push(Order::Slowest(entry.tid));
+            any = true;
+        }
+        if any {
+            self.settle(now);
+        }
+    }
+
+    /// Shows the dispatcher what was measured; new thresholds hold for all under way.
+    fn beat(&mut self, now: Nanos) {
+        let clock = self.clock(now);
+        let Some(meter) = &mut self.seated.meter else { return };
+        let seen = meter.read(clock, self.active.len());
+        self.seated.dispatcher.adjust(&seen);
+        self.ask_running(self.active.len(), now);
+    }
+
+    /// Asks the running ones among the oldest.
+    fn ask_running(&mut self, oldest: usize, now: Nanos) {
+        for index in 0..oldest.min(self.active.len()) {
+            if self.active[index].on.is_some() {
+                self.ask(index, now);
+            }
+        }
+    }
+
+    fn settle(&mut self, now: Nanos) {
+        match self.attention {
+            Attention::Ages => {}
+            Attention::Oldest(most) => self.ask_running(most, now),
+            Attention::All => self.ask_running(self.active.len(), now),
+        }
+        self.ask_waiting(now);
+        let idle = self.pool.slow_down_idle();
+        self.orders.extend(idle.into_iter().map(|core| Order::Speed(core, 0)));
+    }
+
+    /// Asks those who wait, oldest first, while there are idle cores.
+    fn ask_waiting(&mut self, now: Nanos) {
+        let cores = self.floor.ladder.all_cores();
+        for index in 0..self.active.len() {
+            if self.pool.running() >= cores {
+                return;
+            }
+            if self.active[index].on.is_none() && !self.ask(index, now) && self.first_come {
+                return;
+            }
+        }
+    }
+
+    /// Asks the dispatcher about a request; whether it moved.
+    fn ask(&mut self, index: usize, now: Nanos) -> bool {
+        let entry = self.active[index];
+        let age = now.saturating_sub(entry.arrival);
+        let ask = Ask {
+            age,
+            done: Nanos(self.done(&entry, now) as u64),
+            on: entry.on.map(|(kind, _)| kind),
+            older: index,
+            active: self.active.len(),
+            work: None,
+            free: self.pool.free(),
+        };
+        let answer = self.seated.dispatcher.place(&ask);
+        self.tally.asked += 1;
+        let again = answer.again.filter(|again| *again > age);
+        self.active[index].again =
+            again.map_or(Nanos::MAX, |again| entry.arrival.saturating_add(again));
+        let Place::On(kind) = answer.place else { return false };
+        let known = kind < self.floor.ladder.types().len();
+        let goes = known && ask.on != Some(kind) && ask.can(kind, &self.floor.ladder);
+        goes && self.go(index, kind, now)
+    }
+
+    /// Work done, by its time on each type.
+    fn done(&self, entry: &Entry, now: Nanos) -> f64 {
+        let here = entry.on.map_or(0.0, |(kind, _)| {
+            now.saturating_sub(entry.since).0 as f64 * self.floor.ladder.types()[kind].speed
+        });
+        entry.done + here
+    }
+
+    /// Moves a request to a core of the type, or its own core to that speed.
+    fn go(&mut self, index: usize, kind: usize, now: Nanos) -> bool {
+        let done = self.done(&self.active[index], now);
+        let before = self.active[index].on;
+        let core = match before {
+            Some((from, core)) if self.pool.scales() => {
+                self.pool.change(from, kind);
+                Some(core)
+            }
+            _ => self.pool.take(kind),
+        };
+        let Some(core) = core else { return false };
+        let entry = &mut self.active[index];
+        (entry.done, entry.since, entry.on) = (done, now, Some((kind, core)));
+        if self.pool.must_set(core, kind) {
+            self.orders.push(Order::Speed(core, kind));
+        }
+        let tid = entry.tid;
+        if before.is_none_or(|(_, old)| old != core) {
+            self.orders.push(Order::On(tid, core));
+        }
+        if let Some((from, old)) = before {
+            if old != core {
+                self.pool.give_back(from, old);
+            }
+            self.tally.moves += 1;
+        }
+        true
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests of a live server, placed one by one on cores of several speeds.
+//!
+//! The live side of [`lull_control::dispatcher`]: the same dispatcher that
+//! `lull_sim::dispatch` drives decides here for threads of this process. A
+//! server says where a request begins and ends ([`Dispatch::begin`], the
+//! [`Mark`]); between the two its thread is pinned to the core that the dispatcher
+//! chose, moved when its age crosses a threshold, and made to wait while there
+//! is no core for it. Nobody else needs to know: requests schedule themselves.
+//!
+//! ```text
+//!   worker ──begin──▶ Desk (pure: who is where, whom to ask) ──▶ Dispatcher
+//!                      ▲  │ orders: thread, core
+//!   timer, at the ─────┘  ▼
+//!   next age            sched_setaffinity, or the core's frequency
+//! ```
+//!
+//! Where each core takes every speed, a request stays where it is and its core's
+//! frequency changes ([`Speeds`]); idle cores are at the slowest. Old frequencies
+//! are in the ledger first, and a guard puts them back should the process die.
+//!
+//! Instead of a check each millisecond (section 5.4 of EETL, MICRO-50) one
+//! thread sleeps until the next age that a dispatcher named; a request that stays
+//! below its threshold costs a begin and an end.
+//!
+//! It fails open. A core that the kernel refuses, a dispatcher that panics or a
+//! request beyond its time let the thread run where the server's threads may
+//! run; no request is ever lost to its placing. What of the thread's work is
+//! done is not measured but taken from its time on each type.
+
+mod desk;
+mod pool;
+mod runtime;
+mod speeds;
+#[cfg(test)]
+mod speeds_tests;
+#[cfg(test)]
+mod tests;
+
+pub use desk::{Desk, DeskError, Order, Seated, Spent, Tally};
+pub use runtime::{Dispatch, DispatchError, Mark};
+pub use speeds::{Safety, Speeds, SpeedsError};
+
+use lull_control::dispatcher::Ladder;
+use lull_control::{CoreId, CoreSet};
+use lull_measure::Nanos;
+
+/// The cores of each type, and when a request is given up on.
+#[derive(Debug, Clone)]
+pub struct Floor {
+    /// Types, slowest first, with as many cores as `cores` has.
+    pub ladder: Ladder,
+    /// Which cores are of which type; one set where each core takes every speed.
+    pub cores: Vec<CoreSet>,
+    /// Age at which a request loses its core: it then runs, unplaced, on the
+    /// cores of the slowest type that has any.
+    pub abandon: Nanos,
+}
+
+impl Floor {
+    /// Checks that every core has one type, or every speed.
+    ///
+    /// # Errors
+    /// [`DeskError`] where numbers do not go with cores or a core is in two types.
+    pub fn check(&self) -> Result<(), DeskError> {
+        let (sets, types) = (self.cores.len(), self.ladder.types().len());
+        if self.ladder.scales() && sets != 1 {
+            return Err(DeskError::OneSet(sets));
+        }
+        if !self.ladder.scales() && sets != types {
+            return Err(DeskError::Types(sets, types));
+        }
+        let mut seen = CoreSet::default();
+        for (kind, cores) in self.cores.iter().enumerate() {
+            if cores.len() != self.ladder.cores(kind) {
+                let name = self.ladder.types()[kind].name.clone();
+                return Err(DeskError::Cores(name, cores.len(), self.ladder.cores(kind)));
+            }
+            if let Some(twice) = cores.iter().find(|core| seen.contains(*core)) {
+                return Err(DeskError::Twice(twice));
+            }
+            seen = seen.union(cores);
+        }
+        Ok(())
+    }
+
+    /// The cores for those who have lost theirs.
+    fn slowest(&self) -> &CoreSet {
+        let has_any = self.cores.iter().find(|cores| !cores.is_empty());
+        has_any.unwrap_or(&self.cores[0])
+    }
+
+    /// Every core.
+    fn all(&self) -> impl Iterator<Item = (usize, CoreId)> + '_ {
+        let of = |(kind, cores): (usize, &CoreSet)| {
+            cores.iter().map(move |core| (kind, core)).collect::<Vec<_>>()
+        };
+        self.cores.iter().enumerate().flat_map(of)
+    }
+}

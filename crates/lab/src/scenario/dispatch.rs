@@ -1,0 +1,251 @@
+//! Scenarios of one machine whose requests a dispatcher puts on core speeds:
+//! `[placed]` and `[[dispatcher]]` instead of tiers and policies.
+
+use super::choice::Labelled;
+use super::file::{RunSection, label_and_name};
+use super::frame::{Contents, Frame};
+use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
+use super::replicate::Sample;
+use super::run::RunError;
+use super::{Choice, Outcome, Wrong};
+use crate::progress::Progress;
+use lull_control::dispatcher::{DispatcherError, Ladder};
+use lull_control::{Objective, PolicyError, WrittenObjective};
+use lull_measure::{Latency, Nanos, Percentile};
+use lull_policies::dispatchers::{self, Site};
+use lull_sim::dispatch::{self, DispatchModel, Node};
+use serde::Deserialize;
+
+/// Requests of the profile that dispatchers are built from where the scenario does
+/// not say: as many as the paper of EETL records (section 4.3).
+const PROFILE: usize = 8000;
+/// What is forgotten where the scenario does not say: ours. Controllers of
+/// dispatchers settle within some thousand requests.
+const WARMUP: Nanos = Nanos::from_secs(300);
+/// What the requests are called in figures.
+const REQUESTS: &str = "requests";
+
+/// A scenario of placed requests as it is written, before it is checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DispatchFile {
+    title: String,
+    #[serde(default)]
+    run: RunSection,
+    objective: WrittenObjective,
+    /// Requests in the profile.
+    profile: Option<usize>,
+    placed: DispatchModel,
+    #[serde(default)]
+    dispatcher: Vec<toml::Table>,
+}
+
+/// A checked scenario of placed requests.
+#[derive(Debug, Clone)]
+pub struct DispatchScenario {
+    pub(super) frame: Frame<Variant, What>,
+    model: DispatchModel,
+    ladder: Ladder,
+    objective: (Percentile, Nanos),
+    profile: Vec<Nanos>,
+}
+
+/// One dispatcher of the comparison.
+#[derive(Debug, Clone)]
+pub(super) struct Variant {
+    label: String,
+    dispatcher: String,
+    config: toml::Table,
+    key: String,
+}
+
+/// A figure of a placed node.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What {
+    Response(Response),
+    Power,
+    EnergyPerRequest,
+    Moves,
+    Abandoned,
+    /// Of a core type.
+    Utilisation(usize),
+}
+
+impl DispatchScenario {
+    /// Checks a scenario.
+    ///
+    /// # Errors
+    /// The first thing that cannot be simulated, by its key.
+    pub fn new(file: DispatchFile, choice: &Choice) -> Result<Self, Wrong> {
+        let Objective::Tail { percentile, bound } = file.objective.0 else {
+            return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
+        };
+        let wrong = |error: String| Wrong::at("dispatch", error);
+        let ladder = file.placed.ladder().map_err(|error| wrong(error.to_string()))?;
+        let contents = Contents {
+            title: file.title,
+            notices: overload(&file.placed, &ladder),
+            variants: variants(&file.dispatcher, choice)?,
+            figures: figures((percentile, bound), &file.placed, &ladder),
+        };
+        let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        let profile = file.placed.profile(file.profile.unwrap_or(PROFILE), frame.seed);
+        let scenario = Self {
+            frame,
+            profile: profile.map_err(|error| wrong(error.to_string()))?,
+            objective: (percentile, bound),
+            model: file.placed,
+            ladder,
+        };
+        for variant in &scenario.frame.contents.variants {
+            scenario.build(variant).map_err(|error| variant.wrong(error))?;
+        }
+        Ok(scenario)
+    }
+
+    fn build(
+        &self,
+        variant: &Variant,
+    ) -> Result<Box<dyn lull_control::dispatcher::Dispatcher>, DispatcherError> {
+        let (percentile, target) = self.objective;
+        let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
+        dispatchers::build(&variant.dispatcher, &variant.config, &site)
+    }
+
+    /// Runs all dispatchers on the same replications; the same to the last bit on
+    /// any number of threads.
+    ///
+    /// # Errors
+    /// The first simulation that fails.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        self.frame.run(&[(REQUESTS, true)], progress, |variant, replication| {
+            self.replicate(variant, replication)
+        })
+    }
+
+    fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, String> {
+        let dispatcher = self.build(variant).map_err(|error| error.to_string())?;
+        let node = Node::new(&self.model, dispatcher, self.frame.seed, replication);
+        let mut node = node.map_err(|error| error.to_string())?;
+        node.run_until(self.frame.warmup);
+        node.forget();
+        let before = node.in_system() as i64;
+        node.run_until(self.frame.warmup.saturating_add(self.frame.length));
+        let left = node.in_system() as i64 - before;
+        let outcome = node.outcome();
+        let mut latency = Latency::default();
+        outcome.latencies_ns.iter().for_each(|each| latency.record(Nanos(*each)));
+        let ended = outcome.latencies_ns.len() as u64 + outcome.abandoned;
+        let values = self.frame.figures().map(|what| self.value(what, &outcome, &latency));
+        let requests = vec![(ended.saturating_add_signed(left), left)];
+        Ok(Sample { values: values.collect(), requests })
+    }
+
+    fn value(&self, what: What, outcome: &dispatch::Outcome, latency: &Latency) -> f64 {
+        let (span_s, count) = (outcome.span.as_secs_f64(), outcome.latencies_ns.len() as f64);
+        match what {
+            What::Response(response) => response.value(Answers {
+                span: outcome.span,
+                count: outcome.latencies_ns.len() as u64,
+                mean_ms: outcome.mean().map_or(f64::NAN, Nanos::as_millis_f64),
+                latency,
+            }),
+            What::Power => outcome.energy.0 / span_s,
+            What::EnergyPerRequest => 1e3 * outcome.energy_per_request().unwrap_or(f64::NAN),
+            What::Moves => outcome.moves as f64 / count,
+            What::Abandoned => percent(outcome.abandoned as f64, count + outcome.abandoned as f64),
+            What::Utilisation(kind) => {
+                percent(outcome.busy_s[kind], span_s * self.ladder.cores(kind) as f64)
+            }
+        }
+    }
+}
+
+impl Labelled for Variant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn name(&self) -> &str {
+        &self.dispatcher
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl Variant {
+    fn wrong(&self, error: DispatcherError) -> Wrong {
+        match error {
+            DispatcherError::Config(PolicyError::Config { key, message }) => {
+                Wrong::at(self.key_of(&key), message)
+            }
+            DispatcherError::Unreachable { .. } => Wrong::at("objective", error.to_string()),
+            DispatcherError::Profile { .. } => Wrong::at("profile", error.to_string()),
+            other => Wrong::at(self.key_of("name"), other.to_string()),
+        }
+    }
+}
+
+/// The dispatchers of the file, or those that are asked for.
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+    let mut written = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let key = format!("dispatcher[{at}]");
+        let (mut config, missing) = (table.clone(), "has no name: write name = \"eetl\"");
+        let (label, dispatcher) = label_and_name(&mut config, &key, missing)?;
+        let wrong = |error: DispatcherError| Wrong::at(format!("{key}.name"), error.to_string());
+        dispatchers::find(&dispatcher).map_err(wrong)?;
+        let label = label.unwrap_or_else(|| dispatcher.clone());
+        written.push(Variant { label, dispatcher, config, key });
+    }
+    if written.is_empty() && choice.policies.is_empty() {
+        let message = "there is none: write [[dispatcher]] with name = \"eetl\", or give --policy";
+        return Err(Wrong::at("dispatcher", message));
+    }
+    choice.choose(written, |name| {
+        let dispatcher =
+            dispatchers::find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let key = "--policy".to_owned();
+        Ok(Variant { label: name.to_owned(), dispatcher, config: toml::Table::new(), key })
+    })
+}
+
+/// All figures: the requests, energy, moves, and each core type.
+fn figures(
+    objective: (Percentile, Nanos),
+    model: &DispatchModel,
+    ladder: &Ladder,
+) -> Vec<(Quantity, What)> {
+    let of_requests = responses(REQUESTS, Some(objective)).into_iter();
+    let mut all: Vec<_> =
+        of_requests.map(|(quantity, response)| (quantity, What::Response(response))).collect();
+    let mut add = |kind, of, words, unit, what| all.push((quantity(kind, of, words, unit), what));
+    add("power", None, "power", "W", What::Power);
+    add("energy-per-request", None, "energy per request", "mJ", What::EnergyPerRequest);
+    add("moves", None, "moves per request", "1", What::Moves);
+    if model.abandon.is_some() {
+        add("abandoned", None, "taken off unanswered", "%", What::Abandoned);
+    }
+    for (kind, of) in ladder.types().iter().enumerate() {
+        let words = if ladder.scales() { "time at this level" } else { "utilisation" };
+        add("utilisation", Some(of.name.as_str()), words, "%", What::Utilisation(kind));
+    }
+    all
+}
+
+/// What is to be said of a load that the cores cannot carry.
+fn overload(model: &DispatchModel, ladder: &Ladder) -> Vec<String> {
+    let capacity = dispatch::top_speeds(ladder);
+    let last = model.load.last().map_or(0.0, |rate| rate.rate_per_s);
+    let load = last * model.work.mean().as_secs_f64() / capacity;
+    let unstable = load >= 1.0;
+    let words = || {
+        format!(
+            "unstable: the requests ask for {load:.3} times what all cores can do at full speed, \
+             so that they pile up until the run ends; response times say how long the run was"
+        )
+    };
+    unstable.then(words).into_iter().collect()
+}

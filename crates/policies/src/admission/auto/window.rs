@@ -1,0 +1,142 @@
+//! What was answered under one setting, for as long as it is looked at.
+
+use lull_control::admission::Seen;
+use lull_measure::{Latency, Nanos, Percentile};
+
+/// Mean latencies in a window, and its longest.
+const LATENCIES: f64 = 4.0;
+const WINDOW_MAX: Nanos = Nanos::from_secs(8);
+/// Answers whose tail is worth having: the p99 is that of ten. With fewer a window
+/// goes on, for so many times its length; so few must do then, within so many.
+const ANSWERS: u64 = 1_000;
+const LONGER: u64 = 4;
+const ANSWERS_LEAST: u64 = 100;
+const PATIENCE: u64 = 8;
+/// Answers that must have been missed in a row, at the window's own rate, for
+/// the clients to have stopped: by chance that is once in e^20 windows.
+const MISSED: f64 = 20.0;
+
+/// What one window showed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) per_s: f64,
+    /// How many were under way at a time, in the mean: L = X W (Little's law).
+    pub(super) crowd: f64,
+    /// Latency at the percentile that is asked for.
+    pub(super) tail_s: f64,
+    /// Share of the time in which all workers rested, if that is known.
+    pub(super) rested: Option<f64>,
+}
+
+/// What was answered under the present setting.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Its length, and the shortest.
+    length: Nanos,
+    least: Nanos,
+    at: Percentile,
+    /// When it began, and when it began to count.
+    begun: Option<Nanos>,
+    counts_since: Option<Nanos>,
+    latency: Latency,
+    /// Time of which it is known how much was rest, and that much, in seconds.
+    known_s: f64,
+    rested_s: f64,
+    /// The last look, the time without answers up to it, and the longest such.
+    looked: Nanos,
+    quiet: Nanos,
+    pause: Nanos,
+}
+
+impl Window {
+    /// Windows of this length at least, for the latency at this percentile.
+    pub(super) fn new(least: Nanos, at: Percentile) -> Self {
+        Self {
+            length: least,
+            least,
+            at,
+            begun: None,
+            counts_since: None,
+            latency: Latency::default(),
+            known_s: 0.0,
+            rested_s: 0.0,
+            looked: Nanos::ZERO,
+            quiet: Nanos::ZERO,
+            pause: Nanos::ZERO,
+        }
+    }
+
+    /// Takes in what was answered; what the window showed, once it is over.
+    pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
+        let begun = *self.begun.get_or_insert(seen.now);
+        let passed = self.listen(seen);
+        let settles = begun + self.length / 4;
+        let Some(since) = self.counts_since else {
+            // What was answered up to now was answered before it counts.
+            self.counts_since = (seen.now >= settles && seen.now > begun).then_some(seen.now);
+            self.pause = Nanos::ZERO;
+            return None;
+        };
+        self.count(seen, passed);
+        let took = seen.now.saturating_sub(since);
+        if seen.now.saturating_sub(begun) < self.length || took == Nanos::ZERO {
+            return None;
+        }
+        self.close(seen.now, took)
+    }
+
+    fn count(&mut self, seen: &Seen<'_>, passed: Nanos) {
+        for one in seen.answered {
+            self.latency.record_many(one.latency, u64::from(one.queries));
+        }
+        if let Ok(share) = seen.rested {
+            self.known_s += passed.as_secs_f64();
+            self.rested_s += share * passed.as_secs_f64();
+        }
+    }
+
+    /// Ends the window if enough was answered in it, and clients were there all the time.
+    fn close(&mut self, now: Nanos, took: Nanos) -> Option<Look> {
+        let lengths = took.0 / self.length.0;
+        let enough = if lengths < LONGER { ANSWERS } else { ANSWERS_LEAST };
+        if self.latency.count() < enough {
+            if lengths >= PATIENCE {
+                self.restart(now);
+            }
+            return None;
+        }
+        let per_s = self.latency.count() as f64 / took.as_secs_f64();
+        let were_there = per_s * self.pause.as_secs_f64() < MISSED;
+        let seconds = |nanos: Option<Nanos>| nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9);
+        let mean_s = seconds(self.latency.mean());
+        let look = Look {
+            per_s,
+            crowd: per_s * mean_s,
+            tail_s: seconds(self.latency.quantile(self.at)),
+            rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
+        };
+        self.restart(now);
+        if were_there {
+            // What was admitted under the last setting ends under this one.
+            let length = Nanos::from_secs_f64(LATENCIES * mean_s);
+            self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
+        }
+        were_there.then_some(look)
+    }
+
+    /// Notes for how long nothing has been answered; the time since the last look.
+    fn listen(&mut self, seen: &Seen<'_>) -> Nanos {
+        let passed = seen.now.saturating_sub(self.looked);
+        self.looked = seen.now;
+        self.quiet = if seen.answered.is_empty() { self.quiet + passed } else { Nanos::ZERO };
+        self.pause = self.pause.max(self.quiet);
+        passed
+    }
+
+    fn restart(&mut self, now: Nanos) {
+        self.begun = Some(now);
+        self.counts_since = None;
+        self.latency = Latency::default();
+        (self.known_s, self.rested_s) = (0.0, 0.0);
+    }
+}

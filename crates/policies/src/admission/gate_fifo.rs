@@ -1,0 +1,107 @@
+//! gate-fifo: no more than C queries in service, in turn.
+//!
+//! The plainest gate there is: a slot that comes free goes to the next
+//! connection of the ring that has a query, for that one query. It cures
+//! contention and nothing else. Not in the paper; it is the baseline that
+//! tells what of REEF is its gate and what its batches and pauses.
+//!
+//! C is given, or searched for as the fewest workers with the highest
+//! throughput (REEF, section 3.3; [`crate::toolkit::knee`]) and kept up to date.
+//!
+//! Checked against: the search's claims, and in the lab as a row beside
+//! AppleS and REEF: tails of a ring of single queries are nearly flat.
+
+use super::Entry;
+use crate::beside::within;
+use crate::config::{config, read, some_time, text};
+use crate::registry::ConfigOf;
+use crate::toolkit::knee::Knee;
+use lull_control::PolicyError;
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_measure::Nanos;
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "gate-fifo",
+    paper: "ours: the gate of REEF, SoCC'25 (seed 000), section 3.3, without batches or pauses",
+    summary: "Admits single queries in turn, no more than C at a time.",
+    needs: "",
+    config: ConfigOf::of::<Config>(),
+    make: |table, site| {
+        let config: Config = read(table)?;
+        let connections = site.objectives.len() as u32;
+        let knee = Knee::new(config.cap, connections, config.window);
+        Ok(Box::new(InTurn { batch: 1, knee, look: config.look }))
+    },
+};
+
+config! {
+    /// The cap.
+    struct Config checked by check {
+        /// C, queries in service at a time; 0: searched for and kept up to date.
+        cap: u32 = 0,
+        /// How long each cap of the search is measured (ours: 2 s).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_secs(2),
+        /// Time between two looks at the cap (ours).
+        #[serde(serialize_with = "text")]
+        look: Nanos = Nanos::from_millis(100),
+    }
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("window", config.window)?;
+    some_time("look", config.look)?;
+    within("cap", f64::from(config.cap), (0.0, 1e6))
+}
+
+/// A gate of turns of one length under a cap that is searched for.
+pub(super) struct InTurn {
+    pub(super) batch: u32,
+    pub(super) knee: Knee,
+    pub(super) look: Nanos,
+}
+
+impl Admission for InTurn {
+    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+        self.knee.note(seen);
+        admission.allow.fill(Allowance::turns_of(self.batch));
+        admission.cap = self.knee.cap();
+        admission.pace = Pace::Flow { again: self.look };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, build, refused};
+    use lull_control::admission::{Allowance, Pace, RoundLimits};
+    use lull_measure::Nanos;
+
+    #[test]
+    fn a_given_cap_is_kept_and_turns_are_of_one_query() {
+        let mut bench = Bench::best_effort(8);
+        let mut gate = build("gate-fifo", "cap = 3", &bench);
+        let mut admission = RoundLimits::open(8);
+        gate.decide(&bench.seen(), &mut admission);
+        assert_eq!(admission.cap, 3);
+        assert_eq!(admission.allow, vec![Allowance::turns_of(1); 8]);
+        assert_eq!(admission.pace, Pace::Flow { again: Nanos::from_millis(100) });
+        bench.pass(Nanos::from_secs(60), 100.0);
+        gate.decide(&bench.seen(), &mut admission);
+        assert_eq!(admission.cap, 3);
+    }
+
+    #[test]
+    fn a_search_starts_with_one_worker() {
+        let mut bench = Bench::best_effort(8);
+        let mut admission = RoundLimits::open(8);
+        build("gate-fifo", "", &bench).decide(&bench.seen(), &mut admission);
+        assert_eq!(admission.cap, 1);
+    }
+
+    #[test]
+    fn times_of_nothing_are_refused() {
+        let text = refused("gate-fifo", "window = \"0s\"", &Bench::best_effort(1)).to_string();
+        assert!(text.contains("`window` is zero"), "{text}");
+    }
+}

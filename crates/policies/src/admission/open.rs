@@ -1,0 +1,52 @@
+//! Open: no gate at all.
+//!
+//! The self-serving threads of REEF (seed 000, section 2.1): every worker takes
+//! its query when it comes. What is measured under it is what the server does
+//! by itself, which is what every other admission controller is compared with, and what a
+//! gate must fall back to where it cannot help.
+
+use super::Entry;
+use crate::config::{anything_goes, config, read};
+use crate::registry::ConfigOf;
+use lull_control::admission::{Admission, RoundLimits, Seen};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "open",
+    paper: "REEF, SoCC'25 (seed 000), section 2.1: self-serving threads",
+    summary: "Admits every query at once: the server by itself, to compare with.",
+    needs: "",
+    config: ConfigOf::of::<Config>(),
+    make: |table, _| {
+        read::<Config>(table)?;
+        Ok(Box::new(Open))
+    },
+};
+
+config! {
+    /// Nothing to choose.
+    struct Config checked by anything_goes {}
+}
+
+struct Open;
+
+impl Admission for Open {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+        *admission = RoundLimits::open(admission.allow.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, build};
+    use lull_control::admission::{Pace, RoundLimits};
+
+    #[test]
+    fn it_opens_a_gate_that_was_closed() {
+        let mut bench = Bench::best_effort(4);
+        let mut admission = RoundLimits { cap: 1, ..RoundLimits::open(4) };
+        admission.pace = Pace::Flow { again: lull_measure::Nanos(1) };
+        build("open", "", &bench).decide(&bench.seen(), &mut admission);
+        assert_eq!(admission, RoundLimits::open(4));
+    }
+}

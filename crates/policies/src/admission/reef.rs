@@ -1,0 +1,332 @@
+//! REEF: few workers at a time, a few queries each, and a rest in between.
+//!
+//! Li and others, REEF: Energy-efficient, application-QoS-aware thread
+//! processing in oversubscribed server environments, SoCC'25 (seed 000),
+//! sections 3.2 to 3.4. Worker threads are on call: they run when a round gives
+//! them a batch of N queries, no more than C of them at a time. Between two
+//! rounds the gate rests for D, the ISR delay, so that cores find idle times
+//! beyond the break-even of their deep state. Fewer runnable threads mean less
+//! contention; fewer I/Os at a time shorter and steadier ones.
+//!
+//! - **C** is the fewest workers with the highest throughput, and below the
+//!   number of cores (section 3.3); the search is ours ([`crate::toolkit::knee`]).
+//! - **D** is the longest with which the load limit lambda is still had, and no
+//!   shorter than the break-even; lambda is 105 % of what a busy device gives
+//!   ([`crate::toolkit::load_limit`]).
+//! - **N** is at most 8 for throughput; for tails 2 where D reaches the
+//!   break-even (section 3.4). A connection with one query at a time keeps its
+//!   turn over its round trips, for else N would never exceed 1.
+//! - **Who** gets how long a turn, another admission controller may say (`policy`); cap and
+//!   pause are applied after it.
+//!
+//! What a round is, the paper says in two ways: one turn for each that has
+//! tokens, C at a time (section 4), or the C that may dispatch (section 3.3:
+//! "discrete scheduling rounds, during which only C worker threads may
+//! dispatch"). With the second, a rest of 1 ms after every 46 queries of the
+//! simulated server costs 24 % of its throughput; the first rests once in 1024
+//! queries, loses none, and is the default. `turns = "cap"` is the second, and
+//! the only one in which rounds may follow each other by lambda alone.
+//!
+//! With closed-loop clients, a share 1/N of all queries waits for a whole cycle
+//! of the ring and the others hardly at all, so the p99 is N mean latencies.
+//! This is exact enough to be a test, and it is why N = 2 has about four times
+//! the EE(P99) of N = 8 (Fig. 10).
+//!
+//! Checked against: `lull lab run reef-batch`, `reef-lambda`, `reef-policies`.
+
+use super::{Entry, Site};
+use crate::beside::within;
+use crate::config::{config, read, some_time, text, wrong};
+use crate::registry::ConfigOf;
+use crate::toolkit::knee::Knee;
+use crate::toolkit::load_limit::LoadLimit;
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::{Objective, PolicyError};
+use lull_measure::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry = Entry {
+    name: "reef",
+    paper: "REEF, SoCC'25 (seed 000), sections 3.2 to 3.4",
+    summary: "Admits batches in rounds of few workers, and rests between them so that cores sleep.",
+    needs: "cores that are not all somebody else's",
+    config: ConfigOf::of::<Config>(),
+    make: |table, site| Ok(Box::new(Reef::new(read(table)?, site)?)),
+};
+
+config! {
+    /// Rounds, batches and the load limit.
+    struct Config checked by check {
+        /// What batches are for: `throughput` (N up to 8) or `tail` (N = 2).
+        goal: Goal = Goal::Tail,
+        /// N, queries in one turn at most; 0: by the goal (section 3.4).
+        batch: u32 = 0,
+        /// C, turns at a time; 0: searched for, below the number of cores.
+        cap: u32 = 0,
+        /// Connections that have a turn in one round: `all` that wait, or as many as `cap`.
+        turns: Turns = Turns::All,
+        /// lambda over the mean throughput of a busy device, in percent (Fig. 9: 105).
+        load_percent: f64 = 105.0,
+        /// That mean throughput, per second; 0: found online.
+        load_per_s: f64 = 0.0,
+        /// D_min, and the break-even of the deep idle state (section 3.2: 1 ms);
+        /// 0 never rests where that costs throughput.
+        #[serde(serialize_with = "text")]
+        least_pause: Nanos = Nanos::from_millis(1),
+        /// D_max (ours).
+        #[serde(serialize_with = "text")]
+        most_pause: Nanos = Nanos::from_millis(100),
+        /// Whether rounds follow each other by lambda alone, with no hard cap
+        /// and although the one before may not have ended.
+        overlap: bool = false,
+        /// How long throughput is measured for each step of a search (ours).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_secs(2),
+        /// Another admission controller that says who has how long a turn; empty: all alike.
+        policy: String = String::new(),
+    }
+}
+
+/// What batches are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Goal {
+    Throughput,
+    Tail,
+}
+
+/// How many have a turn in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Turns {
+    Cap,
+    All,
+}
+
+/// Batches for throughput and for tails (section 3.4).
+const LARGE: u32 = 8;
+const SMALL: u32 = 2;
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("window", config.window)?;
+    within("batch", f64::from(config.batch), (0.0, 1e6))?;
+    within("cap", f64::from(config.cap), (0.0, 1e6))?;
+    within("load_percent", config.load_percent, (1.0, 1000.0))?;
+    within("load_per_s", config.load_per_s, (0.0, 1e9))?;
+    if config.least_pause > config.most_pause {
+        let message = "`most_pause` is shorter than `least_pause`".to_owned();
+        return Err(wrong("most_pause", message));
+    }
+    if config.overlap && config.turns == Turns::All {
+        let message = "`overlap` needs `turns = \"cap\"`: a round of all has no length beforehand";
+        return Err(wrong("overlap", message.to_owned()));
+    }
+    if config.policy == ENTRY.name {
+        return Err(wrong("policy", "`policy` cannot be `reef` itself".to_owned()));
+    }
+    Ok(())
+}
+
+struct Reef {
+    config: Config,
+    knee: Knee,
+    limit: LoadLimit,
+    policy: Option<Box<dyn Admission>>,
+    pause: Nanos,
+}
+
+impl Reef {
+    fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
+        let policy = match config.policy.as_str() {
+            "" => None,
+            name => {
+                let entry = super::find(name).map_err(|error| match error {
+                    PolicyError::Config { message, .. } => wrong("policy", message),
+                    other => other,
+                })?;
+                Some(entry.build(&entry.defaults(), site)?)
+            }
+        };
+        let pauses = (config.least_pause, config.most_pause);
+        let limit = LoadLimit::new(config.load_percent / 100.0, pauses, config.window);
+        let limit = match config.load_per_s {
+            given if given > 0.0 => limit.given(given),
+            _ => limit,
+        };
+        let most = site.cores.min(site.objectives.len() as u32);
+        let pause = config.least_pause;
+        Ok(Self { knee: Knee::new(config.cap, most, config.window), config, limit, policy, pause })
+    }
+
+    /// N for this pause.
+    fn batch(&self) -> u32 {
+        match (self.config.batch, self.config.goal) {
+            (0, Goal::Throughput) => LARGE,
+            (0, Goal::Tail) if self.pause < self.config.least_pause => LARGE,
+            (0, Goal::Tail) => SMALL,
+            (given, _) => given,
+        }
+    }
+
+    /// D: the break-even while C is searched for, then as long as lambda allows.
+    fn rest(&mut self, seen: &Seen<'_>) -> Nanos {
+        if !self.knee.has_settled() {
+            return self.config.least_pause;
+        }
+        if let Some(best) = self.knee.best_per_s() {
+            self.limit.start(best);
+        }
+        self.limit.pause(seen.round)
+    }
+}
+
+impl Admission for Reef {
+    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+        self.knee.note(seen);
+        self.limit.note(seen);
+        self.pause = self.rest(seen);
+        match &mut self.policy {
+            // A search disturbs promises; they are looked after once it has ended.
+            Some(policy) if self.knee.has_settled() => policy.decide(seen, admission),
+            _ => admission.allow.fill(Allowance::turns_of(u32::MAX)),
+        }
+        let batch = self.batch();
+        for allow in &mut admission.allow {
+            let turn = allow.batch.min(allow.queries).min(batch);
+            (allow.batch, allow.queries) = (turn, turn);
+        }
+        let cap = self.knee.cap();
+        let turns = match self.config.turns {
+            Turns::Cap => cap,
+            Turns::All => u32::MAX,
+        };
+        let every = self.limit.every(cap * batch).filter(|_| self.config.overlap);
+        admission.cap = if every.is_some() { u32::MAX } else { cap };
+        admission.pace = Pace::Rounds { turns, pause: self.pause, every };
+    }
+
+    /// Cap and pause know no promises; the policy behind them may.
+    fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
+        self.policy.as_mut().is_none_or(|policy| policy.retarget(objectives))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, build, refused};
+    use lull_control::admission::{Pace, RoundLimits, RoundSeen};
+    use lull_measure::Nanos;
+
+    fn decided(config: &str, bench: &mut Bench) -> RoundLimits {
+        let mut admission = RoundLimits::open(bench.objectives.len());
+        build("reef", config, bench).decide(&bench.seen(), &mut admission);
+        admission
+    }
+
+    fn pause(admission: &RoundLimits) -> Nanos {
+        match admission.pace {
+            Pace::Rounds { pause, .. } => pause,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn round(queries: u32, took_us: u64) -> Option<RoundSeen> {
+        Some(RoundSeen { turns: queries, queries, took: Nanos::from_micros(took_us) })
+    }
+
+    #[test]
+    fn batches_are_of_two_for_tails_and_of_eight_for_throughput() {
+        let mut bench = Bench::best_effort(64);
+        let batch = |admission: RoundLimits| (admission.allow[0].batch, admission.allow[0].queries);
+        assert_eq!(batch(decided("cap = 20", &mut bench)), (2, 2));
+        assert_eq!(batch(decided("cap = 20\ngoal = \"throughput\"", &mut bench)), (8, 8));
+        assert_eq!(batch(decided("cap = 20\nbatch = 3", &mut bench)), (3, 3));
+    }
+
+    #[test]
+    fn a_round_is_of_all_or_of_as_many_turns_as_may_be_held() {
+        let mut bench = Bench::best_effort(64);
+        let turns = |admission: RoundLimits| match admission.pace {
+            Pace::Rounds { turns, .. } => (turns, admission.cap),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(turns(decided("cap = 20", &mut bench)), (u32::MAX, 20));
+        assert_eq!(turns(decided("cap = 20\nturns = \"cap\"", &mut bench)), (20, 20));
+    }
+
+    #[test]
+    fn the_rest_is_what_the_load_limit_leaves_and_no_less_than_the_break_even() {
+        let mut bench = Bench::best_effort(64);
+        bench.round = round(40, 1500);
+        let config = "cap = 20\nload_percent = 100.0\nload_per_s = ";
+        let slow = decided(&format!("{config}10000.0"), &mut bench);
+        assert_eq!(pause(&slow), Nanos::from_micros(2500), "4 ms for 40 queries less 1.5 ms");
+        let quick = decided(&format!("{config}20000.0"), &mut bench);
+        assert_eq!(pause(&quick), Nanos::from_millis(1));
+        let never = decided(&format!("{config}20000.0\nleast_pause = \"0s\""), &mut bench);
+        assert_eq!(pause(&never), Nanos::from_micros(500));
+        bench.round = round(20, 1500);
+        let small = decided(&format!("{config}10000.0\nbatch = 1"), &mut bench);
+        assert!(pause(&small) < pause(&slow), "smaller batches shorten the rest");
+    }
+
+    #[test]
+    fn rounds_that_overlap_follow_the_limit_alone() {
+        let mut bench = Bench::best_effort(64);
+        let config = "cap = 20\nload_percent = 100.0\nload_per_s = 16000.0\nturns = \"cap\"\n\
+                      overlap = true";
+        let admission = decided(config, &mut bench);
+        let every = Some(Nanos::from_micros(2500));
+        assert!(matches!(admission.pace, Pace::Rounds { every: found, .. } if found == every));
+        assert_eq!(admission.cap, u32::MAX);
+    }
+
+    #[test]
+    fn the_search_stays_below_the_cores() {
+        let mut bench = Bench::best_effort(64);
+        bench.cores = 5;
+        let mut reef = build("reef", "", &bench);
+        let mut admission = RoundLimits::open(64);
+        let mut caps = Vec::new();
+        for _ in 0..2000 {
+            let per_s = f64::from(admission.cap.min(64)) * 1000.0;
+            bench.pass(Nanos::from_millis(100), per_s);
+            reef.decide(&bench.seen(), &mut admission);
+            caps.push(admission.cap);
+        }
+        assert_eq!(caps.iter().max(), Some(&5));
+        // It tries one fewer now and then.
+        assert!(caps[1000..].iter().all(|cap| *cap >= 4));
+    }
+
+    #[test]
+    fn who_goes_first_is_the_policys_and_how_long_a_turn_at_most_is_its_own() {
+        let mut bench = Bench::promised(1, 63);
+        let admission = decided("cap = 20\npolicy = \"pslo\"", &mut bench);
+        assert!(admission.allow[0].first && !admission.allow[1].first);
+        assert!(admission.allow.iter().all(|one| one.batch <= 2));
+        let mut alone = Bench::best_effort(4);
+        let apples = decided("cap = 2\npolicy = \"apples\"\nbatch = 8", &mut alone);
+        assert_eq!(apples.allow[0].batch, 4, "AppleS gives turns of 4");
+    }
+
+    #[test]
+    fn strange_configs_are_refused_by_key() {
+        let bench = Bench::best_effort(4);
+        for (config, key) in [
+            ("policy = \"reef\"", "policy"),
+            ("policy = \"aples\"", "policy"),
+            ("most_pause = \"1us\"", "most_pause"),
+            ("overlap = true", "overlap"),
+            ("load_percent = 0.0", "load_percent"),
+            ("goal = \"speed\"", "goal"),
+        ] {
+            let error = refused("reef", config, &bench);
+            let lull_control::PolicyError::Config { key: found, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!(found, key, "{error}");
+        }
+    }
+}

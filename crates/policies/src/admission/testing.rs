@@ -1,0 +1,92 @@
+//! What tests of admission controllers show them.
+
+use super::{Site, Workers, find};
+use lull_control::admission::{Admission, Answered, RoundSeen, Seen};
+use lull_control::{Objective, PolicyError};
+use lull_measure::{Nanos, Percentile};
+
+/// Connections and what was seen of them.
+pub(crate) struct Bench {
+    pub(crate) objectives: Vec<Option<Objective>>,
+    pub(crate) cores: u32,
+    /// What is asked of the server as a whole.
+    pub(crate) asked: Vec<Objective>,
+    pub(crate) workers: Workers,
+    /// Share of the time in which all workers rest.
+    pub(crate) rested: f64,
+    /// Latency of all that is answered.
+    pub(crate) latency: Nanos,
+    pub(crate) round: Option<RoundSeen>,
+    now: Nanos,
+    answered: Vec<Answered>,
+    waiting: Vec<u32>,
+}
+
+impl Bench {
+    /// So many connections of which nothing is asked.
+    pub(crate) fn best_effort(connections: usize) -> Self {
+        Self {
+            objectives: vec![None; connections],
+            cores: 23,
+            asked: Vec::new(),
+            workers: Workers::Wait,
+            rested: 0.0,
+            latency: Nanos::from_millis(1),
+            round: None,
+            now: Nanos::ZERO,
+            answered: Vec::new(),
+            waiting: vec![1; connections],
+        }
+    }
+
+    /// The first of them with a p99 of 40 ms.
+    pub(crate) fn promised(promised: usize, others: usize) -> Self {
+        let mut bench = Self::best_effort(promised + others);
+        let bound = Nanos::from_millis(40);
+        let tail = Objective::Tail { percentile: Percentile::P99, bound };
+        bench.objectives[..promised].fill(Some(tail));
+        bench
+    }
+
+    /// Time passes in which so many queries a second are answered, spread over
+    /// all connections.
+    pub(crate) fn pass(&mut self, span: Nanos, per_s: f64) {
+        self.now += span;
+        let connections = self.objectives.len() as u32;
+        let all = (per_s * span.as_secs_f64()).round() as u32;
+        let share = |connection: u32| (all + connections - 1 - connection) / connections;
+        self.answered = (0..connections)
+            .map(|connection| Answered {
+                connection,
+                latency: self.latency,
+                queries: share(connection),
+            })
+            .filter(|answered| answered.queries > 0)
+            .collect();
+    }
+
+    pub(crate) fn seen(&mut self) -> Seen<'_> {
+        Seen {
+            now: self.now,
+            answered: &self.answered,
+            waiting: &self.waiting,
+            device: Ok(0.5),
+            round: self.round,
+            rested: Ok(self.rested),
+        }
+    }
+
+    fn site(&self) -> Site<'_> {
+        Site { asked: &self.asked, workers: self.workers, ..Site::of(&self.objectives, self.cores) }
+    }
+}
+
+/// The admission controller of this name with this config.
+pub(crate) fn build(name: &str, config: &str, bench: &Bench) -> Box<dyn Admission> {
+    find(name).unwrap().build(&config.parse().unwrap(), &bench.site()).unwrap()
+}
+
+/// Why it cannot be built.
+pub(crate) fn refused(name: &str, config: &str, bench: &Bench) -> PolicyError {
+    find(name).unwrap().build(&config.parse().unwrap(), &bench.site()).err().unwrap()
+}

@@ -1,0 +1,94 @@
+//! What holds for every admission controller.
+
+use super::testing::{Bench, build};
+use super::*;
+use lull_control::admission::{Pace, RoundLimits, RoundSeen};
+use lull_measure::Nanos;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// Connections that every admission controller can work with.
+fn everybody() -> Bench {
+    let mut bench = Bench::promised(2, 14);
+    bench.objectives[1] = Some(Objective::Disengagement { ratio: 0.001 });
+    bench
+}
+
+#[test]
+fn names_are_unique_among_all_that_the_page_lists() {
+    let admission_controllers = ALL.iter().map(|entry| entry.name);
+    let policies = crate::registry::ALL.iter().map(|entry| entry.name);
+    let dispatchers = crate::dispatchers::ALL.iter().map(|entry| entry.name);
+    let names: Vec<_> = admission_controllers.chain(policies).chain(dispatchers).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+}
+
+#[test]
+fn a_slip_is_answered_with_the_nearest_name() {
+    let text = find("aples").unwrap_err().to_string();
+    assert!(
+        text.contains("no admission controller is called `aples`") && text.contains("`apples`"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_admission_controller_builds_from_its_defaults_and_refuses_strange_keys() {
+    let bench = everybody();
+    for entry in ALL {
+        build(entry.name, &entry.defaults().to_string(), &bench);
+        let refused = testing::refused(entry.name, "no_such_key = 1", &bench);
+        let named = matches!(&refused,
+            PolicyError::Config { key, .. } if key == "no_such_key");
+        assert!(named, "{}: {refused:?}", entry.name);
+        let keys: Vec<_> = entry.keys().iter().map(|key| key.name).collect();
+        assert_eq!(keys, entry.defaults().keys().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn manual_alone_lends_its_numbers_to_a_policy() {
+    let bench = everybody();
+    for entry in ALL {
+        let lends = build(entry.name, "", &bench).numbers().is_some();
+        assert_eq!(lends, entry.name == "manual", "{}", entry.name);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_seen_the_gate_gets_a_decision_that_it_can_keep(
+        steps in prop::collection::vec(
+            (1u64..2000, 0.0f64..50_000.0, 0u64..200, proptest::option::of(1u32..200)),
+            1..40,
+        ),
+    ) {
+        for entry in ALL {
+            let mut bench = everybody();
+            let mut admission = build(entry.name, "", &bench);
+            let mut admission = RoundLimits::open(16);
+            for (span_ms, per_s, latency_ms, round) in &steps {
+                bench.latency = Nanos::from_millis(*latency_ms);
+                bench.round = round.map(|queries| RoundSeen {
+                    turns: queries,
+                    queries,
+                    took: Nanos::from_millis(1),
+                });
+                bench.pass(Nanos::from_millis(*span_ms), *per_s);
+                admission.decide(&bench.seen(), &mut admission);
+                prop_assert_eq!(admission.allow.len(), 16);
+                prop_assert!(admission.cap >= 1, "{}", entry.name);
+                match admission.pace {
+                    Pace::Open { again } | Pace::Flow { again } => {
+                        prop_assert!(again > Nanos::ZERO);
+                    }
+                    Pace::Rests { .. } => prop_assert!(false, "{}: workers wait here", entry.name),
+                    Pace::Rounds { turns, pause, .. } => {
+                        prop_assert!(turns >= 1 && pause <= Nanos::from_millis(100));
+                        prop_assert!(admission.cap <= bench.cores, "{}", entry.name);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a placed node is made of and what comes to it: plain data.
+
+use super::source::Source;
+use crate::model::{Distribution, Shape};
+use crate::random::{Stream, Streams, Use};
+use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
+use lull_measure::{Nanos, Watts};
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+/// A node and its load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DispatchModel {
+    /// Core types, slowest first.
+    pub types: Vec<CoreSpeed>,
+    /// Cores of them.
+    pub supply: Supply,
+    /// Arrivals: Poisson at the first rate, then at the next; the last one stays.
+    pub load: Vec<Rate>,
+    /// Work of a request, as time alone on a core of speed 1.
+    pub work: Work,
+    /// Time without progress when a request changes its core or a core its speed.
+    #[serde(default)]
+    pub move_cost: Nanos,
+    /// Static power of a core for each unit of its highest speed, drawn idle
+    /// too and whatever its level.
+    #[serde(default)]
+    pub static_watts: Watts,
+    /// How much all running requests are slowed for each unit of running
+    /// speed beyond the first: pace 1/(1 + x (sum of speeds - 1)).
+    #[serde(default)]
+    pub interference: f64,
+    /// Age at which a request is taken off unanswered, so that one that never
+    /// ends, or whose thread has died, does not hold its core for ever.
+    #[serde(default)]
+    pub abandon: Option<Nanos>,
+}
+
+/// Poisson arrivals.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Requests per second.
+    pub rate_per_s: f64,
+    /// How many arrive at this rate; the last rate lasts.
+    #[serde(default)]
+    pub requests: Option<u64>,
+}
+
+/// Where the work of requests comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Drawn from a distribution.
+    Drawn(Distribution),
+    /// Drawn from a list, each entry as likely: a measured profile.
+    Listed(Vec<Nanos>),
+}
+
+/// A model that cannot be simulated.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DispatchModelError {
+    /// The core types.
+    #[error(transparent)]
+    Ladder(#[from] LadderError),
+    /// A number out of its range.
+    #[error("{key} is {value}, must be {wanted}")]
+    Range {
+        /// Which.
+        key: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        wanted: &'static str,
+    },
+    /// A list without entries.
+    #[error("{0} is empty: give at least one entry")]
+    Empty(&'static str),
+    /// A rate that never ends, before the last.
+    #[error("load[{0}] has no `requests`, so load[{next}] would never come", next = .0 + 1)]
+    Endless(usize),
+}
+
+impl DispatchModel {
+    /// A node of these cores under Poisson arrivals, without any overhead.
+    pub fn new(types: Vec<CoreSpeed>, supply: Supply, rate_per_s: f64, work: Work) -> Self {
+        Self {
+            types,
+            supply,
+            load: vec![Rate { rate_per_s, requests: None }],
+            work,
+            move_cost: Nanos::ZERO,
+            static_watts: Watts(0.0),
+            interference: 0.0,
+            abandon: None,
+        }
+    }
+
+    /// The same node at a constant rate.
+    #[must_use]
+    pub fn at_rate(&self, rate_per_s: f64) -> Self {
+        Self { load: vec![Rate { rate_per_s, requests: None }], ..self.clone() }
+    }
+
+    /// The core types, checked.
+    ///
+    /// # Errors
+    /// If they are not ordered or there is no core.
+    pub fn ladder(&self) -> Result<Ladder, LadderError> {
+        Ladder::new(self.types.clone(), self.supply.clone())
+    }
+
+    /// Checks everything but the ladder.
+    pub(super) fn check(&self) -> Result<(), DispatchModelError> {
+        let range = |key, value: f64, holds: bool, wanted| {
+            if holds { Ok(()) } else { Err(DispatchModelError::Range { key, value, wanted }) }
+        };
+        if self.load.is_empty() {
+            return Err(DispatchModelError::Empty("load"));
+        }
+        for (index, rate) in self.load.iter().enumerate() {
+            let value = rate.rate_per_s;
+            let holds = value > 0.0 && value.is_finite();
+            range("load.rate_per_s", value, holds, "above 0")?;
+            if rate.requests.is_none() && index + 1 < self.load.len() {
+                return Err(DispatchModelError::Endless(index));
+            }
+        }
+        let watts = self.static_watts.0;
+        range("static_watts", watts, watts >= 0.0 && watts.is_finite(), "0 or more")?;
+        let value = self.interference;
+        range("interference", value, value >= 0.0 && value.is_finite(), "0 or more")?;
+        match &self.work {
+            Work::Listed(list) if list.is_empty() => Err(DispatchModelError::Empty("work")),
+            Work::Listed(_) => Ok(()),
+            Work::Drawn(work) => {
+                let mean = work.mean.0 as f64;
+                range("work.mean", mean, mean > 0.0, "above 0")?;
+                let cv2 = work.shape.cv2();
+                let proper = cv2 > 0.0 && cv2.is_finite();
+                let least = match work.shape {
+                    Shape::HyperExponential { .. } => cv2 >= 1.0 && cv2.is_finite(),
+                    Shape::Constant => true,
+                    _ => proper,
+                };
+                range("work.cv2", cv2, least, "above 0, and at least 1 if hyper-exponential")
+            }
+        }
+    }
+
+    /// Draws a profile: the work of this many requests, as a service would
+    /// measure it to provision itself.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn profile(&self, requests: usize, seed: u64) -> Result<Vec<Nanos>, DispatchModelError> {
+        self.check()?;
+        let mut draw = self.work.draw();
+        let mut stream = Streams { seed, replication: 0 }.stream(Use::Profile, 0);
+        Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
+    }
+
+    /// The first requests that a replication meets, arrival and work of each:
+    /// what another plant is given that is to meet the same ones.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn requests(
+        &self,
+        requests: usize,
+        (seed, replication): (u64, u64),
+    ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
+        self.check()?;
+        let mut source = Source::new(self, Streams { seed, replication });
+        let mut next = || {
+            let arrival = Nanos(source.next_ns);
+            (arrival, Nanos(source.draw(&self.load).1 as u64))
+        };
+        Ok((0..requests).map(|_| next()).collect())
+    }
+}
+
+/// The speeds of all cores at their fastest: what the node can do at once.
+pub fn top_speeds(ladder: &Ladder) -> f64 {
+    let speed = |kind: usize| ladder.types()[kind].speed;
+    if ladder.scales() {
+        return ladder.all_cores() as f64 * speed(ladder.fastest());
+    }
+    (0..ladder.types().len()).map(|kind| speed(kind) * ladder.cores(kind) as f64).sum()
+}
+
+impl Work {
+    /// Mean work of a request; zero of an empty list.
+    pub fn mean(&self) -> Nanos {
+        match self {
+            Self::Drawn(distribution) => distribution.mean,
+            Self::Listed(list) => {
+                let sum: u128 = list.iter().map(|work| u128::from(work.0)).sum();
+                Nanos(sum.checked_div(list.len() as u128).unwrap_or(0) as u64)
+            }
+        }
+    }
+
+    pub(super) fn draw(&self) -> WorkDraw {
+        match self {
+            Self::Drawn(distribution) => WorkDraw::Drawn(distribution.draw()),
+            Self::Listed(list) => WorkDraw::Listed(list.iter().map(|work| work.0 as f64).collect()),
+        }
+    }
+}
+
+/// Work made ready for drawing, in nanoseconds.
+#[derive(Debug, Clone)]
+pub(super) enum WorkDraw {
+    Drawn(crate::model::Draw),
+    Listed(Vec<f64>),
+}
+
+impl WorkDraw {
+    #[inline]
+    pub(super) fn sample(&mut self, stream: &mut Stream) -> f64 {
+        match self {
+            // A request of no work at all would end before it starts.
+            Self::Drawn(draw) => draw.sample(stream).max(1.0),
+            Self::Listed(list) => list[stream.random_range(0..list.len())].max(1.0),
+        }
+    }
+}

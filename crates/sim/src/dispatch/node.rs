@@ -1,0 +1,453 @@
+//! One run of a placed node.
+
+mod cores;
+
+use super::model::{DispatchModel, DispatchModelError, top_speeds};
+use super::outcome::{BeatSeen, Outcome};
+use super::source::Source;
+use crate::heap::MinHeap;
+use crate::order::{Key, NEVER_NS};
+use crate::random::Streams;
+use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, Ladder, Meter, Place};
+use lull_measure::Nanos;
+use std::collections::VecDeque;
+
+/// The type of a request that waits.
+const NOWHERE: usize = usize::MAX;
+
+/// One request in the system.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    id: u64,
+    arrival_ns: u64,
+    /// All its work, in nanoseconds at speed 1.
+    work: f64,
+    /// Work left when it was last placed.
+    left: f64,
+    /// Virtual time of its end on its present core.
+    end: f64,
+    kind: usize,
+    /// Place in the list of running requests.
+    at: usize,
+    /// The only timer of it that is valid, and when it rings.
+    timer: u64,
+    timer_ns: u64,
+}
+
+/// A node under one dispatcher, one replication.
+pub struct Node {
+    ladder: Ladder,
+    speeds: Vec<f64>,
+    dispatcher: Box<dyn Dispatcher>,
+    attention: Attention,
+    first_come: bool,
+    model: DispatchModel,
+
+    now_ns: u64,
+    /// Virtual time: what a request alone on the node would have had of it.
+    virtual_ns: f64,
+    pace: f64,
+    watts: f64,
+    static_watts: f64,
+
+    slots: Vec<Request>,
+    vacant: Vec<u32>,
+    /// All requests in order of age: id and slot.
+    active: VecDeque<(u64, u32)>,
+    waiting: VecDeque<u32>,
+    /// Slots of running requests, and the virtual times of their ends.
+    running: Vec<u32>,
+    ends: Vec<f64>,
+    /// Idle cores and running requests by type.
+    free: Vec<u32>,
+    busy: Vec<u32>,
+
+    timers: MinHeap<Key>,
+    sequence: u64,
+    source: Source,
+    abandon_ns: u64,
+
+    meter: Option<Meter>,
+    answered: u64,
+    counts: Outcome,
+    counted_from_ns: u64,
+}
+
+/// What happens next.
+#[derive(Clone, Copy)]
+enum Next {
+    End(usize),
+    Timer(Key),
+    Beat,
+    Arrival,
+}
+
+impl Node {
+    /// An empty node before its first arrival.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn new(
+        model: &DispatchModel,
+        dispatcher: Box<dyn Dispatcher>,
+        seed: u64,
+        replication: u64,
+    ) -> Result<Self, DispatchModelError> {
+        model.check()?;
+        let ladder = model.ladder()?;
+        let types = ladder.types().len();
+        let free: Vec<u32> = (0..types).map(|kind| ladder.cores(kind) as u32).collect();
+        let mut node = Self {
+            speeds: ladder.types().iter().map(|one| one.speed).collect(),
+            attention: dispatcher.attention(),
+            first_come: dispatcher.first_come(),
+            meter: dispatcher.beat().map(Meter::new),
+            source: Source::new(model, Streams { seed, replication }),
+            abandon_ns: model.abandon.map_or(NEVER_NS, |age| age.0),
+            counts: Outcome::empty(types),
+            busy: vec![0; types],
+            model: model.clone(),
+            ladder,
+            dispatcher,
+            free,
+            now_ns: 0,
+            virtual_ns: 0.0,
+            pace: 1.0,
+            watts: 0.0,
+            static_watts: 0.0,
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            active: VecDeque::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            ends: Vec::new(),
+            timers: MinHeap::new(),
+            sequence: 0,
+            answered: 0,
+            counted_from_ns: 0,
+        };
+        node.static_watts = model.static_watts.0 * top_speeds(&node.ladder);
+        node.changed();
+        Ok(node)
+    }
+
+    /// Runs until this many more requests are answered or taken off.
+    pub fn run(&mut self, requests: u64) {
+        let until = self.answered.saturating_add(requests);
+        while self.answered < until {
+            self.step();
+        }
+    }
+
+    /// Runs all events before `until` and moves the clock there.
+    pub fn run_until(&mut self, until: Nanos) {
+        loop {
+            let (time_ns, next) = self.next();
+            if time_ns >= until.0 {
+                break;
+            }
+            self.act(time_ns, next);
+        }
+        self.advance(until.0.max(self.now_ns));
+    }
+
+    /// Requests that have come and not been answered or taken off.
+    pub fn in_system(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Forgets what was counted, at the end of a warm-up.
+    pub fn forget(&mut self) {
+        self.counts = Outcome::empty(self.speeds.len());
+        self.counted_from_ns = self.now_ns;
+    }
+
+    /// What was counted.
+    pub fn outcome(mut self) -> Outcome {
+        self.counts.span = Nanos(self.now_ns - self.counted_from_ns);
+        self.counts
+    }
+
+    /// A warm-up and then a counted part, in requests.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn measure(
+        model: &DispatchModel,
+        dispatcher: Box<dyn Dispatcher>,
+        streams: (u64, u64),
+        (warmup, requests): (u64, u64),
+    ) -> Result<Outcome, DispatchModelError> {
+        let mut node = Self::new(model, dispatcher, streams.0, streams.1)?;
+        node.run(warmup);
+        node.forget();
+        node.counts.latencies_ns.reserve(requests as usize);
+        node.run(requests);
+        Ok(node.outcome())
+    }
+
+    fn step(&mut self) {
+        let (time_ns, next) = self.next();
+        self.act(time_ns, next);
+    }
+
+    fn act(&mut self, time_ns: u64, next: Next) {
+        self.advance(time_ns);
+        match next {
+            Next::End(at) => {
+                self.counts.events += 1;
+                self.leave(at, true);
+            }
+            Next::Timer(key) => self.ring(key),
+            Next::Beat => self.beat(),
+            Next::Arrival => {
+                self.counts.events += 1;
+                self.arrive();
+            }
+        }
+    }
+
+    /// The earliest of ends, timers, beats and arrivals; in this order at one time.
+    fn next(&mut self) -> (u64, Next) {
+        let mut best = (self.source.next_ns, Next::Arrival);
+        if let Some(meter) = &self.meter
+            && meter.next().0 <= best.0
+        {
+            best = (meter.next().0, Next::Beat);
+        }
+        while let Some(key) = self.timers.peek() {
+            if self.slots[key.owner() as usize].timer != key.sequence() {
+                self.timers.pop();
+                continue;
+            }
+            if key.time_ns() <= best.0 {
+                best = (key.time_ns(), Next::Timer(key));
+            }
+            break;
+        }
+        let mut first = (f64::INFINITY, 0);
+        for (at, end) in self.ends.iter().enumerate() {
+            if *end < first.0 {
+                first = (*end, at);
+            }
+        }
+        let span = (first.0 - self.virtual_ns) / self.pace;
+        let end_ns = self.now_ns.saturating_add(span.max(0.0).ceil() as u64);
+        if end_ns <= best.0 && !self.ends.is_empty() { (end_ns, Next::End(first.1)) } else { best }
+    }
+
+    /// Lets time pass without anything happening in it.
+    #[inline]
+    fn advance(&mut self, time_ns: u64) {
+        let span = (time_ns - self.now_ns) as f64;
+        self.now_ns = time_ns;
+        self.virtual_ns += span * self.pace;
+        self.counts.energy.0 += span * 1e-9 * self.watts;
+        for (busy_s, busy) in self.counts.busy_s.iter_mut().zip(&self.busy) {
+            *busy_s += span * 1e-9 * f64::from(*busy);
+        }
+    }
+
+    fn arrive(&mut self) {
+        let (id, work) = self.source.draw(&self.model.load);
+        let request = Request {
+            id,
+            arrival_ns: self.now_ns,
+            work,
+            left: work,
+            end: f64::INFINITY,
+            kind: NOWHERE,
+            at: 0,
+            timer: u64::MAX,
+            timer_ns: NEVER_NS,
+        };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = request;
+                slot
+            }
+            None => {
+                self.slots.push(request);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.active.push_back((id, slot));
+        self.waiting.push_back(slot);
+        if let Some(meter) = &mut self.meter {
+            meter.arrived(Nanos(self.now_ns));
+        }
+        if self.abandon_ns != NEVER_NS {
+            self.set_timer(slot, self.abandon_ns);
+        }
+        self.settle();
+    }
+
+    /// A running request leaves: answered, or taken off.
+    fn leave(&mut self, at: usize, answered: bool) {
+        let slot = self.running[at];
+        let kind = self.slots[slot as usize].kind;
+        self.stop(at);
+        self.give_back(kind);
+        self.changed();
+        self.forget_request(slot, answered);
+        self.settle();
+    }
+
+    fn forget_request(&mut self, slot: u32, answered: bool) {
+        let request = self.slots[slot as usize];
+        let place = self.older_than(request.id);
+        self.active.remove(place);
+        self.stop_timer(slot);
+        self.vacant.push(slot);
+        self.answered += 1;
+        if !answered {
+            self.counts.abandoned += 1;
+            return;
+        }
+        let latency_ns = self.now_ns - request.arrival_ns;
+        self.counts.latencies_ns.push(latency_ns);
+        let ends = self.meter.as_mut().is_some_and(|meter| meter.answered(Nanos(latency_ns)));
+        if ends {
+            self.beat();
+        }
+    }
+
+    /// A timer of a request: its age has come.
+    fn ring(&mut self, key: Key) {
+        self.timers.pop();
+        self.counts.events += 1;
+        let slot = key.owner();
+        self.stop_timer(slot);
+        let request = self.slots[slot as usize];
+        if self.now_ns - request.arrival_ns >= self.abandon_ns {
+            if request.kind != NOWHERE {
+                return self.leave(request.at, false);
+            }
+            self.waiting.retain(|waiting| *waiting != slot);
+            return self.forget_request(slot, false);
+        }
+        let older = self.older_than(request.id);
+        if self.ask(slot, older) {
+            self.settle();
+        }
+    }
+
+    /// Shows the dispatcher what was measured.
+    fn beat(&mut self) {
+        let Some(meter) = &mut self.meter else { return };
+        let seen = meter.read(Nanos(self.now_ns), self.active.len());
+        self.dispatcher.adjust(&seen);
+        self.counts.beats.push(BeatSeen {
+            time: seen.now,
+            answered: self.answered,
+            tail: seen.tail,
+            rate_per_s: seen.rate_per_s,
+            thresholds: self.dispatcher.thresholds().to_vec(),
+        });
+        self.ask_all_running();
+    }
+
+    /// New thresholds hold for requests under way too.
+    fn ask_all_running(&mut self) {
+        self.ask_running(self.active.len());
+        self.settle();
+    }
+
+    /// Asks the running ones among the oldest.
+    fn ask_running(&mut self, oldest: usize) {
+        let mut left = self.running.len();
+        for older in 0..oldest {
+            let slot = self.active[older].1;
+            if left == 0 {
+                return;
+            }
+            if self.slots[slot as usize].kind != NOWHERE {
+                left -= 1;
+                self.ask(slot, older);
+            }
+        }
+    }
+
+    /// Asks all whom an arrival or a departure concerns: the old first, for
+    /// they make room, then those who wait, while there are free cores.
+    fn settle(&mut self) {
+        let oldest = match self.attention {
+            Attention::Ages => 0,
+            Attention::Oldest(most) => most.min(self.active.len()),
+            Attention::All => self.active.len(),
+        };
+        self.ask_running(oldest);
+        let mut index = 0;
+        while index < self.waiting.len() && self.running.len() < self.ladder.all_cores() {
+            let slot = self.waiting[index];
+            let older = self.older_than(self.slots[slot as usize].id);
+            if self.ask(slot, older) {
+                self.waiting.remove(index);
+            } else if self.first_come {
+                return;
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// How many requests are older than the one with this id.
+    fn older_than(&self, id: u64) -> usize {
+        self.active.partition_point(|(other, _)| *other < id)
+    }
+
+    /// Asks the dispatcher about a request; whether it moved.
+    fn ask(&mut self, slot: u32, older: usize) -> bool {
+        let request = self.slots[slot as usize];
+        let age_ns = self.now_ns - request.arrival_ns;
+        let ask = Ask {
+            age: Nanos(age_ns),
+            done: Nanos((request.work - self.work_left(&request)) as u64),
+            on: (request.kind != NOWHERE).then_some(request.kind),
+            older,
+            active: self.active.len(),
+            work: Some(Nanos(request.work as u64)),
+            free: &self.free,
+        };
+        let Answer { place, again } = self.dispatcher.place(&ask);
+        self.counts.asked += 1;
+        let goes = match place {
+            Place::On(kind) if ask.on != Some(kind) && ask.can(kind, &self.ladder) => Some(kind),
+            _ => None,
+        };
+        let wanted = again.filter(|age| age.0 > age_ns).map_or(NEVER_NS, |age| age.0);
+        if wanted.min(self.abandon_ns) != NEVER_NS {
+            self.set_timer(slot, wanted.min(self.abandon_ns));
+        } else {
+            self.stop_timer(slot);
+        }
+        if let Some(kind) = goes {
+            self.go(slot, kind);
+        }
+        goes.is_some()
+    }
+
+    fn set_timer(&mut self, slot: u32, age_ns: u64) {
+        let request = &mut self.slots[slot as usize];
+        let at_ns = request.arrival_ns.saturating_add(age_ns);
+        if request.timer_ns == at_ns {
+            return;
+        }
+        self.sequence += 1;
+        (request.timer, request.timer_ns) = (self.sequence, at_ns);
+        self.timers.push(Key::new(at_ns, self.sequence, slot));
+    }
+
+    fn stop_timer(&mut self, slot: u32) {
+        let request = &mut self.slots[slot as usize];
+        (request.timer, request.timer_ns) = (u64::MAX, NEVER_NS);
+    }
+
+    fn work_left(&self, request: &Request) -> f64 {
+        if request.kind == NOWHERE {
+            return request.left;
+        }
+        // While it moves, the time that the move takes counts as work.
+        ((request.end - self.virtual_ns) * self.speeds[request.kind]).clamp(0.0, request.left)
+    }
+}

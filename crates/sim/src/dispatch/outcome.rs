@@ -1,0 +1,79 @@
+//! What a run of a placed node counted.
+
+use lull_measure::{Joules, Nanos, Percentile};
+
+/// What one run counted after its warm-up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Simulated time that was counted.
+    pub span: Nanos,
+    /// Energy in it, static part included.
+    pub energy: Joules,
+    /// Latencies of the answers, in order of their ends, in nanoseconds.
+    pub latencies_ns: Vec<u64>,
+    /// Moves between core types, or changes of a core's level under a request.
+    pub moves: u64,
+    /// Requests taken off unanswered.
+    pub abandoned: u64,
+    /// Arrivals, ends and ages that were acted on.
+    pub events: u64,
+    /// Times that the dispatcher was asked.
+    pub asked: u64,
+    /// Core time in each type, in seconds.
+    pub busy_s: Vec<f64>,
+    /// What the dispatcher was shown after each beat, and what it made of it.
+    pub beats: Vec<BeatSeen>,
+}
+
+/// One beat of the dispatcher's controller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BeatSeen {
+    /// Since the start of the run, warm-up included.
+    pub time: Nanos,
+    /// Requests answered since then.
+    pub answered: u64,
+    /// Measured tail.
+    pub tail: Option<Nanos>,
+    /// Measured arrivals per second.
+    pub rate_per_s: Option<f64>,
+    /// The thresholds after it.
+    pub thresholds: Vec<Nanos>,
+}
+
+impl Outcome {
+    /// Energy a request, in joules; `None` without answers.
+    pub fn energy_per_request(&self) -> Option<f64> {
+        let answers = self.latencies_ns.len();
+        (answers > 0).then(|| self.energy.0 / answers as f64)
+    }
+
+    /// A percentile of the latency; `None` without answers.
+    pub fn tail(&self, percentile: Percentile) -> Option<Nanos> {
+        let mut sorted = self.latencies_ns.clone();
+        let count = sorted.len();
+        // Rounded against 0.99 * 2000 = 1980.0000000000002.
+        let place = (percentile.fraction() * count as f64 - 1e-9).ceil().max(1.0) as usize;
+        (count > 0).then(|| Nanos(*sorted.select_nth_unstable(place - 1).1))
+    }
+
+    /// Mean latency; `None` without answers.
+    pub fn mean(&self) -> Option<Nanos> {
+        let count = self.latencies_ns.len() as u64;
+        self.latencies_ns.iter().sum::<u64>().checked_div(count).map(Nanos)
+    }
+
+    /// Nothing counted yet.
+    pub(super) fn empty(types: usize) -> Self {
+        Self {
+            span: Nanos::ZERO,
+            energy: Joules(0.0),
+            latencies_ns: Vec::new(),
+            moves: 0,
+            abandoned: 0,
+            events: 0,
+            asked: 0,
+            busy_s: vec![0.0; types],
+            beats: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where requests come from: Poisson arrivals, each with its work.
+
+use super::model::{DispatchModel, Rate, WorkDraw};
+use crate::random::{Stream, Streams, Use};
+use rand_distr::{Distribution as _, Exp1};
+
+/// Arrivals and their work.
+pub(super) struct Source {
+    arrivals: Stream,
+    works: Stream,
+    work: WorkDraw,
+    pub(super) next_ns: u64,
+    phase: usize,
+    /// Arrivals left at the present rate.
+    left: u64,
+    next_id: u64,
+}
+
+impl Source {
+    pub(super) fn new(model: &DispatchModel, streams: Streams) -> Self {
+        let first = model.load[0];
+        let mut source = Self {
+            arrivals: streams.stream(Use::Arrivals, 0),
+            works: streams.stream(Use::Work, 0),
+            work: model.work.draw(),
+            next_ns: 0,
+            phase: 0,
+            left: first.requests.unwrap_or(u64::MAX),
+            next_id: 0,
+        };
+        source.next_ns = source.gap_ns(first.rate_per_s);
+        source
+    }
+
+    fn gap_ns(&mut self, rate_per_s: f64) -> u64 {
+        let unit: f64 = Exp1.sample(&mut self.arrivals);
+        (unit * 1e9 / rate_per_s) as u64
+    }
+
+    /// The arriving request's number and work; sets the next arrival.
+    pub(super) fn draw(&mut self, load: &[Rate]) -> (u64, f64) {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 && self.phase + 1 < load.len() {
+            self.phase += 1;
+            self.left = load[self.phase].requests.unwrap_or(u64::MAX);
+        }
+        self.next_ns += self.gap_ns(load[self.phase].rate_per_s).max(1);
+        (id, self.work.sample(&mut self.works))
+    }
+}

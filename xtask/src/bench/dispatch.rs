@@ -1,0 +1,226 @@
+//! What placing requests costs: a decision, the thresholds, a simulated run.
+
+use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
+use super::{Bench, Context, report::Report};
+use anyhow::Result;
+use lull_control::CoreId;
+use lull_control::dispatcher::{Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Seen, Supply};
+use lull_host::dispatch::{Desk, Floor};
+use lull_measure::{Nanos, Percentile, Watts};
+use lull_policies::dispatchers::{self, Site};
+use lull_sim::dispatch::{DispatchModel, Node, Work};
+use lull_sim::model::{Distribution, Shape};
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "dispatch",
+    about: "Requests on slow and fast cores: a decision, thresholds of 8000 requests, 30,000 \
+            simulated requests",
+    run,
+};
+
+const ROUNDS: usize = 15;
+/// What must hold (issue of EETL).
+const DECISION_NS: f64 = 200.0;
+const PER_EVENT_NS: f64 = 50.0;
+const SOLVE_MS: f64 = 100.0;
+const RUN_MS: f64 = 50.0;
+
+const REQUESTS: u64 = 30_000;
+const PROFILE: usize = 8000;
+const TARGET: Nanos = Nanos::from_millis(200);
+/// Load of the run, in the middle of figure 9.
+const RATE_PER_S: f64 = 50.0;
+
+/// 2F-13S with EETL's demand, power and interference (its lab scenario).
+fn amp() -> DispatchModel {
+    let types = vec![CoreSpeed::new("slow", 1.0, 1.0), CoreSpeed::new("fast", 2.0, 6.8)];
+    let work = Distribution::exponential(Nanos::from_micros(94_400));
+    let work = work.shaped(Shape::Gamma { cv2: 1.0 / 2.7 });
+    DispatchModel {
+        move_cost: Nanos::from_micros(300),
+        static_watts: Watts(0.02),
+        interference: 0.009,
+        ..DispatchModel::new(types, Supply::Fixed(vec![13, 2]), RATE_PER_S, Work::Drawn(work))
+    }
+}
+
+/// Table 4's five speeds.
+fn five_speeds() -> DispatchModel {
+    let speeds = [(1.0, 1.0), (1.44, 2.7), (1.59, 3.5), (1.71, 4.5), (2.0, 6.8)];
+    let types = speeds.map(|(speed, watts)| CoreSpeed::new("core", speed, watts));
+    let supply = Supply::Fixed(vec![5, 1, 1, 1, 1]);
+    DispatchModel { types: types.to_vec(), supply, ..amp() }
+}
+
+fn build(model: &DispatchModel, name: &str, profile: &[Nanos]) -> Result<Box<dyn Dispatcher>> {
+    let ladder = model.ladder()?;
+    let site = Site { ladder: &ladder, percentile: Percentile::P99, target: TARGET, profile };
+    Ok(dispatchers::build(name, &toml::Table::new(), &site)?)
+}
+
+fn run(_: &Context) -> Result<Report> {
+    let (two, five) = (amp(), five_speeds());
+    let (profile, long) = (two.profile(PROFILE, 1)?, five.profile(PROFILE, 1)?);
+    let recorded = record(&two, &profile)?;
+    let mut dispatcher = build(&two, "eetl", &profile)?;
+    let mut contenders: Vec<BoxedContender<'_>> = vec![
+        Box::new(|| at_the_desk_ns(&two, build(&two, "eetl", &profile)?)),
+        Box::new(|| Ok(recorded.replay_ns(&mut *dispatcher))),
+        Box::new(|| {
+            let mut built = Ok(());
+            let solve =
+                || built = build(&five, "s2f", &long).map(|dispatcher| drop(black_box(dispatcher)));
+            let solve_ms = ns_each(1, solve) / 1e6;
+            built.map(|()| solve_ms)
+        }),
+        Box::new(|| simulate_ms(&two, &profile)),
+    ];
+    let costs = interleave_all(ROUNDS, &mut contenders)?;
+    let rows = [
+        ("decision in the runtime (EETL, two types)", "ns", DECISION_NS),
+        ("decisions in the simulator, for each event", "ns", PER_EVENT_NS),
+        ("thresholds, 8000 requests and 5 speeds", "ms", SOLVE_MS),
+        ("30,000 simulated requests of 2F-13S under EETL", "ms", RUN_MS),
+    ];
+    let mut report = Report::default();
+    for ((what, unit, most), costs) in rows.into_iter().zip(costs) {
+        report.bounded(what, Summary::of(costs), unit, 0.0..=most);
+    }
+    report.note(format!(
+        "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the desk's whole part: \
+         finding the request, asking, taking note, at up to 15 requests under way; the change of \
+         affinity is the kernel's. In the simulator the dispatcher is shown again what it was asked in \
+         a run at {RATE_PER_S} requests/s. Thresholds include sorting the profile."
+    ));
+    Ok(report)
+}
+
+/// One decision of a desk with 13 slow and 2 fast cores, in nanoseconds: a
+/// request comes each 20 ms, is asked at its threshold, and leaves after 240 ms.
+fn at_the_desk_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result<f64> {
+    const ROUNDS: usize = 20_000;
+    let ladder = model.ladder()?;
+    let cores = vec![(0..13).map(CoreId).collect(), (13..15).map(CoreId).collect()];
+    let floor = Floor { ladder, cores, abandon: Nanos::from_secs(60) };
+    let mut desk = Desk::new(floor, dispatcher)?;
+    let mut under_way = std::collections::VecDeque::new();
+    let cycle = |desk: &mut Desk, under_way: &mut std::collections::VecDeque<u64>| {
+        for round in 0..ROUNDS as u64 {
+            let now = Nanos::from_millis(20 * round);
+            under_way.push_back(desk.arrive(now, now, round as i32 + 1));
+            desk.tick(Nanos(now.0 + 10_000_000));
+            if under_way.len() > 12
+                && let Some(id) = under_way.pop_front()
+            {
+                desk.leave(Nanos(now.0 + 15_000_000), id);
+            }
+            black_box(desk.take_orders());
+        }
+    };
+    let spent_ns = ns_each(1, || cycle(&mut desk, &mut under_way));
+    let asked = desk.take_tally(Nanos::from_millis(20 * ROUNDS as u64)).asked;
+    Ok(spent_ns / asked.max(1) as f64)
+}
+
+fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
+    let dispatcher = build(model, "eetl", profile)?;
+    let mut outcome = None;
+    let ns = ns_each(1, || outcome = Some(Node::measure(model, dispatcher, (1, 0), (0, REQUESTS))));
+    black_box(outcome).transpose()?;
+    Ok(ns / 1e6)
+}
+
+/// What a dispatcher was asked in a run.
+struct Recorded {
+    asked: Questions,
+    events: u64,
+}
+
+/// An [`Ask`] without what it borrows.
+#[derive(Clone, Copy)]
+struct Asked {
+    age: Nanos,
+    done: Nanos,
+    on: Option<usize>,
+    older: usize,
+    active: usize,
+}
+
+/// What was asked, with the cores that were free then, by type.
+type Questions = Vec<(Asked, [u32; 2])>;
+
+/// Takes note of what it is asked, and asks another.
+struct Recorder {
+    inner: Box<dyn Dispatcher>,
+    asked: Arc<Mutex<Questions>>,
+}
+
+impl Dispatcher for Recorder {
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        let Ask { age, done, on, older, active, .. } = *ask;
+        if let Ok(mut asked) = self.asked.lock() {
+            asked.push((Asked { age, done, on, older, active }, [ask.free[0], ask.free[1]]));
+        }
+        self.inner.place(ask)
+    }
+
+    fn attention(&self) -> Attention {
+        self.inner.attention()
+    }
+
+    fn beat(&self) -> Option<Beat> {
+        self.inner.beat()
+    }
+
+    fn adjust(&mut self, seen: &Seen) {
+        self.inner.adjust(seen);
+    }
+}
+
+fn record(model: &DispatchModel, profile: &[Nanos]) -> Result<Recorded> {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let inner = build(model, "eetl", profile)?;
+    let recorder = Box::new(Recorder { inner, asked: Arc::clone(&asked) });
+    let outcome = Node::measure(model, recorder, (1, 0), (0, REQUESTS))?;
+    let asked = asked.lock().map(|asked| asked.clone()).unwrap_or_default();
+    Ok(Recorded { asked, events: outcome.events })
+}
+
+impl Recorded {
+    /// What deciding costs for each event of the run.
+    fn replay_ns(&self, dispatcher: &mut dyn Dispatcher) -> f64 {
+        let all = || {
+            for (asked, free) in &self.asked {
+                let Asked { age, done, on, older, active } = *asked;
+                let ask = Ask { age, done, on, older, active, work: None, free };
+                black_box(dispatcher.place(black_box(&ask)));
+            }
+        };
+        ns_each(self.events.max(1) as usize, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_has_decisions_of_every_kind() {
+        let model = amp();
+        let recorded = record(&model, &model.profile(PROFILE, 1).unwrap()).unwrap();
+        let asked = &recorded.asked;
+        assert!(recorded.events > 2 * REQUESTS && asked.len() as u64 > REQUESTS);
+        for on in [None, Some(0), Some(1)] {
+            assert!(asked.iter().any(|(one, _)| one.on == on), "{on:?}");
+        }
+    }
+
+    #[test]
+    fn the_desk_is_asked_about_as_often_as_something_happens() {
+        let model = amp();
+        let dispatcher = build(&model, "eetl", &model.profile(PROFILE, 1).unwrap()).unwrap();
+        assert!(at_the_desk_ns(&model, dispatcher).unwrap() > 0.0);
+    }
+}
