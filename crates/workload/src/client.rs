@@ -27,7 +27,7 @@ mod ledger;
 mod report;
 mod reporter;
 
-pub use config::{ConfigError, LoadConfig, PushConfig};
+pub use config::{ConfigError, LoadConfig};
 pub use report::{LoadError, LoadReport, WindowReport};
 
 use crate::Generator;

@@ -5,9 +5,20 @@ use lull_measure::Nanos;
 use lull_measure::push::{MAX_LINE_BYTES, Message};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+
+/// The agent to push to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushConfig {
+    /// The agent's unix socket.
+    pub socket: PathBuf,
+    /// The app's name in the agent's configuration.
+    pub app: String,
+}
 
 /// How long an agent that is away is left alone.
 const PAUSE: Nanos = Nanos::from_millis(500);

@@ -3,7 +3,8 @@
 use lull_measure::Nanos;
 use lull_measure::push::{LineReader, MAX_LINE_BYTES, Message};
 use lull_workload::arrivals::{Process, Rate};
-use lull_workload::client::{self, LoadConfig, LoadError, LoadReport, PushConfig};
+use lull_workload::client::{self, LoadConfig, LoadError, LoadReport};
+use lull_workload::push::PushConfig;
 use lull_workload::selfcheck::{ReferenceServer, Stall};
 use lull_workload::target::Address;
 use std::io::{Read, Write};

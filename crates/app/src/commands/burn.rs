@@ -4,7 +4,7 @@ use crate::cli::BurnArgs;
 use crate::signals;
 use crate::text::number;
 use lull_workload::apps::burner::{self, BurnerConfig};
-use lull_workload::client::PushConfig;
+use lull_workload::push::PushConfig;
 
 pub(crate) fn run(args: BurnArgs) -> anyhow::Result<()> {
     let stop = signals::stop_flag()?;

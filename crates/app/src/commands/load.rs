@@ -5,8 +5,9 @@ use crate::{progress, signals};
 use anyhow::Context;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
-use lull_workload::client::{LoadConfig, PushConfig, run_watched};
+use lull_workload::client::{LoadConfig, run_watched};
 use lull_workload::etc::EtcConfig;
+use lull_workload::push::PushConfig;
 
 pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     let (json, hdr, total) = (args.json, args.hdr.clone(), args.duration);

@@ -1,6 +1,5 @@
 //! What a placed node is made of and what comes to it: plain data.
 
-use super::source::Source;
 use crate::model::{Distribution, Shape};
 use crate::random::{Stream, Streams, Use};
 use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
@@ -159,25 +158,6 @@ impl DispatchModel {
         let mut draw = self.work.draw();
         let mut stream = Streams { seed, replication: 0 }.stream(Use::Profile, 0);
         Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
-    }
-
-    /// The first requests that a replication meets, arrival and work of each:
-    /// what another plant is given that is to meet the same ones.
-    ///
-    /// # Errors
-    /// If the model is not sound.
-    pub fn requests(
-        &self,
-        requests: usize,
-        (seed, replication): (u64, u64),
-    ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
-        self.check()?;
-        let mut source = Source::new(self, Streams { seed, replication });
-        let mut next = || {
-            let arrival = Nanos(source.next_ns);
-            (arrival, Nanos(source.draw(&self.load).1 as u64))
-        };
-        Ok((0..requests).map(|_| next()).collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Where requests come from: Poisson arrivals, each with its work.
 
-use super::model::{DispatchModel, Rate, WorkDraw};
+use super::model::{DispatchModel, DispatchModelError, Rate, WorkDraw};
 use crate::random::{Stream, Streams, Use};
+use lull_measure::Nanos;
 use rand_distr::{Distribution as _, Exp1};
 
 /// Arrivals and their work.
@@ -48,5 +49,26 @@ impl Source {
         }
         self.next_ns += self.gap_ns(load[self.phase].rate_per_s).max(1);
         (id, self.work.sample(&mut self.works))
+    }
+}
+
+impl DispatchModel {
+    /// The first requests that a replication meets, arrival and work of each:
+    /// what another plant is given that is to meet the same ones.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn requests(
+        &self,
+        requests: usize,
+        (seed, replication): (u64, u64),
+    ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
+        self.check()?;
+        let mut source = Source::new(self, Streams { seed, replication });
+        let mut next = || {
+            let arrival = Nanos(source.next_ns);
+            (arrival, Nanos(source.draw(&self.load).1 as u64))
+        };
+        Ok((0..requests).map(|_| next()).collect())
     }
 }

@@ -10,9 +10,8 @@ mod work;
 
 pub use work::{Work, WorkError, default_buffer_bytes};
 
-use crate::client::PushConfig;
 use crate::clock;
-use crate::push::Pusher;
+use crate::push::{PushConfig, Pusher};
 use lull_measure::Nanos;
 use lull_measure::push::{Message, Progress};
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,11 @@
 //! What load to put on which server.
 
 use crate::arrivals::{Process, Rate};
+use crate::push::PushConfig;
 use crate::target::{Address, TargetConfig};
 use lull_measure::Nanos;
 use lull_measure::push::MAX_NAME_BYTES;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 /// A load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,16 +51,6 @@ pub struct LoadConfig {
     /// Where to push windows.
     #[serde(default)]
     pub push: Option<PushConfig>,
-}
-
-/// The agent to push to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PushConfig {
-    /// The agent's unix socket.
-    pub socket: PathBuf,
-    /// The app's name in the agent's configuration.
-    pub app: String,
 }
 
 /// A value that makes no load.

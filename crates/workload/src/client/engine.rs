@@ -2,7 +2,7 @@
 
 use super::config::LoadConfig;
 use super::connection::{Connection, Flush, Loss, State};
-use super::ledger::{Ledger, Request, Total};
+use super::ledger::{Ledger, Request, RunResult};
 use super::report::LoadError;
 use super::reporter::Reporting;
 use crate::arrivals::{Arrivals, Schedule};
@@ -22,18 +22,6 @@ const BATCH: usize = 64;
 const LOOK: Nanos = Nanos::from_millis(50);
 /// How long the connections may take to be made before the clock starts, and later.
 const PATIENCE: Nanos = Nanos::from_secs(2);
-
-/// What the engine leaves behind.
-pub(super) struct Ran {
-    pub(super) total: Total,
-    /// From the end of the warm-up to the last due time.
-    pub(super) measured: Nanos,
-    pub(super) outstanding: u64,
-    pub(super) oldest: Nanos,
-    pub(super) losses: u64,
-    pub(super) last_loss: Option<String>,
-    pub(super) dropped_windows: u64,
-}
 
 /// A place for one request on a connection, valid while its generation lasts.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +109,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Runs to the end of the duration, or until `stop`.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Ran, LoadError> {
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<RunResult, LoadError> {
         wake_exactly().map_err(system("set the timer slack"))?;
         self.connect_all(stop)?;
         self.begin();
@@ -449,14 +437,14 @@ impl<'a> Engine<'a> {
         oldest.map_or(Nanos::ZERO, |due| now.saturating_sub(due))
     }
 
-    fn end(mut self, now: Nanos) -> Result<Ran, LoadError> {
+    fn end(mut self, now: Nanos) -> Result<RunResult, LoadError> {
         self.time_out(now);
         if now > self.ledger.window.start {
             self.close_window(now);
         }
         let measured_from = self.start + self.config.warmup;
         let end = self.config.duration.map_or(now, |duration| now.min(self.start + duration));
-        Ok(Ran {
+        Ok(RunResult {
             measured: end.saturating_sub(measured_from),
             outstanding: self.outstanding(),
             oldest: self.oldest(now),

@@ -54,6 +54,21 @@ pub(super) struct Total {
     pub(super) lag: Latency,
 }
 
+/// The result of a whole run: what the engine returns and the report shows.
+pub(super) struct RunResult {
+    pub(super) total: Total,
+    /// From the end of the warm-up to the last due time.
+    pub(super) measured: Nanos,
+    /// Requests due and not finished at the end, and the age of the oldest.
+    pub(super) outstanding: u64,
+    pub(super) oldest: Nanos,
+    /// Connections lost or not made, and why the last of them was.
+    pub(super) losses: u64,
+    pub(super) last_loss: Option<String>,
+    /// Windows that the reporter was too slow to take.
+    pub(super) dropped_windows: u64,
+}
+
 /// A request under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {

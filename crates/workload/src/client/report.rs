@@ -1,7 +1,7 @@
 //! What a load run tells when it is over.
 
 use super::config::{ConfigError, LoadConfig};
-use super::engine::Ran;
+use super::ledger::RunResult;
 use crate::arrivals::RateError;
 use crate::summary::Summary;
 use crate::target::{Address, PreloadError, TargetError};
@@ -154,7 +154,12 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    pub(super) fn new(config: &LoadConfig, server: SocketAddr, ran: Ran, windows: Windows) -> Self {
+    pub(super) fn new(
+        config: &LoadConfig,
+        server: SocketAddr,
+        ran: RunResult,
+        windows: Windows,
+    ) -> Self {
         let (counts, total) = (ran.total.counts, ran.total);
         let seconds = ran.measured.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };

@@ -3,10 +3,9 @@
 //! Packing a histogram takes tens of microseconds, during which the engine would
 //! be late. Windows travel between the two in boxes that are used again.
 
-use super::config::PushConfig;
 use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
-use crate::push::Pusher;
+use crate::push::{PushConfig, Pusher};
 use lull_measure::push::{LatencyWindow, Message};
 use lull_measure::{Nanos, Percentile};
 use std::collections::VecDeque;
