@@ -1,66 +1,16 @@
-//! Experiments: what `lull lab` can run.
+//! What an experiment is: its name and source, how it is run, and why it may have no report.
+//!
+//! The list of all experiments is [`crate::registry`].
 
 use crate::figure::DrawError;
-use crate::papers::{
-    ccds_2026_bayop as bayop, micro_2017_eetl as eetl, socc_2025_reef as reef,
-    tpds_2024_ahq as ahq, trios_2013_ntier as ntier,
-};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::theory;
 use lull_control::PolicyError;
 use lull_control::dispatcher::DispatcherError;
 use lull_sim::dispatch::DispatchModelError;
 use lull_sim::oversubscribed::ServerModelError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
-
-/// Every experiment, one line each.
-pub static ALL: &[&Experiment] = &[
-    &theory::EXPERIMENT,
-    &ntier::table2::EXPERIMENT,
-    &ntier::table3::EXPERIMENT,
-    &ntier::burst::EXPERIMENT,
-    &ntier::period::EXPERIMENT,
-    &ntier::adaptive::EXPERIMENT,
-    &ntier::goodput::EXPERIMENT,
-    &ntier::error::EXPERIMENT,
-    &ahq::table2::EXPERIMENT,
-    &ahq::knee::EXPERIMENT,
-    &ahq::cores::EXPERIMENT,
-    &ahq::load::EXPERIMENT,
-    &ahq::fluctuating::EXPERIMENT,
-    &ahq::dip::EXPERIMENT,
-    &ahq::tlt::EXPERIMENT,
-    &eetl::dvfs::EXPERIMENT,
-    &eetl::amp::EXPERIMENT,
-    &eetl::types::EXPERIMENT,
-    &eetl::power::EXPERIMENT,
-    &eetl::octopus::EXPERIMENT,
-    &eetl::spikes::EXPERIMENT,
-    &eetl::mix::EXPERIMENT,
-    &eetl::noncpu::EXPERIMENT,
-    &eetl::targets::EXPERIMENT,
-    &eetl::gains::EXPERIMENT,
-    &eetl::clairvoyant::EXPERIMENT,
-    &reef::c6::EXPERIMENT,
-    &reef::batch::EXPERIMENT,
-    &reef::lambda::EXPERIMENT,
-    &reef::policies::EXPERIMENT,
-    &reef::packing::EXPERIMENT,
-    &reef::ipq::EXPERIMENT,
-    &reef::os::EXPERIMENT,
-    &reef::overhead::EXPERIMENT,
-    &reef::qoswc::EXPERIMENT,
-    &reef::colocation::EXPERIMENT,
-    &bayop::sweep::EXPERIMENT,
-    &bayop::netpipe::EXPERIMENT,
-    &bayop::model::EXPERIMENT,
-    &bayop::search::EXPERIMENT,
-    &bayop::day::EXPERIMENT,
-    &bayop::silo::EXPERIMENT,
-    &bayop::tailbench::EXPERIMENT,
-];
 
 /// One experiment.
 #[derive(Debug, Serialize)]
@@ -167,29 +117,5 @@ impl Experiment {
             found_on: Vec::new(),
             quick: setup.quick,
         }
-    }
-}
-
-/// The experiment of this name.
-///
-/// # Errors
-/// [`LabError::Unknown`] with all names.
-pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
-    let known = || ALL.iter().map(|experiment| experiment.name).collect::<Vec<_>>().join(", ");
-    let unknown = || LabError::Unknown { name: name.to_owned(), known: known() };
-    ALL.iter().copied().find(|experiment| experiment.name == name).ok_or_else(unknown)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn names_are_unique_and_a_slip_lists_them() {
-        let names: BTreeSet<_> = ALL.iter().map(|experiment| experiment.name).collect();
-        assert_eq!(names.len(), ALL.len());
-        let text = find("ntier").unwrap_err().to_string();
-        assert!(names.iter().all(|name| text.contains(name)), "{text}");
     }
 }

@@ -6,10 +6,10 @@ mod colocation;
 pub mod cycles;
 pub mod experiment;
 pub mod figure;
-pub mod mix;
 mod papers;
 pub mod portrait;
 pub mod progress;
+pub mod registry;
 pub mod replay;
 pub mod report;
 pub mod scenario;
@@ -18,3 +18,5 @@ mod sourced;
 mod theory;
 pub mod trial;
 pub mod tune;
+
+pub use papers::micro_2017_eetl::core_mix as mix;

@@ -1,6 +1,7 @@
 //! The experiments: their shapes in seconds, their tables whole if asked for.
 
-use lull_lab::experiment::{ALL, Setup, find};
+use lull_lab::experiment::Setup;
+use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Report, Verdict};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};

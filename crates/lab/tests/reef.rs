@@ -1,6 +1,7 @@
 //! The experiments about REEF, cut short: their shapes in seconds.
 
-use lull_lab::experiment::{Setup, find};
+use lull_lab::experiment::Setup;
+use lull_lab::registry::find;
 use lull_lab::report::{Report, Verdict};
 
 fn run(name: &str) -> Report {

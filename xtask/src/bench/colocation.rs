@@ -7,8 +7,9 @@ use super::process::own_cpu_s;
 use super::stats::{Summary, interleave};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, ensure};
-use lull_lab::experiment::{Setup, find};
+use lull_lab::experiment::Setup;
 use lull_lab::progress::Progress;
+use lull_lab::registry::find;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 

@@ -5,8 +5,9 @@ use crate::cli::{LabAction, LabArgs, LabRunArgs};
 use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
-use lull_lab::experiment::{ALL, LabError, Setup, find};
+use lull_lab::experiment::{LabError, Setup};
 use lull_lab::progress::Progress;
+use lull_lab::registry::{ALL, find};
 use lull_lab::report::Report;
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod amp;
 pub(crate) mod clairvoyant;
+pub mod core_mix;
 pub(crate) mod dvfs;
 pub(crate) mod gains;
 pub(crate) mod mix;

@@ -345,7 +345,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{ALL, find};
+    use crate::registry::{ALL, find};
 
     #[test]
     fn the_scenario_is_the_papers() {

@@ -1,12 +1,12 @@
 //! Fig. 15: which cores, at equal peak power, for each target and load.
 //!
-//! The comparison itself is [`crate::mix`], which `lull mix` runs too.
+//! The comparison itself is [`super::core_mix`], which `lull mix` runs too.
 
 use super::SEED_FILE;
+use super::core_mix as mix;
 use super::system::{Bench, Scenario, judged, scenario};
 use crate::experiment::{Experiment, LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
-use crate::mix;
 use crate::report::{Drawing, Printed, Report, Row, Tolerance};
 use crate::trial::of;
 use lull_measure::Nanos;

@@ -3,8 +3,8 @@
 //! EETL (MICRO-50, seed 002), section 6.7: with the cores chosen by target and
 //! load, energy falls with both. The types are those of the paper's Table 4.
 
+use super::system::{Bench, Cell, scenario};
 use crate::experiment::{LabError, Setup};
-use crate::papers::micro_2017_eetl::system::{Bench, Cell, scenario};
 use lull_control::dispatcher::DispatcherError;
 use lull_measure::{Nanos, Watts};
 use lull_sim::dispatch::{DispatchModel, Work};

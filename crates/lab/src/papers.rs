@@ -1,0 +1,8 @@
+//! One module a paper, named venue, year and subject: what the paper prints as data,
+//! and the experiments that compare Lull with it.
+
+pub(crate) mod ccds_2026_bayop;
+pub(crate) mod micro_2017_eetl;
+pub(crate) mod socc_2025_reef;
+pub(crate) mod tpds_2024_ahq;
+pub(crate) mod trios_2013_ntier;
