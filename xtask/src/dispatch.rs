@@ -43,7 +43,7 @@ pub(crate) struct Options {
 /// # Errors
 /// If Lull does not build or the comparison fails; the page is then left as it was.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
-    let lull = release::binary(root, "lull-app", "lull")?;
+    let lull = release::binary(root, "lull-cli", "lull")?;
     let part = release::target(root).join("place.md");
     // What an earlier run left must not pass for this one's.
     let _ = std::fs::remove_file(&part);

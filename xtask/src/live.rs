@@ -76,7 +76,7 @@ impl Options {
 /// then left as it was.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     test::provide_all()?;
-    let lull = release::binary(root, "lull-app", "lull")?;
+    let lull = release::binary(root, "lull-cli", "lull")?;
     let parts = release::target(root).join("live");
     std::fs::create_dir_all(&parts).with_context(|| format!("cannot make {}", parts.display()))?;
     println!("== {} min at most, and some seconds a scene before", options.longest_s() / 60);

@@ -213,5 +213,5 @@ fn root() -> PathBuf {
 
 /// Whether the workspace has the binary already.
 fn has_app(root: &Path) -> bool {
-    root.join("crates/app/Cargo.toml").exists()
+    root.join("crates/cli/Cargo.toml").exists()
 }

@@ -35,7 +35,7 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     let mut add = Command::new("rustup");
     done(add.args(["target", "add", &target]))?;
     let mut build = Command::new("cargo");
-    build.current_dir(root).args(["build", "--release", "--package", "lull-app", "--bin", "lull"]);
+    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
     done(build.args(["--target", &target]).env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?;
     let built = release::target(root).join(target).join("release/lull");
     refuse_dynamic(&built)?;
@@ -60,7 +60,7 @@ fn debian_package(root: &Path, place: &Path) -> Result<PathBuf> {
         bail!("a Debian package takes cargo-deb: cargo install cargo-deb --locked");
     }
     let mut deb = Command::new("cargo");
-    deb.current_dir(root).args(["deb", "--package", "lull-app", "--strip", "--output"]).arg(place);
+    deb.current_dir(root).args(["deb", "--package", "lull-cli", "--strip", "--output"]).arg(place);
     // Its last line is the file.
     let file = said(&mut deb)?.lines().last().map(PathBuf::from);
     file.context("cargo-deb names no file")

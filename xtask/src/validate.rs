@@ -64,7 +64,7 @@ impl Options {
 /// If a server is missing, Lull does not build, or a scene fails.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     test::provide_all()?;
-    let lull = release::binary(root, "lull-app", "lull")?;
+    let lull = release::binary(root, "lull-cli", "lull")?;
     println!("== {} s of blocks, and some seconds a scene around them", options.blocks_s());
     let mut page = format!(
         "{INTRO}\n{} {} blocks of {} s a policy and scene.\n",

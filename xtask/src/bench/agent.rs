@@ -57,7 +57,7 @@ struct Seen {
 
 fn run(context: &Context) -> Result<Report> {
     let setup = Setup {
-        lull: context.build("lull-app", "lull")?,
+        lull: context.build("lull-cli", "lull")?,
         plant_cost: context.build_example("lull-host", "plant_cost")?,
         directory: tempfile::tempdir()?,
     };

@@ -78,7 +78,7 @@ struct Spread {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let lull = context.build("lull-app", "lull")?;
+    let lull = context.build("lull-cli", "lull")?;
     let mut report = Report::default();
     full_rate(&lull, &mut report)?;
     accuracy(&mut report)?;

@@ -41,7 +41,7 @@ const TABLES: [(&str, &str); 6] = [
 ];
 
 fn run(context: &Context) -> Result<Report> {
-    let lull = context.build("lull-app", "lull")?;
+    let lull = context.build("lull-cli", "lull")?;
     let place = tempfile::tempdir()?;
     let record = recorded(&lull, place.path())?;
     let epochs = stretched(&record, i64::from(REPLAYED_S / RECORDED_S))?;

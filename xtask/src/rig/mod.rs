@@ -161,7 +161,7 @@ impl Programs {
         let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
         let tests = build(root, target, &[&tests[..], &["--no-run"]].concat())?;
         // As the tests are built, and not for release: what both need is built once.
-        let lull = ["build", "--package", "lull-app", "--bin", "lull"];
+        let lull = ["build", "--package", "lull-cli", "--bin", "lull"];
         let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
         Ok(Self { tests, lull })
     }

@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_page_or_a_script_has_a_size_too_and_data_has_not() {
         let text = "x\n".repeat(801);
-        assert_eq!(in_file(&FILES, "crates/app/web/page.js", &text).len(), 1);
+        assert_eq!(in_file(&FILES, "crates/agent/web/page.js", &text).len(), 1);
         assert!(in_file(&FILES, "traces/load.csv", &text).is_empty());
     }
 }

@@ -62,7 +62,7 @@ struct Agent {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let setup = Setup { lull: context.build("lull-app", "lull")?, directory: tempfile::tempdir()? };
+    let setup = Setup { lull: context.build("lull-cli", "lull")?, directory: tempfile::tempdir()? };
     let mut report = Report::default();
     cost(&setup, &mut report)?;
     browsed(&setup, &mut report)?;

@@ -87,7 +87,7 @@ fn reported(
     context: &Context,
     measure: impl FnOnce(&Path, &mut Report) -> Result<()>,
 ) -> Result<Report> {
-    let lull = context.build("lull-app", "lull")?;
+    let lull = context.build("lull-cli", "lull")?;
     let mut report = Report::default();
     measure(&lull, &mut report)?;
     Ok(report)

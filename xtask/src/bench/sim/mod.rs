@@ -187,7 +187,7 @@ fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) 
 
 /// A whole table of a paper, as a user runs it.
 fn table(context: &Context, report: &mut Report) -> Result<()> {
-    let lull = context.build("lull-app", "lull")?;
+    let lull = context.build("lull-cli", "lull")?;
     let mut command = Command::new(lull);
     command.args(["lab", "run", "ntier-table2", "--json"]).stdout(Stdio::null());
     let cost = process::cost(&mut command)?;

@@ -1,0 +1,313 @@
+//! What single connections of a live server are promised, and which they are.
+//!
+//! An admission controller knows connections by number, and what each is promised beforehand;
+//! the connections of a live server come and go. So a promise is a number of places
+//! that it is kept for, and says who may have one: clients by their address, or by
+//! the port of the server's that they come through. A connection that fits takes a
+//! place while it is open; one for which none is free is best effort.
+
+use lull_control::admission::{Allowance, Answered};
+use lull_control::{Objective, WrittenObjective};
+use lull_host::oncall::ConnectionSeen;
+use lull_measure::Nanos;
+use lull_oncall::{CONNECTIONS, Class, Id};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+/// `promise` of an app: what some of its clients are promised, each alone, by a
+/// admission controller that keeps such promises (`pslo`, `utslo`, or one of them behind `reef`).
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Promise {
+    /// Clients with this IPv4 address, or with one that begins so; all if absent.
+    #[schemars(with = "Option<String>", example = &"10.0.0.0/8")]
+    from: Option<Prefix>,
+    /// Clients that come through this port of the server's; through any if absent.
+    #[schemars(example = 3307, extend("x-unit" = "none"))]
+    port: Option<u16>,
+    /// Connections that it is kept for at a time; the others are best effort.
+    #[schemars(example = 4, extend("x-unit" = "connections"))]
+    connections: u32,
+    /// What each of them is promised: a percentile of its queries' latency, or the
+    /// share of users that waiting may drive away.
+    #[schemars(example = BTreeMap::from([("p95", "20ms")]))]
+    objective: WrittenObjective,
+}
+
+/// The first bits of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Prefix {
+    address: u32,
+    bits: u32,
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is no IPv4 address or prefix: write 10.0.0.7 or 10.0.0.0/8");
+        let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
+        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+        let bits = bits.parse().ok().filter(|bits| *bits <= 32).ok_or_else(wrong)?;
+        Ok(Self { address: address.into(), bits })
+    }
+}
+
+impl TryFrom<String> for Prefix {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Prefix {
+    fn has(self, address: u32) -> bool {
+        let differs = (self.address ^ address).checked_shr(32 - self.bits).unwrap_or(0);
+        address != 0 && differs == 0
+    }
+}
+
+impl Promise {
+    /// Refuses one that nobody could have.
+    ///
+    /// # Errors
+    /// The key at fault and why.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if !(1..=CONNECTIONS as u32).contains(&self.connections) {
+            let message = format!("is {}, not in 1 to {CONNECTIONS}", self.connections);
+            return Err(("connections", message));
+        }
+        if !self.objective.0.minds_latency() {
+            let message = "promises latency to one connection: write { p95 = \"20ms\" } or \
+                           { disengagement = 0.001 }";
+            return Err(("objective", message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn fits(&self, connection: &ConnectionSeen) -> bool {
+        self.from.is_none_or(|prefix| prefix.has(connection.peer.ipv4))
+            && self.port.is_none_or(|port| port == connection.local_port)
+    }
+}
+
+/// A connection that has a place.
+#[derive(Debug)]
+struct Seated {
+    generation: u32,
+    place: u32,
+    /// Index of its promise; that after the last is best effort.
+    promise: usize,
+    transactions: u64,
+}
+
+/// Which of the admission controller's connections those of the server are.
+#[derive(Debug)]
+pub(super) struct Places {
+    promises: Vec<Promise>,
+    /// By promise, the lowest last.
+    free: Vec<Vec<u32>>,
+    taken: BTreeMap<Id, Seated>,
+    pub(super) waiting: Vec<u32>,
+    pub(super) answered: Vec<Answered>,
+}
+
+impl Places {
+    /// As many as there are promises for, and best-effort ones for all others.
+    pub(super) fn new(promises: &[Promise]) -> Self {
+        let mut next = 0;
+        let counts = promises.iter().map(|one| one.connections).chain([CONNECTIONS as u32]);
+        let block = |count| {
+            next += count;
+            (next - count..next).rev().collect()
+        };
+        let free: Vec<Vec<u32>> = counts.map(block).collect();
+        let waiting = vec![0; next as usize];
+        let (promises, taken) = (promises.to_vec(), BTreeMap::new());
+        Self { promises, free, taken, waiting, answered: Vec::new() }
+    }
+
+    /// What each place is promised.
+    pub(super) fn objectives(promises: &[Promise]) -> Vec<Option<Objective>> {
+        let kept = |one: &Promise| vec![Some(one.objective.0); one.connections as usize];
+        let best_effort = std::iter::repeat_n(None, CONNECTIONS);
+        promises.iter().flat_map(kept).chain(best_effort).collect()
+    }
+
+    /// Takes in who is there, who waits and what was answered.
+    pub(super) fn see(&mut self, connections: &[ConnectionSeen]) {
+        self.answered.clear();
+        self.waiting.fill(0);
+        let there = |one: &&ConnectionSeen| one.worker.0 != 0;
+        let now: BTreeMap<Id, u32> =
+            connections.iter().filter(there).map(|one| (one.id, one.generation)).collect();
+        self.leave(&now);
+        for one in connections.iter().filter(there).filter(|one| one.class == Class::Gated) {
+            self.see_one(one);
+        }
+    }
+
+    /// Places of connections that are there no more are free.
+    fn leave(&mut self, now: &BTreeMap<Id, u32>) {
+        let free = &mut self.free;
+        self.taken.retain(|id, seated| {
+            let is_there = now.get(id) == Some(&seated.generation);
+            if !is_there {
+                free[seated.promise].push(seated.place);
+            }
+            is_there
+        });
+    }
+
+    fn see_one(&mut self, one: &ConnectionSeen) {
+        if !self.taken.contains_key(&one.id) {
+            let Some(seated) = self.seat(one) else { return };
+            self.taken.insert(one.id, seated);
+        }
+        let Some(seated) = self.taken.get_mut(&one.id) else { return };
+        self.waiting[seated.place as usize] = u32::from(one.waits);
+        let answered = |(latency, queries)| Answered { connection: seated.place, latency, queries };
+        if seated.promise < self.promises.len() {
+            self.answered.extend(one.latency.buckets().map(answered));
+            return;
+        }
+        // A share of the server is counted in what the gate admits, which is transactions.
+        let done = one.transactions.saturating_sub(seated.transactions);
+        seated.transactions = one.transactions;
+        let latency = one.latency.buckets().next().map_or(Nanos::ZERO, |(latency, _)| latency);
+        if done > 0 {
+            self.answered.push(answered((latency, u32::try_from(done).unwrap_or(u32::MAX))));
+        }
+    }
+
+    /// A place for one that has none; `None` if there are more than the page can hold.
+    fn seat(&mut self, one: &ConnectionSeen) -> Option<Seated> {
+        let kept = self.promises.iter().enumerate().filter(|(_, promise)| promise.fits(one));
+        let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);
+        let free = &mut self.free;
+        let (promise, place) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
+        let (generation, transactions) = (one.generation, one.transactions);
+        Some(Seated { generation, place, promise, transactions })
+    }
+
+    /// What each connection that is there may do.
+    pub(super) fn allowances<'a>(
+        &'a self,
+        allow: &'a [Allowance],
+    ) -> impl Iterator<Item = (Id, Allowance)> + 'a {
+        let of = |(id, seated): (&Id, &Seated)| Some((*id, *allow.get(seated.place as usize)?));
+        self.taken.iter().filter_map(of)
+    }
+
+    /// Those that were told what they may do.
+    pub(super) fn seated(&self) -> impl Iterator<Item = Id> + '_ {
+        self.taken.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_host::oncall::Counts;
+    use lull_oncall::Peer;
+
+    fn promise(text: &str) -> Promise {
+        toml::from_str(text).unwrap()
+    }
+
+    fn two() -> Vec<Promise> {
+        let strict = "from = \"10.0.0.0/8\"\nconnections = 2\nobjective = { p95 = \"20ms\" }";
+        let users = "port = 3307\nconnections = 1\nobjective = { disengagement = 0.001 }";
+        [strict, users].map(promise).into()
+    }
+
+    fn connection(id: u32, generation: u32, address: [u8; 4], local_port: u16) -> ConnectionSeen {
+        ConnectionSeen {
+            id: Id(id),
+            generation,
+            worker: (1, 1),
+            peer: Peer { ipv4: u32::from_be_bytes(address), port: 40_000 },
+            local_port,
+            class: Class::Gated,
+            latency: Counts::default(),
+            queries: 0,
+            transactions: 0,
+            parked: (0, Nanos::ZERO),
+            waits: false,
+            pending: None,
+        }
+    }
+
+    fn places(places: &Places) -> Vec<(u32, u32)> {
+        places.taken.iter().map(|(id, seated)| (id.0, seated.place)).collect()
+    }
+
+    #[test]
+    fn who_fits_has_a_place_while_one_is_free_and_others_are_best_effort() {
+        let mut all = Places::new(&two());
+        let at_work = [
+            connection(0, 1, [10, 0, 0, 1], 3306),
+            connection(1, 1, [192, 168, 0, 1], 3306),
+            connection(2, 1, [10, 9, 9, 9], 3307),
+            connection(3, 1, [10, 0, 0, 2], 3306),
+            connection(4, 1, [127, 0, 0, 1], 3307),
+        ];
+        all.see(&at_work);
+        assert_eq!(places(&all), [(0, 0), (1, 3), (2, 1), (3, 4), (4, 2)]);
+        // The first has gone, and another that fits has come in its stead.
+        let later = connection(0, 2, [10, 0, 0, 3], 3306);
+        all.see(&[later, at_work[3].clone()]);
+        assert_eq!(places(&all), [(0, 1), (3, 4)]);
+        let objectives = Places::objectives(&two());
+        assert_eq!(objectives.len(), all.waiting.len());
+        assert_eq!(objectives.iter().flatten().count(), 3);
+    }
+
+    #[test]
+    fn only_those_at_the_gate_are_seen_and_each_by_what_it_is_there_for() {
+        let mut all = Places::new(&two());
+        let mut seen = [
+            connection(0, 1, [10, 0, 0, 1], 3306),
+            connection(1, 1, [127, 0, 0, 1], 3306),
+            connection(2, 1, [10, 0, 0, 2], 3306),
+        ];
+        seen[2].class = Class::Exempt;
+        all.see(&seen);
+        assert!(all.answered.is_empty());
+        (seen[0].waits, seen[1].waits) = (true, false);
+        seen[1].transactions = 7;
+        all.see(&seen);
+        assert_eq!((all.waiting[0], all.waiting[3]), (1, 0));
+        let answered: Vec<_> =
+            all.answered.iter().map(|one| (one.connection, one.queries)).collect();
+        assert_eq!(answered, [(3, 7)], "best effort by transactions");
+        let allow = vec![Allowance::turns_of(5); all.waiting.len()];
+        assert_eq!(all.allowances(&allow).map(|(id, _)| id).collect::<Vec<_>>(), [Id(0), Id(1)]);
+    }
+
+    #[test]
+    fn a_promise_that_makes_no_sense_is_refused() {
+        let strange = [
+            ("from = \"10.0.0\"\nconnections = 1\nobjective = { p95 = \"20ms\" }", "no IPv4"),
+            ("from = \"10.0.0.0/33\"\nconnections = 1\nobjective = { p95 = \"20ms\" }", "no IPv4"),
+            ("connections = 1", "objective"),
+        ];
+        for (text, why) in strange {
+            let error = toml::from_str::<Promise>(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let nobody = promise("connections = 0\nobjective = { p95 = \"20ms\" }");
+        assert_eq!(nobody.check().unwrap_err().0, "connections");
+        let floor = promise("connections = 1\nobjective = { throughput = 100 }");
+        assert_eq!(floor.check().unwrap_err().0, "objective");
+        assert!(two().iter().all(|one| one.check().is_ok()));
+        let all: Prefix = "0.0.0.0/0".parse().unwrap();
+        assert!(all.has(1) && !all.has(0), "a unix socket has no address");
+    }
+}

@@ -1,0 +1,193 @@
+//! Admission controllers beside a control loop: one thread a gate.
+
+use super::{LiveAdmission, Post};
+use lull_control::PolicyError;
+use lull_host::oncall::Runtime;
+use lull_oncall::{Mode, Settings};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// What an admission controller has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The app whose gate it is.
+    pub app: String,
+    /// The admission controller.
+    pub admission: String,
+    /// What the gate does now, in words.
+    pub gate: String,
+}
+
+/// What an operator wants of admission controllers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Decide on nothing; gates stay as they are.
+    Pause,
+    /// Decide on nothing; gates are open.
+    Open,
+    /// Go on.
+    Resume,
+}
+
+/// All admission controllers of a run. When this is dropped their gates are open.
+#[derive(Debug)]
+pub struct Threads {
+    /// With how each is told what to do; one that nobody can tell any more ends.
+    all: Vec<(JoinHandle<()>, Sender<Order>)>,
+    changes: Receiver<Changed>,
+    sender: Sender<Changed>,
+}
+
+impl Threads {
+    /// None yet.
+    pub fn new() -> Self {
+        let (sender, changes) = channel();
+        Self { all: Vec::new(), changes, sender }
+    }
+
+    /// Starts one before the gate of an app.
+    ///
+    /// # Errors
+    /// As [`Post::admission`].
+    pub fn start(
+        &mut self,
+        app: &str,
+        post: &Post,
+        runtime: Arc<Runtime>,
+    ) -> Result<(), PolicyError> {
+        let admission = LiveAdmission::new(post, Arc::clone(&runtime))?;
+        let (orders, told) = channel();
+        let (app, sender) = (app.to_owned(), self.sender.clone());
+        let thread = std::thread::spawn(move || {
+            // Also if it panics.
+            let gate = Opens(runtime);
+            run_admission(admission, &gate.0, &told, |admission, gate| {
+                let (app, admission) = (app.clone(), admission.to_owned());
+                // Nobody may listen any more: the run ends.
+                let _ = sender.send(Changed { app, admission, gate });
+            });
+        });
+        self.all.push((thread, orders));
+        Ok(())
+    }
+
+    /// Tells all of them.
+    pub fn order(&self, order: Order) {
+        for (_, orders) in &self.all {
+            // One that panicked has left its gate open.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// What was changed since the last time.
+    pub fn take_changes(&self) -> Vec<Changed> {
+        self.changes.try_iter().collect()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for (thread, orders) in self.all.drain(..) {
+            drop(orders);
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Decides until nobody can give orders any more.
+fn run_admission(
+    mut admission: LiveAdmission,
+    runtime: &Runtime,
+    orders: &Receiver<Order>,
+    told: impl Fn(&str, String),
+) {
+    let mut is_paused = false;
+    loop {
+        if !is_paused && let Some(gate) = admission.attend() {
+            told(admission.name(), gate);
+        }
+        let wait = admission.next().saturating_duration_since(Instant::now());
+        let order = match is_paused {
+            true => orders.recv().map_err(RecvTimeoutError::from),
+            false => orders.recv_timeout(wait),
+        };
+        match order {
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Order::Pause) => is_paused = true,
+            Ok(Order::Open) => {
+                is_paused = true;
+                open(runtime);
+            }
+            Ok(Order::Resume) if is_paused => {
+                is_paused = false;
+                admission.skip();
+            }
+            Ok(Order::Resume) => {}
+        }
+    }
+}
+
+fn open(runtime: &Runtime) {
+    runtime.set(&Settings { mode: Mode::Stats, ..runtime.settings() });
+}
+
+/// A gate that is open when nobody decides on it any more.
+struct Opens(Arc<Runtime>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        open(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_host::oncall::Rules;
+    use lull_policies::admission::Workers;
+    use std::time::Duration;
+
+    fn manual() -> Post {
+        Post {
+            name: "manual".to_owned(),
+            keys: "cap = 3".parse().unwrap(),
+            closed: Settings { mode: Mode::Post, ..Settings::default() },
+            workers: Workers::Wait,
+            asked: Vec::new(),
+            promises: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_gate_is_closed_while_its_admission_controller_lives_and_no_longer() {
+        let open = Settings { mode: Mode::Stats, ..Settings::default() };
+        let runtime = Arc::new(Runtime::start(&open, &Rules::default()).unwrap());
+        let mut threads = Threads::new();
+        threads.start("db", &manual(), Arc::clone(&runtime)).unwrap();
+        let next = || threads.changes.recv_timeout(Duration::from_secs(60)).unwrap();
+        let changed = next();
+        assert_eq!((changed.app.as_str(), changed.admission.as_str()), ("db", "manual"));
+        assert!(changed.gate.starts_with("3 transactions at a time"), "{}", changed.gate);
+        assert_eq!((runtime.settings().mode, runtime.settings().cap), (Mode::Post, 3));
+        assert_eq!(threads.take_changes(), []);
+        // An order is obeyed before the next is taken: the last change tells of all.
+        threads.order(Order::Open);
+        threads.order(Order::Resume);
+        assert_eq!(next(), changed, "it was open in between");
+        drop(threads);
+        assert_eq!(runtime.settings().mode, Mode::Stats);
+    }
+
+    #[test]
+    fn an_admission_controller_that_cannot_be_had_leaves_the_gate_alone() {
+        let closed = Settings { mode: Mode::Post, ..Settings::default() };
+        let runtime = Arc::new(Runtime::start(&closed, &Rules::default()).unwrap());
+        let post = Post { name: "pslo".to_owned(), ..manual() };
+        assert!(Threads::new().start("db", &post, Arc::clone(&runtime)).is_err());
+        assert_eq!(runtime.settings().mode, Mode::Post);
+    }
+}

@@ -1,0 +1,296 @@
+//! The agent's config file.
+//!
+//! [`Config::load`] reads and checks it; what it returns can be run. Every
+//! refusal names file, line and key.
+
+mod gate;
+pub mod reference;
+mod schema;
+
+pub use gate::GateSection;
+pub use schema::{
+    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
+    ProgressSource, Reference, Where,
+};
+
+use crate::located::{InputError, Located};
+use lull_control::{AppId, AppSpec, GateControl, Limits, PolicyError, Rules};
+use lull_host::gauges::energy::PowerModel;
+use lull_host::oncall::gate_control;
+use lull_measure::Nanos;
+use schema::File;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Shortest stretch of time that a record can be bounded to.
+const KEEP_MIN: Nanos = Nanos::from_secs(10);
+
+/// Policies that go by each epoch's tail, or by no latency at all. The others
+/// count requests or look at all of them.
+const BY_TAIL: [&str; 14] = [
+    "unmanaged",
+    "even",
+    "lc-first",
+    "rr",
+    "parties",
+    "arq",
+    "full-speed",
+    "performance",
+    "powersave",
+    "ondemand",
+    "conservative",
+    "schedutil",
+    "linux-default",
+    "static",
+];
+
+/// A checked config.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The text it came from, for records and for later errors.
+    pub source: Located,
+    /// `[agent]`.
+    pub agent: AgentSection,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[power]`.
+    pub power: PowerSection,
+    /// `policy.name`.
+    pub policy: String,
+    /// The other keys of `[policy]`.
+    pub policy_keys: toml::Table,
+    /// `[[app]]`, in order.
+    pub apps: Vec<AppSection>,
+    /// `[[load]]`, in order.
+    pub loads: Vec<LoadSection>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Self, InputError> {
+        let config = Self::from_located(Located::read(path)?)?;
+        config.power_model()?;
+        Ok(config)
+    }
+
+    /// The power model. A record's config is not asked for it, since the file
+    /// that it names is another machine's.
+    pub fn power_model(&self) -> Result<PowerModel, InputError> {
+        let model = self.power.model();
+        model.map_err(|(key, why)| self.source.error(&format!("power.{key}"), why))
+    }
+
+    /// What binds a controller besides its policy.
+    pub fn rules(&self, dry_run: bool) -> Rules {
+        Rules {
+            limits: self.limits.clone(),
+            importance: self.agent.importance,
+            silence_max: self.agent.silence,
+            override_foreign: self.agent.override_foreign,
+            dry_run,
+        }
+    }
+
+    /// Checks a text that was read already.
+    pub fn from_located(source: Located) -> Result<Self, InputError> {
+        let File { agent, limits, power, mut policy, app, load } = source.parse()?;
+        let name = match policy.remove("name") {
+            Some(toml::Value::String(name)) => name,
+            Some(_) => return Err(source.error("policy.name", "must be a text: name = \"arq\"")),
+            None => return Err(source.error("policy", "has no name: write name = \"arq\"")),
+        };
+        let config = Self {
+            source,
+            agent,
+            limits,
+            power,
+            policy: name,
+            policy_keys: policy,
+            apps: app,
+            loads: load,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The apps as policies know them; measured references are still open.
+    pub fn specs(&self) -> Vec<AppSpec> {
+        self.apps.iter().map(AppSection::spec).collect()
+    }
+
+    /// The admission controllers of its apps' gates.
+    pub fn admission_controllers(&self) -> Vec<&str> {
+        self.apps.iter().filter_map(|app| Some(app.admission.as_ref()?.name.as_str())).collect()
+    }
+
+    /// The gates of its apps, as far as a policy can set them.
+    pub fn gates(&self) -> Vec<GateControl> {
+        let apps = (0u16..).map(AppId).zip(&self.apps);
+        let gated = apps.filter(|(_, app)| app.gate.is_some() && app.admission.is_none());
+        gated.map(|(id, app)| gate_control(id, app.threads)).collect()
+    }
+
+    /// The config under another policy, whose keys stay only if they are its own.
+    pub fn under(&self, policy: &str) -> Self {
+        let mut other = self.clone();
+        if policy != self.policy {
+            other.policy_keys.clear();
+        }
+        other.policy = policy.to_owned();
+        other
+    }
+
+    fn check(&self) -> Result<(), InputError> {
+        if self.apps.is_empty() {
+            return Err(self.source.error("", "has no [[app]]: name at least one app"));
+        }
+        if self.agent.epoch.0 < 10_000_000 {
+            return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
+        }
+        if self.agent.keep.is_some_and(|keep| keep < KEEP_MIN) {
+            let message = format!("is below {KEEP_MIN}: leave it out to keep all");
+            return Err(self.source.error("agent.keep", message));
+        }
+        let is_odd = |name: &&String| !crate::live::is_hostname(name);
+        if let Some(name) = self.agent.http_names.iter().find(is_odd) {
+            let message = format!("`{name}` is no name of a host: write it without port");
+            return Err(self.source.error("agent.http_names", message));
+        }
+        if self.agent.control && self.agent.http.is_none() {
+            let message = "needs http, over which orders come: write http = \"127.0.0.1:7077\"";
+            return Err(self.source.error("agent.control", message));
+        }
+        if let Err(error) = self.agent.epoch_rule().check() {
+            return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
+        }
+        let (mut names, mut pages) = (BTreeSet::new(), BTreeSet::new());
+        for (index, app) in self.apps.iter().enumerate() {
+            let at = |key: &str| format!("app[{index}].{key}");
+            if !names.insert(&app.name) {
+                let message = format!("two apps are called `{}`: give each its own name", app.name);
+                return Err(self.source.error(&at("name"), message));
+            }
+            if app.page.as_ref().is_some_and(|page| !pages.insert(page)) {
+                let message = "is another app's, too: give each its own directory";
+                return Err(self.source.error(&at("page"), message));
+            }
+            self.check_app(app, &at)?;
+        }
+        for (index, load) in self.loads.iter().enumerate() {
+            let key = format!("load[{index}].app");
+            if !names.contains(&load.app) {
+                let message = format!("there is no app called `{}`", load.app);
+                return Err(self.source.error(&key, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
+        let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
+        // The name is also that of the file of its output.
+        let is_odd = |letter: char| letter.is_whitespace() || letter == '/';
+        if app.name.is_empty() || app.name.contains(is_odd) {
+            return fail("name", "must be a word without blanks and slashes".to_owned());
+        }
+        if let Err(message) = app.place() {
+            return fail("name", message);
+        }
+        if app.start.as_ref().is_some_and(Vec::is_empty) {
+            return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());
+        }
+        if app.page.is_some() && app.latency != LatencySource::Preload {
+            return fail("page", "needs latency = \"preload\"".to_owned());
+        }
+        self.check_gate(app, at)?;
+        self.check_latency(app, at)?;
+        app.spec().check().or_else(|error| fail(error.key, error.message))
+    }
+
+    /// Refuses a gate that cannot be, or an admission controller that does not suit it.
+    fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
+        let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
+        let of_gate = |(key, message): (&str, String)| fail(&format!("gate.{key}"), message);
+        let key = if app.admission.is_some() { "admission" } else { "gate" };
+        let has_either = app.gate.is_some() || app.admission.is_some();
+        if has_either && app.latency != LatencySource::Preload {
+            return fail(key, "needs latency = \"preload\"".to_owned());
+        }
+        if app.admission.is_none() && !app.promise.is_empty() {
+            return fail(
+                "promise",
+                "needs a admission that keeps it: admission = \"pslo\"".to_owned(),
+            );
+        }
+        for (index, promise) in app.promise.iter().enumerate() {
+            let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
+            promise.check().or_else(of)?;
+        }
+        let Some(post) = app.post().or_else(|wrong| of_gate(wrong).map(|()| None))? else {
+            let gate = app.gate.as_ref().map(GateSection::settings).transpose();
+            return gate.map(drop).or_else(of_gate);
+        };
+        post.admission().map(drop).or_else(|error| match error {
+            PolicyError::Config { key, message } => fail(&format!("admission.{key}"), message),
+            other => fail("admission", other.to_string()),
+        })
+    }
+
+    /// Refuses a policy that needs more than the tail where a source tells no more.
+    pub fn check_enough_is_told(&self) -> Result<(), InputError> {
+        let tells_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
+        let Some(index) = self.apps.iter().position(tells_a_tail) else { return Ok(()) };
+        if BY_TAIL.contains(&self.policy.as_str()) {
+            return Ok(());
+        }
+        let message = format!(
+            "`{}` needs every request, and Prometheus tells a tail only: push latency, or name \
+             one of {}",
+            self.policy,
+            BY_TAIL.join(", ")
+        );
+        Err(self.source.error(&format!("app[{index}].latency"), message))
+    }
+
+    /// What a tail from Prometheus needs, and what it cannot do.
+    fn check_latency(
+        &self,
+        app: &AppSection,
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<(), InputError> {
+        let fail = |key: &str, message: &str| Err(self.source.error(&at(key), message));
+        let query = app.query.as_ref().map(|query| query.trim());
+        match (&app.latency, query) {
+            (LatencySource::Preload, _) if app.start.is_none() && app.page.is_none() => {
+                let message = "`preload` needs `start`: a library is only loaded when a program \
+                               starts; or `page`, of a server that was started with what `lull \
+                               attach DIR --environment` prints";
+                return fail("latency", message);
+            }
+            (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, None) => {
+                return Ok(());
+            }
+            (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, Some(_)) => {
+                return fail("query", "is for latency = \"prometheus:URL\" only");
+            }
+            (LatencySource::Prometheus(_), None | Some("")) => {
+                let message = "needs query, what to ask for: query = \"histogram_quantile(0.95, \
+                               sum by (le) (rate(NAME_bucket[10s])))\"";
+                return fail("latency", message);
+            }
+            (LatencySource::Prometheus(_), Some(_)) => {}
+        }
+        let spec = app.spec();
+        if !spec.is_latency_critical() || spec.tail().is_none() {
+            return fail("latency", "is of a latency-critical app with a tail objective only");
+        }
+        if matches!(app.ideal, Some(Reference::Measure(_))) {
+            let message = "cannot be measured with requests that Lull does not see: give a time";
+            return fail("ideal", message);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

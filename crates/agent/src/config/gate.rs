@@ -1,0 +1,202 @@
+//! `gate` of an app: what the on-call runtime does with its workers.
+
+use crate::admission::{Post, Promise, workers};
+use lull_control::Objective;
+use lull_host::oncall::Rules;
+use lull_measure::Nanos;
+use lull_oncall::{BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
+use lull_policies::admission::Workers;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// `gate` of an app: a cap on its transactions, as `lull exec` has it. A policy may
+/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`), or the app's `admission`
+/// decides on them, and then they are not written here.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GateSection {
+    /// `post`: a worker that has a query waits for its turn. `epoll`: one that has
+    /// none rests, and is called in rounds. If absent `post`; an admission controller may do
+    /// either then, where a tail objective says for how long workers may rest.
+    #[schemars(example = &"epoll")]
+    pub mode: Option<GateMode>,
+    /// C: transactions under way at most, 1 to 256; must be there unless an admission controller is.
+    #[schemars(example = 16, extend("x-unit" = "transactions"))]
+    pub cap: Option<u32>,
+    /// N: transactions that a worker may run a turn, 1 to 1024; 1 if absent.
+    #[schemars(example = 2, extend("x-unit" = "transactions"))]
+    pub batch: Option<u32>,
+    /// D: pause between rounds, at most 100 ms. If absent 0, which hands slots on at
+    /// once; in mode `epoll` 1 ms, which is the least there.
+    #[schemars(example = &"2ms")]
+    pub delay: Option<Nanos>,
+    /// How long one transaction counts against the cap, 1 ms to 1 s.
+    #[serde(default = "GateSection::slot_lease")]
+    pub slot_lease: Nanos,
+    /// Whether connections over unix sockets may wait, too.
+    #[serde(default)]
+    pub unix: bool,
+    /// Ports of the app whose connections never wait; at most four.
+    #[serde(default)]
+    #[schemars(example = [9000])]
+    pub exempt_ports: Vec<u16>,
+}
+
+/// What a gate does with workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum GateMode {
+    /// One that has a query waits for its turn.
+    Post,
+    /// One that has none rests, and is called in rounds.
+    Epoll,
+}
+
+/// `admission` of an app: who decides on its gate.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Value")]
+pub struct AdmissionSection {
+    /// The admission controller's name.
+    pub name: String,
+    /// Its own keys.
+    pub keys: toml::Table,
+}
+
+impl TryFrom<toml::Value> for AdmissionSection {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        const FORMS: &str = "write \"auto\", or { name = \"auto\", goal = \"tail\" }";
+        match value {
+            toml::Value::String(name) => Ok(Self { name, keys: toml::Table::new() }),
+            toml::Value::Table(mut keys) => match keys.remove("name") {
+                Some(toml::Value::String(name)) => Ok(Self { name, keys }),
+                _ => Err(format!("an admission controller has a name: {FORMS}")),
+            },
+            _ => Err(format!("is no admission controller: {FORMS}")),
+        }
+    }
+}
+
+/// A key at fault and why.
+type Wrong = (&'static str, String);
+
+impl Default for GateSection {
+    /// The gate of an app whose admission controller decides on all else.
+    fn default() -> Self {
+        Self {
+            mode: None,
+            cap: None,
+            batch: None,
+            delay: None,
+            slot_lease: Self::slot_lease(),
+            unix: false,
+            exempt_ports: Vec::new(),
+        }
+    }
+}
+
+impl GateSection {
+    const fn slot_lease() -> Nanos {
+        Nanos(50_000_000)
+    }
+
+    /// What the runtime is told of a gate with these numbers.
+    ///
+    /// # Errors
+    /// The key at fault and why.
+    pub fn settings(&self) -> Result<Settings, Wrong> {
+        let Some(cap) = self.cap else {
+            let advice = "write how many transactions may be under way, cap = 16, or give the \
+                          app a admission that decides on it";
+            return Err(("cap", format!("is missing: {advice}")));
+        };
+        let closed = self.closed()?;
+        let least = if closed.mode == Mode::Epoll { BREAK_EVEN_NS } else { 0 };
+        let (batch, delay) = (self.batch.unwrap_or(1), self.delay.unwrap_or(Nanos(least)));
+        let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
+        within(&[
+            ("cap", f64::from(cap), 1.0, f64::from(CAP_MAX), ""),
+            ("batch", f64::from(batch), 1.0, f64::from(BATCH_MAX), ""),
+            ("delay", ms(delay), ms(Nanos(least)), ms(Nanos(ISR_DELAY_MAX_NS)), "ms"),
+        ])?;
+        Ok(Settings { cap, batch, isr_delay_ns: delay.0, ..closed })
+    }
+
+    /// The same but for the numbers that an admission controller decides on.
+    ///
+    /// # Errors
+    /// The key at fault and why.
+    pub fn closed(&self) -> Result<Settings, Wrong> {
+        let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
+        within(&[
+            ("slot_lease", ms(self.slot_lease), 1.0, 1000.0, "ms"),
+            ("exempt_ports", self.exempt_ports.len() as f64, 0.0, 4.0, " ports"),
+        ])?;
+        let mode = match self.mode {
+            Some(GateMode::Epoll) => Mode::Epoll,
+            Some(GateMode::Post) | None => Mode::Post,
+        };
+        Ok(Settings { mode, slot_lease_ns: self.slot_lease.0, ..Settings::default() })
+    }
+
+    /// Refuses numbers that are an admission controller's to set.
+    fn leaves_numbers(&self) -> Result<(), Wrong> {
+        let written = [
+            ("cap", self.cap.is_some()),
+            ("batch", self.batch.is_some()),
+            ("delay", self.delay.is_some()),
+        ];
+        match written.into_iter().find(|(_, is_written)| *is_written) {
+            Some((key, _)) => Err((
+                key,
+                "is for the app's admission controller to decide: leave it out".to_owned(),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What workers may be made to do under an admission controller of whose server this is asked.
+    fn workers(&self, asked: &[Objective]) -> Workers {
+        workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
+    }
+
+    /// Who never waits.
+    pub fn rules(&self) -> Rules {
+        Rules { protocol: None, gates_unix: self.unix, exempt_ports: self.exempt_ports.clone() }
+    }
+}
+
+impl AdmissionSection {
+    /// Where it stands: before this gate, of an app of which this is asked.
+    ///
+    /// # Errors
+    /// The key of the gate at fault and why.
+    pub fn post(
+        &self,
+        gate: &GateSection,
+        asked: Vec<Objective>,
+        promises: &[Promise],
+    ) -> Result<Post, Wrong> {
+        gate.leaves_numbers()?;
+        Ok(Post {
+            name: self.name.clone(),
+            keys: self.keys.clone(),
+            closed: gate.closed()?,
+            workers: gate.workers(&asked),
+            asked,
+            promises: promises.to_vec(),
+        })
+    }
+}
+
+/// Refuses the first number out of its bounds.
+fn within(rules: &[(&'static str, f64, f64, f64, &str)]) -> Result<(), Wrong> {
+    for (key, value, least, most, unit) in rules {
+        if !(least..=most).contains(&value) {
+            return Err((*key, format!("is {value}{unit}, not in {least} to {most}{unit}")));
+        }
+    }
+    Ok(())
+}

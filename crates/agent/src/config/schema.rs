@@ -1,0 +1,462 @@
+//! The config's sections and keys. Unknown keys are refused by serde.
+
+use super::gate::{AdmissionSection, GateSection};
+use crate::admission::{Post, Promise};
+use crate::power_file::PowerFile;
+use crate::prometheus::Server;
+use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
+use lull_host::gauges::energy::PowerModel;
+use lull_measure::entropy::RelativeImportance;
+use lull_measure::ideal_batch::C6_BREAK_EVEN;
+use lull_measure::{Nanos, Watts};
+use lull_workload::arrivals::{Process, Rate};
+use lull_workload::target::Address;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+/// The whole file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    /// The agent itself (optional).
+    #[serde(default)]
+    pub(super) agent: AgentSection,
+    /// Which policy, and beside its name the keys of that policy:
+    /// [policies.md](policies.md) or `lull policies` has them.
+    #[schemars(with = "PolicySection")]
+    pub(super) policy: toml::Table,
+    /// Bounds on every plan (optional).
+    #[serde(default)]
+    pub(super) limits: Limits,
+    /// The model used where nothing measures energy (optional). Every figure
+    /// from it is labelled as modelled, with its formula.
+    #[serde(default)]
+    pub(super) power: PowerSection,
+    /// One app each; at least one.
+    #[serde(default)]
+    pub(super) app: Vec<AppSection>,
+    /// A load client that runs as long as the agent does (optional).
+    #[serde(default)]
+    pub(super) load: Vec<LoadSection>,
+}
+
+/// `[policy]`, as far as it is the same for all policies.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "read key by key, since the others are the policy's")]
+struct PolicySection {
+    /// The policy's name.
+    #[schemars(example = &"arq")]
+    name: String,
+}
+
+/// `[agent]`: the agent itself.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AgentSection {
+    /// Length of an epoch, the control interval; at least 10 ms.
+    pub epoch: Nanos,
+    /// Lets the rhythm of the load's bursts choose the epoch instead; each key optional.
+    pub adaptive_epoch: Option<AdaptiveEpoch>,
+    /// Unix socket for pushed latency and progress; `push.sock` in the state
+    /// directory if absent.
+    #[schemars(example = &"/run/lull/push.sock")]
+    pub socket: Option<PathBuf>,
+    /// Directory of records and of the logs of started apps.
+    pub record: PathBuf,
+    /// Keep only about the last so long in the record, at least 10 s; its file
+    /// then stays at that size. All if absent.
+    #[schemars(example = &"30min")]
+    pub keep: Option<Nanos>,
+    /// Directory of the restore ledger and the socket; one agent each. If absent
+    /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, else `/tmp/lull-UID`.
+    #[schemars(example = &"/run/lull")]
+    pub state: Option<PathBuf>,
+    /// Address of the page, its JSON and `/metrics` ([page.md](page.md)); nowhere if absent.
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:7077")]
+    pub http: Option<SocketAddr>,
+    /// Names by which the page may be asked for, beside addresses and `localhost`.
+    #[schemars(example = ["lull.example"])]
+    pub http_names: Vec<String>,
+    /// Whether orders are taken over HTTP, of whoever has the token.
+    pub control: bool,
+    /// A policy that decides beside the acting one and touches nothing: what it
+    /// would do stands in the record and on the page.
+    #[schemars(example = &"tide")]
+    pub shadow: Option<String>,
+    /// Where `lull tune` keeps what it has found: `bayop` takes the settings that
+    /// were found for its app on this machine from there, searches again only
+    /// where they no longer do, and keeps there what it finds itself.
+    #[schemars(example = &"lull-tune.sqlite")]
+    pub spots: Option<PathBuf>,
+    /// Seed of the policy's random numbers.
+    #[schemars(extend("x-unit" = "none"))]
+    pub seed: u64,
+    /// How long a latency source may be silent before the SLO-safe state.
+    pub silence: Nanos,
+    /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
+    #[schemars(extend("x-unit" = "share"))]
+    pub importance: RelativeImportance,
+    /// Whether to set a knob again that somebody else changed.
+    pub override_foreign: bool,
+    /// Whether to count sleeps of cores and waits of threads by programs in the
+    /// kernel (eBPF); where it refuses them, their metrics say why.
+    pub events: bool,
+    /// How long a sleep in the deepest idle state must be to save energy, for
+    /// C6 opportunity; `lull calibrate idle` measures it.
+    pub break_even: Nanos,
+}
+
+impl Default for AgentSection {
+    /// 500 ms epochs, records in `runs/`, 2 s of silence, RI 0.8.
+    fn default() -> Self {
+        Self {
+            epoch: Nanos::from_millis(500),
+            adaptive_epoch: None,
+            socket: None,
+            record: PathBuf::from("runs"),
+            keep: None,
+            state: None,
+            http: None,
+            http_names: Vec::new(),
+            control: false,
+            shadow: None,
+            spots: None,
+            seed: 1,
+            silence: Nanos::from_secs(2),
+            importance: RelativeImportance::default(),
+            override_foreign: false,
+            events: true,
+            break_even: C6_BREAK_EVEN,
+        }
+    }
+}
+
+impl AgentSection {
+    /// How the loop chooses the length of its epochs.
+    pub fn epoch_rule(&self) -> EpochRule {
+        match &self.adaptive_epoch {
+            Some(rule) => EpochRule::Adaptive(rule.clone()),
+            None => EpochRule::Fixed(self.epoch),
+        }
+    }
+}
+
+/// `[power]`: constants of the power model used where nothing measures.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PowerSection {
+    /// Power of the machine without its cores.
+    #[schemars(extend("x-unit" = "W"))]
+    pub base_watts: f64,
+    /// Power of a busy core.
+    #[schemars(extend("x-unit" = "W"))]
+    pub busy_core_watts: f64,
+    /// Power of an idle core.
+    #[schemars(extend("x-unit" = "W"))]
+    pub idle_core_watts: f64,
+    /// A model that `lull calibrate power` has written on a machine of the same
+    /// kind, instead of the other keys.
+    #[schemars(example = &"/etc/lull/power.toml")]
+    pub file: Option<PathBuf>,
+}
+
+impl PowerSection {
+    /// The model that the keys or the file describe.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub fn model(&self) -> Result<PowerModel, (&'static str, String)> {
+        if let Some(file) = &self.file {
+            if *self != (Self { file: self.file.clone(), ..Self::default() }) {
+                return Err(("file", "has all constants: leave the other keys out".to_owned()));
+            }
+            return PowerFile::read(file).map(|file| file.model()).map_err(|why| ("file", why));
+        }
+        let constants = [
+            ("base_watts", self.base_watts),
+            ("busy_core_watts", self.busy_core_watts),
+            ("idle_core_watts", self.idle_core_watts),
+        ];
+        let wrong = constants.into_iter().find(|(_, watts)| !(*watts >= 0.0 && watts.is_finite()));
+        if let Some((key, watts)) = wrong {
+            return Err((key, format!("{watts} is no power: write watts, 0 or more")));
+        }
+        Ok(PowerModel {
+            base: Watts(self.base_watts),
+            busy: Watts(self.busy_core_watts),
+            idle: Watts(self.idle_core_watts),
+            ..PowerModel::default()
+        })
+    }
+}
+
+impl Default for PowerSection {
+    /// The host's own model.
+    fn default() -> Self {
+        let model = PowerModel::default();
+        Self {
+            base_watts: model.base.0,
+            busy_core_watts: model.busy.0,
+            idle_core_watts: model.idle.0,
+            file: None,
+        }
+    }
+}
+
+/// `[[app]]`: one app.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AppSection {
+    /// A unique word.
+    #[schemars(example = &"cache")]
+    pub name: String,
+    /// Whether requests wait for it.
+    #[schemars(example = &"best-effort")]
+    pub class: Class,
+    /// A percentile and its bound, a floor of requests per second, or the share of
+    /// users that waiting may drive away (`{ disengagement = 0.001 }`, which `qos-wc`
+    /// alone minds), each in a table of its own; a latency-critical app has at least
+    /// one percentile.
+    #[serde(default)]
+    #[schemars(example = [BTreeMap::from([("p95", "4.2ms")])])]
+    objectives: Vec<WrittenObjective>,
+    /// Highest load it can serve.
+    #[schemars(example = 120_000, extend("x-unit" = "requests/s"))]
+    pub max_load: Option<f64>,
+    /// How many of its threads can work at once; as many as it has if absent.
+    #[schemars(example = 4, extend("x-unit" = "threads"))]
+    pub threads: Option<u32>,
+    /// Tail latency alone; `measure` measures it with best-effort apps paused.
+    #[schemars(example = &"2.8ms")]
+    pub ideal: Option<Reference<Nanos>>,
+    /// Progress alone; `measure` measures it. Measuring pauses only apps that
+    /// Lull started: with an attached best-effort app give the numbers.
+    #[schemars(example = &"measure", extend("x-unit" = "its own work/s"))]
+    pub solo: Option<Reference<f64>>,
+    /// Where it is, one of four: program and arguments to start. `lull` as a
+    /// program means the running executable.
+    #[schemars(example = ["memcached", "-t", "4"])]
+    pub start: Option<Vec<String>>,
+    /// Or a running process with its descendants.
+    #[schemars(example = 1234, extend("x-unit" = "none"))]
+    pub pid: Option<u32>,
+    /// Or a cgroup, relative to the cgroup mount or absolute.
+    #[schemars(example = &"system.slice/web.service")]
+    pub cgroup: Option<PathBuf>,
+    /// Or a systemd unit.
+    #[schemars(example = &"postgresql.service")]
+    pub unit: Option<String>,
+    /// Address that answers when a started app is ready: `HOST:PORT` or `unix:/path`.
+    #[schemars(example = &"127.0.0.1:11211")]
+    pub ready: Option<String>,
+    /// Where its latency comes from. `push`: clients push it to the agent's
+    /// socket, as `lull load` does. `preload`: the library that the app is
+    /// started with sees its queries, on the server ([on-call.md](on-call.md));
+    /// needs `start` or `page`, and a dynamically linked program.
+    /// `ebpf`: the kernel sees its queries, at the TCP ports that it listens at
+    /// ([on-call.md](on-call.md#servers-that-a-library-sees-nothing-of)); Linux 6.3.
+    /// `prometheus:http://HOST:PORT`: that is asked for the tail
+    /// ([config.md](config.md#latency-from-prometheus)).
+    #[serde(default)]
+    #[schemars(with = "String", example = &"push", extend("default" = "push"))]
+    pub latency: LatencySource,
+    /// Directory of the page that it shares with agents, with `latency = "preload"`, for
+    /// a server that somebody else starts with what `lull attach DIR --environment`
+    /// prints; one started by `start` finds it, too.
+    #[schemars(example = &"/run/lull-db")]
+    pub page: Option<PathBuf>,
+    /// Makes its workers wait for their turn, with `latency = "preload"`; the
+    /// keys are those of `lull exec`. Its cap, batch and delay stay as they are
+    /// unless a policy searches them (`knobs` of `bayop`).
+    pub gate: Option<GateSection>,
+    /// Decides on the cap, batch and delay of its gate while it runs, with
+    /// `latency = "preload"`: an admission controller's name, or a table of `name` and its keys
+    /// ([policies.md](policies.md)). `auto` closes the gate only where that helps, by
+    /// the app's objectives.
+    #[schemars(with = "Option<String>", example = &"auto")]
+    pub admission: Option<AdmissionSection>,
+    /// `[[app.promise]]`: what some of its clients are promised, each alone, by a
+    /// admission controller that keeps such promises.
+    #[serde(default)]
+    pub promise: Vec<Promise>,
+    /// What that Prometheus is asked for, as PromQL: the tail of the first tail
+    /// objective, in seconds.
+    #[schemars(
+        example = &"histogram_quantile(0.95, sum by (le) (rate(http_seconds_bucket[5s])))"
+    )]
+    pub query: Option<String>,
+    /// Where its progress comes from (best-effort apps).
+    #[serde(default)]
+    #[schemars(extend("default" = "auto"))]
+    pub progress: ProgressSource,
+}
+
+/// A reference value: known, or to be measured before control begins.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum Reference<T> {
+    /// `"measure"`.
+    Measure(MeasureWord),
+    /// The value.
+    Known(T),
+}
+
+/// The word `measure`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum MeasureWord {
+    /// The only one.
+    Measure,
+}
+
+/// Where an app's latency comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LatencySource {
+    /// Clients push it to the agent's socket (`lull load` does).
+    #[default]
+    Push,
+    /// The library that the app is started with sees its queries.
+    Preload,
+    /// Programs in the kernel see its queries.
+    Ebpf,
+    /// A Prometheus at this address is asked for the tail.
+    Prometheus(Server),
+}
+
+impl TryFrom<String> for LatencySource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "push" => Ok(Self::Push),
+            None if text == "preload" => Ok(Self::Preload),
+            None if text == "ebpf" => Ok(Self::Ebpf),
+            Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
+            _ => Err(format!(
+                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\" or \
+                 \"prometheus:http://127.0.0.1:9090\""
+            )),
+        }
+    }
+}
+
+/// Where an app's progress comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum ProgressSource {
+    /// Instructions where they can be counted, else CPU time.
+    #[default]
+    Auto,
+    /// The app pushes it.
+    Push,
+    /// Instructions retired.
+    Instructions,
+    /// CPU time.
+    CpuTime,
+}
+
+/// `[[load]]`: a load client that runs as long as the agent does.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoadSection {
+    /// The app it loads.
+    #[schemars(example = &"cache")]
+    pub app: String,
+    /// Where the requests go, as on `lull load`: `memcached://HOST:PORT`,
+    /// `http://HOST:PORT/PATH` or `options://HOST:PORT`.
+    #[schemars(with = "String", example = &"memcached://127.0.0.1:11211")]
+    pub target: Address,
+    /// Requests per second, as `--rate` of `lull load`: `2000/s`,
+    /// `burst:12000,4000,2s` or `trace:FILE.csv`.
+    #[schemars(with = "String", example = &"2000/s")]
+    pub rate: Rate,
+    /// How the gaps vary: `poisson`, `constant` or `gpareto:SHAPE`.
+    #[serde(default)]
+    #[schemars(with = "String", extend("default" = "poisson"))]
+    pub arrivals: Process,
+    /// Connections held open.
+    #[serde(default = "connections")]
+    #[schemars(extend("x-unit" = "connections"))]
+    pub connections: NonZeroU32,
+    /// Further arguments of `lull load`.
+    #[serde(default)]
+    #[schemars(example = ["--depth", "4"])]
+    pub extra: Vec<String>,
+}
+
+const fn connections() -> NonZeroU32 {
+    NonZeroU32::new(16).expect("16 is not zero")
+}
+
+/// How an app comes under the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Where {
+    /// Started by the agent.
+    Start(Vec<String>),
+    /// A running process and its descendants.
+    Pid(u32),
+    /// All processes of a cgroup.
+    Cgroup(PathBuf),
+    /// All processes of a systemd unit.
+    Unit(String),
+}
+
+impl AppSection {
+    /// The one place where the app is found.
+    pub fn place(&self) -> Result<Where, String> {
+        let mut places: Vec<Where> = Vec::new();
+        places.extend(self.start.clone().map(Where::Start));
+        places.extend(self.pid.map(Where::Pid));
+        places.extend(self.cgroup.clone().map(Where::Cgroup));
+        places.extend(self.unit.clone().map(Where::Unit));
+        let count = places.len();
+        match (places.pop(), count) {
+            (Some(place), 1) => Ok(place),
+            (None, _) => Err("say where the app is: start, pid, cgroup or unit".to_owned()),
+            _ => Err("has more than one of start, pid, cgroup and unit: keep one".to_owned()),
+        }
+    }
+
+    /// Who decides on its gate, if somebody does.
+    ///
+    /// # Errors
+    /// The key of the gate at fault and why.
+    pub fn post(&self) -> Result<Option<Post>, (&'static str, String)> {
+        let gate = self.gate.clone().unwrap_or_default();
+        let post = |admission: &AdmissionSection| {
+            admission.post(&gate, self.spec().objectives, &self.promise)
+        };
+        self.admission.as_ref().map(post).transpose()
+    }
+
+    /// The app as policies know it; references to be measured are `None`.
+    pub fn spec(&self) -> AppSpec {
+        AppSpec {
+            name: self.name.clone(),
+            class: self.class,
+            objectives: self.objectives.iter().map(|written| written.0).collect(),
+            threads: self.threads,
+            ideal: self.ideal.and_then(Reference::known),
+            max_load_per_s: self.max_load,
+            solo_per_s: self.solo.and_then(Reference::known),
+        }
+    }
+}
+
+impl<T> Reference<T> {
+    /// The value, if it is known.
+    pub fn known(self) -> Option<T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Measure(MeasureWord::Measure) => None,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The ledger, which holds the knobs' values of before, and the guard process, which
+//! writes them back when the agent dies.
+
+use lull_host::Roots;
+use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
+
+/// Opens the ledger and starts a guard for it. If a former agent left knobs changed,
+/// they are put back first, and `say` is called with what was done.
+///
+/// # Errors
+/// Another agent holds the ledger, or it cannot be written.
+pub fn open_ledger(
+    directory: StateDir,
+    roots: &Roots,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<(Ledger, GuardHandle)> {
+    let Opened { ledger, recovery } = Ledger::open(directory, roots)?;
+    if let Some(recovery) = recovery {
+        say(&recovery.to_string());
+    }
+    let guard = spawn(GuardCommand::default(), &ledger)?;
+    Ok((ledger, guard))
+}

@@ -1,0 +1,160 @@
+//! Who may ask: not a page of another site, whatever name it gives this machine.
+//!
+//! A browser sends the name in its address bar as `Host`. A hostile page can
+//! let its own name point at 127.0.0.1 (DNS rebinding) and then read what is
+//! served there, but it cannot make its name an address. So addresses and
+//! `localhost` pass, and names that the config lists.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What every answer says: nothing of it is for other sites, and the page
+/// loads nothing but what is served beside it.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+         img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-cache"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Whether a text can be a host's name in a config.
+pub fn is_hostname(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+/// Lets through what is asked of this machine by its own name or address.
+pub(super) async fn host(
+    State(names): State<Arc<[String]>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match request.headers().get(header::HOST).and_then(|it| it.to_str().ok()) {
+        Some(host) if is_ours(host, &names) => next.run(request).await,
+        Some(_) => {
+            let why = "this name is not one of this agent's: use its address or localhost, or \
+                       list the name in agent.http_names\n";
+            (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+        }
+        None => (StatusCode::BAD_REQUEST, "no Host\n").into_response(),
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whether a `Host` names this machine.
+fn is_ours(host: &str, names: &[String]) -> bool {
+    let name = without_port(host);
+    let is_address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => name.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4()),
+    };
+    let is_known = || names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    is_address || name.eq_ignore_ascii_case("localhost") || is_known()
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Why an order does not come from this page or from an operator's program.
+pub(super) fn foreign_page(headers: &HeaderMap) -> Option<&'static str> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let fetched = text("sec-fetch-site");
+    if fetched.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Some("orders are taken from this agent's own page only");
+    }
+    let host = text("host").unwrap_or_default();
+    let is_own = |origin: &str| {
+        origin.strip_prefix("http://").or(origin.strip_prefix("https://")) == Some(host)
+    };
+    if headers.contains_key(header::ORIGIN) && !text("origin").is_some_and(is_own) {
+        return Some("orders are taken from this agent's own page only");
+    }
+    let is_json = text("content-type").is_some_and(|kind| kind.starts_with("application/json"));
+    (!is_json).then_some("an order is JSON: send Content-Type: application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_listed_names_pass_and_no_name_of_others() {
+        let names = ["box.lan".to_owned()];
+        let ours = [
+            "127.0.0.1:7077",
+            "127.0.0.1",
+            "localhost:1",
+            "LOCALHOST",
+            "[::1]:7077",
+            "[::1]",
+            "192.168.1.5:80",
+            "box.lan",
+            "Box.LAN:7077",
+        ];
+        for host in ours {
+            assert!(is_ours(host, &names), "{host}");
+        }
+        let others = [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:7077",
+            "",
+            "::1",
+            "127.0.0.1@evil",
+            "box.lan.evil",
+            "127.0.0.1:80:evil",
+        ];
+        for host in others {
+            assert!(!is_ours(host, &names), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_site_cannot_give_orders() {
+        let refused = |lines: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", HeaderValue::from_static("127.0.0.1:7077"));
+            for (name, value) in lines {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            foreign_page(&headers).is_some()
+        };
+        let json = ("content-type", "application/json");
+        assert!(!refused(&[json]), "a program sends no Origin");
+        assert!(!refused(&[json, ("origin", "http://127.0.0.1:7077")]));
+        assert!(!refused(&[json, ("sec-fetch-site", "same-origin")]));
+        assert!(refused(&[json, ("origin", "http://evil.example")]));
+        assert!(refused(&[json, ("origin", "null")]));
+        assert!(refused(&[json, ("origin", "http://127.0.0.1:70770")]));
+        assert!(refused(&[json, ("sec-fetch-site", "cross-site")]));
+        assert!(refused(&[json, ("sec-fetch-site", "same-site")]));
+        assert!(refused(&[("content-type", "text/plain")]), "a form can send that");
+        assert!(refused(&[]));
+    }
+
+    #[test]
+    fn a_name_is_letters_digits_dashes_and_dots() {
+        assert!(is_hostname("box-1.lan"));
+        for wrong in ["", "a..b", "a b", "a:1", "*.lan", "a/b"] {
+            assert!(!is_hostname(wrong), "{wrong}");
+        }
+    }
+}

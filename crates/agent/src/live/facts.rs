@@ -1,0 +1,116 @@
+//! What does not change while an agent runs, as the page gets it.
+
+use crate::VERSION;
+use lull_control::{AppSpec, Capability, Machine};
+use lull_measure::catalogue::{ALL, Metric};
+use serde::Serialize;
+
+/// A run's head.
+#[derive(Debug, Clone, Serialize)]
+pub struct Facts {
+    /// Tells runs apart: the record's name.
+    pub run: String,
+    version: &'static str,
+    /// Nanoseconds since 1970 at the start.
+    started_unix_ns: u64,
+    dry_run: bool,
+    /// Whether orders are taken.
+    control: bool,
+    machine: MachineFacts,
+    apps: Vec<AppFacts>,
+    /// Policies that can be switched to here; empty without control.
+    policies: Vec<String>,
+    metrics: Vec<MetricFacts>,
+}
+
+/// What is needed to make [`Facts`].
+pub struct Head<'a> {
+    /// Name of the record's file, without its ending.
+    pub run: String,
+    /// When the run began, in nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// Whether no setting is applied.
+    pub dry_run: bool,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The apps, references measured.
+    pub apps: &'a [AppSpec],
+    /// `Some` where orders are taken.
+    pub policies: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct MachineFacts {
+    name: String,
+    cores: usize,
+    cache_ways: Option<u32>,
+    /// What is missing here and why, by the name of the capability.
+    missing: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct AppFacts {
+    name: String,
+    class: lull_control::Class,
+    /// Of the first tail objective: `p95`.
+    percentile: Option<String>,
+    bound_seconds: Option<f64>,
+    ideal_seconds: Option<f64>,
+    solo_per_second: Option<f64>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct MetricFacts {
+    key: String,
+    of: &'static str,
+    help: &'static str,
+    source: &'static str,
+}
+
+impl Facts {
+    /// The facts of a run.
+    pub fn of(head: Head<'_>) -> Self {
+        let Head { run, started_unix_ns, dry_run, machine, apps, policies } = head;
+        Self {
+            run,
+            version: VERSION,
+            started_unix_ns,
+            dry_run,
+            control: policies.is_some(),
+            machine: MachineFacts {
+                name: machine.name.clone(),
+                cores: machine.cores.len(),
+                cache_ways: machine.cache.as_ref().map(|cache| cache.ways),
+                missing: missing(machine),
+            },
+            apps: apps.iter().map(app_facts).collect(),
+            policies: policies.unwrap_or_default(),
+            metrics: ALL.iter().map(|metric| metric_facts(metric)).collect(),
+        }
+    }
+}
+
+fn missing(machine: &Machine) -> Vec<(String, String)> {
+    let of = |what: Capability| {
+        let why = machine.capabilities.get(what).err()?;
+        Some((what.to_string(), why.to_string()))
+    };
+    Capability::ALL.into_iter().filter_map(of).collect()
+}
+
+fn app_facts(spec: &AppSpec) -> AppFacts {
+    let tail = spec.tail();
+    AppFacts {
+        name: spec.name.clone(),
+        class: spec.class,
+        percentile: tail.map(|(percentile, _)| percentile.to_string()),
+        bound_seconds: tail.map(|(_, bound)| bound.as_secs_f64()),
+        ideal_seconds: spec.ideal.map(lull_measure::Nanos::as_secs_f64),
+        solo_per_second: spec.solo_per_s,
+    }
+}
+
+fn metric_facts(metric: &Metric) -> MetricFacts {
+    let of = metric.scope.label().unwrap_or("machine");
+    MetricFacts { key: metric.json_key(), of, help: metric.help, source: metric.source }
+}

@@ -1,0 +1,193 @@
+//! One epoch on its way to whoever looks.
+
+use super::regions::{self, Regions};
+use crate::status;
+use lull_control::journal::{Effect, Entry, Event};
+use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting};
+use lull_measure::catalogue::Sample;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of the series that are no metrics: cores and cache ways by region.
+pub(super) const CORES: &str = "region_cores";
+pub(super) const WAYS: &str = "region_cache_ways";
+
+/// All of one epoch that is shown.
+#[derive(Debug)]
+pub struct Moment {
+    /// What changes slowly, and the journal.
+    pub(super) head: Head,
+    /// The metrics.
+    pub(super) samples: Vec<Sample>,
+    /// By region.
+    pub(super) cores: Regions,
+    /// By region; empty where ways cannot be divided.
+    pub(super) ways: Regions,
+}
+
+/// What of an epoch is no number.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Head {
+    pub(super) epoch: u64,
+    /// Seconds since the run began.
+    pub(super) time_s: f64,
+    pub(super) epoch_s: f64,
+    /// The policy's name.
+    pub(super) policy: String,
+    pub(super) safe: bool,
+    pub(super) paused: bool,
+    /// `measured` or `modelled`, and by what; empty where there is no figure.
+    pub(super) energy_source: String,
+    pub(super) energy_measured: bool,
+    pub(super) journal: Vec<Line>,
+    pub(super) knobs: Vec<KnobState>,
+    /// Apps that have exited.
+    pub(super) exited: Vec<String>,
+}
+
+/// A line of the journal, as a person would say it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Line {
+    pub(super) time_s: f64,
+    /// For the eye: `decision`, `held`, `came`, `missed`, `foreign`, `safe`, `operator`, `app`,
+    /// `shadow`.
+    pub(super) kind: &'static str,
+    pub(super) text: String,
+}
+
+/// One knob.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct KnobState {
+    /// What it is set for: an app's name or the machine.
+    pub(super) of: String,
+    pub(super) setting: String,
+    /// Somebody else set it, and Lull leaves it alone.
+    pub(super) foreign: bool,
+}
+
+/// What a moment is made of.
+pub struct Scene<'a> {
+    /// Name of the policy that is followed.
+    pub policy: &'a str,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The apps, references measured.
+    pub apps: &'a [AppSpec],
+    /// What holds the settings that are in force.
+    pub controller: &'a Controller,
+    /// What was observed and decided.
+    pub epoch: &'a Epoch,
+    /// Name and wishes of the policy that decides beside the acting one.
+    pub shadow: Option<(&'a str, &'a [Entry])>,
+}
+
+impl Moment {
+    /// An epoch with its samples.
+    pub fn of(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
+        let Scene { policy, machine, apps, controller, epoch, shadow } = *scene;
+        let state = controller.state();
+        let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
+        let alive = apps.iter().zip(&epoch.seen.apps);
+        Self {
+            head: Head {
+                epoch: epoch.number,
+                time_s: epoch.seen.time.as_secs_f64(),
+                epoch_s: epoch.seen.epoch.as_secs_f64(),
+                policy: policy.to_owned(),
+                safe: epoch.safe,
+                paused: controller.is_paused(),
+                energy_source: energy.map(ToString::to_string).unwrap_or_default(),
+                energy_measured: matches!(energy, Some(EnergySource::Measured(_))),
+                journal: journal(apps, &epoch.entries, shadow),
+                knobs: knobs(apps, state, controller.yielded()),
+                exited: alive
+                    .filter(|(_, seen)| !seen.alive)
+                    .map(|(spec, _)| spec.name.clone())
+                    .collect(),
+            },
+            samples,
+            cores: regions::cores(machine, apps, state),
+            ways: regions::ways(machine, apps, state),
+        }
+    }
+
+    /// Every number there is: series, label, value.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (String, &str, f64)> {
+        let metrics = self.samples.iter().filter_map(|sample| {
+            let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite())?;
+            Some((sample.metric.json_key(), sample.label.as_str(), value))
+        });
+        let of = |series: &'static str, regions| {
+            let regions: &Regions = regions;
+            regions.iter().map(move |(label, value)| (series.to_owned(), label.as_str(), *value))
+        };
+        metrics.chain(of(CORES, &self.cores)).chain(of(WAYS, &self.ways))
+    }
+
+    /// As it is sent to viewers: head, and values by series and label.
+    pub(super) fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct Sent<'a> {
+            #[serde(flatten)]
+            head: &'a Head,
+            values: BTreeMap<String, BTreeMap<&'a str, f32>>,
+        }
+        let mut values: BTreeMap<String, BTreeMap<&str, f32>> = BTreeMap::new();
+        for (series, label, value) in self.numbers() {
+            values.entry(series).or_default().insert(label, value as f32);
+        }
+        serde_json::to_string(&Sent { head: &self.head, values }).unwrap_or_default()
+    }
+
+    /// What has no value, and why: series, label, reason.
+    pub(super) fn missing(&self) -> Vec<(String, &str, String)> {
+        let of = |sample: &'_ Sample| {
+            sample.value.as_ref().err().map(|why| (sample.metric.json_key(), why.to_string()))
+        };
+        let all = self.samples.iter();
+        all.filter_map(|sample| of(sample).map(|(key, why)| (key, sample.label.as_str(), why)))
+            .collect()
+    }
+}
+
+fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>) -> Vec<Line> {
+    let wish = |name: &str, entry: &Entry| Line {
+        time_s: entry.time.as_secs_f64(),
+        kind: "shadow",
+        text: format!("{name} would: {}", status::said(apps, &entry.event)),
+    };
+    let wishes = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
+    let done = entries.iter().map(|entry| line(apps, entry));
+    done.chain(wishes.map(|(name, entry)| wish(name, entry))).collect()
+}
+
+fn line(apps: &[AppSpec], entry: &Entry) -> Line {
+    let kind = match &entry.event {
+        Event::Decision(_) => "decision",
+        Event::Held { .. } => "held",
+        Event::Effect(effect) if Effect::as_expected(effect) => "came",
+        Event::Effect(_) => "missed",
+        Event::Foreign { .. } => "foreign",
+        Event::SafeBegins { .. } | Event::SafeEnds => "safe",
+        Event::AppExited { .. } => "app",
+        Event::GateChanged { .. } => "decision",
+        Event::Operator(_) => "operator",
+    };
+    Line { time_s: entry.time.as_secs_f64(), kind, text: status::said(apps, &entry.event) }
+}
+
+fn knobs(
+    apps: &[AppSpec],
+    state: &BTreeMap<Knob, Setting>,
+    yielded: &BTreeSet<Knob>,
+) -> Vec<KnobState> {
+    let of = |(knob, setting): (&Knob, &Setting)| {
+        let app = knob.app().and_then(|app| apps.get(app.index()));
+        KnobState {
+            of: app.map_or("machine", |app| &app.name).to_owned(),
+            setting: setting.to_string(),
+            foreign: yielded.contains(knob),
+        }
+    };
+    state.iter().map(of).collect()
+}

@@ -1,0 +1,59 @@
+//! What an operator may ask of a running agent, and the answer.
+
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+/// A request, as JSON: `{"do": "pause"}`, `{"do": "policy", "name": "arq"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Command {
+    /// Decide and set nothing; knobs stay as they are.
+    Pause,
+    /// Follow the policy again.
+    Resume,
+    /// Put every knob back, and pause.
+    Restore,
+    /// Put every knob back and follow another policy.
+    Policy {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A request on its way to the loop, which answers at the end of its epoch.
+#[derive(Debug)]
+pub struct Order {
+    /// What is wanted.
+    pub command: Command,
+    answer: oneshot::Sender<Result<String, String>>,
+}
+
+impl Order {
+    /// An order and where its answer comes.
+    pub(super) fn new(command: Command) -> (Self, oneshot::Receiver<Result<String, String>>) {
+        let (answer, answered) = oneshot::channel();
+        (Self { command, answer }, answered)
+    }
+
+    /// Says what was done, or why it was not.
+    pub fn answer(self, answer: Result<String, String>) {
+        // Whoever asked may have gone; what was done is in the journal.
+        let _ = self.answer.send(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_and_others_refused() {
+        let read = |text: &str| serde_json::from_str::<Command>(text);
+        assert_eq!(read(r#"{"do":"pause"}"#).unwrap(), Command::Pause);
+        let policy = Command::Policy { name: "arq".to_owned() };
+        assert_eq!(read(r#"{"do":"policy","name":"arq"}"#).unwrap(), policy);
+        for wrong in [r#"{"do":"halt"}"#, r#"{"do":"policy"}"#, "{}", "pause", ""] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

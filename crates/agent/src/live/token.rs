@@ -1,0 +1,77 @@
+//! The secret that operators show: new with every run, in a file that only
+//! the agent's user can read.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+const BYTES: usize = 16;
+
+/// A secret of one run; its file goes with it.
+#[derive(Debug)]
+pub(super) struct Token {
+    text: String,
+    file: PathBuf,
+}
+
+impl Token {
+    /// Draws one and writes it.
+    pub(super) fn make(file: &Path) -> io::Result<Self> {
+        let mut bytes = [0_u8; BYTES];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        // An old file may have other rights: a new one it is.
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        writeln!(to, "{text}")?;
+        Ok(Self { text, file: file.to_owned() })
+    }
+
+    /// Where it can be read.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether this is it. Takes as long for a nearly right one as for any other.
+    pub(super) fn is(&self, shown: &str) -> bool {
+        let (ours, theirs) = (self.text.as_bytes(), shown.as_bytes());
+        let differs = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
+        ours.len() == theirs.len() && differs == 0
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        // A token that is left behind opens nothing: the next run has another.
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_the_user_can_read_it_and_no_two_are_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("token");
+        std::fs::write(&file, "old and readable").unwrap();
+        let first = Token::make(&file).unwrap();
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(first.is(written.trim()) && written.trim().len() == 32);
+        let second = Token::make(&place.path().join("other")).unwrap();
+        assert!(!second.is(written.trim()));
+        for wrong in ["", &written.trim()[1..], &format!("{}0", written.trim())] {
+            assert!(!first.is(wrong), "{wrong}");
+        }
+        drop(first);
+        assert!(!file.exists(), "left behind");
+    }
+}

@@ -1,0 +1,249 @@
+//! TOML input whose every error names file, line and key.
+//!
+//! Used for agent configs and for scenarios. Deserialisation errors carry a
+//! byte offset; checks of our own carry a key. Both end as [`InputError`].
+
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// One step of a key path: `app`, `[1]`, `name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Key(String),
+    Index(usize),
+}
+
+/// A text that was read from a file and can say where its keys are.
+#[derive(Debug, Clone)]
+pub struct Located {
+    path: PathBuf,
+    text: String,
+}
+
+/// What is wrong with an input file, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct InputError {
+    file: PathBuf,
+    line: Option<usize>,
+    key: String,
+    message: String,
+}
+
+impl InputError {
+    /// What is wrong, without where.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, " {}:", self.key)?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+impl Located {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, InputError> {
+        let text = std::fs::read_to_string(path).map_err(|error| InputError {
+            file: path.to_owned(),
+            line: None,
+            key: String::new(),
+            message: format!("cannot be read: {error}"),
+        })?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// A text that is in no file, under a name for errors.
+    pub fn embedded(name: &str, text: &str) -> Self {
+        Self { path: PathBuf::from(name), text: text.to_owned() }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text as a value of the wanted type; unknown keys are that type's business.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, InputError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let key = self.key_at(&span).unwrap_or_default();
+            let message = error.message().trim_end().replace('\n', ", ");
+            self.error_in(Some(self.line_of(span.start)), key, message)
+        })
+    }
+
+    /// An error at a key such as `app[1].name`; the nearest parent that is in
+    /// the text gives the line where the key itself is not.
+    pub fn error(&self, key: &str, message: impl Into<String>) -> InputError {
+        let segments = split(key);
+        let line = (0..=segments.len())
+            .rev()
+            .find_map(|length| self.span_of(&segments[..length]))
+            .map(|span| self.line_of(span.start));
+        self.error_in(line, key.to_owned(), message.into())
+    }
+
+    fn error_in(&self, line: Option<usize>, key: String, message: String) -> InputError {
+        InputError { file: self.path.clone(), line, key, message }
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
+            + 1
+    }
+
+    fn span_of(&self, path: &[Segment]) -> Option<Range<usize>> {
+        let mut found = None;
+        self.visit(&mut |at, span| {
+            if at == path {
+                found = Some(span);
+            }
+        });
+        found
+    }
+
+    /// The innermost key whose text or value covers a span.
+    fn key_at(&self, wanted: &Range<usize>) -> Option<String> {
+        let mut best: Option<(usize, String)> = None;
+        self.visit(&mut |at, span| {
+            let covers = span.start <= wanted.start && wanted.end <= span.end;
+            let tighter = best.as_ref().is_none_or(|(width, _)| span.len() <= *width);
+            if covers && tighter {
+                best = Some((span.len(), join(at)));
+            }
+        });
+        best.map(|(_, key)| key)
+    }
+
+    /// Visits every key and value with its path and span.
+    fn visit(&self, visitor: &mut dyn FnMut(&[Segment], Range<usize>)) {
+        let (table, _) = DeTable::parse_recoverable(&self.text);
+        visit_table(table.get_ref(), &mut Vec::new(), visitor);
+    }
+}
+
+fn visit_table(
+    table: &DeTable<'_>,
+    path: &mut Vec<Segment>,
+    visitor: &mut dyn FnMut(&[Segment], Range<usize>),
+) {
+    for (key, value) in table {
+        path.push(Segment::Key(key.get_ref().to_string()));
+        // The value first: where a path has two spans the key's is the one to show.
+        visitor(path, value.span());
+        visit_value(value.get_ref(), path, visitor);
+        visitor(path, key.span());
+        path.pop();
+    }
+}
+
+fn visit_value(
+    value: &DeValue<'_>,
+    path: &mut Vec<Segment>,
+    visitor: &mut dyn FnMut(&[Segment], Range<usize>),
+) {
+    match value {
+        DeValue::Table(table) => visit_table(table, path, visitor),
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push(Segment::Index(index));
+                visitor(path, item.span());
+                visit_value(item.get_ref(), path, visitor);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn split(key: &str) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    for part in key.split('.').filter(|part| !part.is_empty()) {
+        let (name, rest) = part.split_once('[').unwrap_or((part, ""));
+        segments.push(Segment::Key(name.to_owned()));
+        let indices = rest.split('[').map(|index| index.trim_end_matches(']'));
+        segments.extend(indices.filter_map(|index| index.parse().ok()).map(Segment::Index));
+    }
+    segments
+}
+
+fn join(path: &[Segment]) -> String {
+    let mut key = String::new();
+    for segment in path {
+        match segment {
+            Segment::Key(name) if key.is_empty() => key.push_str(name),
+            Segment::Key(name) => key.push_str(&format!(".{name}")),
+            Segment::Index(index) => key.push_str(&format!("[{index}]")),
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[expect(dead_code, reason = "only its absence or presence is tested")]
+        item: Vec<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[expect(dead_code, reason = "only its type is tested")]
+        count: u32,
+    }
+
+    const TEXT: &str = "[[item]]\ncount = 1\n\n[[item]]\ncount = 2\nextra = true\n";
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let error = Located::embedded("a.toml", TEXT).parse::<Outer>().unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("a.toml:6: item[1].extra: unknown field `extra`"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_with_its_line() {
+        let text = TEXT.replace("count = 2\nextra = true", "count = \"two\"");
+        let error = Located::embedded("a.toml", &text).parse::<Outer>().unwrap_err().to_string();
+        assert!(error.starts_with("a.toml:5: item[1].count: invalid type"), "{error}");
+    }
+
+    #[test]
+    fn broken_toml_still_has_a_line() {
+        let error = Located::embedded("a.toml", "[[item]]\ncount = = 1\n").parse::<Outer>();
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("a.toml:2:"), "{text}");
+    }
+
+    #[test]
+    fn a_check_of_ours_finds_the_line_of_its_key_or_parent() {
+        let located = Located::embedded("a.toml", TEXT);
+        assert!(located.error("item[1].count", "no").to_string().starts_with("a.toml:5:"));
+        assert!(located.error("item[1].absent", "no").to_string().starts_with("a.toml:4:"));
+        assert_eq!(located.error("nowhere", "no").to_string(), "a.toml: nowhere: no");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_said() {
+        let error = Located::read(Path::new("/nonexistent/x.toml")).unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/x.toml: cannot be read"), "{error}");
+    }
+}

@@ -1,0 +1,330 @@
+//! The record of a run: one SQLite file that survives a kill.
+//!
+//! Write-ahead logging, one transaction an epoch: after `kill -9` the file
+//! holds every epoch but perhaps the last. The columns of the epoch tables
+//! are the metric catalogue; a missing value is NULL and its reason stands
+//! in `missing` from the epoch on in which it is first so, as in `sources`
+//! where a value comes from that can come from several places, and in `plans`
+//! what the policy wants of each knob. Read it with any SQLite tool, or after
+//! `lull export` with others:
+//!
+//! ```sql
+//! SELECT app, avg(tail_latency_seconds) FROM app_epochs GROUP BY app;
+//! ```
+
+mod packed;
+mod ring;
+pub mod schema;
+
+pub use packed::unpack;
+
+use crate::VERSION;
+use lull_control::journal::Entry;
+use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
+use lull_measure::Nanos;
+use lull_measure::catalogue::{POWER, PROGRESS, Sample, Scope};
+use ring::Ring;
+use rusqlite::{Connection, params, params_from_iter};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Why a record cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the record {} cannot be written: {cause}; free some space or set agent.record elsewhere",
+    file.display()
+)]
+pub struct RecordError {
+    file: PathBuf,
+    cause: String,
+}
+
+/// What stands at the head of a record.
+pub struct Head<'a> {
+    /// The config's text.
+    pub config: &'a str,
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The policy's name.
+    pub policy: &'a str,
+    /// The seed.
+    pub seed: u64,
+    /// Nanoseconds since 1970 at the start.
+    pub started_unix_ns: u64,
+    /// Keep only about the last so long; without it all.
+    pub keep: Option<Nanos>,
+}
+
+/// A record being written.
+pub struct Recorder {
+    file: PathBuf,
+    database: Connection,
+    missing: Standing,
+    sources: Standing,
+    plans: Standing,
+    ring: Option<Ring>,
+    started_unix_ns: u64,
+    is_empty: bool,
+}
+
+/// What was last said of each thing.
+type Standing = BTreeMap<(String, String), String>;
+
+/// One epoch to be recorded.
+pub struct Moment<'a> {
+    /// The apps.
+    pub apps: &'a [AppSpec],
+    /// The epoch.
+    pub epoch: &'a Epoch,
+    /// Its metrics.
+    pub samples: &'a [Sample],
+    /// `on`, `dry-run`, or the block of a comparison.
+    pub phase: &'a str,
+    /// What another policy would have done.
+    pub shadow: &'a [Entry],
+}
+
+impl Recorder {
+    /// Creates the record; the directory is made if it is not there.
+    pub fn create(file: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
+        let wrong = |cause: String| RecordError { file: file.to_owned(), cause };
+        if let Some(directory) = file.parent() {
+            std::fs::create_dir_all(directory).map_err(|error| wrong(error.to_string()))?;
+        }
+        let database = schema::create(file, head).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self {
+            file: file.to_owned(),
+            database,
+            missing: Standing::new(),
+            sources: Standing::new(),
+            plans: Standing::new(),
+            ring: head.keep.map(Ring::new),
+            started_unix_ns: head.started_unix_ns,
+            is_empty: true,
+        })
+    }
+
+    /// Where it is.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Nanoseconds since 1970 at the start.
+    pub fn started_unix_ns(&self) -> u64 {
+        self.started_unix_ns
+    }
+
+    /// Adds one epoch in one transaction.
+    pub fn write(&mut self, moment: &Moment<'_>) -> Result<(), RecordError> {
+        self.write_epoch(moment).map_err(|error| self.wrong(&error))?;
+        self.is_empty = false;
+        Ok(())
+    }
+
+    /// The apps, once all that is measured beforehand is known.
+    pub fn describe_apps(&mut self, apps: &[AppSpec]) -> Result<(), RecordError> {
+        schema::insert_apps(&self.database, apps).map_err(|error| self.wrong(&error))
+    }
+
+    /// States something about the run that is known only later.
+    pub fn note(&self, key: &str, value: &str) -> Result<(), RecordError> {
+        let sql = "INSERT OR REPLACE INTO run (key, value) VALUES (?1, ?2)";
+        let noted = self.database.execute(sql, params![key, value]);
+        noted.map(|_| ()).map_err(|error| self.wrong(&error))
+    }
+
+    fn wrong(&self, error: &rusqlite::Error) -> RecordError {
+        RecordError { file: self.file.clone(), cause: error.to_string() }
+    }
+
+    fn write_epoch(&mut self, moment: &Moment<'_>) -> rusqlite::Result<()> {
+        let Moment { apps, epoch, samples: all, phase, shadow } = *moment;
+        let transaction = self.database.unchecked_transaction()?;
+        let number = epoch.number as i64;
+        transaction
+            .prepare_cached("INSERT INTO epochs VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![number, epoch.seen.time.0 as i64, phase, epoch.safe])?;
+        for scope in [Scope::Machine, Scope::App, Scope::Core] {
+            write_samples(&transaction, number, scope, all)?;
+        }
+        write_requests(&transaction, number, apps, epoch)?;
+        for (table, entries) in [("journal", epoch.entries.as_slice()), ("shadow", shadow)] {
+            for Entry { time, event } in entries {
+                transaction
+                    .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3)"))?
+                    .execute(params![number, time.0 as i64, json(event)])?;
+            }
+        }
+        write_plan(&transaction, number, &epoch.plan, &mut self.plans)?;
+        let reasons = all.iter().map(|sample| {
+            let reason = sample.value.as_ref().err().map(ToString::to_string);
+            (sample.metric.json_key(), sample.label.clone(), reason.unwrap_or_default())
+        });
+        note(&transaction, "missing", number, reasons, &mut self.missing)?;
+        note(&transaction, "sources", number, sources(apps, epoch), &mut self.sources)?;
+        if let Some(ring) = &mut self.ring {
+            ring.turn(&transaction, epoch.seen.time)?;
+        }
+        transaction.commit()
+    }
+}
+
+impl Drop for Recorder {
+    /// A run that failed before its first epoch leaves no empty record behind.
+    fn drop(&mut self) {
+        if self.is_empty {
+            for suffix in ["", "-wal", "-shm"] {
+                let mut path = self.file.clone().into_os_string();
+                path.push(suffix);
+                // What cannot be removed is an empty file, which harms nobody.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// One row a label: the epoch, the label, then every metric of the scope.
+fn write_samples(
+    database: &Connection,
+    number: i64,
+    scope: Scope,
+    all: &[Sample],
+) -> rusqlite::Result<()> {
+    let metrics = schema::metrics_of(scope);
+    let mut rows: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
+    for sample in all.iter().filter(|sample| sample.metric.scope == scope) {
+        let row = rows.entry(&sample.label).or_insert_with(|| vec![None; metrics.len()]);
+        let column = metrics.iter().position(|metric| metric.name == sample.metric.name);
+        // Infinity has no place in SQL and NaN is no value.
+        let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
+        if let Some(column) = column {
+            row[column] = value;
+        }
+    }
+    let mut insert = database.prepare_cached(&schema::insert_of(scope))?;
+    for (label, values) in rows {
+        let number = rusqlite::types::Value::from(number);
+        let label = scope.label().map(|_| rusqlite::types::Value::from(label.to_owned()));
+        let values = values.into_iter().map(rusqlite::types::Value::from);
+        insert.execute(params_from_iter([number].into_iter().chain(label).chain(values)))?;
+    }
+    Ok(())
+}
+
+/// Latencies of each app, and some requests one by one.
+fn write_requests(
+    database: &Connection,
+    number: i64,
+    apps: &[AppSpec],
+    epoch: &Epoch,
+) -> rusqlite::Result<()> {
+    for (spec, seen) in apps.iter().zip(&epoch.seen.apps) {
+        let Ok(latency) = &seen.latency else { continue };
+        database.prepare_cached("INSERT INTO latencies VALUES (?1, ?2, ?3)")?.execute(params![
+            number,
+            spec.name,
+            latency.window.to_deflated()
+        ])?;
+        let sample = &latency.sample;
+        if !sample.is_empty() {
+            let one_in = sample.one_in as i64;
+            database
+                .prepare_cached("INSERT INTO requests VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![number, spec.name, one_in, packed::pack(&sample.requests)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what the plan wants of a knob when that is not what it wanted before.
+fn write_plan(
+    database: &Connection,
+    number: i64,
+    plan: &Plan,
+    known: &mut Standing,
+) -> rusqlite::Result<()> {
+    let expected = plan.expected.as_ref().map(json);
+    for step in plan.steps() {
+        let key = (json(&step.setting.knob()), String::new());
+        let setting = json(&step.setting);
+        if known.get(&key) == Some(&setting) {
+            continue;
+        }
+        database
+            .prepare_cached("INSERT INTO plans VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![number, key.0, setting, json(&step.reason), expected])?;
+        known.insert(key, setting);
+    }
+    Ok(())
+}
+
+/// Where values come from that may come from several places.
+fn sources(apps: &[AppSpec], epoch: &Epoch) -> Vec<(String, String, String)> {
+    let energy = epoch.seen.energy.as_ref().ok();
+    let power = energy.map(|seen| (POWER.json_key(), String::new(), seen.source.to_string()));
+    let progress = numbered(apps).filter_map(|(id, spec)| {
+        let progress = epoch.seen.app(id)?.progress.as_ref().ok()?;
+        Some((PROGRESS.json_key(), spec.name.clone(), progress.source.to_string()))
+    });
+    power.into_iter().chain(progress).collect()
+}
+
+/// Writes what is said of a metric and label when it is not what was said before.
+fn note(
+    database: &Connection,
+    table: &str,
+    number: i64,
+    all: impl IntoIterator<Item = (String, String, String)>,
+    known: &mut Standing,
+) -> rusqlite::Result<()> {
+    for (metric, label, said) in all {
+        let key = (metric, label);
+        if known.get(&key).map_or("", String::as_str) == said {
+            continue;
+        }
+        database
+            .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
+            .execute(params![number, key.0, key.1, said])?;
+        known.insert(key, said);
+    }
+    Ok(())
+}
+
+/// Values of ours as JSON; none of them can fail.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
+}
+
+/// A name for a new record: `runs/20261120-231805-arq.db` (UTC).
+pub fn fresh_path(directory: &Path, policy: &str, unix_s: u64) -> PathBuf {
+    let stamp = utc_stamp(unix_s);
+    let named = |suffix: &str| directory.join(format!("{stamp}-{policy}{suffix}.db"));
+    let candidates = std::iter::once(named("")).chain((2..).map(|n| named(&format!("-{n}"))));
+    candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| named(""))
+}
+
+/// `YYYYMMDD-HHMMSS` in UTC.
+fn utc_stamp(unix_s: u64) -> String {
+    let seconds = i64::try_from(unix_s).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
+    time.strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// Versions that stand in every record.
+fn versions() -> [(&'static str, String); 3] {
+    let kernel = rustix::system::uname();
+    let kernel = format!(
+        "{} {} {}",
+        kernel.sysname().to_string_lossy(),
+        kernel.release().to_string_lossy(),
+        kernel.machine().to_string_lossy()
+    );
+    [
+        ("lull_version", VERSION.to_owned()),
+        ("schema", schema::VERSION.to_string()),
+        ("kernel", kernel),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! The tables of a record. Epoch columns derive from the metric catalogue.
+
+use super::{Head, versions};
+use lull_control::AppSpec;
+use lull_measure::catalogue::{ALL, Metric, Scope};
+use rusqlite::{Connection, params};
+use std::path::Path;
+
+/// Raised when a reader of older records would misread a new one.
+///
+/// 2: histograms are bytes and no text, `plans`, `sources`, `requests`, `shadow`.
+pub const VERSION: u32 = 2;
+
+/// The metrics of one scope, in the order of the columns.
+pub(super) fn metrics_of(scope: Scope) -> Vec<&'static Metric> {
+    ALL.iter().copied().filter(|metric| metric.scope == scope).collect()
+}
+
+fn table_of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Machine => "machine_epochs",
+        Scope::App => "app_epochs",
+        Scope::Core => "core_epochs",
+    }
+}
+
+fn create_of(scope: Scope) -> String {
+    let label = scope.label().map(|label| format!(", {label} TEXT NOT NULL"));
+    let columns: String =
+        metrics_of(scope).iter().map(|metric| format!(", {} REAL", metric.json_key())).collect();
+    let (table, label) = (table_of(scope), label.unwrap_or_default());
+    format!("CREATE TABLE {table} (epoch INTEGER NOT NULL{label}{columns});")
+}
+
+/// The statement that adds one row of a scope.
+pub(super) fn insert_of(scope: Scope) -> String {
+    let columns = 1 + usize::from(scope.label().is_some()) + metrics_of(scope).len();
+    let marks = vec!["?"; columns].join(", ");
+    format!("INSERT INTO {} VALUES ({marks})", table_of(scope))
+}
+
+const FIXED_TABLES: &str = "
+    CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE apps (id INTEGER PRIMARY KEY, name TEXT NOT NULL, spec TEXT NOT NULL);
+    CREATE TABLE epochs (number INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL,
+                         phase TEXT NOT NULL, safe INTEGER NOT NULL);
+    CREATE TABLE latencies (epoch INTEGER NOT NULL, app TEXT NOT NULL,
+                            hdr_v2_deflate BLOB NOT NULL);
+    CREATE TABLE requests (epoch INTEGER NOT NULL, app TEXT NOT NULL, one_in INTEGER NOT NULL,
+                           packed BLOB NOT NULL);
+    CREATE TABLE plans (epoch INTEGER NOT NULL, knob TEXT NOT NULL, setting TEXT NOT NULL,
+                        reason TEXT NOT NULL, expected TEXT);
+    CREATE TABLE journal (epoch INTEGER NOT NULL, time_ns INTEGER NOT NULL, event TEXT NOT NULL);
+    CREATE TABLE shadow (epoch INTEGER NOT NULL, time_ns INTEGER NOT NULL, event TEXT NOT NULL);
+    CREATE TABLE missing (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
+                          reason TEXT NOT NULL);
+    CREATE TABLE sources (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
+                          source TEXT NOT NULL);
+";
+
+/// Tables that say what was so in an epoch.
+pub(super) const BY_EPOCH: [&str; 7] =
+    ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal", "shadow"];
+/// Tables that say what is so from an epoch on, with what tells their rows apart.
+pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
+    [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
+
+/// Creates a record with its head; an existing file is an error.
+pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connection> {
+    let database = Connection::open(file)?;
+    database.pragma_update(None, "journal_mode", "WAL")?;
+    database.pragma_update(None, "synchronous", "NORMAL")?;
+    // The agent's memory is bounded; 256 KiB of pages are plenty for appending.
+    database.pragma_update(None, "cache_size", -256)?;
+    // What is not yet in the file itself stays below a megabyte.
+    database.pragma_update(None, "wal_autocheckpoint", 200)?;
+    let transaction = database.unchecked_transaction()?;
+    transaction.execute_batch(FIXED_TABLES)?;
+    for scope in [Scope::Machine, Scope::App, Scope::Core] {
+        transaction.execute_batch(&create_of(scope))?;
+    }
+    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
+    let facts = [
+        ("config", head.config.to_owned()),
+        ("machine", json(serde_json::to_string(head.machine))),
+        ("policy", head.policy.to_owned()),
+        ("seed", head.seed.to_string()),
+        ("started_unix_ns", head.started_unix_ns.to_string()),
+    ];
+    for (key, value) in facts.into_iter().chain(versions()) {
+        transaction.execute("INSERT INTO run VALUES (?1, ?2)", params![key, value])?;
+    }
+    transaction.commit()?;
+    Ok(database)
+}
+
+/// Fills the table of apps.
+pub(super) fn insert_apps(database: &Connection, apps: &[AppSpec]) -> rusqlite::Result<()> {
+    for (id, app) in apps.iter().enumerate() {
+        let spec = serde_json::to_string(app).unwrap_or_default();
+        let row = params![id as i64, app.name, spec];
+        database.execute("INSERT INTO apps VALUES (?1, ?2, ?3)", row)?;
+    }
+    Ok(())
+}

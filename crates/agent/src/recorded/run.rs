@@ -1,0 +1,220 @@
+//! A record of a run, read.
+
+use crate::error::UsageError;
+use crate::record::schema;
+use anyhow::{Context, bail};
+use lull_control::{AppSpec, CoreId, CoreSet, Machine};
+use lull_measure::catalogue::PROGRESS;
+use lull_measure::{Latency, Nanos};
+use rusqlite::{Connection, OpenFlags};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// One epoch of one app.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AppEpoch {
+    pub(super) latency: Option<Latency>,
+    pub(super) progress_per_s: Option<f64>,
+}
+
+/// One epoch.
+#[derive(Debug, Clone)]
+pub(super) struct EpochRow {
+    /// Its number in the record.
+    pub number: i64,
+    pub(super) time: Nanos,
+    pub(super) phase: String,
+    /// By app, in the order of the record.
+    pub(super) apps: Vec<AppEpoch>,
+}
+
+/// The database of a record, checked: whole, and of a version that is understood here.
+///
+/// # Errors
+/// [`UsageError`] if it is no record, damaged, or of a newer Lull.
+pub fn open(file: &Path) -> anyhow::Result<Database> {
+    let refuse = |why: String| UsageError(format!("{} {why}", file.display()));
+    // Read-write: what a killed agent left in the log beside it belongs to the record.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(file, flags);
+    let database = opened.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+    let found = |error: rusqlite::Error| refuse(format!("is no record of a run: {error}"));
+    let fact = |key: &str| fact(&database, key);
+    let version = fact("schema").map_err(found)?;
+    let number = version.parse::<u32>().unwrap_or(u32::MAX);
+    if number > schema::VERSION {
+        let by = fact("lull_version").unwrap_or_else(|_| "another version".to_owned());
+        let ours = schema::VERSION;
+        let why = format!(
+            "was written by a newer Lull ({by}, records of version {version}); this one reads \
+             them up to version {ours}: read it with that one"
+        );
+        return Err(refuse(why).into());
+    }
+    let check = "PRAGMA quick_check(1)";
+    let whole = database.query_row(check, [], |row| row.get::<_, String>(0)).map_err(found)?;
+    if whole != "ok" {
+        let why = format!("is damaged ({whole}): save what can be saved with `sqlite3 .recover`");
+        return Err(refuse(why).into());
+    }
+    Ok(Database { database, version: number })
+}
+
+/// A checked record.
+pub struct Database {
+    /// What SQLite makes of it.
+    pub database: Connection,
+    /// The version of its tables.
+    pub version: u32,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    /// The record.
+    pub file: PathBuf,
+    /// The policy that the config names.
+    pub policy: String,
+    /// Cores that the run might use.
+    pub(super) cores: usize,
+    /// The apps as policies knew them.
+    pub apps: Vec<AppSpec>,
+    pub(super) epochs: Vec<EpochRow>,
+}
+
+impl Run {
+    /// Reads a record whole.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let said = || format!("{} cannot be read as a record of a run", file.display());
+        let Database { database, version } = open(file)?;
+        let fact = |key: &str| fact(&database, key).with_context(said);
+        let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(said)?;
+        let allowed = AllowedCores::of(&fact("config")?, &machine).0;
+        let apps = apps_of(&database).with_context(said)?;
+        if apps.is_empty() {
+            bail!("{} names no apps: the run ended before it began", file.display());
+        }
+        let (numbers, mut epochs) = epochs(&database, apps.len()).with_context(said)?;
+        let mut filling = Filling { apps: &apps, numbers: &numbers, epochs: &mut epochs };
+        filling.latencies(&database, version).with_context(said)?;
+        filling.progress(&database).with_context(said)?;
+        let (file, policy) = (file.to_owned(), fact("policy")?);
+        Ok(Self { file, policy, cores: allowed.len(), apps, epochs })
+    }
+}
+
+/// `limits.cores` of a config.
+fn allowed_cores(config: &str) -> Option<CoreSet> {
+    let table: toml::Table = config.parse().ok()?;
+    table.get("limits")?.get("cores")?.as_str()?.parse().ok()
+}
+
+/// The cores that a run might use.
+#[derive(Debug)]
+pub(super) struct AllowedCores(pub(super) CoreSet);
+
+impl AllowedCores {
+    /// By the text of its config; all if that names none.
+    pub(super) fn of(config: &str, machine: &Machine) -> Self {
+        Self(allowed_cores(config).unwrap_or_else(|| machine.all_cores()))
+    }
+
+    /// Whether the core of this label is one of them.
+    pub(super) fn has(&self, label: &str) -> bool {
+        label.parse().is_ok_and(|core| self.0.contains(CoreId(core)))
+    }
+}
+
+/// What is stated about a run.
+pub(super) fn fact(database: &Connection, key: &str) -> rusqlite::Result<String> {
+    let sql = "SELECT value FROM run WHERE key = ?1";
+    database.query_row(sql, [key], |row| row.get(0))
+}
+
+/// The apps as policies knew them.
+pub(super) fn apps_of(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
+    let mut query = database.prepare("SELECT spec FROM apps ORDER BY id")?;
+    let texts = query.query_map([], |row| row.get::<_, String>(0))?;
+    texts.map(|text| Ok(serde_json::from_str(&text?)?)).collect()
+}
+
+/// The epochs, and where each number stands among them: a record that keeps
+/// only the last while does not begin at 0.
+fn epochs(
+    database: &Connection,
+    apps: usize,
+) -> anyhow::Result<(BTreeMap<i64, usize>, Vec<EpochRow>)> {
+    let mut query =
+        database.prepare("SELECT number, time_ns, phase FROM epochs ORDER BY number")?;
+    let rows = query.query_map([], |row| {
+        let time = Nanos(row.get::<_, i64>(1)? as u64);
+        let (number, phase) = (row.get(0)?, row.get(2)?);
+        let epoch = EpochRow { number, time, phase, apps: vec![AppEpoch::default(); apps] };
+        Ok((number, epoch))
+    })?;
+    let (mut numbers, mut epochs) = (BTreeMap::new(), Vec::new());
+    for row in rows {
+        let (number, epoch): (i64, EpochRow) = row?;
+        numbers.insert(number, epochs.len());
+        epochs.push(epoch);
+    }
+    Ok((numbers, epochs))
+}
+
+/// Epochs that get what was seen of their apps.
+struct Filling<'a> {
+    apps: &'a [AppSpec],
+    numbers: &'a BTreeMap<i64, usize>,
+    epochs: &'a mut [EpochRow],
+}
+
+impl Filling<'_> {
+    fn at(&mut self, epoch: i64, app: &str) -> Option<&mut AppEpoch> {
+        let app = self.apps.iter().position(|spec| spec.name == app)?;
+        let place = *self.numbers.get(&epoch)?;
+        self.epochs[place].apps.get_mut(app)
+    }
+
+    fn latencies(&mut self, database: &Connection, version: u32) -> anyhow::Result<()> {
+        let is_text = version < 2;
+        let column = if is_text { "hdr_v2_base64" } else { "hdr_v2_deflate" };
+        let mut query = database.prepare(&format!("SELECT epoch, app, {column} FROM latencies"))?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let (epoch, name): (i64, String) = (row.get(0)?, row.get(1)?);
+            let latency = match is_text {
+                true => Latency::from_base64(&row.get::<_, String>(2)?)?,
+                false => Latency::from_deflated(&row.get::<_, Vec<u8>>(2)?)?,
+            };
+            if let Some(seen) = self.at(epoch, &name) {
+                seen.latency = Some(latency);
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, database: &Connection) -> anyhow::Result<()> {
+        let sql = format!("SELECT epoch, app, {} FROM app_epochs", PROGRESS.json_key());
+        let mut query = database.prepare(&sql)?;
+        let mut rows = query.query([])?;
+        while let Some(row) = rows.next()? {
+            let (epoch, name): (i64, String) = (row.get(0)?, row.get(1)?);
+            if let Some(seen) = self.at(epoch, &name) {
+                seen.progress_per_s = row.get(2)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cores_of_a_run_are_those_it_was_limited_to() {
+        assert_eq!(allowed_cores("[limits]\ncores = \"0,2-3\"").unwrap().len(), 3);
+        assert_eq!(allowed_cores("[policy]\nname = \"arq\""), None);
+        assert_eq!(allowed_cores("not toml"), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! A run on this machine: apps, plant, policy, record and guard, together.
+//!
+//! `run` and `demo` open a session, turn it, and close it. However a session
+//! ends, its guard puts back what is left: closing only does it politely.
+
+mod keeper;
+mod open;
+mod policy;
+mod reference;
+mod shadow;
+mod steered;
+
+pub use open::Opening;
+pub use policy::{policy_of, tuning_of};
+pub use reference::bound_by_ideal;
+
+use crate::admission::{Changed, Order, Threads};
+use crate::config::Config;
+use crate::library::Library;
+use crate::live::{self, Live};
+use crate::record::{Moment, RecordError, Recorder};
+use crate::status;
+use keeper::Keeper;
+use lull_control::journal::{Entry, Event};
+use lull_control::{
+    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
+};
+use lull_host::apps::{AppHandle, GRACE};
+use lull_host::guard::{GuardError, GuardHandle, GuardState};
+use lull_host::plant::HostPlant;
+use lull_host::{Roots, apps};
+use lull_measure::Nanos;
+use lull_measure::catalogue::Sample;
+use shadow::Shadow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use steered::Steered;
+
+/// An open run.
+pub struct Session {
+    config: Config,
+    roots: Roots,
+    control: ControlLoop<HostPlant>,
+    recorder: Recorder,
+    guard: GuardHandle,
+    loads: Vec<AppHandle>,
+    live: Option<Live>,
+    steered: Steered,
+    /// Keeps what the policy finds.
+    keeper: Keeper,
+    shadow: Option<Shadow>,
+    /// What the shadow would have done after the last epoch.
+    shadowed: Vec<Entry>,
+    /// Those who decide on gates.
+    admission_controllers: Threads,
+    /// Apps that start further programs preload it into them.
+    _library: Option<Library>,
+}
+
+/// Why a session ended before it was over.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The plant stopped or was lost.
+    #[error(transparent)]
+    Plant(#[from] PlantError),
+    /// The record cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Nobody guards the knobs.
+    #[error("the guard has ended and cannot be started again: {0}")]
+    Guard(#[from] GuardError),
+}
+
+impl TurnError {
+    /// What is told where half of a run is of no use: a stop is a failure there.
+    pub fn cut_short(self) -> anyhow::Error {
+        match self {
+            Self::Plant(PlantError::Stopped) => {
+                anyhow::anyhow!("stopped before the end; what was measured is in the record")
+            }
+            other => other.into(),
+        }
+    }
+}
+
+/// What closing a session came to.
+pub struct Closed {
+    /// Knobs that are not as they were, in words.
+    left: Vec<String>,
+    /// What the user should know.
+    notices: Vec<String>,
+}
+
+impl Session {
+    /// One epoch, recorded under a phase.
+    pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
+        let mut epoch = self.control.turn()?;
+        epoch.entries.extend(self.gate_changes(epoch.seen.time));
+        let found = self.control.discoveries();
+        self.keeper.take(found, &epoch, self.control.controller().yielded());
+        let apps = self.control.plant().apps();
+        let state = self.control.controller().state();
+        let samples = samples(apps, state, &epoch.seen, &epoch.standing);
+        let phase = self.steered.phase(phase);
+        let shadow = self.shadow.as_mut().map(|shadow| shadow.turn(&epoch.seen));
+        self.shadowed = shadow.unwrap_or_default();
+        self.recorder.write(&Moment {
+            apps,
+            epoch: &epoch,
+            samples: &samples,
+            phase: &phase,
+            shadow: &self.shadowed,
+        })?;
+        self.show(&epoch, samples);
+        self.obey();
+        if let GuardState::Respawned(status) = self.guard.poll()? {
+            self.recorder.note("guard_respawned", &status.to_string())?;
+        }
+        Ok(epoch)
+    }
+
+    /// Lets admission controllers decide on gates, or opens these meanwhile.
+    pub fn set_admission(&self, on: bool) {
+        self.admission_controllers.order(if on { Order::Resume } else { Order::Open });
+    }
+
+    /// What admission controllers have changed of gates since the last epoch.
+    fn gate_changes(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
+        let changes = self.admission_controllers.take_changes().into_iter();
+        changes.map(move |Changed { app, admission, gate }| Entry {
+            time,
+            event: Event::GateChanged { app, admission, gate },
+        })
+    }
+
+    /// Puts every knob back and goes on with another policy.
+    pub fn switch(&mut self, name: &str, policy: Box<dyn Policy>) -> Vec<String> {
+        self.steered.follow(name);
+        refusals(&self.control.switch(policy))
+    }
+
+    /// What the user should know since the last time.
+    pub fn take_notices(&self) -> Vec<String> {
+        let mut all = self.plant().take_notices();
+        all.extend(self.keeper.take_notices());
+        all
+    }
+
+    /// The policy that is followed now.
+    pub fn policy(&self) -> &str {
+        self.steered.policy()
+    }
+
+    /// What the shadow policy would have done after the last epoch, as a person would say it.
+    pub fn shadow_lines(&self) -> Vec<String> {
+        let Some(shadow) = &self.shadow else { return Vec::new() };
+        let line = |entry: &Entry| {
+            let (time_s, said) =
+                (entry.time.as_secs_f64(), status::said(self.apps(), &entry.event));
+            format!("{time_s:8.2} s  {} would: {said}", shadow.name())
+        };
+        self.shadowed.iter().map(line).collect()
+    }
+
+    /// Where the page is, for people, if there is one.
+    pub fn page(&self) -> Option<&str> {
+        self.live.as_ref().map(Live::told)
+    }
+
+    fn show(&self, epoch: &Epoch, samples: Vec<Sample>) {
+        let Some(live) = &self.live else { return };
+        let plant = self.control.plant();
+        let scene = live::Scene {
+            policy: self.steered.policy(),
+            machine: plant.machine(),
+            apps: plant.apps(),
+            controller: self.control.controller(),
+            epoch,
+            shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
+        };
+        live.show(live::Moment::of(&scene, samples));
+    }
+
+    /// The config, with what it left open filled in.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The apps as policies know them, references measured.
+    pub fn apps(&self) -> &[AppSpec] {
+        self.control.plant().apps()
+    }
+
+    /// The machine.
+    pub fn plant(&self) -> &HostPlant {
+        self.control.plant()
+    }
+
+    /// The knobs as last known.
+    pub fn state(&self) -> &BTreeMap<Knob, Setting> {
+        self.control.controller().state()
+    }
+
+    /// Knobs that somebody else has changed and Lull leaves alone.
+    pub fn yielded(&self) -> &BTreeSet<Knob> {
+        self.control.controller().yielded()
+    }
+
+    /// Where the output of started apps goes.
+    pub fn logs(&self) -> PathBuf {
+        logs_of(&self.config)
+    }
+
+    /// Where the record is.
+    pub fn record(&self) -> &Path {
+        self.recorder.file()
+    }
+
+    /// Puts every knob back, ends what was started, closes record and ledger.
+    pub fn close(self) -> anyhow::Result<Closed> {
+        self.close_with(|| Ok(None))
+    }
+
+    /// The same with a last fact for the record. What takes long to reckon must
+    /// neither keep knobs turned nor compete with the apps for cores.
+    pub fn close_with(
+        self,
+        last: impl FnOnce() -> anyhow::Result<Option<(&'static str, String)>>,
+    ) -> anyhow::Result<Closed> {
+        let Self {
+            roots,
+            control,
+            recorder,
+            guard,
+            mut loads,
+            live,
+            keeper,
+            admission_controllers,
+            ..
+        } = self;
+        // What happens while apps end is nobody's to judge.
+        drop(admission_controllers);
+        // Viewers see the end of the run as the end of the stream.
+        drop(live);
+        let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
+        let (plant, restored) = control.finish();
+        let left = refusals(&restored);
+        let mut notices = plant.take_notices();
+        notices.extend(keeper.close());
+        // A full disk must not keep the knobs from being put back.
+        if let Err(error) = recorder.note("ended", "orderly") {
+            notices.push(error.to_string());
+        }
+        let ended = plant.close(GRACE)?;
+        for process in stopped_loads.left.iter().chain(&ended.left) {
+            notices.push(format!("process {} does not end; kill it by hand", process.pid));
+        }
+        if let Err(error) = guard.finish() {
+            notices.push(format!("the guard: {error}"));
+        }
+        let noted = last().and_then(|fact| match fact {
+            Some((key, text)) => Ok(recorder.note(key, &text)?),
+            None => Ok(()),
+        });
+        if let Err(error) = noted {
+            notices.push(error.to_string());
+        }
+        Ok(Closed { left, notices })
+    }
+}
+
+impl Closed {
+    /// Tells the notices, but for what ended the run, which the caller tells;
+    /// knobs that are not as they were are a failure.
+    pub fn tell(&self, ended: &anyhow::Result<()>, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+        let cause = ended.as_ref().err().map(ToString::to_string);
+        for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
+            say(notice);
+        }
+        anyhow::ensure!(self.left.is_empty(), "not put back: {}", self.left.join("; "));
+        Ok(())
+    }
+}
+
+/// What could not be put back, in words.
+fn refusals(applied: &lull_control::Applied) -> Vec<String> {
+    let refused = applied.outcomes.iter().filter_map(|outcome| match &outcome.got {
+        lull_control::Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
+        _ => None,
+    });
+    refused.collect()
+}
+
+fn logs_of(config: &Config) -> PathBuf {
+    config.agent.record.join("logs")
+}

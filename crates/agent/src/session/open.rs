@@ -1,0 +1,485 @@
+//! Opening a session: check everything first, then start, then take the knobs.
+
+use super::keeper::Keeper;
+use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
+use super::{Session, Steered, reference};
+use crate::admission::{Post, Threads};
+use crate::config::{
+    AppSection, Config, GateSection, LatencySource, LoadSection, ProgressSource, Where,
+};
+use crate::library::{self, Library};
+use crate::live::{self, Facts, Stand};
+use crate::located::InputError;
+use crate::record::{self, Head, Recorder};
+use crate::{guarded, prometheus, signals};
+use anyhow::Context;
+use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
+use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
+use lull_host::gauges::push::PushGauge;
+use lull_host::gauges::queries::Queries;
+use lull_host::guard::{GuardHandle, Ledger, StateDir};
+use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
+use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
+use lull_host::{Roots, apps, probe};
+use lull_measure::{Missing, Nanos};
+use lull_oncall::{Mode, Settings};
+use rand::SeedableRng;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How long a started app may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How to open a session.
+pub struct Opening<'a> {
+    /// What to run.
+    pub config: Config,
+    /// Whether plans are only journalled.
+    pub dry_run: bool,
+    /// Told to the user while it takes time.
+    pub say: &'a dyn Fn(&str),
+    /// Changes what is known of the apps once their references are measured.
+    pub adjust: &'a dyn Fn(&mut HostPlant),
+}
+
+/// What is started before there is a plant.
+struct Started {
+    ledger: Ledger,
+    guard: GuardHandle,
+    push: PushGauge,
+    apps: Vec<(AppHandle, Option<Watch>)>,
+    library: Option<Library>,
+}
+
+/// Where apps start.
+#[derive(Clone, Copy)]
+struct Surroundings<'a> {
+    roots: &'a Roots,
+    socket: &'a Path,
+    stop: &'a Stop,
+    library: Option<&'a Library>,
+}
+
+/// What a session has around its plant.
+struct Around {
+    roots: Roots,
+    recorder: Recorder,
+    guard: GuardHandle,
+    loads: Vec<AppHandle>,
+    stand: Option<Stand>,
+    library: Option<Library>,
+    posts: Vec<(String, Post, Arc<Runtime>)>,
+}
+
+impl Opening<'_> {
+    /// Checks, starts, measures references, and takes the knobs.
+    pub fn open(self) -> anyhow::Result<Session> {
+        let roots = Roots::default();
+        let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
+        policy_of(&self.config, &machine, &self.config.specs())?;
+        if let Some(name) = &self.config.agent.shadow {
+            shadow_policy(&self.config, name, &machine, &self.config.specs())?;
+        }
+        let limits = self.config.limits.check(&machine);
+        limits.map_err(|error| limits_error(&self.config, &error))?;
+        // A store that is no store is best known before anything starts.
+        remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
+        reference::check(&self.config)?;
+        self.check_programs()?;
+        self.check_kernel(&roots)?;
+        let stop = signals::stop_request()?;
+        let place = StateDir::locate(self.config.agent.state.as_deref())?;
+        let stand = self.stand(&place)?;
+        let recorder = record_of(&self.config, &machine)?;
+        let socket = self.socket(&place);
+        let power = self.config.power_model()?;
+        let started = self.start(place, &roots, &socket, &stop)?;
+        let Started { ledger, guard, push, apps, library } = started;
+        let posts = self.posts(&apps);
+        let mut plant = HostPlant::new(HostConfig {
+            apps: self.host_apps(apps, &machine, &roots),
+            push: Some(push),
+            power,
+            ledger,
+            foreign_wins: !self.config.agent.override_foreign,
+            stop,
+            roots: roots.clone(),
+        })?;
+        if self.config.agent.events {
+            plant.watch_events(self.config.agent.break_even);
+        }
+        let loads = match self.prepare(&mut plant, &roots, &socket) {
+            Ok(loads) => loads,
+            Err(error) => {
+                tell_left(&plant.close(GRACE)?, self.say);
+                return Err(in_words(error));
+            }
+        };
+        self.control(plant, Around { roots, recorder, guard, loads, stand, library, posts })
+    }
+
+    /// References that need quiet, then the load, then those that need load.
+    fn prepare(
+        &self,
+        plant: &mut HostPlant,
+        roots: &Roots,
+        socket: &Path,
+    ) -> anyhow::Result<Vec<AppHandle>> {
+        reference::measure_solo(&self.config, plant, self.say)?;
+        let mut loads = Vec::new();
+        match self.load_and_measure(plant, roots, socket, &mut loads) {
+            Ok(()) => Ok(loads),
+            Err(error) => {
+                tell_left(&apps::stop(&mut loads, roots, GRACE), self.say);
+                Err(error)
+            }
+        }
+    }
+
+    fn load_and_measure(
+        &self,
+        plant: &mut HostPlant,
+        roots: &Roots,
+        socket: &Path,
+        loads: &mut Vec<AppHandle>,
+    ) -> anyhow::Result<()> {
+        for (number, load) in self.config.loads.iter().enumerate() {
+            let launch = self.load_launch(number, load, socket)?;
+            loads.push(AppHandle::start(&launch, roots, plant.ledger_mut())?);
+        }
+        reference::measure_ideal(&self.config, plant, self.say)?;
+        (self.adjust)(plant);
+        Ok(())
+    }
+
+    fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
+        let Around { roots, mut recorder, guard, loads, stand, library, posts } = around;
+        let admission_controllers = self.start_admission(posts)?;
+        let mut config = self.config;
+        let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
+        // What was not in force was not measured.
+        let keeper = Keeper::new(place.filter(|_| !self.dry_run));
+        let policy = policy_of(&config, plant.machine(), plant.apps())?;
+        let rules = config.rules(self.dry_run);
+        let shadow = shadow_of(&config, &rules, &plant)?;
+        if let Some(shadow) = &shadow {
+            recorder.note("shadow", shadow.name())?;
+        }
+        let controller = Controller::new(policy, rules, &plant)
+            .map_err(|error| limits_error(&config, &error))?;
+        recorder.describe_apps(plant.apps())?;
+        let facts = |stand: &Stand| facts(&config, &plant, &recorder, stand, self.dry_run);
+        let facts = stand.as_ref().map(facts);
+        let live = stand.zip(facts).map(|(stand, facts)| stand.open(facts)).transpose()?;
+        let rng = Rng::seed_from_u64(config.agent.seed);
+        let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
+        let steered = Steered::new(&config.policy);
+        Ok(Session {
+            config,
+            roots,
+            control,
+            recorder,
+            guard,
+            loads,
+            live,
+            steered,
+            keeper,
+            shadow,
+            shadowed: Vec::new(),
+            admission_controllers,
+            _library: library,
+        })
+    }
+
+    /// Apps whose gates somebody decides on.
+    fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
+        let both = self.config.apps.iter().zip(apps);
+        let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
+            Some((app.name.clone(), app.post().ok()??, watch.as_ref()?.runtime()))
+        };
+        both.filter_map(post).collect()
+    }
+
+    /// Starts those who decide on gates; in a dry run nobody does.
+    fn start_admission(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
+        let mut admission_controllers = Threads::new();
+        for (app, post, runtime) in posts {
+            if self.dry_run {
+                let name = &post.name;
+                (self.say)(&format!(
+                    "{app}: in a dry run {name} is not asked and its gate is open"
+                ));
+            } else {
+                admission_controllers.start(&app, &post, runtime).with_context(|| {
+                    format!("app `{app}`: its admission controller cannot be had")
+                })?;
+            }
+        }
+        Ok(admission_controllers)
+    }
+
+    /// A place to be seen at, taken before anything is started.
+    fn stand(&self, place: &StateDir) -> anyhow::Result<Option<Stand>> {
+        let agent = &self.config.agent;
+        let Some(address) = agent.http else { return Ok(None) };
+        let token = agent.control.then(|| place.path().join("token"));
+        let options = live::Options { address, names: agent.http_names.clone(), token };
+        Ok(Some(Stand::take(options)?))
+    }
+
+    fn start(
+        &self,
+        place: StateDir,
+        roots: &Roots,
+        socket: &Path,
+        stop: &Stop,
+    ) -> anyhow::Result<Started> {
+        let (mut ledger, guard) = guarded::open_ledger(place, roots, self.say)?;
+        // Before any app starts, so that none pushes into the void.
+        let push = PushGauge::listen(socket, &self.config.specs())?;
+        let library = self.library()?;
+        let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
+        for app in &self.config.apps {
+            let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
+            match self.start_app(app, &surroundings, &mut ledger) {
+                Ok(one) => started.push(one),
+                Err(error) => {
+                    let mut handles: Vec<_> = started.into_iter().map(|(app, _)| app).collect();
+                    tell_left(&apps::stop(&mut handles, roots, GRACE), self.say);
+                    ledger.close()?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Started { ledger, guard, push, apps: started, library })
+    }
+
+    /// The library, if an app is to run with it.
+    fn library(&self) -> anyhow::Result<Option<Library>> {
+        let needs = |app: &AppSection| app.latency == LatencySource::Preload && app.start.is_some();
+        self.config.apps.iter().any(needs).then(Library::write).transpose()
+    }
+
+    /// Refuses apps that cannot run with the library they ask for.
+    fn check_programs(&self) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let program = app.start.as_ref().and_then(|argv| argv.first());
+            let Some(program) = program.filter(|_| app.latency == LatencySource::Preload) else {
+                continue;
+            };
+            library::check_program(program.as_ref()).map_err(|error| {
+                self.config.source.error(&format!("app[{index}].start"), format!("{error:#}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Refuses latency from a kernel that would not tell it.
+    fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
+        let asks = |app: &AppSection| app.latency == LatencySource::Ebpf;
+        let Some(index) = self.config.apps.iter().position(asks) else { return Ok(()) };
+        let refused = |why: Missing| {
+            self.config.source.error(&format!("app[{index}].latency"), format!("`ebpf`: {why}"))
+        };
+        Queries::probe(roots).map(drop).map_err(refused)
+    }
+
+    fn start_app(
+        &self,
+        app: &AppSection,
+        around: &Surroundings<'_>,
+        ledger: &mut Ledger,
+    ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
+        let Surroundings { roots, socket, stop, library } = *around;
+        let watch = watch_of(app, roots)?;
+        let target = match app.place().map_err(anyhow::Error::msg)? {
+            Where::Start(argv) => {
+                let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
+                let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
+                if let Some((watch, library)) = watch.as_ref().zip(library) {
+                    launch.env.extend(watch.environment(library.path()));
+                }
+                let handle = AppHandle::start(&launch, roots, ledger)?;
+                return Ok((handle, watch));
+            }
+            Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
+            Where::Cgroup(path) => Target::Cgroup(path),
+            Where::Unit(unit) => Target::Unit(unit),
+        };
+        let handle = AppHandle::attach(&app.name, &target, roots)
+            .with_context(|| format!("app `{}` cannot be attached", app.name))?;
+        Ok((handle, watch))
+    }
+
+    /// Started programs learn by environment where to push and as whom.
+    fn launch(
+        &self,
+        name: &str,
+        mut argv: Vec<String>,
+        app: &str,
+        socket: &Path,
+        ready: Option<Ready>,
+    ) -> anyhow::Result<Launch> {
+        // `lull` means this very program, so that examples work uninstalled.
+        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
+            *program = std::env::current_exe()?.to_string_lossy().into_owned();
+        }
+        let env = vec![
+            ("LULL_SOCKET".to_owned(), socket.display().to_string()),
+            ("LULL_APP".to_owned(), app.to_owned()),
+        ];
+        let directory = super::logs_of(&self.config);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let output = Output::Log(directory.join(format!("{name}.log")));
+        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
+    }
+
+    fn load_launch(
+        &self,
+        number: usize,
+        load: &LoadSection,
+        socket: &Path,
+    ) -> anyhow::Result<Launch> {
+        let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
+        let options = [
+            ("--rate", load.rate.to_string()),
+            ("--arrivals", load.arrivals.to_string()),
+            ("--connections", load.connections.to_string()),
+        ];
+        argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        argv.extend(load.extra.iter().cloned());
+        // Several loads may be on one app; each has its own log.
+        let name = format!("load-{number}-{}", load.app);
+        self.launch(&name, argv, &load.app, socket, None)
+    }
+
+    fn socket(&self, place: &StateDir) -> PathBuf {
+        self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
+    }
+
+    fn host_apps(
+        &self,
+        started: Vec<(AppHandle, Option<Watch>)>,
+        machine: &Machine,
+        roots: &Roots,
+    ) -> Vec<HostApp> {
+        let counters = machine.capabilities.has(Capability::Instructions);
+        let each = self.config.apps.iter().zip(started);
+        let host_app =
+            |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
+                spec: app.spec(),
+                handle,
+                latency: latency_from(app, watch, self.config.agent.epoch, roots),
+                progress: progress_from(app, counters),
+            };
+        each.map(host_app).collect()
+    }
+}
+
+/// The on-call runtime of an app that asks for it.
+fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
+    if app.latency != LatencySource::Preload {
+        return Ok(None);
+    }
+    let open = Settings { mode: Mode::Stats, ..Settings::default() };
+    let gate = app.gate.as_ref().filter(|_| app.admission.is_none());
+    // What is wrong with it was said when the file was read.
+    let settings = gate.map_or(Ok(open), GateSection::settings);
+    let settings = settings
+        .map_err(|(_, message)| anyhow::anyhow!("app `{}`: its gate {message}", app.name))?;
+    let rules = app.gate.as_ref().map_or_else(GateRules::default, GateSection::rules);
+    let watch = match &app.page {
+        Some(directory) => Watch::attach(directory, &settings, &rules, roots),
+        None => Watch::start(&settings, &rules, roots),
+    };
+    watch.map(Some).with_context(|| format!("app `{}`: cannot share memory with it", app.name))
+}
+
+/// `stopped` alone would not say that nothing was done yet.
+fn in_words(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(PlantError::Stopped) => error.context("before any knob was taken"),
+        _ => error,
+    }
+}
+
+fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
+    for process in &ended.left {
+        say(&format!("process {} does not end; kill it by hand", process.pid));
+    }
+}
+
+/// Where latency comes from; one who is asked is asked once an epoch from here on.
+fn latency_from(
+    app: &AppSection,
+    watch: Option<Watch>,
+    epoch: Nanos,
+    roots: &Roots,
+) -> LatencyFrom {
+    match (&app.latency, app.spec().tail()) {
+        (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
+        (LatencySource::Prometheus(server), Some((at, _))) => {
+            let query = app.query.clone().unwrap_or_default();
+            LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))
+        }
+        _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
+    }
+}
+
+fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
+    match app.progress {
+        ProgressSource::Push => ProgressFrom::Push,
+        ProgressSource::Instructions => ProgressFrom::Instructions,
+        ProgressSource::Auto if has_counters => ProgressFrom::Instructions,
+        ProgressSource::Auto | ProgressSource::CpuTime => ProgressFrom::CpuTime,
+    }
+}
+
+/// What viewers are told of the run as a whole.
+fn facts(
+    config: &Config,
+    plant: &HostPlant,
+    recorder: &Recorder,
+    stand: &Stand,
+    dry_run: bool,
+) -> Facts {
+    let (machine, apps) = (plant.machine(), plant.apps());
+    let names = || lull_policies::registry::ALL.iter().map(|entry| entry.name);
+    let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
+    let suited = || names().filter(suits).map(str::to_owned).collect();
+    let name = recorder.file().file_stem().unwrap_or_default();
+    Facts::of(live::Head {
+        run: name.to_string_lossy().into_owned(),
+        started_unix_ns: recorder.started_unix_ns(),
+        dry_run,
+        machine,
+        apps,
+        policies: stand.takes_orders().then(suited),
+    })
+}
+
+fn ready_at(address: &str, stop: &Stop) -> Ready {
+    let endpoint = match address.strip_prefix("unix:") {
+        Some(path) => Endpoint::Unix(path.into()),
+        None => Endpoint::Tcp(address.to_owned()),
+    };
+    Ready { endpoint, timeout: READY_TIMEOUT, stop: Some(stop.clone()) }
+}
+
+/// The record, made before anything is started: a place that cannot be
+/// written is best known then.
+fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let file = record::fresh_path(&config.agent.record, &config.policy, since_1970.as_secs());
+    let head = Head {
+        config: config.source.text(),
+        machine,
+        policy: &config.policy,
+        seed: config.agent.seed,
+        started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+        keep: config.agent.keep,
+    };
+    Ok(Recorder::create(&file, &head)?)
+}

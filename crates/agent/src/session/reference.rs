@@ -1,0 +1,176 @@
+//! References measured before control begins: what each app does undisturbed.
+//!
+//! A best-effort app's solo progress is taken before Lull's own loads start,
+//! with the other best-effort apps paused; an app that somebody else loads is
+//! loaded all the same. A latency-critical app's ideal tail is taken under
+//! load with every best-effort app paused. Only apps that Lull started are
+//! ever paused.
+
+use crate::config::{Config, Reference, Where};
+use crate::located::InputError;
+use anyhow::bail;
+use lull_control::{AppId, AppSpec, Objective, Plant, numbered};
+use lull_host::plant::HostPlant;
+use lull_measure::{Latency, Nanos};
+
+const EPOCH: Nanos = Nanos::from_millis(500);
+/// Epochs that are left out while things settle.
+const SETTLE: u32 = 2;
+/// Epochs that count.
+const COUNTED: u32 = 6;
+
+/// Whether what is to be measured can be.
+pub(super) fn check(config: &Config) -> Result<(), InputError> {
+    let needs_quiet = config.apps.iter().enumerate().find_map(|(index, app)| {
+        let ideal = app.ideal.is_some_and(|ideal| ideal.known().is_none());
+        let solo = app.solo.is_some_and(|solo| solo.known().is_none());
+        (ideal || solo).then(|| format!("app[{index}].{}", if ideal { "ideal" } else { "solo" }))
+    });
+    let Some(key) = needs_quiet else { return Ok(()) };
+    let foreign = config.apps.iter().find(|app| {
+        let is_started = matches!(app.place(), Ok(Where::Start(_)));
+        app.class == lull_control::Class::BestEffort && !is_started
+    });
+    match foreign {
+        Some(app) => Err(config.source.error(
+            &key,
+            format!(
+                "measuring needs best-effort apps paused, and Lull only pauses apps it started, \
+                 not `{}`: give the number instead",
+                app.name
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Bounds that are as strict for this machine as for another: so many times the
+/// tail that each app has alone. An app whose ideal is not known keeps its own.
+pub fn bound_by_ideal(plant: &mut HostPlant, room: f64) {
+    let set = |spec: &mut AppSpec| {
+        let Some(ideal) = spec.ideal else { return };
+        for objective in &mut spec.objectives {
+            if let Objective::Tail { bound, .. } = objective {
+                *bound = ideal.scale(room);
+            }
+        }
+    };
+    for app in 0..plant.apps().len() as u16 {
+        plant.update_spec(AppId(app), set);
+    }
+}
+
+/// Measures the solo progress that the config asks for.
+pub(super) fn measure_solo(
+    config: &Config,
+    plant: &mut HostPlant,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    let wanted = |index: usize| {
+        let solo: Option<Reference<f64>> = config.apps[index].solo;
+        solo.is_some_and(|solo| solo.known().is_none())
+    };
+    for app in best_effort(plant).into_iter().filter(|app| wanted(app.index())) {
+        say(&format!("measuring {} alone", plant.apps()[app.index()].name));
+        let others: Vec<_> = best_effort(plant).into_iter().filter(|other| *other != app).collect();
+        let solo = with_paused(plant, &others, |plant| mean_progress(plant, app))?;
+        plant.update_spec(app, |spec| spec.solo_per_s = Some(solo));
+    }
+    Ok(())
+}
+
+/// Measures the ideal tails that the config asks for.
+pub(super) fn measure_ideal(
+    config: &Config,
+    plant: &mut HostPlant,
+    say: &dyn Fn(&str),
+) -> anyhow::Result<()> {
+    let all: Vec<AppId> = numbered(plant.apps()).map(|(app, _)| app).collect();
+    let open =
+        |app: &AppId| config.apps[app.index()].ideal.is_some_and(|ideal| ideal.known().is_none());
+    let wanted: Vec<_> = all.into_iter().filter(open).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    say("measuring tail latency without best-effort work");
+    let quiet = best_effort(plant);
+    let windows = with_paused(plant, &quiet, |plant| collect_latency(plant, &wanted))?;
+    for (app, window) in wanted.into_iter().zip(windows) {
+        let spec = &plant.apps()[app.index()];
+        let Some((percentile, bound)) = spec.tail() else { continue };
+        let Some(ideal) = window.quantile(percentile) else {
+            bail!(
+                "no latency of `{}` arrived to measure its ideal: is its load running and \
+                   pushing to the agent's socket?",
+                spec.name
+            );
+        };
+        if ideal > bound {
+            // The measurement may have met a bad moment, so this is no reason not to start.
+            say(&format!(
+                "`{}` has {percentile} {ideal:.2} even alone, above its bound {bound}: no policy \
+                 can meet it unless the load falls; raise the bound or give it more cores",
+                spec.name
+            ));
+        }
+        let ideal = ideal.min(bound);
+        plant.update_spec(app, |spec| spec.ideal = Some(ideal));
+    }
+    Ok(())
+}
+
+fn best_effort(plant: &HostPlant) -> Vec<AppId> {
+    let quiet = |spec: &AppSpec| !spec.is_latency_critical();
+    numbered(plant.apps()).filter(|(_, spec)| quiet(spec)).map(|(app, _)| app).collect()
+}
+
+/// Pauses apps, does something, and lets them go on whatever came of it.
+fn with_paused<T>(
+    plant: &mut HostPlant,
+    apps: &[AppId],
+    work: impl FnOnce(&mut HostPlant) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let paused: Result<(), _> = apps.iter().try_for_each(|app| plant.pause(*app));
+    let done = paused.map_err(Into::into).and_then(|()| work(plant));
+    for app in apps {
+        plant.resume(*app)?;
+    }
+    done
+}
+
+fn mean_progress(plant: &mut HostPlant, app: AppId) -> anyhow::Result<f64> {
+    let mut seen = Vec::new();
+    for epoch in 0..SETTLE + COUNTED {
+        let progress = plant.observe(EPOCH)?.apps.swap_remove(app.index()).progress;
+        if epoch >= SETTLE {
+            seen.push(progress);
+        }
+    }
+    let values: Vec<f64> = seen.iter().flatten().map(|progress| progress.per_s).collect();
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    if mean > 0.0 {
+        return Ok(mean);
+    }
+    let why = seen.into_iter().find_map(Result::err).map(|why| why.to_string());
+    bail!(
+        "`{}` made no progress alone{}",
+        plant.apps()[app.index()].name,
+        why.map(|why| format!(": {why}")).unwrap_or_default()
+    )
+}
+
+fn collect_latency(plant: &mut HostPlant, apps: &[AppId]) -> anyhow::Result<Vec<Latency>> {
+    let mut windows = vec![Latency::default(); apps.len()];
+    for epoch in 0..SETTLE + COUNTED {
+        let seen = plant.observe(EPOCH)?;
+        if epoch < SETTLE {
+            continue;
+        }
+        for (app, window) in apps.iter().zip(&mut windows) {
+            if let Some(Ok(latency)) = seen.app(*app).map(|app| &app.latency) {
+                window.merge(&latency.window);
+            }
+        }
+    }
+    Ok(windows)
+}

@@ -1,0 +1,32 @@
+//! Ctrl-C and SIGTERM: the first asks to stop, the second ends the process at
+//! once (its guard then restores).
+
+use lull_host::plant::Stop;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// A flag that the first stop signal sets.
+pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in SIGNALS {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// A stop request that also ends the agent's wait for its epoch, caught from here on.
+pub fn stop_request() -> io::Result<Stop> {
+    let stop = Stop::new()?;
+    // The flag is there for the second signal only.
+    let _seen = stop_flag()?;
+    for signal in SIGNALS {
+        low_level::pipe::register(signal, stop.waker()?)?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,144 @@
+//! The live status line of a run, and journal entries in words.
+
+use crate::text::number;
+use lull_control::journal::{Entry, Event, OperatorAct};
+use lull_control::{
+    AppId, AppSeen, AppSpec, AppStanding, EnergySource, Epoch, Expectation, Got, Knob, Outcome,
+    Setting, numbered,
+};
+use std::collections::BTreeMap;
+
+/// One line: time, E_S, each app, power with its source.
+pub fn line(
+    policy: &str,
+    apps: &[AppSpec],
+    state: &BTreeMap<Knob, Setting>,
+    epoch: &Epoch,
+) -> String {
+    let acting = if epoch.safe { "SLO-safe" } else { policy };
+    let entropy = number(epoch.standing.entropy.system);
+    let mut line = format!("{:.0} s  {acting}  E_S {entropy}", epoch.seen.time.as_secs_f64());
+    for (((id, spec), seen), stand) in
+        numbered(apps).zip(&epoch.seen.apps).zip(&epoch.standing.apps)
+    {
+        line.push_str(&format!("  | {} {}", spec.name, app(spec, seen, stand)));
+        if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
+            line.push_str(&format!(" on {cores}"));
+        }
+    }
+    if let Ok(energy) = &epoch.seen.energy {
+        let power = energy.energy.over(epoch.seen.epoch).unwrap_or_default();
+        let source = match energy.source {
+            EnergySource::Measured(_) => "measured",
+            EnergySource::Modelled(_) => "modelled",
+        };
+        line.push_str(&format!("  | {power:.1} {source}"));
+    }
+    line
+}
+
+fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
+    if !seen.alive {
+        return "gone".to_owned();
+    }
+    if let Some((percentile, bound)) = spec.tail() {
+        return match (stand.tail, &seen.latency) {
+            (Some(tail), Ok(latency)) => {
+                let old = if tail.stale { " (old)" } else { "" };
+                // A source that tells a tail only does not tell of how many requests.
+                let is_known = latency.reported.is_none();
+                let rate = is_known.then(|| format!(", {}/s", number(latency.completed_per_s)));
+                let rate = rate.unwrap_or_default();
+                format!("{percentile} {:.2}{old} of {bound}{rate}", tail.latency)
+            }
+            (None, Ok(_)) => "no request yet".to_owned(),
+            (_, Err(_)) => "no latency".to_owned(),
+        };
+    }
+    match (stand.be, &seen.progress) {
+        (Some(be), _) => format!("{:.0} %", 100.0 * be.real / be.solo),
+        (None, Ok(_)) => "0 %".to_owned(),
+        (None, Err(_)) => "no progress gauge".to_owned(),
+    }
+}
+
+/// A journal entry as a person would say it.
+pub fn describe(apps: &[AppSpec], entry: &Entry) -> String {
+    format!("{:8.2} s  {}", entry.time.as_secs_f64(), said(apps, &entry.event))
+}
+
+/// An event as a person would say it.
+pub fn said(apps: &[AppSpec], event: &Event) -> String {
+    let name = |app: &AppId| apps.get(app.index()).map_or("?", |spec| &spec.name);
+    match event {
+        Event::Decision(decision) => {
+            let mut text = format!("{}: {}", outcome(&name, &decision.outcome), decision.reason);
+            if let Some(expected) = &decision.expected {
+                text.push_str(&format!("; expects {}", expectation(expected)));
+            }
+            text
+        }
+        Event::Held { wanted, reason, why } => {
+            format!("not done ({why}): {}: {reason}", setting(&name, wanted))
+        }
+        Event::Effect(effect) => {
+            let verdict = if effect.as_expected() { "as expected" } else { "not as expected" };
+            let (metric, came) = (effect.expected.metric.name, effect.came());
+            format!("{metric} came {came:+.3}, {verdict}")
+        }
+        Event::Foreign { change, yielded } => {
+            let then = if *yielded { "left alone from now on" } else { "will be set again" };
+            let found = setting(&name, &change.found);
+            format!("{} was changed by somebody else to {found}; {then}", change.whom)
+        }
+        Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
+        Event::SafeEnds => "the policy is followed again".to_owned(),
+        Event::AppExited { app } => format!("{app} has exited"),
+        Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
+        Event::Operator(act) => operator(act),
+    }
+}
+
+fn operator(act: &OperatorAct) -> String {
+    let but = |left: &[String]| match left {
+        [] => String::new(),
+        left => format!(", but not {}", left.join("; ")),
+    };
+    match act {
+        OperatorAct::Paused => "paused by the operator: knobs stay as they are".to_owned(),
+        OperatorAct::Resumed => "resumed by the operator".to_owned(),
+        OperatorAct::Restored { left } => {
+            format!("all put back and paused by the operator{}", but(left))
+        }
+        OperatorAct::Switched { to, left } => {
+            format!("policy {to} from here on, by the operator; all put back before{}", but(left))
+        }
+    }
+}
+
+fn setting<'a>(name: &impl Fn(&AppId) -> &'a str, setting: &Setting) -> String {
+    match setting.knob().app() {
+        Some(app) => format!("{}: {setting}", name(&app)),
+        None => setting.to_string(),
+    }
+}
+
+fn outcome<'a>(name: &impl Fn(&AppId) -> &'a str, outcome: &Outcome) -> String {
+    let wanted = setting(name, &outcome.wanted);
+    match &outcome.got {
+        Got::Done | Got::Already => wanted,
+        Got::Clamped { to, why } => format!("{wanted} became {to} ({why})"),
+        Got::Refused { why } => format!("{wanted} was refused ({why})"),
+    }
+}
+
+fn expectation(expected: &Expectation) -> String {
+    let way = match expected.direction {
+        lull_control::Direction::Lower => "lower",
+        lull_control::Direction::Higher => "higher",
+    };
+    match expected.by {
+        Some(by) => format!("{} {way} by {by:.3}", expected.metric.name),
+        None => format!("{} {way}", expected.metric.name),
+    }
+}

@@ -1,0 +1,433 @@
+//! The command line as clap sees it. What a flag means is said here and nowhere else.
+
+#[cfg(test)]
+mod book;
+mod calibrate;
+mod dispatch;
+mod exec;
+mod lists;
+mod records;
+mod tuning;
+
+pub(crate) use calibrate::{
+    CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
+    MeasureArgs,
+};
+pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
+pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecWake, GateArgs};
+pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
+pub(crate) use records::{
+    CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
+};
+pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
+
+use clap::{Args, Parser, Subcommand};
+use lull_host::knobs::hold::Wish;
+use lull_measure::Nanos;
+use lull_workload::apps::burner::Work;
+use lull_workload::apps::options::Demand;
+use lull_workload::arrivals::{Process, Rate};
+use lull_workload::etc::EtcConfig;
+use lull_workload::target::Address;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Turns the slack of latency-critical servers into saved energy and
+/// best-effort work, without missing their objectives.
+#[derive(Debug, Parser)]
+#[command(name = "lull", version = lull_agent::VERSION, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what this machine offers: every gauge and knob, found or why not
+    Check(CheckArgs),
+    /// Show Lull at work here: built-in server, load and burners, policy off and on
+    Demo(DemoArgs),
+    /// Run the agent on a config
+    Run(RunArgs),
+    /// Start a server under the on-call runtime: see its queries, gate its workers
+    Exec(ExecArgs),
+    /// Watch and gate servers that somebody else starts, by a page in a directory
+    Attach(Box<AttachArgs>),
+    /// Load a server at a rate, whatever it does, and say how late its replies were
+    Load(Box<LoadArgs>),
+    /// Run a built-in latency-critical server
+    Serve(ServeArgs),
+    /// Run a built-in best-effort app
+    Burn(BurnArgs),
+    /// Make a core slower by a real-time thread that takes its share of it
+    Emulate(EmulateArgs),
+    /// Run the options server under dispatchers in turn on slow and fast cores, and compare
+    Place(Box<PlaceArgs>),
+    /// List the policies with paper, needs and defaults
+    Policies(ListArgs),
+    /// List the metrics with unit, meaning and source
+    Metrics(MetricsArgs),
+    /// List every key of a config with type, unit, default and meaning
+    Keys(KeysArgs),
+    /// Simulate a scenario under several policies and compare them
+    Sim(Box<SimArgs>),
+    /// List or run the papers' tables: paper, ours, tolerance, verdict
+    Lab(LabArgs),
+    /// Hold knobs that no policy steers while a command runs, then put them back
+    Hold(HoldArgs),
+    /// Measure each app alone (ideal tail, load knee, solo progress), or this machine's power
+    Calibrate(CalibrateArgs),
+    /// Run several policies on a config in turn, and say how they differ
+    Compare(CompareArgs),
+    /// Say the entropy of recorded runs, and what a policy is worth in cores
+    Entropy(EntropyArgs),
+    /// Write a record as Parquet and CSV, for DuckDB, pandas, polars
+    Export(ExportArgs),
+    /// Replay a record under other policies: what would they have done?
+    Replay(ReplayArgs),
+    /// Write one page of figures and tables of recorded runs, side by side
+    Report(ReportArgs),
+    /// Compare mixes of core types under EETL: the thriftiest for a target and load
+    Mix(MixArgs),
+    /// Simulate every setting of a network server at every load
+    Sweep(SweepArgs),
+    /// Show what every interrupt of a simulated network server brings
+    Intlog(IntlogArgs),
+    /// Search a server's settings for the least power within its bound, live or simulated
+    Tune(TuneArgs),
+    /// Make a trace of rates for loads from a recording of a cache's requests
+    Trace(TraceArgs),
+    /// Show a running agent in the terminal
+    Top(TopArgs),
+    /// Find gains of EETL's controller from step responses of the simulated plant
+    TunePid(TunePidArgs),
+    /// Put back what a killed agent left behind
+    Restore(RestoreArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Restores knobs when its agent dies; started by the agent
+    #[command(hide = true)]
+    Guard(GuardArgs),
+}
+
+/// `lull check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Policy to compare with doing nothing
+    #[arg(long, default_value = "arq")]
+    pub(crate) policy: String,
+    /// A key of that policy, as in a config; arq without any is shown with
+    /// priority="latency-critical" where scheduling classes can be set (root)
+    #[arg(long = "key", value_name = "KEY=VALUE")]
+    pub(crate) keys: Vec<String>,
+    /// Pairs of blocks, one without and one with the policy
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) pairs: u32,
+    /// Length of a block; its first quarter is left out of the figures
+    #[arg(long, default_value = "8s")]
+    pub(crate) block: Nanos,
+    /// Directory for the record
+    #[arg(long, default_value = "runs")]
+    pub(crate) record: PathBuf,
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The config
+    pub(crate) config: PathBuf,
+    /// Print plans and touch nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Let this policy decide beside the acting one, and touch nothing, as agent.shadow
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) shadow: Option<String>,
+    /// Stop after this long
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Alternate the policy with doing nothing for this long, in blocks drawn by lot, and say
+    /// what the policy changes
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "duration", "control"])]
+    pub(crate) prove: Option<Nanos>,
+    /// Length of a block of --prove; its first quarter is left out of the figures
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "prove")]
+    pub(crate) block: Nanos,
+    /// Serve the page, its JSON and /metrics here, as agent.http
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Take orders over HTTP of whoever has the token, as agent.control
+    #[arg(long)]
+    pub(crate) control: bool,
+    /// Print one JSON object an epoch instead of the status line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// memcached://HOST:PORT, http://HOST:PORT/PATH or options://HOST:PORT
+    pub(crate) target: Address,
+    /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
+    #[arg(long)]
+    pub(crate) rate: Rate,
+    /// How the gaps vary: poisson, constant or gpareto:SHAPE
+    #[arg(long, default_value = "poisson")]
+    pub(crate) arrivals: Process,
+    /// Connections held open
+    #[arg(long, short, default_value_t = 16)]
+    pub(crate) connections: usize,
+    /// Requests under way at most on one connection
+    #[arg(long, default_value_t = 1)]
+    pub(crate) depth: usize,
+    /// How long to send; without it until interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Leave requests due before this out of the report
+    #[arg(long, default_value = "0s")]
+    pub(crate) warmup: Nanos,
+    /// Age at which a request counts as timed out
+    #[arg(long, default_value = "10s")]
+    pub(crate) timeout: Nanos,
+    /// Stay awake for this long before a request is due (costs CPU, buys accuracy)
+    #[arg(long, default_value = "0us")]
+    pub(crate) spin: Nanos,
+    /// Seed: the same seed sends the same requests at the same times
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Unix socket of an agent to push to
+    #[arg(long, env = "LULL_SOCKET", requires = "app")]
+    pub(crate) push: Option<PathBuf>,
+    /// The app's name in the agent's config
+    #[arg(long, env = "LULL_APP", requires = "push")]
+    pub(crate) app: Option<String>,
+    /// Do not store memcached's keys first
+    #[arg(long)]
+    pub(crate) no_preload: bool,
+    /// Length of an options request: paths at volatility 0.2 and value 1
+    #[arg(long, default_value_t = Demand::default().base_paths)]
+    pub(crate) base_paths: f64,
+    /// memcached: number of different keys
+    #[arg(long, default_value_t = EtcConfig::default().records)]
+    pub(crate) records: u32,
+    /// memcached: share of requests that store, 0 to 1
+    #[arg(long, default_value_t = EtcConfig::default().set_share)]
+    pub(crate) set_share: f64,
+    /// Write the latencies as an HDR histogram (V2, base64) to this file
+    #[arg(long)]
+    pub(crate) hdr: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull burn`.
+#[derive(Debug, Args)]
+pub(crate) struct BurnArgs {
+    /// compute, memory or memory:256MiB
+    pub(crate) work: Work,
+    /// Threads; by default one a core
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Stop after this long; without it when interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Unix socket of an agent to push progress to
+    #[arg(long, env = "LULL_SOCKET", requires = "app")]
+    pub(crate) push: Option<PathBuf>,
+    /// The app's name in the agent's config
+    #[arg(long, env = "LULL_APP", requires = "push")]
+    pub(crate) app: Option<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull sim`.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// The scenario (docs/scenario.md; examples in examples/sim/)
+    pub(crate) scenario: PathBuf,
+    /// Policy to simulate: a label of the scenario, or a name in `lull policies`; the first of
+    /// several is the reference. Without it all of the scenario
+    #[arg(long, value_name = "POLICY", num_args = 1..)]
+    pub(crate) policy: Vec<String>,
+    /// Exactly so many replications of each policy
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: Option<u64>,
+    /// Seed of all random numbers
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Check the scenario and simulate nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Stretch and squeeze the bursts: at which cycle does each policy hurt most?
+    #[arg(long)]
+    pub(crate) find_worst_cycle: bool,
+    /// Shortest burst cycle to look at [default: 100ms]
+    #[arg(long, value_name = "TIME", requires = "find_worst_cycle")]
+    pub(crate) shortest: Option<Nanos>,
+    /// Longest burst cycle to look at [default: 16s]
+    #[arg(long, value_name = "TIME", requires = "find_worst_cycle")]
+    pub(crate) longest: Option<Nanos>,
+    /// Burst cycles at equal ratios from the shortest to the longest [default: 9]
+    #[arg(long, value_name = "N", requires = "find_worst_cycle")]
+    pub(crate) grid: Option<u32>,
+    /// Further burst cycles around the worst [default: 6]
+    #[arg(long, value_name = "N", requires = "find_worst_cycle")]
+    pub(crate) refine: Option<u32>,
+    /// Write the figures of every replication as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write the figures of every replication as Parquet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) parquet: Option<PathBuf>,
+    /// Draw the figures with their intervals, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull lab`.
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) action: LabAction,
+}
+
+/// What to do with the experiments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabAction {
+    /// List the experiments
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one experiment; exit status 1 if a row misses its tolerance
+    Run(LabRunArgs),
+}
+
+/// `lull lab run`.
+#[derive(Debug, Args)]
+pub(crate) struct LabRunArgs {
+    /// Its name in `lull lab list`
+    pub(crate) name: String,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Cut lengths down to see that it works; tolerances need not hold then
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Directory to write the figures to, as SVG
+    #[arg(long, value_name = "DIR")]
+    pub(crate) figures: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull hold`.
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// governor=NAME, energy-preference=NAME, idle-latency=TIME, idle-state=NAME,
+    /// wake-latency=TIME, resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
+    /// cgroup=PATH:FILE:VALUE or coalescing=NIC:KEY:VALUE
+    #[arg(required = true, value_name = "KNOB=VALUE")]
+    pub(crate) wishes: Vec<Wish>,
+    /// What to run meanwhile; without it until interrupted
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<std::ffi::OsString>,
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// `lull mix`.
+#[derive(Debug, Args)]
+pub(crate) struct MixArgs {
+    /// Target of the p99
+    #[arg(long, default_value = "200ms")]
+    pub(crate) target: Nanos,
+    /// Requests per second; several give a table each
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub(crate) rate: Vec<f64>,
+    /// A mix such as slow:8,fast:1, slow types first; without any, the paper's six
+    #[arg(long)]
+    pub(crate) mix: Vec<String>,
+    /// Work of requests alone on a slow core, one time a line (500 at least);
+    /// without it the paper's Lucene
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Shorter runs, wider intervals
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull tune-pid`.
+#[derive(Debug, Args)]
+pub(crate) struct TunePidArgs {
+    /// Target of the p99
+    #[arg(long, default_value = "200ms")]
+    pub(crate) target: Nanos,
+    /// Requests per second, one for each band of gains
+    #[arg(long, value_delimiter = ',', default_values_t = [25.0, 60.0, 80.0])]
+    pub(crate) rate: Vec<f64>,
+    /// Seed of all random numbers
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Fewer runs, a noisier response
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write the step responses and what is expected of the loop to this SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Directory of the agent's state
+    #[arg(long)]
+    pub(crate) state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `lull guard`: what the agent hands to its guard.
+#[derive(Debug, Args)]
+pub(crate) struct GuardArgs {
+    /// As the library wants them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<std::ffi::OsString>,
+}

@@ -1,0 +1,145 @@
+//! `lull attach`: servers that somebody else starts, under the on-call runtime.
+//!
+//! A server finds library and page by its environment, whether or not an agent is
+//! there; this is the agent, which may come, go and come again meanwhile.
+
+use super::UsageError;
+use super::exec::{Watching, at_first, rules, settings};
+use crate::cli::AttachArgs;
+use crate::say;
+use lull_agent::{library, signals};
+use lull_host::Roots;
+use lull_host::oncall::{PageDirectory, Runtime};
+use lull_host::plant::Stop;
+use lull_measure::Nanos;
+use rustix::process::geteuid;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where users are, a line each: `NAME:x:NUMBER:...`.
+const USERS: &str = "/etc/passwd";
+
+pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
+    let (settings, rules) = (settings(&args.gate)?, rules(&args.gate)?);
+    let owner = args.owner.as_deref().map(user).transpose()?;
+    let directory = PageDirectory::open(&args.directory, owner)?;
+    let library = library::write_to(args.library.as_deref().unwrap_or(directory.path()))?;
+    if !directory.is_in_memory()? {
+        say::told(format_args!(
+            "{} is not in memory (tmpfs): the page is written to disk again and again, and is to \
+             be removed when the machine has started anew",
+            directory.page_path().display()
+        ));
+    }
+    if args.environment {
+        directory.tell(&rules)?;
+        return print_environment(&library, &directory.page_path());
+    }
+    let stop = signals::stop_request()?;
+    let at_first = at_first(&args.gate, settings);
+    let runtime = Runtime::attach(&directory, &at_first, &rules, &Roots::default())?;
+    let runtime = Arc::new(runtime);
+    let name = directory.path().file_name().unwrap_or_default().to_string_lossy();
+    let mut watching = Watching::new(&args.gate, &name, &runtime, settings)?;
+    say::told(format_args!("attached to {}", directory.page_path().display()));
+    let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time.0));
+    attend(&stop, end, || watching.attend(&runtime))?;
+    watching.finish(&runtime)
+}
+
+/// Looks until a stop is asked for, or the time is over; `look` says when it wants to
+/// look again.
+fn attend(
+    stop: &Stop,
+    end: Option<Instant>,
+    mut look: impl FnMut() -> Instant,
+) -> anyhow::Result<()> {
+    let mut is_over = false;
+    while !is_over {
+        let next = look();
+        let until = end.map_or(next, |end| next.min(end));
+        let time = until.saturating_duration_since(Instant::now());
+        let span = Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        is_over = stop.wait(span)? || end.is_some_and(|end| Instant::now() >= end);
+    }
+    Ok(())
+}
+
+/// Two lines that a shell's `env` and systemd's `EnvironmentFile` take as they are.
+fn print_environment(library: &Path, page: &Path) -> anyhow::Result<()> {
+    let lines = [("LD_PRELOAD", library), ("LULL_PAGE", page)];
+    for (_, path) in lines {
+        check_plain(path)?;
+    }
+    for (variable, path) in lines {
+        writeln!(std::io::stdout(), "{variable}={}", path.display())?;
+    }
+    Ok(())
+}
+
+/// That a path means itself to the loader, to a shell and to systemd.
+fn check_plain(path: &Path) -> Result<(), UsageError> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+@,=".contains(byte);
+    if path.as_os_str().as_encoded_bytes().iter().all(is_plain) {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{} has letters that the loader, a shell or systemd take for something else: name a \
+         directory of letters, digits, / . _ - + @ , and =",
+        path.display()
+    )))
+}
+
+/// The number of a user who is to have the page.
+///
+/// # Errors
+/// Nobody of that name; files can be given away by root only.
+fn user(name: &str) -> Result<u32, UsageError> {
+    if !geteuid().is_root() {
+        let message = "--owner: only root gives files to others; without it the page is yours, \
+                       for servers that you start";
+        return Err(UsageError(message.to_owned()));
+    }
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let users = std::fs::read_to_string(USERS);
+    let found = number_of(&users.unwrap_or_default(), name);
+    found.ok_or_else(|| {
+        UsageError(format!("--owner: no user `{name}` in {USERS}: write a name there, or a number"))
+    })
+}
+
+fn number_of(users: &str, name: &str) -> Option<u32> {
+    users.lines().find_map(|line| {
+        let mut words = line.split(':');
+        let is_it = words.next() == Some(name);
+        words.nth(1).filter(|_| is_it)?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_number_that_stands_behind_the_name() {
+        let users = "root:x:0:0:root:/root:/bin/bash\nmysql:x:106:110::/var:/bin/false\nodd:x\n";
+        assert_eq!(number_of(users, "mysql"), Some(106));
+        assert_eq!(number_of(users, "root"), Some(0));
+        for nobody in ["odd", "mysq", "x", ""] {
+            assert_eq!(number_of(users, nobody), None, "{nobody}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_means_something_else_to_somebody_is_refused() {
+        assert!(check_plain(Path::new("/run/lull-db_1/page+x@y.so")).is_ok());
+        for odd in ["/run/a b", "/run/a:b", "/run/$a", "/run/\"a\"", "/run/a%b", "/run/\u{e4}"] {
+            let said = check_plain(Path::new(odd)).unwrap_err().0;
+            assert!(said.starts_with(odd), "{said}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! This machine on the bench: its knobs under ledger and guard, and put back
+//! whatever comes of the measurement.
+
+use crate::cli::MeasureArgs;
+use crate::commands::{UsageError, put_back};
+use crate::say;
+use anyhow::Context;
+use lull_agent::{guarded, signals};
+use lull_control::{CoreId, Plant};
+use lull_host::apps::GRACE;
+use lull_host::calibrate::Bench;
+use lull_host::gauges::energy::{Energy, PowerModel};
+use lull_host::guard::StateDir;
+use lull_host::sys::sched::affinity_of;
+use lull_host::{HostConfig, HostPlant, Roots};
+use lull_measure::Nanos;
+
+/// A measurement shorter than this has readings shorter than a kernel's tick.
+const DWELL_MIN: Nanos = Nanos::from_millis(400);
+
+/// What measures the power here.
+///
+/// # Errors
+/// If nothing does: every meter and why it is missing.
+pub(super) fn meter(roots: &Roots) -> anyhow::Result<String> {
+    let found = Energy::measured(roots).map(|meter| meter.source().to_string());
+    found.map_err(|why| {
+        anyhow::anyhow!(
+            "nothing measures energy here ({why}): calibrate on a machine of the same kind that \
+             has a meter"
+        )
+    })
+}
+
+/// Refuses lengths in which nothing can be measured.
+pub(super) fn check(args: &MeasureArgs) -> Result<(), UsageError> {
+    if args.dwell < DWELL_MIN {
+        let message = format!("--dwell {:.0}: too short, write {DWELL_MIN:.0} or more", args.dwell);
+        return Err(UsageError(message));
+    }
+    Ok(())
+}
+
+/// The cores that this process may use.
+pub(super) fn cores() -> anyhow::Result<Vec<CoreId>> {
+    let me = std::process::id().cast_signed();
+    Ok(affinity_of(me).context("cannot tell which cores may be used")?.iter().collect())
+}
+
+/// Measures with the knobs of this machine in hand.
+///
+/// # Errors
+/// What the measurement fails with, or if something is not as before after it.
+pub(super) fn measured<T>(
+    args: &MeasureArgs,
+    measure: impl FnOnce(&mut Bench) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let roots = Roots::default();
+    let stop = signals::stop_request()?;
+    let place = StateDir::locate(args.state.as_deref())?;
+    let (ledger, guard) = guarded::open_ledger(place, &roots, &|text| say::told(text))?;
+    let plant = HostPlant::new(HostConfig {
+        apps: Vec::new(),
+        push: None,
+        power: PowerModel::default(),
+        ledger,
+        foreign_wins: true,
+        stop,
+        roots: roots.clone(),
+    })?;
+    let mut bench = Bench::new(plant, roots, args.settle, args.dwell)?;
+    let found = measure(&mut bench);
+    let mut plant = bench.into_plant();
+    let is_back = put_back(plant.ledger_mut());
+    let _ = plant.restore();
+    is_back?;
+    // No app was started here, so none can be left.
+    let _ = plant.close(GRACE)?;
+    guard.finish()?;
+    found
+}

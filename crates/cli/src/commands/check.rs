@@ -1,0 +1,119 @@
+//! `lull check`: what this machine offers, and why not where it does not.
+
+use crate::cli::CheckArgs;
+use crate::text::table;
+use lull_control::{Capability, Machine};
+use lull_host::knobs::hold::{self, Found, Offered};
+use lull_host::{Roots, probe};
+use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource, registry};
+use serde::Serialize;
+
+/// What is found, as data.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    kernel: String,
+    machine: Machine,
+    /// Knobs that no policy steers, for `lull hold`.
+    hold: Vec<Offered>,
+    /// Other programs that run here and set knobs, and which.
+    managers: Vec<(String, &'static str)>,
+    /// What its knobs can do about interference (Ah-Q section II).
+    dip: Dip,
+    /// The same for each resource, with what it can promise and what not.
+    resources: Vec<ResourceDip>,
+    /// What no class can change (theorem 2).
+    tlt: &'static str,
+    policies: Vec<PolicyHere>,
+}
+
+/// Whether a policy can run here.
+#[derive(Debug, Serialize)]
+struct PolicyHere {
+    name: &'static str,
+    lacks: Vec<Capability>,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    let roots = Roots::default();
+    let machine = probe::machine(&roots)?;
+    let report = Report {
+        version: lull_agent::VERSION,
+        kernel: kernel(),
+        dip: Dip::of(&machine.capabilities),
+        resources: by_resource(&machine.capabilities),
+        tlt: TLT,
+        policies: policies(&machine),
+        hold: hold::offers(&roots),
+        managers: hold::managers(&roots),
+        machine,
+    };
+    if args.json {
+        return super::print_json(&report);
+    }
+    print(&report);
+    Ok(())
+}
+
+/// Ah-Q, sections II to IV: what the knobs of each resource come to.
+fn print_dip(report: &Report) {
+    println!("DIP class of the knobs: {} (distinguish, isolate, prioritise)\n", report.dip);
+    let word = |ability: &Ability| if ability.is_there() { "yes" } else { "no" }.to_owned();
+    let rows = report.resources.iter().map(|one| {
+        let abilities = [&one.distinguish, &one.isolate, &one.prioritise].map(word);
+        let class = one.class.to_string();
+        let texts = [class, one.can.to_owned(), one.cannot.to_owned()];
+        [one.resource.to_owned()].into_iter().chain(abilities).chain(texts).collect()
+    });
+    let header = ["resource", "D", "I", "P", "class", "can", "cannot"];
+    println!("{}\n\n{}\n", table(&header, rows), report.tlt);
+}
+
+fn kernel() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
+}
+
+fn policies(machine: &Machine) -> Vec<PolicyHere> {
+    let lacks = |needs: &[Capability]| {
+        needs.iter().copied().filter(|need| !machine.capabilities.has(*need)).collect()
+    };
+    registry::ALL
+        .iter()
+        .map(|entry| PolicyHere { name: entry.name, lacks: lacks(entry.needs) })
+        .collect()
+}
+
+fn print(report: &Report) {
+    let machine = &report.machine;
+    println!("lull {} on {}, {}", report.version, machine.name, report.kernel);
+    let types: Vec<_> = machine.core_types.iter().map(|kind| kind.name.as_str()).collect();
+    println!("{} cores ({})\n", machine.cores.len(), types.join(", "));
+    for (title, knobs) in [("knobs", true), ("gauges", false)] {
+        let wanted = Capability::ALL.into_iter().filter(|what| what.is_knob() == knobs);
+        let rows = wanted.map(|what| match machine.capabilities.get(what) {
+            Ok(means) => vec![what.to_string(), "yes".to_owned(), means.to_owned()],
+            Err(why) => vec![what.to_string(), "no".to_owned(), why.to_string()],
+        });
+        println!("{}\n", table(&[title, "", "by, or why not"], rows));
+    }
+    let rows = report.hold.iter().map(|offered| match &offered.found {
+        Found::By(means) => vec![offered.knob.to_owned(), "yes".to_owned(), means.clone()],
+        Found::Missing(why) => vec![offered.knob.to_owned(), "no".to_owned(), why.to_string()],
+    });
+    println!("{}\n", table(&["lull hold", "", "by, or why not"], rows));
+    for (name, sets) in &report.managers {
+        println!("{name} runs here too and sets {sets}: what it changes stays as it wants");
+    }
+    print_dip(report);
+    let rows = report.policies.iter().map(|policy| {
+        let lacks: Vec<_> = policy.lacks.iter().map(|what| what.name()).collect();
+        let verdict = if lacks.is_empty() {
+            "can run".to_owned()
+        } else {
+            format!("lacks {}", lacks.join(", "))
+        };
+        vec![policy.name.to_owned(), verdict]
+    });
+    println!("{}", table(&["policy", "here"], rows));
+}

@@ -1,0 +1,143 @@
+//! `lull compare`: several policies on the same apps, in turn.
+//!
+//! Every round gives each policy one block, and every round begins with
+//! another policy, so that neither drift nor what the block before left behind
+//! favours one. Figures are of blocks, intervals over rounds, differences within
+//! rounds. The record is that of any run, its phases are `POLICY-ROUND`.
+
+mod result;
+
+use crate::cli::CompareArgs;
+use crate::commands::UsageError;
+use crate::{progress, say};
+use anyhow::Context;
+use indicatif::ProgressBar;
+use lull_agent::config::Config;
+use lull_agent::recorded::{Part, Run};
+use lull_agent::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
+use lull_host::plant::HostPlant;
+use lull_measure::Nanos;
+use result::{Refused, Report};
+use std::path::PathBuf;
+
+/// Share of a block that is left out while things settle.
+const SETTLE: f64 = 0.25;
+
+pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
+    let mut config = Config::load(&args.config)?;
+    // An operator would spoil the comparison.
+    config.agent.control = false;
+    check(args, &config)?;
+    let say = |text: &str| say::told(text);
+    let adjust =
+        |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
+    // The session begins with a policy that suits any machine.
+    let opening =
+        Opening { config: config.under("unmanaged"), dry_run: false, say: &say, adjust: &adjust };
+    let mut session = opening.open()?;
+    let (policies, refused) = suited(args, &config, &session);
+    refused.iter().for_each(|one| say::told(format!("{}: {}", one.policy, one.why)));
+    let ended = alternate(args, &config, &mut session, &policies);
+    let record: PathBuf = session.record().to_owned();
+    session.close()?.tell(&ended, &say)?;
+    ended?;
+    // All is put back: from here on a closed pipe may end this.
+    sigpipe::reset();
+    let run = Run::read(&record)?;
+    let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
+    let report = Report::of(&run, &policies, &parts, refused, record);
+    if let Some(file) = &args.markdown {
+        std::fs::write(file, report.markdown())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if args.json {
+        return super::print_json(&report);
+    }
+    report.print();
+    Ok(())
+}
+
+/// Refuses what cannot be compared before anything starts.
+fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
+    for name in &args.policies {
+        lull_policies::registry::find(name)
+            .map_err(|error| UsageError(format!("--policies: {error}")))?;
+    }
+    let twice = |at: &usize| args.policies[..*at].contains(&args.policies[*at]);
+    if let Some(at) = (0..args.policies.len()).find(twice) {
+        return Err(UsageError(format!("--policies names `{}` twice", args.policies[at])).into());
+    }
+    if args.block < config.agent.epoch * 4 {
+        let problem = format!("--block {} has less than four epochs", args.block);
+        return Err(UsageError(problem).into());
+    }
+    if args.room.is_some_and(|room| !(room > 1.0 && room.is_finite())) {
+        return Err(UsageError("--room must be above 1: it multiplies the ideal".to_owned()).into());
+    }
+    Ok(())
+}
+
+/// The policies that can run here, and why the others cannot.
+fn suited(args: &CompareArgs, config: &Config, session: &Session) -> (Vec<String>, Vec<Refused>) {
+    let (mut policies, mut refused) = (Vec::new(), Vec::new());
+    for policy in &args.policies {
+        match policy_for(config, policy, session) {
+            Ok(_) => policies.push(policy.clone()),
+            Err(error) => {
+                refused.push(Refused { policy: policy.clone(), why: error.to_string() });
+            }
+        }
+    }
+    (policies, refused)
+}
+
+fn policy_for(
+    config: &Config,
+    policy: &str,
+    session: &Session,
+) -> Result<Box<dyn lull_control::Policy>, lull_agent::located::InputError> {
+    let plant = session.plant();
+    policy_of(
+        &config.under(policy),
+        lull_control::Plant::machine(plant),
+        lull_control::Plant::apps(plant),
+    )
+}
+
+fn alternate(
+    args: &CompareArgs,
+    config: &Config,
+    session: &mut Session,
+    policies: &[String],
+) -> anyhow::Result<()> {
+    anyhow::ensure!(!policies.is_empty(), "none of these policies can run here");
+    let blocks = f64::from(args.rounds) * policies.len() as f64;
+    let bar = progress::seconds((blocks * args.block.as_secs_f64()) as u64);
+    for round in 0..args.rounds as usize {
+        for turn in 0..policies.len() {
+            let policy = &policies[(round + turn) % policies.len()];
+            bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
+            let built = policy_for(config, policy, session)?;
+            session.switch(policy, built);
+            one_block(args.block, &format!("{policy}-{round}"), session, &bar)?;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn one_block(
+    length: Nanos,
+    phase: &str,
+    session: &mut Session,
+    bar: &ProgressBar,
+) -> anyhow::Result<()> {
+    let mut elapsed = Nanos::ZERO;
+    while elapsed < length {
+        let epoch = session.turn(phase).map_err(TurnError::cut_short)?;
+        elapsed += epoch.seen.epoch;
+        bar.inc(epoch.seen.epoch.as_secs_f64().round() as u64);
+        progress::print_notices(session, bar);
+    }
+    Ok(())
+}

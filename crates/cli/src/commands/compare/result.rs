@@ -1,0 +1,212 @@
+//! The table of a comparison: a row a policy, intervals over rounds.
+
+use crate::text::{estimate, table};
+use lull_agent::blocks::{Estimate, Paired};
+use lull_agent::recorded::{Part, Phase, Run};
+use lull_control::AppSpec;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// A policy that could not run here.
+#[derive(Debug, Serialize)]
+pub(super) struct Refused {
+    pub(super) policy: String,
+    pub(super) why: String,
+}
+
+/// One policy.
+#[derive(Debug, Serialize)]
+struct Row {
+    policy: String,
+    /// By column of [`Report::columns`].
+    values: Vec<Option<Estimate>>,
+    /// E_S less that of the first policy, within rounds.
+    difference: Option<Estimate>,
+    /// Whether the interval of the difference excludes zero.
+    clear: bool,
+}
+
+/// What a comparison came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    rounds: usize,
+    /// Objectives, in words.
+    objectives: Vec<String>,
+    /// E_S, its parts, epochs missed, then the figure of each app.
+    columns: Vec<String>,
+    rows: Vec<Row>,
+    refused: Vec<Refused>,
+    record: PathBuf,
+}
+
+impl Report {
+    /// From the parts of a record, in the order of the policies.
+    pub(super) fn of(
+        run: &Run,
+        policies: &[String],
+        parts: &[Part<'_>],
+        refused: Vec<Refused>,
+        record: PathBuf,
+    ) -> Self {
+        let part = |policy: &String| parts.iter().find(|part| part.name == *policy);
+        let blocks =
+            |policy: &String| part(policy).map(|part| part.phases(run)).unwrap_or_default();
+        let all: Vec<(&String, Vec<Phase>)> =
+            policies.iter().map(|policy| (policy, blocks(policy))).collect();
+        let first = all.first().map(|(_, blocks)| blocks.as_slice()).unwrap_or_default();
+        let rows =
+            all.iter().map(|(policy, blocks)| Row::of(policy, blocks, first, run.apps.len()));
+        let columns = ["E_S", "E_LC", "E_BE", "epochs missed, %"].map(str::to_owned);
+        let columns = columns.into_iter().chain(run.apps.iter().map(column)).collect();
+        Self {
+            rounds: first.len(),
+            objectives: run.apps.iter().filter_map(objective).collect(),
+            rows: rows.collect(),
+            columns,
+            refused,
+            record,
+        }
+    }
+
+    fn header(&self) -> Vec<&str> {
+        let names = self.columns.iter().map(String::as_str);
+        ["policy"]
+            .into_iter()
+            .chain(names)
+            .chain(["E_S against the first", "a difference?"])
+            .collect()
+    }
+
+    fn cells(&self) -> Vec<Vec<String>> {
+        let row = |(index, row): (usize, &Row)| {
+            let verdict = match (index, row.clear) {
+                (0, _) => "-",
+                (_, true) => "yes",
+                (_, false) => "not shown",
+            };
+            let difference = if index == 0 { None } else { row.difference };
+            let values = row.values.iter().copied().map(estimate);
+            [row.policy.clone()]
+                .into_iter()
+                .chain(values)
+                .chain([estimate(difference), verdict.to_owned()])
+                .collect()
+        };
+        self.rows.iter().enumerate().map(row).collect()
+    }
+
+    /// For a person.
+    pub(super) fn print(&self) {
+        println!("Objectives: {}\n", self.objectives.join("; "));
+        println!("{}\n", table(&self.header(), self.cells()));
+        println!("{}", self.footer());
+        println!("Record: {}", self.record.display());
+    }
+
+    fn footer(&self) -> String {
+        let mut text = format!(
+            "Means over {} blocks a policy with 95 % intervals (Student's t over blocks); \
+             differences within rounds.",
+            self.rounds
+        );
+        for one in &self.refused {
+            let _ = write!(text, "\nNot run: {}: {}.", one.policy, one.why);
+        }
+        text
+    }
+
+    /// The same for a page.
+    pub(super) fn markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let header: Vec<String> = self.header().into_iter().map(str::to_owned).collect();
+        let rule = vec!["---".to_owned(); header.len()];
+        let mut page = format!("Objectives: {}\n\n", self.objectives.join("; "));
+        page.push_str(&line(header));
+        page.push_str(&line(rule));
+        self.cells().into_iter().for_each(|row| page.push_str(&line(row)));
+        let _ = write!(page, "\n{}\n", self.footer().replace('\n', "\n\n"));
+        page
+    }
+}
+
+impl Row {
+    fn of(policy: &str, blocks: &[Phase], first: &[Phase], apps: usize) -> Self {
+        let mean = |of: &dyn Fn(&Phase) -> Option<f64>| {
+            Estimate::of(&blocks.iter().filter_map(of).collect::<Vec<_>>())
+        };
+        let mut values = vec![
+            mean(&system),
+            mean(&|block| block.entropy.lc),
+            mean(&|block| block.entropy.be),
+            mean(&|block| block.missed.map(|share| 100.0 * share)),
+        ];
+        values.extend((0..apps).map(|app| mean(&|block: &Phase| block.apps[app])));
+        let mut paired = Paired::default();
+        first.iter().zip(blocks).for_each(|(off, on)| paired.push(system(off), system(on)));
+        let difference = paired.difference();
+        let clear = difference.is_some_and(|difference| difference.is_clear());
+        Self { policy: policy.to_owned(), values, difference, clear }
+    }
+}
+
+fn system(block: &Phase) -> Option<f64> {
+    let entropy = block.entropy;
+    (entropy.lc.is_some() || entropy.be.is_some()).then_some(entropy.system)
+}
+
+fn column(spec: &AppSpec) -> String {
+    match spec.tail().filter(|_| spec.is_latency_critical()) {
+        Some((percentile, _)) => format!("{} {percentile}, ms", spec.name),
+        None => format!("{}, % of alone", spec.name),
+    }
+}
+
+fn objective(spec: &AppSpec) -> Option<String> {
+    let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
+    let ideal = spec.ideal.map(|ideal| format!(", {ideal:.2} alone")).unwrap_or_default();
+    Some(format!("{percentile} of {} within {bound:.2}{ideal}", spec.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::entropy::SystemEntropy;
+
+    fn block(system: f64) -> Phase {
+        let entropy = SystemEntropy { lc: Some(system), be: None, system };
+        Phase { entropy, missed: Some(0.5), apps: vec![Some(3.0)] }
+    }
+
+    #[test]
+    fn differences_are_within_rounds_so_that_drift_cancels() {
+        let first: Vec<_> = [0.2, 0.4, 0.6].map(block).to_vec();
+        let better: Vec<_> = [0.1, 0.3, 0.5].map(block).to_vec();
+        let row = Row::of("tide", &better, &first, 1);
+        let difference = row.difference.unwrap();
+        assert!((difference.mean + 0.1).abs() < 1e-12 && row.clear);
+        assert!(difference.half_width.unwrap() < 1e-9);
+        let alone = row.values[0].unwrap();
+        assert!(alone.half_width.unwrap() > 0.1, "the means themselves drift");
+        assert_eq!(row.values[3].unwrap().mean, 50.0);
+    }
+
+    #[test]
+    fn a_page_has_a_line_a_policy_and_says_who_was_refused() {
+        let row = |policy: &str| Row::of(policy, &[block(0.3)], &[block(0.3)], 1);
+        let report = Report {
+            rounds: 1,
+            objectives: vec!["p95 of lc within 4ms".to_owned()],
+            columns: ["E_S", "E_LC", "E_BE", "epochs missed, %", "lc p95, ms"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: vec![row("unmanaged"), row("tide")],
+            refused: vec![Refused { policy: "even".to_owned(), why: "too few cores".to_owned() }],
+            record: PathBuf::from("x.db"),
+        };
+        let page = report.markdown();
+        assert!(page.contains("| unmanaged | 0.300 | 0.300 | - | 50.0 | 3.00 | - | - |"), "{page}");
+        assert!(page.contains("| tide |") && page.contains("not shown"), "{page}");
+        assert!(page.contains("Not run: even: too few cores."), "{page}");
+    }
+}

@@ -1,0 +1,250 @@
+//! `lull demo`: the main job here and now, without root and without packages.
+//!
+//! Starts the built-in options server with an open-loop load and a
+//! memory-bound best-effort app, measures both alone, and then alternates
+//! blocks without and with a policy. Which half of a pair comes first
+//! alternates too, so that a steady drift favours neither.
+
+mod block;
+mod figure;
+mod result;
+
+use crate::cli::DemoArgs;
+use crate::{progress, say};
+use anyhow::Context;
+use block::Block;
+use figure::{Figure, Point};
+use indicatif::ProgressBar;
+use lull_agent::config::Config;
+use lull_agent::located::Located;
+use lull_agent::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
+use lull_control::{AppId, Capability, Epoch, Plant};
+use lull_host::plant::HostPlant;
+use lull_host::{Roots, probe};
+use lull_measure::{Nanos, Percentile};
+use lull_workload::Generator;
+use lull_workload::apps::options::calibrate;
+use rand::SeedableRng;
+use result::Findings;
+use std::net::TcpListener;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+const SERVER: AppId = AppId(0);
+const BURNER: AppId = AppId(1);
+/// Median service time of a request, undisturbed.
+const SERVICE: Nanos = Nanos::from_micros(500);
+/// Share of the machine's cores that the server's load keeps busy.
+const LOAD: f64 = 0.25;
+/// The objective is this many times the tail that the server has alone.
+const ROOM: f64 = 2.0;
+/// Share of a block that is left out while things settle.
+const SETTLE: f64 = 0.25;
+const STEPS: u32 = 252;
+
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    let keys = keys(args)?;
+    let config = config(args, &keys)?;
+    let say = |text: &str| say::told(text);
+    say("starting the options server, its load and a memory-bound best-effort app");
+    // The objective follows from the tail that was just measured alone.
+    let bound = |plant: &mut HostPlant| bound_by_ideal(plant, ROOM);
+    let opening = Opening { config, dry_run: false, say: &say, adjust: &bound };
+    let session = opening.open()?;
+    let cores = session.plant().machine().cores.len();
+    let mut demo = Demo::new(args, keys, session);
+    let alternated = demo.alternate();
+    let (session, findings) = demo.conclude(cores);
+    session.close()?.tell(&alternated, &say)?;
+    alternated?;
+    // All is put back: from here on a closed pipe may end this.
+    sigpipe::reset();
+    if args.json {
+        return super::print_json(&findings);
+    }
+    findings.print();
+    Ok(())
+}
+
+/// The config of the demo: what a user would write, with this machine's numbers.
+fn config(args: &DemoArgs, keys: &[String]) -> anyhow::Result<Config> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let found = calibrate(SERVICE, STEPS, &mut Generator::seed_from_u64(1));
+    let mean_s = found.demand.mean_paths() * found.path_ns / 1e9;
+    let rate = (LOAD * cores as f64 / mean_s).round();
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let state = args.state.as_ref().map(|state| quoted(&state.to_string_lossy()));
+    let state = state.map(|state| format!("state = {state}")).unwrap_or_default();
+    let text = include_str!("demo/demo.toml")
+        .replace("{policy}", &quoted(&args.policy))
+        .replace("{keys}", &keys.join("\n"))
+        .replace("{record}", &quoted(&args.record.to_string_lossy()))
+        .replace("{state}", &state)
+        .replace("{port}", &port.to_string())
+        .replace("{cores}", &cores.to_string())
+        .replace("{rate}", &rate.to_string())
+        .replace("{base_paths}", &found.demand.base_paths.to_string());
+    Ok(Config::from_located(Located::embedded("demo.toml", &text))?)
+}
+
+/// The policy's keys. ARQ's shared region with equal standing changes little on
+/// few cores; with priority, where it can be given, it shows what the policy is for.
+fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
+    if args.policy != "arq" || !args.keys.is_empty() {
+        return Ok(args.keys.clone());
+    }
+    let may = probe::machine(&Roots::default())?.capabilities.has(Capability::Scheduling);
+    Ok(may.then(|| "priority = \"latency-critical\"".to_owned()).into_iter().collect())
+}
+
+/// A text as TOML writes it.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A demo under way.
+struct Demo {
+    session: Session,
+    policy: String,
+    keys: Vec<String>,
+    blocks: u32,
+    block: Nanos,
+    pairs: Vec<(Block, Block)>,
+    points: Vec<Point>,
+    on: Vec<Range<f64>>,
+    begin: Option<Nanos>,
+    energy_source: String,
+    bar: ProgressBar,
+}
+
+impl Demo {
+    fn new(args: &DemoArgs, keys: Vec<String>, session: Session) -> Self {
+        let total = f64::from(2 * args.pairs) * args.block.as_secs_f64();
+        Self {
+            session,
+            policy: args.policy.clone(),
+            keys,
+            blocks: args.pairs,
+            block: args.block,
+            pairs: Vec::new(),
+            points: Vec::new(),
+            on: Vec::new(),
+            begin: None,
+            energy_source: "unknown: no epoch was seen".to_owned(),
+            bar: progress::seconds(total as u64),
+        }
+    }
+
+    fn alternate(&mut self) -> anyhow::Result<()> {
+        for pair in 0..self.blocks {
+            let order = if pair % 2 == 0 { [false, true] } else { [true, false] };
+            let mut halves = (Block::default(), Block::default());
+            for on in order {
+                let half = self.one_block(pair, on)?;
+                if on { halves.1 = half } else { halves.0 = half }
+            }
+            self.pairs.push(halves);
+        }
+        self.bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn one_block(&mut self, pair: u32, on: bool) -> Result<Block, anyhow::Error> {
+        let config = self.session.config();
+        let config = if on { config.clone() } else { config.under("unmanaged") };
+        let plant = self.session.plant();
+        let policy = policy_of(&config, plant.machine(), plant.apps())?;
+        self.session.switch(&config.policy, policy);
+        let phase = format!("{}-{pair}", if on { "on" } else { "off" });
+        self.bar.set_message(format!("pair {} of {}, {}", pair + 1, self.blocks, config.policy));
+        let mut block = Block::default();
+        let (mut begin, settle) = (None, self.block.scale(SETTLE));
+        loop {
+            // A table of half the data would be worse than none.
+            let epoch = self.session.turn(&phase).map_err(TurnError::cut_short)?;
+            let start = epoch.seen.time.saturating_sub(epoch.seen.epoch);
+            let elapsed = epoch.seen.time.saturating_sub(*begin.get_or_insert(start));
+            self.note(&epoch);
+            if elapsed > settle {
+                block.add(&epoch, SERVER, BURNER);
+            }
+            if elapsed >= self.block {
+                let end = self.points.last().map_or(0.0, |point| point.time_s);
+                self.on.extend(on.then_some(end - elapsed.as_secs_f64()..end));
+                return Ok(block);
+            }
+        }
+    }
+
+    /// Keeps what the picture shows, and moves the bar.
+    fn note(&mut self, epoch: &Epoch) {
+        let begin = *self.begin.get_or_insert(epoch.seen.time.saturating_sub(epoch.seen.epoch));
+        let time_s = epoch.seen.time.saturating_sub(begin).as_secs_f64();
+        let stand = &epoch.standing.apps;
+        let fresh = stand[SERVER.index()].tail.filter(|tail| !tail.stale);
+        let progress = stand[BURNER.index()].be;
+        self.points.push(Point {
+            time_s,
+            tail_ms: fresh.map(|tail| tail.latency.as_millis_f64()),
+            progress_percent: progress.map(|be| 100.0 * be.real / be.solo),
+        });
+        self.energy_source = match &epoch.seen.energy {
+            Ok(energy) => energy.source.to_string(),
+            Err(why) => format!("unknown: {why}"),
+        };
+        self.bar.set_position(time_s as u64);
+        progress::print_notices(&self.session, &self.bar);
+    }
+
+    fn conclude(self, cores: usize) -> (Session, Findings) {
+        let spec = &self.session.apps()[SERVER.index()];
+        let (percentile, bound) = spec.tail().unwrap_or((Percentile::P95, Nanos::ZERO));
+        let record = self.session.record().to_owned();
+        let drawn = self.draw(&record, percentile, bound);
+        let ideal = spec.ideal.unwrap_or_default();
+        let findings = Findings {
+            objective: format!(
+                "{percentile} at most {bound:.2}, which is {ROOM} times the {ideal:.2} that the \
+                 server has alone at this load"
+            ),
+            policy: self.policy,
+            keys: self.keys,
+            pairs: self.pairs.len(),
+            rows: result::rows(&self.pairs, percentile, bound),
+            energy_source: self.energy_source,
+            record,
+            figure: drawn.inspect_err(|error| say::told(format_args!("{error:#}"))).ok(),
+            caveat: caveat(cores),
+        };
+        (self.session, findings)
+    }
+
+    fn draw(&self, record: &Path, at: Percentile, bound: Nanos) -> anyhow::Result<PathBuf> {
+        let file = record.with_extension("svg");
+        let figure = Figure {
+            percentile: at.to_string(),
+            bound_ms: bound.as_millis_f64(),
+            policy: &self.policy,
+            on: &self.on,
+            points: &self.points,
+        };
+        let drawn = figure.write(&file).map_err(|error| anyhow::anyhow!("{error}"));
+        drawn.with_context(|| format!("the figure {} cannot be written", file.display()))?;
+        Ok(file)
+    }
+}
+
+/// What this machine is too small to show.
+fn caveat(cores: usize) -> Option<String> {
+    match cores {
+        1 => Some(
+            "This machine has one core: there is nothing to divide, so cores make no difference."
+                .to_owned(),
+        ),
+        2 | 3 => Some(format!(
+            "This machine has {cores} cores, which server, load client and best-effort app share: \
+             a core given to one is half or a third of the machine taken from the others."
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,103 @@
+//! The demo's table: off, on, difference, and whether there is one.
+
+use super::block::Block;
+use crate::text::{estimate, table};
+use lull_agent::blocks::{Estimate, Paired};
+use lull_measure::{Nanos, Percentile};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// One quantity.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// What, with its unit.
+    quantity: String,
+    /// Without the policy, in that unit.
+    off: Option<Estimate>,
+    /// With it.
+    on: Option<Estimate>,
+    /// On minus off, over pairs.
+    difference: Option<Estimate>,
+    /// Whether the 95 % interval of the difference excludes zero.
+    clear: bool,
+}
+
+/// What the demo found.
+#[derive(Debug, Serialize)]
+pub(super) struct Findings {
+    /// The policy.
+    pub(super) policy: String,
+    /// Its keys, as in a config.
+    pub(super) keys: Vec<String>,
+    /// The objective, in words.
+    pub(super) objective: String,
+    /// Pairs of blocks.
+    pub(super) pairs: usize,
+    /// The table.
+    pub(super) rows: Vec<Row>,
+    /// Where energy figures come from, or why there are none.
+    pub(super) energy_source: String,
+    /// The record.
+    pub(super) record: PathBuf,
+    /// The picture.
+    pub(super) figure: Option<PathBuf>,
+    /// What the machine is too small for.
+    pub(super) caveat: Option<String>,
+}
+
+/// A quantity of a block, in SI units.
+type Quantity<'a> = Box<dyn Fn(&Block) -> Option<f64> + 'a>;
+
+/// The rows of the table from pairs of blocks (off, on).
+pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nanos) -> Vec<Row> {
+    let quantities: Vec<(String, f64, Quantity<'_>)> = vec![
+        (format!("{percentile} latency, ms"), 1e3, Box::new(|b| b.tail_s(percentile))),
+        ("p99 latency, ms".to_owned(), 1e3, Box::new(|b| b.tail_s(Percentile::P99))),
+        (format!("requests over {bound:.2}, %"), 100.0, Box::new(|b| b.missed(bound))),
+        ("requests answered, 1/s".to_owned(), 1.0, Box::new(Block::throughput)),
+        ("best-effort progress, % of alone".to_owned(), 100.0, Box::new(Block::progress)),
+        ("system entropy E_S".to_owned(), 1.0, Box::new(Block::entropy)),
+        ("power, W".to_owned(), 1.0, Box::new(Block::power_w)),
+        ("energy per request, J".to_owned(), 1.0, Box::new(Block::energy_per_request_j)),
+    ];
+    let row = |(quantity, scale, of): (String, f64, Quantity<'_>)| {
+        let mut paired = Paired::default();
+        let of = |block: &Block| of(block).map(|si| si * scale);
+        pairs.iter().for_each(|(off, on)| paired.push(of(off), of(on)));
+        let difference = paired.difference();
+        let clear = difference.is_some_and(|difference| difference.is_clear());
+        Row { quantity, off: paired.off(), on: paired.on(), difference, clear }
+    };
+    quantities.into_iter().map(row).collect()
+}
+
+impl Findings {
+    /// For a person.
+    pub(super) fn print(&self) {
+        let rows = self.rows.iter().map(|row| {
+            let verdict = if row.clear { "yes" } else { "not shown" };
+            vec![
+                row.quantity.clone(),
+                estimate(row.off),
+                estimate(row.on),
+                estimate(row.difference),
+                verdict.to_owned(),
+            ]
+        });
+        println!("Policy: {}", [&[self.policy.clone()][..], &self.keys].concat().join(", "));
+        println!("Objective: {}\n", self.objective);
+        println!("{}\n", table(&["", "off", "on", "difference", "a difference?"], rows));
+        println!(
+            "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs).",
+            self.pairs
+        );
+        println!("Energy {}.", self.energy_source);
+        if let Some(caveat) = &self.caveat {
+            println!("{caveat}");
+        }
+        println!("Record: {}", self.record.display());
+        if let Some(figure) = &self.figure {
+            println!("Figure: {}", figure.display());
+        }
+    }
+}

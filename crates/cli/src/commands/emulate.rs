@@ -1,0 +1,84 @@
+//! `lull emulate`: a core made slower by a duty cycler.
+
+use super::UsageError;
+use crate::cli::EmulateArgs;
+use crate::{alongside, say};
+use anyhow::bail;
+use lull_agent::signals;
+use lull_control::CoreId;
+use lull_host::Roots;
+use lull_host::emulate::{Cycler, EmulateError, Emulated, TOLERANCE};
+use lull_measure::Nanos;
+use serde::Serialize;
+use std::time::Instant;
+
+/// What is printed once the core is slow.
+#[derive(Serialize)]
+struct Accepted {
+    core: u16,
+    planned_slowdown: f64,
+    measured_slowdown: f64,
+    tolerance: f64,
+}
+
+pub(crate) fn run(args: &EmulateArgs) -> anyhow::Result<()> {
+    let stop = signals::stop_request()?;
+    let plan = Emulated { core: CoreId(args.core), slowdown: args.slowdown, period: args.period };
+    let (cycler, measured) = plan.start(&Roots::default()).map_err(|error| match error {
+        EmulateError::Range { .. } | EmulateError::Period(_) => {
+            anyhow::Error::new(UsageError(error.to_string()))
+        }
+        other => other.into(),
+    })?;
+    announce(args, measured)?;
+    let (begin, before) = (Instant::now(), cycler.taken());
+    let is_over = || args.duration.is_some_and(|most| Nanos::from(begin.elapsed()) >= most);
+    let outcome = alongside::run(&args.command, &stop, is_over);
+    let span = Nanos::from(begin.elapsed());
+    let kept = kept(&cycler, before, span, measured);
+    drop(cycler);
+    outcome.and(kept)
+}
+
+fn announce(args: &EmulateArgs, measured: f64) -> anyhow::Result<()> {
+    if args.json {
+        return super::print_json(&Accepted {
+            core: args.core,
+            planned_slowdown: args.slowdown,
+            measured_slowdown: measured,
+            tolerance: TOLERANCE,
+        });
+    }
+    say::told(format_args!(
+        "core {} is {measured:.2} times slower for a loop of known work (planned {} within \
+         {:.0} %)",
+        args.core,
+        args.slowdown,
+        100.0 * TOLERANCE
+    ));
+    Ok(())
+}
+
+/// Whether the cycler got its share to the end: a throttle or another
+/// real-time thread takes it away without a word.
+fn kept(cycler: &Cycler, before: Nanos, span: Nanos, measured: f64) -> anyhow::Result<()> {
+    // A second holds some thousand periods; less says nothing.
+    if span < Nanos::from_secs(1) {
+        return Ok(());
+    }
+    let share = cycler.taken().saturating_sub(before).as_secs_f64() / span.as_secs_f64();
+    let lost = 1.0 - 1.0 / measured;
+    say::told(format_args!("the cycler took {:.1} % of the core", 100.0 * share));
+    // Switching costs are in the slow-down and not in the share, so only the low side tells.
+    let slow = 1.0 / (1.0 - share.min(0.999));
+    if share < lost && slow < (1.0 - 2.0 * TOLERANCE) * measured {
+        bail!(
+            "the core was less slow than accepted: the cycler took {:.1} % of it, which is \
+             {slow:.2} \
+             times slower and not {measured:.2}; is another real-time thread on it, or the \
+             throttle tighter than it says?",
+            100.0 * share
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! `lull entropy`: E_S and its parts of recorded runs, and what one policy is
+//! worth in cores of another.
+//!
+//! A run is one part, or several if its phases have names (`lull demo`,
+//! `lull compare`): `arq-0`, `arq-1`, ... belong to the part `arq`. E of a part is
+//! that of its tails over all its requests and of its mean progress, as the
+//! paper has it (Ah-Q, section V-B). The interval is Student's t over its
+//! phases, or over ten stretches of equal length where it has but one; epochs
+//! hang together and would claim too much.
+
+use crate::cli::EntropyArgs;
+use crate::commands::UsageError;
+use crate::text::{estimate, number, table};
+use lull_agent::recorded::{Found, Part, Run};
+use lull_measure::equivalence::{Measured, equivalence};
+use serde::Serialize;
+
+/// What is found, as data.
+#[derive(Debug, Serialize)]
+struct Report {
+    parts: Vec<Found>,
+    /// By pair of parts that were recorded with several numbers of cores.
+    equivalence: Vec<Worth>,
+}
+
+/// What one part is worth in cores of another.
+#[derive(Debug, Serialize)]
+struct Worth {
+    /// Who needs more.
+    of: String,
+    /// Who needs less.
+    than: String,
+    /// At which E_S.
+    entropy: f64,
+    /// Cores that `of` needs more for it; below zero, fewer. None where one of
+    /// them was not measured on both sides of this entropy.
+    cores: Option<f64>,
+}
+
+pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
+    if let Some(at) = args.at.filter(|at| !(0.0..=1.0).contains(at)) {
+        return Err(UsageError(format!("--at {at}: entropy lies between 0 and 1")).into());
+    }
+    let mut parts = Vec::new();
+    for file in &args.runs {
+        let run = Run::read(file)?;
+        parts.extend(Part::all_of(&run, args.skip)?.iter().map(|part| part.find(&run)));
+    }
+    let equivalence = worths(&parts, args.at);
+    let report = Report { parts, equivalence };
+    if args.json {
+        return super::print_json(&report);
+    }
+    print(&report);
+    Ok(())
+}
+
+/// Every pair of parts that were recorded with several numbers of cores.
+fn worths(parts: &[Found], at: Option<f64>) -> Vec<Worth> {
+    let mut names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let points = |name: &str| -> Vec<Measured> {
+        let own = parts.iter().filter(|part| part.name == name);
+        own.filter_map(|part| Some(Measured { amount: part.cores, entropy: part.system? }))
+            .collect()
+    };
+    let curves: Vec<_> = names.into_iter().map(|name| (name, points(name))).collect();
+    let has_several = |points: &[Measured]| {
+        points.iter().any(|point| Some(point.amount) != points.first().map(|first| first.amount))
+    };
+    let curves: Vec<_> = curves.into_iter().filter(|(_, points)| has_several(points)).collect();
+    let mut all = Vec::new();
+    for (index, (of, first)) in curves.iter().enumerate() {
+        for (than, second) in &curves[index + 1..] {
+            let Some(entropy) = at.or_else(|| between(first, second)) else { continue };
+            let cores = equivalence(entropy, first, second);
+            let (of, than) = ((*of).to_owned(), (*than).to_owned());
+            all.push(Worth { of, than, entropy, cores });
+        }
+    }
+    all
+}
+
+/// The middle of the entropies that both reach; `None` if they have none in common.
+fn between(first: &[Measured], second: &[Measured]) -> Option<f64> {
+    let range = |points: &[Measured]| {
+        let of = |start, pick: fn(f64, f64) -> f64| {
+            points.iter().map(|point| point.entropy).fold(start, pick)
+        };
+        (of(f64::INFINITY, f64::min), of(f64::NEG_INFINITY, f64::max))
+    };
+    let (a, b) = (range(first), range(second));
+    let (low, high) = (a.0.max(b.0), a.1.min(b.1));
+    (low < high).then_some((low + high) / 2.0)
+}
+
+fn print(report: &Report) {
+    let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+    let rows = report.parts.iter().map(|found| {
+        vec![
+            found.name.clone(),
+            number(found.cores),
+            found.epochs.to_string(),
+            part(found.system),
+            estimate(found.mean_system),
+            part(found.lc),
+            part(found.be),
+            found.missed.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
+        ]
+    });
+    let header =
+        ["part", "cores", "epochs", "E_S", "E_S by epoch", "E_LC", "E_BE", "epochs missed"];
+    println!("{}", table(&header, rows));
+    if report.equivalence.is_empty() {
+        println!(
+            "\nWhat a policy is worth in cores needs runs of two policies, each with several \
+             numbers of cores (limits.cores)."
+        );
+        return;
+    }
+    let rows = report.equivalence.iter().map(|worth| {
+        let cores = worth.cores.map_or_else(|| "not measured on both sides".to_owned(), number);
+        vec![worth.of.clone(), worth.than.clone(), number(worth.entropy), cores]
+    });
+    println!("\n{}", table(&["policy", "needs more cores than", "for E_S", "by"], rows));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, cores: f64, system: f64) -> Found {
+        Found { name: name.to_owned(), cores, system: Some(system), ..Found::default() }
+    }
+
+    #[test]
+    fn a_policy_is_worth_the_cores_that_the_other_needs_more() {
+        let parts = [
+            found("unmanaged", 6.0, 0.55),
+            found("unmanaged", 7.0, 0.19),
+            found("arq", 5.0, 0.45),
+            found("arq", 6.0, 0.05),
+            found("even", 6.0, 0.3),
+        ];
+        let all = worths(&parts, Some(0.25));
+        assert_eq!(all.len(), 1, "even was recorded with one number of cores only");
+        assert_eq!((all[0].of.as_str(), all[0].than.as_str()), ("arq", "unmanaged"));
+        assert!((all[0].cores.unwrap() - (5.5 - 6.8333)).abs() < 1e-3);
+        let unasked = worths(&parts, None);
+        assert!((unasked[0].entropy - 0.32).abs() < 1e-9, "the middle of 0.19 and 0.45");
+        assert_eq!(worths(&parts, Some(0.9))[0].cores, None);
+    }
+}

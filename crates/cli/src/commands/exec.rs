@@ -1,0 +1,189 @@
+//! `lull exec`: a server under the on-call runtime.
+
+mod admission;
+mod gate;
+mod kernel;
+mod result;
+mod watching;
+
+pub(super) use gate::{rules, settings};
+pub(super) use watching::{Watching, at_first};
+
+use super::UsageError;
+use crate::cli::{ExecArgs, ExecWake};
+use crate::say;
+use anyhow::{Context, bail};
+use kernel::Observed;
+use lull_agent::library::{Library, obstacle};
+use lull_host::oncall::{Rules, Runtime};
+use lull_oncall::protocol::Protocol;
+use lull_oncall::{Settings, Waking};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Signals, and a socket that tells of them.
+type Told = SignalDelivery<UnixStream, SignalOnly>;
+
+pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
+    let waking = match args.wake {
+        ExecWake::Futex => Waking::Futex,
+        ExecWake::Signal => Waking::Signal,
+    };
+    let settings = Settings { waking, ..settings(&args.gate)? };
+    let rules = rules(&args.gate)?;
+    let Some(program) = args.command.first() else {
+        return Err(UsageError("name the server to start, after --".to_owned()).into());
+    };
+    let obstacle = obstacle(program).map_err(|error| UsageError(format!("{error:#}")))?;
+    if args.ebpf || obstacle.is_some() {
+        return watch_sockets(args, &settings, obstacle);
+    }
+    check_waking(&settings, &rules, program)?;
+    let library = Library::write()?;
+    let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
+    let runtime = Arc::new(runtime.context("cannot share memory with a server")?);
+    let mut watching = Watching::new(&args.gate, &name_of(program), &runtime, settings)?;
+    let mut told = told()?;
+    let mut command = command(args);
+    command.envs(runtime.environment(library.path()));
+    let mut server = start(&mut command)?;
+    let status = attend(&mut server, &mut told, || watching.attend(&runtime))?;
+    watching.finish(&runtime)?;
+    well(program, status)
+}
+
+/// The same where a library would see nothing, for a reason, or nobody wants one.
+fn watch_sockets(
+    args: &ExecArgs,
+    settings: &Settings,
+    obstacle: Option<String>,
+) -> anyhow::Result<()> {
+    let program = &args.command[0];
+    if let Some(why) = obstacle {
+        if settings.mode.gates() || args.gate.admission.is_some() {
+            return Err(UsageError(format!("{why}, so that it has no gate")).into());
+        }
+        say::told(format_args!("{why}: the kernel watches its sockets instead"));
+    }
+    let name = args.gate.name.clone().unwrap_or_else(|| name_of(program));
+    let mut observed = Observed::new(&name)?;
+    let mut told = told()?;
+    let mut server = start(&mut command(args))?;
+    observed.follow(server.id())?;
+    let status = attend(&mut server, &mut told, || observed.attend())?;
+    observed.finish(args.gate.json)?;
+    well(program, status)
+}
+
+/// The server's command line.
+fn command(args: &ExecArgs) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    if args.gate.json {
+        // What the server says must not stand in the middle of it.
+        command.stdout(std::io::stderr());
+    }
+    command
+}
+
+fn start(command: &mut Command) -> anyhow::Result<Child> {
+    let failed = |command: &Command| format!("cannot start `{}`", command.get_program().display());
+    command.spawn().with_context(|| failed(command))
+}
+
+fn well(program: &OsStr, status: ExitStatus) -> anyhow::Result<()> {
+    if !status.success() {
+        bail!("`{}` ended with {status}", program.display());
+    }
+    Ok(())
+}
+
+fn told() -> anyhow::Result<Told> {
+    let (reader, writer) = UnixStream::pair()?;
+    let signals = [SIGINT, SIGTERM, SIGHUP, SIGCHLD];
+    Ok(Told::with_pipe(reader, writer, SignalOnly, signals)?)
+}
+
+/// Watches over the server until it ends; `look` looks at what it does, and says
+/// when it wants to look again. In between nobody is woken but by signals.
+fn attend(
+    server: &mut Child,
+    told: &mut Told,
+    mut look: impl FnMut() -> Instant,
+) -> anyhow::Result<ExitStatus> {
+    loop {
+        for signal in told.pending() {
+            hand_on(signal, server);
+        }
+        if let Some(status) = server.try_wait()? {
+            return Ok(status);
+        }
+        let until = look();
+        wait_for_signal(told, until)?;
+    }
+}
+
+/// Waits until a signal has come, or this long.
+fn wait_for_signal(told: &Told, until: Instant) -> anyhow::Result<()> {
+    let time = until.saturating_duration_since(Instant::now()).try_into()?;
+    let mut signal = [PollFd::new(told.get_read(), PollFlags::IN)];
+    match poll(&mut signal, Some(&time)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for signals"),
+    }
+}
+
+/// The server is told what this program was told. A terminal has told both of
+/// its Ctrl-C already, and a second one means "at once" to some servers.
+fn hand_on(signal: i32, server: &Child) {
+    let signal = match signal {
+        SIGINT if std::io::stdin().is_terminal() => return,
+        SIGCHLD => return,
+        SIGINT => Signal::INT,
+        SIGHUP => Signal::HUP,
+        _ => Signal::TERM,
+    };
+    // It may have ended by itself meanwhile.
+    let _ = kill_process(Pid::from_child(server), signal);
+}
+
+/// That workers can be woken as was asked for.
+///
+/// # Errors
+/// If nobody waits, or workers are processes, which cannot signal each other safely.
+fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(), UsageError> {
+    if settings.waking == Waking::Futex {
+        return Ok(());
+    }
+    let file = Path::new(program).file_name().unwrap_or(program);
+    let by_program = || Protocol::from_program(file.as_encoded_bytes());
+    let protocol = rules.protocol.unwrap_or_else(by_program);
+    let reason = if !settings.mode.gates() {
+        "in mode stats no worker waits: choose --cap or --mode, or leave it out".to_owned()
+    } else if protocol.workers_are_processes() {
+        format!(
+            "{}'s workers are processes, and only threads of one process can be sure which \
+             thread a number names: leave it out, so that workers are woken by futex",
+            protocol.title()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(UsageError(format!("--wake signal: {reason}")))
+}
+
+fn name_of(program: &OsStr) -> String {
+    let file = Path::new(program).file_name().unwrap_or(program);
+    file.to_string_lossy().into_owned()
+}

@@ -1,0 +1,103 @@
+//! Which admission controller the options of `lull exec` and `lull attach` ask for.
+
+use super::UsageError;
+use crate::cli::{ExecMode, GateArgs};
+use lull_agent::admission::{LiveAdmission, Post, Promise, workers};
+use lull_control::{Objective, WrittenObjective};
+use lull_host::oncall::Runtime;
+use lull_oncall::Settings;
+use std::sync::Arc;
+
+/// The admission controller that was asked for, if one was.
+///
+/// # Errors
+/// None of this name, a key or objective at fault, or one that does not suit the gate.
+pub(super) fn live_admission(
+    args: &GateArgs,
+    runtime: &Arc<Runtime>,
+    closed: Settings,
+) -> Result<Option<LiveAdmission>, UsageError> {
+    let Some(name) = &args.admission else { return Ok(None) };
+    let asked = args.objectives.iter().map(|text| objective(text));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    let post = Post {
+        name: name.clone(),
+        keys: table(&args.keys)?,
+        closed,
+        workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &asked),
+        asked,
+        promises: promises(&args.promises)?,
+    };
+    let admission = LiveAdmission::new(&post, Arc::clone(runtime));
+    admission.map(Some).map_err(|error| UsageError(format!("--admission {name}: {error}")))
+}
+
+/// Keys as a config would have them, each in its argument.
+fn table(keys: &[String]) -> Result<toml::Table, UsageError> {
+    let read = |key: &String| {
+        let table: Result<toml::Table, _> = key.parse();
+        table.map_err(|error| UsageError(format!("--key {key}: {}", error.message())))
+    };
+    let mut all = toml::Table::new();
+    for key in keys {
+        all.extend(read(key)?);
+    }
+    Ok(all)
+}
+
+/// Promises as a config would have them, each an inline table in its argument.
+fn promises(texts: &[String]) -> Result<Vec<Promise>, UsageError> {
+    #[derive(serde::Deserialize)]
+    struct One {
+        one: Promise,
+    }
+    let read = |text: &String| {
+        let wrong = |message: &str| UsageError(format!("--promise {text}: {message}"));
+        let One { one } = toml::from_str(&format!("one = {{ {text} }}"))
+            .map_err(|error: toml::de::Error| wrong(error.message()))?;
+        one.check().map_err(|(key, message)| wrong(&format!("{key} {message}")))?;
+        Ok(one)
+    };
+    texts.iter().map(read).collect()
+}
+
+/// An objective as a config would have it, with or without quotes.
+fn objective(text: &str) -> Result<Objective, UsageError> {
+    let read = |text: &str| toml::from_str::<WrittenObjective>(text);
+    let quoted = text.split_once('=').map(|(key, value)| format!("{key}=\"{}\"", value.trim()));
+    let read = read(text).or_else(|error| read(quoted.as_deref().unwrap_or(text)).or(Err(error)));
+    let wrong =
+        |error: toml::de::Error| UsageError(format!("--objective {text}: {}", error.message()));
+    read.map(|written| written.0).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::{Nanos, Percentile};
+
+    #[test]
+    fn keys_are_those_of_a_config_and_a_slip_is_told_as_it_was_written() {
+        let keys = ["goal=\"tail\"", "rounds=5"].map(str::to_owned);
+        let table = table(&keys).unwrap();
+        assert_eq!(table["rounds"].as_integer(), Some(5));
+        assert_eq!(table["goal"].as_str(), Some("tail"));
+        let error = super::table(&["goal=tail".to_owned()]).unwrap_err().0;
+        assert!(error.starts_with("--key goal=tail: "), "{error}");
+    }
+
+    #[test]
+    fn an_objective_is_that_of_a_config_and_needs_no_quotes() {
+        let bound = Nanos::from_millis(50);
+        let tail = Objective::Tail { percentile: Percentile::P99, bound };
+        assert_eq!(objective("p99=50ms").unwrap(), tail);
+        assert_eq!(objective("p99 = \"50ms\"").unwrap(), tail);
+        let floor = Objective::Throughput { floor_per_s: 1000.0 };
+        assert_eq!(objective("throughput=1000").unwrap(), floor);
+        for (text, why) in [("p99=fast", "fast"), ("speed=5", "unknown objective"), ("p99", "p99")]
+        {
+            let error = objective(text).unwrap_err().0;
+            assert!(error.starts_with("--objective ") && error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `lull hold`: knobs held while a command runs, put back whatever happens.
+
+use super::put_back;
+use crate::cli::HoldArgs;
+use crate::{alongside, say};
+use lull_agent::{guarded, signals};
+use lull_host::Roots;
+use lull_host::guard::StateDir;
+use lull_host::knobs::hold;
+use lull_host::plant::Stop;
+
+pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
+    let roots = Roots::default();
+    let stop = signals::stop_request()?;
+    let place = StateDir::locate(args.state.as_deref())?;
+    let (mut ledger, guard) = guarded::open_ledger(place, &roots, &|text| say::told(text))?;
+    let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
+        Ok(held) => held,
+        Err(error) => {
+            ledger.close()?;
+            return Err(error.into());
+        }
+    };
+    for change in held.changes() {
+        say::told(change);
+    }
+    let outcome = meanwhile(args, &stop);
+    drop(held);
+    put_back(&ledger)?;
+    ledger.close()?;
+    guard.finish()?;
+    outcome
+}
+
+fn meanwhile(args: &HoldArgs, stop: &Stop) -> anyhow::Result<()> {
+    if args.command.is_empty() {
+        say::told("held until interrupted");
+    }
+    alongside::run(&args.command, stop, || false)
+}

@@ -1,0 +1,81 @@
+//! `lull lab`: the papers' tables, theirs and ours side by side.
+
+use super::UsageError;
+use crate::cli::{LabAction, LabArgs, LabRunArgs};
+use crate::progress::parts;
+use crate::text::table;
+use anyhow::Context;
+use lull_lab::experiment::{LabError, Setup};
+use lull_lab::progress::Progress;
+use lull_lab::registry::{ALL, find};
+use lull_lab::report::Report;
+use std::path::Path;
+
+pub(crate) fn run(args: LabArgs) -> anyhow::Result<()> {
+    match args.action {
+        LabAction::List { json: true } => super::print_json(&ALL),
+        LabAction::List { json: false } => {
+            let row = |it: &&lull_lab::experiment::Experiment| {
+                vec![it.name.to_owned(), it.summary.to_owned(), it.paper.to_owned()]
+            };
+            println!("{}", table(&["experiment", "what it shows", "from"], ALL.iter().map(row)));
+            Ok(())
+        }
+        LabAction::Run(args) => run_one(&args),
+    }
+}
+
+fn run_one(args: &LabRunArgs) -> anyhow::Result<()> {
+    let experiment = find(&args.name).map_err(|error| UsageError(error.to_string()))?;
+    if let Some(directory) = &args.figures {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    }
+    let bar = parts().with_message(experiment.name);
+    let progress = Progress::new(|done, expected| {
+        bar.set_length(expected);
+        bar.set_position(done);
+    });
+    let commit = lull_agent::COMMIT.to_owned();
+    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
+    let report = experiment.run(&setup).map_err(|error| match error {
+        LabError::Known { .. } => UsageError(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
+    bar.finish_and_clear();
+    if let Some(directory) = &args.figures {
+        write_figures(&report, directory)?;
+    }
+    if args.json {
+        super::print_json(&report)?;
+    } else {
+        print(&report);
+    }
+    let [_, failed, _] = report.tally();
+    anyhow::ensure!(failed == 0 || args.quick, "{failed} of the rows miss their tolerance");
+    Ok(())
+}
+
+fn write_figures(report: &Report, directory: &Path) -> anyhow::Result<()> {
+    for figure in &report.figures {
+        let path = directory.join(&figure.file);
+        let written = std::fs::write(&path, &figure.svg);
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn print(report: &Report) {
+    println!("{}\n\n{}\n", report.title, table(&Report::HEADER, report.table()));
+    for remark in report.remarks() {
+        println!("- {remark}");
+    }
+    let [passed, failed, reported] = report.tally();
+    let quick = if report.quick { "; a quick run, tolerances need not hold" } else { "" };
+    let found_on = match report.found_on.as_slice() {
+        [] => String::new(),
+        seeds => format!(", none of those that numbers were found on, {seeds:?}"),
+    };
+    let seed = format!("seed {}{found_on}, commit {}", report.seeds[0], report.commit);
+    println!("\n{passed} passed, {failed} failed, {reported} reported ({seed}){quick}");
+}

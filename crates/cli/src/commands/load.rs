@@ -1,0 +1,55 @@
+//! `lull load`: an open-loop client.
+
+use crate::cli::LoadArgs;
+use crate::progress;
+use anyhow::Context;
+use lull_agent::signals;
+use lull_measure::Nanos;
+use lull_workload::apps::options::Demand;
+use lull_workload::client::{LoadConfig, run_watched};
+use lull_workload::etc::EtcConfig;
+use lull_workload::push::PushConfig;
+
+pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
+    let (json, hdr, total) = (args.json, args.hdr.clone(), args.duration);
+    let config = config(args);
+    let stop = signals::stop_flag()?;
+    let bar = progress::seconds(total.unwrap_or(Nanos::ZERO).as_secs_f64() as u64);
+    let mut elapsed = Nanos::ZERO;
+    let report = run_watched(&config, &stop, |window| {
+        elapsed += Nanos::from_secs_f64(window.length_seconds);
+        bar.set_position(elapsed.as_secs_f64() as u64);
+        let p95 = window.latency.p95_seconds.map(Nanos::from_secs_f64);
+        let tail = p95.map_or_else(|| "no reply".to_owned(), |tail| format!("p95 {tail:.2}"));
+        bar.set_message(format!("{tail}, {} due", window.due_requests));
+    })?;
+    bar.finish_and_clear();
+    if let Some(path) = hdr {
+        std::fs::write(&path, &report.histogram)
+            .with_context(|| format!("cannot write the histogram to {}", path.display()))?;
+    }
+    if json {
+        return super::print_json(&report);
+    }
+    println!("{report}");
+    Ok(())
+}
+
+/// What these arguments ask for.
+pub(super) fn config(args: LoadArgs) -> LoadConfig {
+    let mut config = LoadConfig::new(args.target, args.rate);
+    config.target.etc =
+        EtcConfig { records: args.records, set_share: args.set_share, ..EtcConfig::default() };
+    config.target.demand = Demand { base_paths: args.base_paths, ..Demand::default() };
+    config.process = args.arrivals;
+    config.connections = args.connections;
+    config.depth = args.depth;
+    config.duration = args.duration;
+    config.warmup = args.warmup;
+    config.timeout = args.timeout;
+    config.spin = args.spin;
+    config.seed = args.seed;
+    config.preload = !args.no_preload;
+    config.push = args.push.zip(args.app).map(|(socket, app)| PushConfig { socket, app });
+    config
+}

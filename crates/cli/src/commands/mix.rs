@@ -1,0 +1,109 @@
+//! `lull mix`: which cores to buy for a target and a load.
+
+use super::UsageError;
+use crate::cli::MixArgs;
+use crate::progress::parts;
+use crate::text::table;
+use anyhow::Context;
+use lull_lab::experiment::Setup;
+use lull_lab::mix::{Compared, Mix, at, best, papers, parse};
+use lull_lab::progress::Progress;
+use lull_measure::Nanos;
+use lull_sim::dispatch::Work;
+use serde::Serialize;
+use std::path::Path;
+
+/// One load, as JSON.
+#[derive(Serialize)]
+struct Answer {
+    target: Nanos,
+    rate_per_s: f64,
+    /// Name of the thriftiest mix in time; null where none is.
+    best: Option<String>,
+    mixes: Vec<Compared>,
+}
+
+/// Requests that a p99 needs: five beyond it.
+const LEAST: usize = 500;
+
+pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {
+    super::check_rates(&args.rate)?;
+    let mixes = mixes(&args.mix)?;
+    let work = args.profile.as_deref().map(read_profile).transpose()?;
+    let bar = parts().with_message("mix");
+    let progress = Progress::new(|done, expected| {
+        bar.set_length(expected);
+        bar.set_position(done);
+    });
+    let commit = lull_agent::COMMIT.to_owned();
+    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
+    let answer = |rate_per_s: &f64| -> anyhow::Result<Answer> {
+        let compared = at(&setup, &mixes, work.as_ref(), (args.target, *rate_per_s))?;
+        let best = best(&compared).map(|index| compared[index].mix.name.clone());
+        Ok(Answer { target: args.target, rate_per_s: *rate_per_s, best, mixes: compared })
+    };
+    let answers: Vec<_> = args.rate.iter().map(answer).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    if args.json {
+        return super::print_json(&answers);
+    }
+    answers.iter().for_each(print);
+    Ok(())
+}
+
+fn mixes(given: &[String]) -> anyhow::Result<Vec<Mix>> {
+    if given.is_empty() {
+        return Ok(papers());
+    }
+    let read = |text: &String| parse(text).map_err(|error| UsageError(error.to_string()).into());
+    given.iter().map(read).collect()
+}
+
+/// One time a line; empty lines and those that begin with # are left out.
+fn read_profile(path: &Path) -> anyhow::Result<Work> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the profile {}", path.display()))?;
+    let mut list = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |why: &str| UsageError(format!("{}:{}: {why}", path.display(), index + 1));
+        let work: Nanos = line.parse().map_err(|error| wrong(&format!("{error}")))?;
+        if work == Nanos::ZERO {
+            return Err(wrong("a request without work; leave it out").into());
+        }
+        list.push(work);
+    }
+    if list.len() < LEAST {
+        let what = format!(
+            "{}: {} requests, and a p99 needs {LEAST}: record more",
+            path.display(),
+            list.len()
+        );
+        return Err(UsageError(what).into());
+    }
+    Ok(Work::Listed(list))
+}
+
+fn print(answer: &Answer) {
+    let row = |one: &Compared| {
+        let figure = |value: Option<f64>| value.map_or("-".to_owned(), |it| format!("{it:.1}"));
+        let star = if answer.best.as_ref() == Some(&one.mix.name) { "*" } else { "" };
+        vec![
+            format!("{}{star}", one.mix.name),
+            format!("{:.1}", one.mix.peak_watts.0),
+            figure(one.energy_mj.map(|it| it.mean)),
+            figure(one.tail_ms.map(|it| it.mean)),
+            if one.meets { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    println!("target {}, {} requests/s", answer.target, answer.rate_per_s);
+    let head = ["mix", "peak (W)", "energy a request (mJ)", "p99 (ms)", "in time"];
+    println!("{}", table(&head, answer.mixes.iter().map(row)));
+    match &answer.best {
+        Some(name) => println!("thriftiest in time: {name} (a slow core's peak is 1 W)\n"),
+        None => println!("none is in time: take more cores, faster ones, or a looser target\n"),
+    }
+}

@@ -1,0 +1,156 @@
+//! `lull place`: the options server under several dispatchers in turn.
+//!
+//! Server, open-loop client and placing are one process; what alternates is
+//! the dispatcher alone. Each keeps what it has learnt from block to block, and a
+//! round begins with another one than the round before, so that what drifts
+//! is in all of them.
+
+mod plan;
+mod result;
+
+use crate::cli::PlaceArgs;
+use crate::progress;
+use anyhow::{Context, bail};
+use lull_agent::dispatched::{Placed, WORKERS};
+use lull_agent::signals;
+use lull_control::CoreId;
+use lull_host::Roots;
+use lull_host::dispatch::{Seated, Tally};
+use lull_host::emulate::{Cycler, Emulated, PERIOD};
+use lull_marks::Dispatch;
+use lull_measure::Nanos;
+use lull_workload::apps::options::{Server, ServerConfig};
+use lull_workload::arrivals::Rate;
+use lull_workload::client::{self, LoadConfig};
+use lull_workload::target::Address;
+use plan::Plan;
+use result::{Block, Report};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections: more than requests can pile up before the target is long missed.
+const CONNECTIONS: usize = 64;
+/// How soon a signal is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
+    plan::check(args)?;
+    let stop = signals::stop_flag()?;
+    let emulated = args.emulate.then(|| emulate(args)).transpose()?;
+    let slowdown = emulated.as_ref().map_or(args.slowdown, |(_, measured)| *measured);
+    let plan = Plan::new(args, slowdown)?;
+    let seats = args.dispatchers.iter().map(|name| Ok(Some(Seated::new(plan.dispatcher(name)?))));
+    let seats = seats.collect::<anyhow::Result<Vec<_>>>()?;
+    // Whoever is first in turn takes this one's place at once.
+    let dispatch = Dispatch::start(plan.floor(), plan.dispatcher(&args.dispatchers[0])?)?;
+    let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
+    drop(emulated);
+    let report = Report::of(args, &plan, &blocks);
+    if let Some(file) = &args.markdown {
+        std::fs::write(file, report.markdown())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if args.json {
+        return super::print_json(&report);
+    }
+    report.print();
+    Ok(())
+}
+
+fn emulate(args: &PlaceArgs) -> anyhow::Result<(Cycler, f64)> {
+    let plan = Emulated { core: CoreId(args.slow), slowdown: args.slowdown, period: PERIOD };
+    Ok(plan.start(&Roots::default())?)
+}
+
+/// Runs server and client, and the dispatchers in turn meanwhile.
+fn serve(
+    args: &PlaceArgs,
+    plan: &Plan,
+    placed: &Placed,
+    seats: Vec<Option<Seated>>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<Block>> {
+    let listen = (Ipv4Addr::LOCALHOST, 0).into();
+    let config = ServerConfig { listen, workers: WORKERS, ..ServerConfig::default() };
+    let server = Server::bind(config)?;
+    let load = load(args, plan, server.address());
+    // The server outlives the client, whose last requests it answers.
+    let (client_ends, server_ends) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| server.run_around(&server_ends, placed));
+        let loading = scope.spawn(|| client::run(&load, &client_ends));
+        let blocks = turns(args, placed, seats, stop);
+        client_ends.store(true, Ordering::Relaxed);
+        let loaded = joined(loading);
+        server_ends.store(true, Ordering::Relaxed);
+        joined(serving)?;
+        loaded?;
+        blocks
+    })
+}
+
+fn load(args: &PlaceArgs, plan: &Plan, server: SocketAddr) -> LoadConfig {
+    let rate = Rate::constant(plan.rate_per_s);
+    let mut load = LoadConfig::new(Address::options(server), rate);
+    load.target.demand = plan.demand;
+    load.connections = CONNECTIONS;
+    load.seed = args.seed;
+    load
+}
+
+/// All blocks, in the order in which they ran.
+fn turns(
+    args: &PlaceArgs,
+    placed: &Placed,
+    mut seats: Vec<Option<Seated>>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<Block>> {
+    let (mut blocks, mut at) = (Vec::new(), None);
+    let bar = progress::seconds(
+        (args.block * u64::from(args.rounds) * seats.len() as u64).as_secs_f64() as u64,
+    );
+    for round in 0..args.rounds as usize {
+        for turn in 0..seats.len() {
+            let next = (round + turn) % seats.len();
+            if at != Some(next) {
+                let seat =
+                    seats[next].take().context("a dispatcher is at the desk or has a seat")?;
+                let before = placed.0.exchange(seat).context("a dispatcher failed")?;
+                if let Some(at) = at.replace(next) {
+                    seats[at] = Some(before);
+                }
+            }
+            bar.set_message(args.dispatchers[next].clone());
+            let tally = block(args.block, placed, stop)?;
+            bar.inc(args.block.as_secs_f64() as u64);
+            blocks.push(Block { dispatcher: next, round, tally });
+        }
+    }
+    bar.finish_and_clear();
+    Ok(blocks)
+}
+
+/// One block, its first quarter left out.
+fn block(length: Nanos, placed: &Placed, stop: &AtomicBool) -> anyhow::Result<Tally> {
+    sleep(length / 4, stop)?;
+    placed.0.take_tally().context("the dispatcher failed")?;
+    sleep(length.saturating_sub(length / 4), stop)?;
+    placed.0.take_tally().context("the dispatcher failed")
+}
+
+fn sleep(span: Nanos, stop: &AtomicBool) -> anyhow::Result<()> {
+    let (begin, span) = (Instant::now(), Duration::from(span));
+    while let Some(left) = span.checked_sub(begin.elapsed()) {
+        if stop.load(Ordering::Relaxed) {
+            bail!("interrupted: no figures");
+        }
+        thread::sleep(left.min(LOOK));
+    }
+    Ok(())
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

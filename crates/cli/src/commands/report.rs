@@ -1,0 +1,106 @@
+//! `lull report`: one page of figures and tables of recorded runs, side by side.
+//!
+//! The page is one file that asks nobody for anything: figures are SVG in it,
+//! and there is no script. What comes from a record is text on it, whatever
+//! it looks like.
+
+mod charts;
+mod html;
+mod journal;
+mod markdown;
+mod summary;
+
+use super::save::{self, Destination};
+use crate::cli::ReportArgs;
+use anyhow::Context;
+use lull_agent::proof::Proof;
+use lull_agent::recorded::{Run, Series, open};
+use lull_measure::catalogue::{
+    APP_CORES, COMPLETED, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, Metric, POWER, TAIL_LATENCY,
+};
+use rusqlite::OptionalExtension;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use summary::Summary;
+
+/// The metrics that are drawn or averaged.
+const METRICS: [&Metric; 7] =
+    [TAIL_LATENCY, APP_CORES, COMPLETED, ENTROPY_SYSTEM, ENTROPY_LC, ENTROPY_BE, POWER];
+
+/// A run, and all of its record that a report tells.
+struct Told {
+    /// The record's name.
+    name: String,
+    run: Run,
+    series: Series,
+    /// What the record states of the run.
+    facts: BTreeMap<String, String>,
+    /// Where power comes from.
+    power_source: Option<String>,
+    /// Why there is no power, if so.
+    power_missing: Option<String>,
+    journal: journal::Highlights,
+    proof: Option<Proof>,
+}
+
+impl Told {
+    fn read(file: &Path) -> anyhow::Result<Self> {
+        let run = Run::read(file)?;
+        let record = open(file)?;
+        let database = &record.database;
+        let mut query = database.prepare("SELECT key, value FROM run")?;
+        let facts = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let facts = facts.collect::<Result<BTreeMap<String, String>, _>>()?;
+        let power = |table: &str, column: &str| {
+            let sql = format!(
+                "SELECT {column} FROM {table} WHERE metric = ?1 AND {column} != '' \
+                 ORDER BY rowid DESC LIMIT 1"
+            );
+            let found = database.query_row(&sql, [POWER.json_key()], |row| row.get(0));
+            // Older records have no table of sources.
+            found.optional().unwrap_or_default()
+        };
+        let proof = facts.get("prove").map(|text| serde_json::from_str(text)).transpose();
+        Ok(Self {
+            name: file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            series: Series::read(&record, &run, &METRICS)?,
+            power_source: power("sources", "source"),
+            power_missing: power("missing", "reason"),
+            journal: journal::Highlights::read(database, &run.apps)?,
+            proof: proof.with_context(|| format!("the proof in {}", file.display()))?,
+            facts,
+            run,
+        })
+    }
+}
+
+/// What was written.
+#[derive(Debug, Serialize)]
+struct Written {
+    html: PathBuf,
+    markdown: Option<PathBuf>,
+    summary: Summary,
+}
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let html = args.html.clone().unwrap_or_else(|| match args.runs.as_slice() {
+        [only] => only.with_extension("html"),
+        _ => PathBuf::from("report.html"),
+    });
+    let page_at = Destination::new(&html)?;
+    let table_at = args.markdown.as_deref().map(Destination::new).transpose()?;
+    let told = args.runs.iter().map(|file| Told::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let summary = Summary::of(&told, args.skip)?;
+    let mut files = vec![(&page_at, html::page(&told, &summary)?.into_bytes())];
+    if let Some(to) = &table_at {
+        files.push((to, markdown::page(&told, &summary).into_bytes()));
+    }
+    save::all(&files)?;
+    if args.json {
+        return super::print_json(&Written { html, markdown: args.markdown.clone(), summary });
+    }
+    println!("{}", html.display());
+    args.markdown.iter().for_each(|file| println!("{}", file.display()));
+    Ok(())
+}

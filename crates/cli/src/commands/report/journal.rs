@@ -1,0 +1,112 @@
+//! The entries of a journal that are worth a reader's time.
+//!
+//! Everything out of the ordinary (the SLO-safe state, changes by others,
+//! refusals, exits, orders), and of the policy's own moves those after which
+//! the metric that it aimed at moved most.
+
+use lull_agent::status;
+use lull_control::journal::{Entry, Event};
+use lull_control::{AppSpec, Got};
+use lull_measure::Nanos;
+use rusqlite::Connection;
+
+/// Most entries of either kind.
+const MOST: usize = 12;
+
+/// The chosen entries, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Highlights {
+    /// Seconds since the run began, and what happened.
+    pub(super) lines: Vec<(f64, String)>,
+    /// Entries that the journal has.
+    pub(super) total: usize,
+}
+
+/// A line that could be chosen.
+struct Line {
+    time: Nanos,
+    text: String,
+    /// How far the metric moved, of a move; none of what is out of the ordinary.
+    weight: Option<f64>,
+}
+
+impl Highlights {
+    /// Of the journal of a record.
+    pub(super) fn read(database: &Connection, apps: &[AppSpec]) -> anyhow::Result<Self> {
+        let mut query =
+            database.prepare("SELECT epoch, time_ns, event FROM journal ORDER BY rowid")?;
+        let rows = query.query_map([], |row| {
+            let time = Nanos(row.get::<_, i64>(1)?.cast_unsigned());
+            Ok((row.get::<_, i64>(0)?, time, row.get::<_, String>(2)?))
+        })?;
+        let mut chosen = Chooser { apps, lines: Vec::new(), decided: Vec::new(), total: 0 };
+        for row in rows {
+            let (epoch, time, text) = row?;
+            // An event of another version is no reason to refuse the rest.
+            match serde_json::from_str(&text) {
+                Ok(event) => chosen.take(epoch, &Entry { time, event }),
+                Err(_) => chosen.total += 1,
+            }
+        }
+        Ok(chosen.choose())
+    }
+}
+
+/// Goes through a journal.
+struct Chooser<'a> {
+    apps: &'a [AppSpec],
+    lines: Vec<Line>,
+    /// The last epoch with decisions, and these.
+    decided: Vec<(i64, Nanos, String)>,
+    total: usize,
+}
+
+impl Chooser<'_> {
+    fn take(&mut self, epoch: i64, entry: &Entry) {
+        self.total += 1;
+        let text = status::said(self.apps, &entry.event);
+        match &entry.event {
+            Event::Decision(decision) => {
+                if matches!(decision.outcome.got, Got::Refused { .. }) {
+                    self.lines.push(Line { time: entry.time, text, weight: None });
+                    return;
+                }
+                self.decided.retain(|(of, ..)| *of == epoch);
+                self.decided.push((epoch, entry.time, text));
+            }
+            Event::Effect(effect) => {
+                let scale = effect.before.abs().max(1e-9);
+                let moves = std::mem::take(&mut self.decided);
+                let Some(time) = moves.first().map(|(_, time, _)| *time) else { return };
+                let moves: Vec<String> = moves.into_iter().map(|(.., text)| text).collect();
+                let text = format!("{}; {text}", moves.join("; "));
+                let weight = Some(effect.came().abs() / scale);
+                self.lines.push(Line { time, text, weight });
+            }
+            Event::Held { .. } => {}
+            Event::Foreign { .. }
+            | Event::SafeBegins { .. }
+            | Event::SafeEnds
+            | Event::AppExited { .. }
+            | Event::GateChanged { .. }
+            | Event::Operator(_) => {
+                self.lines.push(Line { time: entry.time, text, weight: None });
+            }
+        }
+    }
+
+    fn choose(self) -> Highlights {
+        let (mut moves, mut others): (Vec<_>, Vec<_>) =
+            self.lines.into_iter().partition(|line| line.weight.is_some());
+        // A stable order: of equal moves the earlier comes first.
+        moves.sort_by(|one, other| {
+            other.weight.unwrap_or(0.0).total_cmp(&one.weight.unwrap_or(0.0))
+        });
+        moves.truncate(MOST);
+        others.truncate(MOST);
+        others.extend(moves);
+        others.sort_by_key(|line| line.time);
+        let lines = others.into_iter().map(|line| (line.time.as_secs_f64(), line.text));
+        Highlights { lines: lines.collect(), total: self.total }
+    }
+}

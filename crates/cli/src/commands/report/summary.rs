@@ -1,0 +1,238 @@
+//! The tables of a report: what ran where, and a column a run or part of one.
+
+use super::Told;
+use crate::text::number;
+use lull_agent::proof::{Figure, Proof};
+use lull_agent::recorded::{Part, Whole};
+use lull_control::Machine;
+use lull_measure::catalogue::{COMPLETED, POWER};
+use lull_measure::{Nanos, Percentile};
+use serde::Serialize;
+
+/// All that a report says in tables.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    /// What ran where: a column a run.
+    pub(super) runs: Table,
+    /// What came of it: a column a run, or a part of one under one policy.
+    pub(super) parts: Table,
+    /// Latencies at [`PERCENTILES`] in milliseconds, by app and part.
+    pub(super) tails: Vec<Tails>,
+}
+
+/// Rows of cells; what is not known is `-`.
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    /// Names of the columns after the first.
+    pub(super) columns: Vec<String>,
+    /// What a row is of, and its cells.
+    pub(super) rows: Vec<(String, Vec<String>)>,
+}
+
+impl Table {
+    /// The figures of a proof; the last column says whether a difference is shown.
+    pub(super) fn of_proof(proof: &Proof) -> Self {
+        let design = &proof.design;
+        let columns = [&design.against, &design.policy, "difference", "a difference?"];
+        let row = |figure: &Figure| {
+            let [name, cells @ ..] = proof.cells(figure);
+            (name, cells.into())
+        };
+        Self {
+            columns: columns.map(str::to_owned).into(),
+            rows: proof.figures.iter().map(row).collect(),
+        }
+    }
+}
+
+/// Latencies of one app.
+#[derive(Debug, Serialize)]
+pub(super) struct Tails {
+    pub(super) app: String,
+    /// Its objective's bound, in milliseconds, with its percentile.
+    pub(super) bound: Option<(String, f64)>,
+    /// By part: its name and the latencies.
+    pub(super) parts: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// At which latencies are shown side by side.
+pub(super) const PERCENTILES: [Percentile; 4] =
+    [Percentile::P50, Percentile::P95, Percentile::P99, Percentile::P999];
+
+/// A part of a run with its name among all.
+struct Named<'a> {
+    told: &'a Told,
+    part: Part<'a>,
+    /// By app.
+    apps: Vec<Whole>,
+    name: String,
+}
+
+impl Summary {
+    /// Of these runs; the first `skip` of each phase is left out.
+    pub(super) fn of(all: &[Told], skip: Nanos) -> anyhow::Result<Self> {
+        let mut parts = Vec::new();
+        for told in all {
+            for part in Part::all_of(&told.run, skip)? {
+                let name = match all.len() {
+                    1 => part.name.clone(),
+                    _ => format!("{} ({})", part.name, told.name),
+                };
+                parts.push(Named { told, apps: part.apps(&told.run), part, name });
+            }
+        }
+        let apps = app_names(all);
+        let tails = apps.iter().filter_map(|app| tails(app, &parts)).collect();
+        Ok(Self { runs: runs(all), parts: came(&apps, &parts), tails })
+    }
+}
+
+/// The apps of all runs, each once, in the order of the first that has them.
+fn app_names(all: &[Told]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for spec in all.iter().flat_map(|told| &told.run.apps) {
+        if !names.contains(&spec.name) {
+            names.push(spec.name.clone());
+        }
+    }
+    names
+}
+
+fn runs(all: &[Told]) -> Table {
+    let fact = |key: &'static str| {
+        move |told: &Told| told.facts.get(key).cloned().unwrap_or_else(|| "-".to_owned())
+    };
+    type Of = Box<dyn Fn(&Told) -> String>;
+    let rows: [(&str, Of); 9] = [
+        ("machine", Box::new(machine)),
+        ("kernel", Box::new(fact("kernel"))),
+        ("Lull", Box::new(fact("lull_version"))),
+        ("began", Box::new(began)),
+        ("length", Box::new(length)),
+        ("policy", Box::new(fact("policy"))),
+        ("shadow", Box::new(fact("shadow"))),
+        ("seed", Box::new(fact("seed"))),
+        ("ended", Box::new(ended)),
+    ];
+    let rows = rows.into_iter().map(|(name, of)| (name.to_owned(), all.iter().map(of).collect()));
+    Table { columns: all.iter().map(|told| told.name.clone()).collect(), rows: rows.collect() }
+}
+
+fn machine(told: &Told) -> String {
+    let machine = told.facts.get("machine").and_then(|text| serde_json::from_str(text).ok());
+    let named = |machine: Machine| format!("{}, {} cores", machine.name, machine.cores.len());
+    machine.map_or_else(|| "-".to_owned(), named)
+}
+
+fn began(told: &Told) -> String {
+    let unix_ns = told.facts.get("started_unix_ns").and_then(|text| text.parse::<i128>().ok());
+    let time = unix_ns.and_then(|unix_ns| jiff::Timestamp::from_nanosecond(unix_ns).ok());
+    time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+fn length(told: &Told) -> String {
+    let times = &told.series.times_s;
+    let ends = times.values().next().zip(times.values().last());
+    let Some((first, last)) = ends else { return "no epoch".to_owned() };
+    format!("{} s, {} epochs", number(last - first), times.len())
+}
+
+fn ended(told: &Told) -> String {
+    told.facts.get("ended").cloned().unwrap_or_else(|| "not in an orderly way, or runs".to_owned())
+}
+
+/// A row of the table of parts.
+type Row = (String, Vec<String>);
+
+fn came(apps: &[String], parts: &[Named<'_>]) -> Table {
+    let row = |name: &str, of: &dyn Fn(&Named<'_>) -> Option<f64>| -> Row {
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+        (name.to_owned(), parts.iter().map(|part| shown(of(part))).collect())
+    };
+    let found: Vec<_> = parts.iter().map(|part| part.part.find(&part.told.run)).collect();
+    let by_found = |name: &str, of: &dyn Fn(usize) -> Option<f64>| -> Row {
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+        (name.to_owned(), (0..parts.len()).map(|index| shown(of(index))).collect())
+    };
+    let epochs = found.iter().map(|found| found.epochs.to_string()).collect();
+    let mut rows = vec![
+        ("epochs".to_owned(), epochs),
+        by_found("E_S", &|index| found[index].system),
+        by_found("E_LC", &|index| found[index].lc),
+        by_found("E_BE", &|index| found[index].be),
+        by_found("epochs that missed a bound, %", &|index| {
+            found[index].missed.map(|share| 100.0 * share)
+        }),
+    ];
+    for app in apps {
+        rows.extend(rows_of(app, parts, &row));
+    }
+    rows.push(row("power, W", &|part| {
+        let epochs: Vec<i64> = part.part.numbers().concat();
+        part.told.series.mean(POWER, "", &epochs)
+    }));
+    rows.push(("power is".to_owned(), parts.iter().map(|part| power_of(part.told)).collect()));
+    // A row of which nothing is known anywhere tells nobody anything.
+    rows.retain(|(_, cells)| cells.iter().any(|cell| cell != "-"));
+    Table { columns: parts.iter().map(|part| part.name.clone()).collect(), rows }
+}
+
+/// Where power comes from, or why there is none.
+pub(super) fn power_of(told: &Told) -> String {
+    match (&told.power_source, &told.power_missing) {
+        (Some(source), _) => source.clone(),
+        (None, Some(why)) => format!("not measured here: {why}"),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+fn index_of(part: &Named<'_>, app: &str) -> Option<usize> {
+    part.told.run.apps.iter().position(|spec| spec.name == app)
+}
+
+/// A figure of a part; `None` where it is not known.
+type Of<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
+
+fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Of<'_>) -> Row) -> Vec<Row> {
+    let is_lc = |part: &Named<'_>| {
+        index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
+    };
+    if !parts.iter().any(is_lc) {
+        let progress = |part: &Named<'_>| part.apps[index_of(part, app)?].progress_per_s;
+        return vec![row(&format!("{app}: progress, 1/s"), &progress)];
+    }
+    let mut rows: Vec<Row> = PERCENTILES
+        .iter()
+        .map(|at| row(&format!("{app}: {at}, ms"), &|part| latency_ms(part, app, *at)))
+        .collect();
+    let bound = |part: &Named<'_>| {
+        let (_, bound) = part.told.run.apps[index_of(part, app)?].tail()?;
+        Some(bound.as_millis_f64())
+    };
+    rows.push(row(&format!("{app}: bound, ms"), &bound));
+    rows.push(row(&format!("{app}: requests answered, 1/s"), &|part| {
+        part.told.series.mean(COMPLETED, app, &part.part.numbers().concat())
+    }));
+    rows
+}
+
+fn latency_ms(part: &Named<'_>, app: &str, at: Percentile) -> Option<f64> {
+    part.apps[index_of(part, app)?].latency.quantile(at).map(Nanos::as_millis_f64)
+}
+
+fn tails(app: &str, parts: &[Named<'_>]) -> Option<Tails> {
+    let with: Vec<_> = parts
+        .iter()
+        .filter(|part| {
+            index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
+        })
+        .collect();
+    let first = with.first()?;
+    let bound = first.told.run.apps[index_of(first, app)?].tail();
+    let bound = bound.map(|(at, bound)| (at.to_string(), bound.as_millis_f64()));
+    let of = |part: &&Named<'_>| {
+        let latencies = PERCENTILES.iter().map(|at| latency_ms(part, app, *at));
+        (part.name.clone(), latencies.collect())
+    };
+    Some(Tails { app: app.to_owned(), bound, parts: with.iter().map(of).collect() })
+}

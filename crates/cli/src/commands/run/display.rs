@@ -1,0 +1,103 @@
+//! Where the epochs of a run are shown: a status line, or JSON.
+
+use crate::say;
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_agent::session::Session;
+use lull_agent::status;
+use lull_control::{Epoch, samples};
+use lull_measure::Nanos;
+use lull_measure::catalogue::Scope;
+use std::io::{IsTerminal, Write};
+
+/// How often a line goes to a stderr that is no terminal.
+const PLAIN_PERIOD: Nanos = Nanos::from_secs(10);
+
+/// Where epochs are shown.
+pub(super) struct Display {
+    json: bool,
+    bar: Option<ProgressBar>,
+    plain_due: Nanos,
+}
+
+impl Display {
+    pub(super) fn new(json: bool) -> Self {
+        let on_terminal = std::io::stderr().is_terminal() && !json;
+        let bar = on_terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { json, bar, plain_due: Nanos::ZERO }
+    }
+
+    /// Shows one epoch; `of` says what it is part of.
+    pub(super) fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
+        for notice in session.take_notices() {
+            self.line(&notice);
+        }
+        if self.json {
+            return print_epoch(session, epoch);
+        }
+        for entry in &epoch.entries {
+            self.line(&status::describe(session.apps(), entry));
+        }
+        for line in session.shadow_lines() {
+            self.line(&line);
+        }
+        let line = status::line(session.policy(), session.apps(), session.state(), epoch);
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None if epoch.seen.time >= self.plain_due => {
+                self.plain_due = epoch.seen.time + PLAIN_PERIOD;
+                say::line(line);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => say::line(text),
+        }
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// One line of JSON an epoch: every metric by scope and label, and the journal.
+fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
+    // An app may be called `0` or `machine`: each scope has its own names.
+    let mut metrics = serde_json::json!({ "machine": {}, "apps": {}, "cores": {} });
+    for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.standing) {
+        let value = match &sample.value {
+            Ok(value) => serde_json::json!(value),
+            Err(why) => serde_json::json!({ "missing": why.reason }),
+        };
+        let of = match sample.metric.scope {
+            Scope::Machine => &mut metrics["machine"],
+            Scope::App => &mut metrics["apps"][&sample.label],
+            Scope::Core => &mut metrics["cores"][&sample.label],
+        };
+        of[sample.metric.json_key()] = value;
+    }
+    let line = serde_json::json!({
+        "epoch": epoch.number,
+        "time_ns": epoch.seen.time.0,
+        "safe": epoch.safe,
+        "metrics": metrics,
+        "journal": epoch.entries,
+    });
+    writeln!(std::io::stdout(), "{line}").context("cannot write to standard output")?;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `lull serve`: the built-in latency-critical server.
+
+use crate::cli::{BuiltinServer, ServeArgs};
+use crate::say;
+use lull_agent::dispatched::{Placed, WORKERS};
+use lull_agent::located::Located;
+use lull_agent::signals;
+use lull_host::guard::GuardCommand;
+use lull_marks::{Config, ConfigError, Dispatch};
+use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let BuiltinServer::Options = args.server;
+    let defaults = ServerConfig::default();
+    let dispatch = args.dispatch.as_deref().map(open).transpose()?;
+    let usual = if dispatch.is_some() { WORKERS } else { defaults.workers };
+    let workers = args.workers.unwrap_or(usual);
+    let stop = signals::stop_flag()?;
+    let server = Server::bind(ServerConfig { listen: args.listen, workers, ..defaults })?;
+    // The first line is what a script waits for; with port 0 it says which port.
+    println!("listening on {}", server.address());
+    let report = match dispatch {
+        Some(dispatch) => serve_placed(server, dispatch, &stop)?,
+        None => server.run(&stop)?,
+    };
+    if args.json {
+        return super::print_json(&report);
+    }
+    println!("answered {} requests, service {}", report.answered_requests, report.service);
+    Ok(())
+}
+
+/// Reads a file of docs/dispatch.md and starts placing.
+fn open(file: &Path) -> anyhow::Result<Dispatch> {
+    let located = Located::read(file)?;
+    let config: Config = located.parse()?;
+    let wrong = |error: ConfigError| located.error(error.key(), error.message());
+    let floor = config.floor().map_err(wrong)?;
+    let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
+    // This program is the guard too, under whatever name it was started.
+    Ok(config.start(floor, dispatcher, GuardCommand::default())?)
+}
+
+fn serve_placed(
+    server: Server,
+    dispatch: Dispatch,
+    stop: &AtomicBool,
+) -> anyhow::Result<ServerReport> {
+    let placed = Placed(dispatch);
+    let report = server.run_around(stop, &placed)?;
+    if let Some(tally) = placed.0.take_tally() {
+        say::told(format_args!(
+            "placed {} requests, moved {}, gave up on {}; core time by type {:.2?} s",
+            tally.latency.count(),
+            tally.moves,
+            tally.abandoned,
+            tally.spent.busy_s
+        ));
+    }
+    let refused = placed.0.refused();
+    if refused > 0 {
+        say::told(format_args!(
+            "the kernel refused {refused} affinities or frequencies: those ran where they were"
+        ));
+    }
+    placed.0.take_notices().iter().for_each(say::told);
+    if let Some(restored) = placed.0.restore() {
+        say::told(&restored);
+    }
+    Ok(report)
+}

@@ -1,0 +1,181 @@
+//! `lull sim`: a scenario under several policies, compared.
+
+pub(super) mod show;
+
+use super::UsageError;
+use super::save::{self, Destination};
+use crate::cli::SimArgs;
+use crate::progress::parts;
+use crate::say::told;
+use indicatif::ProgressBar;
+use lull_agent::located::{InputError, Located};
+use lull_lab::figure::{Figure, svg};
+use lull_lab::progress::Progress;
+use lull_lab::scenario::{
+    AnyFile, AnyScenario, Choice, Kind, RecordError, Scenario, Search, Wrong,
+};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
+    let source = Located::read(&args.scenario)?;
+    let scenario = read(&source, args)?;
+    let bursty = match search(args) {
+        None => None,
+        Some(search) => Some(bursty(&source, &scenario, search)?),
+    };
+    if args.check {
+        return checked(&scenario, args.json);
+    }
+    let destinations = Destinations::of(args)?;
+    scenario.notices().iter().for_each(told);
+    match bursty {
+        None => compare(&scenario, args, &destinations),
+        Some((tiers, app, search)) => find_worst(tiers, (app, search), args, &destinations),
+    }
+}
+
+/// The tiers, and the app whose bursts are varied.
+fn bursty<'s>(
+    source: &Located,
+    scenario: &'s AnyScenario,
+    search: Search,
+) -> anyhow::Result<(&'s Scenario, usize, Search)> {
+    let AnyScenario::Tiers(tiers) = scenario else {
+        let message = "--find-worst-cycle varies the bursts of an app on tiers, and this scenario \
+                       has none";
+        return Err(UsageError(message.to_owned()).into());
+    };
+    let app = tiers.bursty_app(&search).map_err(|wrong| located(source, &wrong))?;
+    Ok((tiers, app, search))
+}
+
+fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
+    let file = match Kind::of(&source.parse()?) {
+        Kind::Tiers => AnyFile::Tiers(source.parse()?),
+        Kind::Node => AnyFile::Node(source.parse()?),
+        Kind::Dispatch => AnyFile::Dispatch(source.parse()?),
+        Kind::Gated => AnyFile::Gated(Box::new(source.parse()?)),
+    };
+    let base = args.scenario.parent().unwrap_or(Path::new("."));
+    let choice =
+        Choice { policies: args.policy.clone(), replications: args.seeds, seed: args.seed };
+    Ok(AnyScenario::new(file, base, &choice).map_err(|wrong| located(source, &wrong))?)
+}
+
+fn located(source: &Located, wrong: &Wrong) -> InputError {
+    source.error(&wrong.key, &wrong.message)
+}
+
+/// The search that is asked for, if any.
+fn search(args: &SimArgs) -> Option<Search> {
+    let good = Search::default();
+    args.find_worst_cycle.then(|| Search {
+        shortest: args.shortest.unwrap_or(good.shortest),
+        longest: args.longest.unwrap_or(good.longest),
+        grid: args.grid.unwrap_or(good.grid),
+        refine: args.refine.unwrap_or(good.refine),
+    })
+}
+
+/// `--check`: what would be run.
+fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
+    let (policies, notices) = (scenario.labels(), scenario.notices());
+    if json {
+        #[derive(Serialize)]
+        struct Checked<'a> {
+            scenario: &'a str,
+            policies: &'a [&'a str],
+            notices: &'a [String],
+        }
+        let all = Checked { scenario: scenario.title(), policies: &policies, notices };
+        return super::print_json(&all);
+    }
+    println!("{}: can be run; policies: {}", scenario.title(), policies.join(", "));
+    notices.iter().for_each(|notice| println!("- {notice}"));
+    Ok(())
+}
+
+/// Where results go besides standard output.
+struct Destinations {
+    csv: Option<Destination>,
+    parquet: Option<Destination>,
+    plot: Option<Destination>,
+}
+
+impl Destinations {
+    /// Refuses what cannot be written to before anything is simulated.
+    fn of(args: &SimArgs) -> Result<Self, UsageError> {
+        let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+        Ok(Self { csv: to(&args.csv)?, parquet: to(&args.parquet)?, plot: to(&args.plot)? })
+    }
+
+    /// Writes what is wanted; each file is whole or not there.
+    fn fill(
+        &self,
+        csv: impl FnOnce(&mut Vec<u8>) -> Result<(), RecordError>,
+        parquet: impl FnOnce(&mut Vec<u8>) -> Result<(), RecordError>,
+        panels: impl FnOnce() -> Vec<Figure>,
+    ) -> anyhow::Result<()> {
+        let mut files = Vec::new();
+        if let Some(to) = &self.csv {
+            let mut bytes = Vec::new();
+            csv(&mut bytes)?;
+            files.push((to, bytes));
+        }
+        if let Some(to) = &self.parquet {
+            let mut bytes = Vec::new();
+            parquet(&mut bytes)?;
+            files.push((to, bytes));
+        }
+        if let Some(to) = &self.plot {
+            files.push((to, svg(&panels())?.into_bytes()));
+        }
+        save::all(&files)
+    }
+}
+
+/// A bar that the laboratory's progress moves.
+fn watched(bar: &ProgressBar) -> Progress<'_> {
+    Progress::new(|done, expected| {
+        bar.set_length(expected);
+        bar.set_position(done);
+    })
+}
+
+fn compare(
+    scenario: &AnyScenario,
+    args: &SimArgs,
+    destinations: &Destinations,
+) -> anyhow::Result<()> {
+    let bar = parts().with_message(scenario.title().to_owned());
+    let outcome = scenario.run(&watched(&bar))?;
+    bar.finish_and_clear();
+    destinations.fill(
+        |to| outcome.write_csv(to),
+        |to| outcome.write_parquet(to),
+        || outcome.panels(),
+    )?;
+    if args.json {
+        return super::print_json(&outcome);
+    }
+    show::outcome(&outcome);
+    Ok(())
+}
+
+fn find_worst(
+    scenario: &Scenario,
+    (app, search): (usize, Search),
+    args: &SimArgs,
+    destinations: &Destinations,
+) -> anyhow::Result<()> {
+    let bar = parts().with_message(scenario.title.clone());
+    let found = scenario.find_worst_cycle(app, &search, &watched(&bar))?;
+    bar.finish_and_clear();
+    destinations.fill(|to| found.write_csv(to), |to| found.write_parquet(to), || found.panels())?;
+    if args.json {
+        return super::print_json(&found);
+    }
+    show::worst_cycles(&found);
+    Ok(())
+}

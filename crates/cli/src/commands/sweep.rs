@@ -1,0 +1,269 @@
+//! `lull sweep`: every setting of a simulated server at every load.
+//!
+//! A row is written as soon as it is measured, and rows that a file has
+//! already are not measured again: what is killed goes on where it was.
+
+use super::UsageError;
+use super::save::{self, Destination};
+use crate::cli::SweepArgs;
+use crate::progress::parts;
+use crate::say::told;
+use crate::text::{number, table};
+use anyhow::Context;
+use lull_agent::located::Located;
+use lull_lab::figure::{Axis, Figure, Look, Point, svg};
+use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto, write_parquet};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// A row of the file: a cell, flat, since CSV has no tables in tables.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct SweepRow {
+    rate_per_s: f64,
+    delay_us: Option<f64>,
+    frequency_ghz: Option<f64>,
+    arrived: u64,
+    answered: u64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    watts: f64,
+    cycles_a_request: f64,
+    interrupts_per_s: f64,
+    busy: f64,
+}
+
+pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
+    let source = Located::read(&args.scenario)?;
+    let scenario = read(&source)?;
+    let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+    let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
+    let mut out = match &args.out {
+        Some(path) => Some(Out::open(path, source.text())?),
+        None => None,
+    };
+    let done = out.as_mut().map_or(Vec::new(), |out| std::mem::take(&mut out.done));
+    if !done.is_empty() {
+        told(format_args!("{} settings are there already and are not measured again", done.len()));
+    }
+    let mut rows = measure(&scenario, &done, out.as_ref())?;
+    rows.sort_by(|a, b| a.key().partial_cmp(&b.key()).unwrap_or(std::cmp::Ordering::Equal));
+    let cells: Vec<Cell> = rows.iter().map(SweepRow::cell).collect();
+    let mut files = Vec::new();
+    if let Some(to) = &parquet {
+        let mut bytes = Vec::new();
+        write_parquet(&cells, objective(&scenario).0, &mut bytes)?;
+        files.push((to, bytes));
+    }
+    if let Some(to) = &figure {
+        files.push((to, svg(&figures(&scenario, &cells))?.into_bytes()));
+    }
+    save::all(&files)?;
+    show(&scenario, &cells, args.json)
+}
+
+/// Reads a server and its grid; every error names file, line and key.
+pub(super) fn read(source: &Located) -> anyhow::Result<ServerScenario> {
+    let file: ServerFile = source.parse()?;
+    Ok(file.check().map_err(|wrong| source.error(&wrong.key, &wrong.message))?)
+}
+
+/// Measures what is not done, in parallel, and writes each row as it comes.
+fn measure(
+    scenario: &ServerScenario,
+    done: &[SweepRow],
+    out: Option<&Out>,
+) -> anyhow::Result<Vec<SweepRow>> {
+    let settings = scenario.grid.settings();
+    let all = scenario.rates_per_s.iter().flat_map(|rate| settings.iter().map(|it| (*rate, *it)));
+    let is_done = |pair: &(f64, ServerSetting)| done.iter().any(|row| row.is_of(pair.0, pair.1));
+    let (there, missing): (Vec<_>, Vec<_>) = all.partition(is_done);
+    let bar = parts().with_message("sweep");
+    bar.set_length((there.len() + missing.len()) as u64);
+    bar.set_position(there.len() as u64);
+    let one = |(rate, setting): &(f64, ServerSetting)| -> anyhow::Result<SweepRow> {
+        let row = SweepRow::of(&Cell::measure(&scenario.model, *rate, *setting, scenario.run)?);
+        if let Some(out) = out {
+            out.write(&row)?;
+        }
+        bar.inc(1);
+        Ok(row)
+    };
+    let mut rows: Vec<SweepRow> = missing.par_iter().map(one).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    let wanted = |row: &&SweepRow| there.iter().any(|(rate, setting)| row.is_of(*rate, *setting));
+    rows.extend(done.iter().filter(wanted));
+    Ok(rows)
+}
+
+/// The file of rows.
+struct Out {
+    file: Mutex<File>,
+    done: Vec<SweepRow>,
+}
+
+impl Out {
+    /// Opens a file for more rows. Its first line says which scenario it is
+    /// of; a last line that was torn by a kill is cut off.
+    fn open(path: &Path, scenario: &str) -> anyhow::Result<Self> {
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
+        let head = format!("# lull sweep of {:08x}\n", crc32fast::hash(scenario.as_bytes()));
+        let mut text = String::new();
+        file.read_to_string(&mut text)
+            .with_context(|| format!("{} is not a file of `lull sweep`", path.display()))?;
+        if text.is_empty() {
+            file.write_all(head.as_bytes())?;
+            file.write_all(header()?.as_bytes())?;
+            return Ok(Self { file: Mutex::new(file), done: Vec::new() });
+        }
+        if !text.starts_with(&head) {
+            let what = "holds something else than this scenario's sweep: name another file";
+            return Err(UsageError(format!("{}: {what}", path.display())).into());
+        }
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64)?;
+        file.seek(SeekFrom::End(0))?;
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(&text.as_bytes()[..whole]);
+        let done: Result<Vec<SweepRow>, csv::Error> = reader.deserialize().collect();
+        let done = done.map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+        Ok(Self { file: Mutex::new(file), done })
+    }
+
+    /// Writes one row, whole.
+    fn write(&self, row: &SweepRow) -> anyhow::Result<()> {
+        let line = line(row, false)?;
+        let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        file.write_all(line.as_bytes()).context("cannot write a row of the sweep")
+    }
+}
+
+fn header() -> anyhow::Result<String> {
+    let nothing = SweepRow::of(&Cell {
+        rate_per_s: 0.0,
+        setting: ServerSetting::DEFAULT,
+        arrived: 0,
+        answered: 0,
+        p50_us: 0.0,
+        p90_us: 0.0,
+        p99_us: 0.0,
+        watts: 0.0,
+        cycles_a_request: 0.0,
+        interrupts_per_s: 0.0,
+        busy: 0.0,
+    });
+    let both = line(&nothing, true)?;
+    Ok(both.lines().next().unwrap_or_default().to_owned() + "\n")
+}
+
+fn line(row: &SweepRow, head: bool) -> anyhow::Result<String> {
+    let mut writer = csv::WriterBuilder::new().has_headers(head).from_writer(Vec::new());
+    writer.serialize(row)?;
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}
+
+impl SweepRow {
+    fn of(cell: &Cell) -> Self {
+        Self {
+            rate_per_s: cell.rate_per_s,
+            delay_us: cell.setting.delay_us,
+            frequency_ghz: cell.setting.frequency_ghz,
+            arrived: cell.arrived,
+            answered: cell.answered,
+            p50_us: cell.p50_us,
+            p90_us: cell.p90_us,
+            p99_us: cell.p99_us,
+            watts: cell.watts,
+            cycles_a_request: cell.cycles_a_request,
+            interrupts_per_s: cell.interrupts_per_s,
+            busy: cell.busy,
+        }
+    }
+
+    fn cell(&self) -> Cell {
+        Cell {
+            rate_per_s: self.rate_per_s,
+            setting: self.setting(),
+            arrived: self.arrived,
+            answered: self.answered,
+            p50_us: self.p50_us,
+            p90_us: self.p90_us,
+            p99_us: self.p99_us,
+            watts: self.watts,
+            cycles_a_request: self.cycles_a_request,
+            interrupts_per_s: self.interrupts_per_s,
+            busy: self.busy,
+        }
+    }
+
+    fn setting(&self) -> ServerSetting {
+        ServerSetting { delay_us: self.delay_us, frequency_ghz: self.frequency_ghz }
+    }
+
+    fn is_of(&self, rate_per_s: f64, setting: ServerSetting) -> bool {
+        self.rate_per_s == rate_per_s && self.setting() == setting
+    }
+
+    fn key(&self) -> (f64, Option<f64>, Option<f64>) {
+        (self.rate_per_s, self.delay_us, self.frequency_ghz)
+    }
+}
+
+/// The percentile and the bound in microseconds of a scenario.
+fn objective(scenario: &ServerScenario) -> (f64, f64) {
+    let tail = scenario.app.tail();
+    tail.map_or((99.0, f64::MAX), |(at, bound)| (at.percent(), bound.as_micros_f64()))
+}
+
+fn front(scenario: &ServerScenario, cells: &[Cell], rate: f64) -> Vec<Cell> {
+    let of_rate: Vec<_> = cells.iter().filter(|it| it.rate_per_s == rate).cloned().collect();
+    pareto(&of_rate, objective(scenario).0).into_iter().cloned().collect()
+}
+
+fn show(scenario: &ServerScenario, cells: &[Cell], json: bool) -> anyhow::Result<()> {
+    let (percentile, bound_us) = objective(scenario);
+    let fronts: Vec<Cell> =
+        scenario.rates_per_s.iter().flat_map(|rate| front(scenario, cells, *rate)).collect();
+    if json {
+        return super::print_json(&fronts);
+    }
+    let row = |cell: &Cell| {
+        let tail_us = cell.tail_us(percentile);
+        let met = if tail_us <= bound_us { "met" } else { "missed" };
+        vec![
+            format!("{}", cell.rate_per_s),
+            cell.setting.delay_us.map_or("-".to_owned(), |us| us.to_string()),
+            cell.setting.frequency_ghz.map_or("-".to_owned(), |ghz| ghz.to_string()),
+            number(tail_us),
+            met.to_owned(),
+            number(cell.watts),
+        ]
+    };
+    let tail = format!("p{percentile} (us)");
+    let head = ["requests/s", "delay (us)", "GHz", &tail, "objective", "power (W)"];
+    println!("{}", table(&head, fronts.iter().map(row)));
+    println!("{} settings; shown is what no other beats in both tail and power", cells.len());
+    Ok(())
+}
+
+fn figures(scenario: &ServerScenario, cells: &[Cell]) -> Vec<Figure> {
+    let (percentile, bound_us) = objective(scenario);
+    let point = |cell: &Cell| Point::at(cell.tail_us(percentile), cell.watts);
+    let panel = |rate: &f64| {
+        let tail = format!("p{percentile} (us), bound {bound_us} us");
+        let of_rate = cells.iter().filter(|it| it.rate_per_s == *rate && it.keeps_up());
+        let mut all: Vec<_> = of_rate.map(point).collect();
+        all.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let title = format!("{rate} requests/s");
+        Figure::new(title, Axis::log(tail), Axis::linear("power (W)"))
+            .with("settings", Look::Points, all)
+            .with("front", Look::Line, front(scenario, cells, *rate).iter().map(point))
+    };
+    scenario.rates_per_s.iter().map(panel).collect()
+}

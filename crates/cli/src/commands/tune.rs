@@ -1,0 +1,199 @@
+//! `lull tune`: searches a server's settings for the least power within its
+//! bound, and remembers what it found.
+//!
+//! The server runs here, under a config of the agent ([`live`]), or it is
+//! simulated ([`simulated`]). Trials and findings are kept in a store by app,
+//! machine and load, as they come: a search that is killed goes on with its
+//! trials, and one that begins anew begins with what was found before.
+
+mod live;
+mod picture;
+mod simulated;
+
+use crate::cli::TuneArgs;
+use crate::say::told;
+use crate::text::{number, table};
+use lull_agent::located::Located;
+use lull_agent::spots::{Key, Store};
+use lull_control::Rng;
+use lull_policies::tuning::{Choice, Place, Reading, Search, Space, Trial};
+use picture::Picture;
+use rand::SeedableRng;
+use serde::Serialize;
+
+/// What a search that is stopped says.
+const STOPPED: &str =
+    "stopped before the end; the trials are kept, and the same command goes on with them";
+
+/// What a search came to.
+#[derive(Debug, Serialize)]
+struct Tuned {
+    machine: String,
+    app: String,
+    rate_per_s: f64,
+    trials: usize,
+    resumed: usize,
+    /// Whether the setting is believed to meet the bound.
+    meets: bool,
+    setting: String,
+    values: Vec<f64>,
+    tail_us: f64,
+    watts: f64,
+    /// Where the power is from: measured, or by which model.
+    energy: String,
+    /// Share of the search's requests that were over the bound.
+    harm: f64,
+    /// All trials, in order.
+    tried: Vec<Tried>,
+}
+
+/// One trial: what was read, or why nothing was.
+#[derive(Debug, Serialize)]
+struct Tried {
+    values: Vec<f64>,
+    tail_us: Option<f64>,
+    watts: Option<f64>,
+    why: Option<String>,
+}
+
+impl Tried {
+    fn of(trial: &Trial, space: &Space) -> Self {
+        let reading = trial.came.as_ref().ok();
+        Self {
+            values: space.values(&trial.place),
+            tail_us: reading.map(|it| it.tail_us),
+            watts: reading.map(|it| it.watts),
+            why: trial.came.as_ref().err().cloned(),
+        }
+    }
+}
+
+pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
+    let source = Located::read(&args.config)?;
+    let has_apps = source.text().parse::<toml::Table>().is_ok_and(|it| it.contains_key("app"));
+    let tuned = match has_apps {
+        true => vec![live::tune(source, args)?],
+        false => simulated::tune(&source, args)?,
+    };
+    if args.json {
+        return super::print_json(&tuned);
+    }
+    print(&tuned);
+    Ok(())
+}
+
+/// A search and where it is kept.
+struct Hunt<'s> {
+    search: Search,
+    key: Key,
+    store: &'s Store,
+    resumed: usize,
+}
+
+impl<'s> Hunt<'s> {
+    /// Takes over the trials of a search that was interrupted, or else begins
+    /// with what was found before at about this load.
+    fn new(mut search: Search, key: Key, store: &'s Store) -> anyhow::Result<Self> {
+        let key = store.adopt(key)?;
+        let mut resumed = 0;
+        for trial in store.trials(&key)? {
+            if search.space().contains(&trial.place) {
+                search.tell(trial.place, trial.came);
+                resumed += 1;
+            }
+        }
+        if let Some(spot) = store.spot(&key)? {
+            let place = search.space().nearest(&spot.values);
+            told(format_args!(
+                "before, {} was found at {} requests/s: it is tried early",
+                search.space().describe(&place),
+                number(spot.rate_per_s)
+            ));
+            search.begin_with(place);
+        }
+        if resumed > 0 {
+            told(format_args!("goes on with {resumed} trials of a search before"));
+        }
+        Ok(Self { search, key, store, resumed })
+    }
+
+    /// Trials until the search is over, each kept as it comes.
+    fn go_on(
+        &mut self,
+        picture: &mut Picture,
+        mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, String>>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let number = self.search.trials().len();
+            // A generator a trial, so that a resumed search goes on as it would have.
+            let mut rng = Rng::seed_from_u64(number as u64);
+            let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
+            picture.show(&self.search, Some(&next.place))?;
+            let came = trial(&self.search, &next.place)?;
+            self.store.keep_trial(&self.key, number, &next.place, &came)?;
+            self.search.tell(next.place, came);
+        }
+    }
+
+    /// The place that stays; where none meets the bound, the fastest, and said so.
+    fn finish(&self) -> anyhow::Result<Choice> {
+        let search = &self.search;
+        let Some(choice) = search.choice() else {
+            let why = search.trials().iter().find_map(|trial| trial.came.as_ref().err());
+            let why = why.map_or("no trial was made", String::as_str);
+            anyhow::bail!("no trial gave a reading: {why}");
+        };
+        let choice = match choice.meets {
+            true => choice,
+            false => {
+                told(format_args!(
+                    "no setting of {} meets the bound of {} us; the best tail was {} us. The \
+                     fastest setting is left",
+                    search.trials().len(),
+                    search.rules().bound_us,
+                    number(choice.tail_us)
+                ));
+                Choice { place: search.space().fastest(), ..choice }
+            }
+        };
+        self.store.keep_spot(&self.key, search.space(), &choice)?;
+        Ok(choice)
+    }
+
+    /// The end of a search, for people and programs.
+    fn tuned(&self, of: (&str, &str), rate_per_s: f64, energy: String) -> anyhow::Result<Tuned> {
+        let (choice, search) = (self.finish()?, &self.search);
+        Ok(Tuned {
+            machine: of.0.to_owned(),
+            app: of.1.to_owned(),
+            rate_per_s,
+            trials: search.trials().len(),
+            resumed: self.resumed,
+            meets: choice.meets,
+            setting: search.space().describe(&choice.place),
+            values: search.space().values(&choice.place),
+            tail_us: choice.tail_us,
+            watts: choice.watts,
+            energy,
+            harm: search.harm(),
+            tried: search.trials().iter().map(|it| Tried::of(it, search.space())).collect(),
+        })
+    }
+}
+
+fn print(tuned: &[Tuned]) {
+    let row = |it: &Tuned| {
+        vec![
+            number(it.rate_per_s),
+            it.setting.clone(),
+            number(it.tail_us),
+            if it.meets { "met" } else { "missed" }.to_owned(),
+            number(it.watts),
+            format!("{} ({} kept)", it.trials, it.resumed),
+            format!("{:.2} %", 100.0 * it.harm),
+        ]
+    };
+    let head = ["requests/s", "setting", "tail (us)", "objective", "power (W)", "trials", "late"];
+    println!("{}", table(&head, tuned.iter().map(row)));
+    tuned.iter().for_each(|it| println!("power: {}", it.energy));
+}

@@ -1,0 +1,237 @@
+//! The search on a running server: its policy sets whatever place is tried.
+//!
+//! The session is that of `lull run`, with its record, its limits and its
+//! guard: however the search ends, every knob is as it was. What was found is
+//! in the store, where `lull run` takes it from (`agent.spots`).
+
+use super::picture::Picture;
+use super::{Hunt, STOPPED, Tuned};
+use crate::cli::TuneArgs;
+use crate::commands::UsageError;
+use crate::say::told;
+use crate::text::number;
+use anyhow::{anyhow, bail};
+use lull_agent::config::Config;
+use lull_agent::located::Located;
+use lull_agent::session::{Opening, Session, TurnError, tuning_of};
+use lull_agent::spots::{Key, Store, Subject};
+use lull_control::journal::Event;
+use lull_control::{
+    Epoch, Got, Observation, Plan, Plant, PlantError, Policy, Reason, Rng, Setting,
+};
+use lull_policies::tuning::{Gather, Gathered, Place, Protocol, Reading, Search, Tuning};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The policy whose keys say how to search.
+const POLICY: &str = "bayop";
+/// Epochs for which limits may hold back the settings of a trial.
+const HELD_MAX: usize = 10;
+
+/// The load is another now.
+#[derive(Debug, thiserror::Error)]
+#[error("the load has changed from {from} to {to} requests/s")]
+struct Moved {
+    from: f64,
+    to: f64,
+}
+
+pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
+    if !args.rate.is_empty() {
+        let what = "--rate is for a simulated server: a running one has the load it has";
+        return Err(UsageError(what.to_owned()).into());
+    }
+    let config = config(source, args)?;
+    let store = Store::open(&args.store)?;
+    let say = |text: &str| told(text);
+    let mut session = Opening { config, dry_run: false, say: &say, adjust: &|_| {} }.open()?;
+    let mut picture = Picture::new(args.json);
+    let tuned = search(&mut session, &store, &mut picture);
+    picture.close();
+    let record = session.record().display().to_string();
+    let ended = tuned.as_ref().map(|_| ()).map_err(|error| anyhow!("{error:#}"));
+    session.close()?.tell(&ended, &say)?;
+    say(&format!("knobs are as they were; the record is {record}"));
+    tuned
+}
+
+/// The config, with what the command line says otherwise.
+fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
+    let mut config = Config::from_located(source)?;
+    if config.policy != POLICY {
+        let message = format!(
+            "is `{}`, and `lull tune` searches as the policy `{POLICY}` does: write name = \
+             \"{POLICY}\"",
+            config.policy
+        );
+        return Err(config.source.error("policy.name", message).into());
+    }
+    // An operator would spoil the trials.
+    config.agent.control = false;
+    let mut put = |key: &str, value: Option<toml::Value>| {
+        if let Some(value) = value {
+            config.policy_keys.insert(key.to_owned(), value);
+        }
+    };
+    put("trials", args.trials.map(|it| i64::from(it).into()));
+    put("method", args.method.clone().map(Into::into));
+    put("harm_max", args.harm_max.map(Into::into));
+    put("cut", args.cut.map(Into::into));
+    Ok(config)
+}
+
+/// Searches at the load that there is; from the beginning if it changes.
+fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow::Result<Tuned> {
+    let Tuning { space, rules, protocol, load_change } =
+        tuning_of(session.config(), session.plant().machine(), session.apps())?;
+    let app = session.apps()[protocol.app.index()].name.clone();
+    let machine = session.plant().machine().clone();
+    let wanted = Wanted::default();
+    session.switch("tune", Box::new(wanted.clone()));
+    let load = (0.0, f64::INFINITY);
+    let mut trials = Trials { session, wanted, protocol, load, energy: String::new() };
+    loop {
+        trials.load = (0.0, f64::INFINITY);
+        let (before, rate_per_s) = trials.read()?;
+        told(format_args!(
+            "{} requests/s; as it is, the tail is {} us at {} W ({})",
+            number(rate_per_s),
+            number(before.tail_us),
+            number(before.watts),
+            trials.energy
+        ));
+        trials.load = (rate_per_s, load_change);
+        let search = Search::new(space.clone(), rules.clone());
+        let subject = Subject::of(&machine, &app, (protocol.percentile, protocol.bound), &space);
+        let key = Key::of(subject, &search, &protocol, ("live", rate_per_s));
+        let mut hunt = Hunt::new(search, key, store)?;
+        let ended = hunt.go_on(picture, |search, place| trials.one(search, place));
+        picture.close();
+        match ended {
+            Ok(()) => {
+                return hunt.tuned((&machine.name, &app), rate_per_s, trials.energy.clone());
+            }
+            Err(error) if error.is::<Moved>() => {
+                told(format_args!("{error}: its trials are kept, and the search begins anew"));
+                trials.wanted.put(Plan::keep());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A policy that wants what it is told to.
+#[derive(Clone, Default)]
+struct Wanted(Arc<Mutex<Plan>>);
+
+impl Wanted {
+    fn put(&self, plan: Plan) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    }
+}
+
+impl Policy for Wanted {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Trials on a running server.
+struct Trials<'s> {
+    session: &'s mut Session,
+    wanted: Wanted,
+    protocol: Protocol,
+    /// Requests per second, and the share by which they may differ.
+    load: (f64, f64),
+    /// Where the last figure of power was from.
+    energy: String,
+}
+
+impl Trials<'_> {
+    /// Sets a place and reads it; one that cannot be had is told as such.
+    fn one(&mut self, search: &Search, place: &Place) -> anyhow::Result<Result<Reading, String>> {
+        let number = search.trials().len() as u32 + 1;
+        let reason = Reason::Trial { number, expected_gain: None };
+        let mut plan = Plan::keep();
+        for setting in search.space().settings(place) {
+            plan.set(setting, reason.clone());
+        }
+        self.wanted.put(plan);
+        if let Some(why) = self.take_effect(&search.space().settings(place))? {
+            return Ok(Err(why));
+        }
+        let (reading, _) = self.read()?;
+        Ok(Ok(reading))
+    }
+
+    /// Waits until the settings are in force; why they cannot be.
+    fn take_effect(&mut self, settings: &[Setting]) -> anyhow::Result<Option<String>> {
+        let mut why = String::new();
+        for _ in 0..HELD_MAX {
+            let epoch = self.turn()?;
+            let lost = settings.iter().find(|it| self.session.yielded().contains(&it.knob()));
+            if let Some(setting) = lost {
+                let how = "somebody else has changed that knob, which stays as they want";
+                return Ok(Some(format!("{setting} cannot be had: {how}")));
+            }
+            if let Some(refused) = epoch.entries.iter().find_map(|entry| refusal(&entry.event)) {
+                return Ok(Some(refused));
+            }
+            let held = epoch.entries.iter().find_map(|entry| match &entry.event {
+                Event::Held { wanted, why, .. } => Some(format!("{wanted} is held back: {why}")),
+                _ => None,
+            });
+            let Some(held) = held else { return Ok(None) };
+            why = held;
+        }
+        Ok(Some(why))
+    }
+
+    /// One reading of what is in force, and the load in it.
+    fn read(&mut self) -> anyhow::Result<(Reading, f64)> {
+        let mut gather = Gather::new(self.protocol);
+        loop {
+            let epoch = self.turn()?;
+            if epoch.safe {
+                // Nobody knows the latency: the place is not what is in force.
+                gather = Gather::new(self.protocol);
+                continue;
+            }
+            match gather.add(&epoch.seen) {
+                Gathered::More => {}
+                Gathered::Nothing(why) => bail!("a trial gives no reading: {why}"),
+                Gathered::Reading(reading, rate_per_s) => {
+                    let (from, share) = self.load;
+                    if (rate_per_s - from).abs() > share * rate_per_s.max(from) {
+                        return Err(Moved { from, to: rate_per_s }.into());
+                    }
+                    return Ok((reading, rate_per_s));
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) -> anyhow::Result<Epoch> {
+        let epoch = self.session.turn("tune").map_err(|error| match error {
+            TurnError::Plant(PlantError::Stopped) => anyhow!(STOPPED),
+            other => other.into(),
+        })?;
+        let lives = epoch.seen.app(self.protocol.app).is_some_and(|app| app.alive);
+        if !lives {
+            let name = &self.session.apps()[self.protocol.app.index()].name;
+            bail!("`{name}` has exited; its output is in {}", self.session.logs().display());
+        }
+        if let Ok(energy) = &epoch.seen.energy {
+            self.energy = energy.source.to_string();
+        }
+        Ok(epoch)
+    }
+}
+
+/// What a knob said no to.
+fn refusal(event: &Event) -> Option<String> {
+    let Event::Decision(decision) = event else { return None };
+    match &decision.outcome.got {
+        Got::Refused { why } => Some(format!("{} was refused: {why}", decision.outcome.wanted)),
+        _ => None,
+    }
+}

@@ -1,0 +1,115 @@
+//! The search on a simulated server.
+
+use super::picture::Picture;
+use super::{Hunt, STOPPED, Tuned};
+use crate::cli::TuneArgs;
+use crate::commands::{UsageError, check_rates, sweep};
+use lull_agent::located::Located;
+use lull_agent::signals::stop_flag;
+use lull_agent::spots::{Key, Store, Subject};
+use lull_control::{AppId, Got, Plant};
+use lull_lab::server::ServerScenario;
+use lull_measure::Nanos;
+use lull_policies::tuning::{Gather, Gathered, Method, Place, Protocol, Reading, Rules, Search};
+use lull_sim::netserver::NetServerPlant;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Epochs of a trial's window.
+const EPOCHS: u64 = 10;
+/// Trials of a search (seed 001, section 5.2.1).
+const TRIALS: u16 = 30;
+/// As `bayop` has them.
+const HARM_MAX: f64 = 0.05;
+const CUT: f64 = 2.0;
+
+/// Searches at every load.
+pub(super) fn tune(source: &Located, args: &TuneArgs) -> anyhow::Result<Vec<Tuned>> {
+    let scenario = sweep::read(source)?;
+    let rates = if args.rate.is_empty() { &scenario.rates_per_s } else { &args.rate };
+    check_rates(rates)?;
+    let store = Store::open(&args.store)?;
+    let mut picture = Picture::new(args.json);
+    let stop = stop_flag()?;
+    let mut all = |rate: &f64| one(&scenario, *rate, args, (&store, &mut picture, &stop));
+    rates.iter().map(&mut all).collect()
+}
+
+fn one(
+    scenario: &ServerScenario,
+    rate_per_s: f64,
+    args: &TuneArgs,
+    (store, picture, stop): (&Store, &mut Picture, &AtomicBool),
+) -> anyhow::Result<Tuned> {
+    let Some((percentile, bound)) = scenario.app.tail() else {
+        return Err(UsageError("the app has no tail objective".to_owned()).into());
+    };
+    let model = scenario.model.at_rate(rate_per_s);
+    let run = scenario.run;
+    let mut plant = NetServerPlant::new(&model, scenario.app.clone(), run.seed, run.replication)?;
+    let method = method(args.method.as_deref())?;
+    let trials = usize::from(args.trials.unwrap_or(TRIALS));
+    let rules = Rules {
+        harm_max: args.harm_max.unwrap_or(HARM_MAX),
+        ..Rules::new(method, bound.as_micros_f64(), trials)
+    };
+    let search = Search::new(scenario.grid.only(), rules);
+    let protocol = Protocol {
+        app: AppId(0),
+        percentile,
+        bound,
+        settle: run.warmup,
+        window: run.length,
+        cut: args.cut.unwrap_or(CUT),
+        allow_modelled: false,
+    };
+    let of = (percentile, bound);
+    let subject = Subject::of(plant.machine(), &scenario.app.name, of, search.space());
+    let plant_of = format!("{rate_per_s}/s, seed {}", run.seed);
+    let key = Key::of(subject, &search, &protocol, (&plant_of, rate_per_s));
+    let mut hunt = Hunt::new(search, key, store)?;
+    let searched = hunt.go_on(picture, |search, place| {
+        anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);
+        trial(&mut plant, search, place, protocol)
+    });
+    // Whatever happened, the server is left as it was found.
+    let _ = plant.restore();
+    picture.close();
+    searched?;
+    let energy = "of the simulated server's model".to_owned();
+    hunt.tuned((&plant.machine().name, &scenario.app.name), rate_per_s, energy)
+}
+
+fn method(name: Option<&str>) -> Result<Method, UsageError> {
+    match name.unwrap_or("apart") {
+        "apart" => Ok(Method::Apart),
+        "penalty" => Ok(Method::Penalty),
+        "random" => Ok(Method::Random),
+        other => Err(UsageError(format!("--method {other}: write apart, penalty or random"))),
+    }
+}
+
+/// One trial; a place that a knob refuses is told as such.
+fn trial(
+    plant: &mut impl Plant,
+    search: &Search,
+    place: &Place,
+    protocol: Protocol,
+) -> anyhow::Result<Result<Reading, String>> {
+    let applied = plant.apply(&search.space().settings(place));
+    let refused = applied.outcomes.iter().find_map(|outcome| match &outcome.got {
+        Got::Refused { why } => Some(format!("{} was refused: {why}", outcome.wanted)),
+        _ => None,
+    });
+    if let Some(why) = refused {
+        return Ok(Err(why));
+    }
+    let epoch = (protocol.window / EPOCHS).max(Nanos(1));
+    let mut gather = Gather::new(protocol);
+    loop {
+        match gather.add(&plant.observe(epoch)?) {
+            Gathered::More => {}
+            Gathered::Reading(reading, _) => return Ok(Ok(reading)),
+            Gathered::Nothing(why) => return Ok(Err(why)),
+        }
+    }
+}

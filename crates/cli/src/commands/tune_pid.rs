@@ -1,0 +1,70 @@
+//! `lull tune-pid`: gains from open-loop step responses.
+
+use super::UsageError;
+use crate::cli::TunePidArgs;
+use crate::progress::parts;
+use crate::text::table;
+use anyhow::Context;
+use lull_lab::experiment::Setup;
+use lull_lab::figure::svg;
+use lull_lab::progress::Progress;
+use lull_lab::tune::{TuneError, Tuned, figures, tune};
+
+pub(crate) fn run(args: &TunePidArgs) -> anyhow::Result<()> {
+    super::check_rates(&args.rate)?;
+    let bar = parts().with_message("tune-pid");
+    let progress = Progress::new(|done, expected| {
+        bar.set_length(expected);
+        bar.set_position(done);
+    });
+    let commit = lull_agent::COMMIT.to_owned();
+    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
+    let one = |rate: &f64| tune(&setup, args.target, *rate).map_err(told);
+    let tuned: Vec<Tuned> = args.rate.iter().map(one).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.figure {
+        let drawing = svg(&figures(&tuned, args.target))?;
+        std::fs::write(path, drawing)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        return super::print_json(&tuned);
+    }
+    print(&tuned);
+    Ok(())
+}
+
+/// A load that cannot be controlled, or a target out of reach, is bad input.
+fn told(error: TuneError) -> anyhow::Error {
+    match error {
+        TuneError::Flat { .. } | TuneError::Overload { .. } => UsageError(error.to_string()).into(),
+        TuneError::Lab(error) => error.into(),
+    }
+}
+
+fn print(tuned: &[Tuned]) {
+    let row = |one: &Tuned| {
+        vec![
+            format!("{}", one.rate_per_s),
+            format!("{:.2}", one.plant.gain),
+            format!("{:.1}", one.plant.epochs),
+            format!("{:.1}", one.plant.dead_epochs),
+            format!("{:.2}", one.kp),
+            format!("{:.2}", one.ki),
+            settles(one),
+        ]
+    };
+    let head = ["requests/s", "ms a ms", "lag (epochs)", "dead (epochs)", "Kp", "Ki", "settles in"];
+    println!("{}", table(&head, tuned.iter().map(row)));
+    println!("gains for [dispatcher] name = \"eetl\"; an epoch is 500 answers");
+}
+
+/// The epoch from which the expected tail stays within 2 % of where it ends.
+fn settles(one: &Tuned) -> String {
+    let Some(end) = one.expected_ms.last() else { return "-".to_owned() };
+    let off = |ms: &f64| (ms / end - 1.0).abs() > 0.02;
+    match one.expected_ms.iter().rposition(off) {
+        Some(epoch) => format!("{} epochs", epoch + 1),
+        None => "at once".to_owned(),
+    }
+}

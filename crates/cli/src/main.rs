@@ -1,0 +1,34 @@
+//! The `lull` command: one file a subcommand.
+//!
+//! Exit status: 0 done, 1 failed, 2 bad usage or input.
+
+mod alongside;
+mod cli;
+mod commands;
+mod progress;
+mod say;
+mod text;
+
+use clap::Parser;
+use lull_agent::error::UsageError;
+use lull_agent::located::InputError;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match commands::dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::told(format_args!("{error:#}"));
+            ExitCode::from(status_of(&error))
+        }
+    }
+}
+
+/// Bad input is 2, everything else 1.
+fn status_of(error: &anyhow::Error) -> u8 {
+    let is_input = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<InputError>() || cause.is::<UsageError>()
+    };
+    if error.chain().any(is_input) { 2 } else { 1 }
+}

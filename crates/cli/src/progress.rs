@@ -1,0 +1,36 @@
+//! Progress of what takes over two seconds: on stderr, only on a terminal.
+
+use crate::say;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_agent::session::Session;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// A bar of known length in seconds, or nothing where nobody looks.
+pub(crate) fn seconds(total_s: u64) -> ProgressBar {
+    bar(total_s, "{msg:36} [{bar:30}] {pos}/{len} s")
+}
+
+/// A bar of parts whose number becomes known as it goes, or nothing where nobody looks.
+pub(crate) fn parts() -> ProgressBar {
+    bar(1, "{msg:36} [{bar:30}] {pos}/{len}, {eta} left")
+}
+
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length.max(1));
+    if !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Prints a session's notices above its bar.
+pub(crate) fn print_notices(session: &Session, bar: &ProgressBar) {
+    for notice in session.take_notices() {
+        bar.suspend(|| say::line(notice));
+    }
+}

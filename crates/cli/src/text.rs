@@ -1,0 +1,51 @@
+//! Text for terminals: tables and numbers.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
+use lull_agent::blocks::Estimate;
+use lull_agent::text::decimals;
+pub(crate) use lull_agent::text::number;
+use std::io::IsTerminal;
+
+/// Width of output that goes to no terminal.
+const FILE_WIDTH: u16 = 120;
+
+/// A table without lines, wrapped to the terminal.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if !std::io::stdout().is_terminal() {
+        table.set_width(FILE_WIDTH);
+    }
+    table.set_header(header);
+    table.add_rows(rows);
+    table.trim_fmt()
+}
+
+/// A mean with its interval to two digits of the interval: `1.23 ± 0.04`.
+pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
+    match estimate {
+        None => "-".to_owned(),
+        Some(Estimate { mean, half_width: None }) => number(mean),
+        Some(Estimate { mean, half_width: Some(half) }) => {
+            // An interval of (almost) nothing says nothing about digits.
+            let exact = half <= mean.abs() * 1e-9;
+            let digits = if exact { decimals(mean, 3) } else { decimals(half, 2) };
+            format!("{mean:.digits$} ± {half:.digits$}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_without_interval_shows_none() {
+        let one = Some(Estimate { mean: 2.0, half_width: None });
+        assert_eq!(estimate(one), "2.00");
+        assert_eq!(estimate(None), "-");
+        let two = Some(Estimate { mean: 2.0, half_width: Some(0.5) });
+        assert_eq!(estimate(two), "2.00 ± 0.50");
+    }
+}
