@@ -65,7 +65,8 @@ const BENCHES: &[Bench] = &[
 
 /// Those that take long, or need what nobody installs for them: they run by their
 /// names only.
-const ON_REQUEST: &[Bench] = &[preload::SCRIPTS, preload::DISK, preload::POSTGRES, preload::MYSQL];
+const ON_REQUEST: &[Bench] =
+    &[preload::SCRIPTS, preload::DISK, preload::POSTGRES, preload::CONTENDED, preload::MYSQL];
 
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";

@@ -6,6 +6,7 @@
 mod batching;
 mod cache;
 mod calls;
+mod contended;
 mod contest;
 mod database;
 mod pgbench;
@@ -20,6 +21,8 @@ pub(super) use calls::model;
 use super::{Bench, Context, report::Report};
 use crate::test::on_path;
 use anyhow::{Context as _, Result, bail};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,6 +79,15 @@ pub(super) const POSTGRES: Bench = Bench {
     run: |context| reported(context, postgres::measure),
 };
 
+pub(super) const CONTENDED: Bench = Bench {
+    name: "contended",
+    about: "One PostgreSQL whose clients contend for twelve rows: open gate and auto in random \
+            blocks",
+    run: |context| {
+        reported(context, |lull, report| contended::measure(lull, &context.root, report))
+    },
+};
+
 pub(super) const MYSQL: Bench = Bench {
     name: "mysql",
     about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
@@ -91,6 +103,14 @@ fn reported(
     let mut report = Report::default();
     measure(&lull, &mut report)?;
     Ok(report)
+}
+
+/// Lets other users enter a directory, for servers that do not run as root.
+///
+/// # Errors
+/// What the kernel says.
+fn make_readable(directory: &Path) -> Result<()> {
+    Ok(std::fs::set_permissions(directory, Permissions::from_mode(0o755))?)
 }
 
 /// What a server says of itself.

@@ -12,9 +12,8 @@ use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::geteuid;
-use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -24,9 +23,9 @@ use tempfile::TempDir;
 const SCALE: u32 = 16;
 const CLIENTS: u32 = 256;
 /// It refuses to run as root, and is nobody's where this program is root's.
-const NOBODY: u32 = 65_534;
+pub(super) const NOBODY: u32 = 65_534;
 /// How long it may take from listening to answering.
-const START_MAX: Duration = Duration::from_secs(60);
+pub(super) const START_MAX: Duration = Duration::from_secs(60);
 
 const AUTO: Setting = Setting { name: "auto", exec: Some(&["--admission", "auto"]), options: &[] };
 const SETTINGS: [Setting; 4] = [BARE, STATS, CAP_16, AUTO];
@@ -57,12 +56,11 @@ fn cases() -> Vec<Case> {
 
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let all = Permissions::from_mode(0o755);
-    std::fs::set_permissions(place.path(), all)?;
+    super::make_readable(place.path())?;
     // Wherever it was built, nobody may execute this one.
     let own = place.path().join("lull");
     succeeded(Command::new("install").arg("--mode=755").arg(lull).arg(&own))?;
-    let model = install(place.path())?;
+    let model = install(place.path(), SCALE)?;
     let databases: Result<Vec<Database>> =
         SETTINGS.iter().map(|setting| Database::start(&own, *setting, &model)).collect();
     let databases = databases?;
@@ -148,7 +146,7 @@ impl Served for Database {
     }
 }
 
-fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
+pub(super) fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
     let mut pgbench = Command::new(super::found("pgbench")?);
     pgbench.args(["--host=127.0.0.1", "--username=postgres"]);
     pgbench.arg(format!("--port={}", address.port())).args(arguments).arg("postgres");
@@ -156,7 +154,7 @@ fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
 }
 
 /// A program as the user that the server is to run as.
-fn unprivileged(program: &Path) -> Command {
+pub(super) fn unprivileged(program: &Path) -> Command {
     if !geteuid().is_root() {
         return Command::new(program);
     }
@@ -174,7 +172,7 @@ fn command(lull: &Path, exec: Option<&[&str]>, program: &Path) -> Command {
     command
 }
 
-fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
+pub(super) fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
     let settings = [
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
@@ -193,7 +191,7 @@ fn server_options(data: &Path, address: SocketAddr) -> Vec<String> {
 }
 
 /// A data directory with the tables of pgbench in it.
-fn install(place: &Path) -> Result<PathBuf> {
+pub(super) fn install(place: &Path, scale: u32) -> Result<PathBuf> {
     let data = place.join("model");
     std::fs::create_dir(&data)?;
     if geteuid().is_root() {
@@ -207,7 +205,7 @@ fn install(place: &Path) -> Result<PathBuf> {
     command.args(server_options(&data, address)).current_dir(&data);
     let server = served(command.stderr(Stdio::null()), address)?;
     let begun = Instant::now();
-    let scale = format!("--scale={SCALE}");
+    let scale = format!("--scale={scale}");
     while !pgbench(address, &["--initialize", "--quiet", &scale])?.status.success() {
         if begun.elapsed() > START_MAX {
             bail!("pgbench cannot fill its tables at {address}");
