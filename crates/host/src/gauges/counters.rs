@@ -255,8 +255,12 @@ mod tests {
     /// The kernel counts task clock without a PMU: the same code on a real counter.
     fn task_clock() -> Option<Tally<Software>> {
         let mut tally = Tally::new(&Roots::default(), Software::TASK_CLOCK, Modes::User);
-        // Some containers forbid the system call altogether.
-        tally.read(&[me()], Nanos::from_secs(1)).is_ok().then_some(tally)
+        if let Err(error) = tally.read(&[me()], Nanos::from_secs(1)) {
+            // Some containers forbid the system call altogether.
+            lull_testing::skip(&format!("no task clock: {error}"));
+            return None;
+        }
+        Some(tally)
     }
 
     fn spin() {

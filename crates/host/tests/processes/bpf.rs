@@ -4,6 +4,7 @@ use crate::roles::{argv, say};
 use crate::scene::{Ends, wait_for};
 use lull_host::bpf::{InterruptLog, Watch};
 use lull_host::sys::bpf::exists;
+use lull_testing::skip;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -39,8 +40,7 @@ fn killed() {
     BufReader::new(watcher.0.stdout.take().unwrap()).read_line(&mut told).unwrap();
     if let Some(why) = told.strip_prefix("refused ") {
         assert!(!rustix::process::geteuid().is_root() || why.contains("forbids"), "{why}");
-        eprintln!("skipped: {why}");
-        return;
+        return skip(why);
     }
     let mut numbers = told.split_whitespace().map(|number| number.parse::<u32>().unwrap());
     let child = numbers.next().unwrap();

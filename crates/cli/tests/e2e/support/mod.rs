@@ -8,6 +8,8 @@ pub(crate) mod scene;
 pub(crate) mod threads;
 pub(crate) mod victim;
 
+pub(crate) use lull_testing::skip;
+
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -37,11 +39,6 @@ pub(crate) fn wait_or(complaint: impl Fn() -> String, has_come: &mut dyn FnMut()
 /// Whether the tests may do everything.
 pub(crate) fn is_root() -> bool {
     geteuid().is_root()
-}
-
-/// Says why a test was left out.
-pub(crate) fn skip(why: &str) {
-    eprintln!("skipped: {why}");
 }
 
 /// Whether the kernel lets this user watch sockets; says so where it does not.

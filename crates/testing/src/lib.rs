@@ -1,0 +1,65 @@
+//! What the tests of several crates share. Nothing of the product depends on it.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+/// The environment variable that names the file to which [`skip`] appends. `cargo xtask
+/// test` sets it, reads the file after each phase, and counts those tests as skipped.
+pub const SKIPPED_FILE: &str = "LULL_SKIPPED_TESTS";
+
+/// Records that the running test cannot test anything here, and why. The test returns
+/// right afterwards.
+///
+/// The test runner counts such a test as passed and hides what it prints, so the record
+/// goes to a file: one line `program<TAB>test<TAB>why`.
+///
+/// # Panics
+/// If the file cannot be written: the test must not count as passed.
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+    if let Some(file) = std::env::var_os(SKIPPED_FILE) {
+        append(Path::new(&file), why);
+    }
+}
+
+fn append(file: &Path, why: &str) {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_stem).map(OsStr::to_string_lossy);
+    let thread = std::thread::current();
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line =
+        format!("{}\t{}\t{why}\n", program.unwrap_or_default(), thread.name().unwrap_or_default());
+    // In one piece, since the tests of a program run beside each other.
+    let file = OpenOptions::new().append(true).create(true).open(file);
+    let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    assert!(written.is_ok(), "cannot record that this test is skipped: {written:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_program_the_test_and_the_reason_in_one_line() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("skipped");
+        append(&file, "no root\nhere");
+        append(&file, "again");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0][0].starts_with("lull_testing-"), "{text}");
+        assert!(
+            lines[0][1].ends_with("a_line_names_the_program_the_test_and_the_reason_in_one_line")
+        );
+        assert_eq!(lines[0][2], "no root here");
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot record")]
+    fn a_record_that_cannot_be_written_fails_the_test() {
+        append(Path::new("/no/such/directory/file"), "no root");
+    }
+}
