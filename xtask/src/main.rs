@@ -8,6 +8,7 @@ mod docs;
 mod here;
 mod live;
 mod package;
+mod packages;
 mod release;
 mod rig;
 mod test;
@@ -209,9 +210,4 @@ fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     here.parent().map_or(here.clone(), Path::to_path_buf)
-}
-
-/// Whether the workspace has the binary already.
-fn has_app(root: &Path) -> bool {
-    root.join("crates/cli/Cargo.toml").exists()
 }

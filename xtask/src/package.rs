@@ -5,8 +5,8 @@
 //! links it. Neither carries debug information.
 
 use crate::command::{done, said};
+use crate::packages::{install_packages, on_path};
 use crate::release;
-use crate::test::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

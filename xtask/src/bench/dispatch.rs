@@ -91,8 +91,8 @@ fn run(_: &Context) -> Result<Report> {
     report.note(format!(
         "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the desk's whole part: \
          finding the request, asking, taking note, at up to 15 requests under way; the change of \
-         affinity is the kernel's. In the simulator the dispatcher is shown again what it was asked in \
-         a run at {RATE_PER_S} requests/s. Thresholds include sorting the profile."
+         affinity is the kernel's. In the simulator the dispatcher gets the events of an earlier \
+         run again, at {RATE_PER_S} requests/s. Thresholds include sorting the profile."
     ));
     Ok(report)
 }

@@ -10,7 +10,7 @@ use super::process::{Running, printed};
 use super::server::{free_address, served};
 use super::stats::{BoxedContender, Summary, interleave, interleave_all};
 use super::{Bench, Context, report::Report};
-use crate::test::on_path;
+use crate::packages::on_path;
 use anyhow::{Context as _, Result, bail};
 use lull_measure::Nanos;
 use lull_workload::selfcheck::{self, ReferenceServer, SelfCheck};

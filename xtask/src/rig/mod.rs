@@ -17,7 +17,7 @@ mod kernel;
 mod machine;
 
 use crate::command::done;
-use crate::test::{install_packages, on_path};
+use crate::packages::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use emulator::Emulator;
 use machine::{MACHINES, Machine};

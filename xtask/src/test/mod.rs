@@ -1,27 +1,29 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 //!
-//! The phases run in order, cheapest first, and the first that fails ends the
-//! run with the command that repeats it. The last line sums up every test.
+//! The cheapest phases run first, one after the other; those that run tests and those that
+//! build documentation and boot kernels run beside each other. No phase begins after one has
+//! failed, which prints the command that repeats it. The last line sums up every test.
 
+mod clock;
 mod needs;
 mod phase;
+mod programs;
 mod room;
+mod run;
+mod signals;
 mod tally;
 
 use anyhow::Result;
-use phase::Phase;
+use phase::{Phase, Step};
+use run::Runner;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use tally::{Round, Tally};
+use tally::Round;
 
-pub(crate) use needs::{install_packages, on_path, provide_all};
+pub(crate) use needs::provide_all;
 
 /// The phase that boots the rig's machines.
 const RIG: &str = "real kernels";
-/// It takes some minutes, and CI has an hour: a machine that has needed so long for
-/// all else leaves it out.
-const RIG_BEGINS_UNTIL: Duration = Duration::from_mins(45);
 
 /// What `cargo xtask test` was asked for.
 pub(crate) struct Options {
@@ -38,30 +40,26 @@ pub(crate) struct Options {
 /// # Errors
 /// If a phase cannot be started at all.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
-    let started = Instant::now();
+    signals::reset_for_children()?;
     room::warn(root);
-    let skipped = needs::provide();
+    let missing = needs::provide();
+    let skips: Vec<&str> = missing.iter().flat_map(|name| ["--skip", name]).collect();
     let rig = if options.rig && !options.quick { rig(root) } else { Rig::NotWanted };
-    let phases = phases(root, options, &skipped, &rig);
-    let mut tally = Tally::default();
-    tally.leave_out(rig.left_out());
-    for (phase, number) in phases.iter().zip(1..) {
-        let at_s = started.elapsed().as_secs();
-        if phase.name == RIG && started.elapsed() > RIG_BEGINS_UNTIL {
-            println!("{}", without_rig(&format!("{at_s} s are over, of an hour")));
-            tally.leave_out(crate::rig::names_in_ci().len());
-            continue;
-        }
-        println!("== {number}/{} {} ({at_s} s): {}", phases.len(), phase.name, phase.command());
-        if !phase.run(root, &mut tally)? {
-            println!("== {} failed; again with: {}", phase.name, phase.command());
-            break;
-        }
-    }
-    println!("== {} s", started.elapsed().as_secs());
+    let phases = Phases::new(options, &skips, &rig);
+    let runner = Runner::new(root, profile(options), &skips)?;
+    runner.run_all(&phases.front)?;
+    runner.run_beside(&phases.programs, &phases.aside)?;
+    let mut tally = runner.close()?;
     if let Rig::Missing(why) = &rig {
         println!("{}", without_rig(why));
+        tally.leave_out(why, crate::rig::names_in_ci().len());
     }
+    for (title, list) in [("slowest tests", tally.slowest()), ("skipped", tally.reasons())] {
+        if !list.is_empty() {
+            print!("== {title}:\n{list}");
+        }
+    }
+    println!("== {} s", runner.started.elapsed().as_secs());
     println!("{tally}");
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -72,16 +70,6 @@ enum Rig {
     NotWanted,
     /// Why not.
     Missing(String),
-}
-
-impl Rig {
-    /// How many machines are not booted although they were wanted.
-    fn left_out(&self) -> usize {
-        match self {
-            Self::Missing(_) => crate::rig::names_in_ci().len(),
-            Self::Ready | Self::NotWanted => 0,
-        }
-    }
 }
 
 /// Fetches what the rig needs before anything runs: a missing network is no
@@ -118,40 +106,59 @@ const MODEL: [&str; 8] = [
     "target/loom",
 ];
 
-fn phases(root: &Path, options: &Options, skipped: &[String], rig: &Rig) -> Vec<Phase> {
-    let skips: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
-    let profile: &[&str] = if options.release { &["--release"] } else { &[] };
-    let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile, &["--"]].concat();
-    let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
-    let first = [&test[..], &skips].concat();
-    let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL, profile].concat();
-    let doc = [&["doc", "--no-deps"][..], &ALL].concat();
-
-    let mut phases = vec![
-        Phase::cargo("format", &["fmt", "--all", "--check"]),
-        Phase::here("tidy", "tidy", crate::tidy::run),
-        Phase::cargo("clippy", &clippy),
-        Phase::tests("tests", &first, Round::First),
-    ];
-    if crate::has_app(root) {
-        phases.push(Phase::here("generated pages", "docs --check", check_pages(options.release)));
-    }
-    phases.push(Phase::tests("documentation's tests", &doc_tests, Round::First));
-    phases.push(Phase::model("model check", &MODEL));
-    phases.push(Phase::documentation("documentation", &doc));
-    if !options.quick {
-        // With the programs of the first round: another build takes longer than
-        // what optimising them further would save.
-        let slow = [&test[..], &["--ignored"], &skips].concat();
-        phases.push(Phase::tests("slow tests", &slow, Round::Slow));
-    }
-    if matches!(rig, Rig::Ready) {
-        phases.push(Phase::tests(RIG, &["xtask", "rig"], Round::First));
-    }
-    phases
+const fn profile(options: &Options) -> &'static [&'static str] {
+    if options.release { &["--release"] } else { &[] }
 }
 
-/// Compares the pages with what the program says that the tests were run with.
+/// The phases of a run.
+struct Phases {
+    /// One after the other, before all others.
+    front: Vec<Phase>,
+    /// The test programs.
+    programs: Vec<Phase>,
+    /// Beside the test programs.
+    aside: Vec<Phase>,
+}
+
+impl Phases {
+    fn new(options: &Options, skips: &[&str], rig: &Rig) -> Self {
+        let profile = profile(options);
+        let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile].concat();
+        let first = [&test[..], &["--"], skips].concat();
+        let slow = [&test[..], &["--", "--ignored"], skips].concat();
+        let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
+        let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL, profile].concat();
+        let doc = [&["doc", "--no-deps"][..], &ALL].concat();
+        let warnings = Step::Aside(Some(("RUSTDOCFLAGS", "-D warnings")));
+        let loom = Step::Aside(Some(("RUSTFLAGS", "--cfg loom")));
+
+        let front = vec![
+            Phase::new("format", &["fmt", "--all", "--check"], Step::Cargo),
+            Phase::new("tidy", &["xtask", "tidy"], Step::Here(crate::tidy::run)),
+            Phase::new("clippy", &clippy, Step::Cargo),
+            Phase::new("build", &test, Step::Build),
+        ];
+        let pages = Step::Here(check_pages(options.release));
+        let mut programs = vec![
+            Phase::new("tests", &first, Step::Programs(Round::First)),
+            Phase::new("generated pages", &["xtask", "docs", "--check"], pages),
+        ];
+        let mut aside = vec![
+            Phase::new("documentation's tests", &doc_tests, Step::Aside(None)),
+            Phase::new("model check", &MODEL, loom),
+            Phase::new("documentation", &doc, warnings),
+        ];
+        if !options.quick {
+            programs.push(Phase::new("slow tests", &slow, Step::Programs(Round::Slow)));
+        }
+        if matches!(rig, Rig::Ready) {
+            aside.push(Phase::new(RIG, &["xtask", "rig"], Step::Aside(None)));
+        }
+        Self { front, programs, aside }
+    }
+}
+
+/// Compares the pages with what the program prints that the tests were run with.
 fn check_pages(release: bool) -> fn(&Path) -> Result<ExitCode> {
     if release {
         |root| crate::docs::check_built(root, "release")
@@ -164,46 +171,47 @@ fn check_pages(release: bool) -> fn(&Path) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    fn commands(options: &Options, skipped: &[String]) -> Vec<String> {
+    fn commands(options: &Options, skips: &[&str]) -> Vec<String> {
         let rig = if options.rig { Rig::Ready } else { Rig::NotWanted };
-        let phases = phases(&crate::root(), options, skipped, &rig);
-        phases.iter().map(Phase::command).collect()
+        let Phases { front, programs, aside } = Phases::new(options, skips, &rig);
+        [front, programs, aside].iter().flatten().map(Phase::repeat).collect()
     }
 
     #[test]
     fn a_quick_run_leaves_out_the_rig_and_the_slow_tests_and_nothing_else() {
         let full = commands(&Options { quick: false, rig: true, release: false }, &[]);
         let quick = commands(&Options { quick: true, rig: false, release: false }, &[]);
-        assert_eq!(full[..quick.len()], quick);
-        assert!(full[quick.len()].ends_with("-- --ignored"), "{full:?}");
-        assert_eq!(full[quick.len() + 1], "cargo xtask rig");
+        let left_out: Vec<_> = full.iter().filter(|command| !quick.contains(command)).collect();
+        assert_eq!(left_out.len(), 2, "{left_out:?}");
+        assert!(left_out[0].ends_with("-- --ignored"), "{left_out:?}");
+        assert_eq!(left_out[1], "cargo xtask rig");
         assert_eq!(full.len(), quick.len() + 2);
     }
 
     #[test]
-    fn a_rig_that_cannot_be_had_is_no_phase_and_its_machines_count_as_skipped() {
+    fn a_rig_that_cannot_be_had_is_no_phase_and_the_reason_is_shown() {
         let options = Options { quick: false, rig: true, release: false };
         let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
-        let phases = phases(&crate::root(), &options, &[], &rig);
-        assert!(phases.iter().all(|phase| phase.command() != "cargo xtask rig"));
-        assert_eq!(rig.left_out(), crate::rig::names_in_ci().len());
-        let told = without_rig("no kernel 6.1 from Debian");
-        assert!(told.contains("knobs") && told.contains("no kernel 6.1 from Debian"), "{told}");
+        let phases = Phases::new(&options, &[], &rig);
+        assert!(phases.aside.iter().all(|phase| phase.name != RIG));
+        let shown = without_rig("no kernel 6.1 from Debian");
+        assert!(shown.contains("knobs") && shown.contains("no kernel 6.1 from Debian"), "{shown}");
     }
 
     #[test]
-    fn slow_tests_need_no_build_of_their_own() {
+    fn both_rounds_run_what_one_build_has_built() {
         for release in [false, true] {
             let all = commands(&Options { quick: false, rig: false, release }, &[]);
-            let slow = all.last().unwrap().strip_suffix(" -- --ignored").unwrap();
-            assert!(all.iter().any(|command| command == slow), "{all:?}");
+            let slow = all.iter().find_map(|command| command.strip_suffix(" -- --ignored"));
+            let same = all.iter().filter(|command| Some(command.as_str()) == slow);
+            assert_eq!(same.count(), 2, "{all:?}");
         }
     }
 
     #[test]
-    fn tests_that_need_what_is_missing_are_left_out_of_all_rounds() {
-        let skipped = ["needs_memcached".to_owned()];
-        let all = commands(&Options { quick: false, rig: false, release: true }, &skipped);
+    fn tests_that_need_what_is_missing_are_left_out_of_both_rounds() {
+        let options = Options { quick: false, rig: false, release: true };
+        let all = commands(&options, &["--skip", "needs_memcached"]);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
         assert_eq!(with_skip.count(), 2, "{all:?}");
     }

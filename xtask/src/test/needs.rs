@@ -3,10 +3,8 @@
 //! A test that needs a program stands in a module `needs_<program>`, so that it
 //! can be left out, and is counted as skipped, on a machine without it.
 
+use crate::packages::{apt, install, install_packages, may_install, on_path};
 use anyhow::{Result, bail};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// One program that some tests start.
 struct Need {
@@ -41,20 +39,6 @@ impl Need {
     fn is_there(&self) -> bool {
         on_path(self.program).is_some()
     }
-}
-
-/// Where a program is, looking where servers are installed too.
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(system).chain(postgresql());
-    places.find_map(|place| Some(place.join(program)).filter(|path| path.is_file()))
-}
-
-/// Where Debian keeps PostgreSQL's programs: by version, and on no path.
-fn postgresql() -> impl Iterator<Item = PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    versions.map(|version| version.path().join("bin"))
 }
 
 /// Installs what is missing if it can, and returns the tests to leave out.
@@ -95,31 +79,8 @@ pub(crate) fn provide_all() -> Result<()> {
     bail!("this needs real servers: apt-get install {}", packages.join(" "))
 }
 
-/// Installs Debian packages where this is root on a Debian; whether it could.
-pub(crate) fn install_packages(packages: &[&str]) -> bool {
-    may_install() && (install(packages) || (apt(&["update"]) && install(packages)))
-}
-
 fn missing_needs() -> Vec<&'static Need> {
     NEEDS.iter().filter(|need| !need.is_there()).collect()
-}
-
-/// Whether this is root on a Debian.
-fn may_install() -> bool {
-    let is_root = Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() == 0);
-    is_root && Path::new("/usr/bin/apt-get").exists()
-}
-
-fn install(packages: &[&str]) -> bool {
-    let options = ["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
-    apt(&[&options[..], packages].concat())
-}
-
-fn apt(arguments: &[&str]) -> bool {
-    let mut command = Command::new("apt-get");
-    // RUNLEVEL=1 keeps Debian from starting the services that it installs.
-    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
-    command.args(arguments).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

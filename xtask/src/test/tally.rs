@@ -1,9 +1,12 @@
-//! Summing up what the test runners say at the end of each binary.
+//! The outcome of a run: how many tests passed, failed and were skipped, why, and how long
+//! they took.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 /// Which of the two rounds a result belongs to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// All but the slow tests, which count as ignored.
     First,
@@ -12,21 +15,32 @@ pub(super) enum Round {
 }
 
 /// One `test result:` line.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     passed: usize,
-    failed: usize,
-    ignored: usize,
+    pub(super) failed: usize,
+    pub(super) ignored: usize,
     filtered_out: usize,
 }
+
+/// How many of the slowest tests are listed.
+const SLOWEST: usize = 20;
 
 /// All results of a run.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     passed: usize,
     pub(super) failed: usize,
-    /// Left out because something is missing, or slow and not run.
-    skipped: usize,
+    /// Slow tests that have not run.
+    slow: usize,
+    /// Tests that `--skip` leaves out, since a program of the system is missing.
+    filtered_out: usize,
+    /// Other tests that did not run, by reason.
+    left_out: BTreeMap<String, usize>,
+    /// Tests that could not test anything here, by reason.
+    skipped: BTreeMap<String, BTreeSet<String>>,
+    /// How long each test took.
+    times: Vec<(Duration, String)>,
 }
 
 impl Counts {
@@ -50,34 +64,92 @@ impl Counts {
 }
 
 impl Tally {
-    /// Adds one binary's results.
+    /// Adds one program's results.
     pub(super) fn add(&mut self, round: Round, counts: &Counts) {
         self.passed += counts.passed;
         self.failed += counts.failed;
         match round {
-            Round::First => self.skipped += counts.ignored + counts.filtered_out,
-            Round::Slow => {
-                self.skipped = self.skipped.saturating_sub(counts.passed + counts.failed);
+            Round::First => {
+                self.slow += counts.ignored;
+                self.filtered_out += counts.filtered_out;
             }
+            Round::Slow => self.slow = self.slow.saturating_sub(counts.passed + counts.failed),
         }
     }
 
     /// Adds what was not run at all.
-    pub(super) fn leave_out(&mut self, count: usize) {
-        self.skipped += count;
+    pub(super) fn leave_out(&mut self, why: &str, count: usize) {
+        if count > 0 {
+            *self.left_out.entry(why.to_owned()).or_default() += count;
+        }
+    }
+
+    /// Adds how long the tests of a program took.
+    pub(super) fn add_times(&mut self, program: &str, times: Vec<(String, Duration)>) {
+        let named = |(test, time): (String, Duration)| (time, format!("{program}: {test}"));
+        self.times.extend(times.into_iter().map(named));
+    }
+
+    /// Counts tests as skipped that the test runner counted as passed, from the lines that
+    /// `lull_testing::skip` has written.
+    pub(super) fn read_skipped(&mut self, lines: &str) {
+        for line in lines.lines() {
+            let mut parts = line.splitn(3, '\t');
+            let (program, test) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+            // A program of cargo's ends with `-` and a hash.
+            let program = program.rsplit_once('-').map_or(program, |(name, _)| name);
+            let name = format!("{program}: {test}");
+            if self.skipped.values().any(|tests| tests.contains(&name)) {
+                continue;
+            }
+            let why = parts.next().unwrap_or("no reason given").to_owned();
+            self.skipped.entry(why).or_default().insert(name);
+            self.passed = self.passed.saturating_sub(1);
+        }
     }
 
     /// Whether nothing failed.
     pub(super) fn is_good(&self) -> bool {
         self.failed == 0
     }
+
+    /// The slowest tests, one a line; empty if no time is known.
+    pub(super) fn slowest(&self) -> String {
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by(|a, b| b.cmp(a));
+        let line = |(time, test): &&(Duration, String)| {
+            format!("   {:6.1} s  {test}\n", time.as_secs_f64())
+        };
+        times.iter().take(SLOWEST).map(line).collect()
+    }
+
+    /// The skipped tests by reason, one reason a line.
+    pub(super) fn reasons(&self) -> String {
+        let mut text = String::new();
+        for (why, tests) in &self.skipped {
+            let names = tests.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            text += &format!("   {:4}  {why}: {names}\n", tests.len());
+        }
+        let missing = "they need a program that is missing here, see above";
+        let counted = [("slow, not run", self.slow), (missing, self.filtered_out)];
+        let left_out = self.left_out.iter().map(|(why, count)| (why.as_str(), *count));
+        for (why, count) in counted.into_iter().chain(left_out).filter(|(_, count)| *count > 0) {
+            text += &format!("   {count:4}  {why}\n");
+        }
+        text
+    }
+
+    fn skipped(&self) -> usize {
+        let recorded: usize = self.skipped.values().map(BTreeSet::len).sum();
+        self.slow + self.filtered_out + self.left_out.values().sum::<usize>() + recorded
+    }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} passed, {} failed", self.passed, self.failed)?;
-        if self.skipped > 0 {
-            write!(out, ", {} skipped", self.skipped)?;
+        if self.skipped() > 0 {
+            write!(out, ", {} skipped", self.skipped())?;
         }
         Ok(())
     }
@@ -112,14 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_skipped_and_no_failure() {
+    fn machines_that_do_not_boot_are_skipped_and_no_failure() {
         let mut tally = Tally::default();
-        tally.leave_out(2);
+        tally.leave_out("no kernel 6.1", 2);
         assert_eq!(tally.to_string(), "0 passed, 0 failed, 2 skipped");
+        assert_eq!(tally.reasons(), "      2  no kernel 6.1\n");
         assert!(tally.is_good());
     }
 
-    /// A guest's lines come over a serial line, which ends them otherwise.
+    #[test]
+    fn a_recorded_test_is_skipped_once_and_not_passed() {
+        let mut tally = Tally { passed: 3, ..Tally::default() };
+        tally.read_skipped("e2e-1f\ta::b\tone core\ne2e-1f\ta::b\ttwice\ne2e-1f\ta::c\tone core\n");
+        assert_eq!(tally.to_string(), "1 passed, 0 failed, 2 skipped");
+        assert_eq!(tally.reasons(), "      2  one core: e2e: a::b, e2e: a::c\n");
+    }
+
+    #[test]
+    fn the_slowest_twenty_tests_are_listed_the_slowest_first() {
+        let mut tally = Tally::default();
+        let times = (0..30).map(|s| (format!("t{s}"), Duration::from_secs(s))).collect();
+        tally.add_times("lull-sim lib", times);
+        let text = tally.slowest();
+        assert!(text.starts_with("     29.0 s  lull-sim lib: t29\n"), "{text}");
+        assert_eq!(text.lines().count(), 20);
+    }
+
+    /// A guest's lines arrive over a serial line, which ends them with a carriage return.
     #[test]
     fn a_guests_result_line_is_read() {
         let line = "test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; \

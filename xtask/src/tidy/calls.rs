@@ -61,7 +61,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         tokens: &["println!", "eprintln!", "print!", "eprint!"],
-        crates: Crates::Except(&["cli", "app", "bench", "xtask"]),
+        crates: Crates::Except(&["cli", "app", "bench", "testing", "xtask"]),
         in_tests: false,
         instead: "prints; return the value, and the program prints it",
     },

@@ -30,7 +30,7 @@ fn check(tree: &Tree, report: &mut Report) {
     for src in sources(tree) {
         let uses = Modules::read(&src, tree.rust()).uses();
         for (parent, graph) in graphs(&uses) {
-            let directory = [&[src.clone()], parent].concat().join("/");
+            let directory = [std::slice::from_ref(&src), parent].concat().join("/");
             let found = circles(&graph);
             if !found.is_empty() && unneeded.remove(directory.as_str()) {
                 continue;

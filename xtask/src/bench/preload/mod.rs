@@ -19,7 +19,7 @@ mod sysbench;
 pub(super) use calls::model;
 
 use super::{Bench, Context, report::Report};
-use crate::test::on_path;
+use crate::packages::on_path;
 use anyhow::{Context as _, Result, bail};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,0 +1,270 @@
+//! Running phases: two lanes beside each other, one of programs and one of cargo commands.
+//!
+//! The test programs run one after the other in the first lane, and tests within a program
+//! beside each other. Cargo commands that build and check something else run in the second
+//! lane. Each lane has half of the cores while the other one is busy. What the second lane
+//! prints is shown in one piece when its phase ends.
+
+use super::clock::{self, Ended};
+use super::phase::{Phase, Step};
+use super::programs::{self, Program};
+use super::signals;
+use super::tally::{Counts, Round, Tally};
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// What the phases of a run share.
+pub(super) struct Runner<'a> {
+    root: &'a Path,
+    /// `--release`, or nothing.
+    profile: &'a [&'a str],
+    /// What each test program gets: the tests to leave out.
+    skips: &'a [&'a str],
+    pub(super) started: Instant,
+    /// Where tests record that they are skipped.
+    skipped: PathBuf,
+    pub(super) tally: Mutex<Tally>,
+    /// The programs that were built, with how many slow tests each has.
+    programs: Mutex<Vec<(Program, usize)>>,
+    /// How many lanes are busy.
+    lanes: AtomicUsize,
+    /// Set when a phase has failed: no other one begins.
+    is_over: AtomicBool,
+}
+
+/// When the lines of a command are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Show {
+    AsTheyCome,
+    AtTheEnd,
+}
+
+impl<'a> Runner<'a> {
+    pub(super) fn new(
+        root: &'a Path,
+        profile: &'a [&'a str],
+        skips: &'a [&'a str],
+    ) -> Result<Self> {
+        let target = crate::release::target(root);
+        std::fs::create_dir_all(&target)?;
+        let skipped = target.join("skipped-tests");
+        // What an earlier run has recorded.
+        std::fs::write(&skipped, "").context("cannot record which tests are skipped")?;
+        Ok(Self {
+            root,
+            profile,
+            skips,
+            started: Instant::now(),
+            skipped,
+            tally: Mutex::default(),
+            programs: Mutex::default(),
+            lanes: AtomicUsize::new(1),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Runs one list of phases after the other one.
+    pub(super) fn run_all(&self, phases: &[Phase]) -> Result<()> {
+        phases.iter().try_for_each(|phase| self.run(phase))
+    }
+
+    /// Runs two lists of phases beside each other.
+    pub(super) fn run_beside(&self, first: &[Phase], second: &[Phase]) -> Result<()> {
+        let lane = |phases| {
+            let outcome = self.run_all(phases);
+            self.lanes.fetch_sub(1, Ordering::Relaxed);
+            outcome
+        };
+        self.lanes.store(2, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| lane(second));
+            let first = lane(first);
+            first.and(second.join().expect("a lane returns its errors"))
+        })
+    }
+
+    /// Closes the run: the tests that recorded that they were skipped.
+    pub(super) fn close(&self) -> Result<MutexGuard<'_, Tally>> {
+        let mut tally = self.lock();
+        tally.read_skipped(&std::fs::read_to_string(&self.skipped)?);
+        Ok(tally)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().expect("no lane panics while it counts")
+    }
+
+    /// Runs a phase unless one has failed; a failure that no test explains counts as one
+    /// failed test.
+    fn run(&self, phase: &Phase) -> Result<()> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        println!("== {} ({} s): {}", phase.name, self.started.elapsed().as_secs(), phase.repeat());
+        let (began, failed) = (Instant::now(), self.lock().failed);
+        let outcome = self.step(phase);
+        if outcome.is_err() {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        let took_s = began.elapsed().as_secs();
+        if outcome? {
+            println!("== {}: {took_s} s", phase.name);
+            return Ok(());
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut tally = self.lock();
+        tally.failed += usize::from(tally.failed == failed);
+        println!("== {} failed after {took_s} s; again with: {}", phase.name, phase.repeat());
+        Ok(())
+    }
+
+    fn step(&self, phase: &Phase) -> Result<bool> {
+        let mut command = phase.command(self.root);
+        command.stdin(Stdio::null()).env(lull_testing::SKIPPED_FILE, &self.skipped);
+        match phase.step {
+            Step::Here(task) => Ok(task(self.root)? == ExitCode::SUCCESS),
+            Step::Cargo => Ok(command.status().context("cannot start cargo")?.success()),
+            Step::Build => self.build(phase),
+            Step::Programs(round) => self.programs(round),
+            Step::Aside(_) => {
+                let half = threads(2).to_string();
+                command.env("CARGO_BUILD_JOBS", &half).env("RUST_TEST_THREADS", &half);
+                let see = |line: &str, _: Duration| {
+                    if let Some(counts) = Counts::parse(line) {
+                        self.lock().add(Round::First, &counts);
+                    }
+                };
+                follow(&mut command, Show::AtTheEnd, see)
+            }
+        }
+    }
+
+    fn build(&self, phase: &Phase) -> Result<bool> {
+        let built = match programs::build(self.root, &phase.arguments()) {
+            Ok(built) => built,
+            Err(error) => {
+                println!("{error:#}");
+                return Ok(false);
+            }
+        };
+        let mut programs = self.programs.lock().expect("no lane panics while it builds");
+        *programs = built.into_iter().map(|program| (program, 0)).collect();
+        Ok(true)
+    }
+
+    /// Runs all programs, in the second round those with slow tests.
+    fn programs(&self, round: Round) -> Result<bool> {
+        let mut programs = self.programs.lock().expect("no lane panics while it tests");
+        let mut is_good = true;
+        for (program, slow) in &mut *programs {
+            if round == Round::First || *slow > 0 {
+                let counts = self.program(program, round)?;
+                is_good &= counts.is_some_and(|counts| counts.failed == 0);
+                *slow = counts.unwrap_or_default().ignored;
+            }
+        }
+        Ok(is_good)
+    }
+
+    /// Runs one program; none if it ends without a result.
+    fn program(&self, program: &Program, round: Round) -> Result<Option<Counts>> {
+        let threads = threads(self.lanes.load(Ordering::Relaxed));
+        let arguments = match round {
+            Round::First => self.skips.to_vec(),
+            Round::Slow => [&["--ignored"], self.skips].concat(),
+        };
+        let mut command = program.command();
+        command.args(&arguments).args(["--test-threads", &threads.to_string()]);
+        command.stdin(Stdio::null()).env(lull_testing::SKIPPED_FILE, &self.skipped);
+        let (mut ended, mut counts) = (Vec::<Ended>::new(), None);
+        let began = Instant::now();
+        let is_good = follow(&mut command, Show::AsTheyCome, |line, at| {
+            ended.extend(clock::ended(line, at));
+            counts = Counts::parse(line).or(counts);
+        })?;
+        let mut tally = self.lock();
+        tally.add(round, &counts.unwrap_or_default());
+        tally.add_times(&program.name(), clock::durations(ended, threads));
+        if !is_good && counts.is_none_or(|counts| counts.failed == 0) {
+            tally.failed += 1;
+            counts = None;
+        }
+        println!("== {}: {:.1} s", program.name(), began.elapsed().as_secs_f64());
+        if !is_good {
+            println!("== failed; again with: {}", program.cargo(self.profile, &arguments));
+        }
+        Ok(counts)
+    }
+}
+
+/// How many tests or builds each of so many lanes runs at once.
+fn threads(lanes: usize) -> usize {
+    (crate::here::cores() / lanes.max(1)).max(1)
+}
+
+/// Runs a command to its end and passes on each line that it prints, with its time from the
+/// start on; whether the command succeeded.
+fn follow(command: &mut Command, show: Show, mut see: impl FnMut(&str, Duration)) -> Result<bool> {
+    let (reader, writer) = std::io::pipe()?;
+    signals::survive_hangup(command);
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let began = Instant::now();
+    let child = command.spawn().with_context(|| format!("cannot start {command:?}"));
+    // The command keeps the writing end, and the pipe would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut child, mut kept) = (child?, String::new());
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.context("cannot read what a program prints")?;
+        let line = String::from_utf8_lossy(&line);
+        match show {
+            Show::AsTheyCome => println!("{line}"),
+            Show::AtTheEnd => kept += &format!("{line}\n"),
+        }
+        see(&line, began.elapsed());
+    }
+    print!("{kept}");
+    Ok(child.wait()?.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_without_a_failed_test_counts_as_one_and_ends_the_run() {
+        let root = crate::root();
+        let runner = Runner::new(&root, &[], &[]).unwrap();
+        let phases = [
+            Phase::new("version", &["--version"], Step::Cargo),
+            Phase::new("unknown", &["no-such-command"], Step::Aside(None)),
+            Phase::new("broken", &["xtask"], Step::Here(|_| Ok(ExitCode::FAILURE))),
+        ];
+        runner.run_all(&phases[..1]).unwrap();
+        assert!(runner.lock().is_good());
+        runner.run_beside(&phases[1..], &[]).unwrap();
+        assert_eq!(runner.lock().to_string(), "0 passed, 1 failed");
+    }
+
+    #[test]
+    fn lines_of_both_outputs_arrive_with_growing_times() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo a; echo b >&2; exit 3"]);
+        let mut lines = Vec::new();
+        let see = |line: &str, at| lines.push((line.to_owned(), at));
+        assert!(!follow(&mut shell, Show::AtTheEnd, see).unwrap());
+        assert_eq!([&lines[0].0, &lines[1].0], ["a", "b"]);
+        assert!(lines[0].1 <= lines[1].1);
+    }
+
+    #[test]
+    fn lanes_share_the_cores_and_each_has_one() {
+        assert_eq!(threads(1), crate::here::cores());
+        assert!(threads(2) * 2 <= crate::here::cores().max(2));
+        assert_eq!(threads(1000), 1);
+    }
+}
