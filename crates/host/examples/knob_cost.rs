@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert!(applied.outcomes.iter().all(|outcome| outcome.in_force().is_some()));
     })?;
     let gauges_us = cost_us(rounds, |_| {
-        plant.observe(EPOCH).expect("nobody asks to stop");
+        plant.observe(EPOCH).expect("no stop is requested");
     })?;
     let _ = plant.restore();
     writeln!(

@@ -39,7 +39,7 @@ pub(crate) fn number(word: &[u8]) -> Option<u64> {
 
 /// A file that is read every epoch: opened once, read from the start each time.
 ///
-/// The kernel makes the content anew for every read at offset 0, so this
+/// The kernel generates the content for every read at offset 0, so this
 /// saves path look-up, open and close. Where descriptors get scarce the file
 /// is opened for each read instead.
 #[derive(Debug)]

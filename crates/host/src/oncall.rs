@@ -219,7 +219,9 @@ impl Runtime {
         let mut pids: Vec<u32> = records.filter(|pid| *pid != 0).collect();
         pids.sort_unstable();
         pids.dedup();
-        pids.into_iter().filter_map(|pid| ProcessId::of(roots, pid.cast_signed()).ok()).collect()
+        pids.into_iter()
+            .filter_map(|pid| ProcessId::lookup(roots, pid.cast_signed()).ok())
+            .collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! One thread of an app, told apart from a later one with its number.
+//! One thread of an app, distinct from a later one with its number.
 
 /// A thread that was alive when its app was last looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

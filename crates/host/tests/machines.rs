@@ -1,5 +1,5 @@
 //! Drivers on files that real machines had: Intel, AMD, Arm. Whose they are and
-//! what of them is here stands in `machines/PROVENANCE.md`.
+//! `machines/PROVENANCE.md` lists what they contain.
 
 use lull_control::{CoreId, DomainId, Machine, Plant, Setting};
 use lull_host::drivers::cpufreq::PolicyState;
@@ -108,7 +108,7 @@ fn cores_sockets_threads_and_types_are_those_of_the_machine() {
     for (name, cores, sockets, whole, speeds) in [
         ("intel-core-i7-1370p", 20, 1, 14, vec![1.0]),
         ("intel-xeon-e7-4870", 40, 4, 40, vec![1.0]),
-        // Modules of two, which the kernel of then told as threads of one core.
+        // Modules of two, which kernels of that time report as threads of one core.
         ("amd-opteron-6276", 64, 4, 32, vec![1.0]),
         ("nvidia-gb10", 20, 1, 20, vec![1.0, 1.39]),
         // Sockets 36 and 8442, as the firmware numbers them.

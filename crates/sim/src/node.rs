@@ -67,7 +67,9 @@ use crate::tree::WinnerTree;
 use contention::Contention;
 use level::Level;
 use lull_measure::{Latency, Nanos};
-use queue::{CoreState, Desk, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, Thread, Treatment};
+use queue::{
+    CoreState, DispatchState, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, Thread, Treatment,
+};
 use requests::Requests;
 use totals::Origin;
 
@@ -128,7 +130,7 @@ struct AppState {
 #[derive(Debug, Clone)]
 enum Work {
     Requests(Box<Requests>),
-    Clients(Desk),
+    Clients(DispatchState),
     Endless,
     Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
 }
@@ -192,9 +194,10 @@ impl Node {
                 threads: threads.collect(),
                 waiting: app.threads as usize,
             },
-            Activity::Clients => {
-                Work::Clients(Desk { free: threads.rev().collect(), ..Desk::default() })
-            }
+            Activity::Clients => Work::Clients(DispatchState {
+                free: threads.rev().collect(),
+                ..DispatchState::default()
+            }),
             Activity::Requests { .. } => {
                 let requests = Requests::of(model, number, threads, streams);
                 Work::Requests(Box::new(requests.expect("the activity is requests")))

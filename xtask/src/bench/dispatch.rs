@@ -5,7 +5,7 @@ use super::{Bench, Context, report::Report};
 use anyhow::Result;
 use lull_control::CoreId;
 use lull_control::dispatcher::{Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Seen, Supply};
-use lull_host::dispatch::{Desk, Floor};
+use lull_host::dispatch::{DispatchState, Floor};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::dispatchers::{self, Site};
 use lull_sim::dispatch::{DispatchModel, Node, Work};
@@ -104,9 +104,9 @@ fn at_the_desk_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Res
     let ladder = model.ladder()?;
     let cores = vec![(0..13).map(CoreId).collect(), (13..15).map(CoreId).collect()];
     let floor = Floor { ladder, cores, abandon: Nanos::from_secs(60) };
-    let mut desk = Desk::new(floor, dispatcher)?;
+    let mut desk = DispatchState::new(floor, dispatcher)?;
     let mut under_way = std::collections::VecDeque::new();
-    let cycle = |desk: &mut Desk, under_way: &mut std::collections::VecDeque<u64>| {
+    let cycle = |desk: &mut DispatchState, under_way: &mut std::collections::VecDeque<u64>| {
         for round in 0..ROUNDS as u64 {
             let now = Nanos::from_millis(20 * round);
             under_way.push_back(desk.arrive(now, now, round as i32 + 1));

@@ -1,9 +1,9 @@
-//! The live desk against the simulated node: the same dispatcher, the same requests.
+//! The live state against the simulated node: the same dispatcher, the same requests.
 //!
 //! Both claim to ask a dispatcher at the same moments. Here the node runs a model
-//! without interference and without costs of moving, and the desk is played the
+//! without interference and without costs of moving, and the state is played the
 //! same arrivals with a clock of its own: threads are numbers, their progress is
-//! reckoned from the desk's orders. Every move must be the same one, at the same
+//! reckoned from the state's orders. Every move must be the same one, at the same
 //! age to a microsecond, and every answer as late.
 
 use lull_control::CoreSet;
@@ -11,7 +11,7 @@ use lull_control::dispatcher::{
     Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Ladder, Place,
 };
 use lull_control::dispatcher::{Seen, Supply};
-use lull_host::dispatch::{Desk, Floor, Order};
+use lull_host::dispatch::{DispatchState, Floor, Order};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::dispatchers::{self, Site};
 use lull_sim::dispatch::{DispatchModel, Node, Work};
@@ -91,9 +91,9 @@ struct Running {
     core: Option<u16>,
 }
 
-/// A desk, and the threads and cores that it orders about.
+/// A state, and the threads and cores that it orders about.
 struct Stage {
-    desk: Desk,
+    state: DispatchState,
     now: Nanos,
     speeds: Vec<f64>,
     /// The type of each core.
@@ -121,7 +121,7 @@ impl Stage {
         };
         let floor = Floor { ladder: ladder.clone(), cores: sets, abandon: Nanos::from_secs(3600) };
         Self {
-            desk: Desk::new(floor, dispatcher).unwrap(),
+            state: DispatchState::new(floor, dispatcher).unwrap(),
             now: Nanos::ZERO,
             speeds: ladder.types().iter().map(|one| one.speed).collect(),
             kinds,
@@ -147,7 +147,7 @@ impl Stage {
 
     fn obey(&mut self) {
         self.progress();
-        for order in self.desk.take_orders() {
+        for order in self.state.take_orders() {
             match order {
                 Order::Speed(core, kind) => self.kinds[usize::from(core.0)] = kind,
                 Order::On(tid, core) => self.threads.get_mut(&tid).unwrap().core = Some(core.0),
@@ -169,24 +169,24 @@ impl Stage {
     fn play(&mut self, requests: &[(Nanos, Nanos)], answers: usize) -> Vec<u64> {
         let (mut latencies_ns, mut coming) = (Vec::new(), requests.iter().enumerate().peekable());
         while latencies_ns.len() < answers {
-            let (arrival, due) = (coming.peek().unwrap().1.0, self.desk.next_due());
+            let (arrival, due) = (coming.peek().unwrap().1.0, self.state.next_due());
             match self.first_end() {
                 Some((end, tid)) if end <= due && end <= arrival => {
                     self.now = end;
                     self.progress();
                     let thread = self.threads.remove(&tid).unwrap();
                     latencies_ns.push((end - thread.arrival).0);
-                    self.desk.leave(end, thread.id);
+                    self.state.leave(end, thread.id);
                 }
                 _ if due <= arrival => {
                     self.now = due;
-                    self.desk.tick(due);
+                    self.state.tick(due);
                 }
                 _ => {
                     let (number, (_, work)) = coming.next().unwrap();
                     self.now = arrival;
                     let tid = number as i32 + 1;
-                    let id = self.desk.arrive(arrival, arrival, tid);
+                    let id = self.state.arrive(arrival, arrival, tid);
                     let (left_ns, since) = (work.0 as f64, arrival);
                     let thread = Running { id, arrival, left_ns, since, core: None };
                     self.threads.insert(tid, thread);
@@ -232,24 +232,24 @@ fn live(model: &DispatchModel, which: (&str, &str)) -> Came {
     let requests = model.requests(2 * ANSWERS, STREAMS).unwrap();
     let latencies_ns = stage.play(&requests, ANSWERS);
     let now = stage.now;
-    let busy_s = stage.desk.take_tally(now).spent.busy_s;
+    let busy_s = stage.state.take_tally(now).spent.busy_s;
     Came { moves: told.try_iter().collect(), latencies_ns, busy_s }
 }
 
 fn decide_alike(model: &DispatchModel, which: (&str, &str)) {
-    let (node, desk) = (simulated(model, which), live(model, which));
-    for (number, (there, here)) in node.moves.iter().zip(&desk.moves).enumerate() {
+    let (node, state) = (simulated(model, which), live(model, which));
+    for (number, (there, here)) in node.moves.iter().zip(&state.moves).enumerate() {
         let same = (there.from, there.to, there.older, there.active)
             == (here.from, here.to, here.older, here.active);
         let near = there.age.0.abs_diff(here.age.0) <= NEAR_NS;
         assert!(same && near, "{which:?}, move {number}: {there:?} and {here:?}");
     }
-    assert_eq!(node.moves.len(), desk.moves.len(), "{which:?}");
+    assert_eq!(node.moves.len(), state.moves.len(), "{which:?}");
     assert!(node.moves.len() >= ANSWERS, "each request got a core");
-    for (there, here) in node.latencies_ns.iter().zip(&desk.latencies_ns) {
+    for (there, here) in node.latencies_ns.iter().zip(&state.latencies_ns) {
         assert!(there.abs_diff(*here) <= NEAR_NS, "{which:?}: {there} and {here} ns");
     }
-    for (there, here) in node.busy_s.iter().zip(&desk.busy_s) {
+    for (there, here) in node.busy_s.iter().zip(&state.busy_s) {
         assert!((there - here).abs() <= 1e-5 * (1.0 + there), "{which:?}: {there} and {here} s");
     }
 }

@@ -87,5 +87,5 @@ fn a_core_has_its_wake_up_latency_bounded_while_the_command_runs() {
     let ended = hold(&scene, wish, &["cat", file]).well();
     assert_eq!(ended.out.trim(), if before == "4711" { "4712" } else { "4711" });
     assert_eq!(read(), before);
-    assert!(ended.err.contains("1 values put back"), "{}", ended.err);
+    assert!(ended.err.contains("1 values restored"), "{}", ended.err);
 }

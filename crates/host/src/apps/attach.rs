@@ -63,7 +63,7 @@ pub enum AttachError {
         /// The cgroup or unit.
         what: String,
     },
-    /// systemd cannot be asked.
+    /// systemd cannot be queried.
     #[error("cannot ask systemd for unit `{unit}`: {source}; attach by pid or cgroup instead")]
     NoSystemd {
         /// The unit.
@@ -72,19 +72,19 @@ pub enum AttachError {
         source: io::Error,
     },
     /// systemd does not know it.
-    #[error("systemd has no unit `{unit}` ({said}); `systemctl list-units` shows names")]
+    #[error("systemd has no unit `{unit}` ({message}); `systemctl list-units` shows names")]
     NoUnit {
         /// The unit.
         unit: String,
-        /// What it said.
-        said: String,
+        /// Its message.
+        message: String,
     },
     /// Processes cannot be listed.
     #[error("cannot list processes in {path}: {source}", path = .path.display())]
     Unreadable {
         /// Where.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -147,8 +147,8 @@ fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> 
         command.output().map_err(|source| AttachError::NoSystemd { unit: name(), source })?;
     let text = String::from_utf8_lossy(&answer.stdout);
     if !answer.status.success() {
-        let said = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
-        let source = io::Error::other(said);
+        let message = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
+        let source = io::Error::other(message);
         return Err(AttachError::NoSystemd { unit: name(), source });
     }
     let property = |key: &str| {
@@ -161,7 +161,7 @@ fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> 
             let what = format!("unit `{unit}` ({})", property("ActiveState"));
             Err(AttachError::Empty { what })
         }
-        (said, _) => Err(AttachError::NoUnit { unit: name(), said: said.to_owned() }),
+        (message, _) => Err(AttachError::NoUnit { unit: name(), message: message.to_owned() }),
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         place
     }
 
-    fn asked(script: &str) -> Result<PathBuf, AttachError> {
+    fn cgroup_from(script: &str) -> Result<PathBuf, AttachError> {
         let place = systemctl(script);
         cgroup_of_unit("a.service", &place.path().join("systemctl"))
     }
@@ -191,17 +191,17 @@ mod tests {
         let script = "test \"$1 $3 $4\" = 'show -- a.service' || exit 1\n\
                       echo LoadState=loaded\necho ActiveState=active\n\
                       echo ControlGroup=/system.slice/a.service";
-        assert_eq!(asked(script).unwrap(), Path::new("/system.slice/a.service"));
+        assert_eq!(cgroup_from(script).unwrap(), Path::new("/system.slice/a.service"));
     }
 
     #[test]
     fn a_unit_that_cannot_be_attached_says_why() {
         let unknown = "echo LoadState=not-found\necho ActiveState=inactive\necho ControlGroup=";
-        assert!(matches!(asked(unknown), Err(AttachError::NoUnit { .. })));
+        assert!(matches!(cgroup_from(unknown), Err(AttachError::NoUnit { .. })));
         let idle = "echo LoadState=loaded\necho ActiveState=inactive\necho ControlGroup=";
-        assert!(asked(idle).unwrap_err().to_string().contains("(inactive) has no process"));
+        assert!(cgroup_from(idle).unwrap_err().to_string().contains("(inactive) has no process"));
         let not_booted = "echo 'System has not been booted with systemd' >&2; exit 1";
-        assert!(asked(not_booted).unwrap_err().to_string().contains("not been booted"));
+        assert!(cgroup_from(not_booted).unwrap_err().to_string().contains("not been booted"));
         let missing = cgroup_of_unit("a.service", Path::new("/nonexistent/systemctl"));
         assert!(matches!(missing, Err(AttachError::NoSystemd { .. })));
     }

@@ -45,7 +45,7 @@ pub enum CgroupError {
     Unreadable {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! One app of a run, whoever started it.
+//! One app of a run, started by Lull or attached.
 
 use super::attach::{AttachError, Target, scope_of};
 use super::cgroup::CgroupError;
@@ -46,16 +46,16 @@ pub enum PauseError {
         name: String,
         /// The process.
         pid: i32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Looks at an app until all of its processes must have stopped. Counted in looks
-/// and not in time, of which a machine that stands still loses any amount.
+/// Number of checks until all processes of an app must have stopped. A count and not a
+/// time, because a paused machine loses any amount of time.
 const LOOKS: u32 = 2_000;
-/// Looks after which a process that waits in the kernel counts as stopped: by then
-/// what it was about to make is there.
+/// Number of checks after which a process that waits in the kernel counts as stopped: by
+/// then the child that it was about to create exists.
 const LOOKS_AT_WAITING: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -174,9 +174,9 @@ impl AppHandle {
         !self.paused.is_empty()
     }
 
-    /// The processes that do not stand still. One can make another until it
-    /// does itself, so the last to be found are the last there are. Whether one
-    /// that was told to and waits in the kernel stands still, the caller says.
+    /// Returns the processes that have not stopped. A process can fork until it stops
+    /// itself, so the listing is repeated. The caller decides whether a process that
+    /// was signalled and waits in the kernel counts as stopped.
     fn running(&mut self, table: &mut ProcessTable, waiting_stands: bool) -> Vec<ProcessId> {
         // A listing that fails shows the processes as they were before.
         let _ = table.refresh();

@@ -1,4 +1,4 @@
-//! Processes and threads told apart from later ones with the same number.
+//! Identity of processes and threads, distinct from later ones with the same number.
 //!
 //! The kernel reuses a number as soon as its owner is gone, so a number alone
 //! never names anything here: it goes with the start time, in clock ticks
@@ -58,7 +58,7 @@ impl Facts {
     /// Facts about a process.
     ///
     /// # Errors
-    /// `NotFound` if it is gone, else what the kernel says.
+    /// `NotFound` if it is gone, else the kernel's error.
     pub fn of_process(roots: &Roots, pid: i32) -> io::Result<Self> {
         Self::read(&roots.proc.join(format!("{pid}/stat")))
     }
@@ -66,7 +66,7 @@ impl Facts {
     /// Facts about a thread.
     ///
     /// # Errors
-    /// `NotFound` if it is gone, else what the kernel says.
+    /// `NotFound` if it is gone, else the kernel's error.
     pub fn of_thread(roots: &Roots, pid: i32, tid: i32) -> io::Result<Self> {
         Self::read(&roots.proc.join(format!("{pid}/task/{tid}/stat")))
     }
@@ -95,8 +95,8 @@ impl ProcessId {
     /// The process that has this number now.
     ///
     /// # Errors
-    /// `NotFound` if there is none, else what the kernel says.
-    pub fn of(roots: &Roots, pid: i32) -> io::Result<Self> {
+    /// `NotFound` if there is none, else the kernel's error.
+    pub fn lookup(roots: &Roots, pid: i32) -> io::Result<Self> {
         Ok(Self { pid, start_ticks: Facts::of_process(roots, pid)?.start_ticks })
     }
 
@@ -105,7 +105,7 @@ impl ProcessId {
     /// # Errors
     /// If `proc` cannot be read.
     pub fn own(roots: &Roots) -> io::Result<Self> {
-        Self::of(roots, rustix::process::getpid().as_raw_nonzero().get())
+        Self::lookup(roots, rustix::process::getpid().as_raw_nonzero().get())
     }
 
     /// Its facts, if it still runs under this number.
@@ -130,7 +130,7 @@ fn gone_is_not_found(error: io::Error) -> io::Error {
 /// The opposite does not hold: the kernel may drop an inode to free memory.
 ///
 /// # Errors
-/// `NotFound` if the directory's owner is gone, else what the kernel says.
+/// `NotFound` if the directory's owner is gone, else the kernel's error.
 pub(crate) fn numbers(directory: &Path) -> io::Result<Vec<(i32, u64)>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = openat(CWD, directory, flags, Mode::empty());
@@ -148,7 +148,7 @@ pub(crate) fn numbers(directory: &Path) -> io::Result<Vec<(i32, u64)>> {
 /// The threads of a process now.
 ///
 /// # Errors
-/// `NotFound` if the process is gone, else what the kernel says.
+/// `NotFound` if the process is gone, else the kernel's error.
 pub(crate) fn threads_of(roots: &Roots, pid: i32) -> io::Result<Vec<LiveThread>> {
     let listed = numbers(&roots.proc.join(format!("{pid}/task")))?;
     let alive = |(tid, _)| {
@@ -176,7 +176,7 @@ mod tests {
     fn an_ended_process_that_nobody_waited_for_does_not_run() {
         let roots = Roots::default();
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
-        let id = ProcessId::of(&roots, child.id().cast_signed()).unwrap();
+        let id = ProcessId::lookup(&roots, child.id().cast_signed()).unwrap();
         assert!(id.facts(&roots).is_some());
         child.kill().unwrap();
         while !Facts::of_process(&roots, id.pid).unwrap().is_ended() {

@@ -1,11 +1,10 @@
-//! Starting an app, and telling at once why it did not start.
+//! Starts an app, and reports at once why it did not start.
 //!
 //! A started app gets a process group of its own, so that Ctrl-C in the
 //! agent's terminal reaches the agent alone, which ends its apps in order. It
 //! is written to the ledger as soon as it has a number: if the agent is
-//! killed, its guard ends the app, since an app that nobody controls any more
-//! must not go on as if somebody did. Apps that are to outlive the agent are
-//! started by somebody else and attached.
+//! killed, its guard ends the app, because the app would run on without control.
+//! An app that must outlive the agent is started by another program and attached.
 
 use super::identity::ProcessId;
 use super::ready::{Endpoint, Ready};
@@ -68,7 +67,7 @@ pub enum StartError {
         name: String,
         /// The program.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Its log cannot be written.
@@ -78,10 +77,10 @@ pub enum StartError {
         name: String,
         /// The log.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody else answers where it should.
+    /// Another process answers at its address.
     #[error(
         "something already accepts connections at {endpoint}, where app `{name}` should: \
          end it, attach to it by pid, or give the app another address"
@@ -121,7 +120,7 @@ pub enum StartError {
         /// The last lines of its output, if they went to a log.
         last: Vec<String>,
     },
-    /// The run was asked to stop meanwhile.
+    /// The run was stopped meanwhile.
     #[error("stopped before app `{name}` accepted connections at {endpoint}")]
     Stopped {
         /// The app.
@@ -137,7 +136,7 @@ pub enum StartError {
     Watch {
         /// The app.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -164,7 +163,7 @@ pub(super) fn start(
     let mark = format!("{}{name}/", mark_of(ledger.agent()));
     let mut child = execute(launch, &mark)?;
     let mut begin = || {
-        let id = ProcessId::of(roots, child.id().cast_signed())
+        let id = ProcessId::lookup(roots, child.id().cast_signed())
             .map_err(|source| StartError::Watch { name: launch.name.clone(), source })?;
         let ProcessId { pid, start_ticks } = id;
         ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?;

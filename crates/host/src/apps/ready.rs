@@ -55,7 +55,7 @@ impl Endpoint {
                 addresses
                     .any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
             }),
-            // A full backlog is somebody's backlog.
+            // A full backlog shows that a process listens.
             Self::Unix(path) => match UnixStream::connect(path) {
                 Ok(_) => true,
                 Err(error) => error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()),

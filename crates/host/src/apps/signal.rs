@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 /// A handle of a process that no later one of the same number can inherit.
 ///
 /// # Errors
-/// `ESRCH` if the process is gone, else what the kernel says.
+/// `ESRCH` if the process is gone, else the kernel's error.
 pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
     let handle = pidfd_open(pid, PidfdFlags::empty())?;

@@ -31,9 +31,9 @@ pub(crate) fn mark_of(agent: ProcessId) -> String {
     format!("{}.{}/", agent.pid, agent.start_ticks)
 }
 
-/// What came of ending apps.
+/// The outcome of ending apps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[must_use = "a process that could not be ended must be told to the user"]
+#[must_use = "a process that could not be ended must be reported to the user"]
 pub struct Ended {
     /// Processes that ended after SIGTERM.
     pub terminated: usize,

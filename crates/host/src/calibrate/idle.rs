@@ -24,7 +24,7 @@ pub const SLEEPS_US: [u64; 13] = [10, 20, 50, 100, 200, 300, 400, 500, 700, 1000
 /// What cores that slept for one length showed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// How long each sleep was asked to be.
+    /// The requested length of each sleep.
     pub sleep: Nanos,
     /// Mean stay in the idle state.
     pub stay: Nanos,

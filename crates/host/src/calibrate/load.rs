@@ -78,7 +78,7 @@ impl Crew {
     }
 }
 
-/// Goes to a core, tells how that went, and whether it is there.
+/// Moves to a core, reports whether that worked and whether it is there.
 fn is_on(core: CoreId, told: &Sender<io::Result<()>>) -> bool {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     let went = set_affinity(me, &CoreSet::from_iter([core]));

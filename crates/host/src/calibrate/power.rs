@@ -9,13 +9,13 @@
 //! ```
 //!
 //! An idle core's least power is part of the base, since the number of cores
-//! never changes: the two cannot be told apart. A term that the steps did not
+//! never changes: the two cannot be distinguished. A term that the steps did not
 //! vary is left out and named. No term may be negative: of all sets of terms
 //! whose constants are not, the one that fits best is taken, which is the
 //! solution of the non-negative problem (Lawson and Hanson, Solving Least
 //! Squares Problems, 1974, chapter 23), found by trying all sixteen sets.
 //!
-//! How far the model is off is told by leaving each sample out in turn and
+//! The error of the model is estimated by leaving each sample out in turn and
 //! foretelling it from the others.
 
 use crate::gauges::energy::{ByFrequency, PowerModel};
@@ -154,15 +154,15 @@ pub fn fit(samples: &[PowerSample]) -> Result<Fit, FitError> {
     }
     let found = solve(&rows, &power, &terms);
     let rise =
-        foretold(&rows[most_busy(&rows)], &found) - foretold(&rows[least_busy(&rows)], &found);
+        predicted(&rows[most_busy(&rows)], &found) - predicted(&rows[least_busy(&rows)], &found);
     if rise <= FLAT * found[0].max(1.0) {
         return Err(flat(&rows, &power));
     }
     let zero = terms.iter().filter(|term| found[**term] == 0.0);
     notes.extend(zero.map(|term| format!("{} cost nothing that shows", TERMS[*term])));
-    let residual = off(&rows, &power, |row, _| foretold(row, &found));
+    let residual = off(&rows, &power, |row, _| predicted(row, &found));
     let left_out =
-        off(&rows, &power, |row, index| foretold(row, &without(&rows, &power, &terms, index)));
+        off(&rows, &power, |row, index| predicted(row, &without(&rows, &power, &terms, index)));
     let mean = power.iter().sum::<f64>() / power.len() as f64;
     let spread = off(&rows, &power, |_, _| mean);
     Ok(Fit {
@@ -195,7 +195,7 @@ fn row(sample: &PowerSample, full: Option<Hertz>) -> Row {
     row
 }
 
-/// The terms that can be told from the others, and why the rest cannot.
+/// Returns the terms that the samples identify, and why the rest are not identified.
 fn usable(rows: &[Row], samples: &[PowerSample], full: Option<Hertz>) -> (Vec<usize>, Vec<String>) {
     let has_depth = samples.iter().flat_map(|sample| &sample.cores).all(|core| core.deep.is_some());
     let mut terms = vec![0, 1];
@@ -249,7 +249,7 @@ fn solve(rows: &[Row], power: &[f64], terms: &[usize]) -> Row {
     let solved = sets.filter_map(|set| unbounded(rows, power, &chosen(set)));
     let mut best = ([0.0; COUNT], f64::INFINITY);
     for found in solved.filter(|found| found.iter().all(|constant| *constant >= 0.0)) {
-        let error = off(rows, power, |row, _| foretold(row, &found));
+        let error = off(rows, power, |row, _| predicted(row, &found));
         if error < best.1 {
             best = (found, error);
         }
@@ -257,7 +257,7 @@ fn solve(rows: &[Row], power: &[f64], terms: &[usize]) -> Row {
     best.0
 }
 
-/// Least squares over some terms; `None` if they cannot be told apart.
+/// Least squares over some terms; `None` if the samples do not identify them.
 fn unbounded(rows: &[Row], power: &[f64], terms: &[usize]) -> Option<Row> {
     let svd = matrix(rows, terms).svd(true, true);
     if svd.singular_values.min() <= RANK * svd.singular_values.max() {
@@ -280,7 +280,7 @@ fn without(rows: &[Row], power: &[f64], terms: &[usize], left_out: usize) -> Row
     solve(&rows, &power, terms)
 }
 
-fn foretold(row: &Row, constants: &Row) -> f64 {
+fn predicted(row: &Row, constants: &Row) -> f64 {
     row.iter().zip(constants).map(|(value, constant)| value * constant).sum()
 }
 

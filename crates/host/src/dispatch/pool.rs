@@ -1,4 +1,4 @@
-//! The cores of a desk: which are idle, and at which speed each one is.
+//! The cores of a dispatch: which are idle, and at which speed each one is.
 
 use super::Floor;
 use lull_control::CoreId;

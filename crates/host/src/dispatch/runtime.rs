@@ -1,6 +1,6 @@
-//! The desk among real threads: a clock, a timer, affinities.
+//! The dispatch state among real threads: a clock, a timer, affinities.
 
-use super::desk::{Desk, Order, Seated, Tally};
+use super::state::{DispatchState, Order, Seated, Tally};
 use super::{DeskError, Floor, Speeds, SpeedsError};
 use crate::guard::Restoration;
 use crate::sys::sched::{mask_from, mask_of, set_mask};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// How often threads with a request are looked at for being alive.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often one that waits looks up, should nobody wake it.
+/// How often a waiting request checks by itself, in case no thread wakes it.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
 /// Why nothing can be placed.
@@ -52,7 +52,7 @@ pub struct Mark {
 
 struct Shared {
     state: Mutex<State>,
-    /// Somebody may run who waited.
+    /// A waiting request may run.
     granted: Condvar,
     /// The timer has an earlier time, or is to stop.
     due: Condvar,
@@ -69,7 +69,7 @@ struct Masks {
 }
 
 struct State {
-    desk: Desk,
+    dispatch: DispatchState,
     stop: bool,
     /// When the timer will wake by itself.
     wakes: Nanos,
@@ -92,7 +92,7 @@ impl Dispatch {
     /// Starts placing on cores that each take every speed.
     ///
     /// # Errors
-    /// As [`Dispatch::start`]; the frequencies are put back then.
+    /// As [`Dispatch::start`]; the frequencies are restored then.
     pub fn start_scaling(
         floor: Floor,
         dispatcher: Box<dyn Dispatcher>,
@@ -115,15 +115,15 @@ impl Dispatch {
                 return Err(DispatchError::Core(core));
             }
         }
-        let desk = Desk::new(floor, dispatcher)?;
+        let dispatch = DispatchState::new(floor, dispatcher)?;
         let mask = |core: CoreId| (core, mask_from(&[core].into_iter().collect()));
         let masks = Masks {
             whole,
-            slowest: mask_from(desk.floor().slowest()),
-            one: desk.floor().all().map(|(_, core)| mask(core)).collect(),
+            slowest: mask_from(dispatch.floor().slowest()),
+            one: dispatch.floor().all().map(|(_, core)| mask(core)).collect(),
         };
         let (stop, refused, notices) = (false, 0, Vec::new());
-        let state = State { desk, stop, wakes: Nanos::ZERO, refused, speeds, notices };
+        let state = State { dispatch, stop, wakes: Nanos::ZERO, refused, speeds, notices };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             granted: Condvar::new(),
@@ -141,7 +141,7 @@ impl Dispatch {
         Ok(Self { shared, timer: Some(timer) })
     }
 
-    /// A request of this thread begins that came so long ago; waits until there
+    /// Begins a request of this thread that arrived so long ago; waits until there
     /// is a core for it.
     pub fn begin(&self, age: Nanos) -> Mark {
         let tid = this_thread();
@@ -153,7 +153,7 @@ impl Dispatch {
     /// `None` if placing has failed.
     pub fn exchange(&self, next: Seated) -> Option<Seated> {
         let mut state = self.shared.lock()?;
-        let before = state.desk.exchange(self.shared.now(), next);
+        let before = state.dispatch.exchange(self.shared.now(), next);
         self.shared.obey(&mut state);
         Some(before)
     }
@@ -161,11 +161,11 @@ impl Dispatch {
     /// What was counted since the last call; `None` if placing has failed.
     pub fn take_tally(&self) -> Option<Tally> {
         let now = self.shared.now();
-        self.shared.lock().map(|mut state| state.desk.take_tally(now))
+        self.shared.lock().map(|mut state| state.dispatch.take_tally(now))
     }
 
     /// Ends the placing of frequencies and puts them back; `None` where there is
-    /// nothing to put back. Requests under way go on at what was there before.
+    /// nothing to restore. Requests under way go on at what was there before.
     pub fn restore(&self) -> Option<Restoration> {
         let speeds = self.shared.lock()?.speeds.take();
         speeds.and_then(|mut speeds| speeds.restore())
@@ -183,7 +183,7 @@ impl Dispatch {
 
     /// Requests under way.
     pub fn active(&self) -> usize {
-        self.shared.lock().map_or(0, |state| state.desk.active())
+        self.shared.lock().map_or(0, |state| state.dispatch.active())
     }
 }
 
@@ -237,9 +237,9 @@ impl Shared {
     fn begin(&self, age: Nanos, tid: i32) -> Option<u64> {
         let mut state = self.lock()?;
         let now = self.now();
-        let id = state.desk.arrive(now, now.saturating_sub(age), tid);
+        let id = state.dispatch.arrive(now, now.saturating_sub(age), tid);
         self.obey(&mut state);
-        while !state.desk.may_run(id) && !state.stop {
+        while !state.dispatch.may_run(id) && !state.stop {
             state = self.granted.wait_timeout(state, LOOK_UP).ok()?.0;
         }
         Some(id)
@@ -247,22 +247,22 @@ impl Shared {
 
     fn end(&self, id: u64) {
         let Some(mut state) = self.lock() else { return };
-        state.desk.leave(self.now(), id);
+        state.dispatch.leave(self.now(), id);
         self.obey(&mut state);
     }
 
     /// Gives threads their cores, and wakes whom that concerns.
     fn obey(&self, state: &mut State) {
-        let any = state.desk.has_orders();
-        while state.desk.has_orders() {
-            for order in state.desk.take_orders() {
+        let any = state.dispatch.has_orders();
+        while state.dispatch.has_orders() {
+            for order in state.dispatch.take_orders() {
                 self.carry_out(order, state);
             }
         }
         if any {
             self.granted.notify_all();
         }
-        if state.desk.next_due() < state.wakes {
+        if state.dispatch.next_due() < state.wakes {
             self.due.notify_one();
         }
     }
@@ -279,7 +279,7 @@ impl Shared {
         };
         let Some(Err(error)) = mask.map(|mask| set_mask(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
-            state.desk.bury(self.now(), tid);
+            state.dispatch.bury(self.now(), tid);
         } else {
             // It runs where it was, which is slower or dearer, not wrong.
             state.refused += 1;
@@ -298,9 +298,9 @@ impl Shared {
                 state.notices.extend(told.into_iter().flatten());
             }
             let now = self.now();
-            state.desk.tick(now);
+            state.dispatch.tick(now);
             self.obey(&mut state);
-            let due = state.desk.next_due();
+            let due = state.dispatch.next_due();
             let wait = Duration::from(due.saturating_sub(now)).min(SWEEP);
             state.wakes = now.saturating_add(wait.into());
             let Ok((back, _)) = self.due.wait_timeout(state, wait) else { return };
@@ -310,8 +310,8 @@ impl Shared {
 
     fn bury_the_dead(&self, state: &mut State) {
         let is_dead = |tid: &i32| !std::path::Path::new(&format!("/proc/self/task/{tid}")).exists();
-        for tid in state.desk.threads().filter(is_dead).collect::<Vec<_>>() {
-            state.desk.bury(self.now(), tid);
+        for tid in state.dispatch.threads().filter(is_dead).collect::<Vec<_>>() {
+            state.dispatch.bury(self.now(), tid);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! of its request. Everything that holds for knobs holds here: old values are
 //! durable before the first write, a guard puts them back if this process dies,
 //! what is set is read back, the administrator's bounds stand, and a domain that
-//! somebody else sets is theirs from then on.
+//! another program sets is left alone from then on.
 //!
 //! At the start every core is set to every frequency once, the slowest last: one
-//! that cannot be had is said before any request depends on it. A change is some
+//! that cannot be set is reported before any request depends on it. A change is some
 //! ten system calls; the paper's hardware took 50 to 90 us for it (section 5.4).
 
 use super::Floor;
@@ -42,7 +42,7 @@ pub enum SpeedsError {
     NoStep {
         /// The core.
         core: CoreId,
-        /// What was asked for.
+        /// The requested value.
         wanted: Hertz,
         /// What there is.
         nearest: Hertz,
@@ -54,7 +54,7 @@ pub enum SpeedsError {
         core: CoreId,
         /// What was set.
         wanted: Hertz,
-        /// What came of it.
+        /// The outcome.
         held: Hertz,
     },
     /// The knob.
@@ -66,7 +66,7 @@ pub enum SpeedsError {
     /// The place for them cannot be had.
     #[error(transparent)]
     State(#[from] StateDirError),
-    /// Nobody would put them back.
+    /// There is no guard to restore them.
     #[error("{0}; frequencies are not set without a guard")]
     Guard(#[from] GuardError),
 }
@@ -143,7 +143,7 @@ impl Speeds {
     ///
     /// # Errors
     /// If a core has no frequency of its own or does not take one of them;
-    /// everything is put back then.
+    /// everything is restored then.
     pub fn open(
         floor: &Floor,
         levels: &[Hertz],
@@ -175,7 +175,7 @@ impl Speeds {
         }
     }
 
-    /// Sets a core to the speed of a type. A core that is somebody else's by now is left alone.
+    /// Sets a core to the speed of a type. A core that another program has set is left alone.
     pub(super) fn set(&mut self, core: CoreId, kind: usize) -> Result<(), KnobError> {
         self.write(core, kind).map(|_| ())
     }
@@ -192,7 +192,7 @@ impl Speeds {
         let (foreign, mut told) = self.frequencies.watch();
         for one in foreign {
             told.push(format!(
-                "{} was set by somebody else, from {} to {}: it is theirs now",
+                "{} was set by another program, from {} to {}: Lull leaves it alone from now on",
                 one.whom, one.ours, one.found
             ));
             self.domains.retain(|_, domain| *domain != one.domain);

@@ -171,7 +171,7 @@ fn after_a_dispatchers_panic_frequencies_are_those_of_before() {
     let dispatch = Arc::new(scene.dispatch(Box::new(Broken)));
     let (end, wait) = std::sync::mpsc::channel::<()>();
     let first = Arc::clone(&dispatch);
-    // It must live until its request is old: of the dead no dispatcher is asked.
+    // It must live until its request is old: the dispatcher is not called for ended threads.
     let thread = std::thread::spawn(move || {
         let mark = first.begin(Nanos::ZERO);
         let _ = wait.recv();

@@ -1,4 +1,4 @@
-//! The desk by hand, and among real threads.
+//! The state by hand, and among real threads.
 
 use super::*;
 use crate::sys::sched::affinity_of;
@@ -44,75 +44,75 @@ fn floor(slow: u16, fast: u16) -> Floor {
     Floor { ladder: Ladder::new(types, Supply::Fixed(numbers)).unwrap(), cores, abandon: ms(1000) }
 }
 
-fn desk(slow: u16, fast: u16) -> Desk {
-    Desk::new(floor(slow, fast), Box::new(At(ms(100)))).unwrap()
+fn new_state(slow: u16, fast: u16) -> DispatchState {
+    DispatchState::new(floor(slow, fast), Box::new(At(ms(100)))).unwrap()
 }
 
 #[test]
 fn a_request_moves_at_its_age_and_its_first_core_is_free_again() {
-    let mut desk = desk(1, 1);
-    let first = desk.arrive(ms(0), ms(0), 11);
-    assert_eq!((desk.take_orders(), desk.next_due()), (vec![Order::On(11, CoreId(0))], ms(100)));
-    desk.tick(ms(99));
-    assert!(!desk.has_orders(), "a timer that rings early moves nobody");
-    desk.tick(ms(100));
-    assert_eq!(desk.take_orders(), [Order::On(11, CoreId(1))]);
-    desk.arrive(ms(100), ms(100), 12);
-    assert_eq!(desk.take_orders(), [Order::On(12, CoreId(0))]);
-    desk.leave(ms(150), first);
-    let tally = desk.take_tally(ms(150));
+    let mut state = new_state(1, 1);
+    let first = state.arrive(ms(0), ms(0), 11);
+    assert_eq!((state.take_orders(), state.next_due()), (vec![Order::On(11, CoreId(0))], ms(100)));
+    state.tick(ms(99));
+    assert!(!state.has_orders(), "a timer that rings early moves nobody");
+    state.tick(ms(100));
+    assert_eq!(state.take_orders(), [Order::On(11, CoreId(1))]);
+    state.arrive(ms(100), ms(100), 12);
+    assert_eq!(state.take_orders(), [Order::On(12, CoreId(0))]);
+    state.leave(ms(150), first);
+    let tally = state.take_tally(ms(150));
     assert_eq!((tally.moves, tally.latency.count()), (1, 1));
     // 100 ms of the first and 50 of the second on the slow core; 50 on the fast one.
     assert_eq!(tally.spent.busy_s, [0.15, 0.05]);
-    assert_eq!(desk.take_tally(ms(160)).spent.busy_s, [0.01, 0.0], "counted once");
+    assert_eq!(state.take_tally(ms(160)).spent.busy_s, [0.01, 0.0], "counted once");
 }
 
 #[test]
 fn age_counts_from_the_arrival_and_not_from_when_a_worker_came() {
-    let mut desk = desk(1, 1);
-    desk.arrive(ms(70), ms(10), 11);
-    assert_eq!(desk.next_due(), ms(110));
+    let mut state = new_state(1, 1);
+    state.arrive(ms(70), ms(10), 11);
+    assert_eq!(state.next_due(), ms(110));
 }
 
 #[test]
 fn who_waits_gets_the_first_free_core_the_oldest_first() {
-    let mut desk = desk(1, 0);
-    let first = desk.arrive(ms(0), ms(0), 11);
-    let younger = desk.arrive(ms(6), ms(5), 12);
-    let older = desk.arrive(ms(7), ms(4), 13);
-    assert!(desk.may_run(first) && !desk.may_run(younger) && !desk.may_run(older));
-    desk.take_orders();
-    desk.leave(ms(10), first);
-    assert_eq!(desk.take_orders(), [Order::On(13, CoreId(0))]);
-    assert!(desk.may_run(older) && !desk.may_run(younger));
+    let mut state = new_state(1, 0);
+    let first = state.arrive(ms(0), ms(0), 11);
+    let younger = state.arrive(ms(6), ms(5), 12);
+    let older = state.arrive(ms(7), ms(4), 13);
+    assert!(state.may_run(first) && !state.may_run(younger) && !state.may_run(older));
+    state.take_orders();
+    state.leave(ms(10), first);
+    assert_eq!(state.take_orders(), [Order::On(13, CoreId(0))]);
+    assert!(state.may_run(older) && !state.may_run(younger));
 }
 
 #[test]
 fn a_request_that_never_ends_loses_its_core_to_those_who_wait() {
-    let mut desk = desk(1, 0);
-    let endless = desk.arrive(ms(0), ms(0), 11);
-    let next = desk.arrive(ms(500), ms(500), 12);
-    desk.take_orders();
-    desk.tick(ms(999));
-    assert!(!desk.may_run(next));
-    assert_eq!(desk.next_due(), ms(1000));
-    desk.tick(ms(1000));
-    assert_eq!(desk.take_orders(), [Order::Slowest(11), Order::On(12, CoreId(0))]);
-    assert!(desk.may_run(endless), "it goes on, undispatched");
+    let mut state = new_state(1, 0);
+    let endless = state.arrive(ms(0), ms(0), 11);
+    let next = state.arrive(ms(500), ms(500), 12);
+    state.take_orders();
+    state.tick(ms(999));
+    assert!(!state.may_run(next));
+    assert_eq!(state.next_due(), ms(1000));
+    state.tick(ms(1000));
+    assert_eq!(state.take_orders(), [Order::Slowest(11), Order::On(12, CoreId(0))]);
+    assert!(state.may_run(endless), "it goes on, undispatched");
     // Its end, should it come, is no matter.
-    desk.leave(ms(1200), endless);
-    let tally = desk.take_tally(ms(1200));
-    assert_eq!((tally.abandoned, tally.latency.count(), desk.active()), (1, 0, 1));
+    state.leave(ms(1200), endless);
+    let tally = state.take_tally(ms(1200));
+    assert_eq!((tally.abandoned, tally.latency.count(), state.active()), (1, 0, 1));
 }
 
 #[test]
 fn a_thread_that_died_frees_its_core() {
-    let mut desk = desk(1, 0);
-    desk.arrive(ms(0), ms(0), 11);
-    let next = desk.arrive(ms(1), ms(1), 12);
-    desk.bury(ms(2), 11);
-    assert!(desk.may_run(next));
-    assert_eq!(desk.take_tally(ms(2)).died, 1);
+    let mut state = new_state(1, 0);
+    state.arrive(ms(0), ms(0), 11);
+    let next = state.arrive(ms(1), ms(1), 12);
+    state.bury(ms(2), 11);
+    assert!(state.may_run(next));
+    assert_eq!(state.take_tally(ms(2)).died, 1);
 }
 
 #[test]
@@ -140,22 +140,22 @@ fn scaling(cores: u16) -> Floor {
 
 #[test]
 fn where_cores_scale_a_request_stays_and_its_core_gets_faster() {
-    let mut desk = Desk::new(scaling(2), Box::new(At(ms(100)))).unwrap();
-    let first = desk.arrive(ms(0), ms(0), 11);
+    let mut state = DispatchState::new(scaling(2), Box::new(At(ms(100)))).unwrap();
+    let first = state.arrive(ms(0), ms(0), 11);
     let on = |tid, core| Order::On(tid, CoreId(core));
     let speed = |core, kind| Order::Speed(CoreId(core), kind);
-    assert_eq!(desk.take_orders(), [on(11, 1)], "cores are slow until somebody needs speed");
-    let second = desk.arrive(ms(40), ms(40), 12);
-    desk.arrive(ms(50), ms(50), 13);
-    assert_eq!(desk.take_orders(), [on(12, 0)], "the third waits");
-    desk.tick(ms(100));
-    assert_eq!(desk.take_orders(), [speed(1, 1)]);
-    desk.leave(ms(120), first);
-    assert_eq!(desk.take_orders(), [speed(1, 0), on(13, 1)], "who waited begins slow");
-    desk.tick(ms(140));
-    desk.leave(ms(145), second);
-    assert_eq!(desk.take_orders(), [speed(0, 1), speed(0, 0)], "an idle core is slow");
-    let tally = desk.take_tally(ms(150));
+    assert_eq!(state.take_orders(), [on(11, 1)], "cores are slow until somebody needs speed");
+    let second = state.arrive(ms(40), ms(40), 12);
+    state.arrive(ms(50), ms(50), 13);
+    assert_eq!(state.take_orders(), [on(12, 0)], "the third waits");
+    state.tick(ms(100));
+    assert_eq!(state.take_orders(), [speed(1, 1)]);
+    state.leave(ms(120), first);
+    assert_eq!(state.take_orders(), [speed(1, 0), on(13, 1)], "who waited begins slow");
+    state.tick(ms(140));
+    state.leave(ms(145), second);
+    assert_eq!(state.take_orders(), [speed(0, 1), speed(0, 0)], "an idle core is slow");
+    let tally = state.take_tally(ms(150));
     // 100 + 100 + 30 ms slow, 20 + 5 ms fast.
     assert_eq!((tally.moves, tally.spent.busy_s), (2, vec![0.23, 0.025]));
 }
@@ -181,18 +181,18 @@ impl Dispatcher for Shown {
 #[test]
 fn dispatchers_that_take_turns_see_their_own_time_and_requests_only() {
     let (to, from) = channel();
-    let mut desk = Desk::new(floor(2, 0), Box::new(Shown(to))).unwrap();
-    let serve = |desk: &mut Desk, from: u64, until: u64| {
-        let id = desk.arrive(ms(from), ms(from), 11);
-        desk.leave(ms(until), id);
+    let mut state = DispatchState::new(floor(2, 0), Box::new(Shown(to))).unwrap();
+    let serve = |state: &mut DispatchState, from: u64, until: u64| {
+        let id = state.arrive(ms(from), ms(from), 11);
+        state.leave(ms(until), id);
     };
-    serve(&mut desk, 0, 10);
-    let shown = desk.exchange(ms(20), Seated::new(Box::new(At(ms(100)))));
-    serve(&mut desk, 30, 300);
-    let foreign = desk.arrive(ms(390), ms(390), 12);
-    desk.exchange(ms(400), shown);
-    desk.leave(ms(405), foreign);
-    serve(&mut desk, 410, 420);
+    serve(&mut state, 0, 10);
+    let shown = state.exchange(ms(20), Seated::new(Box::new(At(ms(100)))));
+    serve(&mut state, 30, 300);
+    let foreign = state.arrive(ms(390), ms(390), 12);
+    state.exchange(ms(400), shown);
+    state.leave(ms(405), foreign);
+    serve(&mut state, 410, 420);
     let seen: Vec<Seen> = from.try_iter().collect();
     let times: Vec<_> = seen.iter().map(|one| one.now).collect();
     assert_eq!(times, [ms(10), ms(40)], "380 ms of the other's are not its own");
@@ -204,7 +204,7 @@ proptest! {
     fn no_core_has_two_requests_and_none_stands_idle_while_somebody_waits(
         steps in prop::collection::vec((0u8..4, 0usize..8, 1u64..60), 1..120),
     ) {
-        let mut desk = desk(2, 1);
+        let mut state = new_state(2, 1);
         let (mut now, mut tid, mut under_way) = (0, 100, Vec::new());
         for (what, which, span) in steps {
             now += span;
@@ -212,22 +212,22 @@ proptest! {
                 0 | 1 => {
                     tid += 1;
                     let age = ms(span).min(ms(now));
-                    under_way.push(desk.arrive(ms(now), ms(now).saturating_sub(age), tid));
+                    under_way.push(state.arrive(ms(now), ms(now).saturating_sub(age), tid));
                 }
                 2 if !under_way.is_empty() => {
                     let id = under_way.remove(which % under_way.len());
-                    desk.leave(ms(now), id);
+                    state.leave(ms(now), id);
                 }
-                _ => desk.tick(ms(now)),
+                _ => state.tick(ms(now)),
             }
             let on: Vec<CoreId> =
-                desk.active.iter().filter_map(|one| one.on).map(|(_, core)| core).collect();
+                state.active.iter().filter_map(|one| one.on).map(|(_, core)| core).collect();
             let distinct: CoreSet = on.iter().copied().collect();
             prop_assert_eq!(distinct.len(), on.len());
-            prop_assert_eq!(desk.pool.running(), on.len());
-            let free: u32 = desk.pool.free().iter().sum();
+            prop_assert_eq!(state.pool.running(), on.len());
+            let free: u32 = state.pool.free().iter().sum();
             prop_assert_eq!(free as usize + on.len(), 3);
-            prop_assert!(free == 0 || desk.active.iter().all(|one| one.on.is_some()));
+            prop_assert!(free == 0 || state.active.iter().all(|one| one.on.is_some()));
         }
     }
 }

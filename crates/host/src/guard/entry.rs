@@ -7,7 +7,7 @@
 //! The checksum is the CRC-32 of the JSON in eight hexadecimal digits. A line
 //! without its newline was torn by a crash or a full disk; a line whose
 //! checksum differs was damaged later. Neither costs more than itself. Each
-//! line says of which boot it is, so that no value is put back after a reboot,
+//! line says of which boot it is, so that no value is restored after a reboot,
 //! whatever line is lost.
 
 use super::original::{Key, Original};
@@ -36,11 +36,11 @@ pub(super) enum What {
     Header { format: u32, agent: ProcessId, version: String },
     /// A value before its first change.
     Old(Original),
-    /// A value that is no longer Lull's to put back.
+    /// A value that is no longer Lull's to restore.
     Released(Key),
-    /// Values were put back by the guard or a later start.
+    /// Values were restored by the guard or a later start.
     Restored(Restoration),
-    /// Nothing is left to put back.
+    /// Nothing is left to restore.
     Closed,
 }
 
@@ -93,7 +93,7 @@ impl Lines {
         found
     }
 
-    /// Whether nothing is left to put back; so too in a file emptied for lack of space.
+    /// Whether nothing is left to restore; so too in a file emptied for lack of space.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = self.entries.is_empty() && self.damaged.is_empty();
         is_empty || self.entries.iter().any(|entry| entry.what == What::Closed)

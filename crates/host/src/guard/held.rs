@@ -1,4 +1,4 @@
-//! What a ledger still holds: the values to put back, and for whom.
+//! What a ledger still holds: the values to restore, and for whom.
 
 use super::entry::{Entry, Lines, What};
 use super::ledger_file::Clock;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Held {
     /// The agent that wrote it.
     pub(super) agent: Option<ProcessId>,
-    /// Whether everything was put back.
+    /// Whether everything was restored.
     pub(super) closed: bool,
     /// What the guard or a later start did.
     pub(super) restored: Option<Restoration>,
@@ -25,7 +25,7 @@ pub(super) struct Held {
     released: BTreeSet<Key>,
 }
 
-/// How the threads of one process were scheduled, as its main thread tells.
+/// How the threads of one process were scheduled, taken from its main thread.
 #[derive(Debug, Clone)]
 pub(super) struct Inherited {
     pub(super) start_ticks: u64,
@@ -36,7 +36,7 @@ pub(super) struct Inherited {
 
 impl Held {
     /// What `lines` hold that were written since the boot `boot`.
-    pub(super) fn of(lines: &Lines, boot: &str) -> Self {
+    pub(super) fn from_lines(lines: &Lines, boot: &str) -> Self {
         let mut held = Self::default();
         for entry in &lines.entries {
             match (&entry.what, entry.boot == boot) {

@@ -90,7 +90,7 @@ pub enum LedgerError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The ledger or what it needs cannot be read.
@@ -98,7 +98,7 @@ pub enum LedgerError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -113,7 +113,7 @@ pub struct Opened {
 }
 
 impl Ledger {
-    /// Takes the state directory for this agent, puts back what a dead agent
+    /// Takes the state directory for this agent, restores what a dead agent
     /// left in it, and starts a new ledger.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Ledger {
     pub fn open(dir: StateDir, roots: &Roots) -> Result<Opened, LedgerError> {
         let lock = recovery::lock(&dir, Role::Agent)?;
         let recovery = recovery::recover(&dir, roots)?;
-        let clock = Clock::of(roots)?;
+        let clock = Clock::read(roots)?;
         let proc_error = |source| LedgerError::Read { path: roots.proc.clone(), source };
         let agent = ProcessId::own(roots).map_err(proc_error)?;
         let header = clock.entry(header(agent));
@@ -182,25 +182,25 @@ impl Ledger {
     }
 
     /// Gives up values: their owner or another manager set them since, and
-    /// that change wins. They are not put back, and a thread or file given up
+    /// that change wins. They are not restored, and a thread or file given up
     /// is not saved again.
     ///
     /// # Errors
-    /// [`LedgerError::Write`]: the values would still be put back.
+    /// [`LedgerError::Write`]: the values would still be restored.
     pub fn release(&mut self, keys: &[Key]) -> Result<(), LedgerError> {
         self.append(keys.iter().cloned().map(What::Released).collect())
     }
 
-    /// Puts back everything now; the ledger stays open.
+    /// Restores everything now; the ledger stays open.
     pub fn restore(&self) -> Restoration {
         restore::put_back(&self.roots, &self.held)
     }
 
-    /// Ends the ledger: there is nothing to put back any more.
+    /// Ends the ledger: there is nothing to restore any more.
     ///
     /// # Errors
-    /// If not even an empty file can be written; the guard then puts back what
-    /// the ledger holds, which changes nothing if all was put back.
+    /// If not even an empty file can be written; the guard then restores what
+    /// the ledger holds, which changes nothing if all was restored.
     pub fn close(mut self) -> Result<(), LedgerError> {
         self.file.close(&self.clock.entry(What::Closed))
     }

@@ -29,7 +29,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// The clock of this boot.
-    pub(super) fn of(roots: &Roots) -> Result<Self, LedgerError> {
+    pub(super) fn read(roots: &Roots) -> Result<Self, LedgerError> {
         let path = roots.proc.join("sys/kernel/random/boot_id");
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Self { boot: text.trim().to_owned() }),
@@ -114,7 +114,7 @@ impl LedgerFile {
     }
 
     /// Appends the last entry. Where the disk is full the file is emptied,
-    /// which says the same: there is nothing to put back.
+    /// which says the same: there is nothing to restore.
     pub(super) fn close(&mut self, closed: &Entry) -> Result<(), LedgerError> {
         self.append(std::slice::from_ref(closed)).or_else(|error| {
             let emptied = self.file.set_len(0).and_then(|()| self.file.sync_data());
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn clock() -> Clock {
-        Clock::of(&Roots::default()).unwrap()
+        Clock::read(&Roots::default()).unwrap()
     }
 
     /// `/dev/full` fails every write with the error of a full disk.

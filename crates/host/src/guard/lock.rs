@@ -27,7 +27,7 @@ pub(super) enum Role {
     Restorer,
 }
 
-/// Who holds the lock, as far as it has said so yet.
+/// The holder of the lock, if it has written its identity yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) role: Role,

@@ -98,7 +98,7 @@ impl Original {
     /// The state of a thread now.
     ///
     /// # Errors
-    /// What the kernel says: `ESRCH` if the thread is gone.
+    /// The kernel's error: `ESRCH` if the thread is gone.
     pub fn of_thread(thread: LiveThread) -> io::Result<Self> {
         let affinity = sched::affinity_of(thread.tid)?;
         Ok(Self::scheduled(thread, affinity, sched::scheduling_of(thread.tid)?))

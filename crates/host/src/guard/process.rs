@@ -1,7 +1,7 @@
 //! The guard: a process of its own that outlives a killed agent.
 //!
 //! It sleeps in `poll` on a handle of the agent and costs nothing until the
-//! agent is gone. If the ledger is not closed then, it puts back what the
+//! agent is gone. If the ledger is not closed then, it restores what the
 //! ledger holds: first the safe state, then the saved one, then it ends the
 //! apps that the agent started, and closes the ledger.
 //!
@@ -33,13 +33,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What the guard says on its standard output when nothing can be lost any more.
+/// The line that the guard prints once it is ready: from then on nothing can be lost.
 pub(super) const ARMED: &str = "armed";
 /// How long to wait for another agent that has the lock to put things back itself.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a guard is told when it is started.
+/// The arguments of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardArgs {
     /// The ledger file of the agent.
@@ -54,7 +54,7 @@ pub enum GuardError {
     /// It was started by something else than an agent.
     #[error(
         "`guard` is started by the agent and takes --ledger PATH --agent-pid N --start-time T; \
-         to put back old values by hand use `lull restore`"
+         to restore old values by hand use `lull restore`"
     )]
     Arguments,
     /// The ledger cannot be used.
@@ -65,25 +65,25 @@ pub enum GuardError {
     Failed {
         /// What it tried.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It was started and said something else than that it is ready.
-    #[error("the guard did not get ready within {} s: {said}", .waited.as_secs())]
+    /// It was started and did not print that it is ready.
+    #[error("the guard did not get ready within {} s: {output}", .waited.as_secs())]
     NotReady {
         /// How long it had.
         waited: Duration,
-        /// What it said, or how it ended.
-        said: String,
+        /// Its output, or how it ended.
+        output: String,
     },
 }
 
 /// How a guard's work ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardEnd {
-    /// The agent had put back everything itself, or changed nothing.
+    /// The agent had restored everything itself, or changed nothing.
     NothingToDo,
-    /// The agent died, and this came of it.
+    /// The agent died; holds the outcome of restoring.
     PutBack(Recovery),
 }
 
@@ -134,7 +134,7 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     stand_apart().map_err(|source| GuardError::Failed { doing: "ignore signals", source })?;
     let place = args.ledger.parent().ok_or(GuardError::Arguments)?;
     let dir = StateDir::locate(Some(place)).map_err(LedgerError::from)?;
-    let clock = Clock::of(&roots)?;
+    let clock = Clock::read(&roots)?;
     let kept = LedgerFile::existing(&dir)?;
     match handle(&roots, args.agent) {
         Ok(agent) => {
@@ -174,7 +174,7 @@ fn say_armed() -> io::Result<()> {
     out.flush()
 }
 
-/// Returns when the agent has ended, or has closed its ledger and said so by
+/// Returns when the agent has ended, or has closed its ledger, which it signals by
 /// closing the guard's standard input.
 fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<(), GuardError> {
     let input = io::stdin();
@@ -205,8 +205,8 @@ fn is_ledger_closed(dir: &StateDir) -> bool {
     lines.is_some_and(|lines| lines.is_closed())
 }
 
-/// Puts back what the agent left, unless it closed its ledger or another has
-/// taken over. `kept` is used if somebody has removed the file.
+/// Restores what the agent left, unless it closed its ledger or another has
+/// taken over. `kept` is used if the file has been removed.
 fn put_back(
     dir: &StateDir,
     roots: &Roots,
@@ -223,8 +223,8 @@ fn put_back(
         if lines.is_closed() || lines.agent().is_some_and(|found| found != agent) {
             return Ok(GuardEnd::NothingToDo);
         }
-        // Whoever has the lock and does not get on must not keep the machine
-        // from its old state; to put it back twice does no harm.
+        // A holder of the lock that makes no progress must not keep the machine from
+        // its old state; restoring twice is harmless.
         if matches!(lock, Ok(Ok(_))) || begun.elapsed() > LOCK_TIMEOUT {
             let recovery = recovery::put_all_back(&mut file, &lines, roots, clock)?;
             return Ok(recovery.map_or(GuardEnd::NothingToDo, GuardEnd::PutBack));

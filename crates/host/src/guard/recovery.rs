@@ -1,4 +1,4 @@
-//! What a dead agent left: found, put back, and told.
+//! Finds what a dead agent left, restores it, and reports the outcome.
 
 use super::entry::{FORMAT, Lines, What};
 use super::held::Held;
@@ -19,14 +19,14 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 5);
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What was found of a dead agent, and what came of it.
+/// The traces of a dead agent, and the outcome of restoring them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovery {
     /// The dead agent; `None` if the line that names it is damaged.
     pub agent: Option<ProcessId>,
     /// What was done.
     pub how: How,
-    /// Lines that could not be used, and why; their values were not put back.
+    /// Lines that could not be used, and why; their values were not restored.
     pub damaged: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub struct Recovery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// They were put back now.
+    /// They were restored now.
     Now(Restoration),
     /// Its guard had put them back.
     ByGuard(Restoration),
@@ -66,7 +66,7 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Puts back what a dead agent left in the state directory, by hand.
+/// Restores what a dead agent left in the state directory, by hand.
 ///
 /// # Errors
 /// [`LedgerError::Busy`] if the agent runs, others if the ledger cannot be read.
@@ -115,12 +115,12 @@ fn refusal(dir: &StateDir, holder: Option<Holder>, waited: Duration) -> Option<L
     }
 }
 
-/// Puts back what the ledger in `dir` holds, if its agent is dead.
+/// Restores what the ledger in `dir` holds, if its agent is dead.
 pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, LedgerError> {
     let Some((mut file, lines)) = LedgerFile::existing(dir)? else { return Ok(None) };
-    let clock = Clock::of(roots)?;
+    let clock = Clock::read(roots)?;
     check_format(&file, &lines)?;
-    let held = Held::of(&lines, clock.boot());
+    let held = Held::from_lines(&lines, clock.boot());
     match held.agent {
         Some(agent) if !held.closed && agent.facts(roots).is_some() && is_other(agent) => {
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
@@ -129,14 +129,14 @@ pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>,
     }
 }
 
-/// Puts back what a ledger holds, whoever wrote it, and closes it.
+/// Restores what a ledger holds, of any agent, and closes it.
 pub(super) fn put_all_back(
     file: &mut LedgerFile,
     lines: &Lines,
     roots: &Roots,
     clock: &Clock,
 ) -> Result<Option<Recovery>, LedgerError> {
-    let held = Held::of(lines, clock.boot());
+    let held = Held::from_lines(lines, clock.boot());
     let told = |how| Some(Recovery { agent: held.agent, how, damaged: lines.damaged.clone() });
     if held.closed {
         return Ok(held.restored.clone().map(How::ByGuard).and_then(told));
@@ -148,7 +148,7 @@ pub(super) fn put_all_back(
         values if is_empty => Some(How::OtherBoot { values }),
         _ => {
             let restoration = restore::boost_and_put_back(roots, &held);
-            // Told to the next agent; the values are back whether or not it fits the disk.
+            // Recorded for the next agent; the values are restored even if the disk is full.
             let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
             Some(How::Now(restoration))
         }

@@ -3,16 +3,16 @@
 //! Safe means that every thread may run on every core at the highest
 //! frequency that its bounds allow, and no process is stopped. It takes one
 //! pass of cheap calls, so that a machine left by a killed agent serves its
-//! requests while the rest is put back.
+//! requests while the rest is restored.
 //!
 //! A thread made under Lull's settings has no value of its own; it gets that
 //! of its process's main thread, and a process made meanwhile that of its
 //! parent. Passes are repeated until one changes nothing, since a thread not
-//! yet put back may make another.
+//! yet restored may make another.
 //!
 //! Affinity is widened to all cores before the saved set is written, and left
-//! so if that reads back as the saved set: a thread that nobody had bound must
-//! not end up bound to the cores that happened to be online.
+//! so if that reads back as the saved set: a thread that was not bound before must
+//! not end up bound to the cores that happen to be online.
 //!
 //! Verified on Linux 6.18 by `tests/processes`.
 
@@ -31,10 +31,10 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// What came of putting back one value.
+/// The outcome of restoring one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// It was put back.
+    /// It was restored.
     Done,
     /// It was so already.
     Already,
@@ -42,16 +42,16 @@ pub enum Restored {
     Gone,
     /// It is not as it was.
     Failed {
-        /// What the kernel said.
+        /// The kernel's error.
         why: String,
     },
 }
 
-/// What came of putting back all values.
+/// The outcome of restoring all values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "a value that could not be put back must be told to the user"]
+#[must_use = "a value that could not be restored must be reported to the user"]
 pub struct Restoration {
-    /// Values put back.
+    /// Values restored.
     pub done: usize,
     /// Values that were so already.
     pub already: usize,
@@ -66,7 +66,7 @@ impl fmt::Display for Restoration {
         let Self { done, already, gone, failed } = self;
         write!(
             f,
-            "{done} values put back, {already} were as before, {gone} had no owner any more"
+            "{done} values restored, {already} were as before, {gone} had no owner any more"
         )?;
         for (key, why) in failed {
             write!(f, "; {key} is not as before: {why}")?;
@@ -106,7 +106,7 @@ impl Original {
     }
 
     /// Makes one value safe for every objective at little cost, threads left
-    /// out; whether that changed anything. What fails is told when it is put back.
+    /// out. Returns whether that changed anything; a failure is reported when the value is restored.
     fn boost(&self, roots: &Roots) -> bool {
         match self {
             Self::Stopped { .. } | Self::Group { .. } => self.restore(roots) == Restored::Done,
@@ -232,7 +232,7 @@ impl<'a> Reach<'a> {
 
     /// The safe state: all cores for all threads, nothing stopped.
     ///
-    /// Answers what it changed; what fails here is told when it is put back.
+    /// Returns what it changed; a failure is reported when the value is restored.
     fn boost(&mut self) -> BTreeSet<Key> {
         let mut touched = BTreeSet::new();
         for original in self.held.originals() {
@@ -284,7 +284,7 @@ impl<'a> Reach<'a> {
 
     fn look_for_children(&mut self) {
         match &mut self.table {
-            // Without a listing the known processes are put back all the same.
+            // Without a listing the known processes are restored all the same.
             None => self.table = ProcessTable::new(self.roots).ok(),
             Some(table) => drop(table.refresh()),
         }

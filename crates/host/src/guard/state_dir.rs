@@ -1,10 +1,10 @@
 //! The directory that holds the ledger and the lock.
 //!
 //! `/run/lull` for root, `$XDG_RUNTIME_DIR/lull` for users, else
-//! `/tmp/lull-UID`. Whoever could write there could make a later Lull write
-//! any knob, so it must be a real directory (no symbolic link), owned by the
-//! user, and writable by nobody else; every file in it is opened relative to
-//! the checked directory and never through a link.
+//! `/tmp/lull-UID`. Any user who can write there can make a later Lull write any
+//! knob, so it must be a real directory (no symbolic link), owned by the user, and
+//! writable by no other user. Every file in it is opened relative to the checked
+//! directory and never through a link.
 
 use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ pub enum StateDirError {
         doing: &'static str,
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Not a directory of its own.
@@ -44,7 +44,7 @@ pub enum StateDirError {
         /// The path.
         path: PathBuf,
     },
-    /// Somebody else's.
+    /// It belongs to another user.
     #[error(
         "state directory {path} belongs to user {owner}, not to user {user}: \
          name a directory of your own",
@@ -206,7 +206,7 @@ mod tests {
         assert!(refused.to_string().contains("chmod 700"));
     }
 
-    /// Only root can make a directory that belongs to somebody else.
+    /// Only root can create a directory that belongs to another user.
     #[test]
     fn a_directory_of_another_user_is_refused() {
         if !geteuid().is_root() {

@@ -33,7 +33,7 @@ impl Scene {
         self.place.path().join("lull/ledger")
     }
 
-    /// Where nobody has the directory. A child that another test starts holds
+    /// Waits until no process has the directory. A child that another test starts holds
     /// a dropped lock's descriptor until it executes its program.
     fn open(&self) -> Opened {
         for _ in 0..1000 {
@@ -96,7 +96,7 @@ fn the_next_agent_puts_back_what_a_dead_one_left() {
     assert_eq!(scene.original(), before);
     let recovery = opened.recovery.unwrap();
     assert!(matches!(&recovery.how, How::Now(done) if done.done == 1 && done.failed.is_empty()));
-    assert!(recovery.to_string().contains("1 values put back"), "{recovery}");
+    assert!(recovery.to_string().contains("1 values restored"), "{recovery}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn restoring_by_hand_does_it_once() {
     scene.change();
     let second = restore_stale(&scene.dir(), &scene.roots).unwrap();
     assert!(matches!(second.unwrap().how, How::ByGuard(_)));
-    assert_ne!(scene.original(), before, "a closed ledger was put back again");
+    assert_ne!(scene.original(), before, "a closed ledger was restored again");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_ledger_of_a_later_format_is_refused() {
     let scene = Scene::new();
     let agent = ProcessId { pid: 4711, start_ticks: 9 };
     let header = What::Header { format: 99, agent, version: "9.0.0".to_owned() };
-    let clock = Clock::of(&scene.roots).unwrap();
+    let clock = Clock::read(&scene.roots).unwrap();
     LedgerFile::create(&scene.dir(), &[clock.entry(header)]).unwrap();
     let refused = Ledger::open(scene.dir(), &scene.roots).unwrap_err();
     assert!(refused.to_string().contains("format 99"), "{refused}");
@@ -304,10 +304,10 @@ fn a_full_disk_saves_all_of_a_batch_or_nothing() {
     assert_eq!(scene.original(), before);
 }
 
-/// Fills the disk with the ledger; answers what the failed write said.
+/// Fills the disk with the ledger; returns the error of the failed write.
 fn fill_and_recover(scene: &Scene) -> String {
     let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
-    let clock = Clock::of(&scene.roots).unwrap();
+    let clock = Clock::read(&scene.roots).unwrap();
     let many = |pid| clock.entry(What::Old(Original::Stopped { pid, start_time_ticks: 1 }));
     let batch: Vec<Entry> = (1..=10).map(|one| many(100_000_000 + one)).collect();
     let mut whole = lines.entries.len();

@@ -118,7 +118,7 @@ fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> 
         line => {
             let end = child.kill().and_then(|()| child.wait()).map_err(failed)?;
             let said = if line.is_empty() { format!("nothing, {end}") } else { line };
-            Err(GuardError::NotReady { waited: READY_TIMEOUT, said })
+            Err(GuardError::NotReady { waited: READY_TIMEOUT, output: said })
         }
     }
 }

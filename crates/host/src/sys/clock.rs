@@ -6,7 +6,7 @@ use std::io;
 
 /// CPU time that a process has used since it began, exact to the nanosecond.
 ///
-/// Any process may be asked, by anybody. `/proc/PID/stat` shows the same sum
+/// The clock of any process may be read, by any user. `/proc/PID/stat` shows the same sum
 /// rounded to 10 ms.
 ///
 /// # Errors

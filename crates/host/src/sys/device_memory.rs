@@ -26,7 +26,7 @@ impl DeviceMemory {
     /// Maps the first `bytes` of a region (`/sys/bus/pci/devices/D/resource0`).
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` if a driver claims it and the kernel was
+    /// The kernel's error: `EPERM` if a driver claims it and the kernel was
     /// not started with `iomem=relaxed`.
     pub fn open(path: &Path, bytes: usize) -> io::Result<Self> {
         let mut options = OpenOptions::new();

@@ -13,7 +13,7 @@ const NETLINK_CAP_ACK: libc::c_int = 10;
 const NETLINK_EXT_ACK: libc::c_int = 11;
 /// `NETLINK_GENERIC`.
 const GENERIC: u32 = 16;
-/// Longer than any answer asked for here.
+/// Longer than any answer that is requested here.
 const ANSWER_BYTES: usize = 16 << 10;
 
 /// A socket to the kernel's generic netlink families.
@@ -26,7 +26,7 @@ impl GenericNetlink {
     /// Opens a socket; needs no privilege.
     ///
     /// # Errors
-    /// What the kernel says, as where netlink is filtered.
+    /// The kernel's error, as where netlink is filtered.
     pub fn open() -> io::Result<Self> {
         let protocol = rustix::net::Protocol::from_raw(
             rustix::net::RawProtocol::new(GENERIC).expect("16 is not 0"),
@@ -47,7 +47,7 @@ impl GenericNetlink {
     /// Sends one message and answers with the next datagram.
     ///
     /// # Errors
-    /// What the kernel says to either.
+    /// The kernel's error to either.
     pub fn ask(&self, message: &[u8]) -> io::Result<Vec<u8>> {
         send(&self.socket, message, SendFlags::empty())?;
         self.next()
@@ -56,7 +56,7 @@ impl GenericNetlink {
     /// The next datagram.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn next(&self) -> io::Result<Vec<u8>> {
         let mut answer = vec![0; ANSWER_BYTES];
         let (length, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty())?;

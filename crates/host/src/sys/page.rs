@@ -27,10 +27,10 @@ unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
     /// Makes a page that servers can open by [`SharedPage::path`] while this
-    /// process lives, and that nobody can cut short.
+    /// process lives, and that no process can truncate.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create() -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("lull-page", flags)?;
@@ -46,7 +46,7 @@ impl SharedPage {
     /// beyond the end.
     ///
     /// # Errors
-    /// What the kernel says, of a full file system for one.
+    /// The kernel's error, of a full file system for one.
     pub fn fill(file: File, name: &Path) -> io::Result<Self> {
         fallocate(&file, FallocateFlags::empty(), 0, PAGE_BYTES as u64)?;
         let file = OwnedFd::from(file);
@@ -55,7 +55,7 @@ impl SharedPage {
         Ok(page)
     }
 
-    /// A page that another agent made. Whether it can be cut short is not asked.
+    /// A page that another agent made. Whether it can be truncated is not checked.
     ///
     /// # Errors
     /// A [`PageError`] if it is no page of this version; what the kernel says.

@@ -30,7 +30,7 @@ impl SchedState {
 /// The cores that a thread may run on, offline ones left out.
 ///
 /// # Errors
-/// What the kernel says: `ESRCH` if there is no such thread.
+/// The kernel's error: `ESRCH` if there is no such thread.
 pub fn affinity_of(tid: i32) -> io::Result<CoreSet> {
     mask_of(tid).map(|mask| cores_of(&mask))
 }
@@ -38,7 +38,7 @@ pub fn affinity_of(tid: i32) -> io::Result<CoreSet> {
 /// Sets the cores that a thread may run on.
 ///
 /// # Errors
-/// What the kernel says: `ESRCH` if there is no such thread, `EPERM` if it is
+/// The kernel's error: `ESRCH` if there is no such thread, `EPERM` if it is
 /// another user's, `EINVAL` if no core of the set is online and allowed.
 pub fn set_affinity(tid: i32, cores: &CoreSet) -> io::Result<()> {
     set_mask(tid, &mask_from(cores))
@@ -78,7 +78,7 @@ pub fn mask_from(cores: &CoreSet) -> CpuSet {
 /// How a thread is scheduled.
 ///
 /// # Errors
-/// What the kernel says: `ESRCH` if there is no such thread.
+/// The kernel's error: `ESRCH` if there is no such thread.
 pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
     let mut attr = attributes();
     let size = attr.size;
@@ -97,7 +97,7 @@ pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
 /// Sets how a thread is scheduled.
 ///
 /// # Errors
-/// What the kernel says: `ESRCH` if there is no such thread, `EPERM` if the
+/// The kernel's error: `ESRCH` if there is no such thread, `EPERM` if the
 /// class, priority or nice value needs `CAP_SYS_NICE` or a higher limit.
 pub fn set_scheduling(tid: i32, state: SchedState) -> io::Result<()> {
     let mut attr = attributes();
@@ -180,7 +180,7 @@ mod tests {
     fn a_thread_that_is_gone_is_no_such_process() {
         let gone =
             std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get()).join().unwrap();
-        // Who joins a thread is told a moment before the kernel forgets it.
+        // Joining a thread returns a moment before the kernel removes it.
         let task = format!("/proc/self/task/{gone}");
         while std::path::Path::new(&task).exists() {
             std::thread::yield_now();

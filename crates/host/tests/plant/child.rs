@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What its lines begin with, to tell them from those of the test harness.
 const MARK: &str = "app:";
-/// Set in the environment of an app, and of nobody else.
+/// Set in the environment of an app, and of no other process.
 const IS_APP: &str = "LULL_HOST_TEST_APP";
 
 /// A running app with so many workers beside its first thread.

@@ -1,4 +1,4 @@
-//! The suite that every plant must pass, as root and as nobody.
+//! The suite that every plant must pass, as root and as the user `nobody`.
 
 use crate::child::App;
 use crate::nobody::as_nobody;

@@ -7,13 +7,13 @@ use std::process::Command;
 
 const NOBODY: u32 = 65534;
 
-/// If this is root, runs the named test as nobody and demands that it passes;
+/// If this is root, runs the named test as the user `nobody` and demands that it passes;
 /// says whether it did.
 pub(crate) fn as_nobody(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
     }
-    // Nobody may read neither the build directory nor what root made in it.
+    // The user `nobody` may read neither the build directory nor what root made in it.
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("tests");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

@@ -169,7 +169,7 @@ fn background() {
     let refused = stage.start(&launch).unwrap_err();
     assert!(refused.to_string().contains("foreground"), "{refused}");
     let pid = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
-    assert!(!ProcessId::of(&stage.roots, pid).is_ok_and(runs));
+    assert!(!ProcessId::lookup(&stage.roots, pid).is_ok_and(runs));
 }
 
 fn missing_program() {
@@ -213,7 +213,7 @@ fn never_ready() {
     let refused = stage.start(&launch).unwrap_err();
     assert!(matches!(refused, StartError::NotReady { .. }));
     let pid = stage.log().trim().parse().unwrap();
-    assert!(!ProcessId::of(&stage.roots, pid).is_ok_and(runs));
+    assert!(!ProcessId::lookup(&stage.roots, pid).is_ok_and(runs));
 }
 
 fn stopped_before_ready() {
@@ -225,7 +225,7 @@ fn stopped_before_ready() {
     launch.ready = Some(Ready { endpoint, timeout: PATIENT, stop: Some(stop) });
     assert!(matches!(stage.start(&launch), Err(StartError::Stopped { .. })));
     for pid in stage.log().lines().map(|line| line.parse().unwrap()) {
-        assert!(!ProcessId::of(&stage.roots, pid).is_ok_and(runs));
+        assert!(!ProcessId::lookup(&stage.roots, pid).is_ok_and(runs));
     }
 }
 
@@ -322,7 +322,7 @@ fn left_group() {
     stage.start(&launch).unwrap();
     let read = || std::fs::read_to_string(&pid).ok()?.trim().parse().ok();
     wait_for("a child on its own", || read().is_some());
-    let child = ProcessId::of(&stage.roots, read().unwrap()).unwrap();
+    let child = ProcessId::lookup(&stage.roots, read().unwrap()).unwrap();
     wait_for("an orphan", || child.facts(&stage.roots).unwrap().group == child.pid);
     assert_eq!(stage.stop(PATIENT).left, []);
     assert!(!runs(child));

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("programs_end_with_the_process_that_is_killed_and_not_before", killed)];
 
-/// Loads all programs, tells their numbers, and sleeps until it is killed; a
+/// Loads all programs, prints their numbers, and sleeps until it is killed; a
 /// child of it that was started meanwhile holds none of them.
 pub(crate) fn be_watcher() -> ExitCode {
     let opened = Watch::begin(1).and_then(|watch| Ok((watch, InterruptLog::begin(None)?)));

@@ -75,7 +75,7 @@ fn be_agent(args: &[String]) -> ExitCode {
     let command = GuardCommand { program, args: vec!["guard".into()] };
     let guard = guard::spawn(command, &opened.ledger).unwrap();
     say(&format!("guard {}", guard.pid()));
-    let root = ProcessId::of(&roots, victim.parse().unwrap()).unwrap();
+    let root = ProcessId::lookup(&roots, victim.parse().unwrap()).unwrap();
     let mut agent = Agent {
         ledger: opened.ledger,
         guard,
@@ -96,7 +96,7 @@ fn be_agent(args: &[String]) -> ExitCode {
 impl Agent {
     /// Stops a process, and writes a file as it would the kernel's throttle.
     fn change_once(&mut self, sleeper: i32, file: &Path) {
-        let ProcessId { pid, start_ticks } = ProcessId::of(&self.roots, sleeper).unwrap();
+        let ProcessId { pid, start_ticks } = ProcessId::lookup(&self.roots, sleeper).unwrap();
         let throttle = Original::RealTimeThrottle { path: file.to_owned(), runtime_us: 950_000 };
         let stopped = Original::Stopped { pid, start_time_ticks: start_ticks };
         self.ledger.record(&[throttle, stopped]).unwrap();

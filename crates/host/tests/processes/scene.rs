@@ -109,7 +109,7 @@ impl Scene {
         if file.trim() != "950000" {
             changed.push(format!("the file is {file}"));
         }
-        let sleeper = ProcessId::of(&self.roots, self.sleeper.0.id().cast_signed()).unwrap();
+        let sleeper = ProcessId::lookup(&self.roots, self.sleeper.0.id().cast_signed()).unwrap();
         if sleeper.facts(&self.roots).unwrap().state == 'T' {
             changed.push("the sleeper is stopped".to_owned());
         }
@@ -146,7 +146,7 @@ fn threads(process: &Child) -> Vec<LiveThread> {
     tids.filter_map(thread).collect()
 }
 
-/// A running agent and what it has said.
+/// A running agent and its output.
 pub(crate) struct Agent {
     pub(crate) process: Ends,
     said: Arc<Mutex<Vec<String>>>,
@@ -181,13 +181,13 @@ impl Agent {
 
     /// Those of its guards that have not been waited for yet.
     pub(crate) fn guards(&self) -> Vec<ProcessId> {
-        let id = |pid| ProcessId::of(&Roots::default(), pid).ok();
+        let id = |pid| ProcessId::lookup(&Roots::default(), pid).ok();
         self.numbers("guard").into_iter().filter_map(id).collect()
     }
 
     /// The processes of the app that it has started.
     pub(crate) fn app(&self) -> Vec<ProcessId> {
-        let id = |pid| ProcessId::of(&Roots::default(), pid).ok();
+        let id = |pid| ProcessId::lookup(&Roots::default(), pid).ok();
         self.numbers("app").into_iter().filter_map(id).collect()
     }
 

@@ -70,7 +70,7 @@ impl Lull {
         self.agent = Some(lull.spawn().unwrap());
     }
 
-    /// What it has said so far to people.
+    /// Its output so far.
     pub(crate) fn said(&self) -> String {
         read(self.path("err"))
     }

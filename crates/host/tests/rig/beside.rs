@@ -10,7 +10,7 @@ pub(crate) struct Beside<T> {
     thread: Option<JoinHandle<T>>,
 }
 
-/// What tells the thread to go on.
+/// Lets the thread continue.
 pub(crate) struct Going(Arc<AtomicBool>);
 
 impl Going {

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 pub(crate) const SUITE: &str = "LULL_RIG";
 /// The port at which QEMU waits for the outcome on a PC (isa-debug-exit).
 const EXIT_PORT: u64 = 0x501;
-/// What it is told beside the outcome, since QEMU ends with 1 of its own, too.
+/// A status that differs from QEMU's own, since QEMU ends with 1 of its own, too.
 const WORD: u8 = 0x10;
 /// The line that takes the outcome where there is no such port.
 const EXIT_LINE: &str = "/dev/ttyS0";

@@ -117,7 +117,7 @@ fn progress(round: usize, rounds: usize) {
     }
 }
 
-/// Told and not asserted: an emulator on a busy machine may stand still.
+/// Printed and not asserted: an emulator on a busy machine may pause.
 fn tell(what: &str, mut took: Vec<Duration>) {
     took.sort();
     let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize].as_millis();

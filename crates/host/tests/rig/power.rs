@@ -1,4 +1,4 @@
-//! RAPL by memory-mapped registers, which a graphics card's memory stands in for.
+//! RAPL by memory-mapped registers, for which a graphics card's memory is used.
 
 use crate::Tests;
 use crate::hold::Holding;

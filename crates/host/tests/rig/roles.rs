@@ -36,7 +36,7 @@ pub(crate) fn start(role: &str, args: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Threads, the file with their pause, and socket and name if no agent has said them.
+/// Threads, the file with their pause, and socket and name if no agent has set them.
 fn be_serving(args: &[String]) -> ! {
     let told = |at: usize, name: &str| {
         args.get(at).cloned().unwrap_or_else(|| std::env::var(name).unwrap())

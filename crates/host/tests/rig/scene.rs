@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) const EPOCH: Nanos = Nanos::from_millis(100);
 pub(crate) const APP: AppId = AppId(0);
-/// How long to wait for what must come: on a busy machine an emulator stands still
+/// How long to wait for an expected event: on a busy machine an emulator pauses
 /// for a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
 

@@ -79,7 +79,7 @@ pub(super) enum Pass {
 
 /// Tasks that wait for threads, and threads that wait for tasks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Desk {
+pub(super) struct DispatchState {
     pub(super) queue: VecDeque<Task>,
     /// The last that became free goes first: its caches are warm.
     pub(super) free: Vec<usize>,

@@ -2,7 +2,7 @@
 //! answered.
 
 use super::model::{Activity, Client, NodeModel};
-use super::queue::{Desk, Pass, State, Task};
+use super::queue::{DispatchState, Pass, State, Task};
 use super::{Node, Work, check};
 use crate::model::Draw;
 use crate::order::NEVER_NS;
@@ -18,7 +18,7 @@ pub(super) struct Requests {
     delay: Option<(Draw, Stream)>,
     /// The client's app, and what a pass through it costs.
     client: Option<(usize, Draw, Stream)>,
-    desk: Desk,
+    desk: DispatchState,
 }
 
 impl Requests {
@@ -45,7 +45,7 @@ impl Requests {
             work: (work.draw(), stream(Use::Work)),
             delay: delay.map(|delay| (delay.draw(), stream(Use::Delay))),
             client,
-            desk: Desk { free: threads.rev().collect(), ..Desk::default() },
+            desk: DispatchState { free: threads.rev().collect(), ..DispatchState::default() },
         })
     }
 
@@ -82,7 +82,7 @@ impl Requests {
 
 impl Node {
     /// The tasks and threads of an app that has tasks.
-    fn desk_mut(&mut self, app: usize) -> Option<&mut Desk> {
+    fn desk_mut(&mut self, app: usize) -> Option<&mut DispatchState> {
         match &mut self.apps[app].work {
             Work::Requests(requests) => Some(&mut requests.desk),
             Work::Clients(desk) => Some(desk),

@@ -24,20 +24,20 @@ pub(super) struct Reporting {
 }
 
 /// The reporter's end.
-pub(super) struct Desk {
+pub(super) struct DispatchState {
     full: Receiver<Box<Window>>,
     spare: SyncSender<Box<Window>>,
 }
 
 /// Both ends.
-pub(super) fn open() -> (Reporting, Desk) {
+pub(super) fn open() -> (Reporting, DispatchState) {
     let (full_in, full_out) = sync_channel(BOXES);
     let (spare_in, spare_out) = sync_channel(BOXES);
     for _ in 0..BOXES {
         spare_in.send(Box::default()).expect("the receiver is at hand and the channel has room");
     }
     let reporting = Reporting { full: full_in, spare: spare_out, dropped: 0 };
-    (reporting, Desk { full: full_out, spare: spare_in })
+    (reporting, DispatchState { full: full_out, spare: spare_in })
 }
 
 impl Reporting {
@@ -64,7 +64,7 @@ impl Reporting {
     }
 }
 
-impl Desk {
+impl DispatchState {
     /// Sums up windows until the engine has gone.
     pub(super) fn work(
         self,

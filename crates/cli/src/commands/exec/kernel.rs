@@ -67,7 +67,7 @@ impl Observed {
 
     /// The server has started as this process.
     pub(super) fn follow(&mut self, pid: u32) -> anyhow::Result<()> {
-        let root = ProcessId::of(&Roots::default(), pid.cast_signed())?;
+        let root = ProcessId::lookup(&Roots::default(), pid.cast_signed())?;
         self.processes = Some(AppProcesses::new(Scope::Tree { root, with_group: false }));
         Ok(())
     }

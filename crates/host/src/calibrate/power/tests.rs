@@ -88,7 +88,7 @@ proptest! {
         prop_assert_eq!(fit.notes, Vec::<String>::new());
     }
 
-    /// A meter off by 1 % of the base either way: what is foretold for any load
+    /// A meter off by 1 % of the base either way: what is predicted for any load
     /// is off by little more, and the fit says how much.
     #[test]
     fn a_noisy_meter_gives_a_model_that_knows_its_error(

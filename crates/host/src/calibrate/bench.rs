@@ -18,7 +18,7 @@ use std::io;
 /// needs several.
 const READINGS: u64 = 8;
 
-/// A machine to be measured. What it sets is put back by its plant.
+/// A machine to be measured. What it sets is restored by its plant.
 #[derive(Debug)]
 pub struct Bench {
     plant: HostPlant,
@@ -44,7 +44,7 @@ pub enum BenchError {
     Frequency {
         /// Which domain.
         domain: String,
-        /// What the plant said.
+        /// The plant's error.
         why: String,
     },
     /// Cores cannot be kept busy or asleep.
@@ -71,7 +71,7 @@ pub enum BenchError {
     },
 }
 
-/// What the meter and the cores said over one measurement.
+/// Readings of the meter and the cores over one measurement.
 struct Seen {
     power: Watts,
     span: Nanos,

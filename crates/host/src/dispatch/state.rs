@@ -33,7 +33,7 @@ pub enum DeskError {
 pub struct Seated {
     dispatcher: Box<dyn Dispatcher>,
     meter: Option<Meter>,
-    /// How long it has been at the desk: the only time that it knows.
+    /// How long it has been at the dispatch: the only time that it knows.
     served: Nanos,
 }
 
@@ -68,7 +68,7 @@ pub struct Spent {
     pub busy_s: Vec<f64>,
 }
 
-/// What a desk counted.
+/// What a dispatch counted.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// From arrival to end of requests that ended with a place.
@@ -83,7 +83,7 @@ pub struct Tally {
     pub abandoned: u64,
     /// Requests whose thread died.
     pub died: u64,
-    /// Times that the dispatcher was asked.
+    /// How often the dispatcher was called.
     pub asked: u64,
 }
 
@@ -94,16 +94,16 @@ pub(super) struct Entry {
     tid: i32,
     arrival: Nanos,
     pub(super) on: Option<(usize, CoreId)>,
-    /// When it came to its present core.
+    /// When it migrated to its present core.
     since: Nanos,
     /// Work done before that, in nanoseconds at speed 1.
     done: f64,
-    /// When it is asked again; [`Nanos::MAX`]: not for its age.
+    /// When the dispatcher is called again for its age; [`Nanos::MAX`] for never.
     again: Nanos,
 }
 
 /// Requests, cores, and a dispatcher between them.
-pub struct Desk {
+pub struct DispatchState {
     floor: Floor,
     seated: Seated,
     attention: Attention,
@@ -121,8 +121,8 @@ pub struct Desk {
     advanced: Nanos,
 }
 
-impl Desk {
-    /// An empty desk at time 0.
+impl DispatchState {
+    /// An empty dispatch at time 0.
     ///
     /// # Errors
     /// What [`Floor::check`] says.
@@ -145,7 +145,7 @@ impl Desk {
         })
     }
 
-    /// A request of this thread that came at `arrival`; its number, never 0.
+    /// Begins a request of this thread that arrived at `arrival`; returns its number, never 0.
     pub fn arrive(&mut self, now: Nanos, arrival: Nanos, tid: i32) -> u64 {
         self.advance(now);
         let id = self.next_id;
@@ -169,7 +169,7 @@ impl Desk {
         let Some(entry) = self.remove(id) else { return };
         let latency = now.saturating_sub(entry.arrival);
         self.tally.latency.record(latency);
-        // Who came under another dispatcher tells nothing of this one.
+        // A request that arrived under another dispatcher says nothing about this one.
         let ours = entry.arrival >= self.since;
         let ends = ours && self.seated.meter.as_mut().is_some_and(|meter| meter.answered(latency));
         if ends {
@@ -208,7 +208,7 @@ impl Desk {
         }
     }
 
-    /// When [`Desk::tick`] has something to do; [`Nanos::MAX`]: not by itself.
+    /// When [`DispatchState::tick`] has something to do; [`Nanos::MAX`]: not by itself.
     pub fn next_due(&self) -> Nanos {
         let asked = self.active.iter().map(|entry| entry.again);
         let oldest = self.active.first();

@@ -1,13 +1,13 @@
-//! The restore guard: old values saved durably, and put back whatever happens.
+//! The restore guard: old values saved durably, and restored whatever happens.
 //!
 //! ```text
 //!   agent ── 1 record, fsync ──▶ ledger ◀── 3 read when the agent is gone ── guard
 //!     └───── 2 write ──▶ knobs ◀── 4 safe state, saved state, 5 close ────────┘
 //! ```
 //!
-//! Whoever dies, somebody is left to put things back: the agent on a clean
-//! end, the guard if the agent dies, the agent starts a new guard if that
-//! dies, and if both die the next agent (or `lull restore`) reads the ledger.
+//! Restoring survives every death: the agent restores on a clean end, the guard if the
+//! agent dies; the agent starts a new guard if the guard dies; if both die, the next agent
+//! (or `lull restore`) reads the ledger.
 
 mod entry;
 mod held;

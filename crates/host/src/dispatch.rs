@@ -5,10 +5,10 @@
 //! server says where a request begins and ends ([`Dispatch::begin`], the
 //! [`Mark`]); between the two its thread is pinned to the core that the dispatcher
 //! chose, moved when its age crosses a threshold, and made to wait while there
-//! is no core for it. Nobody else needs to know: requests schedule themselves.
+//! is no core for it. No other thread is involved: requests schedule themselves.
 //!
 //! ```text
-//!   worker ──begin──▶ Desk (pure: who is where, whom to ask) ──▶ Dispatcher
+//!   worker ──begin──▶ DispatchState (pure: who is where, whom to ask) ──▶ Dispatcher
 //!                      ▲  │ orders: thread, core
 //!   timer, at the ─────┘  ▼
 //!   next age            sched_setaffinity, or the core's frequency
@@ -27,18 +27,18 @@
 //! run; no request is ever lost to its placing. What of the thread's work is
 //! done is not measured but taken from its time on each type.
 
-mod desk;
 mod pool;
 mod runtime;
 mod speeds;
 #[cfg(test)]
 mod speeds_tests;
+mod state;
 #[cfg(test)]
 mod tests;
 
-pub use desk::{Desk, DeskError, Order, Seated, Spent, Tally};
 pub use runtime::{Dispatch, DispatchError, Mark};
 pub use speeds::{Safety, Speeds, SpeedsError};
+pub use state::{DeskError, DispatchState, Order, Seated, Spent, Tally};
 
 use lull_control::dispatcher::Ladder;
 use lull_control::{CoreId, CoreSet};

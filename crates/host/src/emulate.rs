@@ -11,7 +11,7 @@
 //! What the core loses is more than the busy share (two switches a period, cold
 //! caches after each), so the share is not believed but measured: a loop runs
 //! beside the cycler and without it in turn (`probe.rs`), and the busy time is
-//! corrected until the loop is slowed by as much as was asked for.
+//! corrected until the loop is slowed by the requested factor.
 
 mod cycler;
 mod probe;
@@ -49,7 +49,7 @@ pub struct Emulated {
     pub period: Nanos,
 }
 
-/// Why a core cannot be made slower, or is not as slow as was asked for.
+/// Why a core cannot be slowed down, or is not slowed by the requested factor.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulateError {
     /// No slow-down, or one that leaves nothing.
@@ -58,7 +58,7 @@ pub enum EmulateError {
          (the kernel's throttle on real-time threads leaves {budget:.0} % of a core to them)"
     )]
     Range {
-        /// What was asked for.
+        /// The requested value.
         slowdown: f64,
         /// The largest possible.
         most: f64,
@@ -76,7 +76,7 @@ pub enum EmulateError {
     Refused {
         /// The core.
         core: CoreId,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The loop could not be run.
@@ -84,10 +84,10 @@ pub enum EmulateError {
     Probe {
         /// The core.
         core: CoreId,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The slow-down is not the one that was asked for.
+    /// The slow-down differs from the requested one.
     #[error(
         "core {core} is {measured:.2} times slower, planned {planned} within {percent:.0} %; \
          something else may use the core: try again, another core, or a longer period",
@@ -96,7 +96,7 @@ pub enum EmulateError {
     Missed {
         /// The core.
         core: CoreId,
-        /// What was asked for.
+        /// The requested value.
         planned: f64,
         /// What the loop saw.
         measured: f64,
