@@ -1,7 +1,7 @@
-//! The control error of seed 003, section 4.1: how far a server's clock is
-//! behind what its load needs.
+//! The control error of a server under DVFS: how far its clock is behind what its load needs.
+//! Source: Wang et al., TRIOS 2013, section 4.1.
 //!
-//! The section defines it twice. As an algorithm: work launched minus work
+//! The section defines the error twice. As an algorithm: work launched minus work
 //! completed, at the end of each window, which is the backlog. As a formula:
 //! `|work done - required|` in the window, with the backlog at its start and
 //! the arrivals as what is required. Both count a task as a whole, at its
@@ -12,7 +12,7 @@ use lull_measure::Nanos;
 use lull_sim::model::{Model, Step};
 use lull_sim::plant::Turned;
 
-/// Follows the error of every plant of a trial, window by window.
+/// Measures the control error of every plant of a trial, window by window.
 #[derive(Debug, Clone)]
 pub struct ErrorMeter {
     plants: Vec<PlantAt>,
@@ -57,8 +57,8 @@ impl ErrorMeter {
         }
     }
 
-    /// Takes note of one window of one plant; its backlog in seconds.
-    pub fn see(&mut self, turned: &Turned<'_>) -> f64 {
+    /// Adds one window of one plant; returns its backlog in seconds.
+    pub fn observe(&mut self, turned: &Turned<'_>) -> f64 {
         let plant = turned.plant;
         let server = turned.engine.server_totals(self.plants[plant].server);
         let piece_s = self.piece_s[plant];
@@ -66,17 +66,17 @@ impl ErrorMeter {
         self.sum.backlog_mean_s += backlog_s;
         self.sum.backlog_max_s = self.sum.backlog_max_s.max(backlog_s);
         self.windows += 1;
-        // The first window after a warm-up has lost its counter of arrivals.
+        // The end of the warm-up resets counters, so the first window has no count of arrivals.
         if let Some((arrivals, present)) = self.before[plant] {
-            let came = server.arrivals.saturating_sub(arrivals);
-            let required = (f64::from(present) + came as f64) * piece_s;
+            let arrived = server.arrivals.saturating_sub(arrivals);
+            let required = (f64::from(present) + arrived as f64) * piece_s;
             self.sum.window_mean_s += (work_done(turned, self.top_hz[plant]) - required).abs();
         }
         self.before[plant] = Some((server.arrivals, server.present));
         backlog_s
     }
 
-    /// The error so far.
+    /// Returns the error over all windows so far.
     pub fn read(&self) -> ControlError {
         let windows = self.windows.max(1) as f64;
         ControlError {

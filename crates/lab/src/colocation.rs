@@ -1,4 +1,4 @@
-//! Apps side by side on a simulated node, under a policy.
+//! Apps that share one simulated machine under a policy, and what a run of them measures.
 
 use crate::trial::rules;
 use lull_control::{
@@ -13,14 +13,14 @@ use lull_sim::node::{NodeModel, NodePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
 
-/// One machine, some apps under load, and what is asked of them.
+/// One machine, the apps on it with their load, and their objectives.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub(crate) model: NodeModel,
     pub(crate) apps: Vec<AppSpec>,
 }
 
-/// A policy and how often it looks.
+/// A policy with its config and the epochs at whose ends it decides.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Steering {
     /// Its name in the registry.
@@ -29,7 +29,7 @@ pub(crate) struct Steering {
     pub(crate) epoch: EpochRule,
 }
 
-/// Why a scene has not been played.
+/// Why a scene cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum PlayError {
     /// The scene cannot be simulated.
@@ -40,7 +40,7 @@ pub(crate) enum PlayError {
     Policy(#[from] PolicyError),
 }
 
-/// How long, and which random numbers.
+/// Length and seed of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) warmup: Nanos,
@@ -48,7 +48,7 @@ pub(crate) struct Span {
     pub(crate) seed: u64,
 }
 
-/// What came of a run.
+/// What one replication measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Played {
     /// Tail of each latency-critical app over the whole run, in ms.
@@ -57,15 +57,15 @@ pub(crate) struct Played {
     pub(crate) typical_ms: Vec<f64>,
     /// Work per second of each best-effort app over that alone.
     pub(crate) progress: Vec<f64>,
-    /// Of those tails and that progress, over the whole run.
+    /// Entropy of `tails_ms` and `progress`, over the whole run.
     pub(crate) entropy: SystemEntropy,
-    /// One an epoch.
-    pub(crate) epochs: Vec<EpochSeen>,
-    /// Mean over cores of the time that they were busy.
+    /// The epochs in order.
+    pub(crate) epochs: Vec<EpochMeasures>,
+    /// Mean share of time that a core was busy.
     pub(crate) utilisation: f64,
     /// The counted time.
     pub(crate) span: Nanos,
-    /// All answers of each app; empty for best-effort ones.
+    /// Latencies of all answers of each app; empty for best-effort apps.
     pub(crate) answers: Vec<Latency>,
     /// Work of each app per second.
     pub(crate) work_per_s: Vec<f64>,
@@ -73,9 +73,9 @@ pub(crate) struct Played {
     pub(crate) left: Vec<i64>,
 }
 
-/// One epoch.
+/// What one epoch measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct EpochSeen {
+pub(crate) struct EpochMeasures {
     pub(crate) time_s: f64,
     pub(crate) entropy: SystemEntropy,
     /// Largest of the apps' tails over their bounds; 0 without a tail.
@@ -107,7 +107,7 @@ impl Played {
 }
 
 impl Scene {
-    /// A controller on a fresh replication; streams are a seed and the replication's number.
+    /// Starts a controller on one replication.
     ///
     /// # Errors
     /// If the scene cannot be simulated or the policy refuses it.
@@ -119,7 +119,7 @@ impl Scene {
         self.start_logged(steering, (seed, replication), false)
     }
 
-    /// The same, keeping every latency if asked to.
+    /// Starts a controller on one replication; keeps every single latency if `keeps_log`.
     ///
     /// # Errors
     /// As [`Scene::start`].
@@ -178,7 +178,7 @@ struct Recorder {
     waiting: Vec<Option<[u64; 2]>>,
     busy: f64,
     span: Nanos,
-    epochs: Vec<EpochSeen>,
+    epochs: Vec<EpochMeasures>,
 }
 
 impl Recorder {
@@ -218,7 +218,7 @@ impl Recorder {
         self.busy += used / seen.cores.len() as f64;
         self.span = self.span.saturating_add(seen.epoch);
         let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
-        self.epochs.push(EpochSeen { time_s, entropy, worst });
+        self.epochs.push(EpochMeasures { time_s, entropy, worst });
     }
 
     fn finish(mut self, scene: &Scene) -> Played {
@@ -232,7 +232,7 @@ impl Recorder {
         for ((spec, window), work) in scene.apps.iter().zip(&self.windows).zip(&self.work) {
             match spec.tail() {
                 Some((percentile, bound)) => {
-                    // An app that answered nothing at all has the worst tail there is.
+                    // An app without an answer counts as having the longest tail that can be written.
                     let tail = window.quantile(percentile).unwrap_or(Nanos::MAX);
                     let ideal = spec.ideal.unwrap_or(bound).min(bound);
                     lc.extend(LcReading::new(ideal, tail, bound).ok().map(|it| (tail, it)));

@@ -1,13 +1,12 @@
-//! The same load at several burst cycles: how response time and control error
-//! depend on the rhythm of the load.
+//! Response time and control error of the same load at several burst cycles.
 //!
-//! The anti-synchrony of seed 003 (section 4): a controller that needs about
-//! as long to climb as the load stays high is always in the wrong state.
+//! A controller that needs about as long to raise the clock as the load stays high is always
+//! in the wrong state: the anti-synchrony of Wang et al., TRIOS 2013, section 4.
 
 use crate::backlog::{ControlError, ErrorMeter};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::progress::Progress;
-use crate::trial::{Trial, of, response_ms};
+use crate::trial::{Trial, estimate_of, response_ms};
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
 use std::ops::Range;
@@ -45,7 +44,7 @@ impl Cycle {
     ) -> Result<Self, Failure> {
         let start = || ErrorMeter::new(trial, app);
         let runs = trial.replicate(replications, progress, start, |meter, turned| {
-            meter.see(turned);
+            meter.observe(turned);
         })?;
         let (totals, meters): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
         Ok(Self {
@@ -62,13 +61,13 @@ impl Cycle {
 
     /// Mean response time, in milliseconds.
     pub fn response_ms(&self) -> Estimate {
-        of(&self.responses_ms)
+        estimate_of(&self.responses_ms)
     }
 
     /// A part of the control error ([`BACKLOG`], [`LARGEST`], [`WINDOW`]), in
     /// milliseconds of work at full speed.
     pub fn error_ms(&self, part: fn(&ControlError) -> f64) -> Estimate {
-        of(&self.errors.iter().map(|error| 1e3 * part(error)).collect::<Vec<_>>())
+        estimate_of(&self.errors.iter().map(|error| 1e3 * part(error)).collect::<Vec<_>>())
     }
 }
 
@@ -109,8 +108,9 @@ fn figure(
 ) -> Figure {
     let axes = Figure::new(title, axis(), Axis::linear(label));
     sweeps.iter().fold(axes, |figure, (name, cycles)| {
-        let points = cycles.iter().map(|cycle| Point::of(cycle.seconds(), &value(cycle)));
-        figure.with(*name, Look::Line, points)
+        let points =
+            cycles.iter().map(|cycle| Point::from_estimate(cycle.seconds(), &value(cycle)));
+        figure.with_curve(*name, Look::Line, points)
     })
 }
 

@@ -17,13 +17,13 @@ use serde::Serialize;
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Paper and table or figure.
+    /// Paper with its table or figure, such as `Li et al. 2025, Fig. 10`.
     pub paper: &'static str,
-    /// The seed document; empty if it is about none.
+    /// File name of the paper's text among our sources; empty if it compares with theory.
     pub seed_file: &'static str,
     /// What it shows, in one sentence.
     pub summary: &'static str,
-    /// Runs it.
+    /// Runs the experiment.
     #[serde(skip)]
     pub(crate) run: fn(&Setup<'_>) -> Result<Report, LabError>,
 }
@@ -32,11 +32,12 @@ pub struct Experiment {
 pub struct Setup<'a> {
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Whether to cut lengths down to see that it works; tolerances then need not hold.
+    /// Whether lengths are shortened to check that the experiment works; tolerances then need
+    /// not hold.
     pub quick: bool,
-    /// Commit of the program, for the report.
+    /// Commit of the program; goes into the report.
     pub commit: String,
-    /// Who is told how far it is.
+    /// Receives the number of finished parts.
     pub progress: Progress<'a>,
 }
 
@@ -51,30 +52,30 @@ pub enum LabError {
         /// All names.
         known: String,
     },
-    /// A seed that the experiment's own numbers were found on.
+    /// The experiment's own parameters were fitted on this seed.
     #[error(
-        "numbers of this experiment were found on seed {seed} (they were on {known:?}), so a \
-         verdict on it would mean nothing: write another --seed"
+        "parameters of this experiment were found on seed {seed} (all such seeds: {known:?}), so a \
+         verdict on that seed would mean nothing: write another --seed"
     )]
     Known {
-        /// The seed that was asked for.
+        /// The requested seed.
         seed: u64,
-        /// All such seeds.
+        /// All seeds that parameters were fitted on.
         known: Vec<u64>,
     },
     /// A simulation failed.
     #[error(transparent)]
     Simulation(#[from] Failure),
-    /// A policy could not be made.
+    /// A policy cannot be built.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A dispatcher could not be made.
+    /// A dispatcher cannot be built.
     #[error(transparent)]
     Dispatcher(#[from] DispatcherError),
     /// A placed node could not be made.
     #[error(transparent)]
     Node(#[from] DispatchModelError),
-    /// An oversubscribed server could not be made.
+    /// An oversubscribed server cannot be built.
     #[error(transparent)]
     Server(#[from] ServerModelError),
     /// A figure could not be drawn.
@@ -83,27 +84,28 @@ pub enum LabError {
 }
 
 impl<'a> Setup<'a> {
-    /// The full experiment with seed 1 and nobody watching.
+    /// The full experiment with seed 1 and without progress reports.
     pub fn new(commit: &str) -> Self {
         Self { seed: 1, quick: false, commit: commit.to_owned(), progress: Progress::silent() }
     }
 
-    /// `full`, or `quick` if lengths are to be cut down.
+    /// Returns `full`, or `quick` if lengths are shortened.
     pub(crate) fn either<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
 impl Experiment {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// If a simulation, policy or figure fails; a row outside its tolerance is no error.
+    /// If a simulation, policy or figure fails. A row outside its tolerance is a verdict and not
+    /// an error.
     pub fn run(&self, setup: &Setup<'_>) -> Result<Report, LabError> {
         (self.run)(setup)
     }
 
-    /// An empty report of this experiment.
+    /// Returns a report of this experiment without rows.
     pub(crate) fn report(&self, title: impl Into<String>, setup: &Setup<'_>) -> Report {
         Report {
             experiment: self.name,

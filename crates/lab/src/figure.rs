@@ -61,7 +61,7 @@ pub enum Look {
     Line,
     /// Marked points with their intervals, not joined.
     Points,
-    /// Hollow markers without a line: what somebody else printed.
+    /// Hollow markers without a line: values that a paper prints.
     Dots,
     /// A thin line without markers, for long series.
     Trace,
@@ -97,7 +97,7 @@ impl Figure {
 
     /// Adds a curve.
     #[must_use]
-    pub fn with(
+    pub fn with_curve(
         mut self,
         name: impl Into<String>,
         look: Look,
@@ -108,18 +108,18 @@ impl Figure {
         self
     }
 
-    /// Adds hollow markers in the colour of curve number `of`: what a paper
+    /// Adds hollow markers in the colour of curve number `curve`: the values that a paper
     /// prints for it.
     #[must_use]
     pub fn printed(
         self,
-        of: usize,
+        curve: usize,
         name: impl Into<String>,
         points: impl IntoIterator<Item = Point>,
     ) -> Self {
-        let mut figure = self.with(name, Look::Dots, points);
-        if let Some(curve) = figure.curves.last_mut() {
-            curve.style = of;
+        let mut figure = self.with_curve(name, Look::Dots, points);
+        if let Some(added) = figure.curves.last_mut() {
+            added.style = curve;
         }
         figure
     }
@@ -173,8 +173,8 @@ impl Point {
         Self { x, y, interval: None }
     }
 
-    /// A point with the interval of its estimate, if that has one.
-    pub fn of(x: f64, estimate: &Estimate) -> Self {
+    /// A point at an estimate, with its interval if there is one.
+    pub fn from_estimate(x: f64, estimate: &Estimate) -> Self {
         let Estimate { mean, half_width, .. } = *estimate;
         let interval = half_width.is_finite().then_some([mean - half_width, mean + half_width]);
         Self { x, y: mean, interval }

@@ -8,6 +8,7 @@ pub mod experiment;
 pub mod figure;
 mod papers;
 pub mod portrait;
+mod prelude;
 pub mod progress;
 pub mod registry;
 pub mod replay;

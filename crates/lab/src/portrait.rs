@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Drawn anew in a fraction of a second each.
+    /// Portraits that take a fraction of a second each to draw again.
     const CHEAP: [&str; 3] = ["full-speed", "tl", "clairvoyant"];
 
     fn assert_fresh(name: &str) {

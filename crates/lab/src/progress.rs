@@ -1,39 +1,39 @@
-//! How far a long computation is, told to whoever wants to show it.
+//! Progress of a long computation, reported to a callback.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count of parts done of parts expected, told at each change.
+/// Counts finished and expected parts, and calls a function at each change.
 pub struct Progress<'a> {
     expected: AtomicU64,
     done: AtomicU64,
-    tell: Box<dyn Fn(u64, u64) + Sync + 'a>,
+    notify: Box<dyn Fn(u64, u64) + Sync + 'a>,
 }
 
 impl<'a> Progress<'a> {
-    /// Tells parts done and parts expected.
-    pub fn new(tell: impl Fn(u64, u64) + Sync + 'a) -> Self {
+    /// Calls `notify` with the finished and the expected parts at each change.
+    pub fn new(notify: impl Fn(u64, u64) + Sync + 'a) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { expected: zero(), done: zero(), tell: Box::new(tell) }
+        Self { expected: zero(), done: zero(), notify: Box::new(notify) }
     }
 
-    /// Tells nobody.
+    /// Reports to no function.
     pub fn silent() -> Self {
         Self::new(|_, _| {})
     }
 
-    /// Expects so many parts more.
+    /// Adds to the expected parts.
     pub fn expect(&self, parts: u64) {
         self.expected.fetch_add(parts, Ordering::Relaxed);
         self.report();
     }
 
-    /// One part is done.
+    /// Counts one finished part.
     pub fn step(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
         self.report();
     }
 
     fn report(&self) {
-        (self.tell)(self.done.load(Ordering::Relaxed), self.expected.load(Ordering::Relaxed));
+        (self.notify)(self.done.load(Ordering::Relaxed), self.expected.load(Ordering::Relaxed));
     }
 }

@@ -1,20 +1,21 @@
-//! What an experiment answers: rows of paper and ours with a verdict each,
-//! figures, and what was chosen where the paper is silent.
+//! The result of an experiment: rows that compare the paper with our measurement, each with a
+//! verdict; figures; and the choices made where the paper states nothing.
 
 mod verdict;
 
 pub use verdict::{Tolerance, Verdict};
 
 use crate::figure::{DrawError, Figure, svg};
+use crate::trial::estimate_of;
 use lull_sim::stats::Estimate;
 use serde::{Serialize, Serializer};
 
-/// The answer of one experiment.
+/// The result of one experiment.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Its name in `lull lab`.
     pub experiment: &'static str,
-    /// The seed document that it is about; empty for theory.
+    /// File name of the paper's text among our sources; empty for theory.
     pub seed_file: &'static str,
     /// What it shows.
     pub title: String,
@@ -28,7 +29,7 @@ pub struct Report {
     pub commit: String,
     /// Seeds of the random numbers.
     pub seeds: Vec<u64>,
-    /// Seeds that numbers of it were found on: fitted, or searched for. None of `seeds` is one.
+    /// Seeds that parameters were fitted or searched on. None of `seeds` is among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub found_on: Vec<u64>,
     /// Whether lengths were cut down (`--quick`), so that tolerances need not hold.
@@ -48,12 +49,12 @@ pub struct Row {
     pub ci95: Option<[f64; 2]>,
     /// Unit of both.
     pub unit: &'static str,
-    /// What the row is held to.
+    /// The tolerance that the row is held to.
     #[serde(serialize_with = "as_text")]
     pub tolerance: Tolerance,
-    /// What became of it.
+    /// Whether the row is within its tolerance.
     pub verdict: Verdict,
-    /// Why the paper's number is not asked for, or what else there is to say.
+    /// Why the paper's number is not comparable, or another remark on the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -68,6 +69,48 @@ pub enum Printed {
     Claim(&'static str),
     /// Nothing.
     Nothing,
+}
+
+impl From<f64> for Printed {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<Option<f64>> for Printed {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Nothing, Self::Number)
+    }
+}
+
+impl From<&'static str> for Printed {
+    fn from(claim: &'static str) -> Self {
+        Self::Claim(claim)
+    }
+}
+
+/// What a row compares with the paper: an estimate, or a single value without interval.
+pub trait Measured {
+    /// The value with its interval.
+    fn estimate(self) -> Estimate;
+}
+
+impl Measured for Estimate {
+    fn estimate(self) -> Estimate {
+        self
+    }
+}
+
+impl Measured for &Estimate {
+    fn estimate(self) -> Estimate {
+        *self
+    }
+}
+
+impl Measured for f64 {
+    fn estimate(self) -> Estimate {
+        estimate_of(&[self])
+    }
 }
 
 /// A picture with its file name.
@@ -93,8 +136,8 @@ impl Drawing {
     /// Draws figures below each other.
     ///
     /// # Errors
-    /// If the drawing library gives up.
-    pub fn of(name: &str, panels: &[Figure]) -> Result<Self, DrawError> {
+    /// If the drawing library fails.
+    pub fn from_figures(name: &str, panels: &[Figure]) -> Result<Self, DrawError> {
         Ok(Self { file: format!("{name}.svg"), svg: svg(panels)? })
     }
 }
@@ -104,33 +147,33 @@ impl Row {
     pub fn held(
         row: impl Into<String>,
         unit: &'static str,
-        paper: Printed,
-        ours: &Estimate,
+        paper: impl Into<Printed>,
+        ours: impl Measured,
         tolerance: Tolerance,
     ) -> Self {
+        let (paper, ours) = (paper.into(), ours.estimate());
         let printed = match paper {
             Printed::Number(number) => Some(number),
             Printed::Claim(_) | Printed::Nothing => None,
         };
-        let verdict = tolerance.judge(printed, ours);
+        let verdict = tolerance.judge(printed, &ours);
         let interval = [ours.mean - ours.half_width, ours.mean + ours.half_width];
         let ci95 = ours.half_width.is_finite().then_some(interval);
         Self { row: row.into(), paper, ours: ours.mean, ci95, unit, tolerance, verdict, why: None }
     }
 
-    /// A row for information, with the reason why the paper's number cannot
-    /// honestly be asked for.
+    /// A row for information, with the reason why it is not held to the paper's number.
     pub fn reported(
         row: impl Into<String>,
         unit: &'static str,
-        paper: Printed,
-        ours: &Estimate,
+        paper: impl Into<Printed>,
+        ours: impl Measured,
         why: impl Into<String>,
     ) -> Self {
         Self::held(row, unit, paper, ours, Tolerance::None).because(why)
     }
 
-    /// The row with something to say.
+    /// Adds a remark to the row.
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
@@ -162,8 +205,7 @@ impl Report {
         self.rows.iter().map(Row::cells).collect()
     }
 
-    /// What there is to say beside the table: choices, and reasons of rows,
-    /// each reason once with the rows it is about.
+    /// The remarks below the table: choices, then each reason once with the rows it is about.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks: Vec<String> = self.choices.clone();
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();

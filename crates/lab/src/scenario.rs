@@ -6,8 +6,8 @@
 //! reference of paired differences. docs/scenario.md lists every key.
 //!
 //! [`ScenarioFile`] is what serde reads; [`Scenario::new`] checks it and says
-//! what is wrong by key, so that whoever read the file can add name and line.
-//! [`Scenario::run`] simulates and [`Outcome`] is what comes of it.
+//! what is wrong by key, so that the caller that read the file can add its name and line.
+//! [`Scenario::run`] simulates and returns an [`Outcome`].
 
 mod check;
 mod choice;
@@ -47,7 +47,7 @@ use lull_policies::registry;
 use lull_sim::model::{Limits, Model};
 use std::path::Path;
 
-/// What is wrong with a scenario, and where.
+/// A key of a scenario that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct Wrong {
@@ -70,7 +70,7 @@ pub struct Variant {
     pub label: String,
     /// The policy, its config, where and how often it acts.
     pub control: Control,
-    /// Where it stands in the file; `--policy` if it is only on the command line.
+    /// Its key in the file; `--policy` if it is only on the command line.
     key: String,
 }
 
@@ -157,8 +157,8 @@ impl Scenario {
         self.measured().into_iter().map(|measured| measured.quantity).collect()
     }
 
-    fn measured(&self) -> Vec<quantity::Measured> {
-        quantity::of(&self.model, &self.apps)
+    fn measured(&self) -> Vec<quantity::MeasuredQuantity> {
+        quantity::tier_figures(&self.model, &self.apps)
     }
 }
 
@@ -192,7 +192,7 @@ fn specs(apps: &[AppSection]) -> Result<Vec<AppSpec>, Wrong> {
     Ok(specs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// The policies to compare: those of the file, or those that are asked for.
+/// The policies to compare: those of the file, or those that the command line names.
 fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Vec<Variant>, Wrong> {
     let mut written: Vec<Variant> = Vec::new();
     for (at, table) in tables.iter().enumerate() {
@@ -200,7 +200,7 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
         let section = PolicySection::read(table.clone(), &key)?;
         written.push(variant(section, model, key)?);
     }
-    // One that is only asked for acts where and when the file's first policy does.
+    // A policy that only the command line names has the tiers and epochs of the file's first.
     let (tiers, epoch) = match written.first().map(|first| first.control.clone()) {
         Some(control) => (control.tiers, control.epoch),
         None => (steerable(model), EPOCH.into()),

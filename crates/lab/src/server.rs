@@ -20,7 +20,7 @@ use lull_sim::netserver::{NetServer, ServerModel, ServerTotals};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Share of the requests that came that a server must answer to keep up with them.
+/// Share of the arrived requests that a server must answer to count as keeping up.
 const KEEPS_UP: f64 = 0.97;
 
 /// How long a cell runs, and with which random numbers.
@@ -56,15 +56,15 @@ pub struct ServerSetting {
     pub frequency_ghz: Option<f64>,
 }
 
-/// What one setting came to at one load.
+/// The measurement of one setting at one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Requests per second that were asked for; 0 for a closed loop.
+    /// Offered requests per second; 0 for a closed loop.
     pub rate_per_s: f64,
     /// The setting.
     #[serde(flatten)]
     pub setting: ServerSetting,
-    /// Requests that came.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Requests answered.
     pub answered: u64,
@@ -100,7 +100,7 @@ impl Grid {
     /// Its settings.
     pub fn settings(&self) -> Vec<ServerSetting> {
         let space = self.only();
-        space.places().map(|place| ServerSetting::of(&space, &place)).collect()
+        space.places().map(|place| ServerSetting::from_place(&space, &place)).collect()
     }
 }
 
@@ -109,7 +109,7 @@ impl ServerSetting {
     pub const DEFAULT: Self = Self { delay_us: None, frequency_ghz: None };
 
     /// The setting at a place of a space.
-    pub fn of(space: &Space, place: &Place) -> Self {
+    pub fn from_place(space: &Space, place: &Place) -> Self {
         let values = space.values(place);
         let value = |knob: Capability| {
             let at = space.dimensions().iter().position(|dimension| dimension.knob == knob)?;
@@ -122,7 +122,7 @@ impl ServerSetting {
     }
 
     /// Puts it on a server.
-    pub fn put(self, server: &mut NetServer) {
+    pub fn apply_to(self, server: &mut NetServer) {
         server.set_delay(self.delay_us.map(|us| Nanos::from_secs_f64(us / 1e6)));
         let frequencies = server.model().frequencies.clone();
         let hertz = self.frequency_ghz.and_then(|ghz| {
@@ -147,11 +147,11 @@ impl Cell {
         run: Run,
     ) -> Result<Self, ModelError> {
         let totals = measure(model, rate_per_s, setting, run)?;
-        Ok(Self::of(rate_per_s, setting, &totals, usize::from(model.cores)))
+        Ok(Self::from_totals(rate_per_s, setting, &totals, usize::from(model.cores)))
     }
 
-    /// What a run came to.
-    pub fn of(
+    /// Reads a cell off the totals of a run.
+    pub fn from_totals(
         rate_per_s: f64,
         setting: ServerSetting,
         totals: &ServerTotals,
@@ -183,7 +183,7 @@ impl Cell {
         }
     }
 
-    /// Whether the server answered what came.
+    /// Whether the server answered nearly all requests that arrived.
     pub fn keeps_up(&self) -> bool {
         self.answered as f64 >= KEEPS_UP * self.arrived as f64
     }
@@ -200,7 +200,7 @@ pub fn measure(
     run: Run,
 ) -> Result<ServerTotals, ModelError> {
     let mut server = NetServer::new(&model.at_rate(rate_per_s), run.seed, run.replication)?;
-    setting.put(&mut server);
+    setting.apply_to(&mut server);
     server.run_until(run.warmup);
     server.forget();
     server.run_until(run.warmup + run.length);

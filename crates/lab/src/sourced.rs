@@ -1,7 +1,7 @@
-//! Parameters that say where they come from.
+//! Models in which each parameter states its source.
 //!
-//! A file is a model in which every number stands as `{ value, source, why }`.
-//! Read, it is the plain model, and the list of its parameters by source.
+//! In such a file every number is written as `{ value, source, why }`. [`read`] returns the
+//! plain model and the list of its parameters with their sources.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,12 +11,12 @@ use toml::{Table, Value};
 /// Where a number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Source {
+pub(crate) enum ParameterSource {
     /// The paper prints it.
     Printed,
-    /// Chosen so that printed results come out.
+    /// Chosen so that the model reproduces printed results.
     Fitted,
-    /// Chosen by us; the paper is silent.
+    /// Chosen by us, because the paper states nothing.
     Ours,
 }
 
@@ -25,9 +25,9 @@ pub(crate) enum Source {
 pub(crate) struct Parameter {
     /// Its path, such as `xapian.memory.share`.
     pub(crate) key: String,
-    /// As it stands in the file.
+    /// The value as written in the file.
     pub(crate) value: String,
-    pub(crate) source: Source,
+    pub(crate) source: ParameterSource,
     /// Empty where there is nothing more to say.
     pub(crate) why: String,
 }
@@ -37,12 +37,12 @@ pub(crate) struct Parameter {
 #[serde(deny_unknown_fields)]
 struct Leaf {
     value: Value,
-    source: Source,
+    source: ParameterSource,
     #[serde(default)]
     why: String,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ParameterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Printed => "printed",
@@ -101,7 +101,7 @@ fn join(path: &str, key: &str) -> String {
 
 /// One line a source, for the choices of a report: every parameter with its value.
 pub(crate) fn choices(parameters: &[Parameter]) -> Vec<String> {
-    let line = |source: Source| {
+    let line = |source: ParameterSource| {
         let of_it = parameters.iter().filter(|parameter| parameter.source == source);
         let text = |parameter: &Parameter| {
             let Parameter { key, value, why, .. } = parameter;
@@ -111,7 +111,10 @@ pub(crate) fn choices(parameters: &[Parameter]) -> Vec<String> {
         let all: Vec<_> = of_it.map(text).collect();
         (!all.is_empty()).then(|| format!("parameters {source}: {}", all.join("; ")))
     };
-    [Source::Printed, Source::Fitted, Source::Ours].into_iter().filter_map(line).collect()
+    [ParameterSource::Printed, ParameterSource::Fitted, ParameterSource::Ours]
+        .into_iter()
+        .filter_map(line)
+        .collect()
 }
 
 #[cfg(test)]

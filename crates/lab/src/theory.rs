@@ -1,12 +1,9 @@
-//! The simulator against what queueing theory knows exactly.
+//! Compares the simulator with exact results of queueing theory.
 //!
-//! The cases and their exact values are the simulator crate's; here they are
-//! run long enough that agreement means something, and told as a table.
+//! The cases and their exact values are those of the simulator crate. Here each runs until
+//! its confidence interval is narrower than the tolerance.
 
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::Totals;
 use lull_sim::plant::System;
@@ -46,7 +43,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     for (number, case) in cases.iter().enumerate() {
         let runs = simulate(case, setup)?;
         setup.progress.step();
-        let ours = of(&runs.values(|totals| case.quantity.of(totals)));
+        let ours = estimate_of(&runs.values(|totals| case.quantity.of(totals)));
         points.push(deviation(number, case, &ours));
         worst_little.push(little_gap_percent(&runs));
         report.rows.push(row(case, &ours, &runs));
@@ -65,7 +62,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             report.rows.len()
         ),
     ];
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(points)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(points)])?];
     Ok(report)
 }
 
@@ -92,7 +89,7 @@ fn row(case: &Case, ours: &Estimate, runs: &Runs) -> Row {
         Quantity::Lost { .. } | Quantity::Utilisation { .. } => "1",
     };
     let tolerance = Tolerance::Exact { fraction: FRACTION, factor: FACTOR };
-    let row = Row::held(&case.name, unit, Printed::Number(case.expected), ours, tolerance);
+    let row = Row::held(&case.name, unit, case.expected, ours, tolerance);
     if runs.totals.len() as u64 <= REPLICATIONS {
         return row;
     }
@@ -117,8 +114,8 @@ fn little_gap_percent(runs: &Runs) -> f64 {
 fn little_row(gaps: &[f64]) -> Row {
     let worst = gaps.iter().copied().fold(0.0, f64::max);
     let name = "Little's law, largest gap of any station in any replication";
-    let tolerance = Tolerance::AtMost(100.0 * FRACTION);
-    Row::held(name, "%", Printed::Number(0.0), &of(&[worst]), tolerance)
+    let tolerance = AtMost(100.0 * FRACTION);
+    Row::held(name, "%", 0.0, worst, tolerance)
         .because("not exactly 0: some requests are present at the ends of the counted time")
 }
 
@@ -140,5 +137,5 @@ fn figure(points: Vec<Point>) -> Figure {
     .mark(most, "tolerance")
     .mark(-most, "tolerance")
     .mark(0.0, "")
-    .with("cases", Look::Points, points)
+    .with_curve("cases", Look::Points, points)
 }

@@ -1,5 +1,5 @@
-//! One model under some policies, replicated: what scenarios and experiments
-//! are made of.
+//! One model under some policies, in independent replications: the building block of
+//! scenarios and experiments.
 
 use crate::progress::Progress;
 use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
@@ -207,7 +207,7 @@ pub enum CheckError {
 
 /// Runs replications in parallel and puts them in order; after a failure only
 /// those before it are still run, so that the first failure is the same on any
-/// number of threads and nobody waits for the rest.
+/// number of threads and later replications do not run in vain.
 fn in_order<T: Send>(
     numbers: Range<u64>,
     progress: &Progress<'_>,
@@ -279,11 +279,11 @@ pub fn switches_per_s(tiers: &[usize]) -> impl Fn(&Totals) -> f64 + use<> {
 
 /// The estimate of a value over replications.
 pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
-    of(&runs.values(value))
+    estimate_of(&runs.values(value))
 }
 
 /// The estimate of independent values; NaN without any.
-pub fn of(values: &[f64]) -> Estimate {
+pub fn estimate_of(values: &[f64]) -> Estimate {
     let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };
     Estimate::of(values).unwrap_or(none)
 }

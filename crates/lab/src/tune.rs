@@ -1,6 +1,6 @@
 //! Gains of EETL's controller from open-loop step responses, without MATLAB.
 //!
-//! EETL (MICRO-50, seed 002), section 4.2, records the step response of the tail
+//! EETL (Haque et al., MICRO 2017), section 4.2, records the step response of the tail
 //! to the threshold at the middle load of each band and hands it to MATLAB's PID
 //! tuner. Here the step is run on the simulated plant at fixed thresholds, a
 //! first-order lag with dead time is fitted to the mean of many runs, and the
@@ -17,7 +17,7 @@
 
 use crate::experiment::{LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
-use crate::papers::micro_2017_eetl::system::{Bench, parsed, scenario};
+use crate::papers::micro_2017_eetl::system::{DispatchBench, parsed, scenario};
 use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::dispatchers::{self, Site};
@@ -32,7 +32,7 @@ const AFTER: usize = 20;
 const ENDS: usize = 8;
 const EPOCH: u64 = 500;
 
-/// What a step showed, and the gains from it.
+/// The response to a step, and the gains that follow from it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
     /// Load of the step.
@@ -93,7 +93,7 @@ pub enum TuneError {
     },
 }
 
-/// Two dispatchers, the second from a beat on: an open-loop step.
+/// Two dispatchers, of which the second takes over after some beats: an open-loop step.
 struct Stepped {
     before: Box<dyn Dispatcher>,
     after: Box<dyn Dispatcher>,
@@ -165,7 +165,7 @@ fn respond(
     target: Nanos,
     step_ms: [f64; 2],
 ) -> Result<Vec<f64>, LabError> {
-    let bench = Bench::new(setup, target);
+    let bench = DispatchBench::new(setup, target);
     let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
     let profile = model.profile(8000, setup.seed)?;
     let percentile = Percentile::P99;
@@ -252,7 +252,7 @@ pub fn figures(tuned: &[Tuned], target: Nanos) -> [Figure; 2] {
         tuned.iter().fold(figure, |figure, one| {
             let points = values(one).iter().enumerate();
             let points = points.map(|(epoch, ms)| Point::at(epoch as f64, *ms));
-            figure.with(format!("{}/s", one.rate_per_s), Look::Line, points)
+            figure.with_curve(format!("{}/s", one.rate_per_s), Look::Line, points)
         })
     };
     [

@@ -1,4 +1,4 @@
-//! The experiments of seed 004: their shapes in seconds.
+//! The experiments of Ah-Q (Liu et al. 2024), shortened: their shapes within seconds.
 
 use lull_lab::experiment::Setup;
 use lull_lab::registry::find;

@@ -1,4 +1,4 @@
-//! The experiments: their shapes in seconds, their tables whole if asked for.
+//! The experiments, shortened: their shapes within seconds; whole tables in the slow test.
 
 use lull_lab::experiment::Setup;
 use lull_lab::registry::{ALL, find};

@@ -85,7 +85,7 @@ fn what_is_found_meets_the_bound_that_the_open_gate_misses_and_costs_less() {
     let outcomes = plant.apply(&found.settings).outcomes;
     assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
     let (tail, watts) = measure(plant);
-    // Nearer to the bound than 3 % nothing can be told apart in windows of 2 s.
+    // Windows of 2 s cannot distinguish tails that are within 3 % of the bound.
     assert!(tail <= BOUND.scale(1.03), "{tail}: {found:?}");
     // The open gate has all cores busy (28 W); a third of that time is 18 W.
     assert!(watts <= 0.75 * open_watts, "{watts} W of {open_watts} W: {found:?}");

@@ -51,7 +51,7 @@ name = "level"
 "#;
 
 fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
-    let file = match Kind::of(&toml::from_str(text).unwrap()) {
+    let file = match Kind::from_table(&toml::from_str(text).unwrap()) {
         Kind::Tiers => panic!("of tiers: {text}"),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
@@ -94,13 +94,13 @@ fn neighbours_with_a_core_each_do_not_harm_each_other() {
         assert!(mean(&outcome, policy, "entropy") < 0.1);
         assert_eq!(mean(&outcome, policy, "over-objective[search]"), 0.0);
     }
-    // What was left out has been measured, and is told.
-    let told = outcome.notices.join("\n");
+    // Values that the scenario leaves out are measured and reported.
+    let notices = outcome.notices.join("\n");
     assert!(
-        told.contains("`search` alone has a p95 of 5") || told.contains("`search` alone"),
-        "{told}"
+        notices.contains("`search` alone has a p95 of 5") || notices.contains("`search` alone"),
+        "{notices}"
     );
-    assert!(told.contains("`batch` does 1 seconds of work a second alone"), "{told}");
+    assert!(notices.contains("`batch` does 1 seconds of work a second alone"), "{notices}");
 }
 
 #[test]
@@ -156,15 +156,15 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
         ("replications = 4", "replications = 0", "run.replications: is 0"),
     ];
     for (from, to, wanted) in cases {
-        let told = refusal(NODE, (from, to));
-        assert!(told.starts_with(wanted), "{to}: {told}");
+        let notices = refusal(NODE, (from, to));
+        assert!(notices.starts_with(wanted), "{to}: {notices}");
     }
     let endless = NODE.replace(
         "class = \"best-effort\"",
         "class = \"latency-critical\"\nobjectives = [{ p95 = \"1s\" }]",
     );
-    let told = read(&endless, &Choice::default()).unwrap_err().to_string();
-    assert!(told.starts_with("app[1].activity: is not `requests`"), "{told}");
+    let notices = read(&endless, &Choice::default()).unwrap_err().to_string();
+    assert!(notices.starts_with("app[1].activity: is not `requests`"), "{notices}");
 }
 
 #[test]
@@ -179,18 +179,18 @@ fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
         ("[[dispatcher]]\nname = \"level\"", "", "dispatcher: there is none"),
     ];
     for (from, to, wanted) in cases {
-        let told = refusal(PLACED, (from, to));
-        assert!(told.starts_with(wanted), "{to}: {told}");
+        let notices = refusal(PLACED, (from, to));
+        assert!(notices.starts_with(wanted), "{to}: {notices}");
     }
 }
 
 #[test]
-fn an_overloaded_machine_is_told_before_and_after() {
+fn an_overloaded_machine_is_notices_before_and_after() {
     let outcome =
         run(&PLACED.replace("rate_per_s = 50.0", "rate_per_s = 150.0").replace("1000s", "100s"));
-    let told = outcome.notices.join("\n");
-    assert!(told.contains("unstable: the requests ask for 1.500 times"), "{told}");
-    assert!(told.contains("were not answered before the end"), "{told}");
+    let notices = outcome.notices.join("\n");
+    assert!(notices.contains("unstable: the requests ask for 1.500 times"), "{notices}");
+    assert!(notices.contains("were not answered before the end"), "{notices}");
 }
 
 #[test]
@@ -198,6 +198,6 @@ fn policies_can_be_chosen_on_the_command_line() {
     let choice = Choice { policies: vec!["lc-first".into(), "even".into()], ..Choice::default() };
     assert_eq!(read(NODE, &choice).unwrap().labels(), ["lc-first", "even"]);
     let choice = Choice { policies: vec!["no-such".into()], ..Choice::default() };
-    let told = read(NODE, &choice).unwrap_err().to_string();
-    assert!(told.contains("of the file: unmanaged, lc-first"), "{told}");
+    let notices = read(NODE, &choice).unwrap_err().to_string();
+    assert!(notices.contains("of the file: unmanaged, lc-first"), "{notices}");
 }

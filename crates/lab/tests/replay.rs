@@ -125,7 +125,7 @@ fn mean(outcome: &Outcome, policy: usize, figure: &str) -> f64 {
 }
 
 #[test]
-fn a_simulated_run_is_reproduced_and_another_policy_foretold() {
+fn a_simulated_run_is_reproduced_and_another_policy_is_predicted() {
     let recorded = recording("unmanaged", 5);
     let replay = Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).unwrap();
     let silent = Progress::silent();
@@ -135,12 +135,12 @@ fn a_simulated_run_is_reproduced_and_another_policy_foretold() {
     assert!(error < 0.25, "{figure:?} {fit:?}");
     assert_eq!(reproduction.share, 1.0);
     let others = [steered("lc-first"), steered("even")];
-    let foretold = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
+    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
     for (at, policy) in [(1, "lc-first"), (2, "even")] {
         for (figure, came) in true_figures(policy) {
-            let said = mean(&foretold, at, figure);
+            let said = mean(&predicted, at, figure);
             let off = (came / said).max(said / came) - 1.0;
-            assert!(off < 0.35, "{policy} {figure}: {said} foretold, {came} came; {fit:?}");
+            assert!(off < 0.35, "{policy} {figure}: {said} predicted, {came} came; {fit:?}");
         }
     }
 }
@@ -232,7 +232,7 @@ fn true_tails(times: f64, policy: &str) -> [(&'static str, f64); 3] {
 /// How far the model itself may be off, at any load.
 const FAR: f64 = 1.35;
 
-/// How many tails are not foretold of a run at a load; those that are must hold.
+/// Returns how many tails of a run at a load are not predicted; predicted ones must hold.
 fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
     let recorded = recording_at(times, "unmanaged", 5);
     let replay = Replay::new(&recorded, steered("unmanaged"), effort, NEVER).unwrap();
@@ -240,29 +240,29 @@ fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
     let fit = replay.calibrate(&silent).unwrap();
     let reproduction = replay.reproduce(&fit, &silent).unwrap();
     let others: Vec<Steered> = policies.iter().map(|policy| steered(policy)).collect();
-    let foretold = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
+    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
     let mut withheld = 0;
     for (policy, number) in policies.iter().zip(1..) {
         for (figure, came) in true_tails(times, policy) {
-            let at = foretold.quantities.iter().position(|it| it.id == figure).unwrap();
-            let said = foretold.estimate(number, at).mean;
+            let at = predicted.quantities.iter().position(|it| it.id == figure).unwrap();
+            let said = predicted.estimate(number, at).mean;
             if !said.is_finite() {
-                let words = format!("policy `{policy}`: {}", foretold.quantities[at].name);
-                let sentence = foretold.notices.iter().find(|it| it.starts_with(&words));
+                let words = format!("policy `{policy}`: {}", predicted.quantities[at].name);
+                let sentence = predicted.notices.iter().find(|it| it.starts_with(&words));
                 assert!(sentence.is_some_and(|it| it.contains("saturation")), "{words}");
                 withheld += 1;
                 continue;
             }
-            let [low, high] = foretold.interval(number, at).unwrap();
+            let [low, high] = predicted.interval(number, at).unwrap();
             let holds = (low / FAR..=high * FAR).contains(&came);
-            assert!(holds, "{times} {policy} {figure}: {low} to {high} foretold, {came} came");
+            assert!(holds, "{times} {policy} {figure}: {low} to {high} predicted, {came} came");
         }
     }
     withheld
 }
 
 #[test]
-fn a_tail_near_saturation_is_not_foretold_but_said_to_be_the_error_of_the_demand() {
+fn a_tail_near_saturation_is_withheld_and_the_error_of_the_demand_is_reported() {
     let effort = Effort { replications: 3, calibration_requests: 5_000, ..Effort::default() };
     assert!(withheld(3.0, &["even"], effort) > 0, "two cores are 96 % busy at the peak");
 }

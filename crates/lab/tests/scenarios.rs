@@ -60,9 +60,9 @@ fn read(text: &str, choice: &Choice) -> Result<Scenario, Wrong> {
     Scenario::new(file, Path::new(ROOT), choice)
 }
 
-/// A scenario of any kind, told apart as the command does it.
+/// A scenario of any kind, which is found by its sections as in the command.
 fn any(text: &str) -> Result<AnyScenario, Wrong> {
-    let file = match Kind::of(&toml::from_str(text).unwrap()) {
+    let file = match Kind::from_table(&toml::from_str(text).unwrap()) {
         Kind::Tiers => AnyFile::Tiers(toml::from_str(text).unwrap()),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
@@ -228,7 +228,7 @@ const BAD_SYSTEMS: &[Case] = &[
     (
         "bursts =",
         "rate_per_s = 1.0, bursts =",
-        "app[0].source.open.bursts: stands beside `rate_per_s`",
+        "app[0].source.open.bursts: cannot be combined with `rate_per_s`",
     ),
     (
         "bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }",

@@ -170,8 +170,8 @@ fn figures(log: &Log) -> Vec<Figure> {
     let axis = || Axis::linear("time since the interrupt before (us)");
     vec![
         Figure::new("How far apart interrupts are", axis(), Axis::linear("share no farther (%)"))
-            .with("interrupts", Look::Line, shares),
-        Figure::new("What they bring", axis(), Axis::linear("frames received")).with(
+            .with_curve("interrupts", Look::Line, shares),
+        Figure::new("What they bring", axis(), Axis::linear("frames received")).with_curve(
             "interrupts",
             Look::Points,
             frames,

@@ -51,7 +51,7 @@ fn bursty<'s>(
 }
 
 fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
-    let file = match Kind::of(&source.parse()?) {
+    let file = match Kind::from_table(&source.parse()?) {
         Kind::Tiers => AnyFile::Tiers(source.parse()?),
         Kind::Node => AnyFile::Node(source.parse()?),
         Kind::Dispatch => AnyFile::Dispatch(source.parse()?),

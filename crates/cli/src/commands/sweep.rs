@@ -262,8 +262,8 @@ fn figures(scenario: &ServerScenario, cells: &[Cell]) -> Vec<Figure> {
         all.sort_by(|a, b| a.x.total_cmp(&b.x));
         let title = format!("{rate} requests/s");
         Figure::new(title, Axis::log(tail), Axis::linear("power (W)"))
-            .with("settings", Look::Points, all)
-            .with("front", Look::Line, front(scenario, cells, *rate).iter().map(point))
+            .with_curve("settings", Look::Points, all)
+            .with_curve("front", Look::Line, front(scenario, cells, *rate).iter().map(point))
     };
     scenario.rates_per_s.iter().map(panel).collect()
 }

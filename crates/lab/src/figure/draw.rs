@@ -67,8 +67,8 @@ fn panel(area: &Area<'_>, figure: &Figure) -> Drawn {
         [low, point.y, high]
     });
     let marks = figure.marks.iter().map(|mark| mark.y);
-    let x = Scale::of(&figure.x, points().map(|point| point.x));
-    let y = Scale::of(&figure.y, heights.chain(marks));
+    let x = Scale::fit(&figure.x, points().map(|point| point.x));
+    let y = Scale::fit(&figure.y, heights.chain(marks));
     let left = *x.ticks.first().unwrap_or(&0.0);
     let mut chart = ChartBuilder::on(&body)
         .margin_left(14)
@@ -224,8 +224,8 @@ mod tests {
             Point { x, y: x * x, interval: Some([x * x - 1.0, x * x + 1.0]) }
         });
         Figure::new("squares", Axis::log("x (s)"), Axis::linear("y (ms)"))
-            .with("ours <&>", Look::Line, points.clone())
-            .with("paper", Look::Dots, points)
+            .with_curve("ours <&>", Look::Line, points.clone())
+            .with_curve("paper", Look::Dots, points)
             .mark(20.0, "limit")
     }
 
@@ -241,6 +241,6 @@ mod tests {
     #[test]
     fn a_figure_without_points_can_be_drawn() {
         let empty = Figure::new("nothing", Axis::log("x"), Axis::linear("y"));
-        assert!(svg(&[empty.with("none", Look::Line, [])]).is_ok());
+        assert!(svg(&[empty.with_curve("none", Look::Line, [])]).is_ok());
     }
 }

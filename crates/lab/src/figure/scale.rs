@@ -18,7 +18,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// The scale of an axis on which these values shall be seen.
-    pub(super) fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn fit(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let usable = |value: &f64| value.is_finite() && (!axis.log || *value > 0.0);
         let mut ends = values.filter(usable).fold(None, |ends: Option<[f64; 2]>, value| {
             let [low, high] = ends.unwrap_or([value, value]);
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn a_linear_axis_starts_at_zero_and_has_round_numbers() {
-        let scale = Scale::of(&Axis::linear("x"), [100.0, 1886.0].into_iter());
+        let scale = Scale::fit(&Axis::linear("x"), [100.0, 1886.0].into_iter());
         assert_eq!(scale.ticks, [0.0, 500.0, 1000.0, 1500.0]);
         assert_eq!(scale.map(&0.0, (0, 100)), 0);
     }
 
     #[test]
     fn equal_ratios_are_equally_far_apart_on_a_log_axis() {
-        let scale = Scale::of(&Axis::log("x").between(1.0, 100.0), [1.0].into_iter());
+        let scale = Scale::fit(&Axis::log("x").between(1.0, 100.0), [1.0].into_iter());
         assert_eq!([1.0, 10.0, 100.0].map(|x| scale.map(&x, (0, 200))), [0, 100, 200]);
         assert_eq!(scale.ticks, [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
     }
@@ -138,7 +138,7 @@ mod tests {
     fn values_that_cannot_be_drawn_do_not_break_the_axis() {
         for values in [vec![], vec![f64::NAN], vec![0.0], vec![f64::INFINITY, -1.0]] {
             for axis in [Axis::linear("x"), Axis::log("x")] {
-                let scale = Scale::of(&axis, values.iter().copied());
+                let scale = Scale::fit(&axis, values.iter().copied());
                 assert!(scale.high > scale.low && scale.ticks.len() < 50, "{scale:?}");
             }
         }

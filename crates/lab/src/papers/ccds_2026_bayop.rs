@@ -1,6 +1,5 @@
-//! Dong, Arora, Awad, Krieger and Appavoo, Taming and Controlling Performance
-//! and Energy Trade-Offs Automatically in Network Applications, CCDS 2026
-//! (seed 001): BayOp.
+//! BayOp: Dong, Arora, Awad, Krieger and Appavoo, Taming and Controlling Performance
+//! and Energy Trade-Offs Automatically in Network Applications, CCDS 2026.
 
 pub(crate) mod day;
 pub(crate) mod model;
@@ -15,5 +14,5 @@ mod mutilate;
 mod system;
 mod trials;
 
-/// The seed document.
+/// File name of the paper's text among our sources.
 const SEED_FILE: &str = "001_c5da454618c63db3.txt";

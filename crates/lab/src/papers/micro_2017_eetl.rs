@@ -1,5 +1,5 @@
-//! Haque and others, Exploiting Heterogeneity for Tail Latency and Energy
-//! Efficiency, MICRO-50, 2017 (seed 002): EETL.
+//! EETL: Haque and others, Exploiting Heterogeneity for Tail Latency and Energy
+//! Efficiency, MICRO 2017.
 
 pub(crate) mod amp;
 pub(crate) mod clairvoyant;
@@ -20,5 +20,5 @@ mod claim;
 mod curves;
 pub(crate) mod system;
 
-/// The seed document.
+/// File name of the paper's text among our sources.
 const SEED_FILE: &str = "002_3834209c253861d3.txt";

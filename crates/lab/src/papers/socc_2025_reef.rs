@@ -1,5 +1,5 @@
-//! Li and others, REEF: Energy-Efficient, Application-QoS-Aware Thread
-//! Processing in Oversubscribed Server Environments, SoCC 2025 (seed 000).
+//! REEF: Li and others, Energy-Efficient, Application-QoS-Aware Thread Processing in
+//! Oversubscribed Server Environments, SoCC 2025.
 
 pub(crate) mod batch;
 pub(crate) mod c6;
@@ -15,10 +15,10 @@ pub(crate) mod steered;
 
 mod system;
 
-/// The server that stands for MongoDB with so many connections, all best effort.
-pub(crate) fn stand_in(connections: u32) -> lull_sim::oversubscribed::ServerModel {
-    system::with_connections(&system::mongo().0, connections)
+/// A model of MongoDB with this many connections, all best effort.
+pub(crate) fn mongo_with_connections(connections: u32) -> lull_sim::oversubscribed::ServerModel {
+    system::set_connections(&system::mongo().0, connections)
 }
 
-/// The seed document.
+/// File name of the paper's text among our sources.
 const SEED_FILE: &str = "000_0afe52b150b02c7c.txt";

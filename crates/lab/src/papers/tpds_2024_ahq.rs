@@ -1,5 +1,5 @@
 //! Liu and others, Suppressing the Interference Within a Datacenter: Theorems,
-//! Metric and Strategy (Ah-Q), TPDS 2024 (seed 004).
+//! Metric and Strategy (Ah-Q), TPDS 2024.
 
 pub(crate) mod cores;
 pub(crate) mod dip;
@@ -15,17 +15,17 @@ mod play;
 
 use crate::sourced;
 
-/// The seed document.
+/// File name of the paper's text among our sources.
 const SEED_FILE: &str = "004_7573a9922eeb22d9.txt";
 
-/// The two readings of ARQ, and which of them answers for what.
+/// The two readings of ARQ, and which rows hold which of them to the paper.
 const READINGS: &str = "\"ARQ\" treats all apps alike in the shared region, as Algorithm 1 reads \
                         by itself; \"ARQ, LC first\" lets latency-critical apps go first there, \
                         as Fig. 9 and section IX-A say. Entropy over cores and the progress of \
-                        best-effort apps are asked of the latter, since the former, once it has \
-                        isolated cores because of noise, gives them back only every 60 s";
+                        best-effort apps are held for the latter, because the former, once it has \
+                        isolated cores because of noise, returns them only every 60 s";
 
-/// What a report says of strategies whose policies this build lacks.
+/// A remark on strategies whose policies this build lacks.
 fn absent(strategies: &[play::Strategy]) -> Option<String> {
     let missing: Vec<&str> =
         strategies.iter().filter(|it| !play::is_here(it)).map(|it| it.name).collect();

@@ -1,5 +1,4 @@
-//! Wang and others, Impact of DVFS on n-Tier Application Performance, TRIOS 2013
-//! (seed 003).
+//! Wang and others, Impact of DVFS on n-Tier Application Performance, TRIOS 2013.
 
 pub(crate) mod adaptive;
 pub(crate) mod burst;
@@ -13,7 +12,7 @@ mod adaptive_trace;
 mod paper;
 mod system;
 
-/// The seed document.
+/// File name of the paper's text among our sources.
 const SEED_FILE: &str = "003_c9e6482762f8ab94.txt";
 
 use crate::experiment::Setup;

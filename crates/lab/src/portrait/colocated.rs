@@ -11,7 +11,7 @@ use lull_sim::node::NodePlant;
 
 const EPOCH: Nanos = Nanos::from_millis(500);
 const EPOCHS: usize = 360;
-/// Epochs that one point of a tail stands for.
+/// Epochs per drawn point of a tail.
 const EVERY: usize = 4;
 
 /// Keys without which a policy would do nothing here, or all else hide it.

@@ -3,7 +3,7 @@
 
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};
-use crate::trial::of;
+use crate::trial::estimate_of;
 use lull_measure::{Nanos, Percentile};
 use lull_policies::dispatchers::{self, Site};
 use lull_sim::dispatch::{DispatchModel, Node};
@@ -45,8 +45,8 @@ pub(super) fn panels(dispatcher: &str) -> Result<Vec<Figure>, PortraitError> {
     for name in if dispatcher == BESIDE { &both[..1] } else { &both[..] } {
         let curve = curve(name, &model, loads)?;
         let part = |at: usize| curve.iter().map(move |points| points[at]);
-        tails = tails.with(*name, Look::Line, part(0));
-        power = power.with(*name, Look::Line, part(1));
+        tails = tails.with_curve(*name, Look::Line, part(0));
+        power = power.with_curve(*name, Look::Line, part(1));
     }
     Ok(vec![tails.mark(BOUND.as_millis_f64(), "bound"), power])
 }
@@ -61,8 +61,12 @@ fn curve(
         let runs =
             (0..REPLICATIONS).map(|replication| measured(dispatcher, model, *rate, replication));
         let runs = runs.collect::<Result<Vec<_>, _>>()?;
-        let point =
-            |at: usize| Point::of(*rate, &of(&runs.iter().map(|run| run[at]).collect::<Vec<_>>()));
+        let point = |at: usize| {
+            Point::from_estimate(
+                *rate,
+                &estimate_of(&runs.iter().map(|run| run[at]).collect::<Vec<_>>()),
+            )
+        };
         Ok([point(0), point(1)])
     };
     loads.iter().map(at).collect()

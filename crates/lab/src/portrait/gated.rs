@@ -3,7 +3,7 @@
 
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};
-use crate::papers::socc_2025_reef::stand_in;
+use crate::papers::socc_2025_reef::mongo_with_connections;
 use lull_control::Objective;
 use lull_measure::compliance::Patience;
 use lull_measure::{Latency, Nanos, Percentile};
@@ -31,7 +31,7 @@ fn config(admission: &str) -> &'static str {
 const PROMISED: u32 = 16;
 
 /// What an admission controller of promises promises: a p99 of 40 ms, or that one user in
-/// a thousand is driven away (the seed's sections 5.2 and 5.3).
+/// a thousand is driven away (REEF, SoCC 2025, sections 5.2 and 5.3).
 fn promise(admission: &str) -> Option<Objective> {
     let bound = Nanos::from_millis(40);
     match admission {
@@ -43,7 +43,7 @@ fn promise(admission: &str) -> Option<Objective> {
 
 /// The server with so many connections, and what some of them are promised.
 fn scene(promise: Option<Objective>, connections: u32) -> ServerModel {
-    let mut model = stand_in(connections);
+    let mut model = mongo_with_connections(connections);
     if promise.is_some() {
         let rest =
             ConnectionClass { connections: connections - PROMISED, ..model.class[0].clone() };
@@ -102,7 +102,7 @@ pub(super) fn panels(admission: &str) -> Result<Vec<Figure>, PortraitError> {
         let empty = Figure::new(title, connections, axis);
         names.iter().zip(&all).fold(empty, |figure, (name, curve)| {
             let points = curve.iter().map(|(x, served)| Point::at(*x, value(served)));
-            figure.with(*name, Look::Line, points)
+            figure.with_curve(*name, Look::Line, points)
         })
     };
     Ok(views(admission).map(panel).into())

@@ -71,7 +71,7 @@ impl Trace {
         look: Look,
     ) -> Figure {
         let points = self.points((source, every), look);
-        if points.is_empty() { figure } else { figure.with(name, look, points) }
+        if points.is_empty() { figure } else { figure.with_curve(name, look, points) }
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::papers::socc_2025_reef::qoswc::{FLOOR_PER_S, PORTRAIT_CHANGE_S, portrait};
-use crate::papers::socc_2025_reef::steered::Look as Second;
+use crate::papers::socc_2025_reef::steered::ObservedSecond;
 
 /// Whether the policy is one of them.
 pub(super) fn has(policy: &str) -> Option<&'static str> {
@@ -14,7 +14,7 @@ pub(super) fn has(policy: &str) -> Option<&'static str> {
 pub(super) fn panels(policy: &'static str) -> Result<Vec<Figure>, PortraitError> {
     let seconds =
         portrait(policy, SEED).map_err(|error| PortraitError::Scene(error.to_string()))?;
-    let points = |value: fn(&Second) -> f64| {
+    let points = |value: fn(&ObservedSecond) -> f64| {
         // Every other second: a picture of the book is small.
         seconds.iter().step_by(2).map(move |look| Point::at(look.second, value(look)))
     };
@@ -24,13 +24,13 @@ pub(super) fn panels(policy: &'static str) -> Result<Vec<Figure>, PortraitError>
     let title = format!("{policy}: cores by zone, promises tightened at {PORTRAIT_CHANGE_S} s");
     Ok(vec![
         figure(title, "cores")
-            .with("promised connections (hot)", Look::Line, points(|look| look.hot))
-            .with("best effort alone (warm)", Look::Line, points(|look| look.warm)),
+            .with_curve("promised connections (hot)", Look::Line, points(|look| look.hot))
+            .with_curve("best effort alone (warm)", Look::Line, points(|look| look.warm)),
         figure("Best effort".to_owned(), "queries/s")
-            .with("answered", Look::Line, points(|look| look.best_effort))
-            .with("floor", Look::Line, level(FLOOR_PER_S)),
+            .with_curve("answered", Look::Line, points(|look| look.best_effort))
+            .with_curve("floor", Look::Line, level(FLOOR_PER_S)),
         figure("Late answers over those allowed, worst class".to_owned(), "1")
-            .with("late", Look::Line, points(|look| look.worst))
-            .with("allowed", Look::Line, level(1.0)),
+            .with_curve("late", Look::Line, points(|look| look.worst))
+            .with_curve("allowed", Look::Line, level(1.0)),
     ])
 }

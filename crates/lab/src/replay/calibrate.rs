@@ -13,8 +13,8 @@
 //! short list of values each, one after another, beginning with Linux's, then
 //! again, the first two near the best, and these a third time nearer.
 //! Candidates are compared by all judged figures, by low percentiles of latency,
-//! and by how long threads waited for cores: these tell waiting from delay,
-//! which other policies change in different ways. Where a record tells nothing
+//! and by how long threads waited for cores: these distinguish waiting from
+//! delay, which other policies change in different ways. Where a record gives no evidence
 //! (no core is ever contended), the first value stays.
 
 use super::Replay;
@@ -28,9 +28,10 @@ use lull_measure::{Nanos, Percentile};
 
 /// Rounds of matching for each candidate.
 const ROUNDS: usize = 4;
-/// A candidate this many times as bad as the best so far is given up once a round
-/// of matching leaves more than this share of its error: of three records' 110
-/// candidates none so bad came to be the best, and a third of all rounds is spared.
+/// A candidate is given up if its error is this factor above the least so far
+/// (`HOPELESS`) and a round of matching leaves more than a share of it (`STUCK`). Of 110
+/// candidates of three records none that was given up would have become the best, and a
+/// third of all rounds is saved.
 const HOPELESS: f64 = 1.05;
 const STUCK: f64 = 0.85;
 /// So many times as bad it is given up after its first round.
@@ -98,9 +99,9 @@ impl Replay<'_> {
     /// Fits the node to the recorded policy's part of the run.
     ///
     /// # Errors
-    /// If it cannot be simulated, or somebody asks to stop.
+    /// If it cannot be simulated, or a stop is requested.
     pub fn calibrate(&self, progress: &Progress<'_>) -> Result<Fit, ReplayError> {
-        let cut = Cut::of(self.recording, self.effort.calibration_requests);
+        let cut = Cut::new(self.recording, self.effort.calibration_requests);
         let aim = Aim { cut, measured: self.recorded_of(cut, 0..1) };
         let first = Fit::first(self.recording);
         let all = TURNS.flat_map(|turn| DIMENSIONS.map(move |dimension| (turn, dimension)));
@@ -170,8 +171,8 @@ impl Replay<'_> {
         let cores = self.recording.machine.cores.len();
         let (mut sum, mut count) = (0.0, 0.0);
         for figure in figures(specs) {
-            let was = figure.of(measured, specs, importance);
-            let is = figure.of(played, &self.specs, importance);
+            let was = figure.value(measured, specs, importance);
+            let is = figure.value(played, &self.specs, importance);
             if let Some(error) = figure.error(was, is, measured, cores) {
                 sum += error.min(4.0).powi(2);
                 count += 1.0;
@@ -187,7 +188,7 @@ impl Replay<'_> {
     }
 }
 
-/// Errors that tell waiting from delay: low percentiles of latency, and the
+/// Errors that distinguish waiting from delay: low percentiles of latency, and the
 /// time that threads waited for cores.
 fn finer([(was, was_s), (is, is_s)]: [(&AppTally, f64); 2]) -> Vec<f64> {
     let off = |a: f64, b: f64| (a / b).max(b / a) - 1.0;

@@ -1,11 +1,11 @@
-//! What a prediction owes to how well the record tells what requests demand.
+//! The uncertainty of a prediction that comes from the uncertainty of the requests' demand.
 //!
 //! Near saturation a queue multiplies every error of the demand: at a load of
 //! 0.95, 2 % more work makes the latency of M/M/1 60 % longer, and 5 % more
 //! twenty times as long. An interval over replications knows nothing of that.
 //! So some replications are played again with all demands smaller and larger
 //! by their error, an interval goes as far as these take it, and a latency of
-//! which they leave no more than the order of magnitude is not foretold.
+//! which they leave no more than the order of magnitude is not predicted.
 
 use super::figures::{Reproduced, figures};
 use super::model::Fit;
@@ -13,14 +13,14 @@ use super::recording::Recording;
 use super::tally::Tally;
 use super::windows::windows;
 use crate::scenario::{Outcome, Quantity};
-use crate::trial::of;
+use crate::trial::estimate_of;
 
 /// What CPU time per request differs by from policy to policy though requests
 /// are the same, with other caches, neighbours and switches: ours. On a real
-/// machine nothing that a record of one policy has tells it better.
+/// machine no quantity in a record of one policy gives a better value.
 pub(super) const LEAST: f64 = 0.05;
 /// Largest over smallest latency within the error of the demand above which
-/// none is foretold: ours. Bounds are commonly twice the ideal.
+/// none is predicted: ours. Bounds are commonly twice the ideal.
 const GOVERNED: f64 = 2.0;
 /// Replications that are played again with other demands.
 pub(super) const AGAIN: u64 = 2;
@@ -47,7 +47,7 @@ fn scatter(recording: &Recording, app: usize) -> f64 {
         let sum = tally.apps.get(app).filter(|sum| sum.answered > 0.0)?;
         Some(sum.cpu_s / sum.answered)
     });
-    let estimate = of(&per_request.collect::<Vec<_>>());
+    let estimate = estimate_of(&per_request.collect::<Vec<_>>());
     estimate.half_width / estimate.mean
 }
 
@@ -85,7 +85,7 @@ fn is_latency(quantity: &Quantity) -> bool {
 /// too far apart.
 fn governed(outcome: &Outcome, policy: usize, at: usize) -> Option<[f64; 2]> {
     let own = &outcome.policies[policy];
-    let again = |values: &Vec<f64>| of(values).mean;
+    let again = |values: &Vec<f64>| estimate_of(values).mean;
     let all = own.otherwise.iter().map(|other| again(&other[at]));
     let all: Vec<f64> = all.chain([again(&own.values[at])]).collect();
     if !all[all.len() - 1].is_finite() {
@@ -100,7 +100,7 @@ fn governed(outcome: &Outcome, policy: usize, at: usize) -> Option<[f64; 2]> {
 
 fn sentence(policy: &str, quantity: &Quantity, [low, high]: [f64; 2], error: f64) -> String {
     format!(
-        "policy `{policy}`: {} is not foretold: near saturation the answer is the error of the \
+        "policy `{policy}`: {} is not predicted: near saturation the answer is the error of the \
          demand. What requests demand is known to {:.0} %, and within that it is anything from \
          {low:.3} to {high:.3} ms; record under a lower load, or run the policy",
         quantity.name,

@@ -15,11 +15,11 @@ const BEYOND: f64 = 10.0;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figure {
     pub(super) quantity: Quantity,
-    what: What,
+    what: FigureKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum What {
+enum FigureKind {
     Tail(usize, Percentile),
     Throughput(usize),
     Cpu(usize),
@@ -57,20 +57,26 @@ pub(super) fn figures(specs: &[AppSpec]) -> Vec<Figure> {
         if spec.is_latency_critical() {
             for percentile in percentiles(spec) {
                 let kind = format!("p{}", percentile.percent());
-                add(&kind, name, &format!("{kind} latency"), "ms", What::Tail(at, percentile));
+                add(
+                    &kind,
+                    name,
+                    &format!("{kind} latency"),
+                    "ms",
+                    FigureKind::Tail(at, percentile),
+                );
             }
-            add("throughput", name, "throughput", "1/s", What::Throughput(at));
+            add("throughput", name, "throughput", "1/s", FigureKind::Throughput(at));
         } else {
-            add("progress", name, "progress, of that alone", "%", What::Progress(at));
+            add("progress", name, "progress, of that alone", "%", FigureKind::Progress(at));
         }
-        add("cpu", name, "CPU time", "cores", What::Cpu(at));
+        add("cpu", name, "CPU time", "cores", FigureKind::Cpu(at));
     }
-    add("entropy", None, "E_S", "1", What::System);
-    add("lc-entropy", None, "E_LC", "1", What::Critical);
+    add("entropy", None, "E_S", "1", FigureKind::System);
+    add("lc-entropy", None, "E_LC", "1", FigureKind::Critical);
     if !specs.iter().all(AppSpec::is_latency_critical) {
-        add("be-entropy", None, "E_BE", "1", What::BestEffort);
+        add("be-entropy", None, "E_BE", "1", FigureKind::BestEffort);
     }
-    add("violating", None, "epochs with a missed objective", "%", What::Missed);
+    add("violating", None, "epochs with a missed objective", "%", FigureKind::Missed);
     all
 }
 
@@ -83,7 +89,7 @@ fn percentiles(spec: &AppSpec) -> Vec<Percentile> {
 
 impl Figure {
     /// Its value; NaN where there is none.
-    pub(super) fn of(
+    pub(super) fn value(
         &self,
         tally: &Tally,
         specs: &[AppSpec],
@@ -92,20 +98,20 @@ impl Figure {
         let part = |part: Option<f64>| part.unwrap_or(f64::NAN);
         let entropy = || tally.entropy(specs, importance);
         match self.what {
-            What::Tail(app, percentile) => {
+            FigureKind::Tail(app, percentile) => {
                 let latency = &tally.apps[app].latency;
                 part(latency.quantile(percentile).map(Nanos::as_millis_f64))
             }
-            What::Throughput(app) => tally.apps[app].answered / tally.span_s,
-            What::Cpu(app) => tally.apps[app].cpu_s / tally.span_s,
-            What::Progress(app) => {
+            FigureKind::Throughput(app) => tally.apps[app].answered / tally.span_s,
+            FigureKind::Cpu(app) => tally.apps[app].cpu_s / tally.span_s,
+            FigureKind::Progress(app) => {
                 let solo = part(specs[app].solo_per_s);
                 100.0 * tally.apps[app].work / tally.span_s / solo
             }
-            What::System => entropy().system,
-            What::Critical => part(entropy().lc),
-            What::BestEffort => part(entropy().be),
-            What::Missed => 100.0 * tally.missed as f64 / tally.epochs as f64,
+            FigureKind::System => entropy().system,
+            FigureKind::Critical => part(entropy().lc),
+            FigureKind::BestEffort => part(entropy().be),
+            FigureKind::Missed => 100.0 * tally.missed as f64 / tally.epochs as f64,
         }
     }
 
@@ -118,14 +124,14 @@ impl Figure {
         cores: usize,
     ) -> Option<f64> {
         let off = match self.what {
-            What::Tail(app, percentile) => {
+            FigureKind::Tail(app, percentile) => {
                 let beyond = tally.apps[app].latency.count() as f64 * (1.0 - percentile.fraction());
                 (beyond >= BEYOND).then(|| ratio(measured, replayed))
             }
-            What::Throughput(_) => Some(ratio(measured, replayed)),
-            What::Cpu(_) => Some((measured - replayed).abs() / cores as f64),
-            What::Progress(_) | What::System | What::Critical => None,
-            What::BestEffort | What::Missed => None,
+            FigureKind::Throughput(_) => Some(ratio(measured, replayed)),
+            FigureKind::Cpu(_) => Some((measured - replayed).abs() / cores as f64),
+            FigureKind::Progress(_) | FigureKind::System | FigureKind::Critical => None,
+            FigureKind::BestEffort | FigureKind::Missed => None,
         };
         // Whatever cannot be compared is as far off as can be.
         off.map(|off| if off.is_nan() { f64::INFINITY } else { off })

@@ -1,10 +1,10 @@
 //! The machine of a recording as a node of the simulator.
 //!
 //! Latency-critical apps serve requests of the recorded rates; clients that
-//! ran on the machine are apps that nobody steers, a thread each; best-effort
-//! apps compute without end. Whatever else kept the cores busy is one more app
-//! that nobody sees. Neither cache nor memory is modelled: a record under one
-//! policy does not tell what an app would do with other ways or less bandwidth.
+//! ran on the machine are apps that no policy steers, a thread each; best-effort
+//! apps compute without end. All other work on the cores is one more app
+//! that no policy sees. Neither cache nor memory is modelled, because a record under one
+//! policy does not show what an app would do with other ways or less bandwidth.
 
 use super::arrivals::{irregularity, load, process};
 use super::recording::{Moment, Recording};
@@ -49,7 +49,7 @@ pub struct Fit {
     /// Share of waking threads behind the running one in virtual time that take
     /// its core at once.
     pub wakeup_chance: f64,
-    /// Share of the CPU time of nobody's app that is the clients'.
+    /// Share of the CPU time outside the apps that the clients use.
     pub client_share: f64,
     /// Mean stretch of work of whatever else ran on the machine.
     pub others_work: Nanos,
@@ -72,7 +72,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn of(recording: &Recording) -> Self {
+    pub(super) fn from_recording(recording: &Recording) -> Self {
         let apps = 0..recording.apps.len();
         let arrivals = apps.clone().map(|app| {
             let samples = recording.counted().filter_map(move |moment| moment.apps.get(app));

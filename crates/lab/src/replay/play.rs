@@ -2,7 +2,7 @@
 
 use super::model::{Fit, Known, simulated_specs};
 use super::recording::{Moment, Recording, Unfit};
-use super::tally::{Seen, Tally};
+use super::tally::{AppEpoch, Tally};
 use super::windows::{Cut, Part};
 use super::{Effort, Replay};
 use lull_control::{
@@ -43,7 +43,7 @@ pub enum ReplayError {
     /// The node cannot be simulated.
     #[error("the recorded run cannot be simulated: {0}")]
     Model(String),
-    /// Somebody asked to stop.
+    /// The caller requested a stop.
     #[error("stopped before the end: nothing was predicted")]
     Stopped,
 }
@@ -51,7 +51,7 @@ pub enum ReplayError {
 impl<'a> Replay<'a> {
     /// Checks that a recording can be replayed and its policy simulated.
     ///
-    /// `stop` is asked now and then; once it says yes, whatever runs ends with
+    /// `stop` is called now and then; once it returns `true`, every running replay ends with
     /// [`ReplayError::Stopped`].
     ///
     /// # Errors
@@ -63,12 +63,12 @@ impl<'a> Replay<'a> {
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Self, ReplayError> {
         recording.check()?;
-        let known = Known::of(recording);
+        let known = Known::from_recording(recording);
         let fit = Fit::first(recording);
         let (model, _) = fit.node(recording, &known, &recording.counted().take(1));
         let specs = simulated_specs(recording);
         let plant = plant(&model, &specs, (effort.seed, 0))?;
-        let machine = both(&recording.machine, plant.machine());
+        let machine = common_machine(&recording.machine, plant.machine());
         let replay = Self { recording, recorded, effort, known, specs, machine, stop };
         replay.check_policy(&replay.recorded)?;
         Ok(replay)
@@ -177,7 +177,7 @@ fn plant(
 
 /// The model's machine with no more capabilities than the recorded one: what a
 /// policy makes use of where it can, it must not find only in the model.
-fn both(recorded: &Machine, model: &Machine) -> Machine {
+fn common_machine(recorded: &Machine, model: &Machine) -> Machine {
     let all = Capability::ALL.into_iter();
     let capabilities = all.fold(Capabilities::default(), |all, capability| {
         let means =
@@ -193,7 +193,7 @@ fn both(recorded: &Machine, model: &Machine) -> Machine {
 fn add(tally: &mut Tally, specs: &[AppSpec], epoch: &Epoch) {
     let seen = epoch.seen.apps.iter().map(|app| {
         let latency = app.latency.as_ref().ok();
-        Seen {
+        AppEpoch {
             latency: latency.map(|latency| &latency.window),
             offered_per_s: latency.map_or(0.0, |latency| latency.offered_per_s),
             answered_per_s: latency.map_or(0.0, |latency| latency.completed_per_s),

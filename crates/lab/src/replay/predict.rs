@@ -9,7 +9,7 @@ use super::tally::Tally;
 use super::windows::Cut;
 use crate::progress::Progress;
 use crate::scenario::{Outcome, PolicyOutcome};
-use crate::trial::of;
+use crate::trial::estimate_of;
 use lull_measure::Nanos;
 use rayon::prelude::*;
 
@@ -47,14 +47,14 @@ impl Reproduction {
 
 impl Replay<'_> {
     fn cut(&self) -> Cut {
-        Cut::of(self.recording, self.effort.requests)
+        Cut::new(self.recording, self.effort.requests)
     }
 
     /// Plays the recorded policy and compares it with what was measured of the
     /// same epochs.
     ///
     /// # Errors
-    /// If it cannot be simulated, or somebody asks to stop.
+    /// If it cannot be simulated, or a stop is requested.
     pub fn reproduce(
         &self,
         fit: &Fit,
@@ -67,8 +67,8 @@ impl Replay<'_> {
         let measured = self.recorded_of(self.cut(), 0..replications.min(self.cut().every));
         let cores = self.recording.machine.cores.len();
         let reproduced = figures(specs).into_iter().zip(&values).map(|(figure, values)| {
-            let was = figure.of(&measured, specs, importance);
-            let is = of(values).mean;
+            let was = figure.value(&measured, specs, importance);
+            let is = estimate_of(values).mean;
             let error = figure.error(was, is, &measured, cores);
             let finite = |value: f64| value.is_finite().then_some(value);
             let (measured, replayed) = (finite(was), finite(is));
@@ -84,7 +84,7 @@ impl Replay<'_> {
     /// what requests demand smaller and larger by its error.
     ///
     /// # Errors
-    /// If one cannot be simulated, or somebody asks to stop.
+    /// If one cannot be simulated, or a stop is requested.
     pub fn predict(
         &self,
         fit: &Fit,
@@ -128,8 +128,7 @@ impl Replay<'_> {
         Ok(Prediction { outcome })
     }
 
-    /// Figures of a policy by quantity, then replication; and what is to be
-    /// said of them.
+    /// Figures of a policy by quantity, then replication; and notices about them.
     fn replicate(
         &self,
         fit: &Fit,
@@ -147,7 +146,7 @@ impl Replay<'_> {
         let played = played.into_iter().collect::<Result<Vec<Tally>, _>>()?;
         let importance = self.recording.rules.importance;
         let values = |figure: Figure| {
-            played.iter().map(|tally| figure.of(tally, &self.specs, importance)).collect()
+            played.iter().map(|tally| figure.value(tally, &self.specs, importance)).collect()
         };
         let values = figures(&self.specs).into_iter().map(values).collect();
         Ok((values, self.doubts(&steered.policy, &played)))

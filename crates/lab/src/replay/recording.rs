@@ -15,7 +15,7 @@ pub struct Recording {
     pub rules: Rules,
     /// How epochs were paced.
     pub epoch: EpochRule,
-    /// Stretches of epochs; the policy began anew with each.
+    /// Blocks of epochs; the policy restarted at the begin of each.
     pub blocks: Vec<Vec<Moment>>,
     /// What is left out of the figures at the beginning of every block.
     pub skip: Nanos,
@@ -30,7 +30,7 @@ pub struct Moment {
     pub length: Nanos,
     /// By app.
     pub apps: Vec<AppMoment>,
-    /// Cores' worth of time that the machine's cores were busy, whoever with.
+    /// Busy time of the machine's cores over the epoch's length, all processes included.
     pub busy_cores: Option<f64>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct AppTally {
 
 /// One epoch of one app, to be added.
 #[derive(Debug, Default)]
-pub(super) struct Seen<'a> {
+pub(super) struct AppEpoch<'a> {
     pub(super) latency: Option<&'a Latency>,
     pub(super) offered_per_s: f64,
     pub(super) answered_per_s: f64,
@@ -46,7 +46,7 @@ pub(super) struct Seen<'a> {
 
 impl Tally {
     /// Adds an epoch.
-    pub(super) fn add(&mut self, specs: &[AppSpec], length: Nanos, apps: &[Seen<'_>]) {
+    pub(super) fn add(&mut self, specs: &[AppSpec], length: Nanos, apps: &[AppEpoch<'_>]) {
         let seconds = length.as_secs_f64();
         self.apps.resize_with(specs.len(), AppTally::default);
         self.span_s += seconds;
@@ -75,7 +75,7 @@ impl Tally {
     ) -> Self {
         let mut tally = Self::default();
         for moment in epochs {
-            let seen = moment.apps.iter().map(|app| Seen {
+            let seen = moment.apps.iter().map(|app| AppEpoch {
                 latency: app.latency.as_ref(),
                 offered_per_s: app.offered_per_s.unwrap_or(0.0),
                 answered_per_s: app.completed_per_s.unwrap_or(0.0),

@@ -31,7 +31,7 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Such that a replication has about this many requests at most.
-    pub(super) fn of(recording: &Recording, requests: u64) -> Self {
+    pub(super) fn new(recording: &Recording, requests: u64) -> Self {
         let all: f64 = recording.counted().map(requests_of).sum();
         let windows = windows(recording).len().max(1) as u64;
         let every = (all / requests.max(1) as f64).ceil().max(1.0) as u64;
@@ -146,7 +146,7 @@ mod tests {
             let recording = recording(&blocks);
             let counted: usize = blocks.iter().map(|epochs| epochs - 2).sum();
             for requests in [1, 500, 3_000, 1_000_000] {
-                let cut = Cut::of(&recording, requests);
+                let cut = Cut::new(&recording, requests);
                 let times = coverage(&recording, cut);
                 assert_eq!(times.len(), counted, "{blocks:?} {cut:?}");
                 assert!(times.values().all(|times| *times == 1), "{blocks:?} {cut:?}");
@@ -158,14 +158,14 @@ mod tests {
     #[test]
     fn a_replication_has_about_as_many_requests_as_it_may() {
         let recording = recording(&[1_202]);
-        let cut = Cut::of(&recording, 20_000);
+        let cut = Cut::new(&recording, 20_000);
         for replication in 0..cut.every {
             let parts = cut.parts(&recording, replication);
             assert_eq!((parts.len(), parts[0].lead.as_slice()), (1, [0, 1].as_slice()));
             let requests = 100 * parts[0].counted.len();
             assert!((18_000..=22_000).contains(&requests), "{requests}");
         }
-        assert_eq!(Cut::of(&recording, 1_000_000).share(1), 1.0);
+        assert_eq!(Cut::new(&recording, 1_000_000).share(1), 1.0);
         assert!((cut.share(3) - 0.5).abs() < 1e-9);
     }
 }

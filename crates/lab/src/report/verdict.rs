@@ -30,7 +30,7 @@ pub enum Tolerance {
     None,
 }
 
-/// What became of a row.
+/// Whether a row is within its tolerance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -38,7 +38,7 @@ pub enum Verdict {
     Pass,
     /// Outside.
     Fail,
-    /// The paper's number cannot honestly be asked for.
+    /// The row is for information: it is not held to the paper's number.
     Reported,
 }
 

@@ -17,7 +17,7 @@ pub(super) const EVENTS: u64 = 10_000_000_000;
 pub(super) const IN_FLIGHT: u32 = 1_000_000;
 /// Turns of all controllers in one replication; each costs as much as some events.
 const TURNS: f64 = 1e9;
-/// Events of all replications from which on it is said that there are many.
+/// Events of all replications above which a notice states that the run is long.
 const MANY_EVENTS: f64 = 1e11;
 /// Most replications.
 const REPLICATIONS: u64 = 100_000;
@@ -220,7 +220,7 @@ fn overloads(model: &Model, bounded: bool) -> Vec<String> {
     over.map(|(tier, load)| {
         format!(
             "unstable: tier `{}` is offered {load:.3} times what it can do at full speed and \
-             refuses nobody (no `backlog`), so that requests pile up until the run ends or \
+             rejects no request (no `backlog`), so that requests pile up until the run ends or \
              {most} are in the system ({bound}); its response times say how long the run was, \
              not how fast the system is",
             tier.name

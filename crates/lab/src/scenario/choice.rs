@@ -2,7 +2,7 @@
 
 use super::Wrong;
 
-/// What the command line has to say about a scenario.
+/// Parts of a scenario that the command line replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Labels of policies to compare, in order, or names in the registry; all
@@ -22,10 +22,10 @@ pub(super) trait Labelled: Clone {
     /// What the registry knows it by.
     fn name(&self) -> &str;
 
-    /// Where it stands in the file; `--policy` if it is only on the command line.
+    /// Its key in the file; `--policy` if it is only on the command line.
     fn key(&self) -> &str;
 
-    /// One of its keys as it stands in the file, or the flag it came from.
+    /// The path of one of its keys in the file, or the flag that names it.
     fn key_of(&self, key: &str) -> String {
         if self.key().starts_with("--") || key.is_empty() {
             return self.key().to_owned();
@@ -35,8 +35,8 @@ pub(super) trait Labelled: Clone {
 }
 
 impl Choice {
-    /// The policies to compare: those written, or those that are asked for, of
-    /// which `make` makes the ones that are not written.
+    /// The policies to compare: those of the file, or those that the command line names;
+    /// `make` builds the ones that the file does not have.
     pub(super) fn choose<V: Labelled>(
         &self,
         written: Vec<V>,

@@ -35,7 +35,7 @@ pub struct ColocatedFile {
     #[serde(default)]
     run: RunSection,
     node: NodeSection,
-    app: Vec<AppSection>,
+    app: Vec<NodeAppSection>,
     #[serde(default)]
     policy: Vec<toml::Table>,
 }
@@ -56,7 +56,7 @@ struct NodeSection {
 /// `[[app]]`: what runs, and what policies see of it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AppSection {
+struct NodeAppSection {
     name: String,
     threads: u32,
     activity: Activity,
@@ -74,13 +74,13 @@ struct AppSection {
 /// A checked scenario of a node.
 #[derive(Debug, Clone)]
 pub struct Colocated {
-    pub(super) frame: Frame<Variant, What>,
+    pub(super) frame: Frame<NodeVariant, NodeFigure>,
     scene: Scene,
 }
 
 /// One policy of the comparison.
 #[derive(Debug, Clone)]
-pub(super) struct Variant {
+pub(super) struct NodeVariant {
     label: String,
     steering: Steering,
     key: String,
@@ -88,7 +88,7 @@ pub(super) struct Variant {
 
 /// A figure of a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum NodeFigure {
     Response(usize, Response),
     Progress(usize),
     System,
@@ -134,8 +134,8 @@ impl Colocated {
         Ok(scenario)
     }
 
-    /// Builds the policy once, so that a bad key is told before anything runs.
-    fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
+    /// Builds the policy once, so that a bad key is reported before anything runs.
+    fn check_policy(&self, variant: &NodeVariant) -> Result<(), Wrong> {
         let at = |key: &str| variant.key_of(key);
         let started = self.scene.start(&variant.steering, (self.frame.seed, 0));
         started.map(drop).map_err(|error| match error {
@@ -176,10 +176,10 @@ impl Colocated {
         apps.filter(|(_, app)| app.is_latency_critical()).map(|(at, _)| at)
     }
 
-    fn value(&self, what: What, played: &Played) -> f64 {
+    fn value(&self, what: NodeFigure, played: &Played) -> f64 {
         let part = |part: Option<f64>| part.unwrap_or(f64::NAN);
         match what {
-            What::Response(app, response) => {
+            NodeFigure::Response(app, response) => {
                 let latency = &played.answers[app];
                 response.value(Answers {
                     span: played.span,
@@ -188,22 +188,22 @@ impl Colocated {
                     latency,
                 })
             }
-            What::Progress(app) => {
+            NodeFigure::Progress(app) => {
                 let solo = self.scene.apps[app].solo_per_s.unwrap_or(f64::NAN);
                 percent(played.work_per_s[app], solo)
             }
-            What::System => played.entropy.system,
-            What::Critical => part(played.entropy.lc),
-            What::BestEffort => part(played.entropy.be),
-            What::Violating => percent(played.violations(), played.epochs.len() as f64),
-            What::Utilisation => 100.0 * played.utilisation,
+            NodeFigure::System => played.entropy.system,
+            NodeFigure::Critical => part(played.entropy.lc),
+            NodeFigure::BestEffort => part(played.entropy.be),
+            NodeFigure::Violating => percent(played.violations(), played.epochs.len() as f64),
+            NodeFigure::Utilisation => 100.0 * played.utilisation,
         }
     }
 }
 
 impl ColocatedFile {
     fn model(&self) -> NodeModel {
-        let app = |app: &AppSection| NodeApp {
+        let app = |app: &NodeAppSection| NodeApp {
             name: app.name.clone(),
             threads: app.threads,
             activity: app.activity.clone(),
@@ -223,7 +223,7 @@ impl ColocatedFile {
     }
 }
 
-impl AppSection {
+impl NodeAppSection {
     /// The app as policies know it.
     fn spec(
         &self,
@@ -301,33 +301,38 @@ impl AppSection {
 }
 
 /// All figures: app by app, then entropy with its parts, then the machine.
-fn figures(specs: &[AppSpec]) -> Vec<(Quantity, What)> {
+fn figures(specs: &[AppSpec]) -> Vec<(Quantity, NodeFigure)> {
     let mut all = Vec::new();
     for (at, spec) in specs.iter().enumerate() {
         if spec.is_latency_critical() {
             let of_app = responses(&spec.name, spec.tail()).into_iter();
-            all.extend(of_app.map(|(quantity, response)| (quantity, What::Response(at, response))));
+            all.extend(
+                of_app.map(|(quantity, response)| (quantity, NodeFigure::Response(at, response))),
+            );
         } else {
             let words = "progress, of that alone";
-            all.push((quantity("progress", Some(&spec.name), words, "%"), What::Progress(at)));
+            all.push((
+                quantity("progress", Some(&spec.name), words, "%"),
+                NodeFigure::Progress(at),
+            ));
         }
     }
     let mut add = |kind, words, unit, what| all.push((quantity(kind, None, words, unit), what));
-    add("entropy", "E_S", "1", What::System);
+    add("entropy", "E_S", "1", NodeFigure::System);
     if specs.iter().any(AppSpec::is_latency_critical) {
-        add("lc-entropy", "E_LC", "1", What::Critical);
-        add("violating", "epochs with a missed objective", "%", What::Violating);
+        add("lc-entropy", "E_LC", "1", NodeFigure::Critical);
+        add("violating", "epochs with a missed objective", "%", NodeFigure::Violating);
     }
     if !specs.iter().all(AppSpec::is_latency_critical) {
-        add("be-entropy", "E_BE", "1", What::BestEffort);
+        add("be-entropy", "E_BE", "1", NodeFigure::BestEffort);
     }
-    add("utilisation", "utilisation", "%", What::Utilisation);
+    add("utilisation", "utilisation", "%", NodeFigure::Utilisation);
     all
 }
 
-/// The policies of the file, or those that are asked for.
-fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
-    let mut written: Vec<Variant> = Vec::new();
+/// The policies of the file, or those that the command line names.
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>, Wrong> {
+    let mut written: Vec<NodeVariant> = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
         let section = PolicySection::read(table.clone(), &key)?;
@@ -339,7 +344,11 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wro
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         registry::find(&name).map_err(wrong)?;
         let label = label.unwrap_or_else(|| name.clone());
-        written.push(Variant { label, steering: Steering { policy: name, config, epoch }, key });
+        written.push(NodeVariant {
+            label,
+            steering: Steering { policy: name, config, epoch },
+            key,
+        });
     }
     let epoch = written.first().map(|first| first.steering.epoch.clone());
     let like_first = |name: &str| {
@@ -349,12 +358,12 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wro
             config: toml::Table::new(),
             epoch: epoch.clone().unwrap_or_else(|| super::file::EPOCH.into()),
         };
-        Ok(Variant { label: name.to_owned(), steering, key: "--policy".to_owned() })
+        Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };
     choice.choose(written, like_first)
 }
 
-impl Labelled for Variant {
+impl Labelled for NodeVariant {
     fn label(&self) -> &str {
         &self.label
     }

@@ -43,7 +43,7 @@ pub struct DispatchFile {
 /// A checked scenario of placed requests.
 #[derive(Debug, Clone)]
 pub struct DispatchScenario {
-    pub(super) frame: Frame<Variant, What>,
+    pub(super) frame: Frame<DispatchVariant, DispatchFigure>,
     model: DispatchModel,
     ladder: Ladder,
     objective: (Percentile, Nanos),
@@ -52,7 +52,7 @@ pub struct DispatchScenario {
 
 /// One dispatcher of the comparison.
 #[derive(Debug, Clone)]
-pub(super) struct Variant {
+pub(super) struct DispatchVariant {
     label: String,
     dispatcher: String,
     config: toml::Table,
@@ -61,7 +61,7 @@ pub(super) struct Variant {
 
 /// A figure of a placed node.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum DispatchFigure {
     Response(Response),
     Power,
     EnergyPerRequest,
@@ -105,7 +105,7 @@ impl DispatchScenario {
 
     fn build(
         &self,
-        variant: &Variant,
+        variant: &DispatchVariant,
     ) -> Result<Box<dyn lull_control::dispatcher::Dispatcher>, DispatcherError> {
         let (percentile, target) = self.objective;
         let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
@@ -123,7 +123,7 @@ impl DispatchScenario {
         })
     }
 
-    fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, String> {
+    fn replicate(&self, variant: &DispatchVariant, replication: u64) -> Result<Sample, String> {
         let dispatcher = self.build(variant).map_err(|error| error.to_string())?;
         let node = Node::new(&self.model, dispatcher, self.frame.seed, replication);
         let mut node = node.map_err(|error| error.to_string())?;
@@ -141,27 +141,31 @@ impl DispatchScenario {
         Ok(Sample { values: values.collect(), requests })
     }
 
-    fn value(&self, what: What, outcome: &dispatch::Outcome, latency: &Latency) -> f64 {
+    fn value(&self, what: DispatchFigure, outcome: &dispatch::Outcome, latency: &Latency) -> f64 {
         let (span_s, count) = (outcome.span.as_secs_f64(), outcome.latencies_ns.len() as f64);
         match what {
-            What::Response(response) => response.value(Answers {
+            DispatchFigure::Response(response) => response.value(Answers {
                 span: outcome.span,
                 count: outcome.latencies_ns.len() as u64,
                 mean_ms: outcome.mean().map_or(f64::NAN, Nanos::as_millis_f64),
                 latency,
             }),
-            What::Power => outcome.energy.0 / span_s,
-            What::EnergyPerRequest => 1e3 * outcome.energy_per_request().unwrap_or(f64::NAN),
-            What::Moves => outcome.moves as f64 / count,
-            What::Abandoned => percent(outcome.abandoned as f64, count + outcome.abandoned as f64),
-            What::Utilisation(kind) => {
+            DispatchFigure::Power => outcome.energy.0 / span_s,
+            DispatchFigure::EnergyPerRequest => {
+                1e3 * outcome.energy_per_request().unwrap_or(f64::NAN)
+            }
+            DispatchFigure::Moves => outcome.moves as f64 / count,
+            DispatchFigure::Abandoned => {
+                percent(outcome.abandoned as f64, count + outcome.abandoned as f64)
+            }
+            DispatchFigure::Utilisation(kind) => {
                 percent(outcome.busy_s[kind], span_s * self.ladder.cores(kind) as f64)
             }
         }
     }
 }
 
-impl Labelled for Variant {
+impl Labelled for DispatchVariant {
     fn label(&self) -> &str {
         &self.label
     }
@@ -175,7 +179,7 @@ impl Labelled for Variant {
     }
 }
 
-impl Variant {
+impl DispatchVariant {
     fn wrong(&self, error: DispatcherError) -> Wrong {
         match error {
             DispatcherError::Config(PolicyError::Config { key, message }) => {
@@ -188,8 +192,8 @@ impl Variant {
     }
 }
 
-/// The dispatchers of the file, or those that are asked for.
-fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+/// The dispatchers of the file, or those that the command line names.
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<DispatchVariant>, Wrong> {
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("dispatcher[{at}]");
@@ -198,7 +202,7 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wro
         let wrong = |error: DispatcherError| Wrong::at(format!("{key}.name"), error.to_string());
         dispatchers::find(&dispatcher).map_err(wrong)?;
         let label = label.unwrap_or_else(|| dispatcher.clone());
-        written.push(Variant { label, dispatcher, config, key });
+        written.push(DispatchVariant { label, dispatcher, config, key });
     }
     if written.is_empty() && choice.policies.is_empty() {
         let message = "there is none: write [[dispatcher]] with name = \"eetl\", or give --policy";
@@ -208,7 +212,7 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<Variant>, Wro
         let dispatcher =
             dispatchers::find(name).map_err(|error| error.to_string())?.name.to_owned();
         let key = "--policy".to_owned();
-        Ok(Variant { label: name.to_owned(), dispatcher, config: toml::Table::new(), key })
+        Ok(DispatchVariant { label: name.to_owned(), dispatcher, config: toml::Table::new(), key })
     })
 }
 
@@ -217,25 +221,26 @@ fn figures(
     objective: (Percentile, Nanos),
     model: &DispatchModel,
     ladder: &Ladder,
-) -> Vec<(Quantity, What)> {
+) -> Vec<(Quantity, DispatchFigure)> {
     let of_requests = responses(REQUESTS, Some(objective)).into_iter();
-    let mut all: Vec<_> =
-        of_requests.map(|(quantity, response)| (quantity, What::Response(response))).collect();
+    let mut all: Vec<_> = of_requests
+        .map(|(quantity, response)| (quantity, DispatchFigure::Response(response)))
+        .collect();
     let mut add = |kind, of, words, unit, what| all.push((quantity(kind, of, words, unit), what));
-    add("power", None, "power", "W", What::Power);
-    add("energy-per-request", None, "energy per request", "mJ", What::EnergyPerRequest);
-    add("moves", None, "moves per request", "1", What::Moves);
+    add("power", None, "power", "W", DispatchFigure::Power);
+    add("energy-per-request", None, "energy per request", "mJ", DispatchFigure::EnergyPerRequest);
+    add("moves", None, "moves per request", "1", DispatchFigure::Moves);
     if model.abandon.is_some() {
-        add("abandoned", None, "taken off unanswered", "%", What::Abandoned);
+        add("abandoned", None, "taken off unanswered", "%", DispatchFigure::Abandoned);
     }
     for (kind, of) in ladder.types().iter().enumerate() {
         let words = if ladder.scales() { "time at this level" } else { "utilisation" };
-        add("utilisation", Some(of.name.as_str()), words, "%", What::Utilisation(kind));
+        add("utilisation", Some(of.name.as_str()), words, "%", DispatchFigure::Utilisation(kind));
     }
     all
 }
 
-/// What is to be said of a load that the cores cannot carry.
+/// Notices about a load that exceeds the capacity of the cores.
 fn overload(model: &DispatchModel, ladder: &Ladder) -> Vec<String> {
     let capacity = dispatch::top_speeds(ladder);
     let last = model.load.last().map_or(0.0, |rate| rate.rate_per_s);

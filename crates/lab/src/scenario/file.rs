@@ -221,7 +221,10 @@ impl AppSection {
 impl ClosedSection {
     fn model(&self, key: &str) -> Result<Source, Wrong> {
         if self.schedule.is_some() && self.bursts.is_some() {
-            return Err(Wrong::at(format!("{key}.bursts"), "stands beside `schedule`: keep one"));
+            return Err(Wrong::at(
+                format!("{key}.bursts"),
+                "cannot be combined with `schedule`: keep one",
+            ));
         }
         let schedule = self.schedule.clone().or(self.bursts.map(Bursts::schedule));
         Ok(Source::Closed(Closed { clients: self.clients, think: self.think, schedule }))
@@ -241,7 +244,7 @@ impl OpenSection {
         match (given.next(), given.next()) {
             (None, _) => return Err(Wrong::at(key, choice)),
             (Some(first), Some(second)) => {
-                let message = format!("stands beside `{first}`: {choice}");
+                let message = format!("cannot be combined with `{first}`: {choice}");
                 return Err(Wrong::at(format!("{key}.{second}"), message));
             }
             (Some(_), None) => {}
@@ -251,7 +254,7 @@ impl OpenSection {
         let schedule = self.schedule.clone().or(self.bursts.map(Bursts::schedule)).or(traced);
         let rate_per_s = match (&schedule, self.rate_per_s) {
             (_, Some(rate)) => rate,
-            // The schedule tells the rate; this one has to be a rate and is not used.
+            // The schedule gives the rate; this value has to be a valid rate and is not used.
             (Some(schedule), None) => {
                 schedule.phases.iter().map(|phase| phase.level).fold(1e-9, f64::max)
             }
@@ -302,7 +305,7 @@ impl PolicySection {
         let adaptive = take(&mut config, "adaptive_epoch", key)?;
         let (epoch, at) = match (fixed, adaptive) {
             (Some(_), Some(_)) => {
-                let message = "stands beside `epoch`: keep one";
+                let message = "cannot be combined with `epoch`: keep one";
                 return Err(Wrong::at(format!("{key}.adaptive_epoch"), message));
             }
             (_, Some(rule)) => (EpochRule::Adaptive(rule), "adaptive_epoch"),

@@ -23,7 +23,7 @@ use serde::Deserialize;
 const WARMUP: Nanos = Nanos::from_secs(30);
 /// Time between two looks of a policy: REEF's (SoCC'25, section 4).
 const EPOCH: Nanos = Nanos::from_millis(100);
-/// What is at the gate where only a policy is asked for.
+/// The admission controller where the command line names only a policy.
 const NO_GATE: &str = "open";
 
 /// A scenario of a gated server as it is written, before it is checked.
@@ -49,7 +49,7 @@ struct SchemeSection {
 /// A checked scenario of a gated server.
 #[derive(Debug, Clone)]
 pub struct Gated {
-    pub(super) frame: Frame<Variant, What>,
+    pub(super) frame: Frame<GateScheme, GateFigure>,
     model: ServerModel,
 }
 
@@ -62,7 +62,7 @@ struct Named {
 
 /// One scheme of the comparison.
 #[derive(Debug, Clone)]
-pub(super) struct Variant {
+pub(super) struct GateScheme {
     label: String,
     admission: Named,
     policy: Option<Named>,
@@ -71,7 +71,7 @@ pub(super) struct Variant {
 
 /// A figure of a gated server.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What {
+pub(super) enum GateFigure {
     /// Of a class of connections.
     Response(usize, Response),
     Power,
@@ -106,7 +106,7 @@ impl Gated {
     }
 
     /// A replication that has not begun.
-    fn set_up(&self, variant: &Variant, replication: u64) -> Result<Replication, Wrong> {
+    fn set_up(&self, variant: &GateScheme, replication: u64) -> Result<Replication, Wrong> {
         let objectives = self.model.objectives();
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let site = Site::of(&objectives, self.model.cores.max(2) - 1);
@@ -136,7 +136,7 @@ impl Gated {
             .run(&classes, progress, |variant, replication| self.replicate(variant, replication))
     }
 
-    fn replicate(&self, variant: &Variant, replication: u64) -> Result<Sample, Wrong> {
+    fn replicate(&self, variant: &GateScheme, replication: u64) -> Result<Sample, Wrong> {
         let mut run = self.set_up(variant, replication)?;
         let failed = |error: lull_control::PlantError| Wrong::at("gated", error.to_string());
         run.pass(self.frame.warmup).map_err(failed)?;
@@ -148,10 +148,10 @@ impl Gated {
         Ok(Sample { values: values.collect(), requests: answered.collect() })
     }
 
-    fn value(&self, what: What, served: &Served) -> f64 {
+    fn value(&self, what: GateFigure, served: &Served) -> f64 {
         let cores_s = served.span.as_secs_f64() * f64::from(self.model.cores);
         match what {
-            What::Response(class, response) => {
+            GateFigure::Response(class, response) => {
                 let latency = &served.classes[class].latency;
                 response.value(Answers {
                     span: served.span,
@@ -160,11 +160,11 @@ impl Gated {
                     latency,
                 })
             }
-            What::Power => served.power().0,
-            What::EnergyPerQuery => 1e3 * served.power().0 / served.throughput_per_s(),
-            What::DeepSleep => 100.0 * served.residency_share(self.model.idle.len() - 1),
-            What::Frequency => served.mean_hertz / 1e9,
-            What::Utilisation => percent(served.busy.as_secs_f64(), cores_s),
+            GateFigure::Power => served.power().0,
+            GateFigure::EnergyPerQuery => 1e3 * served.power().0 / served.throughput_per_s(),
+            GateFigure::DeepSleep => 100.0 * served.residency_share(self.model.idle.len() - 1),
+            GateFigure::Frequency => served.mean_hertz / 1e9,
+            GateFigure::Utilisation => percent(served.busy.as_secs_f64(), cores_s),
         }
     }
 }
@@ -195,7 +195,7 @@ fn in_epochs(time: Nanos) -> Nanos {
     Nanos(time.0.div_ceil(EPOCH.0).saturating_mul(EPOCH.0))
 }
 
-impl Labelled for Variant {
+impl Labelled for GateScheme {
     fn label(&self) -> &str {
         &self.label
     }
@@ -209,7 +209,7 @@ impl Labelled for Variant {
     }
 }
 
-impl Variant {
+impl GateScheme {
     /// What is wrong with its admission controller or policy.
     fn wrong(&self, which: &str, error: PolicyError) -> Wrong {
         match error {
@@ -230,7 +230,7 @@ impl Named {
 }
 
 impl SchemeSection {
-    fn variant(&self, key: String) -> Result<Variant, Wrong> {
+    fn variant(&self, key: String) -> Result<GateScheme, Wrong> {
         let admission = Named::read(&self.admission, &format!("{key}.admission"))?;
         let of_policy = |table| Named::read(table, &format!("{key}.policy"));
         let policy = self.policy.as_ref().map(of_policy).transpose()?;
@@ -239,13 +239,13 @@ impl SchemeSection {
             None => admission.name.clone(),
         };
         let label = self.label.clone().unwrap_or_else(usual);
-        Ok(Variant { label, admission, policy, key })
+        Ok(GateScheme { label, admission, policy, key })
     }
 }
 
-/// The schemes of the file, or those that are asked for: an admission controller's name, or
-/// a policy's before a gate that is open.
-fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+/// The schemes of the file, or those that the command line names: an admission controller,
+/// or a policy with an open gate.
+fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<GateScheme>, Wrong> {
     let each = sections.iter().enumerate();
     let written = each.map(|(at, section)| section.variant(format!("scheme[{at}]")));
     let written = written.collect::<Result<Vec<_>, _>>()?;
@@ -262,12 +262,12 @@ fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<Variant>,
             (_, Ok(_)) => (named(NO_GATE), Some(named(name))),
             (_, Err(error)) => return Err(error.to_string()),
         };
-        Ok(Variant { label: name.to_owned(), admission, policy, key: "--policy".to_owned() })
+        Ok(GateScheme { label: name.to_owned(), admission, policy, key: "--policy".to_owned() })
     })
 }
 
 /// All figures: class by class, then energy and cores.
-fn figures(model: &ServerModel) -> Vec<(Quantity, What)> {
+fn figures(model: &ServerModel) -> Vec<(Quantity, GateFigure)> {
     let mut all = Vec::new();
     for (at, class) in model.class.iter().enumerate() {
         let tail = class.objective.and_then(|objective| match objective {
@@ -275,13 +275,13 @@ fn figures(model: &ServerModel) -> Vec<(Quantity, What)> {
             Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
         });
         let of_class = responses(&class.name, tail).into_iter();
-        all.extend(of_class.map(|(quantity, it)| (quantity, What::Response(at, it))));
+        all.extend(of_class.map(|(quantity, it)| (quantity, GateFigure::Response(at, it))));
     }
     let mut add = |kind, words, unit, what| all.push((quantity(kind, None, words, unit), what));
-    add("power", "power", "W", What::Power);
-    add("energy-per-request", "energy per query", "mJ", What::EnergyPerQuery);
-    add("deep-sleep", "core time in the deepest idle state", "%", What::DeepSleep);
-    add("frequency", "mean frequency", "GHz", What::Frequency);
-    add("utilisation", "utilisation of the cores", "%", What::Utilisation);
+    add("power", "power", "W", GateFigure::Power);
+    add("energy-per-request", "energy per query", "mJ", GateFigure::EnergyPerQuery);
+    add("deep-sleep", "core time in the deepest idle state", "%", GateFigure::DeepSleep);
+    add("frequency", "mean frequency", "GHz", GateFigure::Frequency);
+    add("utilisation", "utilisation of the cores", "%", GateFigure::Utilisation);
     all
 }

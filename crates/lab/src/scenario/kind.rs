@@ -1,4 +1,4 @@
-//! The kinds of scenarios, told apart by what they describe.
+//! The kinds of scenarios, distinguished by their sections.
 
 use super::{
     Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile, Outcome,
@@ -48,7 +48,7 @@ pub enum AnyScenario {
 
 impl Kind {
     /// The kind of a scenario by its sections; of tiers if it has no other's.
-    pub fn of(scenario: &toml::Table) -> Self {
+    pub fn from_table(scenario: &toml::Table) -> Self {
         match () {
             () if scenario.contains_key("node") => Self::Node,
             () if scenario.contains_key("dispatch") => Self::Dispatch,

@@ -1,7 +1,7 @@
 //! What comes of a scenario: estimates by policy, and paired differences.
 
 use super::Quantity;
-use crate::trial::of;
+use crate::trial::estimate_of;
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, paired};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -72,15 +72,15 @@ impl Outcome {
 
     /// A figure of a policy, by their numbers.
     pub fn estimate(&self, policy: usize, quantity: usize) -> Estimate {
-        of(&self.policies[policy].values[quantity])
+        estimate_of(&self.policies[policy].values[quantity])
     }
 
     /// A figure of a policy less that of the first one. Both met the same
     /// requests, so that what they share cancels.
     pub fn compare(&self, policy: usize, quantity: usize) -> Comparison {
         let values = |policy: usize| &self.policies[policy].values[quantity];
-        let difference = paired(values(policy), values(0)).unwrap_or_else(|| of(&[]));
-        let percent = 100.0 * difference.mean / of(values(0)).mean;
+        let difference = paired(values(policy), values(0)).unwrap_or_else(|| estimate_of(&[]));
+        let percent = 100.0 * difference.mean / estimate_of(values(0)).mean;
         let [own, reference] = [policy, 0].map(|policy| self.shifts(policy, quantity));
         let shifts = own.iter().zip(&reference).map(|(own, reference)| own - reference);
         Comparison { difference, percent, margins: margins(shifts) }
@@ -104,19 +104,19 @@ impl Outcome {
         otherwise.iter().map(shift).collect()
     }
 
-    fn figures(&self, policy: usize) -> Vec<Figure<'_>> {
+    fn figures(&self, policy: usize) -> Vec<FigureJson<'_>> {
         let of = |(at, quantity)| {
             let (mean, ci95) = (self.estimate(policy, at).mean, self.interval(policy, at));
-            Figure::new(quantity, mean, ci95, None)
+            FigureJson::new(quantity, mean, ci95, None)
         };
         self.quantities.iter().enumerate().map(of).collect()
     }
 
-    fn differences(&self, policy: usize) -> Vec<Figure<'_>> {
+    fn differences(&self, policy: usize) -> Vec<FigureJson<'_>> {
         let of = |(at, quantity)| {
             let compared = self.compare(policy, at);
             let (mean, ci95) = (compared.difference.mean, compared.interval());
-            Figure::new(quantity, mean, ci95, Some(compared.percent))
+            FigureJson::new(quantity, mean, ci95, Some(compared.percent))
         };
         self.quantities.iter().enumerate().map(of).collect()
     }
@@ -124,7 +124,7 @@ impl Outcome {
 
 /// A figure in JSON.
 #[derive(Debug, serde::Serialize)]
-struct Figure<'a> {
+struct FigureJson<'a> {
     #[serde(flatten)]
     quantity: &'a Quantity,
     mean: Option<f64>,
@@ -133,7 +133,7 @@ struct Figure<'a> {
     percent: Option<f64>,
 }
 
-impl<'a> Figure<'a> {
+impl<'a> FigureJson<'a> {
     fn new(
         quantity: &'a Quantity,
         mean: f64,
@@ -168,29 +168,29 @@ pub(super) fn interval(estimate: &Estimate) -> Option<[f64; 2]> {
 
 /// A policy in JSON.
 #[derive(Debug, serde::Serialize)]
-struct Policy<'a> {
+struct PolicyJson<'a> {
     label: &'a str,
     policy: &'a str,
-    figures: Vec<Figure<'a>>,
+    figures: Vec<FigureJson<'a>>,
 }
 
 /// Differences in JSON.
 #[derive(Debug, serde::Serialize)]
-struct Difference<'a> {
+struct DifferenceJson<'a> {
     label: &'a str,
     less: &'a str,
-    figures: Vec<Figure<'a>>,
+    figures: Vec<FigureJson<'a>>,
 }
 
 impl Serialize for Outcome {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let label = |at: usize| self.policies[at].label.as_str();
-        let policies = self.policies.iter().enumerate().map(|(at, policy)| Policy {
+        let policies = self.policies.iter().enumerate().map(|(at, policy)| PolicyJson {
             label: label(at),
             policy: &policy.policy,
             figures: self.figures(at),
         });
-        let differences = (1..self.policies.len()).map(|at| Difference {
+        let differences = (1..self.policies.len()).map(|at| DifferenceJson {
             label: label(at),
             less: label(0),
             figures: self.differences(at),

@@ -27,13 +27,13 @@ impl Outcome {
     /// The panels: response times of each app, then what else there is.
     pub fn panels(&self) -> Vec<Figure> {
         let mut apps: Vec<&str> = Vec::new();
-        for app in self.quantities.iter().filter(|it| is_response(it)).filter_map(Quantity::of) {
+        for app in self.quantities.iter().filter(|it| is_response(it)).filter_map(Quantity::app) {
             if !apps.contains(&app) {
                 apps.push(app);
             }
         }
         let responses = apps.into_iter().take(MOST_APPS).filter_map(|app| {
-            let of_app = |it: &Quantity| is_response(it) && it.of() == Some(app);
+            let of_app = |it: &Quantity| is_response(it) && it.app() == Some(app);
             self.panel(Axis::log("response time (ms)"), of_app)
         });
         let rest = PANELS
@@ -57,10 +57,11 @@ impl Outcome {
         let middle = (chosen.len() as f64 - 1.0) / 2.0;
         for (place, (at, quantity)) in chosen.iter().enumerate() {
             let shift = APART * (place as f64 - middle);
-            let point =
-                |policy: usize| Point::of(1.0 + policy as f64 + shift, &self.estimate(policy, *at));
+            let point = |policy: usize| {
+                Point::from_estimate(1.0 + policy as f64 + shift, &self.estimate(policy, *at))
+            };
             let points = (0..self.policies.len()).map(point);
-            figure = figure.with(quantity.name.clone(), Look::Points, points);
+            figure = figure.with_curve(quantity.name.clone(), Look::Points, points);
         }
         Some(figure)
     }

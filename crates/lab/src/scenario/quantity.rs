@@ -22,14 +22,14 @@ pub struct Quantity {
 
 /// A figure of tiers and how it is read.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct MeasuredQuantity {
     pub(super) quantity: Quantity,
-    what: What,
+    what: TierFigure,
 }
 
 /// Which figure, of which app or tier.
 #[derive(Debug, Clone, PartialEq)]
-enum What {
+enum TierFigure {
     Response(usize, Response),
     Lost(usize),
     Power(Vec<usize>),
@@ -60,39 +60,37 @@ pub(super) struct Answers<'a> {
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 99.0];
 
 /// All figures of a model: app by app, then power, then tier by tier.
-pub(super) fn of(model: &Model, specs: &[AppSpec]) -> Vec<Measured> {
+pub(super) fn tier_figures(model: &Model, specs: &[AppSpec]) -> Vec<MeasuredQuantity> {
     let mut all = Vec::new();
     for (at, app) in model.app.iter().enumerate() {
         let spec = specs.iter().find(|spec| spec.name == app.name);
         let of_app = responses(&app.name, spec.and_then(AppSpec::tail)).into_iter();
-        all.extend(
-            of_app.map(|(quantity, response)| Measured {
-                quantity,
-                what: What::Response(at, response),
-            }),
-        );
+        all.extend(of_app.map(|(quantity, response)| MeasuredQuantity {
+            quantity,
+            what: TierFigure::Response(at, response),
+        }));
     }
     let mut add = |kind, of: Option<&str>, words, unit, what| {
-        all.push(Measured { quantity: quantity(kind, of, words, unit), what });
+        all.push(MeasuredQuantity { quantity: quantity(kind, of, words, unit), what });
     };
     if model.tier.iter().any(|tier| tier.backlog.is_some())
         || model.pool.iter().any(|pool| pool.backlog.is_some())
     {
         for (at, app) in model.app.iter().enumerate() {
-            add("lost", Some(&app.name), "share lost", "%", What::Lost(at));
+            add("lost", Some(&app.name), "share lost", "%", TierFigure::Lost(at));
         }
     }
     let powered: Vec<usize> =
         (0..model.tier.len()).filter(|tier| has_power(model, &model.tier[*tier])).collect();
     if !powered.is_empty() {
-        add("power", None, "power", "W", What::Power(powered.clone()));
-        let energy = What::EnergyPerRequest(powered.clone());
+        add("power", None, "power", "W", TierFigure::Power(powered.clone()));
+        let energy = TierFigure::EnergyPerRequest(powered.clone());
         add("energy-per-request", None, "energy per request", "mJ", energy);
-        let switches = What::Switches(powered);
+        let switches = TierFigure::Switches(powered);
         add("switches", None, "P-state switches per server", "1/s", switches);
     }
     for (at, tier) in model.tier.iter().enumerate() {
-        add("utilisation", Some(&tier.name), "utilisation", "%", What::Utilisation(at));
+        add("utilisation", Some(&tier.name), "utilisation", "%", TierFigure::Utilisation(at));
     }
     all
 }
@@ -148,7 +146,7 @@ impl Quantity {
     }
 
     /// Of what it is measured: `site` of `p95[site]`; nothing for the whole.
-    pub fn of(&self) -> Option<&str> {
+    pub fn app(&self) -> Option<&str> {
         self.id.split_once('[').map(|(_, of)| of.trim_end_matches(']'))
     }
 }
@@ -168,27 +166,27 @@ impl Response {
     }
 }
 
-impl Measured {
+impl MeasuredQuantity {
     /// Its value in one replication; NaN where there is none.
     pub(super) fn value(&self, totals: &Totals) -> f64 {
         match &self.what {
-            What::Response(app, response) => response.value(Answers {
+            TierFigure::Response(app, response) => response.value(Answers {
                 span: totals.span,
                 count: totals.apps[*app].answered,
                 mean_ms: response_ms(*app)(totals),
                 latency: &totals.apps[*app].latency,
             }),
-            What::Lost(app) => {
+            TierFigure::Lost(app) => {
                 let app = &totals.apps[*app];
                 percent(app.lost as f64, app.arrived as f64)
             }
-            What::Power(tiers) => power_w(tiers)(totals),
-            What::EnergyPerRequest(tiers) => {
+            TierFigure::Power(tiers) => power_w(tiers)(totals),
+            TierFigure::EnergyPerRequest(tiers) => {
                 let answered: u64 = totals.apps.iter().map(|app| app.answered).sum();
                 1e3 * power_w(tiers)(totals) * totals.span.as_secs_f64() / answered as f64
             }
-            What::Switches(tiers) => switches_per_s(tiers)(totals),
-            What::Utilisation(tier) => {
+            TierFigure::Switches(tiers) => switches_per_s(tiers)(totals),
+            TierFigure::Utilisation(tier) => {
                 let servers = totals.servers.iter().filter(|server| server.tier == *tier);
                 let busy: Vec<f64> =
                     servers.map(|server| server.utilisation(totals.span)).collect();

@@ -33,7 +33,7 @@ pub enum RecordError {
 }
 
 /// One row.
-struct Row<'a> {
+struct RecordRow<'a> {
     policy: &'a str,
     replication: usize,
     figure: &'a str,
@@ -47,7 +47,7 @@ struct Row<'a> {
 /// All rows of a result.
 struct Rows<'a> {
     title: &'a str,
-    rows: Vec<Row<'a>>,
+    rows: Vec<RecordRow<'a>>,
     has_cycles: bool,
 }
 
@@ -58,7 +58,7 @@ impl Outcome {
         for policy in &self.policies {
             for replication in 0..self.replications() {
                 let values = policy.values.iter().zip(&self.quantities);
-                rows.extend(values.map(|(values, quantity)| Row {
+                rows.extend(values.map(|(values, quantity)| RecordRow {
                     policy: &policy.label,
                     replication,
                     figure: &quantity.id,
@@ -97,7 +97,7 @@ impl WorstCycles {
         for sweep in &self.policies {
             for cycle in &sweep.cycles {
                 for replication in 0..cycle.responses_ms.len() {
-                    rows.extend(of_cycle(cycle, replication).map(|(figure, value)| Row {
+                    rows.extend(of_cycle(cycle, replication).map(|(figure, value)| RecordRow {
                         policy: &sweep.label,
                         replication,
                         figure,
@@ -175,7 +175,7 @@ impl Rows<'_> {
         )
     }
 
-    fn texts<'r>(&'r self, of: impl Fn(&'r Row<'_>) -> &'r str) -> Vec<ByteArray> {
+    fn texts<'r>(&'r self, of: impl Fn(&'r RecordRow<'_>) -> &'r str) -> Vec<ByteArray> {
         self.rows.iter().map(|row| of(row).into()).collect()
     }
 

@@ -3,7 +3,7 @@
 use super::{PolicyOutcome, Quantity, Wanted};
 use crate::progress::Progress;
 use crate::report::number_text;
-use crate::trial::of;
+use crate::trial::estimate_of;
 use std::ops::Range;
 
 /// Replications between two looks at the precision. Fixed, so that how many
@@ -27,8 +27,8 @@ pub(super) struct Replications<'s> {
 pub(super) struct Samples {
     /// By quantity, then by replication.
     pub(super) values: Vec<Vec<f64>>,
-    /// Requests of each app that came, and how many of them were not answered.
-    came: Vec<u64>,
+    /// Requests of each app that arrived, and how many of them were not answered.
+    arrived: Vec<u64>,
     left: Vec<i64>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Samples {
 pub(super) struct Sample {
     /// By quantity.
     pub(super) values: Vec<f64>,
-    /// By app: requests that came, and how many of them were not answered.
+    /// By app: requests that arrived, and how many of them were not answered.
     pub(super) requests: Vec<(u64, i64)>,
 }
 
@@ -81,13 +81,14 @@ impl Replications<'_> {
     /// Whether the wanted figure is known well enough under every policy.
     fn is_precise(&self, samples: &[Samples]) -> bool {
         self.precision.is_none_or(|wanted| {
-            let relative = |samples: &Samples| of(&samples.values[wanted.quantity]).relative();
+            let relative =
+                |samples: &Samples| estimate_of(&samples.values[wanted.quantity]).relative();
             samples.iter().all(|samples| relative(samples) <= wanted.relative)
         })
     }
 
-    /// What is to be said of how well the figures are known, and of the open
-    /// apps among these, whose requests nobody holds back if they pile up.
+    /// Notices about the precision of the figures, and about open apps, whose requests pile up
+    /// because no client waits for an answer.
     pub(super) fn notices(&self, samples: &[Samples], apps: &[(&str, bool)]) -> Vec<String> {
         let mut notices = Vec::new();
         if !self.is_precise(samples)
@@ -124,33 +125,33 @@ impl Samples {
 
     fn add(&mut self, sample: Sample) {
         self.values.resize_with(sample.values.len(), Vec::new);
-        self.came.resize(sample.requests.len(), 0);
+        self.arrived.resize(sample.requests.len(), 0);
         self.left.resize(sample.requests.len(), 0);
         for (values, value) in self.values.iter_mut().zip(sample.values) {
             values.push(value);
         }
-        for (at, (came, left)) in sample.requests.into_iter().enumerate() {
-            self.came[at] += came;
+        for (at, (arrived, left)) in sample.requests.into_iter().enumerate() {
+            self.arrived[at] += arrived;
             self.left[at] += left;
         }
     }
 
-    /// What is to be said of apps whose figures are not what they seem.
+    /// Notices about apps whose figures mislead.
     fn doubts(&self, label: &str, apps: &[(&str, bool)]) -> Vec<String> {
         let mut doubts = Vec::new();
         for (at, (name, is_open)) in apps.iter().enumerate() {
-            let (came, left) = (self.came[at] as f64, self.left[at] as f64);
-            if came == 0.0 {
-                doubts.push(format!("policy `{label}`: no request of app `{name}` came"));
+            let (arrived, left) = (self.arrived[at] as f64, self.left[at] as f64);
+            if arrived == 0.0 {
+                doubts.push(format!("policy `{label}`: no request of app `{name}` arrived"));
             }
             // Beyond chance: five standard deviations of a Poisson count.
-            let many = left > UNANSWERED * came && left > 5.0 * came.sqrt();
+            let many = left > UNANSWERED * arrived && left > 5.0 * arrived.sqrt();
             if many && *is_open {
                 doubts.push(format!(
                     "policy `{label}`: {:.1} % of the requests of app `{name}` were not answered \
                      before the end: the system does not keep up, and its response times grow \
                      with the length of the run",
-                    100.0 * left / came
+                    100.0 * left / arrived
                 ));
             }
         }

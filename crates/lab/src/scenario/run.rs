@@ -1,6 +1,6 @@
 //! Running a scenario of tiers.
 
-use super::quantity::Measured;
+use super::quantity::MeasuredQuantity;
 use super::replicate::{Replications, Sample, policy_outcome};
 use super::{Outcome, Scenario, Variant};
 use crate::progress::Progress;
@@ -82,7 +82,7 @@ pub(super) fn failed(variant: &Variant) -> impl Fn(Failure) -> RunError + use<> 
     move |failure| RunError { policy: policy.clone(), failure }
 }
 
-fn sample(measured: &[Measured], totals: &Totals) -> Sample {
+fn sample(measured: &[MeasuredQuantity], totals: &Totals) -> Sample {
     let requests = totals.apps.iter().map(|app| {
         let ended = (app.answered + app.lost).cast_signed();
         (app.arrived, app.arrived.cast_signed() - ended)

@@ -14,7 +14,7 @@ use super::{RunError, Scenario, Variant, Wrong};
 use crate::cycles::{BACKLOG, Cycle, LARGEST, WINDOW, error_figure, response_figure, worst};
 use crate::figure::Figure;
 use crate::progress::Progress;
-use crate::trial::{Trial, of};
+use crate::trial::{Trial, estimate_of};
 use lull_measure::Nanos;
 use lull_sim::model::{Model, Schedule, Source};
 use lull_sim::stats::Estimate;
@@ -274,7 +274,7 @@ impl Sweep {
 
     fn times(&self, other: &Cycle) -> Estimate {
         let pairs = self.worst().responses_ms.iter().zip(&other.responses_ms);
-        of(&pairs.map(|(worst, other)| worst / other).collect::<Vec<_>>())
+        estimate_of(&pairs.map(|(worst, other)| worst / other).collect::<Vec<_>>())
     }
 }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 pub struct ServerFile {
     /// The server.
     pub server: ServerModel,
-    /// What its app is asked for, such as `{ p99 = "500us" }`.
+    /// The objective of its app, such as `{ p99 = "500us" }`.
     pub objective: WrittenObjective,
     /// Loads to go through, in requests per second; that of the model if empty.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct ServerFileError {
 }
 
 impl ServerFile {
-    /// Checks everything that can be told without running.
+    /// Checks everything that can be checked without running.
     ///
     /// # Errors
     /// The first thing that is wrong, with its key.

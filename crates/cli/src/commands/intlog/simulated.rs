@@ -51,7 +51,7 @@ fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<Net
         delay_us: args.delay.map(Nanos::as_micros_f64),
         frequency_ghz: args.frequency.map(lull_measure::Hertz::as_ghz),
     };
-    setting.put(&mut server);
+    setting.apply_to(&mut server);
     server.run_until(run.warmup);
     server.keep_log(MOST);
     server.run_until(run.warmup + run.length);

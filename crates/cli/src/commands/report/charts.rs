@@ -167,7 +167,7 @@ fn side_by_side(tails: &Tails) -> Option<Figure> {
         let points = (1..).zip(latencies).filter_map(|(number, latency)| {
             Some(Point::at(f64::from(number), latency.filter(|latency| *latency > 0.0)?))
         });
-        figure = figure.with(name, Look::Line, points);
+        figure = figure.with_curve(name, Look::Line, points);
     }
     if let Some((at, bound)) = &tails.bound {
         figure = figure.mark(*bound, format!("bound of {at}"));

@@ -3,10 +3,7 @@
 use super::SEED_FILE;
 use super::hourly::{Arm, Day, Plan, judge};
 use super::system::{LOADS, OBJECTIVES, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -45,22 +42,22 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     }
     report.rows.push(misses_of_co_pi(&day));
     report.figures = vec![
-        Drawing::of("bayop-day-power", &day.power())?,
-        Drawing::of("bayop-day-tail", &[tails(&day)])?,
+        Drawing::from_figures("bayop-day-power", &day.power())?,
+        Drawing::from_figures("bayop-day-tail", &[tails(&day)])?,
     ];
     Ok(report)
 }
 
 fn saved(day: &Day, at: usize, paper: f64) -> Row {
     let name = format!("{}: most that the search saves in an hour", OBJECTIVES[at]);
-    let most = of(&[day.most_saved(Arm::Ours, at)]);
+    let most = day.most_saved(Arm::Ours, at);
     if at == LOOSEST {
         let why = "more than 60 % is printed; voltages from 0.65 V on and an uncore of 10 W give \
                    it, and neither is printed";
-        return Row::reported(name, "%", Printed::Number(paper), &most, why);
+        return Row::reported(name, "%", paper, most, why);
     }
-    let tolerance = Tolerance::Between(paper - 10.0, paper + 10.0);
-    Row::held(name, "%", Printed::Number(paper), &most, tolerance)
+    let tolerance = Between(paper - 10.0, paper + 10.0);
+    Row::held(name, "%", paper, most, tolerance)
 }
 
 /// A looser bound never saves less.
@@ -71,9 +68,9 @@ fn in_order(day: &Day) -> Vec<Row> {
         Row::held(
             format!("saved with {} less that with {}", OBJECTIVES[loose], OBJECTIVES[strict]),
             "%",
-            Printed::Claim("more"),
-            &of(&[most(loose) - most(strict)]),
-            Tolerance::AtLeast(0.0),
+            "more",
+            most(loose) - most(strict),
+            AtLeast(0.0),
         )
     };
     pairs.map(row).into()
@@ -84,9 +81,9 @@ fn misses_of_co_pi(day: &Day) -> Row {
     Row::held(
         format!("{}: hours in which Co-PI misses it and the search does not", OBJECTIVES[2]),
         "1",
-        Printed::Claim("often"),
-        &of(&[day.missed(Arm::CoPi, 2) as f64 - day.missed(Arm::Ours, 2) as f64]),
-        Tolerance::AtLeast(day.hours() as f64 / 8.0),
+        "often",
+        day.missed(Arm::CoPi, 2) as f64 - day.missed(Arm::Ours, 2) as f64,
+        AtLeast(day.hours() as f64 / 8.0),
     )
 }
 
@@ -101,8 +98,9 @@ fn tails(day: &Day) -> Figure {
         let tails = day.held(arm, 2).map(|held| held.tail_us.min(600.0));
         tails.enumerate().map(|(hour, tail_us)| Point::at(hour as f64, tail_us)).collect()
     };
-    let frame =
-        arms.into_iter().fold(frame, |figure, arm| figure.with(arm.name(), Look::Line, curve(arm)));
+    let frame = arms
+        .into_iter()
+        .fold(frame, |figure, arm| figure.with_curve(arm.name(), Look::Line, curve(arm)));
     let bound = [0.0, 23.0].map(|hour| Point::at(hour, OBJECTIVES[2].bound_us));
-    frame.with("bound", Look::Line, bound)
+    frame.with_curve("bound", Look::Line, bound)
 }

@@ -8,11 +8,8 @@
 
 use super::system::Objective;
 use super::trials::{TRIALS, grid, measured, reading, rules, search};
-use crate::experiment::{LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Printed, Row, Tolerance};
+use crate::prelude::*;
 use crate::server::{Cell, Run, ServerSetting, sweep};
-use crate::trial::of;
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
 use lull_policies::tuning::{Method, Place, Space};
@@ -27,8 +24,8 @@ use std::path::Path;
 
 /// Hourly rates, of which only the shape counts.
 const DAY: &str = include_str!("../../../../../traces/synthetic-day.csv");
-/// The paper's search is asked for the first objective only.
-const ASKED_OF_PAPER: usize = 0;
+/// The paper's search runs for this objective only, the first.
+const OBJECTIVE_OF_PAPER: usize = 0;
 /// Requests of a trial in the busiest hour; what is held is judged on more.
 const TRIAL_REQUESTS: f64 = 112_500.0;
 const HELD_OVER_TRIAL: f64 = 2.7;
@@ -61,9 +58,9 @@ pub(super) struct Plan {
     pub(super) peak_per_s: f64,
 }
 
-/// What an hour's choice came to while it was held.
+/// What was measured while an hour's choice was held.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct HeldChoice {
     pub(super) watts: f64,
     /// At the objective's percentile.
     pub(super) tail_us: f64,
@@ -75,10 +72,10 @@ pub(super) struct Held {
 /// A day: by objective, what each arm held, hour by hour.
 pub(super) struct Day {
     objectives: Vec<Objective>,
-    held: Vec<BTreeMap<(Arm, usize), Held>>,
+    held: Vec<BTreeMap<(Arm, usize), HeldChoice>>,
 }
 
-/// A server at one rate; each place is tried once, when it is first asked for.
+/// A server at one rate; each setting is simulated once, when it is first needed.
 struct Hour<'a> {
     model: &'a ServerModel,
     space: &'a Space,
@@ -176,7 +173,8 @@ impl Plan {
         space: &Space,
     ) -> Result<Vec<Vec<(f64, Place)>>, LabError> {
         let places: Vec<Place> = space.places().collect();
-        let settings: Vec<_> = places.iter().map(|place| ServerSetting::of(space, place)).collect();
+        let settings: Vec<_> =
+            places.iter().map(|place| ServerSetting::from_place(space, place)).collect();
         let run = trial(setup, self.peak_per_s);
         let cells = sweep(&self.linux, &self.profiled, &settings, run, &setup.progress);
         let cells = cells.map_err(Failure::from)?;
@@ -196,12 +194,12 @@ impl Plan {
         [linux, ebbrt]: &mut [Hour<'_>; 2],
         profile: &[Vec<(f64, Place)>],
         seed: u64,
-    ) -> Result<BTreeMap<(Arm, usize), Held>, ModelError> {
+    ) -> Result<BTreeMap<(Arm, usize), HeldChoice>, ModelError> {
         let mut held = BTreeMap::new();
         for (at, objective) in self.objectives.iter().enumerate() {
             held.insert((Arm::Linux, at), linux.hold(None, *objective)?);
             held.insert((Arm::Ours, at), linux.search(Method::Apart, *objective, seed)?);
-            if at == ASKED_OF_PAPER {
+            if at == OBJECTIVE_OF_PAPER {
                 held.insert((Arm::Paper, at), linux.search(Method::Penalty, *objective, seed)?);
                 held.insert((Arm::Ebbrt, at), ebbrt.search(Method::Apart, *objective, seed)?);
             }
@@ -238,7 +236,7 @@ impl<'a> Hour<'a> {
         method: Method,
         objective: Objective,
         seed: u64,
-    ) -> Result<Held, ModelError> {
+    ) -> Result<HeldChoice, ModelError> {
         let space = self.space;
         let read = |place: &Place, _: &mut Rng| {
             let (cell, latency) = self.tried(place)?;
@@ -246,33 +244,37 @@ impl<'a> Hour<'a> {
         };
         let found = search(space, rules(method, objective), seed, read)?;
         let held = self.hold(Some(found.place), objective)?;
-        Ok(Held { search: Some((found.watts, found.harm)), ..held })
+        Ok(HeldChoice { search: Some((found.watts, found.harm)), ..held })
     }
 
     fn tried(&mut self, place: &Place) -> Result<&(Cell, Latency), ModelError> {
         match self.tried.entry(place.clone()) {
             Entry::Occupied(there) => Ok(there.into_mut()),
             Entry::Vacant(free) => {
-                let setting = ServerSetting::of(self.space, place);
+                let setting = ServerSetting::from_place(self.space, place);
                 Ok(free.insert(measured(self.model, self.rate_per_s, setting, self.trial)?))
             }
         }
     }
 
     /// Holds a place, or leaves all to Linux.
-    fn hold(&mut self, place: Option<Place>, objective: Objective) -> Result<Held, ModelError> {
+    fn hold(
+        &mut self,
+        place: Option<Place>,
+        objective: Objective,
+    ) -> Result<HeldChoice, ModelError> {
         let cell = match self.holds.entry(place) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
                 let setting = match free.key() {
-                    Some(place) => ServerSetting::of(self.space, place),
+                    Some(place) => ServerSetting::from_place(self.space, place),
                     None => ServerSetting::DEFAULT,
                 };
                 let cell = Cell::measure(self.model, self.rate_per_s, setting, self.hold)?;
                 free.insert(cell)
             }
         };
-        Ok(Held {
+        Ok(HeldChoice {
             watts: cell.watts,
             tail_us: cell.tail_us(objective.percentile),
             is_met: objective.met_by(cell),
@@ -287,8 +289,8 @@ impl Day {
         self.held.len()
     }
 
-    /// What an arm held, hour by hour; nothing if it was not asked.
-    pub(super) fn held(&self, arm: Arm, objective: usize) -> impl Iterator<Item = &Held> {
+    /// What an arm held, hour by hour; empty for an objective that the arm does not run.
+    pub(super) fn held(&self, arm: Arm, objective: usize) -> impl Iterator<Item = &HeldChoice> {
         self.held.iter().filter_map(move |hour| hour.get(&(arm, objective)))
     }
 
@@ -314,7 +316,7 @@ impl Day {
     /// Energy of a search and the rest of its hour over that of Linux.
     fn with_search_over_linux(&self, objective: usize) -> f64 {
         let share = SEARCH_S / 3600.0;
-        let whole = |held: &Held| {
+        let whole = |held: &HeldChoice| {
             let searching = held.search.map_or(held.watts, |(watts, _)| watts);
             share * searching + (1.0 - share) * held.watts
         };
@@ -341,26 +343,25 @@ impl Day {
                 let watts = self.held(arm, at).map(|held| held.watts).enumerate();
                 let points: Vec<_> =
                     watts.map(|(hour, watts)| Point::at(hour as f64, watts)).collect();
-                figure.with(arm.name(), Look::Line, points)
+                figure.with_curve(arm.name(), Look::Line, points)
             })
         };
         self.objectives.iter().enumerate().map(panel).collect()
     }
 }
 
-/// What is asked of every objective of a day.
+/// The rows that every objective of a day has.
 pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
     let objective = day.objectives[at];
-    let one = |value: f64| of(&[value]);
     let said = |what: &str| format!("{objective}: {what}");
     let linux_misses = day.missed(Arm::Linux, at) as f64;
     let mut rows = vec![
         Row::held(
             said("hours in which the search's choice misses it"),
             "1",
-            Printed::Claim("none"),
-            &one(day.missed(Arm::Ours, at) as f64),
-            Tolerance::AtMost(linux_misses.max(1.0)),
+            "none",
+            day.missed(Arm::Ours, at) as f64,
+            AtMost(linux_misses.max(1.0)),
         ),
         against_co_pi(day, at),
     ];
@@ -373,17 +374,17 @@ pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
         ("the same with the searches' own energy", "1", day.with_search_over_linux(at)),
         ("requests over the bound in the searches", "%", harm),
     ] {
-        rows.push(Row::reported(said(what), unit, Printed::Nothing, &one(value), why));
+        rows.push(Row::reported(said(what), unit, Printed::Nothing, value, why));
     }
-    if at == ASKED_OF_PAPER {
+    if at == OBJECTIVE_OF_PAPER {
         let paper = day.power_over_linux(Arm::Paper, at);
         let what = said("power of the day, the paper's penalty over Linux's");
-        rows.push(Row::reported(what, "1", Printed::Nothing, &one(paper), why));
+        rows.push(Row::reported(what, "1", Printed::Nothing, paper, why));
         let ebbrt = 1.0 / day.power_over_linux(Arm::Ebbrt, at);
         let why = "not reached, as in bayop-sweep: an entry of the deepest state costs its exit \
                    latency at full power here";
         let what = said("power of Linux over EbbRT under the search");
-        rows.push(Row::reported(what, "1", Printed::Claim("above 2"), &one(ebbrt), why));
+        rows.push(Row::reported(what, "1", "above 2", ebbrt, why));
     }
     rows
 }
@@ -392,12 +393,12 @@ pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
 fn against_co_pi(day: &Day, at: usize) -> Row {
     let objective = day.objectives[at];
     let name = format!("{objective}: power of Co-PI over the search's, hours that both meet");
-    let ratio = of(&[co_pi_over_ours(day, at)]);
+    let ratio = co_pi_over_ours(day, at);
     if objective.bound_us < 500.0 {
         let why = "the paper's is of all hours, with those in which it misses the objective";
-        return Row::reported(name, "1", Printed::Claim("below 1"), &ratio, why);
+        return Row::reported(name, "1", "below 1", ratio, why);
     }
-    Row::held(name, "1", Printed::Claim("typically worse"), &ratio, Tolerance::AtLeast(1.0))
+    Row::held(name, "1", "typically worse", ratio, AtLeast(1.0))
 }
 
 /// Mean ratio over the hours in which both meet the objective.

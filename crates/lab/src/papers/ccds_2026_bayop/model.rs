@@ -2,11 +2,8 @@
 
 use super::SEED_FILE;
 use super::system::{LOADS, OBJECTIVES, run as length, scenario, study};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use crate::server::{Cell, sweep};
-use crate::trial::of;
 use lull_control::Rng;
 use lull_policies::tuning::response::{Form, Measured, Response, fit};
 use lull_sim::netserver::ServerModel;
@@ -47,7 +44,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         report.rows.extend(rows(load, [&printed, &timeline, &ours]));
         figures.extend(ours.map(|fitted| figure(load, &data, &fitted)));
     }
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
 
@@ -70,24 +67,24 @@ fn measured(model: &ServerModel, cells: &[Cell], load: f64) -> Vec<Measured> {
 fn rows(load: f64, [printed, timeline, ours]: [&Option<Response>; 3]) -> Vec<Row> {
     let kilo = load / 1e3;
     let value = |response: &Option<Response>, of_it: fn(&Response) -> f64| {
-        of(&[response.as_ref().map_or(f64::MIN, of_it)])
+        response.as_ref().map_or(f64::MIN, of_it)
     };
     let tail = value(ours, |it| it.tail.r2);
     let name = format!("{kilo} K: R² of the tail by eqs. 1 and 2");
-    let claim = || Printed::Claim("accurate");
+    let claim = "accurate";
     let crowded = "near saturation requests do batch up, which the model leaves out";
     let mut rows = vec![match load {
-        load if load > 400e3 => Row::reported(name, "1", claim(), &tail, crowded),
-        _ => Row::held(name, "1", claim(), &tail, Tolerance::AtLeast(0.85)),
+        load if load > 400e3 => Row::reported(name, "1", claim, tail, crowded),
+        _ => Row::held(name, "1", claim, tail, AtLeast(0.85)),
     }];
     let phi = value(ours, |it| it.parameter("phi").unwrap_or(f64::NAN));
     let none = "no value is printed";
-    rows.push(Row::reported(format!("{kilo} K: phi"), "1", Printed::Nothing, &phi, none));
+    rows.push(Row::reported(format!("{kilo} K: phi"), "1", Printed::Nothing, phi, none));
     let energy = [
         (
             "eq. 3",
             printed,
-            claim(),
+            Printed::Claim(claim),
             "eq. 3 makes energy proportional to the delay and zero without one, against the \
              study's own result",
         ),
@@ -96,7 +93,7 @@ fn rows(load: f64, [printed, timeline, ours]: [&Option<Response>; 3]) -> Vec<Row
     ];
     rows.extend(energy.into_iter().map(|(form, response, paper, why)| {
         let name = format!("{kilo} K: R² of power by {form}");
-        Row::reported(name, "1", paper, &value(response, |it| it.power.r2), why)
+        Row::reported(name, "1", paper, value(response, |it| it.power.r2), why)
     }));
     rows
 }
@@ -113,9 +110,7 @@ fn figure(load: f64, data: &[Measured], fitted: &Response) -> Figure {
         Axis::log("by the model (us)"),
     );
     let ends: Vec<_> = pairs(&|it| (it.tail_us, it.tail_us));
-    frame.with("pairs", Look::Points, pairs(&|it| (it.tail_us, fitted.tail_us(it)))).with(
-        "equal",
-        Look::Trace,
-        ends,
-    )
+    frame
+        .with_curve("pairs", Look::Points, pairs(&|it| (it.tail_us, fitted.tail_us(it))))
+        .with_curve("equal", Look::Trace, ends)
 }

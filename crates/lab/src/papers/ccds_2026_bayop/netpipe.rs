@@ -2,14 +2,11 @@
 
 use super::SEED_FILE;
 use super::system::{Scenario, run as length, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use crate::server::{Cell, ServerSetting, sweep};
-use crate::trial::of;
 use lull_measure::Nanos;
 use lull_sim::netserver::{Moderation, NetServer, ServerModel};
-use lull_sim::stats::{Estimate, Failure};
+use lull_sim::stats::Failure;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -26,7 +23,7 @@ const DELAYS_US: [f64; 12] = [0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 26.0, 32.0, 
 const FREQUENCIES_GHZ: [f64; 4] = [1.3, 1.8, 2.4, 2.9];
 
 /// All settings at one size, and the driver with its own.
-struct Size {
+struct MessageSize {
     bytes: u64,
     cells: Vec<Cell>,
     own: Cell,
@@ -34,7 +31,7 @@ struct Size {
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (scenario, choices) = scenario();
-    let sizes: Vec<Size> =
+    let sizes: Vec<MessageSize> =
         SIZES.iter().map(|bytes| measure(setup, &scenario, *bytes)).collect::<Result<_, _>>()?;
     let mut report = EXPERIMENT.report("CCDS 2026, Figs. 1 and 2: NetPIPE", setup);
     report.choices = choices;
@@ -48,15 +45,15 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows.push(Row::held(
         "64 KB: distinct delays that the driver's rule takes",
         "1",
-        Printed::Claim("extreme variability"),
-        &one(spread),
-        Tolerance::AtLeast(2.0),
+        "extreme variability",
+        spread,
+        AtLeast(2.0),
     ));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&sizes))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&sizes))?];
     Ok(report)
 }
 
-fn measure(setup: &Setup<'_>, scenario: &Scenario, bytes: u64) -> Result<Size, LabError> {
+fn measure(setup: &Setup<'_>, scenario: &Scenario, bytes: u64) -> Result<MessageSize, LabError> {
     let model = scenario.netpipe(&scenario.linux(), bytes);
     let setting = |delay: f64| {
         FREQUENCIES_GHZ.map(|ghz| ServerSetting { delay_us: Some(delay), frequency_ghz: Some(ghz) })
@@ -65,10 +62,10 @@ fn measure(setup: &Setup<'_>, scenario: &Scenario, bytes: u64) -> Result<Size, L
     let run = length(setup);
     let cells = sweep(&model, &[0.0], &settings, run, &setup.progress).map_err(Failure::from)?;
     let own = Cell::measure(&model, 0.0, ServerSetting::DEFAULT, run).map_err(Failure::from)?;
-    Ok(Size { bytes, cells, own })
+    Ok(MessageSize { bytes, cells, own })
 }
 
-impl Size {
+impl MessageSize {
     fn name(&self) -> String {
         match self.bytes {
             bytes if bytes < 1024 => format!("{bytes} B"),
@@ -82,7 +79,7 @@ impl Size {
     }
 
     /// The setting of least energy a round trip.
-    fn thriftiest(&self) -> Option<&Cell> {
+    fn least_energy(&self) -> Option<&Cell> {
         let energy = |cell: &Cell| Self::energy(cell);
         self.cells.iter().min_by(|a, b| energy(a).total_cmp(&energy(b)))
     }
@@ -92,19 +89,15 @@ impl Size {
     }
 }
 
-fn one(value: f64) -> Estimate {
-    of(&[value])
-}
-
-fn rows(sizes: &[Size]) -> Vec<Row> {
+fn rows(sizes: &[MessageSize]) -> Vec<Row> {
     let mut rows = Vec::new();
     for size in sizes {
-        let (Some(thrifty), Some(quick)) = (size.thriftiest(), size.quickest()) else { continue };
+        let (Some(frugal), Some(quick)) = (size.least_energy(), size.quickest()) else { continue };
         let name = size.name();
-        let saved = 100.0 * (1.0 - Size::energy(thrifty) / Size::energy(&size.own));
+        let saved = 100.0 * (1.0 - MessageSize::energy(frugal) / MessageSize::energy(&size.own));
         let faster = 100.0 * (quick.answered as f64 / size.own.answered as f64 - 1.0);
         let is_printed = size.bytes == 64 << 10;
-        let printed = |value| if is_printed { Printed::Number(value) } else { Printed::Nothing };
+        let printed = |value: f64| is_printed.then_some(value);
         let why = "with an ideal client: how both ends of the paper waited for each other is not \
                    printed. One core works here, and ondemand lowers the other package, which a \
                    pair for all cores cannot; large messages therefore lose";
@@ -112,26 +105,20 @@ fn rows(sizes: &[Size]) -> Vec<Row> {
             format!("{name}: energy a round trip saved by the best pair"),
             "%",
             printed(50.0),
-            &one(saved),
+            saved,
             why,
         ));
         rows.push(Row::reported(
             format!("{name}: more round trips by the quickest pair"),
             "%",
             printed(60.0),
-            &one(faster),
+            faster,
             why,
         ));
-        let delay = thrifty.setting.delay_us.unwrap_or(0.0);
-        let best = if size.bytes == 512 << 10 { Printed::Number(28.0) } else { Printed::Nothing };
+        let delay = frugal.setting.delay_us.unwrap_or(0.0);
+        let best = (size.bytes == 512 << 10).then_some(28.0);
         let why = "the delay that saves most follows window and client, which are not printed";
-        rows.push(Row::reported(
-            format!("{name}: delay of the best pair"),
-            "us",
-            best,
-            &one(delay),
-            why,
-        ));
+        rows.push(Row::reported(format!("{name}: delay of the best pair"), "us", best, delay, why));
     }
     rows.extend(shapes(sizes));
     rows
@@ -139,7 +126,7 @@ fn rows(sizes: &[Size]) -> Vec<Row> {
 
 /// What must hold whatever client and window are: long delays cost round trips
 /// on small messages.
-fn shapes(sizes: &[Size]) -> Vec<Row> {
+fn shapes(sizes: &[MessageSize]) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(size) = sizes.first() {
         let at = |delay: f64| {
@@ -151,9 +138,9 @@ fn shapes(sizes: &[Size]) -> Vec<Row> {
         rows.push(Row::held(
             "64 B, 2.9 GHz: round trips at a delay of 200 us over none",
             "1",
-            Printed::Claim("sub-optimal settings exist"),
-            &one(at(200.0) / at(0.0)),
-            Tolerance::AtMost(0.8),
+            "sub-optimal settings exist",
+            at(200.0) / at(0.0),
+            AtMost(0.8),
         ));
     }
     rows
@@ -172,8 +159,8 @@ fn adapts(setup: &Setup<'_>, scenario: &Scenario) -> Result<f64, LabError> {
     Ok(delays.len() as f64)
 }
 
-fn figures(sizes: &[Size]) -> Vec<Figure> {
-    let panel = |size: &Size| {
+fn figures(sizes: &[MessageSize]) -> Vec<Figure> {
+    let panel = |size: &MessageSize| {
         let frame = Figure::new(
             format!("NetPIPE, {}", size.name()),
             Axis::linear("time of a round trip (us)"),
@@ -185,7 +172,7 @@ fn figures(sizes: &[Size]) -> Vec<Figure> {
         };
         let mut points: Vec<_> = size.cells.iter().map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        frame.with("Linux-static", Look::Points, points).with(
+        frame.with_curve("Linux-static", Look::Points, points).with_curve(
             "Linux",
             Look::Points,
             [point(&size.own)],

@@ -3,11 +3,8 @@
 use super::SEED_FILE;
 use super::system::{OBJECTIVES, Objective, scenario};
 use super::trials::{grid, reading, rules, search};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use crate::server::{Cell, ServerSetting};
-use crate::trial::of;
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::tuning::{Method, Place, PriorMean, Reading, Rules, Space};
@@ -43,8 +40,8 @@ struct Pair {
     truth: Reading,
 }
 
-/// What a method came to over all seeds.
-struct Outcome {
+/// The results of a method over all seeds.
+struct SearchOutcome {
     gaps: Vec<f64>,
     missed: usize,
     /// Share of requests over the bound during the search.
@@ -76,7 +73,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         report.rows.extend(others(load, "ours with the response model", &outcome));
         figure.push(outcomes);
     }
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[gaps(&figure)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[gaps(&figure)])?];
     Ok(report)
 }
 
@@ -93,25 +90,25 @@ fn surface(
     let pair = |setting: &ServerSetting| -> Result<Pair, ModelError> {
         // Connections stay where they were hashed to: a reading is a stretch of one run.
         let mut server = NetServer::new(&model.at_rate(load), setup.seed, 0)?;
-        setting.put(&mut server);
+        setting.apply_to(&mut server);
         server.run_until(Nanos::from_millis(50));
         let readings = (0..READINGS).map(|_| {
             server.forget();
             server.run_until(server.now() + length);
             let totals = server.totals();
-            let cell = Cell::of(load, *setting, &totals, usize::from(model.cores));
+            let cell = Cell::from_totals(load, *setting, &totals, usize::from(model.cores));
             (reading(&cell, &totals.latency, objective), totals.latency, cell)
         });
         let all: Vec<_> = readings.collect();
         setup.progress.step();
-        Ok(Pair::of(all, objective))
+        Ok(Pair::from_readings(all, objective))
     };
     let places: Result<Vec<Pair>, ModelError> = settings.par_iter().map(pair).collect();
     Ok(Surface { space, places: places.map_err(Failure::from)? })
 }
 
 impl Pair {
-    fn of(all: Vec<(Reading, Latency, Cell)>, objective: Objective) -> Self {
+    fn from_readings(all: Vec<(Reading, Latency, Cell)>, objective: Objective) -> Self {
         let mut together = Latency::default();
         all.iter().for_each(|(_, latency, _)| together.merge(latency));
         let count = all.len() as f64;
@@ -141,12 +138,12 @@ impl Surface {
     }
 
     /// Searches with many seeds.
-    fn all(&self, rules: &Rules, objective: Objective, seeds: u64) -> Outcome {
+    fn all(&self, rules: &Rules, objective: Objective, seeds: u64) -> SearchOutcome {
         let one = |seed: u64| self.search(rules, seed);
         let ends: Vec<_> = (0..seeds).into_par_iter().map(one).collect();
         let best = self.oracle(objective).unwrap_or(f64::NAN);
         let met = |truth: &Reading| truth.tail_us <= objective.bound_us;
-        Outcome {
+        SearchOutcome {
             gaps: ends.iter().map(|(truth, _)| 100.0 * (truth.watts / best - 1.0)).collect(),
             missed: ends.iter().filter(|(truth, _)| !met(truth)).count(),
             harm: ends.iter().map(|(_, harm)| 100.0 * harm).collect(),
@@ -164,7 +161,7 @@ impl Surface {
     }
 }
 
-impl Outcome {
+impl SearchOutcome {
     /// Median and largest gap, in percent.
     fn gap(&self) -> [f64; 2] {
         let mut sorted = self.gaps.clone();
@@ -181,13 +178,11 @@ impl Outcome {
 const HARM: &str = "requests over the bound in the search";
 const COMPARED: &str = "for comparison; no figure is printed";
 
-fn judged(load: f64, [ours, paper, random]: &[Outcome; 3]) -> Vec<Row> {
+fn judged(load: f64, [ours, paper, random]: &[SearchOutcome; 3]) -> Vec<Row> {
     let kilo = load / 1e3;
-    let one = |value: f64| of(&[value]);
-    let aim = Printed::Nothing;
     let row = |what: &str, unit, value, most| {
         let name = format!("{kilo} K, ours: {what}");
-        Row::held(name, unit, aim.clone(), &one(value), Tolerance::AtMost(most))
+        Row::held(name, unit, Printed::Nothing, value, AtMost(most))
     };
     let ([median, worst], [by_chance, _]) = (ours.gap(), random.gap());
     let mut rows = vec![
@@ -197,15 +192,15 @@ fn judged(load: f64, [ours, paper, random]: &[Outcome; 3]) -> Vec<Row> {
         row("median gap less that of random search", "%", median - by_chance, 0.0),
     ];
     let name = format!("{kilo} K, ours: {HARM}");
-    rows.push(Row::reported(name, "%", Printed::Nothing, &one(ours.mean_harm()), COMPARED));
+    rows.push(Row::reported(name, "%", Printed::Nothing, ours.mean_harm(), COMPARED));
     for (name, outcome) in [("the paper's penalty", paper), ("random", random)] {
         rows.extend(others(load, name, outcome));
     }
     rows
 }
 
-/// What another way came to, for comparison.
-fn others(load: f64, name: &str, outcome: &Outcome) -> [Row; 4] {
+/// The rows of another method, for comparison.
+fn others(load: f64, name: &str, outcome: &SearchOutcome) -> [Row; 4] {
     let [median, worst] = outcome.gap();
     let figures = [
         ("median gap", "%", median),
@@ -215,11 +210,11 @@ fn others(load: f64, name: &str, outcome: &Outcome) -> [Row; 4] {
     ];
     figures.map(|(what, unit, value)| {
         let name = format!("{} K, {name}: {what}", load / 1e3);
-        Row::reported(name, unit, Printed::Nothing, &of(&[value]), COMPARED)
+        Row::reported(name, unit, Printed::Nothing, value, COMPARED)
     })
 }
 
-fn gaps(all: &[[Outcome; 3]]) -> Figure {
+fn gaps(all: &[[SearchOutcome; 3]]) -> Figure {
     let frame = Figure::new(
         "Power of the final choice above the oracle, median of all seeds",
         Axis::linear("requests/s (thousands)").between(100.0, 800.0),
@@ -234,5 +229,5 @@ fn gaps(all: &[[Outcome; 3]]) -> Figure {
     };
     let names = ["modelled apart (ours)", "penalty (the paper's)", "random"];
     let curves = names.into_iter().enumerate();
-    curves.fold(frame, |figure, (at, name)| figure.with(name, Look::Line, curve(at)))
+    curves.fold(frame, |figure, (at, name)| figure.with_curve(name, Look::Line, curve(at)))
 }

@@ -3,9 +3,7 @@
 use super::SEED_FILE;
 use super::hourly::{Arm, Day, Plan, judge};
 use super::system::{OBJECTIVES, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -40,11 +38,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows.push(Row::held(
         "least p99 of any pair at the idlest hour",
         "us",
-        Printed::Claim("above 200"),
-        &of(&[least_us]),
-        Tolerance::AtLeast(OBJECTIVES[2].bound_us),
+        "above 200",
+        least_us,
+        AtLeast(OBJECTIVES[2].bound_us),
     ));
-    report.figures = vec![Drawing::of("bayop-silo-power", &day.power())?];
+    report.figures = vec![Drawing::from_figures("bayop-silo-power", &day.power())?];
     Ok(report)
 }
 
@@ -54,16 +52,16 @@ fn saved(day: &Day) -> [Row; 2] {
         Row::held(
             format!("{}: most that the search saves in an hour", OBJECTIVES[0]),
             "%",
-            Printed::Number(30.0),
-            &of(&[most[0]]),
-            Tolerance::Between(20.0, 40.0),
+            30.0,
+            most[0],
+            Between(20.0, 40.0),
         ),
         Row::held(
             format!("saved with {} less that with {}", OBJECTIVES[1], OBJECTIVES[0]),
             "%",
-            Printed::Claim("more"),
-            &of(&[most[1] - most[0]]),
-            Tolerance::AtLeast(0.0),
+            "more",
+            most[1] - most[0],
+            AtLeast(0.0),
         ),
     ]
 }

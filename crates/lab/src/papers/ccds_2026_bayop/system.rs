@@ -1,6 +1,6 @@
 //! The paper's servers, and what is measured on them.
 
-use crate::experiment::{LabError, Setup};
+use crate::prelude::*;
 use crate::server::{Cell, Grid, Run};
 use crate::sourced;
 use lull_control::{AppSpec, Plant};

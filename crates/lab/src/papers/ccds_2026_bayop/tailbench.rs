@@ -3,11 +3,8 @@
 use super::SEED_FILE;
 use super::system::{Machine, Objective, Scenario, scenario};
 use super::trials::{grid, measured, reading, rules, search};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use crate::server::{Run, ServerSetting};
-use crate::trial::of;
 use lull_control::Rng;
 use lull_measure::Nanos;
 use lull_policies::tuning::{Method, Place};
@@ -64,10 +61,10 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let why = "bars of the figure, whose values are not printed";
     for bar in &bars {
         let row = format!("{}: saved", bar.name);
-        let ours = of(&[bar.saved]);
-        report.rows.push(Row::reported(row, "%", Printed::Nothing, &ours, why));
+        let ours = bar.saved;
+        report.rows.push(Row::reported(row, "%", Printed::Nothing, ours, why));
     }
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(&bars, &scenario)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&bars, &scenario)])?];
     Ok(report)
 }
 
@@ -115,11 +112,12 @@ fn of_load(
     let bar = |over: f64| -> Result<Bar, LabError> {
         let objective = Objective { percentile: 99.0, bound_us: over * linux.p99_us };
         let tried = |place: &Place, _: &mut Rng| {
-            let (cell, latency) = at(ServerSetting::of(&space, place), trial)?;
+            let (cell, latency) = at(ServerSetting::from_place(&space, place), trial)?;
             Ok(reading(&cell, &latency, objective))
         };
         let found = search(&space, rules(Method::Apart, objective), setup.seed, tried);
-        let held = found.and_then(|found| at(ServerSetting::of(&space, &found.place), hold));
+        let held =
+            found.and_then(|found| at(ServerSetting::from_place(&space, &found.place), hold));
         let (held, _) = held.map_err(Failure::from)?;
         let bound_ms = objective.bound_us / 1e3;
         Ok(Bar {
@@ -133,7 +131,6 @@ fn of_load(
 }
 
 fn judge(bars: &[Bar], scenario: &Scenario) -> Vec<Row> {
-    let one = |value: f64| of(&[value]);
     let most = bars.iter().map(|bar| bar.saved).fold(f64::NEG_INFINITY, f64::max);
     let missed = bars.iter().filter(|bar| !bar.is_met).count();
     let mean = |machine: usize| {
@@ -147,35 +144,35 @@ fn judge(bars: &[Bar], scenario: &Scenario) -> Vec<Row> {
     let (least, largest) = others
         .iter()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| (low.min(*it), high.max(*it)));
-    let range = Tolerance::Between(5.0, 36.0);
+    let range = Between(5.0, 36.0);
     vec![
         Row::held(
             "least mean saving of a machine with many frequencies",
             "%",
-            Printed::Claim("5 to 36"),
-            &one(least),
+            "5 to 36",
+            least,
             range,
         ),
-        Row::held("largest of them", "%", Printed::Claim("5 to 36"), &one(largest), range),
+        Row::held("largest of them", "%", "5 to 36", largest, range),
         Row::held(
             format!("mean saving with three frequencies ({})", machines[THREE_LEVELS].name),
             "%",
-            Printed::Claim("least of all"),
-            &one(mean(THREE_LEVELS)),
-            Tolerance::AtMost(least),
+            "least of all",
+            mean(THREE_LEVELS),
+            AtMost(least),
         ),
         Row::reported(
             "largest saving of a case",
             "%",
-            Printed::Number(36.0),
-            &one(most),
+            36.0,
+            most,
             "neither the bounds nor the power of these machines are printed",
         ),
         Row::reported(
             format!("choices of {} that miss their bound", bars.len()),
             "1",
-            Printed::Claim("none"),
-            &one(missed as f64),
+            "none",
+            missed as f64,
             "a p99 of 20,000 long requests on busy cores differs from stretch to stretch by more \
              than the tenth that a choice keeps away from its bound",
         ),
@@ -191,6 +188,6 @@ fn figure(bars: &[Bar], scenario: &Scenario) -> Figure {
     scenario.machines().iter().enumerate().fold(frame, |figure, (number, machine)| {
         let own = bars.iter().filter(|bar| bar.machine == number).enumerate();
         let points: Vec<_> = own.map(|(at, bar)| Point::at(at as f64, bar.saved)).collect();
-        figure.with(machine.name.clone(), Look::Points, points)
+        figure.with_curve(machine.name.clone(), Look::Points, points)
     })
 }

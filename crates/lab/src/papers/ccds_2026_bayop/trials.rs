@@ -1,7 +1,7 @@
 //! Thirty trials on a server's coarse grid, and what they end with (section 5.2.1).
 
 use super::system::{Objective, space};
-use crate::experiment::LabError;
+use crate::prelude::*;
 use crate::server::{Cell, Grid, Run, ServerSetting, measure};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
@@ -72,7 +72,7 @@ pub(super) fn measured(
     run: Run,
 ) -> Result<(Cell, Latency), ModelError> {
     let totals = measure(model, rate_per_s, setting, run)?;
-    let cell = Cell::of(rate_per_s, setting, &totals, usize::from(model.cores));
+    let cell = Cell::from_totals(rate_per_s, setting, &totals, usize::from(model.cores));
     Ok((cell, totals.latency))
 }
 

@@ -1,8 +1,7 @@
-//! The least energy of any dispatcher that does not know the work.
+//! A lower bound on the energy of any dispatcher that does not know the work of requests.
 //!
-//! Request Clairvoyant knows how long each request is. How near can one come
-//! that only sees ages and work done? The answer here is a bound and no
-//! dispatcher: everything that is not ignorance is given away.
+//! Request Clairvoyant knows how long each request is. Other dispatchers see only the age of
+//! a request and the work done. The bound here leaves out every cost but that of not knowing:
 //!
 //! - There is a free core of every type whenever one is wanted.
 //! - A move costs its energy and no time.
@@ -11,11 +10,11 @@
 //!   work r over their pace, so that 1 + x M = 1/(1 - x r). Fluctuations of the
 //!   pace average out to second order.
 //!
-//! A request that has not ended is told from others by its age and its work done
-//! alone. What is best for it is therefore a dynamic programme over these two
+//! All that distinguishes unfinished requests is age and work done.
+//! The optimum is therefore a dynamic programme over these two
 //! and its core's type, backwards from the target: in each step it may run on
-//! any type, in any order, or stand still; beyond the target it is late and runs
-//! on the thriftiest type. Late answers have a price, and the bound is
+//! any type, in any order, or wait; beyond the target it is late and runs
+//! on the type with the least energy. Late answers have a price, and the bound is
 //!
 //! ```text
 //! max over prices of (least mean energy + price x late share) - price x allowed share
@@ -23,10 +22,9 @@
 //!
 //! which by weak duality no mixture of plans undercuts that keeps the share.
 //! The steps are [`STEP_MS`]; twice as fine changes the bound by less than
-//! 0.5 % (tested). For Lucene's demand it is the closed form of one threshold,
-//! slow first, fast at the last moment, and given up at the target (tested): no
-//! cleverer order is left to find. Fast last is right for any demand, for fewer
-//! are left to be run fast.
+//! 0.5 % (tested). For Lucene's demand the bound equals the closed form of one threshold
+//! (tested): slow first, fast at the last moment, slow again after the target. Running fast
+//! last is optimal for any demand, because fewer requests are left to run fast.
 
 use lull_control::dispatcher::CoreSpeed;
 use lull_measure::{Nanos, Percentile};
@@ -34,9 +32,9 @@ use lull_sim::dispatch::{DispatchModel, top_speeds};
 use lull_sim::model::{Distribution, Shape};
 use statrs::distribution::{ContinuousCDF, Gamma};
 
-/// Length of a step, and of a cell of work, in ms.
+/// Length of a step of age and of a cell of work, in ms.
 const STEP_MS: f64 = 1.0;
-/// Work beyond this many means is as good as none (gamma: below 1e-11 of all).
+/// Work beyond this many means is neglected (for gamma, less than 1e-11 of all).
 const MOST_MEANS: f64 = 16.0;
 /// Thirds by which the interval of prices is cut down: to 1e-7 of it.
 const CUTS: usize = 40;
@@ -95,11 +93,11 @@ impl Demand {
         let mean_ms = work.mean.as_millis_f64();
         let gamma = Gamma::new(1.0 / cv2, 1.0 / (cv2 * mean_ms)).ok()?;
         let cells = (MOST_MEANS * mean_ms / cell_ms) as usize;
-        Some(Self::of(cells, cell_ms, |work_ms| gamma.sf(work_ms)))
+        Some(Self::from_survival(cells, cell_ms, |work_ms| gamma.sf(work_ms)))
     }
 
     /// Simpson's rule in each cell, summed from the far end.
-    fn of(cells: usize, cell_ms: f64, over: impl Fn(f64) -> f64) -> Self {
+    fn from_survival(cells: usize, cell_ms: f64, over: impl Fn(f64) -> f64) -> Self {
         let at = |cell: usize| cell as f64 * cell_ms;
         let mut beyond_ms = vec![0.0; cells];
         for cell in (0..cells - 1).rev() {
@@ -115,7 +113,7 @@ impl Programme<'_> {
     /// The best price gives the bound.
     fn bound_mj(&self, allowed: f64) -> f64 {
         let value = |price_mj: f64| self.value_mj(price_mj) - price_mj * allowed;
-        // Nobody pays more for an answer in time than all work on the dearest type costs.
+        // The price of a late answer never exceeds the cost of all work on the dearest type.
         let dearest = self.mj_per_ms().fold(0.0, f64::max);
         let most = dearest * self.demand.beyond_ms[0] / allowed;
         let (mut low, mut high) = (0.0, most);
@@ -135,11 +133,11 @@ impl Programme<'_> {
 
     /// Least mean of energy and price, at age 0 and without work done.
     fn value_mj(&self, price_mj: f64) -> f64 {
-        let thrifty = self.mj_per_ms().fold(f64::MAX, f64::min);
+        let cheapest = self.mj_per_ms().fold(f64::MAX, f64::min);
         let demand = self.demand;
         let late = demand.over.iter().zip(&demand.beyond_ms);
         let late: Vec<f64> =
-            late.map(|(over, beyond_ms)| over * price_mj + thrifty * beyond_ms).collect();
+            late.map(|(over, beyond_ms)| over * price_mj + cheapest * beyond_ms).collect();
         let mut next = vec![late; self.types.len()];
         let steps = (self.target_ms / self.step_ms).round() as usize;
         for step in (0..steps).rev() {
@@ -195,7 +193,7 @@ impl Programme<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::system::{Bench, scenario, unlimited};
+    use super::super::system::{DispatchBench, scenario, unlimited};
     use super::*;
     use crate::experiment::Setup;
 
@@ -238,7 +236,7 @@ mod tests {
     fn those_who_will_be_late_in_any_case_cost_no_speed() {
         // 99 of 100 take up to 40 ms, the rest 10 s: they are the ones that may be late.
         let over = |work_ms: f64| if work_ms < 40.0 { 1.0 - 0.99 * work_ms / 40.0 } else { 0.01 };
-        let demand = Demand::of(10_000, 1.0, over);
+        let demand = Demand::from_survival(10_000, 1.0, over);
         let loose = bound_mj(&demand, (1.0, 200.0, 1.0));
         let slow = demand.beyond_ms[0];
         assert!((loose / slow - 1.0).abs() < 1e-3, "nobody needs speed: {loose} {slow}");
@@ -250,7 +248,7 @@ mod tests {
     fn no_blind_dispatcher_undercuts_the_bound_even_with_a_fast_core_for_everybody() {
         let scenario = scenario();
         let setup = Setup { quick: true, ..Setup::new("test") };
-        let bench = Bench::new(&setup, scenario.lucene_target);
+        let bench = DispatchBench::new(&setup, scenario.lucene_target);
         for rate_per_s in [25.0, 80.0] {
             let about = (scenario.lucene_target, Percentile::P99);
             let bound =

@@ -1,18 +1,18 @@
-//! Which cores to buy: mixes of core types under EETL at one target and load.
+//! Compares mixes of core types under EETL at one target and load: which cores to buy.
 //!
-//! EETL (MICRO-50, seed 002), section 6.7: with the cores chosen by target and
-//! load, energy falls with both. The types are those of the paper's Table 4.
+//! Source: EETL (Haque et al., MICRO 2017), section 6.7: with cores chosen by target and
+//! load, energy falls with both. The core types are those of the paper's Table 4.
 
-use super::system::{Bench, Cell, scenario};
-use crate::experiment::{LabError, Setup};
+use super::system::{DispatchBench, DispatchCell, scenario};
+use crate::prelude::*;
 use lull_control::dispatcher::DispatcherError;
 use lull_measure::{Nanos, Watts};
 use lull_sim::dispatch::{DispatchModel, Work};
 use lull_sim::stats::Estimate;
 use serde::Serialize;
 
-/// How far above the target a mean of p99s may lie for a mix to count: what
-/// the controller's own noise is.
+/// A mix meets the target if its mean p99 is at most this factor above it, which is the
+/// controller's own noise.
 const WITHIN: f64 = 1.03;
 
 /// Some cores of some types.
@@ -117,11 +117,11 @@ pub fn at(
     (target, rate_per_s): (Nanos, f64),
 ) -> Result<Vec<Compared>, LabError> {
     let lucene = Work::Drawn(scenario().lucene);
-    compare(&Bench::new(setup, target), mixes, work.unwrap_or(&lucene), rate_per_s)
+    compare(&DispatchBench::new(setup, target), mixes, work.unwrap_or(&lucene), rate_per_s)
 }
 
 pub(crate) fn compare(
-    bench: &Bench<'_>,
+    bench: &DispatchBench<'_>,
     mixes: &[Mix],
     work: &Work,
     rate_per_s: f64,
@@ -132,11 +132,11 @@ pub(crate) fn compare(
             mix.cores.iter().map(|(name, number)| (name.as_str(), *number)).collect();
         let model = DispatchModel { work: work.clone(), ..scenario.amp(&cores) };
         let cell = under_eetl(bench, &model, rate_per_s)?;
-        let tail_ms = cell.as_ref().map(Cell::tail);
+        let tail_ms = cell.as_ref().map(DispatchCell::tail);
         let limit_ms = WITHIN * bench.target.as_millis_f64();
         Ok(Compared {
             mix: mix.clone(),
-            energy_mj: cell.as_ref().map(Cell::energy),
+            energy_mj: cell.as_ref().map(DispatchCell::energy),
             tail_ms,
             meets: tail_ms.is_some_and(|tail| tail.mean <= limit_ms),
         })
@@ -146,10 +146,10 @@ pub(crate) fn compare(
 
 /// EETL on one mix; `None` where the fastest core misses the target.
 fn under_eetl(
-    bench: &Bench<'_>,
+    bench: &DispatchBench<'_>,
     model: &DispatchModel,
     rate_per_s: f64,
-) -> Result<Option<Cell>, LabError> {
+) -> Result<Option<DispatchCell>, LabError> {
     // A single type has no threshold to control.
     let dispatcher = if model.types.len() == 1 { "tl" } else { "eetl" };
     match bench.cell(model, (dispatcher, ""), rate_per_s) {
@@ -159,7 +159,7 @@ fn under_eetl(
     }
 }
 
-/// The thriftiest of those that meet the target.
+/// Returns the number of the mix with the least energy among those that meet the target.
 pub fn best(compared: &[Compared]) -> Option<usize> {
     let energy = |index: &usize| compared[*index].energy_mj.map_or(f64::INFINITY, |it| it.mean);
     let meets = (0..compared.len()).filter(|index| compared[*index].meets);

@@ -2,11 +2,9 @@
 
 use super::SEED_FILE;
 use super::amp::curve;
-use super::curves::{Curve, panels};
-use super::system::{Bench, Scenario, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::curves::{DispatcherCurve, panels};
+use super::system::{DispatchBench, Scenario, judged, scenario};
+use crate::prelude::*;
 use lull_measure::Watts;
 use lull_sim::dispatch::DispatchModel;
 
@@ -27,7 +25,7 @@ const BROADWELL_SAVES: f64 = 0.17;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::judging(setup, scenario.lucene_target)?;
+    let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let four = three(&bench, &scenario.dvfs(4), &LOADS)?;
     let feedback = curve(&bench, &scenario.dvfs(4), ("pegasus", ""), "Pegasus, feedback", &LOADS)?;
     let rubik = curve(&bench, &scenario.dvfs(4), ("rubik", ""), "Rubik-like", &LOADS)?;
@@ -49,12 +47,12 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let drawn = [four, vec![feedback, rubik]].into_iter().flatten().collect::<Vec<_>>();
     let mut figures = panels("4 DVFS cores", &drawn, 200.0).to_vec();
     figures.extend(panels("7 DVFS cores (Broadwell)", &seven, 200.0));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
 
 /// Seven cores with the static power at which Pegasus saves what was measured.
-fn fitted(bench: &Bench<'_>, scenario: &Scenario) -> Result<DispatchModel, LabError> {
+fn fitted(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<DispatchModel, LabError> {
     let model =
         |static_watts| DispatchModel { static_watts: Watts(static_watts), ..scenario.dvfs(7) };
     let (mut low, mut high) = (0.0, 20.0);
@@ -67,9 +65,13 @@ fn fitted(bench: &Bench<'_>, scenario: &Scenario) -> Result<DispatchModel, LabEr
 }
 
 /// EETL, ideal Pegasus and TL.
-fn three(bench: &Bench<'_>, model: &DispatchModel, loads: &[f64]) -> Result<Vec<Curve>, LabError> {
+fn three(
+    bench: &DispatchBench<'_>,
+    model: &DispatchModel,
+    loads: &[f64],
+) -> Result<Vec<DispatcherCurve>, LabError> {
     let ideal = loads.iter().map(|rate| bench.ideal_pegasus(model, *rate));
-    let pegasus = Curve::new("Pegasus-DVFS", ideal.collect::<Result<_, _>>()?);
+    let pegasus = DispatcherCurve::new("Pegasus-DVFS", ideal.collect::<Result<_, _>>()?);
     Ok(vec![
         curve(bench, model, ("eetl", ""), "EETL-DVFS", loads)?,
         pegasus,
@@ -77,13 +79,13 @@ fn three(bench: &Bench<'_>, model: &DispatchModel, loads: &[f64]) -> Result<Vec<
     ])
 }
 
-fn rows(curves: &[Curve], scenario: &Scenario) -> Vec<Row> {
+fn rows(curves: &[DispatcherCurve], scenario: &Scenario) -> Vec<Row> {
     let [eetl, pegasus, tail] = curves else { return Vec::new() };
     let change = |rate| eetl.at(rate).energy_change_percent(pegasus.at(rate));
     let saving = |rate: &f64| pegasus.at(*rate).energy_change_percent(tail.at(*rate));
     let most = LOADS.iter().map(saving).min_by(|a, b| a.mean.total_cmp(&b.mean));
     let held = |row: &str, printed, ours, low, high| {
-        Row::held(row, "%", Printed::Number(printed), &ours, Tolerance::Between(low, high))
+        Row::held(row, "%", printed, ours, Between(low, high))
     };
     let mut rows = vec![
         held("EETL-DVFS against Pegasus, 10/s (calibrated)", -22.0, change(10.0), -28.0, -15.0),
@@ -91,7 +93,7 @@ fn rows(curves: &[Curve], scenario: &Scenario) -> Vec<Row> {
         held(
             "Pegasus against TL-DVFS, at most",
             -40.0,
-            most.unwrap_or_else(|| of(&[])),
+            most.unwrap_or_else(|| estimate_of(&[])),
             -40.0,
             -25.0,
         ),
@@ -99,13 +101,17 @@ fn rows(curves: &[Curve], scenario: &Scenario) -> Vec<Row> {
     let target = scenario.lucene_target.as_millis_f64();
     for rate in [10.0, 25.0, 40.0, 50.0] {
         let (name, ours) = (format!("EETL-DVFS p99, {rate}/s"), eetl.at(rate).tail());
-        let held = Tolerance::AtMost(1.03 * target);
-        rows.push(Row::held(name, "ms", Printed::Number(target), &ours, held));
+        let held = AtMost(1.03 * target);
+        rows.push(Row::held(name, "ms", target, ours, held));
     }
     rows
 }
 
-fn others(four: &[Curve], feedback: &Curve, rubik: &Curve) -> Vec<Row> {
+fn others(
+    four: &[DispatcherCurve],
+    feedback: &DispatcherCurve,
+    rubik: &DispatcherCurve,
+) -> Vec<Row> {
     let [eetl, pegasus, _] = four else { return Vec::new() };
     let why = "the paper has no such row; \"a feedback controller can only do worse\" (5.5)";
     let rubik_why = "Rubik is cited, not measured, in the paper; it plans for the tail of every \
@@ -114,33 +120,32 @@ fn others(four: &[Curve], feedback: &Curve, rubik: &Curve) -> Vec<Row> {
     for rate in [10.0, 50.0] {
         let ours = feedback.at(rate).energy_change_percent(pegasus.at(rate));
         let name = format!("Pegasus' feedback against its ideal table, {rate}/s");
-        rows.push(Row::reported(name, "%", Printed::Nothing, &ours, why));
+        rows.push(Row::reported(name, "%", Printed::Nothing, ours, why));
         let name = format!("Pegasus' feedback p99, {rate}/s");
-        rows.push(Row::reported(name, "ms", Printed::Nothing, &feedback.at(rate).tail(), why));
+        rows.push(Row::reported(name, "ms", Printed::Nothing, feedback.at(rate).tail(), why));
         let ours = rubik.at(rate).energy_change_percent(eetl.at(rate));
         let name = format!("Rubik-like against EETL-DVFS, {rate}/s");
-        rows.push(Row::reported(name, "%", Printed::Nothing, &ours, rubik_why));
+        rows.push(Row::reported(name, "%", Printed::Nothing, ours, rubik_why));
     }
     rows
 }
 
-fn broadwell_rows(curves: &[Curve]) -> Vec<Row> {
+fn broadwell_rows(curves: &[DispatcherCurve]) -> Vec<Row> {
     let [eetl, pegasus, tail] = curves else { return Vec::new() };
     let saving = BROADWELL_LOADS.map(|rate| pegasus.at(rate).energy_change_percent(tail.at(rate)));
     let most = saving.into_iter().min_by(|a, b| a.mean.total_cmp(&b.mean));
     let change = |rate| eetl.at(rate).energy_change_percent(pegasus.at(rate));
-    let four = Tolerance::Absolute(4.0);
-    let number = Printed::Number;
+    let four = Absolute(4.0);
     vec![
         Row::reported(
             "Broadwell, Pegasus against TL, at most",
             "%",
-            number(-17.0),
-            &most.unwrap_or_else(|| of(&[])),
+            -17.0,
+            most.unwrap_or_else(|| estimate_of(&[])),
             "static power is fitted to 17 % at 10/s; the paper says \"up to\" 17 %, and here \
-             another load saves more, so that the two rows below hang on this reading",
+             another load saves more, so that the two rows below depend on this reading",
         ),
-        Row::held("Broadwell, EETL against Pegasus, 10/s", "%", number(-11.0), &change(10.0), four),
-        Row::held("Broadwell, EETL against Pegasus, 70/s", "%", number(-6.0), &change(70.0), four),
+        Row::held("Broadwell, EETL against Pegasus, 10/s", "%", -11.0, change(10.0), four),
+        Row::held("Broadwell, EETL against Pegasus, 70/s", "%", -6.0, change(70.0), four),
     ]
 }

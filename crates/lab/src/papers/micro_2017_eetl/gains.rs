@@ -2,10 +2,8 @@
 
 use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
-use super::system::{Bench, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{DispatchBench, judged, scenario};
+use crate::prelude::*;
 use lull_sim::dispatch::Outcome;
 use lull_sim::stats::Estimate;
 
@@ -27,18 +25,19 @@ const BANDS: [(&str, &str); 4] = [
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::judging(setup, scenario.lucene_target)?;
+    let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let title = format!("{}, section 6.8: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     for (number, (name, config)) in BANDS.into_iter().enumerate() {
         let runs = under_spikes(&bench, ("eetl", config))?;
-        let each =
-            |value: &dyn Fn(&Outcome) -> f64| of(&runs.iter().map(value).collect::<Vec<_>>());
+        let each = |value: &dyn Fn(&Outcome) -> f64| {
+            estimate_of(&runs.iter().map(value).collect::<Vec<_>>())
+        };
         let late = each(&|outcome| late_percent(outcome, 200.0));
         let row = format!("{name}: epochs with p99 above 1.05 targets");
         report.rows.push(if number == 0 {
-            let claim = Printed::Claim("target kept");
-            Row::held(row, "%", claim, &late, Tolerance::AtMost(12.0))
+            let claim = "target kept";
+            Row::held(row, "%", claim, late, AtMost(12.0))
         } else {
             other(row, "%", &late)
         });
@@ -50,5 +49,5 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn other(row: String, unit: &'static str, ours: &Estimate) -> Row {
     let why = "the paper says that one band overshoots above 70/s, without a number and without \
                saying which gains";
-    Row::reported(row, unit, Printed::Claim("overshoots"), ours, why)
+    Row::reported(row, unit, "overshoots", ours, why)
 }

@@ -4,11 +4,8 @@
 
 use super::SEED_FILE;
 use super::core_mix as mix;
-use super::system::{Bench, Scenario, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{DispatchBench, Scenario, judged, scenario};
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::dispatch::Work;
 
@@ -17,7 +14,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "eetl-mix",
     paper: "Haque et al. 2017, Fig. 15",
     seed_file: SEED_FILE,
-    summary: "The thriftiest mix of cores at equal peak power, for each target and load",
+    summary: "The mix of cores with the least energy at equal peak power, for each target and load",
     run,
 };
 
@@ -26,7 +23,7 @@ const LOADS: [f64; 4] = [5.0, 15.0, 25.0, 40.0];
 
 /// The best mix at one target and load.
 #[derive(Debug, Clone)]
-struct Best {
+struct BestMix {
     target_ms: u64,
     rate_per_s: f64,
     mix: usize,
@@ -37,9 +34,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let mut best = Vec::new();
     for target_ms in TARGETS_MS {
-        let bench = Bench::judging(setup, Nanos::from_millis(target_ms))?;
+        let bench = DispatchBench::judging(setup, Nanos::from_millis(target_ms))?;
         for rate_per_s in LOADS {
-            best.extend(thriftiest(&bench, &scenario, rate_per_s)?);
+            best.extend(least_energy(&bench, &scenario, rate_per_s)?);
         }
     }
     let title = format!("{}, Fig. 15: {}", scenario.venue, scenario.title);
@@ -50,25 +47,25 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             .to_owned(),
     );
     report.rows = rows(&best);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&best))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&best))?];
     Ok(report)
 }
 
-fn thriftiest(
-    bench: &Bench<'_>,
+fn least_energy(
+    bench: &DispatchBench<'_>,
     scenario: &Scenario,
     rate_per_s: f64,
-) -> Result<Option<Best>, LabError> {
+) -> Result<Option<BestMix>, LabError> {
     let work = Work::Drawn(scenario.lucene);
     let compared = mix::compare(bench, &mix::papers(), &work, rate_per_s)?;
     let target_ms = bench.target.as_millis_f64() as u64;
     Ok(mix::best(&compared).map(|mix| {
         let energy_mj = compared[mix].energy_mj.map_or(f64::NAN, |energy| energy.mean);
-        Best { target_ms, rate_per_s, mix, energy_mj }
+        BestMix { target_ms, rate_per_s, mix, energy_mj }
     }))
 }
 
-fn rows(best: &[Best]) -> Vec<Row> {
+fn rows(best: &[BestMix]) -> Vec<Row> {
     let at = |target_ms, rate| {
         best.iter().find(|best| best.target_ms == target_ms && best.rate_per_s == rate)
     };
@@ -83,20 +80,14 @@ fn rows(best: &[Best]) -> Vec<Row> {
     }
     let proportional = "the paper's figure is a surface without numbers; this is what it says";
     let mut rows = vec![
-        Row::held(
-            "a looser target costs more energy, at most",
-            "%",
-            Printed::Claim("never"),
-            &of(&[worst]),
-            Tolerance::AtMost(2.0),
-        )
-        .because(proportional),
+        Row::held("a looser target costs more energy, at most", "%", "never", worst, AtMost(2.0))
+            .because(proportional),
         Row::held(
             "different mixes that are best somewhere",
             "1",
-            Printed::Claim("several"),
-            &of(&[different(best)]),
-            Tolerance::AtLeast(3.0),
+            "several",
+            different(best),
+            AtLeast(3.0),
         )
         .because(proportional),
     ];
@@ -110,25 +101,25 @@ fn rows(best: &[Best]) -> Vec<Row> {
             ),
             "mJ",
             Printed::Nothing,
-            &of(&[best.energy_mj]),
+            best.energy_mj,
             "Fig. 15 names no single point",
         ));
     }
     rows
 }
 
-fn different(best: &[Best]) -> f64 {
+fn different(best: &[BestMix]) -> f64 {
     let used = (0..mix::papers().len()).filter(|mix| best.iter().any(|best| best.mix == *mix));
     used.count() as f64
 }
 
-fn figures(best: &[Best]) -> [Figure; 2] {
-    let panel = |title: &str, up: Axis, value: fn(&Best) -> f64| {
+fn figures(best: &[BestMix]) -> [Figure; 2] {
+    let panel = |title: &str, up: Axis, value: fn(&BestMix) -> f64| {
         let figure = Figure::new(title, Axis::linear("load (requests/s)"), up);
         TARGETS_MS.iter().fold(figure, |figure, target_ms| {
             let of_target = best.iter().filter(|best| best.target_ms == *target_ms);
             let points = of_target.map(|best| Point::at(best.rate_per_s, value(best)));
-            figure.with(format!("{target_ms} ms"), Look::Line, points)
+            figure.with_curve(format!("{target_ms} ms"), Look::Line, points)
         })
     };
     let names = mix::papers().into_iter().map(|mix| mix.name);

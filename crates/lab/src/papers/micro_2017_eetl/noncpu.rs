@@ -1,11 +1,8 @@
 //! Fig. 16: what is left of the savings when other parts draw power too.
 
 use super::SEED_FILE;
-use super::system::{Bench, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{DispatchBench, judged, scenario};
+use crate::prelude::*;
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -22,7 +19,7 @@ const LOADS: [f64; 3] = [10.0, 50.0, 80.0];
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::judging(setup, scenario.lucene_target)?;
+    let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let model = scenario.default_amp();
     let mut curves: Vec<(f64, Vec<Estimate>)> = Vec::new();
     for rate in LOADS {
@@ -32,14 +29,18 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             let pairs = tail.energy_mj.iter().zip(&eetl.energy_mj);
             // The same power at any policy: that of TL's processor, by the share.
             let other = |tail: f64| tail * share / (1.0 - share);
-            of(&pairs.map(|(tl, ours)| (tl + other(*tl)) / (ours + other(*tl))).collect::<Vec<_>>())
+            estimate_of(
+                &pairs
+                    .map(|(tl, ours)| (tl + other(*tl)) / (ours + other(*tl)))
+                    .collect::<Vec<_>>(),
+            )
         };
         curves.push((rate, SHARES.iter().map(ratio).collect()));
     }
     let title = format!("{}, Fig. 16: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
-        "derived: non-CPU energy a request is share/(1 - share) of TL's, whoever runs it; with \
+        "derived: non-CPU energy a request is share/(1 - share) of TL's, under any dispatcher; with \
          TL/EETL = 2.45 that gives the printed 42 % and 24 % to the digit"
             .to_owned(),
     );
@@ -50,8 +51,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         ..*estimate
     };
     let held = |row: &str, printed, ours: &Estimate| {
-        let near = Tolerance::Absolute(6.0);
-        Row::held(row, "%", Printed::Number(printed), &percent(ours), near)
+        let near = Absolute(6.0);
+        Row::held(row, "%", printed, percent(ours), near)
     };
     report.rows = vec![
         held("TL above EETL, non-CPU 50 %, 10/s", 42.0, &low[3]),
@@ -60,7 +61,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             "TL above EETL, non-CPU 33 %, 10/s",
             "%",
             Printed::Nothing,
-            &percent(&low[2]),
+            percent(&low[2]),
             "section 5.3 takes 33 % for today's share; Fig. 16 has a point without a number",
         ),
     ];
@@ -70,9 +71,10 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         Axis::linear("TL / EETL energy"),
     );
     let figure = curves.iter().fold(axes, |figure, (rate, ratios)| {
-        let points = SHARES.iter().zip(ratios).map(|(share, ratio)| Point::of(*share, ratio));
-        figure.with(format!("{rate}/s"), Look::Line, points)
+        let points =
+            SHARES.iter().zip(ratios).map(|(share, ratio)| Point::from_estimate(*share, ratio));
+        figure.with_curve(format!("{rate}/s"), Look::Line, points)
     });
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure])?];
     Ok(report)
 }

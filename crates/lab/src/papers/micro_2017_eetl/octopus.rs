@@ -2,11 +2,9 @@
 
 use super::SEED_FILE;
 use super::amp::curve;
-use super::curves::{Curve, panels};
-use super::system::{Bench, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::curves::{DispatcherCurve, panels};
+use super::system::{DispatchBench, judged, scenario};
+use crate::prelude::*;
 use lull_sim::dispatch::DispatchModel;
 
 /// The experiment.
@@ -20,13 +18,13 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 const LOADS: [f64; 10] = [4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 35.0];
 
-/// Octopus-Man with its ideal table: the rung, and what it came to.
+/// Octopus-Man with its ideal table: the rung of each load, and what it measures.
 struct Ideal {
     rungs: Vec<usize>,
-    curve: Curve,
+    curve: DispatcherCurve,
 }
 
-fn ideal(bench: &Bench<'_>, model: &DispatchModel) -> Result<Ideal, LabError> {
+fn ideal(bench: &DispatchBench<'_>, model: &DispatchModel) -> Result<Ideal, LabError> {
     let table = |rung: usize| format!("table = [{{ up_to_per_s = 1e9, rung = {rung} }}]");
     let configs: Vec<_> = (0..4).map(table).collect();
     let (mut rungs, mut cells) = (Vec::new(), Vec::new());
@@ -35,12 +33,12 @@ fn ideal(bench: &Bench<'_>, model: &DispatchModel) -> Result<Ideal, LabError> {
         rungs.push(rung);
         cells.push(cell);
     }
-    Ok(Ideal { rungs, curve: Curve::new("Octopus-Man", cells) })
+    Ok(Ideal { rungs, curve: DispatcherCurve::new("Octopus-Man", cells) })
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
-    let bench = Bench::judging(setup, scenario.octopus_target)?;
+    let bench = DispatchBench::judging(setup, scenario.octopus_target)?;
     let model = scenario.amp(&[("slow", 2), ("fast", 2)]);
     let octopus = ideal(&bench, &model)?;
     let eetl = curve(&bench, &model, ("eetl", ""), "EETL", &LOADS)?;
@@ -50,11 +48,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows = rows(&octopus, &eetl);
     let curves = [octopus.curve, eetl, steps];
     let figure = panels("2F-2S, p99 below 300 ms", &curves, 300.0);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figure)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figure)?];
     Ok(report)
 }
 
-fn rows(octopus: &Ideal, eetl: &Curve) -> Vec<Row> {
+fn rows(octopus: &Ideal, eetl: &DispatcherCurve) -> Vec<Row> {
     // The first load that needs fast cores, and the last that does not.
     let step = octopus.rungs.iter().position(|rung| *rung >= 2).unwrap_or(LOADS.len() - 1);
     let cells = &octopus.curve.cells;
@@ -65,39 +63,39 @@ fn rows(octopus: &Ideal, eetl: &Curve) -> Vec<Row> {
         Row::held(
             "Octopus-Man's energy step from slow to fast cores",
             "1",
-            Printed::Number(3.0),
-            &jump,
-            Tolerance::Between(2.7, 3.4),
+            3.0,
+            jump,
+            Between(2.7, 3.4),
         ),
         Row::reported(
             "load of the step",
             "1/s",
-            Printed::Number(20.0),
-            &of(&[LOADS[step]]),
-            "how much two slow cores can take hangs on the shape of the demand's tail",
+            20.0,
+            LOADS[step],
+            "how much two slow cores can take depends on the shape of the demand's tail",
         ),
         Row::reported(
             "load from which both fast cores are used",
             "1/s",
-            Printed::Number(20.0),
-            &of(&[LOADS[both]]),
-            "how much one fast core can take hangs on the shape of the demand's tail",
+            20.0,
+            LOADS[both],
+            "how much one fast core can take depends on the shape of the demand's tail",
         ),
     ];
     for rate in [15.0, 20.0, 25.0] {
         rows.push(Row::held(
             format!("EETL / Octopus-Man energy, {rate}/s"),
             "1",
-            Printed::Claim("below 1"),
-            &eetl.at(rate).energy_over(octopus.curve.at(rate)),
-            Tolerance::AtMost(0.95),
+            "below 1",
+            eetl.at(rate).energy_over(octopus.curve.at(rate)),
+            AtMost(0.95),
         ));
         rows.push(Row::held(
             format!("EETL p99, {rate}/s"),
             "ms",
-            Printed::Number(300.0),
-            &eetl.at(rate).tail(),
-            Tolerance::AtMost(309.0),
+            300.0,
+            eetl.at(rate).tail(),
+            AtMost(309.0),
         ));
     }
     rows

@@ -1,11 +1,8 @@
 //! Fig. 14: load between 10 and 90 requests per second, and the tail kept.
 
 use super::SEED_FILE;
-use super::system::{Bench, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{DispatchBench, judged, scenario};
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::dispatch::{BeatSeen, DispatchModel, Outcome, Rate};
 
@@ -44,7 +41,7 @@ pub(super) fn peak_ms(outcome: &Outcome) -> f64 {
 
 /// Runs a dispatcher under the spikes, from the first request on.
 pub(super) fn under_spikes(
-    bench: &Bench<'_>,
+    bench: &DispatchBench<'_>,
     dispatcher: (&str, &str),
 ) -> Result<Vec<Outcome>, LabError> {
     let each = bench.setup.either(EACH, 2000);
@@ -55,11 +52,12 @@ pub(super) fn under_spikes(
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let target_ms = scenario.lucene_target.as_millis_f64();
-    let bench = Bench::judging(setup, scenario.lucene_target)?;
+    let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let eetl = under_spikes(&bench, ("eetl", ""))?;
     let tail = under_spikes(&bench, ("tl", ""))?;
-    let values =
-        |of_one: &dyn Fn(&Outcome) -> f64| of(&eetl.iter().map(of_one).collect::<Vec<_>>());
+    let values = |of_one: &dyn Fn(&Outcome) -> f64| {
+        estimate_of(&eetl.iter().map(of_one).collect::<Vec<_>>())
+    };
     let energy = eetl.iter().zip(&tail).map(|(ours, theirs)| ours.energy.0 / theirs.energy.0);
     let title = format!("{}, Fig. 14: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
@@ -72,26 +70,26 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         Row::held(
             "epochs of 500 answers with p99 above 1.05 targets",
             "%",
-            Printed::Claim("target kept"),
-            &values(&|outcome| late_percent(outcome, target_ms)),
-            Tolerance::AtMost(12.0),
+            "target kept",
+            values(&|outcome| late_percent(outcome, target_ms)),
+            AtMost(12.0),
         ),
         Row::reported(
             "largest p99 of an epoch",
             "ms",
             Printed::Nothing,
-            &values(&peak_ms),
+            values(&peak_ms),
             "the figure has no number; the window of 2000 spans the jump",
         ),
         Row::held(
             "EETL / TL energy over the run",
             "1",
-            Printed::Claim("below 1"),
-            &of(&energy.collect::<Vec<_>>()),
-            Tolerance::AtMost(0.85),
+            "below 1",
+            estimate_of(&energy.collect::<Vec<_>>()),
+            AtMost(0.85),
         ),
     ];
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&eetl[0]))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&eetl[0]))?];
     Ok(report)
 }
 
@@ -107,10 +105,10 @@ fn figures(outcome: &Outcome) -> [Figure; 2] {
     let axis = || Axis::linear("requests answered (thousands)");
     [
         Figure::new("Tail and threshold under spikes", axis(), Axis::linear("ms"))
-            .with("p99 of the last 2000", Look::Trace, tail)
-            .with("threshold", Look::Steps, threshold)
+            .with_curve("p99 of the last 2000", Look::Trace, tail)
+            .with_curve("threshold", Look::Steps, threshold)
             .mark(200.0, "target"),
-        Figure::new("Load", axis(), Axis::linear("requests/s")).with(
+        Figure::new("Load", axis(), Axis::linear("requests/s")).with_curve(
             "measured load",
             Look::Trace,
             rate,

@@ -1,8 +1,6 @@
 //! The paper's machines and demands, and how a dispatcher is measured on them.
 
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::Report;
-use crate::trial::of;
+use crate::prelude::*;
 use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::dispatchers::{self, Site};
@@ -22,7 +20,7 @@ pub(super) const AMP_LOADS: [f64; 9] = [10.0, 25.0, 50.0, 60.0, 66.0, 80.0, 90.0
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scenario {
     pub(super) title: String,
-    /// Read by a test only, as the seed's name is.
+    /// Used only by a test, as `seed_file` is.
     #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the file"))]
     pub(super) authors: String,
     pub(super) venue: String,
@@ -126,7 +124,7 @@ pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
 }
 
 /// What is measured, and to what it is held.
-pub(crate) struct Bench<'a> {
+pub(crate) struct DispatchBench<'a> {
     pub(crate) setup: &'a Setup<'a>,
     pub(crate) target: Nanos,
     pub(crate) percentile: Percentile,
@@ -134,7 +132,7 @@ pub(crate) struct Bench<'a> {
 
 /// One dispatcher on one machine at one load, a value a replication.
 #[derive(Debug, Clone)]
-pub(crate) struct Cell {
+pub(crate) struct DispatchCell {
     pub(super) rate_per_s: f64,
     pub(super) energy_mj: Vec<f64>,
     pub(super) tail_ms: Vec<f64>,
@@ -149,7 +147,7 @@ const SEARCH: u64 = 0x5EA2_C4ED;
 /// Seeds that a number was found on: no verdict of this paper is given on them.
 pub(super) const FOUND_ON: [u64; 2] = [FITTED, SEARCH];
 
-impl<'a> Bench<'a> {
+impl<'a> DispatchBench<'a> {
     /// For a p99 target.
     pub(crate) fn new(setup: &'a Setup<'a>, target: Nanos) -> Self {
         Self { setup, target, percentile: Percentile::P99 }
@@ -182,7 +180,7 @@ impl<'a> Bench<'a> {
         model: &DispatchModel,
         (dispatcher, config): (&str, &str),
         rate_per_s: f64,
-    ) -> Result<Cell, LabError> {
+    ) -> Result<DispatchCell, LabError> {
         self.cell_on(self.setup.seed, model, (dispatcher, config), rate_per_s)
     }
 
@@ -192,11 +190,11 @@ impl<'a> Bench<'a> {
         model: &DispatchModel,
         dispatcher: (&str, &str),
         rate_per_s: f64,
-    ) -> Result<Cell, LabError> {
+    ) -> Result<DispatchCell, LabError> {
         let model = model.at_rate(rate_per_s);
         let outcomes = self.outcomes(seed, &model, dispatcher, self.lengths())?;
         let each = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).collect();
-        Ok(Cell {
+        Ok(DispatchCell {
             rate_per_s,
             energy_mj: each(|one| 1e3 * one.energy_per_request().unwrap_or(f64::NAN)),
             tail_ms: each(|one| one.tail(Percentile::P99).map_or(f64::NAN, Nanos::as_millis_f64)),
@@ -234,20 +232,20 @@ impl<'a> Bench<'a> {
         all.into_iter().collect()
     }
 
-    /// The first of these configs, thriftiest first, that meets the target on
-    /// the streams for searching; its cell on those for judging. The last one
-    /// if none does.
+    /// Finds the first of these configs, ordered by energy, that meets the target on the
+    /// streams for searching, and measures it on those for judging. The last config if none
+    /// meets the target.
     pub(super) fn first_in_time(
         &self,
         model: &DispatchModel,
         dispatcher: &str,
         configs: &[String],
         rate_per_s: f64,
-    ) -> Result<(usize, Cell), LabError> {
+    ) -> Result<(usize, DispatchCell), LabError> {
         let mut found = configs.len() - 1;
         for (index, config) in configs.iter().enumerate() {
             let cell = self.cell_on(SEARCH, model, (dispatcher, config), rate_per_s)?;
-            if of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
+            if estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
                 found = index;
                 break;
             }
@@ -260,7 +258,7 @@ impl<'a> Bench<'a> {
         &self,
         model: &DispatchModel,
         rate_per_s: f64,
-    ) -> Result<Cell, LabError> {
+    ) -> Result<DispatchCell, LabError> {
         let levels = 0..model.types.len();
         let configs: Vec<_> = levels.map(|level| format!("level = {level}")).collect();
         Ok(self.first_in_time(model, "level", &configs, rate_per_s)?.1)
@@ -276,7 +274,7 @@ impl<'a> Bench<'a> {
         for level in 0..model.types.len() {
             let config = format!("level = {level}");
             let cell = self.cell_on(SEARCH, model, ("level", &config), rate_per_s)?;
-            if of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
+            if estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
                 return Ok(cell.energy_over(&tail).mean);
             }
         }
@@ -289,7 +287,7 @@ impl<'a> Bench<'a> {
         &self,
         model: &DispatchModel,
         rate_per_s: f64,
-    ) -> Result<Cell, LabError> {
+    ) -> Result<DispatchCell, LabError> {
         let target_ms = self.target.as_millis_f64();
         let long = |step: u32| (1.075 - 0.025 * f64::from(step)) * target_ms;
         let configs: Vec<_> = (0..28).map(|step| format!("long = \"{}ms\"", long(step))).collect();
@@ -305,23 +303,23 @@ impl<'a> Bench<'a> {
         while high - low > 1.0 {
             let middle = 0.5 * (low + high);
             let cell = self.cell(model, ("tl", ""), middle)?;
-            let met = of(&cell.tail_ms).mean <= self.target.as_millis_f64();
+            let met = estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64();
             if met { low = middle } else { high = middle }
         }
         Ok(0.5 * (low + high))
     }
 }
 
-impl Cell {
+impl DispatchCell {
     /// Energy over that of another dispatcher that met the same requests.
     pub(super) fn energy_over(&self, other: &Self) -> Estimate {
         let pairs = self.energy_mj.iter().zip(&other.energy_mj);
-        of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+        estimate_of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
     }
 
     /// Energy over a number of millijoules a request.
     pub(super) fn over_mj(&self, least_mj: f64) -> Estimate {
-        of(&self.energy_mj.iter().map(|mj| mj / least_mj).collect::<Vec<_>>())
+        estimate_of(&self.energy_mj.iter().map(|mj| mj / least_mj).collect::<Vec<_>>())
     }
 
     /// Change of energy against another dispatcher, in percent.
@@ -333,12 +331,12 @@ impl Cell {
 
     /// The tail.
     pub(crate) fn tail(&self) -> Estimate {
-        of(&self.tail_ms)
+        estimate_of(&self.tail_ms)
     }
 
     /// Energy a request.
     pub(crate) fn energy(&self) -> Estimate {
-        of(&self.energy_mj)
+        estimate_of(&self.energy_mj)
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::SEED_FILE;
 use super::amp::curve;
-use super::curves::{Curve, panels};
-use super::system::{Bench, Scenario, judged, scenario};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use super::curves::{DispatcherCurve, panels};
+use super::system::{DispatchBench, Scenario, judged, scenario};
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::dispatch::{DispatchModel, Work};
 
@@ -38,24 +37,28 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         let target_ms = target.as_millis_f64();
         for cell in &curve.cells {
             let name = format!("index {size}, {:.0}/s: p99", cell.rate_per_s);
-            let held = Tolerance::AtMost(1.03 * target_ms);
-            report.rows.push(Row::held(name, "ms", Printed::Number(target_ms), &cell.tail(), held));
+            let held = AtMost(1.03 * target_ms);
+            report.rows.push(Row::held(name, "ms", target_ms, cell.tail(), held));
         }
         let [tail, ..] = panels(&format!("index size {size}"), &[curve], target_ms);
         figures.push(tail);
     }
     report.rows.extend(modified(&scenario, setup)?);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
 
 /// One index size: EETL over loads of 0.1 to 0.66 of 2F-13S's largest.
-fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Nanos), LabError> {
+fn sized(
+    scenario: &Scenario,
+    setup: &Setup<'_>,
+    size: f64,
+) -> Result<(DispatcherCurve, Nanos), LabError> {
     let mut demand = scenario.lucene;
     demand.mean = demand.mean.scale(size);
     let target = Nanos::from_secs_f64(0.67 * SLOW_TAIL_MS * size / 1e3);
     let model = DispatchModel { work: Work::Drawn(demand), ..scenario.default_amp() };
-    let bench = Bench::judging(setup, target)?;
+    let bench = DispatchBench::judging(setup, target)?;
     let loads = [10.0, 33.0, 66.0].map(|rate| rate / size);
     // Table 2's bands are in requests of the default size.
     let gains = format!(
@@ -71,7 +74,7 @@ fn sized(scenario: &Scenario, setup: &Setup<'_>, size: f64) -> Result<(Curve, Na
 
 /// "Mean 30, p99 180 ms": on a slow core or a fast one?
 fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
-    let bench = Bench::judging(setup, scenario.lucene_target)?;
+    let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let ratio = |work: Work| -> Result<_, LabError> {
         let model = DispatchModel { work, ..scenario.default_amp() };
         let eetl = bench.cell(&model, ("eetl", ""), 10.0)?;
@@ -81,7 +84,7 @@ fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError
     fast.mean = fast.mean.scale(2.0);
     let why = "the paper says that EETL saves more than with the default demand (TL/EETL 2.2 \
                here) and not on which core the 30 and 180 ms are: it does if on a slow one";
-    let row = |name: &str, ours| Row::reported(name, "1", Printed::Claim("saves more"), &ours, why);
+    let row = |name: &str, ours| Row::reported(name, "1", "saves more", ours, why);
     Ok(vec![
         row(
             "modified demand in slow-core time, TL / EETL, 10/s",

@@ -2,12 +2,10 @@
 
 use super::SEED_FILE;
 use super::system::{
-    Bench, Cell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_over_mean, p999_over_mean,
-    throughput, tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_over_mean,
+    p999_over_mean, throughput, tpp, watts,
 };
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use lull_sim::oversubscribed::Served;
 
 /// The experiment.
@@ -23,7 +21,7 @@ const BATCHES: [u32; 4] = [1, 2, 4, 8];
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let load_per_s = model.device.rate_per_s;
     let cell = |batch: u32| {
         let config = format!("cap = 23\nbatch = {batch}\nload_per_s = {load_per_s:?}");
@@ -34,28 +32,16 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices(&parameters);
     report.choices.push("C is 23, all cores but the system's; lambda 105 % of the device".into());
     report.rows = rows(&cells);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&cells))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&cells))?];
     Ok(report)
 }
 
-fn rows(cells: &[Cell]) -> Vec<Row> {
+fn rows(cells: &[GateCell]) -> Vec<Row> {
     let [one, two, _, eight] = cells else { return Vec::new() };
-    let band = Tolerance::Between(3.4, 4.2);
+    let band = Between(3.4, 4.2);
     let mut rows = vec![
-        Row::held(
-            "EE(P99) of N = 2 over N = 8",
-            "1",
-            Printed::Number(3.75),
-            &two.over(eight, ee_p99),
-            band,
-        ),
-        Row::held(
-            "EE(P99.9) of N = 2 over N = 8",
-            "1",
-            Printed::Number(3.64),
-            &two.over(eight, ee_p999),
-            band,
-        ),
+        Row::held("EE(P99) of N = 2 over N = 8", "1", 3.75, two.over(eight, ee_p99), band),
+        Row::held("EE(P99.9) of N = 2 over N = 8", "1", 3.64, two.over(eight, ee_p999), band),
     ];
     for (batch, cell) in BATCHES.into_iter().zip(cells).skip(1) {
         let wanted = f64::from(batch);
@@ -63,15 +49,15 @@ fn rows(cells: &[Cell]) -> Vec<Row> {
             format!("p99 over mean, N = {batch}: N by the closed loop"),
             "1",
             Printed::Nothing,
-            &cell.mean(p99_over_mean),
-            Tolerance::Between(0.9 * wanted, 1.1 * wanted),
+            cell.mean(p99_over_mean),
+            Between(0.9 * wanted, 1.1 * wanted),
         ));
     }
     rows.extend(others(one, two, eight));
     rows
 }
 
-fn others(one: &Cell, two: &Cell, eight: &Cell) -> Vec<Row> {
+fn others(one: &GateCell, two: &GateCell, eight: &GateCell) -> Vec<Row> {
     let locality = "batches keep nothing in caches here, and a C6 entry costs 0.93 mJ; the sign \
                     turns to the paper's only if it costs three times that";
     let silent = "no number is printed";
@@ -79,50 +65,50 @@ fn others(one: &Cell, two: &Cell, eight: &Cell) -> Vec<Row> {
         Row::reported(
             "EE(TPP) of N = 2 against N = 8",
             "%",
-            Printed::Number(-7.0),
-            &two.change_percent(eight, tpp),
+            -7.0,
+            two.change_percent(eight, tpp),
             locality,
         ),
         Row::reported(
             "power of N = 2 against N = 8",
             "%",
-            Printed::Number(4.61),
-            &two.change_percent(eight, watts),
+            4.61,
+            two.change_percent(eight, watts),
             locality,
         ),
-        Row::reported("power, N = 2", "W", Printed::Nothing, &two.mean(watts), silent),
+        Row::reported("power, N = 2", "W", Printed::Nothing, two.mean(watts), silent),
         Row::reported(
             "CPU frequency of N = 2 against N = 8",
             "%",
             Printed::Nothing,
-            &two.change_percent(eight, hertz),
+            two.change_percent(eight, hertz),
             silent,
         ),
         Row::reported(
             "C6 residency of N = 2 against N = 8",
             "points",
             Printed::Nothing,
-            &two.minus(eight, 100.0, in_c6),
+            two.minus(eight, 100.0, in_c6),
             silent,
         ),
         Row::reported(
             "C6 residency of N = 1 against N = 2",
             "points",
             Printed::Nothing,
-            &one.minus(two, 100.0, in_c6),
+            one.minus(two, 100.0, in_c6),
             silent,
         ),
         Row::reported(
             "throughput of N = 1 against N = 2",
             "%",
             Printed::Nothing,
-            &one.change_percent(two, throughput),
+            one.change_percent(two, throughput),
             silent,
         ),
     ]
 }
 
-fn figures(cells: &[Cell]) -> [Figure; 2] {
+fn figures(cells: &[GateCell]) -> [Figure; 2] {
     let points = |value: fn(&Served) -> f64| -> Vec<Point> {
         let each = BATCHES.into_iter().zip(cells);
         each.map(|(batch, cell)| Point::at(f64::from(batch), cell.mean(value).mean)).collect()
@@ -130,11 +116,11 @@ fn figures(cells: &[Cell]) -> [Figure; 2] {
     let axis = || Axis::linear("queries a batch");
     [
         Figure::new("Energy efficiency by batch", axis(), Axis::linear("queries/J"))
-            .with("EE(TPP)", Look::Line, points(tpp))
-            .with("EE(P99)", Look::Line, points(ee_p99))
-            .with("EE(P99.9)", Look::Line, points(ee_p999)),
+            .with_curve("EE(TPP)", Look::Line, points(tpp))
+            .with_curve("EE(P99)", Look::Line, points(ee_p99))
+            .with_curve("EE(P99.9)", Look::Line, points(ee_p999)),
         Figure::new("Tails by batch", axis(), Axis::linear("over the mean"))
-            .with("p99", Look::Line, points(p99_over_mean))
-            .with("p99.9", Look::Line, points(p999_over_mean)),
+            .with_curve("p99", Look::Line, points(p99_over_mean))
+            .with_curve("p99.9", Look::Line, points(p999_over_mean)),
     ]
 }

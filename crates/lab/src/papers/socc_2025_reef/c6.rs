@@ -1,11 +1,8 @@
 //! Fig. 2 and equations 1 to 3: when sleep pays, and what batches make of it.
 
 use super::SEED_FILE;
-use super::system::{BREAK_EVEN, Bench, choices, mongo, tail_ms, with_connections};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{BREAK_EVEN, GateBench, choices, mongo, set_connections, tail_ms};
+use crate::prelude::*;
 use lull_measure::ideal_batch::{Overhead, batch_idle, smallest_batch};
 use lull_measure::{Hertz, Nanos, Percentile, Watts};
 use lull_sim::idle::{Entry, IdleState};
@@ -52,7 +49,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows = stays();
     report.rows.extend(batches());
     report.rows.extend(simulated(setup)?);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure()])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure()])?];
     Ok(report)
 }
 
@@ -60,21 +57,21 @@ fn stays() -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, state) in models() {
         let row = |stay_us, claim, held| {
-            let ours = of(&[over_c0(&state, stay_us)]);
+            let ours = over_c0(&state, stay_us);
             let text = format!("{name}: power of stays of {stay_us} us over C0's");
-            Row::held(text, "1", Printed::Claim(claim), &ours, held)
+            Row::held(text, "1", claim, ours, held)
         };
-        rows.push(row(100, "above 1", Tolerance::AtLeast(1.0)));
-        rows.push(row(299, "above 1", Tolerance::AtLeast(1.0)));
-        rows.push(row(1001, "below 1", Tolerance::AtMost(1.0)));
-        rows.push(row(5000, "below 1", Tolerance::AtMost(1.0)));
-        let between = of(&[over_c0(&state, 600)]);
+        rows.push(row(100, "above 1", AtLeast(1.0)));
+        rows.push(row(299, "above 1", AtLeast(1.0)));
+        rows.push(row(1001, "below 1", AtMost(1.0)));
+        rows.push(row(5000, "below 1", AtMost(1.0)));
+        let between = over_c0(&state, 600);
         rows.push(Row::reported(
             format!("{name}: power of stays of 600 us over C0's"),
             "1",
             Printed::Nothing,
-            &between,
-            "the paper says nothing about stays between 300 and 1000 us",
+            between,
+            "the paper states nothing about stays between 300 and 1000 us",
         ));
     }
     rows
@@ -83,15 +80,15 @@ fn stays() -> Vec<Row> {
 fn batches() -> Vec<Row> {
     let micros = Nanos::from_micros;
     let overhead = Overhead { processing: micros(100), scheduling: micros(5), wakeup: micros(89) };
-    let exactly = |value: f64| Tolerance::Between(value, value);
+    let exactly = |value: f64| Between(value, value);
     let gap = micros(500);
     let mut rows: Vec<Row> = [306.0, 706.0, 1106.0, 1506.0, 1906.0]
         .into_iter()
         .zip(1..)
         .map(|(wanted, queries)| {
-            let ours = of(&[batch_idle(queries, gap, overhead).as_micros_f64()]);
+            let ours = batch_idle(queries, gap, overhead).as_micros_f64();
             let text = format!("equation 3: idle after {queries} of 100 us at gaps of 500 us");
-            Row::held(text, "us", Printed::Nothing, &ours, exactly(wanted))
+            Row::held(text, "us", Printed::Nothing, ours, exactly(wanted))
         })
         .collect();
     let fewest = smallest_batch(BREAK_EVEN, gap, overhead).map_or(f64::NAN, |few| few as f64);
@@ -99,7 +96,7 @@ fn batches() -> Vec<Row> {
         "smallest batch that sleeps longer than 1 ms",
         "queries",
         Printed::Nothing,
-        &of(&[fewest]),
+        fewest,
         exactly(3.0),
     ));
     rows
@@ -108,7 +105,7 @@ fn batches() -> Vec<Row> {
 /// 256 connections that ask 2000 times a second in all, of a server without a
 /// device to wait for.
 fn calm() -> ServerModel {
-    let mut model = with_connections(&mongo().0, 256);
+    let mut model = set_connections(&mongo().0, 256);
     model.query.io = Distribution::constant(Nanos::from_micros(1));
     model.query.round_trip = Distribution::exponential(Nanos::from_millis(128));
     model.cores = 2;
@@ -117,7 +114,7 @@ fn calm() -> ServerModel {
 
 /// What rests do to the idle time of a calm server (section 3.2).
 fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let model = calm();
     let open = bench.cell(&model, ("open", ""))?;
     let slept = |served: &Served| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
@@ -126,7 +123,7 @@ fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
         "C6 opportunity of 1 ms, no gate",
         "1",
         Printed::Nothing,
-        &open.mean(slept),
+        open.mean(slept),
         why,
     )];
     for pause_ms in [1, 2, 5] {
@@ -136,16 +133,10 @@ fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
         );
         let cell = bench.cell(&model, ("reef", &config))?;
         let row = format!("C6 opportunity of 1 ms, rests of {pause_ms} ms over none");
-        rows.push(Row::held(
-            row,
-            "1",
-            Printed::Claim("above 1"),
-            &cell.over(&open, slept),
-            Tolerance::AtLeast(1.0),
-        ));
+        rows.push(Row::held(row, "1", "above 1", cell.over(&open, slept), AtLeast(1.0)));
         let wait = cell.minus(&open, 1.0, |served| tail_ms(served, Percentile::P50));
         let row = format!("median latency that rests of {pause_ms} ms add");
-        rows.push(Row::reported(row, "ms", Printed::Nothing, &wait, why));
+        rows.push(Row::reported(row, "ms", Printed::Nothing, wait, why));
     }
     Ok(rows)
 }
@@ -161,7 +152,7 @@ fn figure() -> Figure {
         Axis::linear("stay (us)"),
         Axis::linear("W"),
     )
-    .with(a.0, Look::Line, points(a.1).skip(2))
-    .with(b.0, Look::Line, points(b.1).skip(2))
+    .with_curve(a.0, Look::Line, points(a.1).skip(2))
+    .with_curve(b.0, Look::Line, points(b.1).skip(2))
     .mark(C0.0, "C0")
 }

@@ -1,9 +1,8 @@
 //! Fig. 3: instructions a query.
 
 use super::SEED_FILE;
-use super::system::{Bench, choices, mongo, mysql, throughput, with_connections};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Printed, Report, Row, Tolerance};
+use super::system::{GateBench, choices, mongo, mysql, set_connections, throughput};
+use crate::prelude::*;
 use lull_sim::oversubscribed::Served;
 
 /// The experiment.
@@ -16,7 +15,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let (mongo, parameters) = mongo();
     let (mysql, others) = mysql();
     let mut report = EXPERIMENT.report("REEF, Fig. 3", setup);
@@ -24,19 +23,19 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.extend(crate::sourced::choices(&others));
     let instructions = |served: &Served| served.instructions;
     for (threads, printed) in [(64, 1.05), (128, 1.27), (512, 1.27)] {
-        let cell = bench.cell(&with_connections(&mongo, threads), ("open", ""))?;
+        let cell = bench.cell(&set_connections(&mongo, threads), ("open", ""))?;
         let row = format!("MongoDB, {threads} threads");
-        let paper = Printed::Number(printed);
-        let held = Tolerance::Relative(0.05);
-        report.rows.push(Row::held(row, "1", paper, &cell.mean(instructions), held));
+        let paper = printed;
+        let held = Relative(0.05);
+        report.rows.push(Row::held(row, "1", paper, cell.mean(instructions), held));
     }
     for (threads, printed) in [(64, 1.11), (512, 6.14)] {
-        let cell = bench.cell(&with_connections(&mysql, threads), ("open", ""))?;
+        let cell = bench.cell(&set_connections(&mysql, threads), ("open", ""))?;
         report.rows.push(Row::reported(
             format!("MySQL, {threads} threads"),
             "1",
-            Printed::Number(printed),
-            &cell.mean(instructions),
+            printed,
+            cell.mean(instructions),
             "two numbers fitted to two points: nothing is tested",
         ));
     }
@@ -44,15 +43,15 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         let config = format!("cap = 23\nbatch = 2\nload_per_s = {:?}", model.device.rate_per_s);
         let open = bench.cell(model, ("open", ""))?;
         let reef = bench.cell(model, ("reef", &config))?;
-        let claim = Printed::Claim("as without oversubscription");
+        let claim = "as without oversubscription";
         let row = format!("{name}, 512 threads, REEF");
-        let held = Tolerance::AtMost(1.05);
-        report.rows.push(Row::held(row, "1", claim, &reef.mean(instructions), held));
+        let held = AtMost(1.05);
+        report.rows.push(Row::held(row, "1", claim, reef.mean(instructions), held));
         report.rows.push(Row::reported(
             format!("{name}, 512 threads, REEF: throughput over self-serving"),
             "1",
             Printed::Nothing,
-            &reef.over(&open, throughput),
+            reef.over(&open, throughput),
             "the figure has none",
         ));
     }

@@ -1,11 +1,8 @@
 //! Fig. 9: the load limit.
 
 use super::SEED_FILE;
-use super::system::{Bench, Cell, choices, ee_p99, ee_p999, mongo, p99_over_mean, tpp};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{GateBench, GateCell, choices, ee_p99, ee_p999, mongo, p99_over_mean, tpp};
+use crate::prelude::*;
 use lull_sim::oversubscribed::{Served, ServerModel};
 
 /// The experiment.
@@ -25,7 +22,11 @@ const AT_105: usize = 3;
 const AT_110: usize = 5;
 
 /// REEF whose rounds follow lambda alone, and REEF with its cap.
-fn sweep(bench: &Bench<'_>, model: &ServerModel, overlap: bool) -> Result<Vec<Cell>, LabError> {
+fn sweep(
+    bench: &GateBench<'_>,
+    model: &ServerModel,
+    overlap: bool,
+) -> Result<Vec<GateCell>, LabError> {
     // A device counts as busy from 95 % on (section 3.1).
     let busy_per_s = 0.95 * model.device.rate_per_s;
     let cell = |limit: f64| {
@@ -41,7 +42,7 @@ fn sweep(bench: &Bench<'_>, model: &ServerModel, overlap: bool) -> Result<Vec<Ce
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let loose = sweep(&bench, &model, true)?;
     let capped = sweep(&bench, &model, false)?;
     let mut report = EXPERIMENT.report("REEF, Fig. 9", setup);
@@ -53,84 +54,61 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             .to_owned(),
     );
     report.rows = rows(&loose, &capped);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&loose, &capped))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&loose, &capped))?];
     Ok(report)
 }
 
 /// The last limit before tails grow by a quarter.
-fn knee(cells: &[Cell]) -> f64 {
+fn knee(cells: &[GateCell]) -> f64 {
     let calm = cells[AT_100].mean(p99_over_mean).mean;
-    let grown = |cell: &Cell| cell.mean(p99_over_mean).mean > 1.25 * calm;
+    let grown = |cell: &GateCell| cell.mean(p99_over_mean).mean > 1.25 * calm;
     let first = cells.iter().position(grown).unwrap_or(LIMITS.len());
     LIMITS[first.saturating_sub(1)]
 }
 
-fn rows(loose: &[Cell], capped: &[Cell]) -> Vec<Row> {
+fn rows(loose: &[GateCell], capped: &[GateCell]) -> Vec<Row> {
     let over =
         |one: usize, other: usize, value: fn(&Served) -> f64| loose[one].over(&loose[other], value);
-    let held = |text: &str, claim, ours, tolerance| {
-        Row::held(text, "1", Printed::Claim(claim), &ours, tolerance)
-    };
+    let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
     let last = LIMITS.len() - 1;
     vec![
-        Row::held(
-            "limit beyond which tails grow",
-            "%",
-            Printed::Number(105.0),
-            &of(&[knee(loose)]),
-            Tolerance::Between(100.0, 110.0),
-        ),
-        held(
-            "EE(TPP), 105 % over 100 %",
-            "above 1",
-            over(AT_105, AT_100, tpp),
-            Tolerance::AtLeast(1.0),
-        ),
+        Row::held("limit beyond which tails grow", "%", 105.0, knee(loose), Between(100.0, 110.0)),
+        held("EE(TPP), 105 % over 100 %", "above 1", over(AT_105, AT_100, tpp), AtLeast(1.0)),
         held(
             "EE(TPP), 110 % over 105 %: no more to gain",
             "flat",
             over(AT_110, AT_105, tpp),
-            Tolerance::AtMost(1.02),
+            AtMost(1.02),
         ),
-        held(
-            "EE(P99), 110 % over 105 %",
-            "below 1",
-            over(AT_110, AT_105, ee_p99),
-            Tolerance::AtMost(0.9),
-        ),
-        held(
-            "EE(P99.9), 110 % over 105 %",
-            "below 1",
-            over(AT_110, AT_105, ee_p999),
-            Tolerance::AtMost(0.9),
-        ),
+        held("EE(P99), 110 % over 105 %", "below 1", over(AT_110, AT_105, ee_p99), AtMost(0.9)),
+        held("EE(P99.9), 110 % over 105 %", "below 1", over(AT_110, AT_105, ee_p999), AtMost(0.9)),
         Row::reported(
             "threads in I/O at 100 %",
             "threads",
             Printed::Nothing,
-            &loose[AT_100].mean(|served| served.threads.disk),
+            loose[AT_100].mean(|served| served.threads.disk),
             "not printed for this figure",
         ),
         Row::reported(
             "threads in I/O at 110 %",
             "threads",
             Printed::Nothing,
-            &loose[AT_110].mean(|served| served.threads.disk),
+            loose[AT_110].mean(|served| served.threads.disk),
             "not printed for this figure",
         ),
         Row::reported(
             "with the cap: EE(P99), 150 % over 105 %",
             "1",
-            Printed::Claim("below 1"),
-            &capped[last].over(&capped[AT_105], ee_p99),
+            "below 1",
+            capped[last].over(&capped[AT_105], ee_p99),
             "with no more than C workers at a time, a limit too high only means no rest beyond \
              the shortest",
         ),
     ]
 }
 
-fn figures(loose: &[Cell], capped: &[Cell]) -> [Figure; 2] {
-    let points = |cells: &[Cell], value: fn(&Served) -> f64| -> Vec<Point> {
+fn figures(loose: &[GateCell], capped: &[GateCell]) -> [Figure; 2] {
+    let points = |cells: &[GateCell], value: fn(&Served) -> f64| -> Vec<Point> {
         let each = LIMITS.into_iter().zip(cells);
         each.map(|(limit, cell)| Point::at(limit, cell.mean(value).mean)).collect()
     };
@@ -140,11 +118,11 @@ fn figures(loose: &[Cell], capped: &[Cell]) -> [Figure; 2] {
     };
     [
         Figure::new("Energy efficiency by load limit", axis(), Axis::linear("queries/J"))
-            .with("EE(TPP)", Look::Line, points(loose, tpp))
-            .with("EE(P99)", Look::Line, points(loose, ee_p99))
-            .with("EE(P99.9)", Look::Line, points(loose, ee_p999)),
+            .with_curve("EE(TPP)", Look::Line, points(loose, tpp))
+            .with_curve("EE(P99)", Look::Line, points(loose, ee_p99))
+            .with_curve("EE(P99.9)", Look::Line, points(loose, ee_p999)),
         Figure::new("Tail by load limit", axis(), Axis::linear("p99 over mean"))
-            .with("rounds by lambda alone", Look::Line, points(loose, p99_over_mean))
-            .with("with the cap", Look::Line, points(capped, p99_over_mean)),
+            .with_curve("rounds by lambda alone", Look::Line, points(loose, p99_over_mean))
+            .with_curve("with the cap", Look::Line, points(capped, p99_over_mean)),
     ]
 }

@@ -2,11 +2,10 @@
 
 use super::SEED_FILE;
 use super::system::{
-    Bench, Cell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_over_mean, tail_ms, throughput,
-    tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_over_mean, tail_ms,
+    throughput, tpp, watts,
 };
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::oversubscribed::{Costs, Scheduler, Served, ServerModel};
 
@@ -73,12 +72,12 @@ const PRINTS: [Print; 2] = [
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
-    let bench = Bench::searching(setup, 20, 6);
+    let bench = GateBench::searching(setup, 20, 6);
     let mut report = EXPERIMENT.report("REEF, Fig. 17", setup);
     report.choices = choices(&parameters);
     report.choices.push(
-        "ghOSt(sol) is one queue in order of waking for 23 cores, on the last of which nobody \
-         else runs, with a quantum of 1 ms, 2 us from decision to start and 5 us a switch; \
+        "ghOSt(sol) is one queue in order of waking for 23 cores, on the last of which no other \
+         process runs, with a quantum of 1 ms, 2 us from decision to start and 5 us a switch; \
          Cgroup(cpu) is a fair queue a core with a group a thread. Both have REEF or AppleS \
          before them, as in the paper; AppleS' turns of 4 are ours"
             .to_owned(),
@@ -89,7 +88,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn compared(bench: &Bench<'_>, model: &ServerModel, print: &Print) -> Result<Vec<Row>, LabError> {
+fn compared(
+    bench: &GateBench<'_>,
+    model: &ServerModel,
+    print: &Print,
+) -> Result<Vec<Row>, LabError> {
     let costs = Costs { switch: print.switch, ..model.costs };
     let model = ServerModel { scheduler: print.scheduler, costs, ..model.clone() };
     let window = "window = \"500ms\"";
@@ -102,43 +105,43 @@ fn compared(bench: &Bench<'_>, model: &ServerModel, print: &Print) -> Result<Vec
 }
 
 /// What the mechanism gives whatever AppleS is.
-fn held(print: &Print, reef: &Cell, apples: &Cell, open: &Cell) -> Vec<Row> {
+fn held(print: &Print, reef: &GateCell, apples: &GateCell, open: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}", print.name);
-    let sign = |what: &str, printed: Printed, ours, tolerance| {
-        Row::held(row(what), "%", printed, &ours, tolerance)
-    };
     vec![
-        sign(
-            "power, REEF against self-serving threads",
-            Printed::Claim("lower"),
+        Row::held(
+            row("power, REEF against self-serving threads"),
+            "%",
+            "lower",
             reef.change_percent(open, watts),
-            Tolerance::AtMost(-4.0),
+            AtMost(-4.0),
         ),
-        sign(
-            "CPU frequency, the same",
-            Printed::Claim("lower"),
+        Row::held(
+            row("CPU frequency, the same"),
+            "%",
+            "lower",
             reef.change_percent(open, hertz),
-            Tolerance::AtMost(-20.0),
+            AtMost(-20.0),
         ),
-        sign(
-            "throughput, REEF against AppleS",
-            Printed::Number(print.throughput),
+        Row::held(
+            row("throughput, REEF against AppleS"),
+            "%",
+            print.throughput,
             reef.change_percent(apples, throughput),
-            Tolerance::AtLeast(-3.0),
+            AtLeast(-3.0),
         ),
         Row::held(
             row("EE(P99), REEF against AppleS: turns of 2 and of 4"),
             "1",
-            Printed::Number(print.ee_p99),
-            &reef.over(apples, ee_p99),
-            Tolerance::Between(1.4, 2.6),
+            print.ee_p99,
+            reef.over(apples, ee_p99),
+            Between(1.4, 2.6),
         ),
         Row::held(
             row("p99 over mean, REEF: 2 by the closed loop"),
             "1",
             Printed::Nothing,
-            &reef.mean(p99_over_mean),
-            Tolerance::Between(1.8, 2.2),
+            reef.mean(p99_over_mean),
+            Between(1.8, 2.2),
         ),
     ]
 }
@@ -146,28 +149,21 @@ fn held(print: &Print, reef: &Cell, apples: &Cell, open: &Cell) -> Vec<Row> {
 const WHY: &str = "the paper's AppleS is not published; ours with turns of 4 keeps few threads \
                    running too, so what the gate alone saves is in both";
 
-fn reported(print: &Print, reef: &Cell, apples: &Cell) -> Vec<Row> {
+fn reported(print: &Print, reef: &GateCell, apples: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}, REEF against AppleS", print.name);
     let percent = |what: &str, printed: Option<f64>, value: &dyn Fn(&Served) -> f64| {
-        let printed = printed.map_or(Printed::Nothing, Printed::Number);
-        Row::reported(row(what), "%", printed, &reef.change_percent(apples, value), WHY)
+        Row::reported(row(what), "%", printed, reef.change_percent(apples, value), WHY)
     };
     let tail = |at: Percentile| move |served: &Served| tail_ms(served, at);
     let printed = |index: usize| print.machine.map(|all| all[index]);
-    let c6 = printed(2).map_or(Printed::Nothing, Printed::Number);
+    let c6 = printed(2);
     vec![
         percent("EE(TPP)", Some(print.tpp), &tpp),
-        Row::reported(
-            row("EE(P99.9)"),
-            "1",
-            Printed::Number(print.ee_p999),
-            &reef.over(apples, ee_p999),
-            WHY,
-        ),
+        Row::reported(row("EE(P99.9)"), "1", print.ee_p999, reef.over(apples, ee_p999), WHY),
         percent("P99", Some(print.p99), &tail(Percentile::P99)),
         percent("P99.9", Some(print.p999), &tail(Percentile::P999)),
         percent("CPU frequency", printed(0), &hertz),
         percent("power", printed(1), &watts),
-        Row::reported(row("C6 residency"), "points", c6, &reef.minus(apples, 100.0, in_c6), WHY),
+        Row::reported(row("C6 residency"), "points", c6, reef.minus(apples, 100.0, in_c6), WHY),
     ]
 }

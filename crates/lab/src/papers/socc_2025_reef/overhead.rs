@@ -1,11 +1,8 @@
 //! Fig. 11: what batches cost, by the rest between them.
 
 use super::SEED_FILE;
-use super::system::{Bench, Cell, choices, in_c6, mongo, watts};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use super::system::{GateBench, GateCell, choices, in_c6, mongo, watts};
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::oversubscribed::{Costs, Served, ServerModel};
 
@@ -25,7 +22,7 @@ const BATCH: u32 = 2;
 /// Times a thread begins to run in a query: when it comes, and after its I/O.
 const STARTS: f64 = 2.0;
 
-fn sweep(bench: &Bench<'_>, model: &ServerModel) -> Result<Vec<Cell>, LabError> {
+fn sweep(bench: &GateBench<'_>, model: &ServerModel) -> Result<Vec<GateCell>, LabError> {
     let cell = |rest_us: u64| {
         let config = format!(
             "cap = 23\nbatch = {BATCH}\nturns = \"cap\"\nload_per_s = 1e9\nleast_pause = \
@@ -48,7 +45,7 @@ fn cost_us(model: &ServerModel) -> impl Fn(&Served) -> f64 {
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let cells = sweep(&bench, &model)?;
     let free =
         ServerModel { costs: Costs { intercept: Nanos::ZERO, ..model.costs }, ..model.clone() };
@@ -64,11 +61,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     );
     report.rows = rows(&model, &cells);
     report.rows.push(interception(&with, &without));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&model, &cells))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&model, &cells))?];
     Ok(report)
 }
 
-fn rows(model: &ServerModel, cells: &[Cell]) -> Vec<Row> {
+fn rows(model: &ServerModel, cells: &[GateCell]) -> Vec<Row> {
     let cost = cost_us(model);
     let exits = "a start from C6 takes the 133 us of Linux's table for this CPU; the printed \
                  16 us are less than the vendor's exit latency of C6, so the paper's cores must \
@@ -77,7 +74,7 @@ fn rows(model: &ServerModel, cells: &[Cell]) -> Vec<Row> {
         let index = RESTS_US.iter().position(|one| *one == rest_us).unwrap_or(0);
         cells[index].mean(&cost)
     };
-    let share = |cell: &Cell| {
+    let share = |cell: &GateCell| {
         cell.mean(|served| {
             let mean_us = served.latency().mean().map_or(f64::NAN, Nanos::as_micros_f64);
             100.0 * cost(served) / mean_us
@@ -87,33 +84,27 @@ fn rows(model: &ServerModel, cells: &[Cell]) -> Vec<Row> {
     let slept: Vec<f64> = cells.iter().map(|cell| cell.mean(in_c6).mean).collect();
     let rises = slept.windows(2).filter(|pair| pair[1] > pair[0]).count();
     vec![
-        Row::reported("cost at rests of 0.2 ms", "us", Printed::Number(40.0), &at(200), exits),
-        Row::reported("cost at rests of 40 ms", "us", Printed::Number(16.0), &at(40_000), exits),
-        Row::held(
-            "the highest cost over the mean latency",
-            "%",
-            Printed::Claim("negligible"),
-            &of(&[worst]),
-            Tolerance::AtMost(5.0),
-        ),
+        Row::reported("cost at rests of 0.2 ms", "us", 40.0, at(200), exits),
+        Row::reported("cost at rests of 40 ms", "us", 16.0, at(40_000), exits),
+        Row::held("the highest cost over the mean latency", "%", "negligible", worst, AtMost(5.0)),
         Row::held(
             "steps of longer rests with more C6 residency",
             "of 8",
-            Printed::Claim("deep residency increases"),
-            &of(&[rises as f64]),
-            Tolerance::AtLeast(7.0),
+            "deep residency increases",
+            rises as f64,
+            AtLeast(7.0),
         ),
     ]
 }
 
-fn interception(with: &Cell, without: &Cell) -> Row {
+fn interception(with: &GateCell, without: &GateCell) -> Row {
     let why = "three calls of 100 ns a query are 5 ms of a core a second, which is all that \
                is modelled of them";
     let ours = with.minus(without, 1.0, watts);
-    Row::reported("power of interception", "W", Printed::Number(0.87), &ours, why)
+    Row::reported("power of interception", "W", 0.87, ours, why)
 }
 
-fn figures(model: &ServerModel, cells: &[Cell]) -> [Figure; 2] {
+fn figures(model: &ServerModel, cells: &[GateCell]) -> [Figure; 2] {
     let points = |value: &dyn Fn(&Served) -> f64| -> Vec<Point> {
         let each = RESTS_US.into_iter().zip(cells);
         each.map(|(us, cell)| Point::at(us as f64 / 1e3, cell.mean(value).mean)).collect()
@@ -121,12 +112,12 @@ fn figures(model: &ServerModel, cells: &[Cell]) -> [Figure; 2] {
     let cost = cost_us(model);
     let axis = || Axis::log("rest between rounds (ms)");
     [
-        Figure::new("What a batch costs", axis(), Axis::linear("us a query")).with(
+        Figure::new("What a batch costs", axis(), Axis::linear("us a query")).with_curve(
             "start and signal",
             Look::Line,
             points(&cost),
         ),
-        Figure::new("Sleep", axis(), Axis::linear("share of core time in C6")).with(
+        Figure::new("Sleep", axis(), Axis::linear("share of core time in C6")).with_curve(
             "C6",
             Look::Line,
             points(&in_c6),

@@ -2,12 +2,9 @@
 
 use super::SEED_FILE;
 use super::system::{
-    Bench, Cell, Gate, choices, mongo, p99_over_mean, p999_over_mean, throughput, watts,
+    Gate, GateBench, GateCell, choices, mongo, p99_over_mean, p999_over_mean, throughput, watts,
 };
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::Watts;
 use lull_sim::oversubscribed::{Served, ServerModel};
 
@@ -37,10 +34,10 @@ fn packed(model: &ServerModel, cores: u32) -> ServerModel {
 }
 
 fn sweep(
-    bench: &Bench<'_>,
+    bench: &GateBench<'_>,
     model: &ServerModel,
     gate: impl Fn(u32) -> (&'static str, String),
-) -> Result<Vec<Cell>, LabError> {
+) -> Result<Vec<GateCell>, LabError> {
     let cell = |cores: u32| {
         let (name, config) = gate(cores);
         let gate: Gate<'_> = (name, &config);
@@ -51,7 +48,7 @@ fn sweep(
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let open = sweep(&bench, &model, |_| ("open", String::new()))?;
     let load_per_s = model.device.rate_per_s;
     let reef = sweep(&bench, &model, |cores| {
@@ -62,12 +59,12 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices(&parameters);
     report.rows = rows(&open);
     report.rows.extend(states(&open, &reef));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&open, &reef))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&open, &reef))?];
     Ok(report)
 }
 
 /// The fewest cores with 95 % of the best throughput.
-fn knee(cells: &[Cell]) -> f64 {
+fn knee(cells: &[GateCell]) -> f64 {
     let rates: Vec<f64> = cells.iter().map(|cell| cell.mean(throughput).mean).collect();
     let best = rates.iter().copied().fold(0.0, f64::max);
     let first = rates.iter().position(|rate| *rate >= 0.95 * best);
@@ -75,64 +72,60 @@ fn knee(cells: &[Cell]) -> f64 {
 }
 
 /// Throughput and tails by cores.
-fn rows(open: &[Cell]) -> Vec<Row> {
-    let held = |text: &str, claim, ours, tolerance| {
-        Row::held(text, "1", Printed::Claim(claim), &ours, tolerance)
-    };
+fn rows(open: &[GateCell]) -> Vec<Row> {
+    let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
     vec![
         held(
             "throughput, 4 cores over 2",
             "linear: 2",
             open[AT_4].over(&open[AT_2], throughput),
-            Tolerance::Between(1.9, 2.1),
+            Between(1.9, 2.1),
         ),
         held(
             "throughput, 6 cores over 2",
             "linear: 3",
             open[AT_6].over(&open[AT_2], throughput),
-            Tolerance::Between(2.7, 3.2),
+            Between(2.7, 3.2),
         ),
         held(
             "throughput, 24 cores over 8",
             "flat: 1",
             open[AT_24].over(&open[AT_8], throughput),
-            Tolerance::Between(0.97, 1.03),
+            Between(0.97, 1.03),
         ),
         Row::held(
             "cores from which throughput is flat",
             "cores",
-            Printed::Number(6.0),
-            &of(&[knee(open)]),
-            Tolerance::Between(5.0, 7.0),
+            6.0,
+            knee(open),
+            Between(5.0, 7.0),
         ),
         held(
             "p99.9 over mean, 8 cores over 2",
             "rises steeply",
             open[AT_8].over(&open[AT_2], p999_over_mean),
-            Tolerance::AtLeast(2.5),
+            AtLeast(2.5),
         ),
         held(
             "p99 over mean, 8 cores over 2",
             "rises",
             open[AT_8].over(&open[AT_2], p99_over_mean),
-            Tolerance::AtLeast(2.5),
+            AtLeast(2.5),
         ),
         Row::held(
             "p99 over mean, 24 cores",
             "1",
             Printed::Nothing,
-            &open[AT_24].mean(p99_over_mean),
-            Tolerance::Between(3.5, 5.0),
+            open[AT_24].mean(p99_over_mean),
+            Between(3.5, 5.0),
         )
         .because("random service has a p99 of ln 100 = 4.6 means; the figure shows about 4"),
     ]
 }
 
 /// Power and thread states by cores, and what REEF changes.
-fn states(open: &[Cell], reef: &[Cell]) -> Vec<Row> {
-    let held = |text: &str, claim, ours, tolerance| {
-        Row::held(text, "1", Printed::Claim(claim), &ours, tolerance)
-    };
+fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
+    let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
     let silent = "the figure has no printed values";
     let disk = |served: &Served| served.threads.disk;
     let running = |served: &Served| served.threads.running;
@@ -141,60 +134,60 @@ fn states(open: &[Cell], reef: &[Cell]) -> Vec<Row> {
             "power, 24 cores over 8: goes on rising",
             "above 1",
             open[AT_24].over(&open[AT_8], watts),
-            Tolerance::AtLeast(1.0),
+            AtLeast(1.0),
         ),
         held(
             "threads in I/O (D), 8 cores over 2",
             "rises",
             open[AT_8].over(&open[AT_2], disk),
-            Tolerance::AtLeast(10.0),
+            AtLeast(10.0),
         ),
         held(
             "threads that run or want to (R), 8 cores over 2",
             "falls",
             open[AT_8].over(&open[AT_2], running),
-            Tolerance::AtMost(0.5),
+            AtMost(0.5),
         ),
         held(
             "REEF: p99.9 over mean, 24 cores over 8",
             "stable",
             reef[AT_24].over(&reef[AT_8], p999_over_mean),
-            Tolerance::Between(0.8, 1.25),
+            Between(0.8, 1.25),
         ),
         Row::reported(
             "REEF: p99 over mean, 24 cores",
             "1",
             Printed::Nothing,
-            &reef[AT_24].mean(p99_over_mean),
+            reef[AT_24].mean(p99_over_mean),
             silent,
         ),
         Row::reported(
             "REEF: threads in I/O (D), 24 cores",
             "threads",
             Printed::Nothing,
-            &reef[AT_24].mean(disk),
+            reef[AT_24].mean(disk),
             silent,
         ),
     ]
 }
 
-fn figures(open: &[Cell], reef: &[Cell]) -> [Figure; 3] {
-    let points = |cells: &[Cell], value: fn(&Served) -> f64| -> Vec<Point> {
+fn figures(open: &[GateCell], reef: &[GateCell]) -> [Figure; 3] {
+    let points = |cells: &[GateCell], value: fn(&Served) -> f64| -> Vec<Point> {
         let each = CORES.into_iter().zip(cells);
         each.map(|(cores, cell)| Point::at(f64::from(cores), cell.mean(value).mean)).collect()
     };
     let axis = || Axis::linear("cores");
     let both = |title: &str, label: &str, value: fn(&Served) -> f64| {
         Figure::new(title, axis(), Axis::linear(label))
-            .with("self-serving", Look::Line, points(open, value))
-            .with("REEF", Look::Line, points(reef, value))
+            .with_curve("self-serving", Look::Line, points(open, value))
+            .with_curve("REEF", Look::Line, points(reef, value))
     };
     [
         both("Throughput by cores", "queries/s", throughput),
         both("Tail by cores", "p99.9 over mean", p999_over_mean),
         Figure::new("Threads of 512 by state, self-serving", axis(), Axis::linear("threads"))
-            .with("R", Look::Line, points(open, |served| served.threads.running))
-            .with("D", Look::Line, points(open, |served| served.threads.disk))
-            .with("S", Look::Line, points(open, |served| served.threads.sleeping)),
+            .with_curve("R", Look::Line, points(open, |served| served.threads.running))
+            .with_curve("D", Look::Line, points(open, |served| served.threads.disk))
+            .with_curve("S", Look::Line, points(open, |served| served.threads.sleeping)),
     ]
 }

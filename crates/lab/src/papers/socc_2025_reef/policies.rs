@@ -2,10 +2,10 @@
 
 use super::SEED_FILE;
 use super::system::{
-    Bench, Cell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp,
+    watts,
 };
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::report::{Printed, Report, Row, Tolerance};
+use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::compliance::{Patience, compliance, late_share};
 use lull_measure::{Nanos, Percentile};
@@ -27,7 +27,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.push(
         "AppleS, PSLO and UTSLO are ours after one paragraph each (docs/policies.md): their \
          controllers are not published. The paper compares with AppleS and PSLO; whether REEF \
-         wins on tails against them hangs on turns that are ours, so the held rows compare with \
+         wins on tails against them depends on turns that are ours, so the held rows compare with \
          the server alone, and the others are reported"
             .to_owned(),
     );
@@ -39,7 +39,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 /// 512 connections alike: Figs. 12 and 14.
 fn alike(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
-    let bench = Bench::searching(setup, 20, 6);
+    let bench = GateBench::searching(setup, 20, 6);
     let window = "window = \"500ms\"";
     let open = bench.cell(model, ("open", ""))?;
     let reef = bench.cell(model, ("reef", &format!("batch = 2\n{window}")))?;
@@ -49,17 +49,17 @@ fn alike(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
     rows.push(Row::held(
         "AppleS: throughput over the server alone",
         "1",
-        Printed::Claim("no lower"),
-        &apples.over(&open, throughput),
-        Tolerance::AtLeast(0.98),
+        "no lower",
+        apples.over(&open, throughput),
+        AtLeast(0.98),
     ));
     let fair = |served: &Served| served.fairness().unwrap_or(f64::NAN);
     rows.push(Row::held(
         "AppleS: Jain's index of the connections",
         "1",
-        Printed::Claim("fair"),
-        &apples.mean(fair),
-        Tolerance::AtLeast(0.99),
+        "fair",
+        apples.mean(fair),
+        AtLeast(0.99),
     ));
     rows.extend(against("AppleS (turns of 4)", &reef, &apples, TURNS));
     rows.extend(against("a gate of single queries", &reef, &plain, TURNS));
@@ -70,46 +70,40 @@ const TURNS: &str = "turns of N have a p99 of N means: REEF's 2 against AppleS' 
                      gate's 1, none of which is printed";
 
 /// REEF against self-serving threads, held to what the mechanism gives.
-fn against_alone(reef: &Cell, open: &Cell) -> Vec<Row> {
+fn against_alone(reef: &GateCell, open: &GateCell) -> Vec<Row> {
     let percent = |text: &str, printed, value: fn(&Served) -> f64, held| {
         let ours = reef.change_percent(open, value);
-        Row::held(text, "%", Printed::Number(printed), &ours, held)
+        Row::held(text, "%", printed, ours, held)
     };
     let ratio = |text: &str, printed, value: fn(&Served) -> f64, held| {
-        Row::held(text, "1", Printed::Number(printed), &reef.over(open, value), held)
+        Row::held(text, "1", printed, reef.over(open, value), held)
     };
     vec![
-        percent(
-            "power, REEF against the server alone",
-            -12.10,
-            watts,
-            Tolerance::Between(-16.0, -8.0),
-        ),
+        percent("power, REEF against the server alone", -12.10, watts, Between(-16.0, -8.0)),
         Row::held(
             "C6 residency, the same",
             "points",
-            Printed::Number(28.86),
-            &reef.minus(open, 100.0, in_c6),
-            Tolerance::AtLeast(15.0),
+            28.86,
+            reef.minus(open, 100.0, in_c6),
+            AtLeast(15.0),
         ),
-        percent("CPU frequency, the same", -42.25, hertz, Tolerance::AtMost(-20.0)),
-        percent("EE(TPP), the same", 29.39, tpp, Tolerance::AtLeast(8.0)),
-        ratio("EE(P99), the same", 2.18, ee_p99, Tolerance::Between(1.8, 3.0)),
-        ratio("EE(P99.9), the same", 2.99, ee_p999, Tolerance::Between(2.5, 5.0)),
-        percent("throughput, the same", 2.99, throughput, Tolerance::AtLeast(-3.0)),
+        percent("CPU frequency, the same", -42.25, hertz, AtMost(-20.0)),
+        percent("EE(TPP), the same", 29.39, tpp, AtLeast(8.0)),
+        ratio("EE(P99), the same", 2.18, ee_p99, Between(1.8, 3.0)),
+        ratio("EE(P99.9), the same", 2.99, ee_p999, Between(2.5, 5.0)),
+        percent("throughput, the same", 2.99, throughput, AtLeast(-3.0)),
     ]
 }
 
 /// The same figures against a baseline of ours.
-fn against(name: &str, ours: &Cell, theirs: &Cell, why: &'static str) -> Vec<Row> {
+fn against(name: &str, ours: &GateCell, theirs: &GateCell, why: &'static str) -> Vec<Row> {
     let percent = |what: &str, printed: Option<f64>, value: fn(&Served) -> f64| {
-        let paper = printed.map_or(Printed::Nothing, Printed::Number);
         let row = format!("{what}, REEF against {name}");
-        Row::reported(row, "%", paper, &ours.change_percent(theirs, value), why)
+        Row::reported(row, "%", printed, ours.change_percent(theirs, value), why)
     };
     let ratio = |what: &str, value: fn(&Served) -> f64| {
         let row = format!("{what}, REEF against {name}");
-        Row::reported(row, "1", Printed::Nothing, &ours.over(theirs, value), why)
+        Row::reported(row, "1", Printed::Nothing, ours.over(theirs, value), why)
     };
     vec![
         percent("power", None, watts),
@@ -182,7 +176,7 @@ fn promised_per_s(served: &Served) -> f64 {
 
 fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
     let model = latency_sensitive(model);
-    let bench = Bench::searching(setup, 30, 10);
+    let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, ("open", ""))?;
     let pslo = bench.cell(&model, ("pslo", "window = \"500ms\""))?;
     let reef = bench.cell(&model, ("reef", &short_rounds("pslo")))?;
@@ -190,11 +184,11 @@ fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError
         "worst compliance, the server alone",
         "1",
         Printed::Nothing,
-        &open.mean(worst(&model)),
+        open.mean(worst(&model)),
         "above 1: promises are missed without PSLO",
     );
     let mut rows = vec![missed];
-    rows.extend(kept("PSLO", &model, &pslo, &reef));
+    rows.extend(promise_rows("PSLO", &model, &pslo, &reef));
     let p99_ms = |served: &Served| tail_ms(served, Percentile::P99);
     let p999_ms = |served: &Served| tail_ms(served, Percentile::P999);
     let why = "PSLO's controller is ours";
@@ -210,16 +204,19 @@ fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError
     ] {
         let row = format!("{what}, PSLO+REEF against PSLO");
         let ours = reef.change_percent(&pslo, value);
-        rows.push(Row::reported(row, "%", Printed::Number(printed), &ours, why));
+        rows.push(Row::reported(row, "%", printed, ours, why));
     }
     Ok(rows)
 }
 
 /// Whether promises are kept, by a policy alone and under REEF.
-fn kept(name: &'static str, model: &ServerModel, alone: &Cell, reef: &Cell) -> Vec<Row> {
-    let held = |text: String, ours| {
-        Row::held(text, "1", Printed::Claim("kept"), &ours, Tolerance::AtMost(1.0))
-    };
+fn promise_rows(
+    name: &'static str,
+    model: &ServerModel,
+    alone: &GateCell,
+    reef: &GateCell,
+) -> Vec<Row> {
+    let held = |text: String, ours| Row::held(text, "1", "kept", ours, AtMost(1.0));
     let why = "how much the promised get is decided by a controller that is ours";
     vec![
         held(format!("worst compliance, {name}"), alone.mean(worst(model))),
@@ -227,15 +224,15 @@ fn kept(name: &'static str, model: &ServerModel, alone: &Cell, reef: &Cell) -> V
         Row::reported(
             format!("promised connections' throughput, {name}+REEF against {name}"),
             "%",
-            Printed::Claim("down to -51.47"),
-            &reef.change_percent(alone, promised_per_s),
+            "down to -51.47",
+            reef.change_percent(alone, promised_per_s),
             why,
         ),
         Row::reported(
             format!("best-effort throughput, {name}+REEF against {name}"),
             "%",
-            Printed::Claim("up to +31.17"),
-            &reef.change_percent(alone, best_effort),
+            "up to +31.17",
+            reef.change_percent(alone, best_effort),
             why,
         ),
     ]
@@ -253,8 +250,8 @@ fn users(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
         class: vec![class("users", 16, ratio), class("best effort", 496, None)],
         ..model.clone()
     };
-    let bench = Bench::searching(setup, 30, 10);
+    let bench = GateBench::searching(setup, 30, 10);
     let utslo = bench.cell(&model, ("utslo", "window = \"500ms\""))?;
     let reef = bench.cell(&model, ("reef", &short_rounds("utslo")))?;
-    Ok(kept("UTSLO", &model, &utslo, &reef))
+    Ok(promise_rows("UTSLO", &model, &utslo, &reef))
 }

@@ -2,14 +2,11 @@
 
 use super::SEED_FILE;
 use super::policies::{latency_sensitive, short_rounds};
-use super::steered::{Course, Look as Second, Scheme, Times, courses};
+use super::steered::{Course, ObservedSecond as Second, Scheme, Times, courses};
 use super::system::{
-    Bench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp, watts,
+    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp, watts,
 };
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::oversubscribed::{Served, ServerModel};
@@ -53,9 +50,9 @@ fn promised() -> (ServerModel, Vec<Option<Objective>>) {
     (model, later)
 }
 
-/// TP(c) of the self-serving server, as a config has it.
+/// TP(c) of the self-serving server, as a config states it.
 fn profile(setup: &Setup<'_>, model: &ServerModel) -> Result<String, LabError> {
-    let bench = Bench::settled(setup);
+    let bench = GateBench::settled(setup);
     let on = |cores: u32| {
         let packed = ServerModel { cores, ..model.clone() };
         Ok(format!("{:?}", bench.cell(&packed, ("open", ""))?.mean(throughput).mean))
@@ -113,8 +110,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     ));
     report.rows = compared(&all);
     report.rows.extend(zones(&schemes, &all, times));
-    report.rows.extend(kept(&schemes, &all, times));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&schemes, &all))?];
+    report.rows.extend(promise_rows(&schemes, &all, times));
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&schemes, &all))?];
     Ok(report)
 }
 
@@ -122,7 +119,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn over(ours: &[Course], theirs: &[Course], value: impl Fn(&Served) -> f64) -> Estimate {
     let pairs = ours.iter().zip(theirs);
     let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
-    of(&each.collect::<Vec<_>>())
+    estimate_of(&each.collect::<Vec<_>>())
 }
 
 fn percent(ours: &[Course], theirs: &[Course], value: impl Fn(&Served) -> f64) -> Estimate {
@@ -143,13 +140,13 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     let change = |what: &str, printed, value: &dyn Fn(&Served) -> f64| {
         let row = format!("{what}, REEF under Demeter against PSLO under it");
         let ours = percent(reef, plain, value);
-        Row::reported(row, "%", Printed::Number(printed), &ours, DEMETER)
+        Row::reported(row, "%", printed, ours, DEMETER)
     };
     let tail = |at: Percentile| move |served: &Served| tail_ms(served, at);
     let best_effort = |served: &Served| served.class_per_s(served.classes.len() - 1);
     let c6 = reef.iter().zip(plain);
     let c6 = c6.map(|(ours, theirs)| 100.0 * (in_c6(&ours.before) - in_c6(&theirs.before)));
-    let c6 = of(&c6.collect::<Vec<_>>());
+    let c6 = estimate_of(&c6.collect::<Vec<_>>());
     vec![
         change("EE(TPP)", 20.43, &tpp),
         change("EE(P99)", 75.16, &ee_p99),
@@ -161,23 +158,23 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
         Row::reported(
             "C6 residency, REEF under Demeter against PSLO under it",
             "points",
-            Printed::Number(20.65),
-            &c6,
+            20.65,
+            c6,
             DEMETER,
         ),
         Row::reported(
             "best-effort throughput, QoS-WC against PSLO under Demeter",
             "%",
-            Printed::Number(7.60),
-            &percent(areas, plain, best_effort),
+            7.60,
+            percent(areas, plain, best_effort),
             ROUNDS,
         ),
         Row::held(
             "best-effort throughput, QoS-WC against REEF under Demeter",
             "%",
-            Printed::Number(7.60),
-            &percent(areas, reef, best_effort),
-            Tolerance::AtLeast(0.0),
+            7.60,
+            percent(areas, reef, best_effort),
+            AtLeast(0.0),
         ),
     ]
 }
@@ -192,7 +189,7 @@ fn during(course: &Course, (from, to): (u64, u64), value: fn(&Second) -> f64) ->
 /// Fig. 19: cores by zone.
 fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
     let mean = |courses: &[Course], span, value: fn(&Second) -> f64| {
-        of(&courses.iter().map(|course| during(course, span, value)).collect::<Vec<_>>())
+        estimate_of(&courses.iter().map(|course| during(course, span, value)).collect::<Vec<_>>())
     };
     let lax = (times.change.saturating_sub(10), times.change);
     let tight = (times.change, times.end);
@@ -220,9 +217,9 @@ fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
     rows.push(Row::held(
         "QoS-WC: cores that move when promises are tightened",
         "cores",
-        Printed::Claim("stable areas"),
-        &of(&moved.collect::<Vec<_>>()),
-        Tolerance::AtMost(1.0),
+        "stable areas",
+        estimate_of(&moved.collect::<Vec<_>>()),
+        AtMost(1.0),
     ));
     rows
 }
@@ -234,9 +231,9 @@ fn missed(course: &Course, times: Times) -> f64 {
 }
 
 /// Fig. 20: promises.
-fn kept(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
+fn promise_rows(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
     let spikes = |courses: &[Course]| {
-        of(&courses.iter().map(|course| missed(course, times)).collect::<Vec<_>>())
+        estimate_of(&courses.iter().map(|course| missed(course, times)).collect::<Vec<_>>())
     };
     let counted = "a second has 480 answers of the p99.9 class, so one late answer is a spike";
     let mut rows: Vec<Row> = schemes
@@ -244,22 +241,22 @@ fn kept(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
         .zip(all)
         .map(|(scheme, courses)| {
             let row = format!("{}: seconds with a missed promise after 85 s", scheme.name);
-            Row::reported(row, "s", Printed::Nothing, &spikes(courses), counted)
+            Row::reported(row, "s", Printed::Nothing, spikes(courses), counted)
         })
         .collect();
     let [plain, reef, areas] = all else { return rows };
     let fewer = |theirs: &[Course]| {
         let pairs = areas.iter().zip(theirs);
         let each = pairs.map(|(ours, theirs)| missed(ours, times) - missed(theirs, times));
-        of(&each.collect::<Vec<_>>())
+        estimate_of(&each.collect::<Vec<_>>())
     };
     for (name, theirs) in [("PSLO under Demeter", plain), ("REEF under Demeter", reef)] {
         rows.push(Row::held(
             format!("the same, QoS-WC less {name}"),
             "s",
-            Printed::Claim("fewest spikes"),
-            &fewer(theirs),
-            Tolerance::AtMost(0.0),
+            "fewest spikes",
+            fewer(theirs),
+            AtMost(0.0),
         ));
     }
     let floor = areas
@@ -268,9 +265,9 @@ fn kept(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
     rows.push(Row::held(
         "QoS-WC: best effort over its floor after 85 s",
         "1",
-        Printed::Claim("at least 1"),
-        &of(&floor.collect::<Vec<_>>()),
-        Tolerance::AtLeast(1.0),
+        "at least 1",
+        estimate_of(&floor.collect::<Vec<_>>()),
+        AtLeast(1.0),
     ));
     rows
 }
@@ -284,7 +281,7 @@ fn figures(schemes: &[Scheme], all: &[Vec<Course>]) -> [Figure; 3] {
     let with = |figure: Figure, value: fn(&Second) -> f64| {
         let each = schemes.iter().zip(all);
         each.fold(figure, |figure, (scheme, courses)| {
-            figure.with(scheme.name, Look::Line, points(courses, value))
+            figure.with_curve(scheme.name, Look::Line, points(courses, value))
         })
     };
     let figure = |title, y| Figure::new(title, axis(), Axis::linear(y));

@@ -2,7 +2,7 @@
 //! cores, looked at second by second.
 
 use super::system::Gate;
-use crate::experiment::{LabError, Setup};
+use crate::prelude::*;
 use lull_control::admission::Admission;
 use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
 use lull_measure::Nanos;
@@ -28,19 +28,19 @@ pub(super) struct Scheme {
 /// What happens when, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// From here on it counts.
+    /// The warm-up ends here.
     pub(super) settled: u64,
-    /// Promises change, and counts begin anew.
+    /// Objectives change, and counters are reset.
     pub(super) change: u64,
     pub(super) end: u64,
 }
 
 /// Cores and promises in one second.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct ObservedSecond {
     pub(crate) second: f64,
-    /// Cores that the first class may use, cores that the last class may and it
-    /// may not, and cores that nobody may.
+    /// Cores that the first class may use, cores that only the last class may use, and cores
+    /// that no class may use.
     pub(crate) hot: f64,
     pub(crate) warm: f64,
     pub(crate) cold: f64,
@@ -56,7 +56,7 @@ pub(super) struct Course {
     pub(super) before: Served,
     /// From then on.
     pub(super) after: Served,
-    pub(super) looks: Vec<Look>,
+    pub(super) looks: Vec<ObservedSecond>,
 }
 
 /// Runs a scheme in parallel replications; `later` is what each class is
@@ -70,7 +70,8 @@ pub(super) fn courses(
     let replications = setup.either(2, 1);
     setup.progress.expect(replications);
     let run = |replication| {
-        let course = Run::new(model, scheme, (setup.seed, replication))?.course(later, times);
+        let course =
+            SteeredRun::new(model, scheme, (setup.seed, replication))?.course(later, times);
         setup.progress.step();
         course
     };
@@ -79,7 +80,7 @@ pub(super) fn courses(
 }
 
 /// A replication under way.
-struct Run<'a> {
+struct SteeredRun<'a> {
     scheme: &'a Scheme,
     plant: ServerPlant,
     policy: Option<Box<dyn Policy>>,
@@ -87,7 +88,7 @@ struct Run<'a> {
     cores: u32,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SteeredRun<'a> {
     fn new(
         model: &ServerModel,
         scheme: &'a Scheme,
@@ -115,7 +116,7 @@ impl<'a> Run<'a> {
     }
 
     /// So many seconds pass.
-    fn pass(&mut self, seconds: u64, looks: &mut Vec<Look>) {
+    fn pass(&mut self, seconds: u64, looks: &mut Vec<ObservedSecond>) {
         for _ in 0..seconds {
             let mut second = Vec::new();
             for _ in 0..LOOK {
@@ -128,11 +129,11 @@ impl<'a> Run<'a> {
                 }
                 second.push(seen);
             }
-            looks.push(self.look(&second));
+            looks.push(self.observe_second(&second));
         }
     }
 
-    fn look(&self, second: &[lull_control::Observation]) -> Look {
+    fn observe_second(&self, second: &[lull_control::Observation]) -> ObservedSecond {
         let (apps, settings) = (self.plant.apps(), self.plant.settings());
         let cores = |app: usize| -> CoreSet {
             let of = |setting: &Setting| match setting {
@@ -155,7 +156,7 @@ impl<'a> Run<'a> {
             Some(lull_measure::compliance::compliance(late, at))
         });
         let end = second.last().map_or(0.0, |seen| seen.time.as_secs_f64());
-        Look {
+        ObservedSecond {
             second: end,
             hot: hot.len() as f64,
             warm: last.difference(&hot).len() as f64,

@@ -1,8 +1,7 @@
 //! The paper's server, and how an admission controller is measured on it.
 
-use crate::experiment::{LabError, Setup};
+use crate::prelude::*;
 use crate::sourced::{self, Parameter};
-use crate::trial::of;
 use lull_measure::{Nanos, Percentile};
 use lull_policies::admission::{self, Site};
 use lull_sim::oversubscribed::{ConnectionClass, Contention, Device, Served, Server, ServerModel};
@@ -12,13 +11,13 @@ use serde::Deserialize;
 
 /// The break-even of C6 (sections 2.1 and 3.2).
 pub(super) const BREAK_EVEN: Nanos = Nanos::from_millis(1);
-/// Where C6 stands among the idle states of the scenario.
+/// Index of C6 among the idle states of the scenario.
 pub(super) const C6: usize = 1;
 
 /// Name and config of an admission controller.
 pub(super) type Gate<'a> = (&'a str, &'a str);
 
-/// The server that stands for MongoDB, and its parameters by source.
+/// The model of MongoDB, and its parameters by source.
 pub(super) fn mongo() -> (ServerModel, Vec<Parameter>) {
     sourced::read(include_str!("mongo.toml"))
 }
@@ -31,7 +30,7 @@ struct Differences {
     contention: Contention,
 }
 
-/// The server that stands for MySQL, and the parameters that differ.
+/// The model of MySQL, and the parameters that differ from MongoDB's.
 pub(super) fn mysql() -> (ServerModel, Vec<Parameter>) {
     let (other, parameters): (Differences, _) = sourced::read(include_str!("mysql.toml"));
     let Differences { device, contention } = other;
@@ -39,13 +38,13 @@ pub(super) fn mysql() -> (ServerModel, Vec<Parameter>) {
 }
 
 /// The same server with so many connections, all best effort.
-pub(super) fn with_connections(model: &ServerModel, connections: u32) -> ServerModel {
+pub(super) fn set_connections(model: &ServerModel, connections: u32) -> ServerModel {
     let class = ConnectionClass { connections, ..model.class[0].clone() };
     ServerModel { class: vec![class], ..model.clone() }
 }
 
 /// Runs servers.
-pub(super) struct Bench<'a> {
+pub(super) struct GateBench<'a> {
     setup: &'a Setup<'a>,
     /// Before counting, long enough for searches.
     warmup: Nanos,
@@ -53,11 +52,11 @@ pub(super) struct Bench<'a> {
 }
 
 /// One admission controller on one server, a run a replication.
-pub(super) struct Cell {
+pub(super) struct GateCell {
     pub(super) runs: Vec<Served>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> GateBench<'a> {
     /// Short warm-ups: admission controllers that search nothing.
     pub(super) fn settled(setup: &'a Setup<'a>) -> Self {
         let (warmup, length) = setup.either((2_000, 6_000), (500, 1_000));
@@ -80,7 +79,7 @@ impl<'a> Bench<'a> {
         &self,
         model: &ServerModel,
         (name, config): Gate<'_>,
-    ) -> Result<Cell, LabError> {
+    ) -> Result<GateCell, LabError> {
         let objectives = model.objectives();
         // One core is left to the system (section 3.3: C below the number of cores).
         let site = Site::of(&objectives, model.cores.max(2) - 1);
@@ -95,20 +94,20 @@ impl<'a> Bench<'a> {
         };
         let runs: Vec<Result<Served, LabError>> =
             (0..self.replications()).into_par_iter().map(run).collect();
-        Ok(Cell { runs: runs.into_iter().collect::<Result<_, _>>()? })
+        Ok(GateCell { runs: runs.into_iter().collect::<Result<_, _>>()? })
     }
 }
 
-impl Cell {
+impl GateCell {
     /// The mean of a figure.
     pub(super) fn mean(&self, value: impl Fn(&Served) -> f64) -> Estimate {
-        of(&self.runs.iter().map(value).collect::<Vec<_>>())
+        estimate_of(&self.runs.iter().map(value).collect::<Vec<_>>())
     }
 
     /// A figure over that of another cell that met the same queries.
     pub(super) fn over(&self, other: &Self, value: impl Fn(&Served) -> f64) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
-        of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
+        estimate_of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
     }
 
     /// Its change in percent.
@@ -127,7 +126,7 @@ impl Cell {
     ) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
         let differences = pairs.map(|(ours, theirs)| factor * (value(ours) - value(theirs)));
-        of(&differences.collect::<Vec<_>>())
+        estimate_of(&differences.collect::<Vec<_>>())
     }
 }
 

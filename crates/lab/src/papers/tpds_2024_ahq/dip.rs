@@ -5,10 +5,7 @@ use super::paper::paper;
 use super::platform::Scene;
 use super::play::{Played, Span, Strategy, play, play_all};
 use super::sourced::{self, Parameter};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::node::{Node, NodeModel};
@@ -39,7 +36,7 @@ struct Pair {
 
 /// The performance of both apps of a pair (higher is better) and the cores' use.
 #[derive(Debug, Clone, Copy)]
-struct Outcome {
+struct PairOutcome {
     performance: [f64; 2],
     utilisation: f64,
 }
@@ -49,7 +46,7 @@ struct Study {
     model: NodeModel,
     pairs: Vec<Pair>,
     /// By strategy, then pair.
-    outcomes: Vec<Vec<Outcome>>,
+    outcomes: Vec<Vec<PairOutcome>>,
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
@@ -59,7 +56,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut report = EXPERIMENT.report(paper.titled("Figs. 13 to 15"), setup);
     report.choices = choices(&parameters);
     report.rows = study.rows();
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &study.figures())?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &study.figures())?];
     Ok(report)
 }
 
@@ -170,35 +167,35 @@ impl Study {
         let mut rows: Vec<Row> = [SHARED, EVEN, RR]
             .map(|strategy| {
                 let name = format!("{}, uncertainty, mean of the apps", STRATEGIES[strategy]);
-                Row::reported(name, "", Printed::Nothing, &of(&all[strategy]), curves)
+                Row::reported(name, "", Printed::Nothing, estimate_of(&all[strategy]), curves)
             })
             .to_vec();
-        let (less, more) = (of(&[mean(EVEN) / mean(SHARED)]), of(&[mean(RR) / mean(EVEN)]));
-        let claim = Printed::Claim("reduced");
+        let (less, more) = (mean(EVEN) / mean(SHARED), mean(RR) / mean(EVEN));
+        let claim = "reduced";
         rows.push(Row::held(
             "observation 1: uncertainty, Even over Shared",
             "",
             claim,
-            &less,
-            Tolerance::AtMost(1.0),
+            less,
+            AtMost(1.0),
         ));
-        let claim = Printed::Claim("not reduced");
+        let claim = "not reduced";
         rows.push(Row::held(
             "observation 1: uncertainty, RR over Even",
             "",
             claim,
-            &more,
-            Tolerance::AtLeast(1.0),
+            more,
+            AtLeast(1.0),
         ));
         let high = (0..self.model.app.len()).map(|app| self.uncertainty(RR, app, true));
         let other = "the other reading of Fig. 14: every app in front. A best-effort app with \
                      real-time priority everywhere leaves its co-runner nothing to interfere with";
-        let high = of(&high.collect::<Vec<_>>());
+        let high = estimate_of(&high.collect::<Vec<_>>());
         rows.push(Row::reported(
             "RR, uncertainty, every app in front",
             "",
             Printed::Nothing,
-            &high,
+            high,
             other,
         ));
         rows
@@ -212,18 +209,18 @@ impl Study {
             Row::held(
                 "observation 2: RR, high-priority apps improved",
                 "%",
-                Printed::Number(94.2),
-                &of(&[rr]),
-                Tolerance::AtLeast(50.0),
+                94.2,
+                rr,
+                AtLeast(50.0),
             ),
             Row::held(
                 "observation 2: improved, RR less Even",
                 "points",
-                Printed::Number(94.2 - 50.9),
-                &of(&[rr - even]),
-                Tolerance::AtLeast(0.0),
+                94.2 - 50.9,
+                rr - even,
+                AtLeast(0.0),
             ),
-            Row::reported("Even, apps improved", "%", Printed::Number(50.9), &of(&[even]), mix),
+            Row::reported("Even, apps improved", "%", 50.9, even, mix),
         ]
     }
 
@@ -233,31 +230,25 @@ impl Study {
             let all = self.utilisation(strategy);
             all.iter().sum::<f64>() / all.len() as f64
         };
-        let least = Tolerance::AtLeast(50.0);
-        let less = of(&[self.less_used(EVEN)]);
-        let gap = of(&[mean(RR) - mean(SHARED)]);
-        let loss = of(&[mean(EVEN) - mean(SHARED)]);
+        let least = AtLeast(50.0);
+        let less = self.less_used(EVEN);
+        let gap = mean(RR) - mean(SHARED);
+        let loss = mean(EVEN) - mean(SHARED);
         vec![
-            Row::held(
-                "observation 3: Even, pairs with less utilisation",
-                "%",
-                Printed::Number(96.4),
-                &less,
-                least,
-            ),
+            Row::held("observation 3: Even, pairs with less utilisation", "%", 96.4, less, least),
             Row::held(
                 "observation 3: mean utilisation, Even less Shared",
                 "points",
-                Printed::Claim("lower"),
-                &loss,
-                Tolerance::AtMost(0.0),
+                "lower",
+                loss,
+                AtMost(0.0),
             ),
             Row::held(
                 "observation 3: mean utilisation, RR less Shared",
                 "points",
-                Printed::Claim("not lower"),
-                &gap,
-                Tolerance::AtLeast(-1.0),
+                "not lower",
+                gap,
+                AtLeast(-1.0),
             ),
         ]
     }
@@ -269,7 +260,7 @@ impl Study {
             STRATEGIES.iter().enumerate().fold(empty, |figure, (strategy, name)| {
                 let apps = 0..self.model.app.len();
                 let points = apps.map(|app| Point::at(app as f64 + 1.0, value(strategy, app)));
-                figure.with(*name, Look::Points, points)
+                figure.with_curve(*name, Look::Points, points)
             })
         };
         let uncertainty = by_app("Uncertainty over co-runners", "σ / mean", &|strategy, app| {
@@ -297,7 +288,7 @@ impl Study {
             let points = all.into_iter().enumerate();
             let points =
                 points.map(|(at, used)| Point::at(100.0 * (at as f64 + 0.5) / count, used));
-            figure.with(*name, Look::Steps, points)
+            figure.with_curve(*name, Look::Steps, points)
         })
     }
 }
@@ -337,7 +328,7 @@ fn strategy_of(strategy: usize) -> Strategy {
     Strategy { name: STRATEGIES[strategy], policy, config }
 }
 
-fn outcome(model: &NodeModel, pair: &Pair, played: &Played, worst_ms: f64) -> Outcome {
+fn outcome(model: &NodeModel, pair: &Pair, played: &Played, worst_ms: f64) -> PairOutcome {
     let (mut tails, mut progress) = (played.tails_ms.iter(), played.progress.iter());
     let performance = [pair.first, pair.second].map(|app| {
         let next = if model.app[app].serves() {
@@ -347,5 +338,5 @@ fn outcome(model: &NodeModel, pair: &Pair, played: &Played, worst_ms: f64) -> Ou
         };
         next.unwrap_or(f64::NAN)
     });
-    Outcome { performance, utilisation: played.utilisation }
+    PairOutcome { performance, utilisation: played.utilisation }
 }

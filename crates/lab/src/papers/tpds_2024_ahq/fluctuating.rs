@@ -1,16 +1,13 @@
-//! Fig. 17: Xapian's load rises and falls within 250 s; who keeps up?
+//! Fig. 17: violations and entropy while Xapian's load rises and falls within 250 s.
 
 use super::paper::paper;
-use super::platform::{Load, Platform, Scene, WAYS, steady};
+use super::platform::{LoadProfile, Platform, Scene, WAYS, steady};
 use super::play::{
     ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE,
     UNMANAGED, freshness, is_here, play, play_all,
 };
 use super::{SEED_FILE, absent, sourced};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_measure::entropy::SystemEntropy;
 use lull_sim::stats::{Estimate, Failure};
@@ -38,7 +35,7 @@ const ELASTIC: f64 = 1.05;
 const ELASTICITY: &str = "section V-B calls bounds elastic by 5 %; whether Fig. 17 counts so is \
                           not printed";
 
-const NOT_HALF: &str = "0.5 to 1 was asked for, and is missed on the good side. Over four seeds, \
+const NOT_HALF: &str = "the range 0.5 to 1 is missed on the good side. Over four seeds, \
                         20 of ARQ's 45 epochs are in the first 20 s, while it finds its \
                         regions, 13 at 90 %, and hardly any at the other rises; PARTIES, which \
                         takes until a bound is missed, loses 2 to 29 in every step. So the ratio \
@@ -65,7 +62,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.extend(absent(&STRATEGIES));
     report.choices.extend(sourced::choices(&Platform::a().parameters));
     report.rows = rows(&races);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&races))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&races))?];
     Ok(report)
 }
 
@@ -91,7 +88,7 @@ fn seeds(setup: &Setup<'_>) -> u64 {
 }
 
 /// Xapian's load over time.
-pub(super) fn profile() -> Load {
+pub(super) fn profile() -> LoadProfile {
     let steps = STEPS.into_iter().chain([LAST]);
     (0..).map(|step| Nanos::from_secs(20 * step)).zip(steps.map(|it| it as f64 / 100.0)).collect()
 }
@@ -119,7 +116,7 @@ fn race(setup: &Setup<'_>) -> Result<Races, LabError> {
 }
 
 impl Races {
-    fn of(&self, strategy: Strategy) -> Option<&[Played]> {
+    fn runs_under(&self, strategy: Strategy) -> Option<&[Played]> {
         let number = self.strategies.iter().position(|it| *it == strategy)?;
         Some(&self.runs[number])
     }
@@ -127,7 +124,7 @@ impl Races {
 
 /// Over seeds.
 fn over(runs: &[Played], value: impl Fn(&Played) -> f64) -> Estimate {
-    of(&runs.iter().map(value).collect::<Vec<_>>())
+    estimate_of(&runs.iter().map(value).collect::<Vec<_>>())
 }
 
 fn violations(runs: &[Played]) -> Estimate {
@@ -142,23 +139,23 @@ fn entropy(runs: &[Played]) -> Estimate {
 fn ratio(ours: &[Played], theirs: &[Played], value: impl Fn(&Played) -> f64) -> Estimate {
     let pairs: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| value(a) / value(b)).collect();
     let mean = over(ours, &value).mean / over(theirs, &value).mean;
-    Estimate { mean, ..of(&pairs) }
+    Estimate { mean, ..estimate_of(&pairs) }
 }
 
 fn rows(races: &Races) -> Vec<Row> {
     let steps =
-        "the load's steps are ours but for two: only the order and the ratio can be asked for";
+        "the load's steps are ours but for two: only the order and the ratio are comparable";
     let mut rows = Vec::new();
     for (strategy, runs) in races.strategies.iter().zip(&races.runs) {
         let paper = match *strategy {
-            ARQ => Printed::Number(59.0),
-            PARTIES => Printed::Number(105.0),
-            _ => Printed::Nothing,
+            ARQ => Some(59.0),
+            PARTIES => Some(105.0),
+            _ => None,
         };
         let name = format!("{}, violating epochs of 500", strategy.name);
-        rows.push(Row::reported(name, "epochs", paper, &violations(runs), steps));
+        rows.push(Row::reported(name, "epochs", paper, violations(runs), steps));
         let name = format!("{}, mean E_S", strategy.name);
-        rows.push(Row::reported(name, "", Printed::Nothing, &entropy(runs), steps));
+        rows.push(Row::reported(name, "", Printed::Nothing, entropy(runs), steps));
     }
     rows.extend(paper_rows(races));
     rows.extend(tide_rows(races));
@@ -167,32 +164,32 @@ fn rows(races: &Races) -> Vec<Row> {
 
 fn paper_rows(races: &Races) -> Vec<Row> {
     let mut rows = Vec::new();
-    let Some(parties) = races.of(PARTIES) else { return rows };
+    let Some(parties) = races.runs_under(PARTIES) else { return rows };
     for strategy in [ARQ, ARQ_PRIORITY] {
-        let Some(arq) = races.of(strategy) else { continue };
+        let Some(arq) = races.runs_under(strategy) else { continue };
         let name = |what: &str| format!("{what}, {} over PARTIES", strategy.name);
         let share = ratio(arq, parties, Played::violations);
-        let printed = Printed::Number(59.0 / 105.0);
-        rows.push(Row::reported(name("violating epochs"), "", printed, &share, NOT_HALF));
+        let printed = 59.0 / 105.0;
+        rows.push(Row::reported(name("violating epochs"), "", printed, share, NOT_HALF));
         let gaps: Vec<f64> =
             arq.iter().zip(parties).map(|(a, b)| a.violations() - b.violations()).collect();
         let less = format!("violating epochs, {} less PARTIES", strategy.name);
-        let (printed, most) = (Printed::Number(59.0 - 105.0), Tolerance::AtMost(0.0));
-        rows.push(Row::held(less, "epochs", printed, &of(&gaps), most));
+        let (printed, most) = (59.0 - 105.0, AtMost(0.0));
+        rows.push(Row::held(less, "epochs", printed, estimate_of(&gaps), most));
         let elastic = ratio(arq, parties, |played| played.beyond(ELASTIC));
         let name_5 = name("epochs beyond the bound by 5 %");
-        rows.push(Row::reported(name_5, "", Printed::Nothing, &elastic, ELASTICITY));
-        let claim = Printed::Claim("ARQ < PARTIES");
-        let less = Tolerance::AtMost(1.0);
+        rows.push(Row::reported(name_5, "", Printed::Nothing, elastic, ELASTICITY));
+        let claim = "ARQ < PARTIES";
+        let less = AtMost(1.0);
         let entropy = ratio(arq, parties, Played::mean_system);
-        rows.push(Row::held(name("mean E_S"), "", claim, &entropy, less));
+        rows.push(Row::held(name("mean E_S"), "", claim, entropy, less));
     }
     let start = [(PARTIES, 0.85), (ARQ, 0.66), (ARQ_PRIORITY, 0.66)];
     rows.extend(start.into_iter().filter_map(|(strategy, printed)| {
         let why = "at 10 to 20 s; how soon a strategy gives to Stream depends on where it starts";
         let name = format!("{}, E_BE at low load", strategy.name);
-        let ours = over(races.of(strategy)?, early_be);
-        Some(Row::reported(name, "", Printed::Number(printed), &ours, why))
+        let ours = over(races.runs_under(strategy)?, early_be);
+        Some(Row::reported(name, "", printed, ours, why))
     }));
     rows
 }
@@ -205,16 +202,18 @@ fn early_be(played: &Played) -> f64 {
 }
 
 fn tide_rows(races: &Races) -> Vec<Row> {
-    let (Some(tide), Some(arq)) = (races.of(TIDE), races.of(ARQ)) else { return Vec::new() };
-    let most = Tolerance::AtMost(TIDE_VIOLATIONS);
-    let share = Tolerance::AtMost(TIDE_ENTROPY);
+    let (Some(tide), Some(arq)) = (races.runs_under(TIDE), races.runs_under(ARQ)) else {
+        return Vec::new();
+    };
+    let most = AtMost(TIDE_VIOLATIONS);
+    let share = AtMost(TIDE_ENTROPY);
     let goal = "our own goal for our own policy; no paper prints it";
     vec![
         Row::held(
             "tide, violating epochs: our goal",
             "epochs",
             Printed::Nothing,
-            &violations(tide),
+            violations(tide),
             most,
         )
         .because(goal),
@@ -222,7 +221,7 @@ fn tide_rows(races: &Races) -> Vec<Row> {
             "tide, mean E_S over ARQ's: our goal",
             "",
             Printed::Nothing,
-            &ratio(tide, arq, Played::mean_system),
+            ratio(tide, arq, Played::mean_system),
             share,
         )
         .because(goal),
@@ -236,17 +235,17 @@ fn figures(races: &Races) -> Vec<Figure> {
     let end = Point::at(LENGTH_S as f64, LAST as f64);
     let load =
         Figure::new("Xapian's load", time(), Axis::linear("% of max load").between(0.0, 100.0))
-            .with("Xapian", Look::Steps, load.chain([end]));
+            .with_curve("Xapian", Look::Steps, load.chain([end]));
     let shown = [LC_FIRST, PARTIES, ARQ, TIDE];
     let part = |title: &str, part: &dyn Fn(&SystemEntropy) -> Option<f64>| {
         let figure = Figure::new(title, time(), Axis::linear(title).between(0.0, 1.0));
-        let there = shown.into_iter().filter_map(|it| Some((it, races.of(it)?.first()?)));
+        let there = shown.into_iter().filter_map(|it| Some((it, races.runs_under(it)?.first()?)));
         there.fold(figure, |figure, (strategy, run)| {
             let points = run
                 .epochs
                 .iter()
                 .filter_map(|epoch| Some(Point::at(epoch.time_s, part(&epoch.entropy)?)));
-            figure.with(strategy.name, Look::Trace, points.collect::<Vec<_>>())
+            figure.with_curve(strategy.name, Look::Trace, points.collect::<Vec<_>>())
         })
     };
     vec![

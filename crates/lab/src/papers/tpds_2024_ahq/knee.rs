@@ -3,10 +3,7 @@
 use super::paper::{Paper, TableIvRow, ms, paper};
 use super::sourced::{self, Parameter};
 use super::{SEED_FILE, platform};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::ModelError;
 use lull_sim::node::{Activity, LoadStep, Node, NodeModel};
@@ -32,7 +29,7 @@ const STEPS: u32 = 49;
 const JUMP: f64 = 1.25;
 
 /// One app on some cores.
-struct Curve {
+struct KneeCurve {
     /// What Table IV prints of the app.
     printed: TableIvRow,
     cores: u16,
@@ -43,7 +40,7 @@ struct Curve {
 }
 
 /// The apps, and how long each point is measured.
-struct Bench {
+struct KneeBench {
     model: NodeModel,
     requests: f64,
     seed: u64,
@@ -52,11 +49,11 @@ struct Bench {
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = apps();
     let paper = paper();
-    let bench = Bench { model, requests: setup.either(60_000.0, 6_000.0), seed: setup.seed };
+    let bench = KneeBench { model, requests: setup.either(60_000.0, 6_000.0), seed: setup.seed };
     let shown = paper.app.iter().filter(|app| SHOWN.contains(&app.name.as_str()));
     let wanted: Vec<_> = shown.flat_map(|app| CORES.map(|cores| (app, cores))).collect();
     setup.progress.expect(wanted.len() as u64);
-    let curves: Vec<Result<Curve, ModelError>> = wanted
+    let curves: Vec<Result<KneeCurve, ModelError>> = wanted
         .par_iter()
         .map(|(app, cores)| {
             let curve = bench.curve(app, *cores);
@@ -72,7 +69,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows.extend(bench.table_iv_rows(&paper).map_err(Failure::from)?);
     report.rows.extend(SHOWN.into_iter().map(|app| scaling_row(app, &curves)));
     let drawn: Vec<_> = SHOWN.into_iter().map(|app| figure(app, &curves)).collect();
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &drawn)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &drawn)?];
     Ok(report)
 }
 
@@ -109,7 +106,7 @@ fn work_of(model: &NodeModel, app: &str) -> Nanos {
     work.unwrap_or_default()
 }
 
-impl Bench {
+impl KneeBench {
     /// The tail of an app alone, with as many threads as cores, in ms.
     fn tail_ms(
         &self,
@@ -140,7 +137,7 @@ impl Bench {
         Ok(tail.map_or(f64::NAN, |tail| tail.as_secs_f64() * 1e3))
     }
 
-    fn curve(&self, app: &TableIvRow, cores: u16) -> Result<Curve, ModelError> {
+    fn curve(&self, app: &TableIvRow, cores: u16) -> Result<KneeCurve, ModelError> {
         let work_s = work_of(&self.model, &app.name).as_secs_f64();
         let capacity_per_s = f64::from(cores) / work_s;
         let point = |step: u32| {
@@ -148,7 +145,7 @@ impl Bench {
             Ok((rate_per_s, self.tail_ms(&app.name, cores, rate_per_s, (1.0, 0))?))
         };
         let points = (1..=STEPS).map(point).collect::<Result<_, ModelError>>()?;
-        Ok(Curve { printed: app.clone(), cores, capacity_per_s, points })
+        Ok(KneeCurve { printed: app.clone(), cores, capacity_per_s, points })
     }
 
     /// The tail at Table IV's load, against its threshold.
@@ -156,16 +153,16 @@ impl Bench {
         let mut rows: Vec<Row> = Vec::new();
         for printed in &paper.app {
             let name = format!("{}, 4 cores, tail at max load", printed.name);
-            let number = Printed::Number(printed.bound_ms);
+            let number = printed.bound_ms;
             if self.model.app_named(&printed.name).is_none() {
                 let busy = 100.0 * printed.max_load * ms(printed.bound_ms).as_secs_f64() / 4.0;
-                rows.push(Row::reported(name, "%", number, &of(&[busy]), IDLE_AT_MAX_LOAD));
+                rows.push(Row::reported(name, "%", number, busy, IDLE_AT_MAX_LOAD));
                 continue;
             }
             // A tail near the knee varies much: longer runs, and more of them.
             let run = |more| self.tail_ms(&printed.name, 4, printed.max_load, (5.0, more));
             let tails = (0..4).map(run).collect::<Result<Vec<_>, _>>()?;
-            rows.push(Row::held(name, "ms", number, &of(&tails), Tolerance::Relative(0.1)));
+            rows.push(Row::held(name, "ms", number, estimate_of(&tails), Relative(0.1)));
         }
         Ok(rows)
     }
@@ -176,7 +173,7 @@ const IDLE_AT_MAX_LOAD: &str = "at the printed load four threads would be busy f
                                 time even if every request took the whole threshold: no queue, so \
                                 no knee; the load may be in another unit. Ours: that share";
 
-impl Curve {
+impl KneeCurve {
     /// The first step on which the tail jumps; the last rate if none does.
     fn jump(&self) -> (f64, f64) {
         let pair = self.points.windows(2).find(|pair| pair[1].1 >= JUMP * pair[0].1);
@@ -201,39 +198,39 @@ impl Curve {
     }
 }
 
-fn knee_rows(curve: &Curve) -> Vec<Row> {
+fn knee_rows(curve: &KneeCurve) -> Vec<Row> {
     let printed = &curve.printed;
     let undefined = "the paper does not say what makes a threshold: two usual definitions differ \
                      by more than it could print";
     let mut rows = Vec::new();
     for (definition, knee) in [("jump", curve.jump()), ("kneedle", curve.kneedle())] {
         let name = format!("{}, 4 cores, knee by {definition}", printed.name);
-        let load = Printed::Number(printed.max_load);
-        rows.push(Row::reported(name, "requests/s", load, &of(&[knee.0]), undefined));
+        let load = printed.max_load;
+        rows.push(Row::reported(name, "requests/s", load, knee.0, undefined));
     }
     let early = curve.at(0.5 * printed.max_load) / curve.at(0.2 * printed.max_load);
     let late = curve.at(0.98 * curve.capacity_per_s) / curve.at(printed.max_load);
-    let slow = Printed::Claim("slowly at first");
+    let slow = "slowly at first";
     let name = format!("{}, 4 cores, tail at 50 % over that at 20 % of max load", printed.name);
-    rows.push(Row::held(name, "times", slow, &of(&[early]), Tolerance::AtMost(1.5)));
-    let steep = Printed::Claim("exponentially beyond");
+    rows.push(Row::held(name, "times", slow, early, AtMost(1.5)));
+    let steep = "exponentially beyond";
     let name = format!("{}, 4 cores, tail at 98 % of capacity over that at max load", printed.name);
-    rows.push(Row::held(name, "times", steep, &of(&[late]), Tolerance::AtLeast(1.5)));
+    rows.push(Row::held(name, "times", steep, late, AtLeast(1.5)));
     rows
 }
 
 /// Knees move out in proportion to cores, or more: many servers queue less than one.
-fn scaling_row(app: &'static str, curves: &[Curve]) -> Row {
+fn scaling_row(app: &'static str, curves: &[KneeCurve]) -> Row {
     let knee = |cores| {
         let found = curves.iter().find(|curve| curve.printed.name == app && curve.cores == cores);
         found.map_or(f64::NAN, |curve| curve.kneedle().0)
     };
     let name = format!("{app}, knee on 8 cores over that on 1");
-    let claim = Printed::Claim("grows with cores");
-    Row::held(name, "times", claim, &of(&[knee(8) / knee(1)]), Tolerance::AtLeast(7.5))
+    let claim = "grows with cores";
+    Row::held(name, "times", claim, knee(8) / knee(1), AtLeast(7.5))
 }
 
-fn figure(app: &'static str, curves: &[Curve]) -> Figure {
+fn figure(app: &'static str, curves: &[KneeCurve]) -> Figure {
     let title = format!("{app}: tail over the arrival rate, 1, 2, 4 and 8 cores");
     let y = Axis::log("95th percentile (ms)");
     let empty = Figure::new(title, Axis::linear("arrival rate (requests/s)"), y);
@@ -241,7 +238,7 @@ fn figure(app: &'static str, curves: &[Curve]) -> Figure {
     let drawn = mine.fold(empty, |figure, curve| {
         let points = curve.points.iter().map(|(rate, tail)| Point::at(*rate, *tail));
         let name = format!("{} cores", curve.cores);
-        figure.with(name, Look::Trace, points)
+        figure.with_curve(name, Look::Trace, points)
     });
     let printed = curves.iter().map(|curve| &curve.printed).find(|printed| printed.name == app);
     printed.into_iter().fold(drawn, |figure, printed| {

@@ -7,10 +7,8 @@ use super::play::{
     UNMANAGED, freshness, is_here, play, play_all,
 };
 use super::{SEED_FILE, absent, sourced};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance, Verdict};
-use crate::trial::of;
+use crate::prelude::*;
+use crate::report::Verdict;
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
 
@@ -33,7 +31,7 @@ const OTHERS: [u32; 2] = [20, 40];
 const LOW: u32 = 50;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cell {
+struct LoadCell {
     xapian: u32,
     others: u32,
 }
@@ -45,8 +43,8 @@ struct Table {
     runs: Vec<Vec<Vec<Played>>>,
 }
 
-fn cells() -> impl Iterator<Item = Cell> + Clone {
-    OTHERS.into_iter().flat_map(|others| XAPIAN.map(|xapian| Cell { xapian, others }))
+fn cells() -> impl Iterator<Item = LoadCell> + Clone {
+    OTHERS.into_iter().flat_map(|others| XAPIAN.map(|xapian| LoadCell { xapian, others }))
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
@@ -61,7 +59,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows.extend(progress_rows(&table));
     report.rows.extend(entropy_rows(&table));
     report.rows.extend(table.tide_row());
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&table))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&table))?];
     Ok(report)
 }
 
@@ -80,7 +78,7 @@ fn choices() -> Vec<String> {
     .to_vec()
 }
 
-fn scene(platform: &Platform, cell: Cell) -> Result<Scene, Failure> {
+fn scene(platform: &Platform, cell: LoadCell) -> Result<Scene, Failure> {
     let share = |percent: u32| steady(f64::from(percent) / 100.0);
     let loads = [
         ("xapian", share(cell.xapian)),
@@ -119,7 +117,7 @@ fn measure(setup: &Setup<'_>) -> Result<Table, LabError> {
 }
 
 impl Table {
-    fn of(&self, strategy: Strategy) -> Option<&[Vec<Played>]> {
+    fn runs_under(&self, strategy: Strategy) -> Option<&[Vec<Played>]> {
         let number = self.strategies.iter().position(|it| *it == strategy)?;
         Some(&self.runs[number])
     }
@@ -129,10 +127,10 @@ impl Table {
         &self,
         ours: Strategy,
         theirs: Strategy,
-        of_cells: impl Fn(Cell) -> bool,
+        of_cells: impl Fn(LoadCell) -> bool,
         value: impl Fn(&[(&Played, &Played)]) -> f64,
     ) -> Option<Estimate> {
-        let (ours, theirs) = (self.of(ours)?, self.of(theirs)?);
+        let (ours, theirs) = (self.runs_under(ours)?, self.runs_under(theirs)?);
         let wanted = cells().map(of_cells);
         let pairs: Vec<_> =
             ours.iter().zip(theirs).zip(wanted).filter(|(_, wanted)| *wanted).collect();
@@ -140,29 +138,29 @@ impl Table {
             let of_it: Vec<_> = pairs.iter().map(|((a, b), _)| (&a[seed], &b[seed])).collect();
             value(&of_it)
         };
-        Some(of(&(0..ours[0].len()).map(of_seed).collect::<Vec<_>>()))
+        Some(estimate_of(&(0..ours[0].len()).map(of_seed).collect::<Vec<_>>()))
     }
 
     /// Cells on which `tide` has more entropy than the best baseline, beyond the interval.
     fn tide_row(&self) -> Option<Row> {
-        let tide = self.of(TIDE)?;
+        let tide = self.runs_under(TIDE)?;
         let worse = |at: usize| {
-            let beside = BASELINES.iter().filter_map(|it| Some(&self.of(*it)?[at]));
+            let beside = BASELINES.iter().filter_map(|it| Some(&self.runs_under(*it)?[at]));
             let system =
                 |runs: &[Played]| -> Vec<f64> { runs.iter().map(Played::mean_system).collect() };
-            let mean = |runs: &Vec<Played>| of(&system(runs)).mean;
+            let mean = |runs: &Vec<Played>| estimate_of(&system(runs)).mean;
             let best = beside.min_by(|a, b| mean(a).total_cmp(&mean(b)));
             best.is_some_and(|best| {
                 let gaps: Vec<f64> =
                     system(&tide[at]).iter().zip(system(best)).map(|(a, b)| a - b).collect();
-                let gap = of(&gaps);
+                let gap = estimate_of(&gaps);
                 gap.mean > gap.half_width
             })
         };
         let count = (0..tide.len()).filter(|at| worse(*at)).count() as f64;
         let name = "tide, cells worse than the best baseline";
         let why = "our own goal, 0, for our own policy; no paper prints it";
-        Some(Row::reported(name, "cells", Printed::Nothing, &of(&[count]), why))
+        Some(Row::reported(name, "cells", Printed::Nothing, count, why))
     }
 }
 
@@ -191,8 +189,8 @@ fn progress_ratio(pairs: &[(&Played, &Played)]) -> f64 {
     sum(&|pair| pair.0.progress[0]) / sum(&|pair| pair.1.progress[0])
 }
 
-/// Why CLITE cannot be asked to come before PARTIES.
-const BACKLOG: &str = "at least 0 was asked for and is not met. CLITE's bootstrap gives every app \
+/// Why CLITE is not held to be better than PARTIES.
+const BACKLOG: &str = "the claim of at least 0 is not met. CLITE's bootstrap gives every app \
                        one core in turn; what queues up meanwhile outlasts the two seconds of the \
                        next trial, so that an app looks late even with the most it can have and \
                        many searches end, infeasible, with the even division. Waiting up to 10 s \
@@ -206,7 +204,7 @@ type Comparison = (&'static str, fn(&[(&Played, &Played)]) -> f64);
 /// Tails over the whole time, and those of the median epoch.
 const TAILS: [Comparison; 2] = [("tails", reduction), ("typical tails", typical_reduction)];
 
-fn in_40(cell: Cell) -> bool {
+fn in_40(cell: LoadCell) -> bool {
     cell.others == 40
 }
 
@@ -214,18 +212,18 @@ fn tail_rows(table: &Table) -> Vec<Row> {
     let mut rows = Vec::new();
     let printed = [(ARQ, 66.5), (ARQ_PRIORITY, 66.5), (CLITE, 43.6), (PARTIES, 37.2)];
     let size = "how the paper averages ratios over apps and loads is not printed, and tails of an \
-                overloaded Unmanaged grow with the run: only the order can be asked for";
+                overloaded Unmanaged grow with the run: only the order is comparable";
     for (strategy, paper) in printed {
         for (of_what, value) in TAILS {
             let Some(ours) = table.compare(strategy, UNMANAGED, in_40, value) else { continue };
             let name = format!("{}, {of_what} shorter than Unmanaged's", strategy.name);
-            rows.push(Row::reported(name, "%", Printed::Number(paper), &ours, size));
+            rows.push(Row::reported(name, "%", paper, ours, size));
         }
     }
     let ahead = |ours: Strategy, theirs: Strategy, paper: f64| {
         let estimate = table.compare(ours, theirs, in_40, typical_reduction)?;
         let name = format!("{}, typical tails shorter than {}'s", ours.name, theirs.name);
-        Some(Row::held(name, "%", Printed::Number(paper), &estimate, Tolerance::AtLeast(0.0)))
+        Some(Row::held(name, "%", paper, estimate, AtLeast(0.0)))
     };
     let less = |ours: f64, theirs: f64| 100.0 * (1.0 - (100.0 - ours) / (100.0 - theirs));
     rows.extend(ahead(ARQ, CLITE, less(66.5, 43.6)));
@@ -239,18 +237,18 @@ fn tail_rows(table: &Table) -> Vec<Row> {
 }
 
 fn progress_rows(table: &Table) -> Vec<Row> {
-    let low = |cell: Cell| in_40(cell) && cell.xapian <= LOW;
+    let low = |cell: LoadCell| in_40(cell) && cell.xapian <= LOW;
     let more = |ours: Strategy, theirs: Strategy, paper: f64| {
         let estimate = table.compare(ours, theirs, low, progress_ratio)?;
         let (ours_name, theirs_name) = (ours.name, theirs.name);
         let name =
             format!("Fluidanimate's progress, {ours_name} over {theirs_name}, Xapian to {LOW} %");
-        let printed = Printed::Number(paper);
+        let printed = paper;
         Some(if ours == ARQ_PRIORITY {
-            Row::held(name, "times", printed, &estimate, Tolerance::AtLeast(1.0))
+            Row::held(name, "times", printed, estimate, AtLeast(1.0))
         } else {
             let why = "Algorithm 1 without the priority of section IX-A";
-            Row::reported(name, "times", printed, &estimate, why)
+            Row::reported(name, "times", printed, estimate, why)
         })
     };
     let both = [ARQ_PRIORITY, ARQ].into_iter();
@@ -258,12 +256,13 @@ fn progress_rows(table: &Table) -> Vec<Row> {
 }
 
 fn entropy_rows(table: &Table) -> Vec<Row> {
-    let mean = |strategy: Strategy, part: fn(&Played) -> f64, of_cells: &dyn Fn(Cell) -> bool| {
-        let value = |pairs: &[(&Played, &Played)]| {
-            pairs.iter().map(|(ours, _)| part(ours)).sum::<f64>() / pairs.len() as f64
+    let mean =
+        |strategy: Strategy, part: fn(&Played) -> f64, of_cells: &dyn Fn(LoadCell) -> bool| {
+            let value = |pairs: &[(&Played, &Played)]| {
+                pairs.iter().map(|(ours, _)| part(ours)).sum::<f64>() / pairs.len() as f64
+            };
+            table.compare(strategy, strategy, of_cells, value)
         };
-        table.compare(strategy, strategy, of_cells, value)
-    };
     let system = Played::mean_system;
     let not_printed = "the figure survives without its numbers";
     let mut rows = Vec::new();
@@ -273,7 +272,7 @@ fn entropy_rows(table: &Table) -> Vec<Row> {
                 continue;
             };
             let name = format!("{}, mean E_S, others at {others} %", strategy.name);
-            rows.push(Row::reported(name, "", Printed::Nothing, &ours, not_printed));
+            rows.push(Row::reported(name, "", Printed::Nothing, ours, not_printed));
         }
     }
     let difference = |part: fn(&Played) -> f64| {
@@ -290,11 +289,11 @@ fn entropy_rows(table: &Table) -> Vec<Row> {
     let lc = |played: &Played| played.mean_of(|entropy| entropy.lc);
     let be = |played: &Played| played.mean_of(|entropy| entropy.be);
     if let (Some(lc), Some(be)) = (difference(lc), difference(be)) {
-        let claims = [Printed::Claim("much lower"), Printed::Claim("higher")];
+        let claims = ["much lower", "higher"];
         let [lower, higher] = claims;
-        let (most, least) = (Tolerance::AtMost(0.0), Tolerance::AtLeast(0.0));
-        rows.push(Row::held("LC-first, E_LC less Unmanaged's", "", lower, &lc, most));
-        rows.push(Row::held("LC-first, E_BE less Unmanaged's", "", higher, &be, least));
+        let (most, least) = (AtMost(0.0), AtLeast(0.0));
+        rows.push(Row::held("LC-first, E_LC less Unmanaged's", "", lower, lc, most));
+        rows.push(Row::held("LC-first, E_BE less Unmanaged's", "", higher, be, least));
     }
     rows
 }
@@ -325,8 +324,8 @@ fn figure(table: &Table, others: u32, name: &str, part: Part) -> Figure {
         let points = cells().zip(runs).filter(|(cell, _)| cell.others == others);
         let points = points.map(|(cell, runs)| {
             let values: Vec<f64> = runs.iter().map(part).collect();
-            Point::of(f64::from(cell.xapian), &of(&values))
+            Point::from_estimate(f64::from(cell.xapian), &estimate_of(&values))
         });
-        figure.with(strategy.name, Look::Line, points)
+        figure.with_curve(strategy.name, Look::Line, points)
     })
 }

@@ -23,10 +23,10 @@ pub(super) struct Platform {
 }
 
 /// Load of an app: since when, and which share of its max load.
-pub(super) type Load = Vec<(Nanos, f64)>;
+pub(super) type LoadProfile = Vec<(Nanos, f64)>;
 
 /// The same share of the max load all the time.
-pub(super) fn steady(share: f64) -> Load {
+pub(super) fn steady(share: f64) -> LoadProfile {
     vec![(Nanos::ZERO, share)]
 }
 
@@ -45,7 +45,7 @@ impl Platform {
         &self,
         cores: u16,
         ways: u32,
-        loads: &[(&str, Load)],
+        loads: &[(&str, LoadProfile)],
         best_effort: &[&str],
     ) -> Result<Scene, Failure> {
         let mut model = self.model.clone();
@@ -96,7 +96,7 @@ impl Platform {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sourced::Source;
+    use super::super::sourced::ParameterSource;
     use super::*;
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         // Ten threads share a memory that carries six or seven of them.
         let solo = scene.apps[2].solo_per_s.unwrap();
         assert!((5.0..8.0).contains(&solo), "{solo}");
-        for source in [Source::Printed, Source::Fitted, Source::Ours] {
+        for source in [ParameterSource::Printed, ParameterSource::Fitted, ParameterSource::Ours] {
             assert!(platform.parameters.iter().any(|parameter| parameter.source == source));
         }
     }

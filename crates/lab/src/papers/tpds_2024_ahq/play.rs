@@ -2,7 +2,7 @@
 
 use crate::colocation::{PlayError, Steering};
 pub(super) use crate::colocation::{Played, Scene, Span};
-use crate::experiment::LabError;
+use crate::prelude::*;
 use crate::progress::Progress;
 use lull_control::ControlLoop;
 use lull_measure::Nanos;
@@ -23,7 +23,7 @@ pub(super) fn freshness(seeds: u64) -> String {
     let last = FRESH + seeds - 1;
     format!(
         "`tide` was developed with the replications 0 to 29 of seed 1; all strategies are compared \
-         on the replications {FRESH} to {last}, which nobody had looked at"
+         on the replications {FRESH} to {last}, which were not used in its development"
     )
 }
 
@@ -79,7 +79,7 @@ pub(super) fn play(
     Ok(scene.play(&strategy.steering()?, span, replication)?)
 }
 
-/// Runs all of these, in parallel, and gives what came of each in order.
+/// Runs all of these in parallel and returns their results in order.
 ///
 /// # Errors
 /// The first failure, in order.

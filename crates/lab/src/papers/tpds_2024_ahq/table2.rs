@@ -7,10 +7,7 @@ use super::paper::{Paper, TableIiBlock, TableIiRow, paper};
 use super::platform::{Platform, WAYS, steady};
 use super::play::{Played, Span, UNMANAGED, play};
 use super::{SEED_FILE, sourced};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_measure::entropy::{
     LcReading, RelativeImportance, combine, lc_entropy, tolerance_ability,
@@ -26,7 +23,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// Half a unit of the printed second digit.
-const ROUNDING: Tolerance = Tolerance::Absolute(0.005);
+const ROUNDING: Tolerance = Absolute(0.005);
 const SHIFTED: &str = "the print contradicts equation 12 on its own latencies: from 7 cores on the \
                        column R_i has slid down by one row, with the 6 cores' mean on top";
 const TRUNCATED: &str = "the print is cut off after two digits, not rounded";
@@ -38,13 +35,13 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         report.rows.extend(block_rows(&paper, block));
     }
     let first: Vec<_> = readings(&paper, &paper.table2[0]);
-    let ability = of(&[tolerance_ability(&first)]);
+    let ability = tolerance_ability(&first);
     let why = "equation 1 adds ratios; the text on figure 2 adds milliseconds and calls that TA";
-    report.rows.push(Row::reported("TA of the three apps", "", Printed::Nothing, &ability, why));
+    report.rows.push(Row::reported("TA of the three apps", "", Printed::Nothing, ability, why));
     let simulated = simulate(setup, &paper)?;
     report.rows.extend(simulated.iter().flat_map(|(block, played)| tail_rows(block, played)));
     report.choices = sourced::choices(&Platform::a().parameters);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&paper, &simulated))?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures(&paper, &simulated))?];
     Ok(report)
 }
 
@@ -89,11 +86,11 @@ fn app_rows(cores: u16, printed: &TableIiRow, reading: &LcReading) -> [Row; 4] {
 /// A figure of the table; one that the paper got wrong says so.
 fn row(cores: u16, whose: &str, column: &str, printed: f64, ours: f64) -> Row {
     let name = format!("{cores} cores, {whose}, {column}");
-    let (printed, estimate) = (Printed::Number(printed), of(&[ours]));
+
     match (cores, column) {
-        (7, "R") => Row::reported(name, "", printed, &estimate, SHIFTED),
-        (7, "Q") if ours > 0.0 => Row::reported(name, "", printed, &estimate, TRUNCATED),
-        _ => Row::held(name, "", printed, &estimate, ROUNDING),
+        (7, "R") => Row::reported(name, "", printed, ours, SHIFTED),
+        (7, "Q") if ours > 0.0 => Row::reported(name, "", printed, ours, TRUNCATED),
+        _ => Row::held(name, "", printed, ours, ROUNDING),
     }
 }
 
@@ -121,7 +118,7 @@ fn tail_rows<'r>(block: &'r TableIiBlock, played: &'r Played) -> impl Iterator<I
                latencies: a machine at its limit has no others than those of its queues";
     block.app.iter().zip(&played.tails_ms).map(move |(row, tail_ms)| {
         let name = format!("{} cores, {}, simulated tail", block.cores, row.name);
-        Row::reported(name, "ms", Printed::Number(row.tail_ms), &of(&[*tail_ms]), why)
+        Row::reported(name, "ms", row.tail_ms, *tail_ms, why)
     })
 }
 
@@ -133,7 +130,7 @@ fn figures(paper: &Paper, simulated: &Simulated<'_>) -> Vec<Figure> {
         let points = simulated
             .iter()
             .map(|(block, played)| Point::at(f64::from(block.cores), played.tails_ms[app]));
-        figure.with(format!("{name}, simulated"), Look::Line, points)
+        figure.with_curve(format!("{name}, simulated"), Look::Line, points)
     });
     for (app, name) in names.iter().enumerate() {
         let points = paper
@@ -147,5 +144,5 @@ fn figures(paper: &Paper, simulated: &Simulated<'_>) -> Vec<Figure> {
         .iter()
         .map(|(block, played)| Point::at(f64::from(block.cores), played.entropy.system));
     let printed = paper.table2.iter().map(|block| Point::at(f64::from(block.cores), block.e_s));
-    vec![tails, entropy.with("simulated", Look::Line, ours).printed(0, "printed", printed)]
+    vec![tails, entropy.with_curve("simulated", Look::Line, ours).printed(0, "printed", printed)]
 }

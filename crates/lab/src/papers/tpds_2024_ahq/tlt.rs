@@ -4,11 +4,8 @@ use super::paper::paper;
 use super::platform::{Platform, WAYS, steady};
 use super::play::{ARQ, ARQ_PRIORITY, LC_FIRST, Strategy, UNMANAGED, start};
 use super::{SEED_FILE, fluctuating};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
 use crate::papers::trios_2013_ntier as ntier;
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::of;
+use crate::prelude::*;
 use lull_measure::tlt::{Bound, bound, bound_of};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::plant::System;
@@ -49,7 +46,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     }
     report.rows.push(literal_row());
     report.rows.push(implication_row(&records));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(&records)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&records)])?];
     Ok(report)
 }
 
@@ -146,19 +143,20 @@ fn groups(records: &[Record]) -> Vec<&'static str> {
 
 fn group_rows(group: &'static str, records: &[Record]) -> Vec<Row> {
     let mine: Vec<_> = records.iter().filter(|record| record.group == group).collect();
-    let worst = |values: &[f64]| of(&[values.iter().copied().fold(f64::NEG_INFINITY, f64::max)]);
-    let claim = || Printed::Claim("<= 1");
-    let most = Tolerance::AtMost(1.0 + 1e-9);
+    let worst =
+        |values: &[f64]| estimate_of(&[values.iter().copied().fold(f64::NEG_INFINITY, f64::max)]);
+    let claim = "<= 1";
+    let most = AtMost(1.0 + 1e-9);
     let used: Vec<f64> =
         mine.iter().map(|record| record.bound.ratio / record.bound.ratio_max).collect();
     let name = format!("{group}, {} bounds, largest (TL/AL) over its bound", mine.len());
-    let mut rows = vec![Row::held(name, "", claim(), &worst(&used), most)];
+    let mut rows = vec![Row::held(name, "", claim, worst(&used), most)];
     let throughput: Vec<f64> = mine.iter().filter_map(|record| record.throughput).collect();
     if !throughput.is_empty() {
         let name =
             format!("{group}, {} bounds, largest throughput over its bound", throughput.len());
         // Requests still unanswered at the end count as outstanding, not as answered.
-        rows.push(Row::held(name, "", claim(), &worst(&throughput), most));
+        rows.push(Row::held(name, "", claim, worst(&throughput), most));
     }
     rows
 }
@@ -167,7 +165,7 @@ fn group_rows(group: &'static str, records: &[Record]) -> Vec<Row> {
 fn literal_row() -> Row {
     let why = "with \"no more than\" a constant latency has f = 1 and the bound is 0, below any \
                throughput; the proof needs \"less than\"";
-    Row::reported("constant latency, bound as stated", "", Printed::Claim(">= 1"), &of(&[0.0]), why)
+    Row::reported("constant latency, bound as stated", "", ">= 1", 0.0, why)
 }
 
 /// How often, of two records of an experiment, the shorter tail has the higher bound.
@@ -186,7 +184,7 @@ fn implication_row(records: &[Record]) -> Row {
                \"therefore\" in Theorem 2 is no implication. Ours: share of pairs of records in \
                which the shorter tail leaves more room below its bound";
     let share = 100.0 * f64::from(agree) / f64::from(pairs);
-    Row::reported("shorter tail, more room", "%", Printed::Claim("always"), &of(&[share]), why)
+    Row::reported("shorter tail, more room", "%", "always", share, why)
 }
 
 fn figure(records: &[Record]) -> Figure {
@@ -196,7 +194,7 @@ fn figure(records: &[Record]) -> Figure {
         let points = mine.map(|record| Point::at(record.bound.ratio_max, record.bound.ratio));
         let mut points: Vec<_> = points.collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        figure.with(group, Look::Points, points)
+        figure.with_curve(group, Look::Points, points)
     });
-    drawn.with("equal", Look::Trace, [Point::at(1.0, 1.0), Point::at(100.0, 100.0)])
+    drawn.with_curve("equal", Look::Trace, [Point::at(1.0, 1.0), Point::at(100.0, 100.0)])
 }

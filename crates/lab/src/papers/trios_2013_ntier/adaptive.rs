@@ -5,10 +5,8 @@ use super::adaptive_trace::{Trace, trace_figures, trace_rows, traces};
 use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, Windows, trial};
 use super::table2::{CHOICES, thousands};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, power_w, response_ms, throughput};
+use crate::prelude::*;
+use crate::trial::{estimate, power_w, response_ms, throughput};
 use lull_measure::Nanos;
 use lull_sim::Totals;
 use lull_sim::stats::{Estimate, Failure, Runs};
@@ -25,7 +23,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 const CLIENTS: [u32; 8] = [1000, 4000, 8000, 10_000, 11_000, 12_000, 14_000, 16_000];
 
 /// One load under each clock.
-struct Load {
+struct AdaptiveRuns {
     clients: u32,
     full: Runs,
     original: Runs,
@@ -43,7 +41,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let load = |clients| {
         let system = NTier::table2(clients);
         let run = |clock| measure(&system, clock, &DVFS_TIERS);
-        Ok::<_, Failure>(Load {
+        Ok::<_, Failure>(AdaptiveRuns {
             clients,
             full: run(Clock::FullSpeed)?,
             original: run(Clock::FITTED)?,
@@ -62,7 +60,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 fn report(
     setup: &Setup<'_>,
-    loads: &[Load],
+    loads: &[AdaptiveRuns],
     bursts: &[Runs],
     traces: &[Trace; 2],
 ) -> Result<Report, LabError> {
@@ -75,7 +73,7 @@ fn report(
     report.rows.extend(power_rows(loads));
     report.rows.extend(trace_rows(traces));
     let figures = [figures(loads), trace_figures(traces)].concat();
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
 
@@ -90,35 +88,35 @@ fn choices() -> Vec<String> {
 }
 
 /// What an adaptive run leaves of the original loss of throughput, in percent.
-fn remaining_percent(load: &Load, runs: &Runs) -> Estimate {
+fn remaining_percent(load: &AdaptiveRuns, runs: &Runs) -> Estimate {
     let mean = |runs| estimate(runs, throughput(0)).mean;
     let (top, bottom) = (mean(&load.full), mean(&load.original));
     let left = |value: f64| 100.0 * (top - value) / (top - bottom);
-    of(&runs.values(throughput(0)).into_iter().map(left).collect::<Vec<_>>())
+    estimate_of(&runs.values(throughput(0)).into_iter().map(left).collect::<Vec<_>>())
 }
 
-fn remaining_rows(load: &Load) -> Vec<Row> {
+fn remaining_rows(load: &AdaptiveRuns) -> Vec<Row> {
     if load.clients < 11_000 {
         return Vec::new();
     }
     let name = |windows| {
         format!("{} clients, loss that remains, {windows} windows", thousands(load.clients))
     };
-    let claim = Printed::Claim("25 % or less");
+    let claim = "25 % or less";
     let left = remaining_percent(load, &load.adaptive);
     let scaled = match load.clients {
         11_000 => Row::reported(
             name("scaled"),
             "%",
-            claim.clone(),
-            &left,
+            claim,
+            left,
             "the loss there is a few percent, so that its remainder is mostly noise",
         ),
-        _ => Row::held(name("scaled"), "%", claim.clone(), &left, Tolerance::AtMost(25.0)),
+        _ => Row::held(name("scaled"), "%", claim, left, AtMost(25.0)),
     };
     let left = remaining_percent(load, &load.fixed);
     let why = "the other reading of the period, to show what the claim depends on";
-    vec![scaled, Row::reported(name("fixed"), "%", claim, &left, why)]
+    vec![scaled, Row::reported(name("fixed"), "%", claim, left, why)]
 }
 
 /// The response time that bursts of 2 s add on one server, against the original's.
@@ -130,44 +128,47 @@ fn burst_row(bursts: &[Runs]) -> Row {
     let name = "bursts of 2 s on one DVFS tier, added response time that remains";
     let why = "the abstract does not say which impact; this is the worst cycle of Fig. 8, where \
                a period of a tenth of the burst interval is 200 ms";
-    Row::reported(name, "%", Printed::Claim("25 % or less"), &of(&left), why)
+    Row::reported(name, "%", "25 % or less", estimate_of(&left), why)
 }
 
-fn power_rows(loads: &[Load]) -> Vec<Row> {
+fn power_rows(loads: &[AdaptiveRuns]) -> Vec<Row> {
     let power = power_w(&DVFS_TIERS);
     let ratio = |ours: &Runs, theirs: &Runs| {
         let base = estimate(theirs, &power).mean;
-        of(&ours.values(&power).into_iter().map(|watts| 100.0 * watts / base).collect::<Vec<_>>())
+        estimate_of(
+            &ours.values(&power).into_iter().map(|watts| 100.0 * watts / base).collect::<Vec<_>>(),
+        )
     };
     let at = |clients| loads.iter().find(|load| load.clients == clients);
     let mut rows = Vec::new();
     if let Some(load) = at(8000) {
         let name = "8K clients, power of adaptive against original";
-        let held = Tolerance::Between(95.0, 105.0);
+        let held = Between(95.0, 105.0);
         let ours = ratio(&load.adaptive, &load.original);
-        rows.push(Row::held(name, "%", Printed::Claim("similar"), &ours, held));
+        rows.push(Row::held(name, "%", "similar", ours, held));
     }
     if let Some(load) = at(16_000) {
         let name = "16K clients, power of adaptive against full speed";
-        let why = "Fig. 18c survives as a curve without numbers; absolute watts cannot be asked \
-                   for, C is 1 and the static part 0";
+        let why = "Fig. 18c survives as a curve without numbers; absolute watts are not \
+                   comparable, because C is 1 and the static part 0";
         let ours = ratio(&load.adaptive, &load.full);
-        rows.push(Row::reported(name, "%", Printed::Claim("merges"), &ours, why));
+        rows.push(Row::reported(name, "%", "merges", ours, why));
     }
     rows
 }
 
-fn figures(loads: &[Load]) -> Vec<Figure> {
+fn figures(loads: &[AdaptiveRuns]) -> Vec<Figure> {
     let panel = |title: &str, label: &str, value: &dyn Fn(&Totals) -> f64| {
-        let points = |runs: fn(&Load) -> &Runs| {
-            let point =
-                |load: &Load| Point::of(f64::from(load.clients), &estimate(runs(load), value));
+        let points = |runs: fn(&AdaptiveRuns) -> &Runs| {
+            let point = |load: &AdaptiveRuns| {
+                Point::from_estimate(f64::from(load.clients), &estimate(runs(load), value))
+            };
             loads.iter().map(point).collect::<Vec<_>>()
         };
         Figure::new(title, Axis::linear("clients"), Axis::linear(label))
-            .with("full speed", Look::Line, points(|load| &load.full))
-            .with("original", Look::Line, points(|load| &load.original))
-            .with("adaptive", Look::Line, points(|load| &load.adaptive))
+            .with_curve("full speed", Look::Line, points(|load| &load.full))
+            .with_curve("original", Look::Line, points(|load| &load.original))
+            .with_curve("adaptive", Look::Line, points(|load| &load.adaptive))
     };
     vec![
         panel("Response time", "mean response time (ms)", &response_ms(0)),

@@ -2,10 +2,8 @@
 
 use super::system::{Clock, DVFS_TIERS, INTERVALS, NTier, Windows, trial};
 use crate::backlog::{ControlError, ErrorMeter};
-use crate::experiment::{LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Printed, Row, Tolerance};
-use crate::trial::{of, response_ms};
+use crate::prelude::*;
+use crate::trial::response_ms;
 use lull_control::{Rhythm, RhythmRule};
 use lull_measure::Nanos;
 use lull_sim::Totals;
@@ -18,11 +16,11 @@ const PLANT: usize = 2;
 /// One clock at 11,000 clients, its replications together.
 pub(super) struct Trace {
     name: &'static str,
-    runs: Vec<(Totals, Watcher)>,
+    runs: Vec<(Totals, PeriodWatcher)>,
 }
 
 /// What is followed in one replication.
-struct Watcher {
+struct PeriodWatcher {
     error: ErrorMeter,
     rhythm: Rhythm,
     /// Whether the drawn plant was in its lowest state since its last arrival at the highest.
@@ -41,10 +39,10 @@ pub(super) fn traces(setup: &Setup<'_>) -> Result<[Trace; 2], LabError> {
     let follow = |name, clock| {
         let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
         let server = trial.plants()[PLANT].server;
-        let start = || Watcher::new(ErrorMeter::new(&trial, 0));
+        let start = || PeriodWatcher::new(ErrorMeter::new(&trial, 0));
         let runs =
             trial.replicate(0..replications, &setup.progress, start, |watcher, turned| {
-                let backlog_s = watcher.error.see(turned);
+                let backlog_s = watcher.error.observe(turned);
                 if turned.plant == PLANT {
                     watcher.note(turned.seen.time, turned.engine.pstate(server, 0), backlog_s);
                 }
@@ -55,7 +53,7 @@ pub(super) fn traces(setup: &Setup<'_>) -> Result<[Trace; 2], LabError> {
     Ok([follow("original", Clock::FITTED)?, follow("adaptive", adaptive)?])
 }
 
-impl Watcher {
+impl PeriodWatcher {
     fn new(error: ErrorMeter) -> Self {
         Self {
             error,
@@ -114,11 +112,11 @@ impl Trace {
 pub(super) fn trace_rows(traces: &[Trace; 2]) -> Vec<Row> {
     let [original, adaptive] = traces;
     let ratio = |ours: Vec<f64>, theirs: &[f64]| {
-        let base = of(theirs).mean;
-        of(&ours.into_iter().map(|value| 100.0 * value / base).collect::<Vec<_>>())
+        let base = estimate_of(theirs).mean;
+        estimate_of(&ours.into_iter().map(|value| 100.0 * value / base).collect::<Vec<_>>())
     };
-    let smaller = Tolerance::AtMost(100.0);
-    let claim = || Printed::Claim("smaller");
+    let smaller = AtMost(100.0);
+    let claim = "smaller";
     let backlog = |error: &ControlError| error.backlog_mean_s;
     let errors = ratio(adaptive.error_ms(backlog), &original.error_ms(backlog));
     let responses = ratio(adaptive.responses(), &original.responses());
@@ -134,36 +132,30 @@ pub(super) fn trace_rows(traces: &[Trace; 2]) -> Vec<Row> {
         Row::held(
             "11K clients, mean error of adaptive against original",
             "%",
-            claim(),
-            &errors,
+            claim,
+            errors,
             smaller,
         ),
         Row::held(
             "11K clients, response of adaptive against original",
             "%",
-            claim(),
-            &responses,
+            claim,
+            responses,
             smaller,
         ),
-        Row::reported(
-            "r² of the moving average of eq. 1",
-            "1",
-            Printed::Number(0.912),
-            &of(&goodness),
-            why,
-        ),
+        Row::reported("r² of the moving average of eq. 1", "1", 0.912, estimate_of(&goodness), why),
     ]
 }
 
 /// Figs. 16 and 17.
 pub(super) fn trace_figures(traces: &[Trace; 2]) -> Vec<Figure> {
     let across = || Axis::linear("time (s)").between(0.0, SHOWN_S);
-    let first = |trace: &Trace, points: fn(&Watcher) -> &Vec<Point>| {
+    let first = |trace: &Trace, points: fn(&PeriodWatcher) -> &Vec<Point>| {
         trace.runs.first().map_or_else(Vec::new, |(_, watcher)| points(watcher).clone())
     };
     let period = Axis::linear("adjustment period (ms)").between(0.0, 550.0);
     let title = "Adjustment period of one MySQL server, 11,000 clients";
-    let periods = Figure::new(title, across(), period).with(
+    let periods = Figure::new(title, across(), period).with_curve(
         "adaptive",
         Look::Steps,
         first(&traces[1], |watcher| &watcher.periods),
@@ -171,7 +163,7 @@ pub(super) fn trace_figures(traces: &[Trace; 2]) -> Vec<Figure> {
     let title = "Error of the same server: work waiting at the end of each window";
     let errors = Figure::new(title, across(), Axis::linear("error (ms of work at P0)"));
     let errors = traces.iter().fold(errors, |figure, trace| {
-        figure.with(trace.name, Look::Trace, first(trace, |watcher| &watcher.backlog))
+        figure.with_curve(trace.name, Look::Trace, first(trace, |watcher| &watcher.backlog))
     });
     vec![periods, errors]
 }

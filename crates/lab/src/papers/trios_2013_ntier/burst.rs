@@ -4,10 +4,8 @@ use super::SEED_FILE;
 use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, trial};
 use crate::cycles::{Cycle, nearest, response_figure, worst};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::Figure;
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{of, response_ms};
+use crate::prelude::*;
+use crate::trial::response_ms;
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
 
@@ -55,7 +53,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices();
     report.rows = rows(&one, &full);
     report.rows.extend([&both, &pools].map(peak_row));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(&[one, both, pools, full])])?];
+    report.figures =
+        vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&[one, both, pools, full])])?];
     Ok(report)
 }
 
@@ -82,13 +81,13 @@ fn system(cycle_ms: u64, pools: bool) -> NTier {
 /// The cycle of the highest response time, and that.
 fn peak(sweep: &Sweep) -> (f64, Estimate) {
     let at = worst(&sweep.cycles, |cycle| cycle.response_ms().mean);
-    at.map_or((f64::NAN, of(&[])), |at| {
+    at.map_or((f64::NAN, estimate_of(&[])), |at| {
         (sweep.cycles[at].seconds(), sweep.cycles[at].response_ms())
     })
 }
 
 fn at(sweep: &Sweep, cycle_s: f64) -> Estimate {
-    nearest(&sweep.cycles, cycle_s).map_or_else(|| of(&[]), Cycle::response_ms)
+    nearest(&sweep.cycles, cycle_s).map_or_else(|| estimate_of(&[]), Cycle::response_ms)
 }
 
 fn rows(one: &Sweep, full: &Sweep) -> Vec<Row> {
@@ -98,40 +97,15 @@ fn rows(one: &Sweep, full: &Sweep) -> Vec<Row> {
         half_width: 100.0 * estimate.half_width / worst.mean,
         ..estimate
     };
-    let ends = Tolerance::AtMost(65.0);
-    let claim = Printed::Claim;
+    let ends = AtMost(65.0);
     let no_number = "the figures survive as curves without numbers";
     vec![
-        Row::held(
-            "worst burst cycle",
-            "s",
-            Printed::Number(2.0),
-            &of(&[worst_s]),
-            Tolerance::Between(1.5, 4.0),
-        ),
-        Row::held(
-            "response at 0.2 s against the worst",
-            "%",
-            claim("good"),
-            &ratio(at(one, 0.2)),
-            ends,
-        ),
-        Row::held(
-            "response at 8 s against the worst",
-            "%",
-            claim("good"),
-            &ratio(at(one, 8.0)),
-            ends,
-        ),
-        Row::held(
-            "response at 16 s against the worst",
-            "%",
-            claim("good"),
-            &ratio(at(one, 16.0)),
-            ends,
-        ),
-        Row::reported("response at the worst cycle", "ms", Printed::Nothing, &worst, no_number),
-        Row::reported("full speed at 2 s", "ms", Printed::Nothing, &at(full, 2.0), no_number),
+        Row::held("worst burst cycle", "s", 2.0, worst_s, Between(1.5, 4.0)),
+        Row::held("response at 0.2 s against the worst", "%", "good", ratio(at(one, 0.2)), ends),
+        Row::held("response at 8 s against the worst", "%", "good", ratio(at(one, 8.0)), ends),
+        Row::held("response at 16 s against the worst", "%", "good", ratio(at(one, 16.0)), ends),
+        Row::reported("response at the worst cycle", "ms", Printed::Nothing, worst, no_number),
+        Row::reported("full speed at 2 s", "ms", Printed::Nothing, at(full, 2.0), no_number),
     ]
 }
 
@@ -139,7 +113,7 @@ fn peak_row(sweep: &Sweep) -> Row {
     let why = "a variant, to show what the shape depends on";
     let (worst_s, _) = peak(sweep);
     let name = format!("worst burst cycle: {}", sweep.name);
-    Row::reported(name, "s", Printed::Number(2.0), &of(&[worst_s]), why)
+    Row::reported(name, "s", 2.0, worst_s, why)
 }
 
 fn figure(sweeps: &[Sweep]) -> Figure {

@@ -6,10 +6,8 @@ use super::paper::paper;
 use super::system::{Clock, MYSQL, NTier, trial};
 use crate::backlog::{ControlError, ErrorMeter};
 use crate::cycles::{self, BACKLOG, WINDOW, axis, worst};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{of, response_ms};
+use crate::prelude::*;
+use crate::trial::response_ms;
 use lull_measure::Nanos;
 use lull_sim::Totals;
 use lull_sim::stats::{Estimate, Failure};
@@ -28,13 +26,13 @@ const SHOWN_S: f64 = 16.0;
 const SHOWN_MS: [u64; 3] = [8000, 2000, 200];
 
 /// One burst cycle, its replications together.
-struct Cycle {
+struct WatchedCycle {
     measured: cycles::Cycle,
-    watchers: Vec<Watcher>,
+    watchers: Vec<ErrorWatcher>,
 }
 
 /// What is followed in one replication.
-struct Watcher {
+struct ErrorWatcher {
     error: ErrorMeter,
     cycle_s: f64,
     /// Error over time of the first server, in ms of work.
@@ -51,27 +49,27 @@ struct Watcher {
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (seconds, replications) = setup.either((192, 6), (32, 2));
     setup.progress.expect(CYCLES_MS.len() as u64 * replications);
-    let follow = |cycle_ms: u64| -> Result<Cycle, Failure> {
+    let follow = |cycle_ms: u64| -> Result<WatchedCycle, Failure> {
         let model = NTier::bursts(Nanos::from_millis(cycle_ms)).model();
         let trial = trial(&model, Clock::FITTED, &[MYSQL], setup.seed, seconds);
         let first = trial.plants()[0].server;
         let cycle_s = cycle_ms as f64 / 1e3;
-        let start = || Watcher::new(ErrorMeter::new(&trial, 0), cycle_s);
+        let start = || ErrorWatcher::new(ErrorMeter::new(&trial, 0), cycle_s);
         let runs =
             trial.replicate(0..replications, &setup.progress, start, |watcher, turned| {
-                let error_s = watcher.error.see(turned);
+                let error_s = watcher.error.observe(turned);
                 if turned.plant == 0 {
                     let pstate = turned.engine.pstate(first, 0);
                     watcher.note(turned.seen.time.as_secs_f64(), pstate, error_s);
                 }
             })?;
-        let (totals, watchers): (Vec<Totals>, Vec<Watcher>) = runs.into_iter().unzip();
+        let (totals, watchers): (Vec<Totals>, Vec<ErrorWatcher>) = runs.into_iter().unzip();
         let measured = cycles::Cycle {
             cycle: Nanos::from_millis(cycle_ms),
             responses_ms: totals.iter().map(response_ms(0)).collect(),
             errors: watchers.iter().map(|watcher| watcher.error.read()).collect(),
         };
-        Ok(Cycle { measured, watchers })
+        Ok(WatchedCycle { measured, watchers })
     };
     let cycles = CYCLES_MS.into_iter().map(follow).collect::<Result<Vec<_>, _>>()?;
     let paper = paper();
@@ -80,7 +78,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices();
     report.rows = rows(&cycles);
     let figures = [vec![sweep_figure(&cycles)], trace_figures(&cycles)].concat();
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures)?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
 
@@ -96,7 +94,7 @@ fn choices() -> Vec<String> {
     .to_vec()
 }
 
-impl Watcher {
+impl ErrorWatcher {
     fn new(error: ErrorMeter, cycle_s: f64) -> Self {
         Self {
             error,
@@ -128,7 +126,7 @@ impl Watcher {
     }
 }
 
-impl Cycle {
+impl WatchedCycle {
     fn seconds(&self) -> f64 {
         self.measured.seconds()
     }
@@ -139,52 +137,45 @@ impl Cycle {
 
     fn right_percent(&self) -> Estimate {
         let share =
-            |watcher: &Watcher| 100.0 * watcher.right as f64 / watcher.windows.max(1) as f64;
-        of(&self.watchers.iter().map(share).collect::<Vec<_>>())
+            |watcher: &ErrorWatcher| 100.0 * watcher.right as f64 / watcher.windows.max(1) as f64;
+        estimate_of(&self.watchers.iter().map(share).collect::<Vec<_>>())
     }
 
     /// Mean climb of each replication.
     fn climb_s(&self) -> Estimate {
-        let climbs = self.watchers.iter().map(|watcher| of(&watcher.climbs_s).mean);
-        of(&climbs.collect::<Vec<_>>())
+        let climbs = self.watchers.iter().map(|watcher| estimate_of(&watcher.climbs_s).mean);
+        estimate_of(&climbs.collect::<Vec<_>>())
     }
 }
 
 /// The cycle at which a part of the error is largest, in seconds.
-fn worst_s(cycles: &[Cycle], part: fn(&ControlError) -> f64) -> Estimate {
+fn worst_s(cycles: &[WatchedCycle], part: fn(&ControlError) -> f64) -> Estimate {
     let all: Vec<_> = cycles.iter().map(|cycle| cycle.measured.clone()).collect();
     let at = worst(&all, |cycle| cycle.error_ms(part).mean);
-    of(&[at.map_or(f64::NAN, |at| all[at].seconds())])
+    estimate_of(&[at.map_or(f64::NAN, |at| all[at].seconds())])
 }
 
-fn rows(cycles: &[Cycle]) -> Vec<Row> {
-    let number = Printed::Number;
-    let between = Tolerance::Between(1.5, 4.0);
+fn rows(cycles: &[WatchedCycle]) -> Vec<Row> {
+    let between = Between(1.5, 4.0);
     let pairs: Vec<_> = cycles
         .iter()
         .map(|cycle| (cycle.error_ms(BACKLOG).mean, cycle.measured.response_ms().mean))
         .collect();
     let mut rows = vec![
-        Row::held(
-            "cycle of the largest mean error",
-            "s",
-            number(2.0),
-            &worst_s(cycles, BACKLOG),
-            between,
-        ),
+        Row::held("cycle of the largest mean error", "s", 2.0, worst_s(cycles, BACKLOG), between),
         Row::reported(
             "the same by the formula",
             "s",
-            number(2.0),
-            &worst_s(cycles, WINDOW),
+            2.0,
+            worst_s(cycles, WINDOW),
             "the section's formula beside its algorithm",
         ),
         Row::held(
             "correlation of error and response over cycles",
             "1",
-            Printed::Claim("strong"),
-            &of(&[correlation(&pairs)]),
-            Tolerance::AtLeast(0.9),
+            "strong",
+            correlation(&pairs),
+            AtLeast(0.9),
         ),
     ];
     if let Some(slow) = cycles.iter().find(|cycle| cycle.seconds() == 8.0) {
@@ -193,22 +184,22 @@ fn rows(cycles: &[Cycle]) -> Vec<Row> {
         rows.push(Row::held(
             "cycle 8 s, climb from P8 to P0",
             "s",
-            number(1.0),
-            &slow.climb_s(),
-            Tolerance::Absolute(0.1),
+            1.0,
+            slow.climb_s(),
+            Absolute(0.1),
         ));
         rows.push(Row::reported(
             "cycle 8 s, time in the right P-state",
             "%",
-            number(87.5),
-            &slow.right_percent(),
+            87.5,
+            slow.right_percent(),
             why,
         ));
     }
     for cycle in cycles {
         let name = format!("cycle {} s, mean error", cycle.seconds());
         let why = "the figures survive as curves without numbers";
-        rows.push(Row::reported(name, "ms", Printed::Nothing, &cycle.error_ms(BACKLOG), why));
+        rows.push(Row::reported(name, "ms", Printed::Nothing, cycle.error_ms(BACKLOG), why));
     }
     rows
 }
@@ -224,20 +215,23 @@ pub(super) fn correlation(pairs: &[(f64, f64)]) -> f64 {
     product(|x, y| x * y) / (product(|x, _| x * x) * product(|_, y| y * y)).sqrt()
 }
 
-fn sweep_figure(cycles: &[Cycle]) -> Figure {
+fn sweep_figure(cycles: &[WatchedCycle]) -> Figure {
     let points = |part| -> Vec<Point> {
-        cycles.iter().map(|cycle| Point::of(cycle.seconds(), &cycle.error_ms(part))).collect()
+        cycles
+            .iter()
+            .map(|cycle| Point::from_estimate(cycle.seconds(), &cycle.error_ms(part)))
+            .collect()
     };
     Figure::new(
         "Control error over the burst cycle, per server",
         axis(),
         Axis::linear("mean error (ms of work at P0)"),
     )
-    .with("backlog (algorithm)", Look::Line, points(BACKLOG))
-    .with("|done - required| (formula)", Look::Line, points(WINDOW))
+    .with_curve("backlog (algorithm)", Look::Line, points(BACKLOG))
+    .with_curve("|done - required| (formula)", Look::Line, points(WINDOW))
 }
 
-fn trace_figures(cycles: &[Cycle]) -> Vec<Figure> {
+fn trace_figures(cycles: &[WatchedCycle]) -> Vec<Figure> {
     let shown = cycles.iter().filter(|cycle| {
         SHOWN_MS.iter().any(|ms| (*ms as f64 / 1e3 - cycle.seconds()).abs() < 1e-9)
     });
@@ -250,7 +244,7 @@ fn trace_figures(cycles: &[Cycle]) -> Vec<Figure> {
                 Axis::linear("time (s)").between(0.0, SHOWN_S),
                 Axis::linear("error (ms of work at P0)"),
             )
-            .with("error", Look::Trace, points)
+            .with_curve("error", Look::Trace, points)
         })
         .collect()
 }

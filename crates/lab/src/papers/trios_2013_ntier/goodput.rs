@@ -4,10 +4,8 @@ use super::SEED_FILE;
 use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, NTier, trial};
 use super::table2::CHOICES;
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, power_w};
+use crate::prelude::*;
+use crate::trial::{estimate, power_w};
 use lull_measure::Nanos;
 use lull_sim::Totals;
 use lull_sim::stats::{Estimate, Failure, Runs};
@@ -30,7 +28,7 @@ const STATIC: [f64; 3] = [FITTED, 0.5, 0.0];
 const FITTED: f64 = 1.0;
 
 /// One load with DVFS off and on.
-struct Load {
+struct ClockRuns {
     clients: u32,
     full: Runs,
     dvfs: Runs,
@@ -45,7 +43,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
             trial.run(0..replications, &setup.progress)
         };
-        Ok::<_, Failure>(Load { clients, full: run(Clock::FullSpeed)?, dvfs: run(Clock::FITTED)? })
+        Ok::<_, Failure>(ClockRuns {
+            clients,
+            full: run(Clock::FullSpeed)?,
+            dvfs: run(Clock::FITTED)?,
+        })
     };
     let loads = CLIENTS.into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
     let paper = paper();
@@ -54,7 +56,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices();
     report.rows = STATIC.iter().flat_map(|share| rows(&loads, *share)).collect();
     report.figures =
-        vec![Drawing::of(EXPERIMENT.name, &STATIC.map(|share| figure(&loads, share)))?];
+        vec![Drawing::from_figures(EXPERIMENT.name, &STATIC.map(|share| figure(&loads, share)))?];
     Ok(report)
 }
 
@@ -78,27 +80,31 @@ fn efficiency(static_share: f64) -> impl Fn(&Totals) -> f64 {
 }
 
 /// Whether a clock is full speed.
-type Pick = fn(&Load) -> &Runs;
+type Pick = fn(&ClockRuns) -> &Runs;
 const FULL: Pick = |load| &load.full;
 const DVFS: Pick = |load| &load.dvfs;
 
-fn best(loads: &[Load], share: f64, runs: Pick) -> Estimate {
+fn best(loads: &[ClockRuns], share: f64, runs: Pick) -> Estimate {
     let value = efficiency(share);
-    let of_load = |load: &Load| estimate(runs(load), &value).mean;
+    let of_load = |load: &ClockRuns| estimate(runs(load), &value).mean;
     let best = loads.iter().max_by(|a, b| of_load(a).total_cmp(&of_load(b)));
-    of(&[best.map_or(f64::NAN, |load| f64::from(load.clients))])
+    estimate_of(&[best.map_or(f64::NAN, |load| f64::from(load.clients))])
 }
 
 /// Efficiency of DVFS against full speed at a load, in percent.
-fn against(loads: &[Load], share: f64, clients: u32) -> Estimate {
-    let Some(load) = loads.iter().find(|load| load.clients == clients) else { return of(&[]) };
+fn against(loads: &[ClockRuns], share: f64, clients: u32) -> Estimate {
+    let Some(load) = loads.iter().find(|load| load.clients == clients) else {
+        return estimate_of(&[]);
+    };
     let value = efficiency(share);
     let base = estimate(&load.full, &value).mean;
-    of(&load.dvfs.values(&value).into_iter().map(|ours| 100.0 * ours / base).collect::<Vec<_>>())
+    estimate_of(
+        &load.dvfs.values(&value).into_iter().map(|ours| 100.0 * ours / base).collect::<Vec<_>>(),
+    )
 }
 
 /// Held at [`FITTED`], reported at the other shares.
-fn rows(loads: &[Load], share: f64) -> Vec<Row> {
+fn rows(loads: &[ClockRuns], share: f64) -> Vec<Row> {
     let why = "another static share, to show what the figure depends on";
     let row = |what: &str, unit, paper: Printed, ours: &Estimate, held| {
         let name = format!("{what}, static share {share}");
@@ -108,7 +114,7 @@ fn rows(loads: &[Load], share: f64) -> Vec<Row> {
         }
     };
     let number = Printed::Number;
-    let near = Tolerance::Absolute(2000.0);
+    let near = Absolute(2000.0);
     let claim = Printed::Claim;
     vec![
         row("best load, full speed", "clients", number(14_000.0), &best(loads, share, FULL), near),
@@ -118,22 +124,24 @@ fn rows(loads: &[Load], share: f64) -> Vec<Row> {
             "%",
             claim("wins"),
             &against(loads, share, 4000),
-            Tolerance::AtLeast(100.0),
+            AtLeast(100.0),
         ),
         row(
             "DVFS against full speed at 14K clients",
             "%",
             claim("loses"),
             &against(loads, share, 14_000),
-            Tolerance::AtMost(100.0),
+            AtMost(100.0),
         ),
     ]
 }
 
-fn figure(loads: &[Load], share: f64) -> Figure {
+fn figure(loads: &[ClockRuns], share: f64) -> Figure {
     let value = efficiency(share);
     let points = |runs: Pick| {
-        let point = |load: &Load| Point::of(f64::from(load.clients), &estimate(runs(load), &value));
+        let point = |load: &ClockRuns| {
+            Point::from_estimate(f64::from(load.clients), &estimate(runs(load), &value))
+        };
         loads.iter().map(point).collect::<Vec<_>>()
     };
     Figure::new(
@@ -141,6 +149,6 @@ fn figure(loads: &[Load], share: f64) -> Figure {
         Axis::linear("clients"),
         Axis::linear("replies within 2 s per V² GHz s"),
     )
-    .with("full speed", Look::Line, points(FULL))
-    .with("DVFS on", Look::Line, points(DVFS))
+    .with_curve("full speed", Look::Line, points(FULL))
+    .with_curve("DVFS on", Look::Line, points(DVFS))
 }

@@ -4,10 +4,8 @@ use super::SEED_FILE;
 use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, Down, NTier, Windows, trial};
 use super::table2::CHOICES;
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, switches_per_s, throughput};
+use crate::prelude::*;
+use crate::trial::{estimate, switches_per_s, throughput};
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Runs};
 
@@ -52,7 +50,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut report = EXPERIMENT.report(title, setup);
     report.choices = choices();
     report.rows = rows(&full, &fixed, &scaled);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &figures(&full, &fixed, &scaled))?];
+    report.figures =
+        vec![Drawing::from_figures(EXPERIMENT.name, &figures(&full, &fixed, &scaled))?];
     Ok(report)
 }
 
@@ -78,13 +77,14 @@ impl Sweep {
         let mean = |runs| estimate(runs, throughput(0)).mean;
         let (top, bottom) = (mean(full), mean(self.at(500.0)));
         let share = |value: f64| 100.0 * (value - bottom) / (top - bottom);
-        of(&self.at(period_ms).values(throughput(0)).into_iter().map(share).collect::<Vec<_>>())
+        estimate_of(
+            &self.at(period_ms).values(throughput(0)).into_iter().map(share).collect::<Vec<_>>(),
+        )
     }
 }
 
 fn rows(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> Vec<Row> {
-    let claim = Printed::Claim;
-    let growth = of(&[scaled.switches(8.0).mean / scaled.switches(500.0).mean]);
+    let growth = scaled.switches(8.0).mean / scaled.switches(500.0).mean;
     let other = "the other reading of the period, to show what the figure depends on";
     let recovered = |name: &str, sweep: &Sweep, period_ms| {
         (
@@ -93,22 +93,22 @@ fn rows(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> Vec<Row> {
         )
     };
     let (name, at_125) = recovered("fixed", fixed, 125.0);
-    let first = Row::held(name, "%", claim("all of it"), &at_125, Tolerance::AtLeast(90.0));
+    let first = Row::held(name, "%", "all of it", at_125, AtLeast(90.0));
     let (name, at_125) = recovered("scaled", scaled, 125.0);
-    let second = Row::reported(name, "%", claim("all of it"), &at_125, other);
+    let second = Row::reported(name, "%", "all of it", at_125, other);
     let later = [("fixed", fixed), ("scaled", scaled)].map(|(windows, sweep)| {
         let (name, back) = recovered(windows, sweep, 62.5);
-        Row::held(name, "%", claim("all of it"), &back, Tolerance::AtLeast(95.0))
+        Row::held(name, "%", "all of it", back, AtLeast(95.0))
     });
-    let grow = Tolerance::Between(10.0, 20.0);
+    let grow = Between(10.0, 20.0);
     let name = "switches at 8 ms against 500 ms, scaled windows";
     let mut rows = vec![first, second];
     rows.extend(later);
-    rows.push(Row::held(name, "times", claim("they grow"), &growth, grow));
+    rows.push(Row::held(name, "times", "they grow", growth, grow));
     rows.push(monotone_row(scaled));
-    let growth = of(&[fixed.switches(8.0).mean / fixed.switches(500.0).mean]);
+    let growth = fixed.switches(8.0).mean / fixed.switches(500.0).mean;
     let name = "switches at 8 ms against 500 ms, fixed windows";
-    rows.push(Row::reported(name, "times", claim("they grow"), &growth, other));
+    rows.push(Row::reported(name, "times", "they grow", growth, other));
     rows
 }
 
@@ -118,7 +118,7 @@ fn monotone_row(scaled: &Sweep) -> Row {
         PERIODS_US.iter().map(|us| scaled.switches(*us as f64 / 1e3).mean).collect();
     let least = rates.windows(2).map(|pair| pair[1] / pair[0]).fold(f64::INFINITY, f64::min);
     let name = "least growth of switches from one period to the next, scaled windows";
-    Row::held(name, "times", Printed::Claim("they grow"), &of(&[least]), Tolerance::AtLeast(1.0))
+    Row::held(name, "times", "they grow", least, AtLeast(1.0))
 }
 
 fn figures(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> [Figure; 2] {
@@ -127,18 +127,18 @@ fn figures(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> [Figure; 2] {
         Axis::log("adjustment period (ms)").ticks(ticks)
     };
     let points = |sweep: &Sweep, value: &dyn Fn(&Runs) -> Estimate| -> Vec<Point> {
-        sweep.runs.iter().rev().map(|(at, runs)| Point::of(*at, &value(runs))).collect()
+        sweep.runs.iter().rev().map(|(at, runs)| Point::from_estimate(*at, &value(runs))).collect()
     };
     let requests = |runs: &Runs| estimate(runs, throughput(0));
     let switches = |runs: &Runs| estimate(runs, switches_per_s(&DVFS_TIERS));
     let top = estimate(full, throughput(0)).mean;
     [
         Figure::new("Throughput, 14,000 clients", axis(), Axis::linear("throughput (requests/s)"))
-            .with("fixed windows", Look::Line, points(fixed, &requests))
-            .with("scaled windows", Look::Line, points(scaled, &requests))
+            .with_curve("fixed windows", Look::Line, points(fixed, &requests))
+            .with_curve("scaled windows", Look::Line, points(scaled, &requests))
             .mark(top, "full speed"),
         Figure::new("P-state switches", axis(), Axis::linear("switches per second and server"))
-            .with("fixed windows", Look::Line, points(fixed, &switches))
-            .with("scaled windows", Look::Line, points(scaled, &switches)),
+            .with_curve("fixed windows", Look::Line, points(fixed, &switches))
+            .with_curve("scaled windows", Look::Line, points(scaled, &switches)),
     ]
 }

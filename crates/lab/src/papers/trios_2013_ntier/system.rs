@@ -110,7 +110,7 @@ impl NTier {
         model.tier = vec![
             tier("apache", apache),
             Tier { threads: self.threads, machine: machine(), ..tier("tomcat", tomcat) },
-            // A tier that no request calls stands for C-JDBC where there is none.
+            // Without C-JDBC, its tier exists but no request calls it.
             tier("cjdbc", cjdbc.max(1)),
             Tier { machine: machine(), ..tier("mysql", mysql) },
         ];

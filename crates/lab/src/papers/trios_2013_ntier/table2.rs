@@ -4,10 +4,8 @@ use super::SEED_FILE;
 use super::error::correlation;
 use super::paper::{Table2Row, paper};
 use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, trial};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, throughput};
+use crate::prelude::*;
+use crate::trial::{estimate, throughput};
 use lull_sim::stats::{Estimate, Runs};
 
 /// The experiment.
@@ -37,7 +35,7 @@ const LITERAL: &str = "one P-state down at a time, as eq. 4 is printed, loses ne
                        printed losses cannot come from the printed parameters alone";
 
 /// One load under the three controllers.
-struct Load {
+struct LoadRuns {
     printed: Table2Row,
     full: Runs,
     dvfs: Runs,
@@ -56,7 +54,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
             trial.run(0..replications, &setup.progress)
         };
-        loads.push(Load {
+        loads.push(LoadRuns {
             printed: printed.clone(),
             full: measure(Clock::FullSpeed, short)?,
             dvfs: measure(Clock::FITTED, long)?,
@@ -68,7 +66,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = CHOICES.iter().chain([&ROUTING]).map(ToString::to_string).collect();
     report.rows = loads.iter().flat_map(rows).collect();
     report.rows.push(correlation_row(setup)?);
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(&loads)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&loads)])?];
     Ok(report)
 }
 
@@ -76,48 +74,47 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 pub(super) fn loss_percent(full: &Runs, dvfs: &Runs) -> Estimate {
     let top = estimate(full, throughput(0)).mean;
     let loss = |value: f64| 100.0 * (1.0 - value / top);
-    of(&dvfs.values(throughput(0)).into_iter().map(loss).collect::<Vec<_>>())
+    estimate_of(&dvfs.values(throughput(0)).into_iter().map(loss).collect::<Vec<_>>())
 }
 
-fn rows(load: &Load) -> Vec<Row> {
+fn rows(load: &LoadRuns) -> Vec<Row> {
     let printed = &load.printed;
     let name = |what: &str| format!("{} clients, {what}", thousands(printed.clients));
-    let number = Printed::Number;
     let ours = |runs| estimate(runs, throughput(0));
     let mut rows = vec![
         Row::held(
             name("full speed"),
             "req/s",
-            number(printed.simulated.full_speed),
-            &ours(&load.full),
-            Tolerance::Relative(0.03),
+            printed.simulated.full_speed,
+            ours(&load.full),
+            Relative(0.03),
         ),
         Row::held(
             name("DVFS on"),
             "req/s",
-            number(printed.simulated.dvfs_on),
-            &ours(&load.dvfs),
-            Tolerance::Relative(0.05),
+            printed.simulated.dvfs_on,
+            ours(&load.dvfs),
+            Relative(0.05),
         ),
         Row::held(
             name("loss"),
             "%",
-            number(round(printed.simulated.loss_percent())),
-            &loss_percent(&load.full, &load.dvfs),
-            Tolerance::Absolute(3.0),
+            round(printed.simulated.loss_percent()),
+            loss_percent(&load.full, &load.dvfs),
+            Absolute(3.0),
         ),
         Row::reported(
             name("literal eq. 4"),
             "req/s",
-            number(printed.simulated.dvfs_on),
-            &ours(&load.literal),
+            printed.simulated.dvfs_on,
+            ours(&load.literal),
             LITERAL,
         ),
         Row::reported(
             name("measured, DVFS on"),
             "req/s",
-            number(printed.measured.dvfs_on),
-            &ours(&load.dvfs),
+            printed.measured.dvfs_on,
+            ours(&load.dvfs),
             "the authors' testbed, which no simulation can be held to",
         ),
     ];
@@ -148,7 +145,7 @@ fn correlation_row(setup: &Setup<'_>) -> Result<Row, LabError> {
     let name = "14K clients, correlation of Tomcat's and MySQL's utilisation, windows of 50 ms";
     let why =
         "Fig. 7 shows eight chosen seconds; neither their choice nor the averaging is printed";
-    Ok(Row::reported(name, "1", Printed::Number(-0.97), &of(&all), why))
+    Ok(Row::reported(name, "1", -0.97, estimate_of(&all), why))
 }
 
 fn round(value: f64) -> f64 {
@@ -160,10 +157,12 @@ pub(super) fn thousands(clients: u32) -> String {
     format!("{}K", clients / 1000)
 }
 
-fn figure(loads: &[Load]) -> Figure {
-    let across = |load: &Load| f64::from(load.printed.clients);
-    let ours = |runs: fn(&Load) -> &Runs| {
-        loads.iter().map(move |load| Point::of(across(load), &estimate(runs(load), throughput(0))))
+fn figure(loads: &[LoadRuns]) -> Figure {
+    let across = |load: &LoadRuns| f64::from(load.printed.clients);
+    let ours = |runs: fn(&LoadRuns) -> &Runs| {
+        loads.iter().map(move |load| {
+            Point::from_estimate(across(load), &estimate(runs(load), throughput(0)))
+        })
     };
     let printed = |value: fn(&Table2Row) -> f64| {
         loads.iter().map(move |load| Point::at(across(load), value(&load.printed)))
@@ -173,9 +172,9 @@ fn figure(loads: &[Load]) -> Figure {
         Axis::linear("clients"),
         Axis::linear("throughput (requests/s)"),
     )
-    .with("full speed", Look::Line, ours(|load| &load.full))
-    .with("DVFS on", Look::Line, ours(|load| &load.dvfs))
-    .with("literal eq. 4", Look::Line, ours(|load| &load.literal))
+    .with_curve("full speed", Look::Line, ours(|load| &load.full))
+    .with_curve("DVFS on", Look::Line, ours(|load| &load.dvfs))
+    .with_curve("literal eq. 4", Look::Line, ours(|load| &load.literal))
     .printed(0, "paper, full speed", printed(|row| row.simulated.full_speed))
     .printed(1, "paper, DVFS on", printed(|row| row.simulated.dvfs_on))
 }

@@ -4,10 +4,8 @@ use super::SEED_FILE;
 use super::paper::{Table3Row, paper};
 use super::system::{Clock, DVFS_TIERS, Demands, NTier, trial};
 use super::table2::{CHOICES, loss_percent};
-use crate::experiment::{Experiment, LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
-use crate::report::{Drawing, Printed, Report, Row, Tolerance};
-use crate::trial::{estimate, of, throughput};
+use crate::prelude::*;
+use crate::trial::{estimate, throughput};
 use lull_measure::Nanos;
 use lull_sim::model::Routing;
 use lull_sim::stats::{Estimate, Failure, Runs};
@@ -28,7 +26,7 @@ const CLIENTS: u32 = 8000;
 const SETTLE_S: u64 = 300;
 
 /// One configuration with DVFS off and on.
-struct Size {
+struct ConfigurationRuns {
     printed: Table3Row,
     full: Runs,
     dvfs: Runs,
@@ -48,7 +46,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         let routing = Routing::LeastPending;
         let other = NTier { routing, ..system(printed, Demands::TABLE3) };
         let least_pending = if balanced { Some(pair(&other)?) } else { None };
-        sizes.push(Size { printed: printed.clone(), full, dvfs, least_pending });
+        sizes.push(ConfigurationRuns { printed: printed.clone(), full, dvfs, least_pending });
     }
     let single = pair(&system(&paper.table3[0], Demands::TABLE3_SINGLE))?;
     let title = format!("{}, Table 3: {}", paper.venue, paper.title);
@@ -57,7 +55,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.rows = sizes.iter().flat_map(rows).collect();
     report.rows.extend(single_rows(&paper.table3[0], &single));
     report.rows.push(order_row(&sizes));
-    report.figures = vec![Drawing::of(EXPERIMENT.name, &[figure(&sizes)])?];
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&sizes)])?];
     Ok(report)
 }
 
@@ -102,33 +100,32 @@ fn system(printed: &Table3Row, demands: Demands) -> NTier {
     }
 }
 
-fn rows(size: &Size) -> Vec<Row> {
+fn rows(size: &ConfigurationRuns) -> Vec<Row> {
     let printed = &size.printed;
     let name = |what: &str| format!("{}, {what}", printed.name());
     let full = estimate(&size.full, throughput(0));
     let dvfs = estimate(&size.dvfs, throughput(0));
     let loss = loss_percent(&size.full, &size.dvfs);
-    let number = Printed::Number;
     let single = printed.servers[2] == 0;
     let full_row = if single {
         let why = printed.note.clone().unwrap_or_default();
-        Row::reported(name("full speed"), "req/s", number(printed.full_speed), &full, why)
+        Row::reported(name("full speed"), "req/s", printed.full_speed, full, why)
     } else {
-        let tolerance = Tolerance::Relative(0.03);
-        Row::held(name("full speed"), "req/s", number(printed.full_speed), &full, tolerance)
+        let tolerance = Relative(0.03);
+        Row::held(name("full speed"), "req/s", printed.full_speed, full, tolerance)
     };
     let why = "follows from the two others; their tolerances add up";
     let mut rows = vec![
         full_row,
-        Row::reported(name("DVFS on"), "req/s", number(printed.dvfs_on), &dvfs, why),
-        Row::held(name("loss"), "%", number(printed.loss_percent), &loss, Tolerance::Absolute(6.0)),
+        Row::reported(name("DVFS on"), "req/s", printed.dvfs_on, dvfs, why),
+        Row::held(name("loss"), "%", printed.loss_percent, loss, Absolute(6.0)),
     ];
     if let Some((full, dvfs)) = &size.least_pending {
         let loss = loss_percent(full, dvfs);
         let why = "the routing rule is not printed; choosing the server with the fewest pending \
                    calls, as C-JDBC does by default, makes most of the loss go away";
         let name = name("loss, least-pending routing");
-        rows.push(Row::reported(name, "%", number(printed.loss_percent), &loss, why));
+        rows.push(Row::reported(name, "%", printed.loss_percent, loss, why));
     }
     rows
 }
@@ -136,30 +133,30 @@ fn rows(size: &Size) -> Vec<Row> {
 fn single_rows(printed: &Table3Row, (full, dvfs): &(Runs, Runs)) -> Vec<Row> {
     let why = "demands 19.4 % above those of the other rows, fitted to this one row";
     let name = |what: &str| format!("{}, own demands, {what}", printed.name());
-    let number = Printed::Number;
     let (top, low) = (estimate(full, throughput(0)), estimate(dvfs, throughput(0)));
     vec![
-        Row::reported(name("full speed"), "req/s", number(printed.full_speed), &top, why),
-        Row::reported(name("DVFS on"), "req/s", number(printed.dvfs_on), &low, why),
+        Row::reported(name("full speed"), "req/s", printed.full_speed, top, why),
+        Row::reported(name("DVFS on"), "req/s", printed.dvfs_on, low, why),
     ]
 }
 
 /// Large configurations lose more than small ones; the printed order among
 /// them (32.9 before 28.7 %) is within the noise of the paper's own simulator.
-fn order_row(sizes: &[Size]) -> Row {
-    let loss = |size: &Size| loss_percent(&size.full, &size.dvfs).mean;
+fn order_row(sizes: &[ConfigurationRuns]) -> Row {
+    let loss = |size: &ConfigurationRuns| loss_percent(&size.full, &size.dvfs).mean;
     let (small, large) = sizes.split_at(sizes.len() - 2);
     let small = small.iter().map(loss).sum::<f64>() / small.len() as f64;
     let large = large.iter().map(loss).sum::<f64>() / large.len() as f64;
     let name = "loss of the two largest less the mean of the others";
-    Row::held(name, "points", Printed::Number(10.8), &of(&[large - small]), Tolerance::AtLeast(0.0))
+    Row::held(name, "points", 10.8, large - small, AtLeast(0.0))
 }
 
-fn figure(sizes: &[Size]) -> Figure {
+fn figure(sizes: &[ConfigurationRuns]) -> Figure {
     let names = sizes.iter().map(|size| size.printed.name());
-    let losses = |of: &dyn Fn(&Size) -> Option<Estimate>| -> Vec<Point> {
+    let losses = |of: &dyn Fn(&ConfigurationRuns) -> Option<Estimate>| -> Vec<Point> {
         let each = sizes.iter().enumerate();
-        each.filter_map(|(at, size)| Some(Point::of(at as f64 + 1.0, &of(size)?))).collect()
+        each.filter_map(|(at, size)| Some(Point::from_estimate(at as f64 + 1.0, &of(size)?)))
+            .collect()
     };
     let ours = losses(&|size| Some(loss_percent(&size.full, &size.dvfs)));
     let least =
@@ -171,7 +168,7 @@ fn figure(sizes: &[Size]) -> Figure {
         Axis::names("Apache / Tomcat / C-JDBC / MySQL servers", names),
         Axis::linear("loss (%)"),
     )
-    .with("random routing", Look::Line, ours)
-    .with("least-pending routing", Look::Line, least)
+    .with_curve("random routing", Look::Line, ours)
+    .with_curve("least-pending routing", Look::Line, least)
     .printed(0, "paper", printed)
 }
