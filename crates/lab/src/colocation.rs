@@ -232,7 +232,7 @@ impl Recorder {
         for ((spec, window), work) in scene.apps.iter().zip(&self.windows).zip(&self.work) {
             match spec.tail() {
                 Some((percentile, bound)) => {
-                    // An app without an answer counts as having the longest tail that can be written.
+                    // An app without an answer counts as having the longest possible tail.
                     let tail = window.quantile(percentile).unwrap_or(Nanos::MAX);
                     let ideal = spec.ideal.unwrap_or(bound).min(bound);
                     lc.extend(LcReading::new(ideal, tail, bound).ok().map(|it| (tail, it)));

@@ -1,5 +1,5 @@
-//! A network server to sweep or to tune, as a file: the model, what is asked
-//! of its app, and the settings to go through.
+//! A network server to sweep or to tune, as a file: the model, the objective of its app, and
+//! the settings to try.
 
 use super::{Grid, Run};
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};

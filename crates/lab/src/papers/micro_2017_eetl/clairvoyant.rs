@@ -23,7 +23,7 @@ const LOADS: [f64; 7] = [10.0, 25.0, 40.0, 50.0, 66.0, 80.0, 90.0];
 /// that is below the blind bound, of the bound.
 const AIM: f64 = 1.05;
 
-const BOUND: &str = "ours: the blind bound is the least energy of any dispatcher that sees ages and \
+const BOUND: &str = "ours: the blind bound is the least energy of any dispatcher that sees age and \
                      work done and not the work, with a free core of every type at any moment, at \
                      the mean pace: the dual of a dynamic programme over age and work done";
 

@@ -40,7 +40,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let title = format!("{}, Fig. 16: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(
-        "derived: non-CPU energy a request is share/(1 - share) of TL's, under any dispatcher; with \
+        "derived: non-CPU energy a request is share/(1 - share) of TL's under any dispatcher; with \
          TL/EETL = 2.45 that gives the printed 42 % and 24 % to the digit"
             .to_owned(),
     );

@@ -57,8 +57,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 fn rows(curves: &[DispatcherCurve], most: &[f64]) -> Vec<Row> {
     let drop = |index: usize| most[index] / most[0];
-    let shape = "only the order is held: how load falls with slow cores depends on the shape of the \
-                 demand, which the paper shows as a histogram";
+    let shape = "only the order is held: how load falls with slow cores depends on the shape of \
+                 the demand, which the paper shows as a histogram";
     let energy = |index: usize, rate| curves[index].at(rate).energy_over(curves[0].at(rate));
     vec![
         Row::held("largest load, 5x over 6.8x", "1", 0.77, drop(1), AtMost(0.99)).because(shape),
