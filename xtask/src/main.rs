@@ -2,6 +2,7 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod bpf;
 mod command;
 mod dispatch;
 mod docs;
@@ -63,6 +64,12 @@ enum Task {
     /// Write the pages under docs/ that the binary prints
     Docs {
         /// Only compare, and fail if a page is stale
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compile the eBPF programs of crates/host/bpf
+    Bpf {
+        /// Only compare with the committed objects, and fail if one is stale
         #[arg(long)]
         check: bool,
     },
@@ -162,6 +169,7 @@ fn main() -> ExitCode {
             test::run(&root(), &test::Options { quick, rig: !no_rig, release })
         }
         Task::Docs { check } => docs::run(&root(), check),
+        Task::Bpf { check } => bpf::run(&root(), check),
         Task::Rig { list: true, .. } => Ok(rig::list()),
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })

@@ -67,7 +67,7 @@ fn run(_: &Context) -> Result<Report> {
 fn watching(cores: usize, port: u16) -> Result<QueryWatch> {
     let mut watch = QueryWatch::begin(cores)?;
     let namespace = std::fs::metadata("/proc/self/ns/net").context("no network namespace")?;
-    watch.set_place(u32::try_from(namespace.ino())?, &BTreeSet::from([port]));
+    watch.set_listener(u32::try_from(namespace.ino())?, &BTreeSet::from([port]))?;
     Ok(watch)
 }
 

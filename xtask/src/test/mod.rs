@@ -143,6 +143,10 @@ impl Phases {
             Phase::new("tests", &first, Step::Programs(Round::First)),
             Phase::new("generated pages", &["xtask", "docs", "--check"], pages),
         ];
+        if crate::bpf::is_ready() {
+            let objects = Step::Here(crate::bpf::check);
+            programs.push(Phase::new("eBPF objects", &["xtask", "bpf", "--check"], objects));
+        }
         let mut aside = vec![
             Phase::new("documentation's tests", &doc_tests, Step::Aside(None)),
             Phase::new("model check", &MODEL, loom),

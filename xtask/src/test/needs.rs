@@ -18,6 +18,8 @@ const NEEDS: &[Need] = &[
     Need { program: "cc", package: "gcc" },
     // Brings Chromium with it.
     Need { program: "chromedriver", package: "chromium-driver" },
+    // Compiles the eBPF programs, for the phase that compares them with the committed objects.
+    Need { program: crate::bpf::CLANG, package: crate::bpf::PACKAGES },
     Need { program: "mariadb-client-test", package: "mariadb-test" },
     Need { program: "mariadbd", package: "mariadb-server" },
     Need { program: "memcached", package: "memcached" },

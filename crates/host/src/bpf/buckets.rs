@@ -1,18 +1,20 @@
-//! Times sorted into buckets, by programs in the kernel and read here.
+//! Histograms of times, which programs in the kernel fill and this process reads.
 //!
-//! Eight buckets an octave: up to 1024 ns each is 64 ns wide, beyond that at
-//! most an eighth of its lower end. A bucket keeps how many times fell into it and
-//! their sum, so that sums over whole buckets are exact, and only what a
-//! threshold cuts in two is not known to the nanosecond.
+//! Eight buckets an octave: up to 1024 ns a bucket is 64 ns wide, beyond that at most an
+//! eighth of its lower end. Each bucket keeps the number of its times and their sum, so
+//! that sums over whole buckets are exact; only the bucket that a threshold divides is not
+//! known to the nanosecond.
+//!
+//! Layout and bucket numbers are shared with `crates/host/bpf/histogram.h`: change both
+//! together. `tests.rs` compares the two on the running kernel.
 
-use super::assembler::{Assembler, Do, If, Register};
 use lull_measure::Nanos;
 
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = 256;
 /// Words of a histogram: count and sum of each bucket.
 pub(super) const WORDS: usize = 2 * BUCKETS;
-/// Times are told apart in units of 64 ns.
+/// Times differ in units of 64 ns.
 const UNIT_BITS: u32 = 6;
 /// Units from which on all times are alike: about 18 minutes.
 const MOST_BITS: u32 = 34;
@@ -35,39 +37,15 @@ pub(super) fn bucket(time: Nanos) -> usize {
     (PER_OCTAVE * halved + units) as usize
 }
 
-/// The same in a program: `time` becomes its bucket, 0 to 255.
-pub(super) fn assemble(asm: &mut Assembler, time: Register, halved: Register, rest: Register) {
-    let in_range = asm.label();
-    asm.compute(time, Do::ShiftRight, UNIT_BITS.cast_signed());
-    asm.set(rest, time);
-    asm.compute(rest, Do::ShiftRight, MOST_BITS.cast_signed());
-    asm.jump_if(rest, If::Equal, 0, in_range);
-    asm.set_wide(time, (1 << MOST_BITS) - 1);
-    asm.at(in_range);
-    asm.set(halved, 0);
-    for by in HALVINGS {
-        let is_short = asm.label();
-        asm.set(rest, time);
-        asm.compute(rest, Do::ShiftRight, i32::from(by));
-        asm.jump_if(rest, If::Less, PER_OCTAVE as i32, is_short);
-        asm.set(time, rest);
-        asm.compute(halved, Do::Add, i32::from(by) * PER_OCTAVE as i32);
-        asm.at(is_short);
-    }
-    asm.compute(time, Do::Add, halved);
-    // It is that already; the verifier is told.
-    asm.compute(time, Do::And, BUCKETS as i32 - 1);
-}
-
-/// The shortest time that falls into a bucket; of one past the last, the time
-/// from which on all are alike.
+/// The shortest time of a bucket; of the bucket after the last, the time from which on all
+/// times are alike.
 pub(super) fn begin(bucket: usize) -> Nanos {
     let index = bucket as u64;
     let halved = (index / PER_OCTAVE).saturating_sub(1);
     Nanos((index - PER_OCTAVE * halved) << halved << UNIT_BITS)
 }
 
-/// Times of a span, sorted.
+/// Times, counted in buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     /// Times in each bucket.
@@ -76,12 +54,12 @@ pub struct Histogram {
     sums_ns: Box<[u64; BUCKETS]>,
 }
 
-/// Time beyond a threshold, as far as a histogram tells.
+/// Time beyond a threshold, as far as a histogram determines it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Beyond {
-    /// The best guess.
+    /// The estimate.
     pub time: Nanos,
-    /// How far off it is at most, to either side.
+    /// The largest error of the estimate, to either side.
     pub error: Nanos,
 }
 
@@ -92,7 +70,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// What programs have counted so far, word by word.
+    /// Reads what programs have counted so far, word by word.
     pub(super) fn read(word: impl Fn(usize) -> u64) -> Self {
         let mut all = Self::default();
         for bucket in 0..BUCKETS {
@@ -102,7 +80,7 @@ impl Histogram {
         all
     }
 
-    /// What came since `before`.
+    /// Returns the times that were added since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut new = self.clone();
         for bucket in 0..BUCKETS {
@@ -112,7 +90,7 @@ impl Histogram {
         new
     }
 
-    /// Takes in another one.
+    /// Adds all times of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for bucket in 0..BUCKETS {
             self.counts[bucket] += other.counts[bucket];
@@ -126,12 +104,12 @@ impl Histogram {
         self.sums_ns[bucket(time)] += time.0;
     }
 
-    /// How many times there are.
+    /// The number of times.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The mean of each bucket that is not empty, and how many times it stands for.
+    /// The mean of each bucket that is not empty, and the number of its times.
     pub fn means(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
         let both = self.counts.iter().zip(self.sums_ns.iter());
         both.filter(|(count, _)| **count > 0).map(|(count, sum)| (Nanos(sum / count), *count))
@@ -142,21 +120,21 @@ impl Histogram {
         Nanos(self.sums_ns.iter().sum())
     }
 
-    /// The sum of those longer than `threshold`. Buckets on one side of it are
-    /// exact; of the one that it cuts, times may lie on either side.
+    /// Estimates the sum of the times longer than `threshold`. Buckets on one side of it
+    /// are exact; times of the bucket that it divides may lie on either side.
     pub fn beyond(&self, threshold: Nanos) -> Beyond {
         let cut = bucket(threshold);
         let above = Nanos(self.sums_ns[cut + 1..].iter().sum());
-        // A last bucket has no upper end, and is cut at its lower one.
+        // The last bucket has no upper end: all of it is beyond its lower end.
         let (low, high) = (begin(cut), begin(cut + 1));
         let share = high.saturating_sub(threshold).0 as f64 / (high - low).0 as f64;
         let cut_sum = Nanos(self.sums_ns[cut]);
-        let guess = cut_sum.scale(share);
-        Beyond { time: above + guess, error: guess.max(cut_sum - guess) }
+        let estimate = cut_sum.scale(share);
+        Beyond { time: above + estimate, error: estimate.max(cut_sum - estimate) }
     }
 
-    /// The time that so much of all, in [0, 1], do not exceed: the mean of the
-    /// bucket that it falls into, and so right to an eighth; `None` of nothing.
+    /// The time that a share in [0, 1] of all times does not exceed, to an eighth: the mean
+    /// of its bucket. `None` if there are no times.
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
         let rank = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut below = 0;
@@ -192,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn time_beyond_a_threshold_is_within_the_error_that_is_stated() {
+    fn time_beyond_a_threshold_is_within_the_reported_error() {
         let times: Vec<_> = (1..2000_u64).map(|step| Nanos(step * step * 7)).collect();
         let mut all = Histogram::default();
         times.iter().for_each(|time| all.add(*time));
@@ -218,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_is_the_difference() {
+    fn times_since_are_the_difference() {
         let mut before = Histogram::default();
         before.add(Nanos(100));
         let mut now = before.clone();

@@ -1,26 +1,25 @@
-//! How one core divided its time: asleep for long, asleep for short, awake.
+//! How one core divided its time: in long sleeps, in short sleeps, awake.
 //!
-//! C6 opportunity is equation (2) of REEF as `lull_measure::ideal_batch` has it:
-//! the share of core time in sleeps longer than T. It is defined on a finished
-//! run; an epoch ends in the middle of sleeps. One that has lasted longer than T
-//! by then counts with what it has lasted, and what comes later counts in the
-//! next epoch. One that has not is left open, out of both sides of the fraction,
-//! until it is known which it is. So shares of epochs, weighted with the time
-//! that each is of, add up to the share of the run.
+//! C6 opportunity is equation (2) of REEF (`lull_measure::ideal_batch`): the share of core
+//! time in sleeps longer than the break-even T. The equation is defined on a finished run,
+//! but an epoch ends in the middle of sleeps. A sleep that has already lasted longer than T
+//! counts with its length so far, and the rest of it counts in the next epoch. A sleep that
+//! has not is left out of both sides of the fraction until it is known to be long or short.
+//! So the shares of epochs, weighted with their times, add up to the share of the run.
 
 use super::buckets::{Beyond, Histogram};
 use lull_measure::{Gauge, Missing, Nanos};
 
-/// What was counted of a core by an instant.
+/// What was counted of a core up to an instant.
 #[derive(Debug, Clone, Default)]
 pub struct CoreTime {
     /// Sleeps that have ended.
     pub sleeps: Histogram,
     /// Time awake between them.
     pub awake: Nanos,
-    /// Since when it has been awake, if it is.
+    /// When it woke up, if it is awake.
     pub awake_since: Option<Nanos>,
-    /// Since when it has slept, if it does.
+    /// When it fell asleep, if it is asleep.
     pub asleep_since: Option<Nanos>,
     /// The instant.
     pub now: Nanos,
@@ -29,25 +28,26 @@ pub struct CoreTime {
 /// Time of a core, or of several, by what it could be used for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Division {
-    /// In sleeps longer than the break-even.
+    /// Time in sleeps longer than the break-even.
     pub long: Beyond,
-    /// In all sleeps whose length is known to be longer or not.
+    /// In all sleeps that are known to be longer or not.
     pub asleep: Nanos,
     /// Awake.
     pub awake: Nanos,
 }
 
-/// A share and how far off it can be.
+/// C6 opportunity and its largest error.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Opportunity {
     /// C6 opportunity, in [0, 1].
     pub share: f64,
-    /// How far off it is at most, for the sleeps of one bucket.
+    /// The largest error of the share, from the bucket that the break-even divides.
     pub error: f64,
 }
 
 impl CoreTime {
-    /// Since it was first seen asleep or awake; `None` if it never was.
+    /// Divides the time since the core was first seen asleep or awake; `None` if it never
+    /// was.
     pub fn divide(&self, break_even: Nanos) -> Option<Division> {
         let is_known = self.awake_since.or(self.asleep_since).is_some()
             || self.awake > Nanos::ZERO
@@ -67,8 +67,8 @@ impl CoreTime {
 }
 
 impl Division {
-    /// What came since `before`. All are sums over buckets, the error too, and
-    /// so their differences are those of what came between.
+    /// Returns the division of the time since `before`. All fields, the error too, are sums
+    /// over buckets, so that their differences belong to the time in between.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             long: Beyond {
@@ -80,7 +80,7 @@ impl Division {
         }
     }
 
-    /// Two cores together.
+    /// Adds the time of another core.
     pub fn and(&self, other: &Self) -> Self {
         Self {
             long: Beyond {
@@ -92,7 +92,7 @@ impl Division {
         }
     }
 
-    /// The share in long sleeps.
+    /// Returns the share in long sleeps.
     ///
     /// # Errors
     /// If no time is accounted for yet.
@@ -100,7 +100,7 @@ impl Division {
         let all = (self.asleep + self.awake).0 as f64;
         if all <= 0.0 {
             return Err(Missing::because(
-                "the core sleeps, and not yet for so long that the sleep is known to pay",
+                "the core sleeps, and not yet for longer than the break-even",
             ));
         }
         let share = |part: Nanos| (part.0 as f64 / all).min(1.0);
@@ -119,7 +119,7 @@ mod tests {
         Nanos::from_micros(micros)
     }
 
-    /// A core after these stays, awake and asleep in turn, at an instant.
+    /// A core at an instant, after it was awake and asleep in turn for these times.
     fn at(stays: &[Nanos], now: Nanos) -> CoreTime {
         let mut core = CoreTime { now, ..CoreTime::default() };
         let mut begin = Nanos(1);

@@ -1,59 +1,55 @@
-//! A record of every interrupt, poll and sleep, as they come.
+//! Every interrupt, network poll and sleep, one by one, as the programs of
+//! `crates/host/bpf/interrupts.bpf.c` record them.
 //!
-//! Programs write 32 bytes an event into a ring buffer that we read now and
-//! then, without being woken for it. Where it is full an event is lost and
-//! counted: what is recorded costs no more than the buffer, and says what it
-//! lacks.
+//! The programs write each event to a ring buffer, which we read from time to time without
+//! being woken for it. If the buffer is full the event is lost and counted: recording takes
+//! no more memory than the buffer, and reports what it lacks.
 
-use super::assembler::{Assembler, Do, Helper, If, R0, R1, R2, R3, R4, R6, R7, R8, R10, Register};
-use super::{Attached, BpfError, map};
-use crate::sys::bpf::{self, Instruction, RECORD_BYTES, Ring, Words};
+use super::BpfError;
+use super::object::Object;
+use crate::sys::bpf::MappedWords;
+use aya::EbpfLoader;
+use aya::maps::{MapData, RingBuf};
 use lull_control::CoreId;
 use lull_measure::Nanos;
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::OwnedFd;
 
-/// Bytes of the buffer: about 100,000 events.
-const RING_BYTES: usize = 4 << 20;
-/// `BPF_RB_NO_WAKEUP`: the reader looks by itself.
-const NO_WAKE_UP: i32 = 1;
+static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/interrupts.bpf.o");
+
 /// `cpu_idle` with this state is the end of a sleep (`PWR_EVENT_EXIT`).
-const LEAVES: u32 = u32::MAX;
-/// An argument that an event does not have.
-const NOTHING: Option<i16> = None;
+const STATE_EXIT: u32 = u32::MAX;
 
 /// One event of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When, `CLOCK_MONOTONIC`.
+    /// When it happened, by `CLOCK_MONOTONIC`.
     pub time: Nanos,
-    /// Where.
+    /// The core.
     pub core: CoreId,
-    /// What.
+    /// What happened.
     pub kind: Kind,
 }
 
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A handler of an interrupt of this number begins.
+    /// A handler of an interrupt begins.
     Begin {
-        /// As in `/proc/interrupts`.
+        /// The number in `/proc/interrupts`.
         interrupt: u32,
     },
-    /// It ends.
+    /// A handler of an interrupt ends.
     End {
-        /// As in `/proc/interrupts`.
+        /// The number in `/proc/interrupts`.
         interrupt: u32,
-        /// Whether its device had asked for it.
+        /// Whether its device had requested it.
         handled: bool,
     },
     /// A network driver was polled.
     Poll {
         /// Frames that it took in.
         work: u32,
-        /// Frames that it might have.
+        /// Frames that it was allowed to take in.
         budget: u32,
     },
     /// The core goes to sleep.
@@ -61,47 +57,34 @@ pub enum Kind {
         /// Index of the idle state.
         state: u32,
     },
-    /// It wakes up.
+    /// The core wakes up.
     Wake,
 }
 
-/// A tracepoint, the number of its events in records, and the arguments kept.
-struct Source {
-    tracepoint: &'static CStr,
-    name: &'static str,
-    number: i32,
-    arguments: [Option<i16>; 2],
+impl Event {
+    /// Decodes `struct event` of `interrupts.bpf.c`.
+    fn decode(record: &[u8]) -> Option<Self> {
+        let (time, rest) = record.split_first_chunk()?;
+        let ([core, kind, first, second], []) = rest.as_chunks() else { return None };
+        let [core, kind, first, second] =
+            [core, kind, first, second].map(|word| u32::from_ne_bytes(*word));
+        let kind = match kind {
+            0 => Kind::Begin { interrupt: first },
+            1 => Kind::End { interrupt: first, handled: second != 0 },
+            2 => Kind::Poll { work: first, budget: second },
+            3 if first == STATE_EXIT => Kind::Wake,
+            3 => Kind::Sleep { state: first },
+            _ => return None,
+        };
+        Some(Self { time: Nanos(u64::from_ne_bytes(*time)), core: CoreId(core as u16), kind })
+    }
 }
 
-const SOURCES: [Source; 4] = [
-    Source {
-        tracepoint: c"irq_handler_entry",
-        name: "lull_irq_begin",
-        number: 0,
-        arguments: [Some(0), NOTHING],
-    },
-    Source {
-        tracepoint: c"irq_handler_exit",
-        name: "lull_irq_end",
-        number: 1,
-        arguments: [Some(0), Some(2)],
-    },
-    Source {
-        tracepoint: c"napi_poll",
-        name: "lull_poll",
-        number: 2,
-        arguments: [Some(1), Some(2)],
-    },
-    Source { tracepoint: c"cpu_idle", name: "lull_idle", number: 3, arguments: [Some(0), NOTHING] },
-];
-
-/// Events of a machine or of one core, from here until it is dropped.
-#[derive(Debug)]
+/// Events of a machine or of one core, from its creation until it is dropped.
 pub struct InterruptLog {
-    ring: Ring,
-    lost: Words,
-    pub(super) programs: Vec<Attached>,
-    _maps: [OwnedFd; 2],
+    events: RingBuf<MapData>,
+    lost: MappedWords,
+    pub(super) object: Object,
 }
 
 impl InterruptLog {
@@ -110,41 +93,35 @@ impl InterruptLog {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(only: Option<CoreId>) -> Result<Self, BpfError> {
-        let (records, lost) = (map(bpf::ring(RING_BYTES as u32))?, map(bpf::memory(8))?);
-        let unmapped = |error| BpfError::new("the ring buffer cannot be mapped", error);
-        let ring = Ring::of(&records, RING_BYTES).map_err(unmapped)?;
-        let words = Words::of(&lost, 8).map_err(unmapped)?;
-        let attached = SOURCES.iter().map(|source| {
-            let code = source.program((&records, &lost), only);
-            Attached::new(source.name, &code, source.tracepoint)
-        });
-        let programs = attached.collect::<Result<_, _>>()?;
-        Ok(Self { ring, lost: words, programs, _maps: [records, lost] })
+        let only = only.map_or(-1, |core| i32::from(core.0));
+        let mut loader = EbpfLoader::new();
+        loader.btf(None).override_global("only_core", &only, true);
+        let mut object = Object::load(&mut loader, PROGRAMS)?;
+        let lost = object.mapped("lost", 1, 1)?;
+        let events = RingBuf::try_from(object.take_map("events")?);
+        let events = events
+            .map_err(|error| BpfError::from_aya("the ring buffer cannot be mapped", &error))?;
+        object.attach("lull_irq_begin", "irq_handler_entry")?;
+        object.attach("lull_irq_end", "irq_handler_exit")?;
+        object.attach("lull_poll", "napi_poll")?;
+        object.attach("lull_idle", "cpu_idle")?;
+        Ok(Self { events, lost, object })
     }
 
-    /// The next event, in the order in which they were written.
+    /// Takes the next event, in the order in which they were written.
     pub fn pop(&mut self) -> Option<Event> {
-        let record = self.ring.pop()?;
-        let [time, what, first, second] = record;
-        let core = CoreId(what as u16);
-        // Arguments of 32 bits come with their sign above.
-        let (first, second) = (first as u32, second as u32);
-        let kind = match what >> 32 {
-            0 => Kind::Begin { interrupt: first },
-            1 => Kind::End { interrupt: first, handled: second != 0 },
-            2 => Kind::Poll { work: first, budget: second },
-            _ if first == LEAVES => Kind::Wake,
-            _ => Kind::Sleep { state: first },
-        };
-        Some(Event { time: Nanos(time), core, kind })
+        let record = self.events.next()?;
+        let event = Event::decode(&record);
+        debug_assert!(event.is_some(), "a record that no program writes: {:?}", &*record);
+        event
     }
 
-    /// The numbers that the kernel knows the programs by.
+    /// The kernel's identifiers of the programs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel reports.
     pub fn program_ids(&self) -> io::Result<Vec<u32>> {
-        self.programs.iter().map(Attached::id).collect()
+        self.object.program_ids()
     }
 
     /// Events that found the buffer full, up to now.
@@ -153,51 +130,22 @@ impl InterruptLog {
     }
 }
 
-impl Source {
-    fn program(
-        &self,
-        (records, lost): (&OwnedFd, &OwnedFd),
-        only: Option<CoreId>,
-    ) -> Vec<Instruction> {
-        let mut asm = Assembler::new();
-        let out = asm.label();
-        for (register, argument) in [R6, R7].into_iter().zip(self.arguments) {
-            match argument {
-                Some(index) => asm.load(register, R1, 8 * index),
-                None => asm.set(register, 0),
-            }
-        }
-        asm.call(Helper::Core);
-        asm.set(R8, R0);
-        if let Some(core) = only {
-            asm.jump_if(R8, If::NotEqual, i32::from(core.0), out);
-        }
-        asm.call(Helper::Now);
-        self.record(&mut asm, [R0, R8, R6, R7]);
-        asm.set_map(R1, records);
-        asm.call(Helper::WriteRecord);
-        asm.jump_if(R0, If::Equal, 0, out);
-        asm.set_value(R1, lost);
-        asm.set(R2, 1);
-        asm.increase_shared(R1, 0, R2);
-        asm.at(out);
-        asm.end();
-        asm.finish()
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// The record on the stack, and all arguments of the helper but the map.
-    fn record(&self, asm: &mut Assembler, [now, core, first, second]: [Register; 4]) {
-        const BEGIN: i16 = -(RECORD_BYTES as i16);
-        asm.store(R10, BEGIN, now);
-        asm.set(R2, self.number);
-        asm.compute(R2, Do::ShiftLeft, 32);
-        asm.compute(R2, Do::Add, core);
-        asm.store(R10, BEGIN + 8, R2);
-        asm.store(R10, BEGIN + 16, first);
-        asm.store(R10, BEGIN + 24, second);
-        asm.set(R2, R10);
-        asm.compute(R2, Do::Add, i32::from(BEGIN));
-        asm.set(R3, RECORD_BYTES as i32);
-        asm.set(R4, NO_WAKE_UP);
+    #[test]
+    fn records_have_the_layout_of_the_programs() {
+        let record = |kind: u32, first: u32, second: u32| {
+            let words = [7, kind, first, second].map(u32::to_ne_bytes);
+            [&900_u64.to_ne_bytes()[..], words.as_flattened()].concat()
+        };
+        let event = |kind| Some(Event { time: Nanos(900), core: CoreId(7), kind });
+        let decode = |kind, first, second| Event::decode(&record(kind, first, second));
+        assert_eq!(decode(1, 33, 1), event(Kind::End { interrupt: 33, handled: true }));
+        assert_eq!(decode(3, 2, 0), event(Kind::Sleep { state: 2 }));
+        assert_eq!(decode(3, u32::MAX, 0), event(Kind::Wake));
+        assert_eq!(decode(4, 0, 0), None);
+        assert_eq!(Event::decode(&record(0, 1, 0)[1..]), None);
     }
 }

@@ -1,42 +1,29 @@
-//! Latencies of queries on a server's sockets, as the kernel sees them: for
-//! servers into which no library can be preloaded.
+//! Latencies of queries on a server's sockets, as the kernel sees them: for servers into
+//! which no library can be preloaded.
 //!
 //! ```text
-//!   sock_recv_length ─▶ the query of this socket was read now ─┐ one line a socket
-//!   sock_send_length ─▶ it is answered: histogram of this core ┘
-//!   tcp_destroy_sock ─▶ nothing of it is left
+//!   sock_recv_length ─▶ the socket's query was read now ──────┐ one slot a socket
+//!   sock_send_length ─▶ it is answered: this core's histogram ┘
+//!   tcp_destroy_sock ─▶ its slot is cleared
 //! ```
 //!
-//! What is read asks and what is written answers, as in the preloaded library
-//! where no protocol is known: from the last piece that was read to the first
-//! that is written. The two tracepoints stand where every way to read and write a
-//! socket comes by, `io_uring` and system calls without a C library among them
-//! (Linux 6.3; net/socket.c).
-//!
-//! A server's sockets are those in its network namespace whose local port it
-//! listens at, and whose transport is a stream: what the server asks of others goes
-//! through other ports. Their fields are read where the kernel says that they
-//! stand ([`super::kernel_types`]), which its verifier checks. A socket is known by
-//! its cookie, a number that none ever has again. Lines have no chains: of two
-//! sockets with a query each in one line the earlier is lost, and counted as such.
-//!
-//! The kernel lets a program follow its pointers only if that may be had under the
-//! GPL: what this file loads may be used under Apache-2.0 as all of Lull, or under MIT
-//! or GPL-2.0.
+//! The programs, which sockets they watch and how they tell them apart are in
+//! `crates/host/bpf/queries.bpf.c`. They follow pointers of the kernel, which it allows only
+//! to programs under a GPL-compatible licence: `crates/host/bpf` may be used under Apache-2.0
+//! as all of Lull, or under MIT or GPL-2.0 (docs/decisions.md).
 
-use super::assembler::{
-    Assembler, Do, Helper, If, Label, R0, R1, R2, R6, R7, R8, R9, R10, Register,
-};
+use super::BpfError;
 use super::buckets::{self, Histogram};
-use super::kernel_types::KernelTypes;
-use super::{Attached, BpfError, map};
-use crate::sys::bpf::{self, Instruction, Words};
+use super::object::{Object, kernel_types};
+use crate::sys::bpf::MappedWords;
+use aya::EbpfLoader;
 use lull_measure::Nanos;
 use std::collections::BTreeSet;
-use std::io;
-use std::os::fd::OwnedFd;
 
-/// Words of what is watched: a network namespace and its ports, a bit each.
+static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/queries.bpf.o");
+
+/// The 64-bit words of the variable `filter` in `queries.bpf.c`: the inode number of a network
+/// namespace, and a bit for each local port.
 struct Filter;
 
 impl Filter {
@@ -45,58 +32,30 @@ impl Filter {
     const WORDS: usize = Self::PORTS + (1 << 16) / 64;
 }
 
-/// Sockets: cookie and instant a line, and behind them the queries that were lost.
-struct Lines;
+/// The 64-bit words of `struct socket_slot` in `queries.bpf.c`, and how many slots there are.
+struct Slot;
 
-impl Lines {
-    const BITS: i32 = 16;
-    const LINE_BITS: i32 = 4;
-    const COUNT: usize = 1 << Self::BITS;
-    const LOST: usize = 2 * Self::COUNT;
-    const WORDS: usize = Self::LOST + 1;
-    const INSTANT: i16 = 8;
+impl Slot {
+    const SINCE: usize = 1;
+    const WORDS: usize = 2;
+    const COUNT: usize = 1 << 16;
 }
 
-/// Words of a core's histogram, a whole number of cache lines.
-const RECORD_WORDS: usize = buckets::WORDS;
+/// The 64-bit words of `struct core_record` in `queries.bpf.c`.
+struct Record;
 
-/// Transports that are streams (include/uapi/linux/in.h).
-const TCP: i32 = 6;
-const MPTCP: i32 = 262;
-/// From which on the lower half of a register is a negative number.
-const NEGATIVE: i32 = i32::MIN;
-
-/// The tracepoints, as the kernel calls their types.
-const RECEIVED: &str = "btf_trace_sock_recv_length";
-const SENT: &str = "btf_trace_sock_send_length";
-const DESTROYED: &str = "btf_trace_tcp_destroy_sock";
-
-/// Where fields stand in the kernel's structs.
-#[derive(Debug, Clone, Copy)]
-struct Fields {
-    port: i16,
-    transport: i16,
-    namespace: i16,
-    namespace_number: i16,
+impl Record {
+    const LATENCIES: usize = 0;
+    const LOST: usize = buckets::WORDS;
+    const WORDS: usize = buckets::WORDS + 8;
 }
 
-/// The programs, and where they write.
-#[derive(Debug)]
-struct Programs<'a> {
-    fields: Fields,
-    filter: &'a OwnedFd,
-    lines: &'a OwnedFd,
-    records: &'a OwnedFd,
-    cores: usize,
-}
-
-/// Queries of one server, counted from here until it is dropped.
+/// Queries of one server, counted from its creation until it is dropped.
 #[derive(Debug)]
 pub struct QueryWatch {
-    _programs: Vec<Attached>,
-    filter: Words,
-    lines: Words,
-    records: Words,
+    object: Object,
+    slots: MappedWords,
+    records: MappedWords,
     cores: usize,
     ports: BTreeSet<u16>,
 }
@@ -104,61 +63,47 @@ pub struct QueryWatch {
 /// What was seen of queries since the watch began.
 #[derive(Debug, Clone, Default)]
 pub struct QueriesSeen {
-    /// How long they took.
+    /// Latencies of answered queries.
     pub latencies: Histogram,
-    /// Queries that were lost.
+    /// Queries that were displaced from their slot.
     pub lost: u64,
-    /// Queries that were read and not answered, and since when the oldest.
+    /// The number of queries that were read and not answered, and when the oldest of them
+    /// was read.
     pub pending: (u64, Option<Nanos>),
 }
 
 impl QueryWatch {
-    /// Begins to watch, on the cores `0..cores`, a server that listens nowhere yet.
+    /// Begins to watch, on the cores `0..cores`, a server that listens at no port yet.
     ///
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
-        let unknown = |error| BpfError::new("the kernel's types cannot be read", error);
-        let types = KernelTypes::of_running_kernel().map_err(unknown)?;
-        let fields = Fields::of(&types).ok_or_else(|| absent("a field of struct sock"))?;
-        let memory = |words: usize| map(bpf::memory((8 * words) as u32));
-        let mapped = |map: &OwnedFd, words: usize| {
-            let what = "the memory of programs cannot be mapped";
-            Words::of(map, 8 * words).map_err(|error| BpfError::new(what, error))
-        };
-        let (filter, lines) = (memory(Filter::WORDS)?, memory(Lines::WORDS)?);
-        let records = memory(RECORD_WORDS * cores)?;
-        let maps = Programs { fields, filter: &filter, lines: &lines, records: &records, cores };
-        let attached = |name: &str, code: &[Instruction], tracepoint: &str| {
-            let id = types.typedef(tracepoint).ok_or_else(|| absent(tracepoint))?;
-            Attached::typed(name, code, id)
-        };
-        let programs = vec![
-            attached("lull_received", &maps.received(), RECEIVED)?,
-            attached("lull_sent", &maps.sent(), SENT)?,
-            attached("lull_destroyed", &maps.destroyed(), DESTROYED)?,
-        ];
-        Ok(Self {
-            _programs: programs,
-            filter: mapped(&filter, Filter::WORDS)?,
-            lines: mapped(&lines, Lines::WORDS)?,
-            records: mapped(&records, RECORD_WORDS * cores)?,
-            cores,
-            ports: BTreeSet::new(),
-        })
+        let kernel = kernel_types()?;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&kernel)).map_max_entries("records", cores as u32);
+        let mut object = Object::load(&mut loader, PROGRAMS)?;
+        let slots = object.mapped("sockets", Slot::WORDS, Slot::COUNT)?;
+        let records = object.mapped("records", Record::WORDS, cores)?;
+        object.attach_typed("lull_received", "sock_recv_length", &kernel)?;
+        object.attach_typed("lull_sent", "sock_send_length", &kernel)?;
+        object.attach_typed("lull_destroyed", "tcp_destroy_sock", &kernel)?;
+        Ok(Self { object, slots, records, cores, ports: BTreeSet::new() })
     }
 
-    /// Where the server listens now: at these ports, in the network namespace of this
-    /// number.
-    pub fn set_place(&mut self, namespace: u32, ports: &BTreeSet<u16>) {
-        self.filter.set(Filter::NAMESPACE, namespace.into());
-        for port in self.ports.symmetric_difference(ports) {
-            let word = Filter::PORTS + usize::from(port / 64);
-            let bit = 1 << (port % 64);
-            let others = self.filter.get(word) & !bit;
-            self.filter.set(word, if ports.contains(port) { others | bit } else { others });
+    /// Sets where the server listens: at these ports, in the network namespace with this
+    /// inode number.
+    ///
+    /// # Errors
+    /// What the kernel reports; nothing has changed then.
+    pub fn set_listener(&mut self, namespace: u32, ports: &BTreeSet<u16>) -> Result<(), BpfError> {
+        let mut filter = [0; Filter::WORDS];
+        filter[Filter::NAMESPACE] = namespace.into();
+        for port in ports {
+            filter[Filter::PORTS + usize::from(port / 64)] |= 1 << (port % 64);
         }
+        self.object.set_variable(&filter)?;
         self.ports.clone_from(ports);
+        Ok(())
     }
 
     /// The ports that are watched.
@@ -166,174 +111,21 @@ impl QueryWatch {
         &self.ports
     }
 
-    /// All that was seen up to now.
+    /// Reads all that was seen up to now.
     pub fn read(&self) -> QueriesSeen {
-        let mut latencies = Histogram::default();
+        let (mut latencies, mut lost) = (Histogram::default(), 0);
         for core in 0..self.cores {
-            let word = |index: usize| self.records.get(core * RECORD_WORDS + index);
-            latencies.merge(&Histogram::read(word));
+            let word = |index: usize| self.records.get(core * Record::WORDS + index);
+            latencies.merge(&Histogram::read(|index| word(Record::LATENCIES + index)));
+            lost += word(Record::LOST);
         }
-        let instants = (0..Lines::COUNT).map(|line| self.lines.get(2 * line + 1));
-        let since = instants.filter(|since| *since > 0);
+        let since = |slot: usize| self.slots.get(Slot::WORDS * slot + Slot::SINCE);
+        let begun = (0..Slot::COUNT).map(since).filter(|since| *since > 0);
         let (count, first) =
-            since.fold((0, u64::MAX), |(count, first), since| (count + 1, first.min(since)));
+            begun.fold((0, u64::MAX), |(count, first), since| (count + 1, first.min(since)));
         let oldest = (count > 0).then_some(Nanos(first));
-        QueriesSeen { latencies, lost: self.lines.get(Lines::LOST), pending: (count, oldest) }
+        QueriesSeen { latencies, lost, pending: (count, oldest) }
     }
-}
-
-fn absent(what: &str) -> BpfError {
-    let hint = "this kernel has none such; queries are seen from Linux 6.3 on";
-    BpfError::new(what, io::Error::new(io::ErrorKind::Unsupported, hint))
-}
-
-impl Fields {
-    fn of(types: &KernelTypes) -> Option<Self> {
-        Some(Self {
-            port: types.offset("sock", &["__sk_common", "skc_num"])?,
-            transport: types.offset("sock", &["sk_protocol"])?,
-            namespace: types.offset("sock", &["__sk_common", "skc_net", "net"])?,
-            namespace_number: types.offset("net", &["ns", "inum"])?,
-        })
-    }
-}
-
-impl Programs<'_> {
-    /// `sock_recv_length(socket, bytes or error, flags)`.
-    fn received(&self) -> Vec<Instruction> {
-        let mut asm = Assembler::new();
-        let (free, kept, out) = (asm.label(), asm.label(), asm.label());
-        let (socket, line, cookie) = (R6, R7, R8);
-        carries_data(&mut asm, socket, out);
-        self.is_watched(&mut asm, socket, out);
-        self.line(&mut asm, (socket, cookie, line));
-        asm.load(R1, line, 0);
-        asm.jump_if(R1, If::Equal, cookie, kept);
-        asm.load(R1, line, Lines::INSTANT);
-        asm.jump_if(R1, If::Equal, 0, free);
-        asm.set_value(R2, self.lines);
-        asm.compute(R2, Do::Add, 8 * Lines::LOST as i32);
-        asm.set(R1, 1);
-        asm.increase_shared(R2, 0, R1);
-        asm.store(line, Lines::INSTANT, 0);
-        asm.at(free);
-        asm.store(line, 0, cookie);
-        asm.at(kept);
-        asm.call(Helper::Now);
-        asm.store(line, Lines::INSTANT, R0);
-        asm.at(out);
-        asm.end();
-        asm.finish()
-    }
-
-    /// `sock_send_length(socket, bytes or error, flags)`.
-    fn sent(&self) -> Vec<Instruction> {
-        let mut asm = Assembler::new();
-        let (is_later, out) = (asm.label(), asm.label());
-        let (socket, line, cookie, since) = (R6, R7, R8, R9);
-        carries_data(&mut asm, socket, out);
-        self.is_watched(&mut asm, socket, out);
-        self.line(&mut asm, (socket, cookie, line));
-        asm.load(R1, line, 0);
-        asm.jump_if(R1, If::NotEqual, cookie, out);
-        asm.load(since, line, Lines::INSTANT);
-        asm.jump_if(since, If::Equal, 0, out);
-        asm.store(line, Lines::INSTANT, 0);
-        asm.call(Helper::Now);
-        // Clocks of two cores may differ by a little.
-        asm.jump_if(R0, If::AtLeast, since, is_later);
-        asm.set(R0, since);
-        asm.at(is_later);
-        asm.compute(R0, Do::Subtract, since);
-        self.count(&mut asm, R0, out);
-        asm.at(out);
-        asm.end();
-        asm.finish()
-    }
-
-    /// `tcp_destroy_sock(socket)`, which has no port any more.
-    fn destroyed(&self) -> Vec<Instruction> {
-        let mut asm = Assembler::new();
-        let out = asm.label();
-        let (socket, line, cookie) = (R6, R7, R8);
-        asm.load(socket, R1, 0);
-        self.line(&mut asm, (socket, cookie, line));
-        asm.load(R1, line, 0);
-        asm.jump_if(R1, If::NotEqual, cookie, out);
-        asm.store(line, Lines::INSTANT, 0);
-        asm.store(line, 0, 0);
-        asm.at(out);
-        asm.end();
-        asm.finish()
-    }
-
-    /// Goes on if the socket is one of the server's.
-    fn is_watched(&self, asm: &mut Assembler, socket: Register, out: Label) {
-        let is_stream = asm.label();
-        let (port, place) = (R7, R8);
-        asm.load_short(port, socket, self.fields.port);
-        asm.set(R1, port);
-        asm.compute(R1, Do::ShiftRight, 6);
-        asm.compute(R1, Do::And, (1 << 10) - 1);
-        asm.compute(R1, Do::ShiftLeft, 3);
-        asm.set_value(place, self.filter);
-        asm.compute(place, Do::Add, R1);
-        asm.load(R2, place, 8 * Filter::PORTS as i16);
-        asm.compute(port, Do::And, 63);
-        asm.compute(R2, Do::ShiftRight, port);
-        asm.compute(R2, Do::And, 1);
-        asm.jump_if(R2, If::Equal, 0, out);
-        asm.load_short(R1, socket, self.fields.transport);
-        asm.jump_if(R1, If::Equal, TCP, is_stream);
-        asm.jump_if(R1, If::NotEqual, MPTCP, out);
-        asm.at(is_stream);
-        asm.load(R1, socket, self.fields.namespace);
-        asm.load_half(R2, R1, self.fields.namespace_number);
-        asm.set_value(place, self.filter);
-        asm.load(R1, place, 8 * Filter::NAMESPACE as i16);
-        asm.jump_if(R1, If::NotEqual, R2, out);
-    }
-
-    /// `cookie =` that of the socket, `line =` its line: sockets that were made one
-    /// after the other have neighbouring ones.
-    fn line(&self, asm: &mut Assembler, (socket, cookie, line): (Register, Register, Register)) {
-        asm.set(R1, socket);
-        asm.call(Helper::Cookie);
-        asm.set(cookie, R0);
-        asm.compute(R0, Do::And, (1 << Lines::BITS) - 1);
-        asm.compute(R0, Do::ShiftLeft, Lines::LINE_BITS);
-        asm.set_value(line, self.lines);
-        asm.compute(line, Do::Add, R0);
-    }
-
-    /// Counts a time in this core's histogram. The program may be put off its core for
-    /// another of its kind, so each word is added to in one step.
-    fn count(&self, asm: &mut Assembler, time: Register, out: Label) {
-        const TIME: i16 = -8;
-        let (bucket, record, rest) = (R6, R7, R8);
-        asm.store(R10, TIME, time);
-        asm.set(bucket, time);
-        buckets::assemble(asm, bucket, R1, rest);
-        asm.compute(bucket, Do::ShiftLeft, 4);
-        asm.call(Helper::Core);
-        asm.jump_if(R0, If::AtLeast, self.cores as i32, out);
-        asm.compute(R0, Do::Multiply, 8 * RECORD_WORDS as i32);
-        asm.set_value(record, self.records);
-        asm.compute(record, Do::Add, R0);
-        asm.compute(record, Do::Add, bucket);
-        asm.set(R1, 1);
-        asm.increase_shared(record, 0, R1);
-        asm.load(R1, R10, TIME);
-        asm.increase_shared(record, 8, R1);
-    }
-}
-
-/// Goes on if bytes were read or written, with the socket in its register.
-fn carries_data(asm: &mut Assembler, socket: Register, out: Label) {
-    asm.load(socket, R1, 0);
-    asm.load(R2, R1, 8);
-    asm.jump_if_half(R2, If::Equal, 0, out);
-    asm.jump_if_half(R2, If::AtLeast, NEGATIVE, out);
 }
 
 #[cfg(test)]
@@ -349,17 +141,17 @@ mod tests {
         std::fs::metadata("/proc/self/ns/net").unwrap().ino() as u32
     }
 
-    /// A watch on a listener; or `None` where this process may not, or this kernel cannot.
+    /// A watch on a listener, or `None` if the kernel refuses it or has no such tracepoints.
     fn watched() -> Option<(QueryWatch, TcpListener)> {
         let begun = QueryWatch::begin(1 << 10);
-        if begun.as_ref().is_err_and(|error| error.error.kind() == io::ErrorKind::Unsupported) {
+        if begun.as_ref().is_err_and(BpfError::is_unsupported) {
             lull_testing::skip(&begun.unwrap_err().to_string());
             return None;
         }
         let mut watch = allowed(begun)?;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        watch.set_place(namespace(), &BTreeSet::from([port]));
+        watch.set_listener(namespace(), &BTreeSet::from([port])).unwrap();
         Some((watch, listener))
     }
 
@@ -374,9 +166,9 @@ mod tests {
         to.read_exact(&mut [0; 10]).unwrap();
     }
 
-    /// Passes a query on, and the answer after a while; at least and at most how long
-    /// the server had it.
-    fn ask(client: &mut TcpStream, server: &mut TcpStream, work: Duration) -> (Nanos, Nanos) {
+    /// Passes a query to the server, and the answer back after a while. Returns bounds of
+    /// the query's latency at the server.
+    fn query(client: &mut TcpStream, server: &mut TcpStream, work: Duration) -> (Nanos, Nanos) {
         let outer = Instant::now();
         pass(client, server);
         let inner = Instant::now();
@@ -387,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_query_lasts_from_its_reading_to_its_answer() {
+    fn a_query_lasts_from_its_read_to_its_answer() {
         let Some((watch, listener)) = watched() else { return };
         let (mut client, mut server) = connect(&listener);
-        // Who greets first has answered nothing.
+        // A greeting before the first query is no answer.
         pass(&mut server, &mut client);
         let (mut least, mut most) = (Nanos::ZERO, Nanos::ZERO);
         for ms in [1, 5, 20] {
-            let took = ask(&mut client, &mut server, Duration::from_millis(ms));
+            let took = query(&mut client, &mut server, Duration::from_millis(ms));
             (least, most) = (least + took.0, most + took.1);
         }
         let seen = watch.read();
@@ -404,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_waits_is_seen_until_its_connection_is_gone() {
+    fn an_unanswered_query_is_pending_until_its_connection_is_gone() {
         let Some((watch, listener)) = watched() else { return };
         let (mut client, mut server) = connect(&listener);
         let before = crate::monotonic();
@@ -422,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn other_ports_other_namespaces_and_what_the_server_itself_asks_are_not_seen() {
+    fn other_ports_other_namespaces_and_the_clients_ends_are_not_watched() {
         let Some((mut watch, listener)) = watched() else { return };
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut client, mut server) = connect(&other);
-        ask(&mut client, &mut server, Duration::ZERO);
+        query(&mut client, &mut server, Duration::ZERO);
         let (mut client, mut server) = connect(&listener);
-        ask(&mut client, &mut server, Duration::ZERO);
+        query(&mut client, &mut server, Duration::ZERO);
         assert_eq!(watch.read().latencies.count(), 1, "not the clients' own ends");
         let port = listener.local_addr().unwrap().port();
-        watch.set_place(namespace() ^ 1, &BTreeSet::from([port]));
-        ask(&mut client, &mut server, Duration::ZERO);
-        watch.set_place(namespace(), &BTreeSet::new());
-        ask(&mut client, &mut server, Duration::ZERO);
+        watch.set_listener(namespace() ^ 1, &BTreeSet::from([port])).unwrap();
+        query(&mut client, &mut server, Duration::ZERO);
+        watch.set_listener(namespace(), &BTreeSet::new()).unwrap();
+        query(&mut client, &mut server, Duration::ZERO);
         assert_eq!(watch.read().latencies.count(), 1);
     }
 }

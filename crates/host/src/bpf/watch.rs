@@ -1,36 +1,50 @@
-//! The programs of the gauges, attached, and what they have counted.
+//! Sleeps of cores and waits of threads, as the programs of `crates/host/bpf/cores.bpf.c`
+//! count them.
 
-use super::buckets::Histogram;
+use super::BpfError;
+use super::buckets::{self, Histogram};
 use super::core_time::CoreTime;
-use super::programs::{Maps, Record, Waiting};
-use super::{Attached, BpfError, map};
+use super::object::Object;
 use crate::monotonic;
-use crate::sys::bpf::{self, Words};
+use crate::sys::bpf::MappedWords;
+use aya::EbpfLoader;
 use lull_measure::Nanos;
 use std::io;
-use std::os::fd::OwnedFd;
 
-/// Sleeps of cores and waits of threads, counted from here until it is dropped.
-#[derive(Debug)]
-pub struct Watch {
-    pub(super) programs: Vec<Attached>,
-    records: Words,
-    waiting: Words,
-    cores: usize,
-    /// The maps belong to the programs too; these are for whoever asks.
-    _maps: [OwnedFd; 2],
+static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/cores.bpf.o");
+
+/// Indices of the 64-bit words of `struct core_record` in `cores.bpf.c`, where the fields
+/// are explained: change both together.
+struct Record;
+
+impl Record {
+    const SLEEPS: usize = 0;
+    const WAITS: usize = buckets::WORDS;
+    const AWAKE_NS: usize = 2 * buckets::WORDS;
+    const AWAKE_SINCE: usize = Self::AWAKE_NS + 1;
+    const ASLEEP_SINCE: usize = Self::AWAKE_NS + 2;
+    const LOST: usize = Self::AWAKE_NS + 3;
+    const WORDS: usize = 2 * buckets::WORDS + 8;
 }
 
-/// What was counted by an instant, since the watch began.
+/// Sleeps of cores and waits of threads, counted from its creation until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    pub(super) object: Object,
+    records: MappedWords,
+    cores: usize,
+}
+
+/// What was counted since the watch began.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// By core.
+    /// Counts of each core.
     pub cores: Vec<CoreSeen>,
-    /// Waits that were begun and not kept, of all cores.
+    /// Waits of all cores that began and were dropped.
     pub lost: u64,
 }
 
-/// The same of one core.
+/// What was counted of one core.
 #[derive(Debug, Clone, Default)]
 pub struct CoreSeen {
     /// Its sleeps and time awake.
@@ -45,40 +59,36 @@ impl Watch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
-        let (record_bytes, waiting_bytes) = (8 * Record::WORDS * cores, 8 * Waiting::WORDS);
-        let records = map(bpf::memory(record_bytes as u32))?;
-        let waiting = map(bpf::memory(waiting_bytes as u32))?;
-        let mapped = |map: &OwnedFd, bytes: usize| {
-            let what = "the memory of programs cannot be mapped";
-            Words::of(map, bytes).map_err(|error| BpfError::new(what, error))
-        };
-        let (seen, waits) = (mapped(&records, record_bytes)?, mapped(&waiting, waiting_bytes)?);
-        let maps = Maps { records: &records, waiting: &waiting, cores };
-        let programs = vec![
-            Attached::new("lull_sleep", &maps.sleep(), c"cpu_idle")?,
-            Attached::new("lull_switch", &maps.switch(), c"sched_switch")?,
-            Attached::new("lull_wake", &maps.wake(), c"sched_wakeup")?,
-            Attached::new("lull_wake_new", &maps.wake(), c"sched_wakeup_new")?,
-        ];
-        Ok(Self { programs, records: seen, waiting: waits, cores, _maps: [records, waiting] })
+        let mut loader = EbpfLoader::new();
+        let mut object =
+            Object::load(loader.btf(None).map_max_entries("records", cores as u32), PROGRAMS)?;
+        let records = object.mapped("records", Record::WORDS, cores)?;
+        object.attach("lull_sleep", "cpu_idle")?;
+        object.attach("lull_switch", "sched_switch")?;
+        object.attach("lull_wake", "sched_wakeup")?;
+        object.attach("lull_wake_new", "sched_wakeup_new")?;
+        Ok(Self { object, records, cores })
     }
 
-    /// All that was counted up to now.
+    /// Reads all that was counted up to now.
     pub fn read(&self) -> Seen {
-        let cores = (0..self.cores).map(|core| self.core(core)).collect();
-        Seen { cores, lost: self.waiting.get(Waiting::LOST) }
+        let lost = |core: usize| self.records.get(core * Record::WORDS + Record::LOST);
+        Seen {
+            cores: (0..self.cores).map(|core| self.core(core)).collect(),
+            lost: (0..self.cores).map(lost).sum(),
+        }
     }
 
-    /// The numbers that the kernel knows the programs by.
+    /// The kernel's identifiers of the programs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel reports.
     pub fn program_ids(&self) -> io::Result<Vec<u32>> {
-        self.programs.iter().map(Attached::id).collect()
+        self.object.program_ids()
     }
 
-    /// From a record's first word to its last, as [`Record`] wants it, and the
-    /// clock after them: nothing in it has happened later.
+    /// Reads a record from its first word to its last, as programs expect it, and the clock
+    /// after them: nothing in the record happened later.
     fn core(&self, core: usize) -> CoreSeen {
         let word = |index: usize| self.records.get(core * Record::WORDS + index);
         let sleeps = Histogram::read(|index| word(Record::SLEEPS + index));

@@ -73,7 +73,7 @@ impl Queries {
         if is_due || watch.ports().is_empty() {
             self.looked = Some(now);
             if let Some(place) = Place::of(&self.roots, processes().into_iter()) {
-                watch.set_place(place.namespace, &place.ports);
+                watch.set_listener(place.namespace, &place.ports)?;
             }
         }
         let seen = watch.read();

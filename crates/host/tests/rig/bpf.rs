@@ -1,5 +1,5 @@
-//! Programs in the guest's kernel: its verifier takes them, and an idle machine
-//! shows the sleeps and waits that the test makes.
+//! eBPF programs in the guest's kernel: its verifier accepts them, and they count the sleeps,
+//! waits and queries that the tests make.
 
 use crate::Tests;
 use crate::beside::Beside;
@@ -107,7 +107,7 @@ fn logged() {
     assert_eq!(log.lost(), 0);
 }
 
-/// Whether this kernel is of the 6.3 or later.
+/// Whether this kernel is Linux 6.3 or later.
 fn has_socket_lengths() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
@@ -128,7 +128,7 @@ fn queries() {
     let address = listener.local_addr().unwrap();
     let mut watch = QueryWatch::begin(CORES).unwrap();
     let namespace = std::fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
-    watch.set_place(namespace, &BTreeSet::from([address.port()]));
+    watch.set_listener(namespace, &BTreeSet::from([address.port()])).unwrap();
     let mut client = TcpStream::connect(address).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     for _ in 0..5 {

@@ -43,7 +43,7 @@ pub(super) fn log(span: Nanos, only: Option<u16>) -> anyhow::Result<Log> {
     let lost = source.lost();
     drop(source);
     let wanted = |core: &usize| only.is_none_or(|only| usize::from(only) == *core);
-    let of = |core: usize| (core, rows.of(core).iter().map(row).collect());
+    let of = |core: usize| (core, rows.rows(core).iter().map(row).collect());
     Ok(Log {
         states: states(&roots, rows.states()),
         cores: (0..cores).filter(wanted).map(of).collect(),

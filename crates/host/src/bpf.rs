@@ -1,0 +1,41 @@
+//! What only the kernel sees as it happens: eBPF programs at its tracepoints, and what they
+//! count.
+//!
+//! ```text
+//!   cpu_idle ─────────────▶ lull_sleep ──▶ histogram of sleeps ─┐ one record a core,
+//!   sched_wakeup, _new ───▶ lull_wake ───▶ table of waiting     │ read as memory at
+//!   sched_switch ─────────▶ lull_switch ─▶ histogram of waits ──┘ the end of an epoch
+//!   irq_handler_*, napi_poll, cpu_idle ──▶ a record an event ──▶ ring buffer
+//!   sock_recv_length, sock_send_length ──▶ histogram of a server's queries
+//! ```
+//!
+//! The programs are CO-RE programs in C, `crates/host/bpf/*.bpf.c`. `cargo xtask bpf`
+//! compiles them; the objects are committed, so that a build of Lull needs no clang. `aya`
+//! loads them (`object.rs`), and `watch.rs`, `interrupts.rs` and `queries.rs` read what they
+//! count, most of it as mapped memory without a system call. The kernel checks each program
+//! before it runs it, and stops running it when the process ends, however it ends.
+//!
+//! Linux 5.18 or later is needed (since then the state of the thread that is switched out is
+//! an argument of `sched_switch`), `CAP_BPF` and `CAP_PERFMON`; for queries Linux 6.3 with
+//! `CONFIG_DEBUG_INFO_BTF`.
+
+mod buckets;
+mod core_time;
+mod error;
+mod interrupts;
+mod log_rows;
+mod object;
+mod queries;
+mod watch;
+
+pub use buckets::{Beyond, Histogram};
+pub use core_time::{CoreTime, Division, Opportunity};
+pub use error::BpfError;
+pub use interrupts::{Event, InterruptLog, Kind};
+pub use log_rows::{LogRows, Row};
+pub use object::is_loaded;
+pub use queries::{QueriesSeen, QueryWatch};
+pub use watch::{CoreSeen, Seen, Watch};
+
+#[cfg(test)]
+mod tests;
