@@ -114,9 +114,10 @@ impl Scene {
     pub(crate) fn start(
         &self,
         steering: &Steering,
-        (seed, replication): (u64, u64),
+        seed: u64,
+        replication: u64,
     ) -> Result<ControlLoop<NodePlant>, PlayError> {
-        self.start_logged(steering, (seed, replication), false)
+        self.start_logged(steering, seed, replication, false)
     }
 
     /// Starts a controller on one replication; keeps every single latency if `keeps_log`.
@@ -126,7 +127,8 @@ impl Scene {
     pub(crate) fn start_logged(
         &self,
         steering: &Steering,
-        (seed, replication): (u64, u64),
+        seed: u64,
+        replication: u64,
         keeps_log: bool,
     ) -> Result<ControlLoop<NodePlant>, PlayError> {
         let mut plant = NodePlant::new(&self.model, &self.apps, seed, replication)
@@ -151,7 +153,7 @@ impl Scene {
         span: Span,
         replication: u64,
     ) -> Result<Played, PlayError> {
-        let mut control = self.start(steering, (span.seed, replication))?;
+        let mut control = self.start(steering, span.seed, replication)?;
         let lost = |error: PlantError| Failure::Setup(error.to_string());
         let mut now = Nanos::ZERO;
         while now < span.warmup {

@@ -77,7 +77,7 @@ pub struct Variant {
 /// A checked scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What it is about.
+    /// Its title.
     pub title: String,
     /// The system.
     pub model: Model,
@@ -95,7 +95,7 @@ pub struct Scenario {
     pub replications: u64,
     /// When to stop replicating.
     pub precision: Option<Wanted>,
-    /// What the user should know before believing any figure.
+    /// Notices about how far the figures are valid.
     pub notices: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ impl Scenario {
     /// Checks a scenario; files that it names are looked for from `base`.
     ///
     /// # Errors
-    /// The first thing that cannot be simulated, by its key.
+    /// The first key that cannot be simulated.
     pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
         let model = model(&file, base)?;
         let apps = specs(&file.app)?;

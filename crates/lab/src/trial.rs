@@ -36,7 +36,7 @@ pub struct Trial<'m> {
     pub apps: Vec<AppSpec>,
     /// Seed; replications count from 0 below it.
     pub seed: u64,
-    /// Forgotten at the start of each replication.
+    /// Warm-up of each replication, which is not counted.
     pub warmup: Nanos,
     /// Counted time of each replication.
     pub length: Nanos,

@@ -156,15 +156,15 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
         ("replications = 4", "replications = 0", "run.replications: is 0"),
     ];
     for (from, to, wanted) in cases {
-        let notices = refusal(NODE, (from, to));
-        assert!(notices.starts_with(wanted), "{to}: {notices}");
+        let error = refusal(NODE, (from, to));
+        assert!(error.starts_with(wanted), "{to}: {error}");
     }
     let endless = NODE.replace(
         "class = \"best-effort\"",
         "class = \"latency-critical\"\nobjectives = [{ p95 = \"1s\" }]",
     );
-    let notices = read(&endless, &Choice::default()).unwrap_err().to_string();
-    assert!(notices.starts_with("app[1].activity: is not `requests`"), "{notices}");
+    let error = read(&endless, &Choice::default()).unwrap_err().to_string();
+    assert!(error.starts_with("app[1].activity: is not `requests`"), "{error}");
 }
 
 #[test]
@@ -179,13 +179,13 @@ fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
         ("[[dispatcher]]\nname = \"level\"", "", "dispatcher: there is none"),
     ];
     for (from, to, wanted) in cases {
-        let notices = refusal(PLACED, (from, to));
-        assert!(notices.starts_with(wanted), "{to}: {notices}");
+        let error = refusal(PLACED, (from, to));
+        assert!(error.starts_with(wanted), "{to}: {error}");
     }
 }
 
 #[test]
-fn an_overloaded_machine_is_notices_before_and_after() {
+fn an_overloaded_machine_is_reported_before_and_after_the_run() {
     let outcome =
         run(&PLACED.replace("rate_per_s = 50.0", "rate_per_s = 150.0").replace("1000s", "100s"));
     let notices = outcome.notices.join("\n");
@@ -198,6 +198,6 @@ fn policies_can_be_chosen_on_the_command_line() {
     let choice = Choice { policies: vec!["lc-first".into(), "even".into()], ..Choice::default() };
     assert_eq!(read(NODE, &choice).unwrap().labels(), ["lc-first", "even"]);
     let choice = Choice { policies: vec!["no-such".into()], ..Choice::default() };
-    let notices = read(NODE, &choice).unwrap_err().to_string();
-    assert!(notices.contains("of the file: unmanaged, lc-first"), "{notices}");
+    let error = read(NODE, &choice).unwrap_err().to_string();
+    assert!(error.contains("of the file: unmanaged, lc-first"), "{error}");
 }

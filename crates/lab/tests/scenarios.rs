@@ -223,7 +223,7 @@ const BAD_SYSTEMS: &[Case] = &[
     (
         "bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }",
         "",
-        "app[0].source.open: say how many requests come",
+        "app[0].source.open: give the arrival rate",
     ),
     (
         "bursts =",

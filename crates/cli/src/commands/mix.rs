@@ -6,7 +6,7 @@ use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
 use lull_lab::experiment::Setup;
-use lull_lab::mix::{Compared, Mix, at, best, papers, parse};
+use lull_lab::mix::{Compared, Mix, best_mix, compare_at, paper_mixes, parse};
 use lull_lab::progress::Progress;
 use lull_measure::Nanos;
 use lull_sim::dispatch::Work;
@@ -38,8 +38,8 @@ pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {
     let commit = lull_agent::COMMIT.to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
     let answer = |rate_per_s: &f64| -> anyhow::Result<Answer> {
-        let compared = at(&setup, &mixes, work.as_ref(), (args.target, *rate_per_s))?;
-        let best = best(&compared).map(|index| compared[index].mix.name.clone());
+        let compared = compare_at(&setup, &mixes, work.as_ref(), args.target, *rate_per_s)?;
+        let best = best_mix(&compared).map(|index| compared[index].mix.name.clone());
         Ok(Answer { target: args.target, rate_per_s: *rate_per_s, best, mixes: compared })
     };
     let answers: Vec<_> = args.rate.iter().map(answer).collect::<Result<_, _>>()?;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {
 
 fn mixes(given: &[String]) -> anyhow::Result<Vec<Mix>> {
     if given.is_empty() {
-        return Ok(papers());
+        return Ok(paper_mixes());
     }
     let read = |text: &String| parse(text).map_err(|error| UsageError(error.to_string()).into());
     given.iter().map(read).collect()

@@ -1,7 +1,7 @@
 //! Policies of cores, ways and priority: two servers and best-effort work on
 //! one machine, the load of one server jumping at 60 s and back at 120 s.
 
-use super::trace::{Source, follow};
+use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look};
 use crate::scenario::{Choice, Colocated, ColocatedFile};
@@ -30,7 +30,7 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
         .into_scene();
     let plant = NodePlant::new(&scene.model, &scene.apps, SEED, 0)
         .map_err(|error| PortraitError::Scene(error.to_string()))?;
-    let trace = follow(plant, (policy, config(policy)), (EPOCH, EPOCHS))?;
+    let trace = follow(plant, policy, config(policy), EPOCH, EPOCHS)?;
     let time = || Axis::linear("time (s)");
     let mut tails = Figure::new(
         format!("{policy}: p95 latency; the load of xapian is 3.4 times as high from 60 to 120 s"),
@@ -43,20 +43,23 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
         Axis::linear("cores").ticks((0..=6).map(f64::from)).between(0.0, 6.3),
     );
     for spec in &scene.apps {
-        let of = |metric: &'static Metric, factor| Source { metric, label: &spec.name, factor };
+        let label = spec.name.as_str();
+        let curve =
+            |metric: &'static Metric, factor, every| MetricCurve { metric, label, factor, every };
         if let Some((_, bound)) = spec.tail() {
-            let source = of(TAIL_LATENCY, 1.0 / bound.as_secs_f64());
-            tails = trace.on(tails, &spec.name, (source, EVERY), Look::Trace);
+            let over_bound = curve(TAIL_LATENCY, 1.0 / bound.as_secs_f64(), EVERY);
+            tails = trace.add_curve(tails, &spec.name, over_bound, Look::Trace);
         }
-        cores = trace.on(cores, &spec.name, (of(APP_CORES, 1.0), 2), Look::Steps);
+        cores = trace.add_curve(cores, &spec.name, curve(APP_CORES, 1.0, 2), Look::Steps);
     }
     let solo = scene.apps.last().and_then(|spec| spec.solo_per_s).unwrap_or(1.0);
-    let progress = Source { metric: PROGRESS, label: "stream", factor: 100.0 / solo };
+    let progress =
+        MetricCurve { metric: PROGRESS, label: "stream", factor: 100.0 / solo, every: EVERY };
     let work = Figure::new(
         "Progress of stream, of that alone",
         time(),
         Axis::linear("progress (%)").between(0.0, 100.0),
     );
-    let work = trace.on(work, "stream", (progress, EVERY), Look::Trace);
+    let work = trace.add_curve(work, "stream", progress, Look::Trace);
     Ok(vec![tails.mark(1.0, "bound"), cores, work])
 }

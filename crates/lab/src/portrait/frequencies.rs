@@ -1,7 +1,7 @@
 //! Policies of frequency: one database server whose load comes in bursts of two
 //! seconds, every four.
 
-use super::trace::{Source, follow};
+use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look};
 use lull_control::AppSpec;
@@ -20,18 +20,19 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
     let app = AppSpec::latency_critical("rubbos", Percentile::P95, BOUND);
     let spec = PlantSpec { tier: "mysql".to_owned(), server: 0, apps: vec![app] };
     let plant = SimPlant::new(&model, &spec, SEED)?;
-    let trace = follow(plant, (policy, ""), (EPOCH, EPOCHS))?;
+    let trace = follow(plant, policy, "", EPOCH, EPOCHS)?;
     let time = || Axis::linear("time (s)");
-    let of = |metric, label, factor| Source { metric, label, factor };
+    let curve = |metric, label, factor, every| MetricCurve { metric, label, factor, every };
     let tails = Figure::new(
         format!("{policy}: p95 of 200 ms; the load is 3 times as high half of every 4 s"),
         time(),
         Axis::log("latency (ms)"),
     );
-    let tails = trace.on(tails, "rubbos", (of(TAIL_LATENCY, "rubbos", 1e3), 4), Look::Trace);
+    let tails =
+        trace.add_curve(tails, "rubbos", curve(TAIL_LATENCY, "rubbos", 1e3, 4), Look::Trace);
     let clock = Figure::new("Frequency", time(), Axis::linear("GHz").between(1.0, 2.4));
-    let clock = trace.on(clock, "core 0", (of(CORE_FREQUENCY, "0", 1e-9), 1), Look::Steps);
+    let clock = trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), Look::Steps);
     let power = Figure::new("Power, relative (C = 1)", time(), Axis::linear("power"));
-    let power = trace.on(power, "power", (of(POWER, "", 1.0), 4), Look::Trace);
+    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 4), Look::Trace);
     Ok(vec![tails.mark(BOUND.as_millis_f64(), "bound"), clock, power])
 }

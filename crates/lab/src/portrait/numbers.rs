@@ -1,7 +1,7 @@
 //! Policies of numeric knobs: memcached behind a network card, as
 //! examples/tune/netserver.toml has it, at 100,000 requests/s.
 
-use super::trace::{Source, follow};
+use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look};
 use crate::server::ServerFile;
@@ -38,17 +38,17 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
     let scenario = file.check().map_err(|error| scene(error.to_string()))?;
     let model = scenario.model.at_rate(RATE_PER_S);
     let plant = NetServerPlant::new(&model, scenario.app.clone(), SEED, 0)?;
-    let trace = follow(plant, (policy, config(policy)), (EPOCH, EPOCHS))?;
+    let trace = follow(plant, policy, config(policy), EPOCH, EPOCHS)?;
     let time = || Axis::linear("time (s)");
-    let of = |metric, label, factor| Source { metric, label, factor };
+    let curve = |metric, label, factor, every| MetricCurve { metric, label, factor, every };
     let title = format!("{policy}: p99 latency of memcached at 100,000 requests/s");
     let tails = Figure::new(title, time(), Axis::log("latency (us)"));
     let name = scenario.app.name.as_str();
-    let tails = trace.on(tails, name, (of(TAIL_LATENCY, name, 1e6), 1), Look::Trace);
+    let tails = trace.add_curve(tails, name, curve(TAIL_LATENCY, name, 1e6, 1), Look::Trace);
     let clock = Figure::new("Frequency of core 0", time(), Axis::linear("GHz").between(1.0, 3.0));
-    let clock = trace.on(clock, "core 0", (of(CORE_FREQUENCY, "0", 1e-9), 1), Look::Steps);
+    let clock = trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), Look::Steps);
     let power = Figure::new("Power", time(), Axis::linear("power (W)"));
-    let power = trace.on(power, "power", (of(POWER, "", 1.0), 1), Look::Trace);
+    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 1), Look::Trace);
     let bound = scenario.app.tail().map_or(Nanos::ZERO, |(_, bound)| bound);
     Ok(vec![tails.mark(bound.as_micros_f64(), "bound"), clock, power])
 }

@@ -17,8 +17,10 @@ pub(super) struct Trace {
 /// Lets a policy steer a plant for so many epochs.
 pub(super) fn follow<P: Plant>(
     plant: P,
-    (policy, config): (&str, &str),
-    (epoch, count): (Nanos, usize),
+    policy: &str,
+    config: &str,
+    epoch: Nanos,
+    count: usize,
 ) -> Result<Trace, PortraitError> {
     let config: toml::Table = config.parse().expect("configs of portraits are TOML");
     let built = registry::build(policy, &config, plant.machine(), plant.apps())?;
@@ -34,19 +36,20 @@ pub(super) fn follow<P: Plant>(
     Ok(Trace { epochs })
 }
 
-/// A metric of an app, a core, or the machine (no label), and a factor to the
-/// unit of the axis.
+/// Which metric is drawn: of an app, a core, or the machine (no label), times a factor to
+/// the unit of the axis, every so many epochs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct MetricCurve<'a> {
     pub(super) metric: &'static Metric,
     pub(super) label: &'a str,
     pub(super) factor: f64,
+    pub(super) every: usize,
 }
 
 impl Trace {
-    /// The values of a metric over time, every so many epochs together as one
-    /// mean; of what has steps the first, since half a core is none.
-    fn points(&self, (source, every): (Source<'_>, usize), look: Look) -> Vec<Point> {
+    /// The values of a metric over time: one point for every `every` epochs, which is their
+    /// mean, or their first value for step curves, because half a core does not exist.
+    fn points(&self, source: MetricCurve<'_>, look: Look) -> Vec<Point> {
         let value = |all: &[Sample]| {
             let own = all
                 .iter()
@@ -59,18 +62,18 @@ impl Trace {
             let shown = if look == Look::Steps { *known.first()? } else { mean };
             shown.is_finite().then(|| Point::at(chunk[0].0, round(source.factor * shown)))
         };
-        self.epochs.chunks(every).filter_map(point).collect()
+        self.epochs.chunks(source.every).filter_map(point).collect()
     }
 
     /// Adds a curve to a figure, if the metric is there.
-    pub(super) fn on(
+    pub(super) fn add_curve(
         &self,
         figure: Figure,
         name: &str,
-        (source, every): (Source<'_>, usize),
+        source: MetricCurve<'_>,
         look: Look,
     ) -> Figure {
-        let points = self.points((source, every), look);
+        let points = self.points(source, look);
         if points.is_empty() { figure } else { figure.with_curve(name, look, points) }
     }
 }

@@ -1,18 +1,18 @@
-//! Arrivals as they were: the rate of every epoch, and how irregular gaps are.
+//! Arrivals as recorded: the rate of every epoch, and the irregularity of gaps.
 
 use super::recording::Moment;
 use lull_measure::{Nanos, RequestSample};
 use lull_sim::node::LoadStep;
 use lull_workload::arrivals::Process;
 
-/// Least and greatest squared coefficient of variation that a sample is
-/// believed: what a generalised Pareto can have (shape -0.97 to 0.49).
+/// Range of the squared coefficient of variation that is accepted from a sample: the range
+/// of a generalised Pareto of shape -0.97 to 0.49.
 const CV2: std::ops::RangeInclusive<f64> = 0.34..=50.0;
 /// Within this factor of 1, gaps count as exponential.
 const ABOUT_POISSON: f64 = 1.3;
-/// Gaps below which samples say nothing.
+/// Least number of gaps that a sample must have.
 const FEW: usize = 50;
-/// Latency, as a share of the mean sampled gap, above which a sample says nothing.
+/// Largest latency, as a share of the mean sampled gap, of a sample that is used.
 const PROMPT: f64 = 0.1;
 
 /// The load of an app over these epochs, from zero on: a step an epoch.
@@ -37,7 +37,7 @@ pub(super) fn load<'a>(
 /// that many, whose cv² is smaller by that factor. Gaps are compared with the
 /// mean gap of their own epoch: what the rate does from epoch to epoch is no
 /// irregularity of gaps. Samples are every so many *answers*: where latencies
-/// come near the gap, they overtake each other and would pass for irregular.
+/// come near the gap, they overtake each other and would look irregular.
 pub(super) fn irregularity<'a>(samples: impl Iterator<Item = &'a RequestSample>) -> Option<f64> {
     let (mut sum, mut gaps) = (0.0, 0_usize);
     for sample in samples {

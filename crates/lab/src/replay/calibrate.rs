@@ -1,12 +1,12 @@
-//! Fitting the node to what was recorded under the recorded policy.
+//! Fits the model of the machine to the epochs recorded under one policy.
 //!
-//! Two layers. For a given scheduler, what is fitted of the apps follows by
-//! matching one thing each, all apps at once, a few times over:
+//! There are two layers. For a given scheduler, each parameter of the apps follows from
+//! matching one quantity, for all apps at once, in a few rounds:
 //!
-//! - mean work: CPU time per request must come out as recorded,
-//! - mean delay: the tenth percentile of latency must, which is that of requests
-//!   that had a core at once; the median already has in it what the scheduler does,
-//! - spread: the distance from the median to p95 and p99 must.
+//! - mean work: from the CPU time per request,
+//! - mean delay: from the tenth percentile of latency, which is that of requests that got a
+//!   core at once; the median already depends on the scheduler,
+//! - spread: from the distance of p95 and p99 to the median.
 //!
 //! What concerns all apps (the share of wake-ups that take a core at once, slice,
 //! the clients' share of CPU time, stretches of other work) is searched over a
@@ -34,20 +34,20 @@ const ROUNDS: usize = 4;
 /// third of all rounds is saved.
 const HOPELESS: f64 = 1.05;
 const STUCK: f64 = 0.85;
-/// So many times as bad it is given up after its first round.
+/// A candidate whose error is this factor above the least is given up after one round.
 const FAR: f64 = 3.0;
 /// Further rounds for the best one.
 const LAST_ROUNDS: usize = 6;
 /// Bounds on the spread of work and delay: nearly constant to heavy-tailed.
 const CV2: std::ops::RangeInclusive<f64> = 0.01..=30.0;
-/// Most by which a match moves a factor at a time, either way.
+/// Largest factor by which a round changes a parameter, up or down.
 const STEP: f64 = 3.0;
-/// Relative improvement that is worth another value than Linux's.
+/// A value other than Linux's must reduce the error at least by this factor.
 const BETTER: f64 = 0.97;
 
 /// Percentiles below the median that are compared.
 const LOW: [f64; 2] = [10.0, 25.0];
-/// Waiting for cores, in cores, below which it is as good as none.
+/// Waiting for cores, in cores, that counts as none.
 const HARDLY: f64 = 0.02;
 
 /// How often all are searched, and how many there are.
@@ -63,13 +63,13 @@ const CHANCES: [f64; 7] = [1.0, 0.0, 0.99, 0.97, 0.94, 0.88, 0.75];
 const OTHERS_MS: [f64; 3] = [2.0, 20.0, 0.2];
 const CLIENT_SHARES: [f64; 3] = [1.0, 0.5, 0.2];
 
-/// A fit and how bad it is.
+/// A fit and its error.
 struct Candidate {
     fit: Fit,
     error: f64,
 }
 
-/// What is spent on a candidate.
+/// The rounds that a candidate may take.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     rounds: usize,
@@ -78,7 +78,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Whether another round is no use after these errors.
+    /// Whether another round is useless after these errors.
     fn is_vain(self, errors: &[f64]) -> bool {
         let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
         match errors {
@@ -89,7 +89,7 @@ impl Allowance {
     }
 }
 
-/// What a calibration must come to.
+/// The measurements that a calibration must reproduce.
 struct Aim {
     cut: Cut,
     measured: Tally,
@@ -115,7 +115,7 @@ impl Replay<'_> {
                 if fit == best.fit {
                     continue;
                 }
-                // What explained the tail so far would hide that this does.
+                // The spread fitted so far explains the tail and would hide this effect.
                 if at == (0, 0) {
                     fit.apps.clone_from(&plain);
                 }
@@ -147,7 +147,7 @@ impl Replay<'_> {
                 progress.step();
                 continue;
             }
-            let played = self.play(&fit, &self.recorded, (*cut, 0))?;
+            let played = self.play(&fit, &self.recorded, *cut, 0)?;
             progress.step();
             let error = self.mismatch(measured, &played);
             errors.push(error);
@@ -231,11 +231,11 @@ fn waiting(fit: &Fit, times: f64) -> Fit {
     Fit { wakeup_chance: 1.0 - share.min(1.0), ..fit.clone() }
 }
 
-/// Moves an app's parameters to where the last round says they should be.
+/// Moves an app's parameters to the values that match the last round.
 fn matched(own: &mut AppFit, measured: &AppTally, played: &AppTally) {
     let per_request = |app: &AppTally| 1e9 * app.cpu_s / app.answered;
     let (was, is) = (per_request(measured), per_request(played));
-    // What switches cost is in both; the work is what remains.
+    // Both contain the cost of context switches; the rest is work.
     let switches = is - own.work_ns;
     let work = if switches < was { was - switches } else { was * own.work_ns / is };
     own.work_ns = step(own.work_ns, work).max(100.0);
@@ -252,7 +252,7 @@ fn matched(own: &mut AppFit, measured: &AppTally, played: &AppTally) {
     own.cv2 = step(own.cv2, own.cv2 * factor).clamp(*CV2.start(), *CV2.end());
 }
 
-/// From here to there, but not more than [`STEP`] at a time.
+/// Moves `from` towards `to` by at most a factor of [`STEP`].
 fn step(from: f64, to: f64) -> f64 {
     if to.is_finite() { to.clamp(from / STEP, from * STEP) } else { from }
 }

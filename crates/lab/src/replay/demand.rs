@@ -2,9 +2,9 @@
 //!
 //! Near saturation a queue multiplies every error of the demand: at a load of
 //! 0.95, 2 % more work makes the latency of M/M/1 60 % longer, and 5 % more
-//! twenty times as long. An interval over replications knows nothing of that.
-//! So some replications are played again with all demands smaller and larger
-//! by their error, an interval goes as far as these take it, and a latency of
+//! twenty times as long. An interval over replications does not
+//! include that. So some replications are repeated with all demands smaller and larger
+//! by their error, the interval is widened to their results, and a latency of
 //! which they leave no more than the order of magnitude is not predicted.
 
 use super::figures::{Reproduced, figures};
@@ -15,8 +15,8 @@ use super::windows::windows;
 use crate::scenario::{Outcome, Quantity};
 use crate::trial::estimate_of;
 
-/// What CPU time per request differs by from policy to policy though requests
-/// are the same, with other caches, neighbours and switches: ours. On a real
+/// Relative difference of the CPU time per request between policies for the same requests,
+/// because of caches, neighbours and context switches: ours. On a real
 /// machine no quantity in a record of one policy gives a better value.
 pub(super) const LEAST: f64 = 0.05;
 /// Largest over smallest latency within the error of the demand above which
@@ -25,7 +25,7 @@ const GOVERNED: f64 = 2.0;
 /// Replications that are played again with other demands.
 pub(super) const AGAIN: u64 = 2;
 
-/// How far off the demand may be, as a share of it: whatever is largest of
+/// The relative error of the demand: the largest of
 /// [`LEAST`], the error of CPU time in the reproduction, and the 95 % interval
 /// of the recorded CPU time per request over windows.
 pub(super) fn error(recording: &Recording, reproduced: &[Reproduced]) -> f64 {
@@ -60,7 +60,7 @@ pub(super) fn scaled(fit: &Fit, factor: f64) -> Fit {
     other
 }
 
-/// Takes out latencies that the error of the demand governs, and says so. The
+/// Removes latencies that the error of the demand governs, and adds notices. The
 /// first policy is the recorded one, whose latencies are known.
 pub(super) fn withhold(outcome: &mut Outcome, recording: &Recording, error: f64) {
     let latencies: Vec<usize> = (0..figures(&recording.apps).len())
@@ -91,7 +91,7 @@ fn governed(outcome: &Outcome, policy: usize, at: usize) -> Option<[f64; 2]> {
     if !all[all.len() - 1].is_finite() {
         return None;
     }
-    // No answer at all is as long as can be.
+    // Without an answer, a latency counts as infinitely long.
     let longest = |value: &f64| if value.is_finite() { *value } else { f64::INFINITY };
     let low = all.iter().map(longest).fold(f64::INFINITY, f64::min);
     let high = all.iter().map(longest).fold(0.0, f64::max);

@@ -18,19 +18,19 @@ use lull_sim::node::{
 use lull_workload::arrivals::Process;
 use serde::Serialize;
 
-/// Most threads of an app that are modelled: more than cores ever matter for.
+/// Largest number of modelled threads of an app; more than there are cores.
 const MOST_THREADS: u32 = 64;
-/// Most that a pass of a request through its client is taken to cost, all that
-/// the kernel does for it included: ours, generous for a loop on epoll.
+/// Largest cost of a pass of a request through its client, the kernel's part included: ours,
+/// generous for a loop on epoll.
 const PASS_MOST_NS: f64 = 100_000.0;
 /// Cores' worth of other work that is not worth modelling.
 const NEGLIGIBLE: f64 = 0.005;
 /// Rate that keeps a schedule legal where nothing was due.
 const HARDLY_PER_S: f64 = 1e-6;
-/// What a switch costs at least: two microseconds, usual on servers (ours).
+/// Cost of a context switch: two microseconds, usual on servers (ours).
 const SWITCH: Nanos = Nanos::from_micros(2);
 
-/// What is fitted of an app.
+/// The fitted parameters of an app.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AppFit {
     /// Mean CPU time of a request, in nanoseconds.
@@ -41,23 +41,23 @@ pub struct AppFit {
     pub cv2: f64,
 }
 
-/// What is fitted of a recording.
+/// The fitted parameters of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// How long a thread runs before another of its class gets the core.
+    /// Time slice of a thread, after which another thread of its class runs.
     pub slice: Nanos,
     /// Share of waking threads behind the running one in virtual time that take
     /// its core at once.
     pub wakeup_chance: f64,
     /// Share of the CPU time outside the apps that the clients use.
     pub client_share: f64,
-    /// Mean stretch of work of whatever else ran on the machine.
+    /// Mean length of the work of all other processes on the machine.
     pub others_work: Nanos,
     /// By app; best-effort apps have none.
     pub apps: Vec<Option<AppFit>>,
 }
 
-/// What is read off a recording and not fitted.
+/// Parameters that are read from a recording and not fitted.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     cores: u16,
@@ -130,7 +130,7 @@ fn threads(recording: &Recording, app: usize) -> u32 {
 }
 
 impl Fit {
-    /// Where the search begins: CPU time per request as recorded, no delay,
+    /// The start of the search: CPU time per request as recorded, no delay,
     /// exponential; a scheduler as Linux's.
     pub(super) fn first(recording: &Recording) -> Self {
         let tally = Tally::recorded(recording, recording.counted());
@@ -222,7 +222,7 @@ impl Fit {
     }
 }
 
-/// A schedule must not be of nothing but zeros.
+/// Makes a schedule valid that has only zero rates.
 fn legal(mut steps: Vec<LoadStep>) -> Vec<LoadStep> {
     if let Some(last) = steps.last_mut() {
         last.rate_per_s = last.rate_per_s.max(HARDLY_PER_S);

@@ -1,4 +1,4 @@
-//! Playing a policy on the node of a recording.
+//! Runs a policy on the model of a recorded machine.
 
 use super::model::{Fit, Known, simulated_specs};
 use super::recording::{Moment, Recording, Unfit};
@@ -23,7 +23,7 @@ pub struct Steered {
     pub config: toml::Table,
 }
 
-/// Why there is no replay.
+/// Why a recording cannot be replayed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReplayError {
     /// The recording lacks something.
@@ -67,7 +67,7 @@ impl<'a> Replay<'a> {
         let fit = Fit::first(recording);
         let (model, _) = fit.node(recording, &known, &recording.counted().take(1));
         let specs = simulated_specs(recording);
-        let plant = plant(&model, &specs, (effort.seed, 0))?;
+        let plant = plant(&model, &specs, effort.seed, 0)?;
         let machine = common_machine(&recording.machine, plant.machine());
         let replay = Self { recording, recorded, effort, known, specs, machine, stop };
         replay.check_policy(&replay.recorded)?;
@@ -93,12 +93,13 @@ impl<'a> Replay<'a> {
         registry::build(&steered.policy, &steered.config, &self.machine, &self.specs)
     }
 
-    /// Plays a policy through one replication of a cut.
+    /// Runs a policy through one replication of a cut.
     pub(super) fn play(
         &self,
         fit: &Fit,
         steered: &Steered,
-        (cut, replication): (Cut, u64),
+        cut: Cut,
+        replication: u64,
     ) -> Result<Tally, ReplayError> {
         let mut tally = Tally::default();
         for part in cut.parts(self.recording, replication) {
@@ -106,9 +107,9 @@ impl<'a> Replay<'a> {
             let (model, end) = fit.node(self.recording, &self.known, &epochs);
             let lead: u64 = part.lead.iter().map(|at| self.moment(&part, *at).length.0).sum();
             // Other blocks meet other requests.
-            let streams = (self.effort.seed.wrapping_add((part.block as u64) << 32), replication);
-            let plant = plant(&model, &self.specs, streams)?;
-            let mut control = self.start(plant, steered, streams)?;
+            let seed = self.effort.seed.wrapping_add((part.block as u64) << 32);
+            let plant = plant(&model, &self.specs, seed, replication)?;
+            let mut control = self.start(plant, steered, seed, replication)?;
             let mut now = Nanos::ZERO;
             while now < end {
                 if (self.stop)() {
@@ -133,7 +134,8 @@ impl<'a> Replay<'a> {
         &self,
         plant: NodePlant,
         steered: &Steered,
-        (seed, replication): (u64, u64),
+        seed: u64,
+        replication: u64,
     ) -> Result<ControlLoop<NodePlant>, ReplayError> {
         let policy = self.build(steered).map_err(ReplayError::Policy)?;
         let rules = Rules {
@@ -169,14 +171,15 @@ fn epochs_of<'r>(
 fn plant(
     model: &lull_sim::node::NodeModel,
     specs: &[AppSpec],
-    (seed, replication): (u64, u64),
+    seed: u64,
+    replication: u64,
 ) -> Result<NodePlant, ReplayError> {
     NodePlant::new(model, specs, seed, replication)
         .map_err(|error| ReplayError::Model(error.to_string()))
 }
 
-/// The model's machine with no more capabilities than the recorded one: what a
-/// policy makes use of where it can, it must not find only in the model.
+/// The machine of the model with only the capabilities of the recorded one, so that a policy
+/// cannot use a capability that the recorded machine lacked.
 fn common_machine(recorded: &Machine, model: &Machine) -> Machine {
     let all = Capability::ALL.into_iter();
     let capabilities = all.fold(Capabilities::default(), |all, capability| {

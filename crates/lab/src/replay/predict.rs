@@ -1,4 +1,4 @@
-//! The recorded policy replayed and judged, and others predicted.
+//! Replays the recorded policy and measures the error, and predicts other policies.
 
 use super::Replay;
 use super::demand::{self, AGAIN};
@@ -23,14 +23,14 @@ pub struct Reproduction {
     pub figures: Vec<Reproduced>,
     /// Share of the recorded epochs that were simulated.
     pub share: f64,
-    /// How far off what requests demand may be, as a share of it.
+    /// Relative error of the requests' demand.
     pub demand_error: f64,
     /// By quantity, then replication.
     values: Vec<Vec<f64>>,
     doubts: Vec<String>,
 }
 
-/// What other policies would have done.
+/// The predicted figures of other policies.
 #[derive(Debug, Clone)]
 pub struct Prediction {
     /// The recorded policy and the others, in the figures of the reproduction.
@@ -138,7 +138,7 @@ impl Replay<'_> {
     ) -> Result<(Vec<Vec<f64>>, Vec<String>), ReplayError> {
         let cut = self.cut();
         let one = |replication| {
-            let played = self.play(fit, steered, (cut, replication));
+            let played = self.play(fit, steered, cut, replication);
             progress.step();
             played
         };

@@ -1,4 +1,4 @@
-//! What was seen of a run, as far as a replay needs it.
+//! The part of a recorded run that a replay needs.
 
 use lull_control::{AppSpec, EpochRule, Machine, Rules};
 use lull_measure::{Latency, Nanos, RequestSample};
@@ -17,7 +17,7 @@ pub struct Recording {
     pub epoch: EpochRule,
     /// Blocks of epochs; the policy restarted at the begin of each.
     pub blocks: Vec<Vec<Moment>>,
-    /// What is left out of the figures at the beginning of every block.
+    /// Time at the beginning of every block that is not counted.
     pub skip: Nanos,
     /// By app: how the gaps of its clients vary, if they ran on the same machine.
     pub clients: Vec<Option<Process>>,
@@ -64,7 +64,7 @@ pub enum Unfit {
         /// What is left out.
         skip: Nanos,
     },
-    /// There is nothing that waits for answers.
+    /// No app is latency-critical.
     #[error(
         "it has no latency-critical app: a replay is about requests; record a run whose config \
          has one"
@@ -79,7 +79,7 @@ pub enum Unfit {
         /// The app.
         app: String,
     },
-    /// What requests demand is not known.
+    /// The CPU time of requests is unknown.
     #[error(
         "the CPU time of `{app}` was not recorded, so that what its requests demand is unknown; \
          `lull check` says why `cpu-time` is missing"
@@ -106,7 +106,7 @@ pub enum Unfit {
 }
 
 impl Recording {
-    /// Whether there is all that a replay needs.
+    /// Checks that the recording has all that a replay needs.
     ///
     /// # Errors
     /// The first thing that is missing.

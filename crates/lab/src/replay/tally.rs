@@ -1,4 +1,4 @@
-//! What is added up over epochs, recorded or simulated alike.
+//! Sums over epochs, recorded or simulated.
 
 use super::recording::{Moment, Recording};
 use lull_control::AppSpec;
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// What was recorded of these epochs.
+    /// The sums over these recorded epochs.
     pub(super) fn recorded<'a>(
         recording: &Recording,
         epochs: impl Iterator<Item = &'a Moment>,

@@ -1,4 +1,4 @@
-//! Which part of a long run is simulated.
+//! Selects the part of a long run that is simulated.
 //!
 //! The counted epochs are cut into windows, and of every `every` windows in
 //! order a replication takes one, each replication another: `every`
@@ -9,7 +9,7 @@
 use super::recording::{Moment, Recording};
 
 /// Epochs of a window: ten seconds at the usual half second, in which most
-/// policies come to rest after a jump of the load.
+/// policies settle after a jump of the load.
 const WINDOW: usize = 20;
 
 /// The part of one block that is simulated.

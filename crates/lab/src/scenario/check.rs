@@ -9,11 +9,10 @@ use lull_control::{EpochRule, PolicyError};
 use lull_measure::Nanos;
 use lull_sim::model::{Model, Source};
 
-/// Events of a replication where the scenario sets no bound: about half an
-/// hour at the simulator's pace. A slip in a unit is to be noticed, not waited for.
+/// Default bound on the events of a replication: about half an hour of simulation, so that
+/// a wrong unit ends the run with an error.
 pub(super) const EVENTS: u64 = 10_000_000_000;
-/// Requests in the system at a time where the scenario sets no bound: some
-/// 200 MB for each thread that simulates.
+/// Default bound on the requests in the system at a time: about 200 MB for each thread.
 pub(super) const IN_FLIGHT: u32 = 1_000_000;
 /// Turns of all controllers in one replication; each costs as much as some events.
 const TURNS: f64 = 1e9;
@@ -27,7 +26,7 @@ const VALUES: u64 = 100_000_000;
 const LONGEST: Nanos = Nanos::from_secs(315_360_000);
 
 impl Scenario {
-    /// Checks all that a section alone cannot know; notes what is doubtful.
+    /// Checks the sections together, and adds notices about doubtful values.
     pub(super) fn check(&mut self, bounded: bool) -> Result<(), Wrong> {
         self.check_run()?;
         self.check_events(self.span(), "run.length")?;
@@ -71,7 +70,7 @@ impl Scenario {
         apps.map(|app| expected_events(&self.model, app, span)).sum()
     }
 
-    /// Refuses a replication that would not come to its end within its bound.
+    /// Rejects a replication that would exceed its bound on events.
     pub(super) fn check_events(&self, span: Nanos, key: &str) -> Result<(), Wrong> {
         let (events, most) = (self.events(span), self.model.limits.events);
         if events <= most as f64 {
@@ -84,7 +83,7 @@ impl Scenario {
         Err(Wrong::at(key, message))
     }
 
-    /// Says how much there is to do where that is a matter of hours.
+    /// A notice about runs that take hours.
     fn length_notice(&self) -> Option<String> {
         let most = self.precision.map_or(self.replications, |wanted| wanted.most);
         let events = self.events(self.span()) * most as f64 * self.variants.len() as f64;
@@ -121,7 +120,7 @@ impl Scenario {
     }
 }
 
-/// How much there is to simulate.
+/// The amount of simulation.
 pub(super) struct RunSize<'q> {
     pub(super) quantities: &'q [Quantity],
     pub(super) replications: u64,
@@ -157,7 +156,7 @@ impl RunSize<'_> {
         Ok(Wanted { quantity, relative: written.relative, most: written.most })
     }
 
-    /// Refuses what would count nothing or could not be kept.
+    /// Rejects runs without counted time and runs with more values than fit in memory.
     pub(super) fn check(&self, precision: Option<&Wanted>) -> Result<(), Wrong> {
         let [warmup, length] = self.span;
         if length == Nanos::ZERO {
@@ -182,7 +181,7 @@ impl RunSize<'_> {
     }
 }
 
-/// Events that an app's requests make in a span, about: each arrival and each
+/// The approximate number of events of an app's requests in a span: each arrival and each
 /// end of work is one.
 fn expected_events(model: &Model, app: usize, span: Nanos) -> f64 {
     let requests = match &model.app[app].source {
@@ -207,7 +206,7 @@ fn bottleneck_per_s(model: &Model, app: usize) -> f64 {
     rates.fold(f64::INFINITY, f64::min)
 }
 
-/// Tiers that open apps overload, in words.
+/// Notices about tiers that open apps overload.
 fn overloads(model: &Model, bounded: bool) -> Vec<String> {
     let loses = model.tier.iter().any(|tier| tier.backlog.is_some())
         || model.pool.iter().any(|pool| pool.backlog.is_some());
@@ -221,8 +220,8 @@ fn overloads(model: &Model, bounded: bool) -> Vec<String> {
         format!(
             "unstable: tier `{}` is offered {load:.3} times what it can do at full speed and \
              rejects no request (no `backlog`), so that requests pile up until the run ends or \
-             {most} are in the system ({bound}); its response times say how long the run was, \
-             not how fast the system is",
+             {most} are in the system ({bound}); its response times depend on the length of the \
+             run, not on the speed of the system",
             tier.name
         )
     })

@@ -1,4 +1,4 @@
-//! What the command line chooses of a scenario.
+//! Which policies, replications and seed the command line selects.
 
 use super::Wrong;
 
@@ -8,18 +8,18 @@ pub struct Choice {
     /// Labels of policies to compare, in order, or names in the registry; all
     /// of the file if empty.
     pub policies: Vec<String>,
-    /// Exactly so many replications.
+    /// The number of replications.
     pub replications: Option<u64>,
-    /// Another seed.
+    /// The seed.
     pub seed: Option<u64>,
 }
 
 /// One of the policies that a scenario compares.
 pub(super) trait Labelled: Clone {
-    /// What it is called in tables.
+    /// Its label in tables.
     fn label(&self) -> &str;
 
-    /// What the registry knows it by.
+    /// Its name in the registry.
     fn name(&self) -> &str;
 
     /// Its key in the file; `--policy` if it is only on the command line.

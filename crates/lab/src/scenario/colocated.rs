@@ -1,8 +1,7 @@
 //! Scenarios of one machine that apps share: `[node]` instead of tiers.
 //!
-//! What a policy must know of an app alone (the ideal latency, the pace of
-//! best-effort work) is measured in the simulator where the scenario does not
-//! say it.
+//! A policy needs the ideal latency of each latency-critical app and the progress of
+//! best-effort work alone. The simulator measures them where the scenario does not state them.
 
 use super::choice::Labelled;
 use super::file::{PolicySection, RunSection};
@@ -21,10 +20,9 @@ use lull_sim::node::{Activity, Cache, Memory, MemoryUse, Node, NodeApp, NodeMode
 use lull_sim::stats::Failure;
 use serde::Deserialize;
 
-/// How long an app runs alone where its ideal or its pace is to be found, after
-/// as much of warm-up.
+/// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
 const ALONE: Nanos = Nanos::from_secs(20);
-/// What is forgotten where the scenario does not say: ours.
+/// Default warm-up: ours.
 const WARMUP: Nanos = Nanos::from_secs(20);
 
 /// A scenario of a node as it is written, before it is checked.
@@ -53,7 +51,7 @@ struct NodeSection {
     refresh: Option<Nanos>,
 }
 
-/// `[[app]]`: what runs, and what policies see of it.
+/// `[[app]]`: its work in the simulator, and its description for policies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeAppSection {
@@ -107,7 +105,7 @@ impl Colocated {
     /// Checks a scenario and measures alone what it leaves out.
     ///
     /// # Errors
-    /// The first thing that cannot be simulated, by its key.
+    /// The first key that cannot be simulated.
     pub fn new(file: ColocatedFile, choice: &Choice) -> Result<Self, Wrong> {
         let model = file.model();
         model.check().map_err(|error| {
@@ -137,7 +135,7 @@ impl Colocated {
     /// Builds the policy once, so that a bad key is reported before anything runs.
     fn check_policy(&self, variant: &NodeVariant) -> Result<(), Wrong> {
         let at = |key: &str| variant.key_of(key);
-        let started = self.scene.start(&variant.steering, (self.frame.seed, 0));
+        let started = self.scene.start(&variant.steering, self.frame.seed, 0);
         started.map(drop).map_err(|error| match error {
             PlayError::Policy(PolicyError::Config { key, message }) => Wrong::at(at(&key), message),
             PlayError::Policy(other) => Wrong::at(at("name"), other.to_string()),
@@ -145,8 +143,8 @@ impl Colocated {
         })
     }
 
-    /// Runs all policies on the same replications; the same to the last bit on
-    /// any number of threads.
+    /// Runs all policies on the same replications. The result is the same to
+    /// the last bit on any number of threads.
     ///
     /// # Errors
     /// The first simulation that fails.
@@ -224,7 +222,7 @@ impl ColocatedFile {
 }
 
 impl NodeAppSection {
-    /// The app as policies know it.
+    /// The description of the app for policies.
     fn spec(
         &self,
         key: &str,
@@ -257,7 +255,7 @@ impl NodeAppSection {
         Ok(spec)
     }
 
-    /// Finds the ideal latency or the pace alone where the scenario has neither.
+    /// Measures the ideal latency or the progress alone where the scenario does not state it.
     fn measure_alone(
         &self,
         spec: &mut AppSpec,
@@ -287,7 +285,7 @@ impl NodeAppSection {
             ));
             return Ok(());
         };
-        // Without an answer there is no ideal, and policies go by the best they see.
+        // Without an answer there is no ideal; policies then use the best latency they observe.
         if let Some(ideal) = totals.latency.quantile(percentile) {
             spec.ideal = Some(ideal);
             notices.push(format!(

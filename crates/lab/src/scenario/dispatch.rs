@@ -1,5 +1,5 @@
-//! Scenarios of one machine whose requests a dispatcher puts on core speeds:
-//! `[placed]` and `[[dispatcher]]` instead of tiers and policies.
+//! Scenarios of one machine whose dispatcher assigns requests to core speeds:
+//! `[dispatch]` and `[[dispatcher]]` instead of tiers and policies.
 
 use super::choice::Labelled;
 use super::file::{RunSection, label_and_name};
@@ -16,16 +16,16 @@ use lull_policies::dispatchers::{self, Site};
 use lull_sim::dispatch::{self, DispatchModel, Node};
 use serde::Deserialize;
 
-/// Requests of the profile that dispatchers are built from where the scenario does
-/// not say: as many as the paper of EETL records (section 4.3).
+/// Default number of requests in the profile that dispatchers are built from: as in EETL
+/// (Haque et al., MICRO 2017), section 4.3.
 const PROFILE: usize = 8000;
-/// What is forgotten where the scenario does not say: ours. Controllers of
+/// Default warm-up: ours. Controllers of
 /// dispatchers settle within some thousand requests.
 const WARMUP: Nanos = Nanos::from_secs(300);
-/// What the requests are called in figures.
+/// The name of the requests in figures.
 const REQUESTS: &str = "requests";
 
-/// A scenario of placed requests as it is written, before it is checked.
+/// A scenario of dispatched requests as it is written, before it is checked.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DispatchFile {
@@ -40,7 +40,7 @@ pub struct DispatchFile {
     dispatcher: Vec<toml::Table>,
 }
 
-/// A checked scenario of placed requests.
+/// A checked scenario of dispatched requests.
 #[derive(Debug, Clone)]
 pub struct DispatchScenario {
     pub(super) frame: Frame<DispatchVariant, DispatchFigure>,
@@ -59,7 +59,7 @@ pub(super) struct DispatchVariant {
     key: String,
 }
 
-/// A figure of a placed node.
+/// A figure of a machine with a dispatcher.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DispatchFigure {
     Response(Response),
@@ -75,7 +75,7 @@ impl DispatchScenario {
     /// Checks a scenario.
     ///
     /// # Errors
-    /// The first thing that cannot be simulated, by its key.
+    /// The first key that cannot be simulated.
     pub fn new(file: DispatchFile, choice: &Choice) -> Result<Self, Wrong> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
             return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
@@ -112,8 +112,8 @@ impl DispatchScenario {
         dispatchers::build(&variant.dispatcher, &variant.config, &site)
     }
 
-    /// Runs all dispatchers on the same replications; the same to the last bit on
-    /// any number of threads.
+    /// Runs all dispatchers on the same replications. The result is the same to
+    /// the last bit on any number of threads.
     ///
     /// # Errors
     /// The first simulation that fails.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioFile {
-    /// What it is about, in a few words.
+    /// Its title.
     pub(super) title: String,
     /// How long and how often.
     #[serde(default)]
@@ -58,7 +58,7 @@ impl Default for RunSection {
     }
 }
 
-/// What is forgotten at the start of each replication.
+/// The warm-up of each replication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected a time such as \"20s\", or \"mser\"")]
 pub(super) enum WarmupRule {
@@ -90,7 +90,7 @@ const fn hundred() -> u64 {
     100
 }
 
-/// `[limits]`: where a replication gives up.
+/// `[limits]`: bounds at which a replication ends with an error.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LimitsSection {
@@ -98,7 +98,7 @@ pub(super) struct LimitsSection {
     pub(super) events: Option<u64>,
 }
 
-/// `[[app]]`: what the simulator needs of an app, and what policies see of it.
+/// `[[app]]`: its work in the simulator, and its description for policies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppSection {
@@ -162,7 +162,7 @@ impl Bursts {
 }
 
 impl AppSection {
-    /// The app as the simulator knows it; files are looked for from `base`.
+    /// The model of the app; paths of files are relative to `base`.
     pub(super) fn model(&self, key: &str, base: &Path) -> Result<App, Wrong> {
         let source = match &self.source {
             SourceSection::Closed(closed) => closed.model(&format!("{key}.source.closed"))?,
@@ -172,8 +172,8 @@ impl AppSection {
         Ok(App { name, source, priority: self.priority, steps })
     }
 
-    /// The app as policies know it; `None` if the scenario gives it no class,
-    /// so that policies do not watch it.
+    /// The description of the app for policies; `None` if the scenario gives it no class, so
+    /// that policies do not observe it.
     pub(super) fn spec(&self, key: &str) -> Result<Option<AppSpec>, Wrong> {
         let Some(class) = self.class else {
             let idle = !self.objectives.is_empty();
@@ -194,8 +194,8 @@ impl AppSection {
         Ok(Some(spec))
     }
 
-    /// The key as it was written where the model's is another: bursts and
-    /// traces are schedules in the model.
+    /// The key in the file for a key of the model: bursts and traces are schedules in the
+    /// model.
     pub(super) fn written_key(&self, key: &str) -> String {
         let (bursts, trace) = match &self.source {
             SourceSection::Closed(closed) => (closed.bursts.is_some(), false),
@@ -240,7 +240,7 @@ impl OpenSection {
             ("trace", self.trace.is_some()),
         ];
         let mut given = given.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
-        let choice = "say how many requests come by one of rate_per_s, schedule, bursts and trace";
+        let choice = "give the arrival rate by one of rate_per_s, schedule, bursts and trace";
         match (given.next(), given.next()) {
             (None, _) => return Err(Wrong::at(key, choice)),
             (Some(first), Some(second)) => {
@@ -260,7 +260,7 @@ impl OpenSection {
             }
             (None, None) => return Err(Wrong::at(key, choice)),
         };
-        // A level out of range is to be named at its own key.
+        // Checked here so that the error names the key of the level.
         let rate_per_s = if self.rate_per_s.is_none() { rate_per_s.min(1e9) } else { rate_per_s };
         Ok(Source::Open(Open { rate_per_s, gaps: self.gaps, schedule }))
     }
@@ -272,7 +272,7 @@ fn read_trace(file: &Path) -> Result<Schedule, String> {
     let read = rate.schedule().map_err(|error| error.to_string())?;
     let some_time = |(length_s, _): &(f64, [f64; 2])| *length_s > 0.0;
     let phases = read.stretches().filter(some_time).map(|(length_s, [rate_per_s, _])| {
-        // The last phase has no end; whatever it says, it lasts.
+        // The last phase has no end, whatever length the trace states.
         let span = if length_s.is_finite() { Nanos::from_secs_f64(length_s) } else { LAST };
         Phase { span: span.max(Nanos(1)), level: rate_per_s }
     });

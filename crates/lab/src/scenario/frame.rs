@@ -1,8 +1,8 @@
-//! What the scenarios of one machine have in common: what is compared, how long
-//! and how often it runs, and what is made of what was measured.
+//! The common part of all scenarios of one machine: the compared policies, the length and
+//! number of replications, and the figures.
 //!
-//! Scenarios of tiers have a frame of their own: they may find their warm-up and
-//! look for the worst burst cycle.
+//! Scenarios of tiers do not use it, because they may determine their warm-up by MSER-5 and
+//! search for the worst burst cycle.
 
 use super::check::RunSize;
 use super::choice::Labelled;
@@ -15,12 +15,12 @@ use lull_sim::stats::Failure;
 use rayon::prelude::*;
 use std::fmt::Display;
 
-/// What a scenario compares, by which figures.
+/// The policies that a scenario compares, and its figures.
 #[derive(Debug, Clone)]
 pub(super) struct Contents<V, W> {
-    /// What it is about.
+    /// Its title.
     pub(super) title: String,
-    /// What the user should know before believing any figure.
+    /// Notices about how far the figures are valid.
     pub(super) notices: Vec<String>,
     /// The policies, the reference first.
     pub(super) variants: Vec<V>,
@@ -28,7 +28,7 @@ pub(super) struct Contents<V, W> {
     pub(super) figures: Vec<(Quantity, W)>,
 }
 
-/// A scenario but for its machine.
+/// A scenario without its machine.
 #[derive(Debug, Clone)]
 pub(super) struct Frame<V, W> {
     pub(super) contents: Contents<V, W>,
@@ -72,7 +72,7 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         Ok(frame)
     }
 
-    /// What the policies are called, the reference first.
+    /// The labels of the policies, the reference first.
     pub(super) fn labels(&self) -> Vec<&str> {
         self.contents.variants.iter().map(Labelled::label).collect()
     }
@@ -86,8 +86,8 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         self.contents.figures.iter().map(|(_, what)| *what)
     }
 
-    /// Runs all policies on the same replications; the same to the last bit on
-    /// any number of threads. `apps` have a name and say whether they are open.
+    /// Runs all policies on the same replications. The result is the same to
+    /// the last bit on any number of threads. `apps` have a name and say whether they are open.
     ///
     /// # Errors
     /// The first replication that fails.

@@ -18,7 +18,7 @@ use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
 use rand::SeedableRng;
 use serde::Deserialize;
 
-/// What is forgotten where the scenario does not say: ours. A search for a cap
+/// Default warm-up: ours. A search for a cap
 /// takes some ten windows of 2 s.
 const WARMUP: Nanos = Nanos::from_secs(30);
 /// Time between two looks of a policy: REEF's (SoCC'25, section 4).
@@ -85,7 +85,7 @@ impl Gated {
     /// Checks a scenario.
     ///
     /// # Errors
-    /// The first thing that cannot be simulated, by its key.
+    /// The first key that cannot be simulated.
     pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, Wrong> {
         file.gated.check().map_err(|error| Wrong::at("gated", error.to_string()))?;
         let contents = Contents {
@@ -124,8 +124,8 @@ impl Gated {
         Ok(Replication { plant, policy, rng })
     }
 
-    /// Runs all schemes on the same replications; the same to the last bit on
-    /// any number of threads.
+    /// Runs all schemes on the same replications. The result is the same to
+    /// the last bit on any number of threads.
     ///
     /// # Errors
     /// The first simulation that fails.

@@ -14,7 +14,7 @@ pub enum Kind {
     Tiers,
     /// `[node]`: one machine that apps share.
     Node,
-    /// `[placed]`: one machine whose requests are placed on core speeds.
+    /// `[dispatch]`: one machine whose dispatcher assigns requests to core speeds.
     Dispatch,
     /// `[gated]`: one server with more threads than cores, behind a gate.
     Gated,
@@ -27,7 +27,7 @@ pub enum AnyFile {
     Tiers(ScenarioFile),
     /// Of a node.
     Node(ColocatedFile),
-    /// Of placed requests.
+    /// Of dispatched requests.
     Dispatch(DispatchFile),
     /// Of a gated server.
     Gated(Box<GatedFile>),
@@ -40,14 +40,15 @@ pub enum AnyScenario {
     Tiers(Box<Scenario>),
     /// Of a node.
     Node(Box<Colocated>),
-    /// Of placed requests.
+    /// Of dispatched requests.
     Dispatch(Box<DispatchScenario>),
     /// Of a gated server.
     Gated(Box<Gated>),
 }
 
 impl Kind {
-    /// The kind of a scenario by its sections; of tiers if it has no other's.
+    /// Returns the kind of a scenario by its sections: tiers unless it has the section of
+    /// another kind.
     pub fn from_table(scenario: &toml::Table) -> Self {
         match () {
             () if scenario.contains_key("node") => Self::Node,
@@ -62,7 +63,7 @@ impl AnyScenario {
     /// Checks a scenario; files that it names are looked for from `base`.
     ///
     /// # Errors
-    /// The first thing that cannot be simulated, by its key.
+    /// The first key that cannot be simulated.
     pub fn new(file: AnyFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
         Ok(match file {
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
@@ -74,7 +75,7 @@ impl AnyScenario {
         })
     }
 
-    /// What it is about.
+    /// Its title.
     pub fn title(&self) -> &str {
         match self {
             Self::Tiers(scenario) => &scenario.title,
@@ -84,7 +85,7 @@ impl AnyScenario {
         }
     }
 
-    /// What the policies are called, the reference first.
+    /// The labels of the policies, the reference first.
     pub fn labels(&self) -> Vec<&str> {
         match self {
             Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
@@ -94,7 +95,7 @@ impl AnyScenario {
         }
     }
 
-    /// What the user should know before believing any figure.
+    /// Notices about how far the figures are valid.
     pub fn notices(&self) -> &[String] {
         match self {
             Self::Tiers(scenario) => &scenario.notices,

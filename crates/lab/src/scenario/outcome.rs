@@ -1,4 +1,4 @@
-//! What comes of a scenario: estimates by policy, and paired differences.
+//! The result of a scenario: estimates for each policy, and paired differences.
 
 use super::Quantity;
 use crate::trial::estimate_of;
@@ -13,7 +13,7 @@ pub struct Outcome {
     pub title: String,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Forgotten at the start of each replication.
+    /// Warm-up of each replication, which is not counted.
     pub warmup: Nanos,
     /// Counted time of each replication.
     pub length: Nanos,
@@ -21,22 +21,21 @@ pub struct Outcome {
     pub quantities: Vec<Quantity>,
     /// The policies, the reference first.
     pub policies: Vec<PolicyOutcome>,
-    /// What the reader should know before believing any figure.
+    /// Notices about how far the figures are valid.
     pub notices: Vec<String>,
 }
 
 /// The figures of one policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyOutcome {
-    /// What it is called in the scenario.
+    /// Its label in the scenario.
     pub label: String,
     /// Its name in the registry.
     pub policy: String,
     /// By quantity, then by replication; NaN where there is no value.
     pub values: Vec<Vec<f64>>,
-    /// The same of the first replications where what was assumed is otherwise,
-    /// within what is known of it: by assumption, quantity, replication. Empty
-    /// where nothing is in doubt.
+    /// Values of the first replications under other assumptions within their uncertainty: by
+    /// assumption, quantity, replication. Empty without uncertain assumptions.
     pub otherwise: Vec<Vec<Vec<f64>>>,
 }
 
@@ -47,7 +46,7 @@ pub struct Comparison {
     pub difference: Estimate,
     /// The difference in percent of the reference's mean.
     pub percent: f64,
-    /// How much further down and up it goes where what was assumed is otherwise.
+    /// How far the difference moves down and up under the other assumptions.
     pub margins: [f64; 2],
 }
 
@@ -86,14 +85,14 @@ impl Outcome {
         Comparison { difference, percent, margins: margins(shifts) }
     }
 
-    /// Ends of a figure's 95 % interval over replications, and further out by
-    /// what it changes where what was assumed is otherwise; `None` without one.
+    /// Ends of a figure's 95 % interval over replications, widened by its changes under other
+    /// assumptions; `None` without an interval.
     pub fn interval(&self, policy: usize, quantity: usize) -> Option<[f64; 2]> {
         let margins = margins(self.shifts(policy, quantity).into_iter());
         widened(&self.estimate(policy, quantity), margins)
     }
 
-    /// What a figure changes by, assumption by assumption.
+    /// The changes of a figure under each other assumption.
     fn shifts(&self, policy: usize, quantity: usize) -> Vec<f64> {
         let PolicyOutcome { values, otherwise, .. } = &self.policies[policy];
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -145,7 +144,7 @@ impl<'a> FigureJson<'a> {
     }
 }
 
-/// How far down and up these shifts go; without bound if one is no number.
+/// The largest shifts down and up; infinite if a shift is not finite.
 fn margins(shifts: impl Iterator<Item = f64>) -> [f64; 2] {
     shifts.fold([0.0, 0.0], |[below, above], shift| {
         let shift = if shift.is_finite() { [-shift, shift] } else { [f64::INFINITY; 2] };
@@ -153,7 +152,7 @@ fn margins(shifts: impl Iterator<Item = f64>) -> [f64; 2] {
     })
 }
 
-/// The interval of an estimate, further out by these margins.
+/// The interval of an estimate, widened by these margins.
 fn widened(estimate: &Estimate, [below, above]: [f64; 2]) -> Option<[f64; 2]> {
     let [low, high] = interval(estimate)?;
     (below.is_finite() && above.is_finite()).then_some([low - below, high + above])

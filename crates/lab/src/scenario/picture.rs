@@ -4,11 +4,11 @@
 use super::{Outcome, Quantity};
 use crate::figure::{Axis, Figure, Look, Point};
 
-/// Apps with panels of their own; more would make no picture.
+/// At most this many apps have panels of their own.
 const MOST_APPS: usize = 4;
 
-/// How far the points of one policy stand apart, so that intervals do not cover each other.
-const APART: f64 = 0.09;
+/// Distance of the points of one policy, so that intervals do not overlap.
+const SPACING: f64 = 0.09;
 
 /// The panels beside those of response times: kind of figure and axis.
 const PANELS: [(&str, &str); 9] = [
@@ -56,7 +56,7 @@ impl Outcome {
         let mut figure = Figure::new(title, Axis::names("policy", names), axis);
         let middle = (chosen.len() as f64 - 1.0) / 2.0;
         for (place, (at, quantity)) in chosen.iter().enumerate() {
-            let shift = APART * (place as f64 - middle);
+            let shift = SPACING * (place as f64 - middle);
             let point = |policy: usize| {
                 Point::from_estimate(1.0 + policy as f64 + shift, &self.estimate(policy, *at))
             };

@@ -38,7 +38,7 @@ enum TierFigure {
     Utilisation(usize),
 }
 
-/// A figure of the answers of an app, whatever answers.
+/// A figure of the answers of an app, of any kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Response {
     Throughput,
@@ -140,12 +140,12 @@ fn has_power(model: &Model, tier: &Tier) -> bool {
 }
 
 impl Quantity {
-    /// What is measured, without of what: `p95` of `p95[site]`.
+    /// The kind of figure: `p95` of `p95[site]`.
     pub fn kind(&self) -> &str {
         self.id.split_once('[').map_or(&self.id, |(kind, _)| kind)
     }
 
-    /// Of what it is measured: `site` of `p95[site]`; nothing for the whole.
+    /// The app or tier that is measured: `site` of `p95[site]`; `None` for the whole.
     pub fn app(&self) -> Option<&str> {
         self.id.split_once('[').map(|(_, of)| of.trim_end_matches(']'))
     }

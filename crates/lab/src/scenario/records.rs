@@ -72,19 +72,19 @@ impl Outcome {
     }
 
     /// Writes CSV with a header: scenario, policy, replication, figure, unit,
-    /// value. A value that there is not is an empty field.
+    /// value. A missing value is an empty field.
     ///
     /// # Errors
-    /// If the destination cannot be written to.
+    /// If the destination cannot be written.
     pub fn write_csv(&self, to: impl Write) -> Result<(), RecordError> {
         self.rows().write_csv(to)
     }
 
-    /// Writes Parquet with the columns of [`Outcome::write_csv`]; a value that
-    /// there is not is null.
+    /// Writes Parquet with the columns of [`Outcome::write_csv`]; a missing
+    /// value is null.
     ///
     /// # Errors
-    /// If the destination cannot be written to.
+    /// If the destination cannot be written.
     pub fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
         self.rows().write_parquet(to)
     }
@@ -114,7 +114,7 @@ impl WorstCycles {
     /// Writes CSV as [`Outcome::write_csv`] does, with a further column `cycle_s`.
     ///
     /// # Errors
-    /// If the destination cannot be written to.
+    /// If the destination cannot be written.
     pub fn write_csv(&self, to: impl Write) -> Result<(), RecordError> {
         self.rows().write_csv(to)
     }
@@ -122,7 +122,7 @@ impl WorstCycles {
     /// Writes Parquet as [`Outcome::write_parquet`] does, with a further column `cycle_s`.
     ///
     /// # Errors
-    /// If the destination cannot be written to.
+    /// If the destination cannot be written.
     pub fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
         self.rows().write_parquet(to)
     }

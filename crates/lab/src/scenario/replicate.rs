@@ -1,4 +1,4 @@
-//! Replications of every policy, until they are enough.
+//! Replications of every policy, until the wanted precision is reached.
 
 use super::{PolicyOutcome, Quantity, Wanted};
 use crate::progress::Progress;
@@ -6,13 +6,13 @@ use crate::report::number_text;
 use crate::trial::estimate_of;
 use std::ops::Range;
 
-/// Replications between two looks at the precision. Fixed, so that how many
-/// are run does not depend on the number of threads.
+/// Replications between two checks of the precision. It is fixed, so that the number of
+/// replications does not depend on the number of threads.
 const ROUND: u64 = 4;
 /// Share of an open app's requests that may be without answer in the end.
 const UNANSWERED: f64 = 0.02;
 
-/// How many replications of how many policies, and of which figures.
+/// The number of replications, the policies, and the figures.
 #[derive(Debug)]
 pub(super) struct Replications<'s> {
     pub(super) least: u64,
@@ -32,7 +32,7 @@ pub(super) struct Samples {
     left: Vec<i64>,
 }
 
-/// What is kept of one replication.
+/// The values of one replication.
 #[derive(Debug)]
 pub(super) struct Sample {
     /// By quantity.

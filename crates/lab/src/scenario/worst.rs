@@ -1,6 +1,6 @@
-//! The worst burst cycle: at which rhythm of its load a controller hurts most.
+//! Searches the worst burst cycle: the length of bursts at which a controller does most harm.
 //!
-//! Seed 003 (section 4) found that a governor whose climb takes about as long
+//! Wang et al. (TRIOS 2013, section 4) found that a governor whose climb takes about as long
 //! as a burst lasts makes a server slower than any steady load does, and that
 //! much slower and much faster bursts are harmless. Here the source's phases
 //! are stretched and squeezed, its levels kept; a logarithmic grid of cycles
@@ -57,7 +57,7 @@ pub struct WorstCycles {
     pub replications: u64,
     /// The sweeps.
     pub policies: Vec<Sweep>,
-    /// What the reader should know before believing any figure.
+    /// Notices about how far the figures are valid.
     pub notices: Vec<String>,
 }
 

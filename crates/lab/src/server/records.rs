@@ -30,7 +30,7 @@ enum Values {
 /// was left to the kernel is null.
 ///
 /// # Errors
-/// If the destination cannot be written to.
+/// If the destination cannot be written.
 pub fn write_parquet(
     cells: &[Cell],
     percentile: f64,

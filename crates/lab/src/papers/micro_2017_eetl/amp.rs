@@ -59,18 +59,19 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 pub(super) fn curve(
     bench: &DispatchBench<'_>,
     model: &DispatchModel,
-    (dispatcher, config): (&str, &str),
+    dispatcher: &str,
+    config: &str,
     name: &str,
     loads: &[f64],
 ) -> Result<DispatcherCurve, LabError> {
-    let cell = |rate: &f64| bench.cell(model, (dispatcher, config), *rate);
+    let cell = |rate: &f64| bench.cell(model, dispatcher, config, *rate);
     Ok(DispatcherCurve::new(name, loads.iter().map(cell).collect::<Result<_, _>>()?))
 }
 
 fn measure(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<AmpCurves, LabError> {
     let (amp, dvfs) = (scenario.default_amp(), scenario.dvfs(4));
-    let on_amp = |dispatcher, name| curve(bench, &amp, (dispatcher, ""), name, &AMP_LOADS);
-    let on_dvfs = |dispatcher, name| curve(bench, &dvfs, (dispatcher, ""), name, &DVFS_LOADS);
+    let on_amp = |dispatcher, name| curve(bench, &amp, dispatcher, "", name, &AMP_LOADS);
+    let on_dvfs = |dispatcher, name| curve(bench, &dvfs, dispatcher, "", name, &DVFS_LOADS);
     Ok(AmpCurves {
         eetl: on_amp("eetl", "EETL-AMP")?,
         tail: on_amp("tl", "TL-AMP")?,
@@ -78,7 +79,7 @@ fn measure(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<AmpCurves, 
         fixed: on_amp("s2f", "S2F-AMP")?,
         eetl_dvfs: on_dvfs("eetl", "EETL-DVFS")?,
         tail_dvfs: on_dvfs("tl", "TL-DVFS")?,
-        most: [bench.most_load(&amp, (60.0, 150.0))?, bench.most_load(&dvfs, (30.0, 90.0))?],
+        most: [bench.most_load(&amp, 60.0, 150.0)?, bench.most_load(&dvfs, 30.0, 90.0)?],
     })
 }
 
@@ -152,23 +153,13 @@ fn load_rows([amp, dvfs]: [f64; 2]) -> Vec<Row> {
     ]
 }
 
-fn shape_rows(
-    ee: &DispatcherCurve,
-    fixed: &DispatcherCurve,
-    eetl: &DispatcherCurve,
-) -> Vec<Row> {
+fn shape_rows(ee: &DispatcherCurve, fixed: &DispatcherCurve, eetl: &DispatcherCurve) -> Vec<Row> {
     let excess = |rate: f64| fixed.at(rate).tail().mean - 200.0;
     let grows = excess(100.0) - excess(10.0);
     let why = "the fixed threshold misses by a few percent at every load here; in the paper it \
                holds up to 20/s";
     vec![
-        Row::held(
-            "EE-AMP p99, 10/s: misses",
-            "ms",
-            "misses",
-            ee.at(10.0).tail(),
-            AtLeast(206.0),
-        ),
+        Row::held("EE-AMP p99, 10/s: misses", "ms", "misses", ee.at(10.0).tail(), AtLeast(206.0)),
         Row::held(
             "S2F's excess over the target grows, 10 to 100/s",
             "ms",
@@ -193,9 +184,9 @@ fn finance(scenario: &Scenario, setup: &Setup<'_>, report: &mut Report) -> Resul
     let bench = DispatchBench::judging(setup, scenario.finance_target)?;
     let with = |model: DispatchModel| DispatchModel { work: scenario.finance(), ..model };
     let (amp, dvfs) = (with(scenario.default_amp()), with(scenario.dvfs(4)));
-    let eetl = curve(&bench, &amp, ("eetl", ""), "EETL-AMP", &FINANCE_LOADS)?;
-    let tail = curve(&bench, &amp, ("tl", ""), "TL-AMP", &FINANCE_LOADS)?;
-    let eetl_dvfs = curve(&bench, &dvfs, ("eetl", ""), "EETL-DVFS", &FINANCE_LOADS)?;
+    let eetl = curve(&bench, &amp, "eetl", "", "EETL-AMP", &FINANCE_LOADS)?;
+    let tail = curve(&bench, &amp, "tl", "", "TL-AMP", &FINANCE_LOADS)?;
+    let eetl_dvfs = curve(&bench, &dvfs, "eetl", "", "EETL-DVFS", &FINANCE_LOADS)?;
     let claim = "below";
     for rate in [50.0, 100.0, 200.0] {
         report.rows.push(Row::held(

@@ -64,7 +64,8 @@ struct Programme<'a> {
 pub(super) fn least_mj(
     model: &DispatchModel,
     work: Distribution,
-    (target, percentile): (Nanos, Percentile),
+    target: Nanos,
+    percentile: Percentile,
     rate_per_s: f64,
 ) -> Option<f64> {
     let ladder = model.ladder().ok()?;
@@ -250,10 +251,11 @@ mod tests {
         let setup = Setup { quick: true, ..Setup::new("test") };
         let bench = DispatchBench::new(&setup, scenario.lucene_target);
         for rate_per_s in [25.0, 80.0] {
-            let about = (scenario.lucene_target, Percentile::P99);
+            let (lucene, target) = (scenario.lucene, scenario.lucene_target);
             let bound =
-                least_mj(&scenario.default_amp(), scenario.lucene, about, rate_per_s).unwrap();
-            let free = bench.cell(&unlimited(&scenario), ("just-in-time", ""), rate_per_s).unwrap();
+                least_mj(&scenario.default_amp(), lucene, target, Percentile::P99, rate_per_s)
+                    .unwrap();
+            let free = bench.cell(&unlimited(&scenario), "just-in-time", "", rate_per_s).unwrap();
             // The samples of a quick run have a mean of their own.
             let ratio = free.energy().mean / bound;
             assert!((0.97..1.06).contains(&ratio), "{rate_per_s}: {ratio}");

@@ -18,7 +18,7 @@ fn cell(
     dispatcher: &str,
     rate_per_s: f64,
 ) -> DispatchCell {
-    bench.cell(model, (dispatcher, ""), rate_per_s).unwrap()
+    bench.cell(model, dispatcher, "", rate_per_s).unwrap()
 }
 
 #[test]

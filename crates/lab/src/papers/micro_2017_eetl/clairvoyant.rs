@@ -51,19 +51,24 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let model = scenario.default_amp();
     let known = LOADS.iter().map(|rate| bench.best_clairvoyant(&model, *rate));
     let known = DispatcherCurve::new("Request Clairvoyant", known.collect::<Result<_, _>>()?);
-    let eetl = curve(&bench, &model, ("eetl", ""), "EETL", &LOADS)?;
+    let eetl = curve(&bench, &model, "eetl", "", "EETL", &LOADS)?;
     let plenty = "just-in-time, a fast core for everybody";
-    let plenty = curve(&bench, &unlimited(&scenario), ("just-in-time", ""), plenty, &LOADS)?;
+    let plenty = curve(&bench, &unlimited(&scenario), "just-in-time", "", plenty, &LOADS)?;
     let ours =
-        OURS.map(|(name, config)| curve(&bench, &model, ("just-in-time", config), name, &LOADS));
+        OURS.map(|(name, config)| curve(&bench, &model, "just-in-time", config, name, &LOADS));
     let ours = ours.into_iter().collect::<Result<Vec<_>, _>>()?;
     let title = format!("{}, section 6.4: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     report.choices.push(BOUND.to_owned());
     report.rows = known_rows(&known, &eetl);
-    let about = (scenario.lucene_target, bench.percentile);
     for rate in LOADS {
-        let blind_mj = blind::least_mj(&model, scenario.lucene, about, rate);
+        let blind_mj = blind::least_mj(
+            &model,
+            scenario.lucene,
+            scenario.lucene_target,
+            bench.percentile,
+            rate,
+        );
         let blind_mj = blind_mj.expect("the scenario's demand is gamma (tested)");
         report.rows.extend(reach_rows(rate, &known, &plenty, blind_mj));
         report.rows.extend(our_rows(rate, &known, &ours[0], blind_mj));

@@ -59,7 +59,7 @@ pub struct Compared {
 }
 
 /// Section 6.7's six mixes of about the same peak power.
-pub fn papers() -> Vec<Mix> {
+pub fn paper_mixes() -> Vec<Mix> {
     let six = [
         ("15S", "slow:15"),
         ("1F-8S", "slow:8,fast:1"),
@@ -110,11 +110,12 @@ pub fn parse(text: &str) -> Result<Mix, MixError> {
 ///
 /// # Errors
 /// If a simulation fails; a mix that cannot meet the target is no error.
-pub fn at(
+pub fn compare_at(
     setup: &Setup<'_>,
     mixes: &[Mix],
     work: Option<&Work>,
-    (target, rate_per_s): (Nanos, f64),
+    target: Nanos,
+    rate_per_s: f64,
 ) -> Result<Vec<Compared>, LabError> {
     let lucene = Work::Drawn(scenario().lucene);
     compare(&DispatchBench::new(setup, target), mixes, work.unwrap_or(&lucene), rate_per_s)
@@ -152,7 +153,7 @@ fn under_eetl(
 ) -> Result<Option<DispatchCell>, LabError> {
     // A single type has no threshold to control.
     let dispatcher = if model.types.len() == 1 { "tl" } else { "eetl" };
-    match bench.cell(model, (dispatcher, ""), rate_per_s) {
+    match bench.cell(model, dispatcher, "", rate_per_s) {
         Ok(cell) => Ok(Some(cell)),
         Err(LabError::Dispatcher(DispatcherError::Unreachable { .. })) => Ok(None),
         Err(error) => Err(error),
@@ -160,7 +161,7 @@ fn under_eetl(
 }
 
 /// Returns the number of the mix with the least energy among those that meet the target.
-pub fn best(compared: &[Compared]) -> Option<usize> {
+pub fn best_mix(compared: &[Compared]) -> Option<usize> {
     let energy = |index: &usize| compared[*index].energy_mj.map_or(f64::INFINITY, |it| it.mean);
     let meets = (0..compared.len()).filter(|index| compared[*index].meets);
     meets.min_by(|a, b| energy(a).total_cmp(&energy(b)))
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_papers_mixes_have_about_the_same_peak_power() {
-        let six = papers();
+        let six = paper_mixes();
         assert_eq!(six.len(), 6);
         for mix in six {
             assert!((13.6 - 1e-9..=15.0).contains(&mix.peak_watts.0), "{mix:?}");
@@ -193,14 +194,15 @@ mod tests {
     #[test]
     fn loose_targets_want_slow_cores_and_tight_ones_fast_cores() {
         let setup = Setup { quick: true, ..Setup::new("test") };
-        let compared =
-            |target_ms| at(&setup, &papers(), None, (Nanos::from_millis(target_ms), 20.0)).unwrap();
+        let compared = |target_ms| {
+            compare_at(&setup, &paper_mixes(), None, Nanos::from_millis(target_ms), 20.0).unwrap()
+        };
         let tight = compared(160);
         assert_eq!(tight[0].energy_mj.is_some(), tight[0].tail_ms.is_some());
         assert!(!tight[0].meets, "15 slow cores take 276 ms for the p99");
         let loose = compared(400);
-        assert!(loose[0].meets && best(&loose) != Some(5), "{loose:?}");
+        assert!(loose[0].meets && best_mix(&loose) != Some(5), "{loose:?}");
         let hopeless = compared(100);
-        assert_eq!(best(&hopeless), None, "{hopeless:?}");
+        assert_eq!(best_mix(&hopeless), None, "{hopeless:?}");
     }
 }

@@ -27,8 +27,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let four = three(&bench, &scenario.dvfs(4), &LOADS)?;
-    let feedback = curve(&bench, &scenario.dvfs(4), ("pegasus", ""), "Pegasus, feedback", &LOADS)?;
-    let rubik = curve(&bench, &scenario.dvfs(4), ("rubik", ""), "Rubik-like", &LOADS)?;
+    let feedback = curve(&bench, &scenario.dvfs(4), "pegasus", "", "Pegasus, feedback", &LOADS)?;
+    let rubik = curve(&bench, &scenario.dvfs(4), "rubik", "", "Rubik-like", &LOADS)?;
     let broadwell = fitted(&bench, &scenario)?;
     let seven = three(&bench, &broadwell, &BROADWELL_LOADS)?;
     let mut report = judged(
@@ -73,9 +73,9 @@ fn three(
     let ideal = loads.iter().map(|rate| bench.ideal_pegasus(model, *rate));
     let pegasus = DispatcherCurve::new("Pegasus-DVFS", ideal.collect::<Result<_, _>>()?);
     Ok(vec![
-        curve(bench, model, ("eetl", ""), "EETL-DVFS", loads)?,
+        curve(bench, model, "eetl", "", "EETL-DVFS", loads)?,
         pegasus,
-        curve(bench, model, ("tl", ""), "TL-DVFS", loads)?,
+        curve(bench, model, "tl", "", "TL-DVFS", loads)?,
     ])
 }
 

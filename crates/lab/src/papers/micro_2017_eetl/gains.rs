@@ -29,7 +29,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let title = format!("{}, section 6.8: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     for (number, (name, config)) in BANDS.into_iter().enumerate() {
-        let runs = under_spikes(&bench, ("eetl", config))?;
+        let runs = under_spikes(&bench, "eetl", config)?;
         let each = |value: &dyn Fn(&Outcome) -> f64| {
             estimate_of(&runs.iter().map(value).collect::<Vec<_>>())
         };

@@ -57,9 +57,9 @@ fn least_energy(
     rate_per_s: f64,
 ) -> Result<Option<BestMix>, LabError> {
     let work = Work::Drawn(scenario.lucene);
-    let compared = mix::compare(bench, &mix::papers(), &work, rate_per_s)?;
+    let compared = mix::compare(bench, &mix::paper_mixes(), &work, rate_per_s)?;
     let target_ms = bench.target.as_millis_f64() as u64;
-    Ok(mix::best(&compared).map(|mix| {
+    Ok(mix::best_mix(&compared).map(|mix| {
         let energy_mj = compared[mix].energy_mj.map_or(f64::NAN, |energy| energy.mean);
         BestMix { target_ms, rate_per_s, mix, energy_mj }
     }))
@@ -97,7 +97,7 @@ fn rows(best: &[BestMix]) -> Vec<Row> {
                 "{} ms, {}/s: best is {}",
                 best.target_ms,
                 best.rate_per_s,
-                mix::papers()[best.mix].name
+                mix::paper_mixes()[best.mix].name
             ),
             "mJ",
             Printed::Nothing,
@@ -109,7 +109,7 @@ fn rows(best: &[BestMix]) -> Vec<Row> {
 }
 
 fn different(best: &[BestMix]) -> f64 {
-    let used = (0..mix::papers().len()).filter(|mix| best.iter().any(|best| best.mix == *mix));
+    let used = (0..mix::paper_mixes().len()).filter(|mix| best.iter().any(|best| best.mix == *mix));
     used.count() as f64
 }
 
@@ -122,7 +122,7 @@ fn figures(best: &[BestMix]) -> [Figure; 2] {
             figure.with_curve(format!("{target_ms} ms"), Look::Line, points)
         })
     };
-    let names = mix::papers().into_iter().map(|mix| mix.name);
+    let names = mix::paper_mixes().into_iter().map(|mix| mix.name);
     [
         panel("Least energy of the six mixes", Axis::linear("energy a request (mJ)"), |best| {
             best.energy_mj

@@ -23,8 +23,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let model = scenario.default_amp();
     let mut curves: Vec<(f64, Vec<Estimate>)> = Vec::new();
     for rate in LOADS {
-        let tail = bench.cell(&model, ("tl", ""), rate)?;
-        let eetl = bench.cell(&model, ("eetl", ""), rate)?;
+        let tail = bench.cell(&model, "tl", "", rate)?;
+        let eetl = bench.cell(&model, "eetl", "", rate)?;
         let ratio = |share: &f64| {
             let pairs = tail.energy_mj.iter().zip(&eetl.energy_mj);
             // The same power at any policy: that of TL's processor, by the share.

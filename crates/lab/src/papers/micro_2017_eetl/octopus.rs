@@ -41,8 +41,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let bench = DispatchBench::judging(setup, scenario.octopus_target)?;
     let model = scenario.amp(&[("slow", 2), ("fast", 2)]);
     let octopus = ideal(&bench, &model)?;
-    let eetl = curve(&bench, &model, ("eetl", ""), "EETL", &LOADS)?;
-    let steps = curve(&bench, &model, ("octopus-man", ""), "Octopus-Man, step rule", &LOADS)?;
+    let eetl = curve(&bench, &model, "eetl", "", "EETL", &LOADS)?;
+    let steps = curve(&bench, &model, "octopus-man", "", "Octopus-Man, step rule", &LOADS)?;
     let title = format!("{}, Fig. 13: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);
     report.rows = rows(&octopus, &eetl);

@@ -39,8 +39,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut most = Vec::new();
     for (name, model) in &machines {
         let loads = if model.types.len() > 2 { &LOADS[..3] } else { &LOADS[..] };
-        curves.push(curve(&bench, model, ("eetl", ""), name, loads)?);
-        most.push(bench.most_load(model, (30.0, 150.0))?);
+        curves.push(curve(&bench, model, "eetl", "", name, loads)?);
+        most.push(bench.most_load(model, 30.0, 150.0)?);
     }
     let title = format!("{}, Fig. 11: {}", scenario.venue, scenario.title);
     let mut report = judged(&EXPERIMENT, title, setup);

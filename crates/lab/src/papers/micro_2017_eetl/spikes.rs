@@ -1,7 +1,7 @@
 //! Fig. 14: load between 10 and 90 requests per second, and the tail kept.
 
 use super::SEED_FILE;
-use super::system::{DispatchBench, judged, scenario};
+use super::system::{DispatchBench, Lengths, judged, scenario};
 use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::dispatch::{BeatSeen, DispatchModel, Outcome, Rate};
@@ -42,19 +42,26 @@ pub(super) fn peak_ms(outcome: &Outcome) -> f64 {
 /// Runs a dispatcher under the spikes, from the first request on.
 pub(super) fn under_spikes(
     bench: &DispatchBench<'_>,
-    dispatcher: (&str, &str),
+    dispatcher: &str,
+    config: &str,
 ) -> Result<Vec<Outcome>, LabError> {
     let each = bench.setup.either(EACH, 2000);
     let requests = each * RATES.len() as u64;
-    bench.outcomes(bench.setup.seed, &spiky(each), dispatcher, (0, requests))
+    bench.outcomes(
+        bench.setup.seed,
+        &spiky(each),
+        dispatcher,
+        config,
+        Lengths { warmup: 0, counted: requests },
+    )
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let scenario = scenario();
     let target_ms = scenario.lucene_target.as_millis_f64();
     let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
-    let eetl = under_spikes(&bench, ("eetl", ""))?;
-    let tail = under_spikes(&bench, ("tl", ""))?;
+    let eetl = under_spikes(&bench, "eetl", "")?;
+    let tail = under_spikes(&bench, "tl", "")?;
     let values = |of_one: &dyn Fn(&Outcome) -> f64| {
         estimate_of(&eetl.iter().map(of_one).collect::<Vec<_>>())
     };

@@ -123,7 +123,14 @@ pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
     DispatchModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
 }
 
-/// What is measured, and to what it is held.
+/// Requests of a run before counting, and requests that are counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lengths {
+    pub(super) warmup: u64,
+    pub(super) counted: u64,
+}
+
+/// Runs dispatchers and holds them to a target.
 pub(crate) struct DispatchBench<'a> {
     pub(crate) setup: &'a Setup<'a>,
     pub(crate) target: Nanos,
@@ -170,29 +177,34 @@ impl<'a> DispatchBench<'a> {
     }
 
     /// Warm-up, long enough for the controller, and what is counted.
-    fn lengths(&self) -> (u64, u64) {
-        self.setup.either((15_000, 20_000), (4_000, 4_000))
+    fn lengths(&self) -> Lengths {
+        self.setup.either(
+            Lengths { warmup: 15_000, counted: 20_000 },
+            Lengths { warmup: 4_000, counted: 4_000 },
+        )
     }
 
     /// Measures a dispatcher at a load.
     pub(crate) fn cell(
         &self,
         model: &DispatchModel,
-        (dispatcher, config): (&str, &str),
+        dispatcher: &str,
+        config: &str,
         rate_per_s: f64,
     ) -> Result<DispatchCell, LabError> {
-        self.cell_on(self.setup.seed, model, (dispatcher, config), rate_per_s)
+        self.cell_on(self.setup.seed, model, dispatcher, config, rate_per_s)
     }
 
     fn cell_on(
         &self,
         seed: u64,
         model: &DispatchModel,
-        dispatcher: (&str, &str),
+        dispatcher: &str,
+        config: &str,
         rate_per_s: f64,
     ) -> Result<DispatchCell, LabError> {
         let model = model.at_rate(rate_per_s);
-        let outcomes = self.outcomes(seed, &model, dispatcher, self.lengths())?;
+        let outcomes = self.outcomes(seed, &model, dispatcher, config, self.lengths())?;
         let each = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).collect();
         Ok(DispatchCell {
             rate_per_s,
@@ -208,8 +220,9 @@ impl<'a> DispatchBench<'a> {
         &self,
         seed: u64,
         model: &DispatchModel,
-        (name, config): (&str, &str),
-        lengths: (u64, u64),
+        name: &str,
+        config: &str,
+        lengths: Lengths,
     ) -> Result<Vec<Outcome>, LabError> {
         let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
         let profile = model.profile(8000, seed)?;
@@ -223,7 +236,12 @@ impl<'a> DispatchBench<'a> {
         self.setup.progress.expect(self.replications());
         let run = |replication| {
             let dispatcher = dispatchers::build(name, &config, &site)?;
-            let outcome = Node::measure(model, dispatcher, (seed, replication), lengths)?;
+            let outcome = Node::measure(
+                model,
+                dispatcher,
+                (seed, replication),
+                (lengths.warmup, lengths.counted),
+            )?;
             self.setup.progress.step();
             Ok(outcome)
         };
@@ -244,13 +262,13 @@ impl<'a> DispatchBench<'a> {
     ) -> Result<(usize, DispatchCell), LabError> {
         let mut found = configs.len() - 1;
         for (index, config) in configs.iter().enumerate() {
-            let cell = self.cell_on(SEARCH, model, (dispatcher, config), rate_per_s)?;
+            let cell = self.cell_on(SEARCH, model, dispatcher, config, rate_per_s)?;
             if estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
                 found = index;
                 break;
             }
         }
-        Ok((found, self.cell(model, (dispatcher, &configs[found]), rate_per_s)?))
+        Ok((found, self.cell(model, dispatcher, &configs[found], rate_per_s)?))
     }
 
     /// Pegasus' ideal table at one load: the lowest level in time.
@@ -270,10 +288,10 @@ impl<'a> DispatchBench<'a> {
         model: &DispatchModel,
         rate_per_s: f64,
     ) -> Result<f64, LabError> {
-        let tail = self.cell_on(SEARCH, model, ("tl", ""), rate_per_s)?;
+        let tail = self.cell_on(SEARCH, model, "tl", "", rate_per_s)?;
         for level in 0..model.types.len() {
             let config = format!("level = {level}");
-            let cell = self.cell_on(SEARCH, model, ("level", &config), rate_per_s)?;
+            let cell = self.cell_on(SEARCH, model, "level", &config, rate_per_s)?;
             if estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64() {
                 return Ok(cell.energy_over(&tail).mean);
             }
@@ -298,11 +316,12 @@ impl<'a> DispatchBench<'a> {
     pub(super) fn most_load(
         &self,
         model: &DispatchModel,
-        (mut low, mut high): (f64, f64),
+        mut low: f64,
+        mut high: f64,
     ) -> Result<f64, LabError> {
         while high - low > 1.0 {
             let middle = 0.5 * (low + high);
-            let cell = self.cell(model, ("tl", ""), middle)?;
+            let cell = self.cell(model, "tl", "", middle)?;
             let met = estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64();
             if met { low = middle } else { high = middle }
         }

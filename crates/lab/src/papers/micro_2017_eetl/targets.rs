@@ -69,7 +69,7 @@ fn sized(
         70.0 / size
     );
     let name = format!("EETL, index {size}");
-    Ok((curve(&bench, &model, ("eetl", &gains), &name, &loads)?, target))
+    Ok((curve(&bench, &model, "eetl", &gains, &name, &loads)?, target))
 }
 
 /// "Mean 30, p99 180 ms": on a slow core or a fast one?
@@ -77,8 +77,8 @@ fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError
     let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let ratio = |work: Work| -> Result<_, LabError> {
         let model = DispatchModel { work, ..scenario.default_amp() };
-        let eetl = bench.cell(&model, ("eetl", ""), 10.0)?;
-        Ok(bench.cell(&model, ("tl", ""), 10.0)?.energy_over(&eetl))
+        let eetl = bench.cell(&model, "eetl", "", 10.0)?;
+        Ok(bench.cell(&model, "tl", "", 10.0)?.energy_over(&eetl))
     };
     let mut fast = scenario.modified;
     fast.mean = fast.mean.scale(2.0);

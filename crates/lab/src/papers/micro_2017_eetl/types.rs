@@ -26,11 +26,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let three = scenario.amp(&[("slow", 7), ("medium", 2), ("fast", 2)]);
     let clairvoyant = KNOWN.iter().map(|rate| bench.best_clairvoyant(&two, *rate));
     let curves = [
-        curve(&bench, &two, ("eetl", ""), "EETL-2F-13S", &LOADS)?,
-        curve(&bench, &three, ("eetl", ""), "EETL-2F-2M-7S", &LOADS)?,
-        curve(&bench, &two, ("ee", ""), "EE-2F-13S", &LOADS)?,
-        curve(&bench, &two, ("tl", ""), "TL-2F-13S", &LOADS)?,
-        curve(&bench, &three, ("tl", ""), "TL-2F-2M-7S", &LOADS)?,
+        curve(&bench, &two, "eetl", "", "EETL-2F-13S", &LOADS)?,
+        curve(&bench, &three, "eetl", "", "EETL-2F-2M-7S", &LOADS)?,
+        curve(&bench, &two, "ee", "", "EE-2F-13S", &LOADS)?,
+        curve(&bench, &two, "tl", "", "TL-2F-13S", &LOADS)?,
+        curve(&bench, &three, "tl", "", "TL-2F-2M-7S", &LOADS)?,
         DispatcherCurve::new("RC-2F-13S", clairvoyant.collect::<Result<_, _>>()?),
     ];
     let title = format!("{}, Fig. 12: {}", scenario.venue, scenario.title);

@@ -25,7 +25,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let load_per_s = model.device.rate_per_s;
     let cell = |batch: u32| {
         let config = format!("cap = 23\nbatch = {batch}\nload_per_s = {load_per_s:?}");
-        bench.cell(&model, ("reef", &config))
+        bench.cell(&model, "reef", &config)
     };
     let cells = BATCHES.into_iter().map(cell).collect::<Result<Vec<_>, _>>()?;
     let mut report = EXPERIMENT.report("REEF, Fig. 10", setup);

@@ -116,7 +116,7 @@ fn calm() -> ServerModel {
 fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::settled(setup);
     let model = calm();
-    let open = bench.cell(&model, ("open", ""))?;
+    let open = bench.cell(&model, "open", "")?;
     let slept = |served: &Served| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
     let why = "the paper shows equation 2 and no value of it; on 2 cores, 2000 queries/s";
     let mut rows = vec![Row::reported(
@@ -131,7 +131,7 @@ fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
             "cap = 4\nbatch = 1\nload_per_s = 1e6\nleast_pause = \
              \"{pause_ms}ms\""
         );
-        let cell = bench.cell(&model, ("reef", &config))?;
+        let cell = bench.cell(&model, "reef", &config)?;
         let row = format!("C6 opportunity of 1 ms, rests of {pause_ms} ms over none");
         rows.push(Row::held(row, "1", "above 1", cell.over(&open, slept), AtLeast(1.0)));
         let wait = cell.minus(&open, 1.0, |served| tail_ms(served, Percentile::P50));

@@ -59,7 +59,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         false => Times { settled: 15, change: 25, end: 25 },
     };
     let later: Vec<_> = model.class.iter().map(|class| class.objective).collect();
-    let all = schemes().map(|scheme| courses(setup, (&model, &later), &scheme, times));
+    let all = schemes().map(|scheme| courses(setup, &model, &later, &scheme, times));
     let [satori, apples, reef, both] = all;
     let all = [satori?, apples?, reef?, both?];
     let mut report = EXPERIMENT.report("REEF, Fig. 21", setup);

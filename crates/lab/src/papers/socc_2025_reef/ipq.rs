@@ -23,14 +23,14 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.extend(crate::sourced::choices(&others));
     let instructions = |served: &Served| served.instructions;
     for (threads, printed) in [(64, 1.05), (128, 1.27), (512, 1.27)] {
-        let cell = bench.cell(&set_connections(&mongo, threads), ("open", ""))?;
+        let cell = bench.cell(&set_connections(&mongo, threads), "open", "")?;
         let row = format!("MongoDB, {threads} threads");
         let paper = printed;
         let held = Relative(0.05);
         report.rows.push(Row::held(row, "1", paper, cell.mean(instructions), held));
     }
     for (threads, printed) in [(64, 1.11), (512, 6.14)] {
-        let cell = bench.cell(&set_connections(&mysql, threads), ("open", ""))?;
+        let cell = bench.cell(&set_connections(&mysql, threads), "open", "")?;
         report.rows.push(Row::reported(
             format!("MySQL, {threads} threads"),
             "1",
@@ -41,8 +41,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     }
     for (name, model) in [("MongoDB", &mongo), ("MySQL", &mysql)] {
         let config = format!("cap = 23\nbatch = 2\nload_per_s = {:?}", model.device.rate_per_s);
-        let open = bench.cell(model, ("open", ""))?;
-        let reef = bench.cell(model, ("reef", &config))?;
+        let open = bench.cell(model, "open", "")?;
+        let reef = bench.cell(model, "reef", &config)?;
         let claim = "as without oversubscription";
         let row = format!("{name}, 512 threads, REEF");
         let held = AtMost(1.05);

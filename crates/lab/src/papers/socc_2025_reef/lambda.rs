@@ -35,7 +35,7 @@ fn sweep(
             "cap = 23\nbatch = 2\nload_per_s = {busy_per_s:?}\nload_percent = {limit:?}\nturns = \
              \"{turns}\"\noverlap = {overlap}"
         );
-        bench.cell(model, ("reef", &config))
+        bench.cell(model, "reef", &config)
     };
     LIMITS.into_iter().map(cell).collect()
 }

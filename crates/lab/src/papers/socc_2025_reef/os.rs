@@ -96,9 +96,9 @@ fn compared(
     let costs = Costs { switch: print.switch, ..model.costs };
     let model = ServerModel { scheduler: print.scheduler, costs, ..model.clone() };
     let window = "window = \"500ms\"";
-    let open = bench.cell(&model, ("open", ""))?;
-    let apples = bench.cell(&model, ("apples", window))?;
-    let reef = bench.cell(&model, ("reef", &format!("batch = 2\n{window}")))?;
+    let open = bench.cell(&model, "open", "")?;
+    let apples = bench.cell(&model, "apples", window)?;
+    let reef = bench.cell(&model, "reef", &format!("batch = 2\n{window}"))?;
     let mut rows = held(print, &reef, &apples, &open);
     rows.extend(reported(print, &reef, &apples));
     Ok(rows)

@@ -28,7 +28,7 @@ fn sweep(bench: &GateBench<'_>, model: &ServerModel) -> Result<Vec<GateCell>, La
             "cap = 23\nbatch = {BATCH}\nturns = \"cap\"\nload_per_s = 1e9\nleast_pause = \
              \"{rest_us}us\"\nmost_pause = \"{rest_us}us\""
         );
-        bench.cell(model, ("reef", &config))
+        bench.cell(model, "reef", &config)
     };
     RESTS_US.into_iter().map(cell).collect()
 }
@@ -49,8 +49,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let cells = sweep(&bench, &model)?;
     let free =
         ServerModel { costs: Costs { intercept: Nanos::ZERO, ..model.costs }, ..model.clone() };
-    let gate = ("reef", "cap = 23\nbatch = 2\nload_per_s = 16100.0");
-    let (with, without) = (bench.cell(&model, gate)?, bench.cell(&free, gate)?);
+    let config = "cap = 23\nbatch = 2\nload_per_s = 16100.0";
+    let (with, without) = (bench.cell(&model, "reef", config)?, bench.cell(&free, "reef", config)?);
     let mut report = EXPERIMENT.report("REEF, Fig. 11", setup);
     report.choices = choices(&parameters);
     report.choices.push(

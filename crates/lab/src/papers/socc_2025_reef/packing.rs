@@ -2,7 +2,7 @@
 
 use super::SEED_FILE;
 use super::system::{
-    Gate, GateBench, GateCell, choices, mongo, p99_over_mean, p999_over_mean, throughput, watts,
+    GateBench, GateCell, choices, mongo, p99_over_mean, p999_over_mean, throughput, watts,
 };
 use crate::prelude::*;
 use lull_measure::Watts;
@@ -40,8 +40,7 @@ fn sweep(
 ) -> Result<Vec<GateCell>, LabError> {
     let cell = |cores: u32| {
         let (name, config) = gate(cores);
-        let gate: Gate<'_> = (name, &config);
-        bench.cell(&packed(model, cores), gate)
+        bench.cell(&packed(model, cores), name, &config)
     };
     CORES.into_iter().map(cell).collect()
 }

@@ -41,10 +41,10 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn alike(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::searching(setup, 20, 6);
     let window = "window = \"500ms\"";
-    let open = bench.cell(model, ("open", ""))?;
-    let reef = bench.cell(model, ("reef", &format!("batch = 2\n{window}")))?;
-    let apples = bench.cell(model, ("apples", window))?;
-    let plain = bench.cell(model, ("gate-fifo", window))?;
+    let open = bench.cell(model, "open", "")?;
+    let reef = bench.cell(model, "reef", &format!("batch = 2\n{window}"))?;
+    let apples = bench.cell(model, "apples", window)?;
+    let plain = bench.cell(model, "gate-fifo", window)?;
     let mut rows = against_alone(&reef, &open);
     rows.push(Row::held(
         "AppleS: throughput over the server alone",
@@ -177,9 +177,9 @@ fn promised_per_s(served: &Served) -> f64 {
 fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
-    let open = bench.cell(&model, ("open", ""))?;
-    let pslo = bench.cell(&model, ("pslo", "window = \"500ms\""))?;
-    let reef = bench.cell(&model, ("reef", &short_rounds("pslo")))?;
+    let open = bench.cell(&model, "open", "")?;
+    let pslo = bench.cell(&model, "pslo", "window = \"500ms\"")?;
+    let reef = bench.cell(&model, "reef", &short_rounds("pslo"))?;
     let missed = Row::reported(
         "worst compliance, the server alone",
         "1",
@@ -251,7 +251,7 @@ fn users(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
         ..model.clone()
     };
     let bench = GateBench::searching(setup, 30, 10);
-    let utslo = bench.cell(&model, ("utslo", "window = \"500ms\""))?;
-    let reef = bench.cell(&model, ("reef", &short_rounds("utslo")))?;
+    let utslo = bench.cell(&model, "utslo", "window = \"500ms\"")?;
+    let reef = bench.cell(&model, "reef", &short_rounds("utslo"))?;
     Ok(promise_rows("UTSLO", &model, &utslo, &reef))
 }

@@ -55,7 +55,7 @@ fn profile(setup: &Setup<'_>, model: &ServerModel) -> Result<String, LabError> {
     let bench = GateBench::settled(setup);
     let on = |cores: u32| {
         let packed = ServerModel { cores, ..model.clone() };
-        Ok(format!("{:?}", bench.cell(&packed, ("open", ""))?.mean(throughput).mean))
+        Ok(format!("{:?}", bench.cell(&packed, "open", "")?.mean(throughput).mean))
     };
     let all: Result<Vec<String>, LabError> = PROFILED.map(on).collect();
     Ok(format!("profile = [{}]", all?.join(", ")))
@@ -85,7 +85,7 @@ pub(crate) fn portrait(policy: &'static str, seed: u64) -> Result<Vec<Second>, L
     let gate = ("reef", rounds());
     let scheme = Scheme { name: policy, gate, policy: Some((policy, config)) };
     let times = Times { settled: 5, change: PORTRAIT_CHANGE_S, end: 60 };
-    let mut courses = courses(&setup, (&model, &later), &scheme, times)?;
+    let mut courses = courses(&setup, &model, &later, &scheme, times)?;
     Ok(courses.swap_remove(0).looks)
 }
 
@@ -97,7 +97,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         false => Times { settled: 60, change: 85, end: 105 },
     };
     let schemes = schemes(profile);
-    let all = schemes.iter().map(|scheme| courses(setup, (&model, &later), scheme, times));
+    let all = schemes.iter().map(|scheme| courses(setup, &model, &later, scheme, times));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     let mut report = EXPERIMENT.report("REEF, Figs. 18 to 20", setup);
     report.choices = choices(&mongo().1);

@@ -1,7 +1,6 @@
 //! The paper's server under an admission controller at the gate and a policy over the
 //! cores, looked at second by second.
 
-use super::system::Gate;
 use crate::prelude::*;
 use lull_control::admission::Admission;
 use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
@@ -63,15 +62,15 @@ pub(super) struct Course {
 /// promised after the change.
 pub(super) fn courses(
     setup: &Setup<'_>,
-    (model, later): (&ServerModel, &[Option<Objective>]),
+    model: &ServerModel,
+    later: &[Option<Objective>],
     scheme: &Scheme,
     times: Times,
 ) -> Result<Vec<Course>, LabError> {
     let replications = setup.either(2, 1);
     setup.progress.expect(replications);
     let run = |replication| {
-        let course =
-            SteeredRun::new(model, scheme, (setup.seed, replication))?.course(later, times);
+        let course = SteeredRun::new(model, scheme, setup.seed, replication)?.course(later, times);
         setup.progress.step();
         course
     };
@@ -92,10 +91,11 @@ impl<'a> SteeredRun<'a> {
     fn new(
         model: &ServerModel,
         scheme: &'a Scheme,
-        (seed, replication): (u64, u64),
+        seed: u64,
+        replication: u64,
     ) -> Result<Self, LabError> {
         let (name, config) = &scheme.gate;
-        let gate = admission((name, config), &model.objectives(), model.cores)?;
+        let gate = admission(name, config, &model.objectives(), model.cores)?;
         let plant = ServerPlant::new(model, gate, seed, replication)?;
         let policy = policy(scheme, &plant)?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
@@ -178,7 +178,7 @@ impl<'a> SteeredRun<'a> {
             .zip(later)
             .flat_map(|(app, objective)| vec![*objective; app.threads.unwrap_or(0) as usize]);
         let objectives: Vec<_> = each.collect();
-        self.plant.retarget(later, || admission((name, config), &objectives, cores))?;
+        self.plant.retarget(later, || admission(name, config, &objectives, cores))?;
         let Some(held) = &mut self.policy else { return Ok(()) };
         if !held.retarget(self.plant.apps()) {
             self.policy = policy(self.scheme, &self.plant)?;
@@ -188,7 +188,8 @@ impl<'a> SteeredRun<'a> {
 }
 
 fn admission(
-    (name, config): Gate<'_>,
+    name: &str,
+    config: &str,
     objectives: &[Option<Objective>],
     cores: u32,
 ) -> Result<Box<dyn Admission>, PolicyError> {

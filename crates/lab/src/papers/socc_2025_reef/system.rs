@@ -14,9 +14,6 @@ pub(super) const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 /// Index of C6 among the idle states of the scenario.
 pub(super) const C6: usize = 1;
 
-/// Name and config of an admission controller.
-pub(super) type Gate<'a> = (&'a str, &'a str);
-
 /// The model of MongoDB, and its parameters by source.
 pub(super) fn mongo() -> (ServerModel, Vec<Parameter>) {
     sourced::read(include_str!("mongo.toml"))
@@ -78,7 +75,8 @@ impl<'a> GateBench<'a> {
     pub(super) fn cell(
         &self,
         model: &ServerModel,
-        (name, config): Gate<'_>,
+        name: &str,
+        config: &str,
     ) -> Result<GateCell, LabError> {
         let objectives = model.objectives();
         // One core is left to the system (section 3.3: C below the number of cores).

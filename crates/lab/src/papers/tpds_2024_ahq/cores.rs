@@ -30,7 +30,7 @@ const EQUIVALENT: f64 = 0.25;
 const ISENTROPIC: f64 = 0.3;
 
 /// Why PARTIES is not held to need fewer cores than Unmanaged.
-const FLAT: &str = "PARTIES leaves Fluidanimate one core (the text on Fig. 17 states it for Stream: \
+const FLAT: &str = "PARTIES leaves Fluidanimate one core (so the text on Fig. 17 for Stream: \
                     E_BE 0.85), which is 0.17 of E_S on any number of cores. Its curve is flat \
                     where Unmanaged's is steep, and within the interval both cross 0.25 at the \
                     same number of cores: the claim of more than 0 is not met";

@@ -113,7 +113,8 @@ impl KneeBench {
         app: &str,
         cores: u16,
         rate_per_s: f64,
-        more: (f64, u64),
+        times: f64,
+        seed_offset: u64,
     ) -> Result<f64, ModelError> {
         let mut model = self.model.clone();
         model.cores = cores;
@@ -128,8 +129,8 @@ impl KneeBench {
         let scale = work_of(&model, app) * 4;
         model.refresh = model.refresh.max(scale);
         model.scheduler.balance = model.scheduler.balance.max(scale);
-        let mut node = Node::new(&model, self.seed + more.1, 0)?;
-        let span = Nanos::from_secs_f64(more.0 * self.requests / rate_per_s);
+        let mut node = Node::new(&model, self.seed + seed_offset, 0)?;
+        let span = Nanos::from_secs_f64(times * self.requests / rate_per_s);
         node.run_until(span.scale(0.1));
         node.forget();
         node.run_until(span.scale(1.1));
@@ -142,7 +143,7 @@ impl KneeBench {
         let capacity_per_s = f64::from(cores) / work_s;
         let point = |step: u32| {
             let rate_per_s = capacity_per_s * STEP * f64::from(step);
-            Ok((rate_per_s, self.tail_ms(&app.name, cores, rate_per_s, (1.0, 0))?))
+            Ok((rate_per_s, self.tail_ms(&app.name, cores, rate_per_s, 1.0, 0)?))
         };
         let points = (1..=STEPS).map(point).collect::<Result<_, ModelError>>()?;
         Ok(KneeCurve { printed: app.clone(), cores, capacity_per_s, points })
@@ -160,7 +161,7 @@ impl KneeBench {
                 continue;
             }
             // A tail near the knee varies much: longer runs, and more of them.
-            let run = |more| self.tail_ms(&printed.name, 4, printed.max_load, (5.0, more));
+            let run = |offset| self.tail_ms(&printed.name, 4, printed.max_load, 5.0, offset);
             let tails = (0..4).map(run).collect::<Result<Vec<_>, _>>()?;
             rows.push(Row::held(name, "ms", number, estimate_of(&tails), Relative(0.1)));
         }

@@ -104,10 +104,11 @@ pub(super) fn play_all<R: Sync>(
 pub(super) fn start(
     scene: &Scene,
     strategy: &Strategy,
-    streams: (u64, u64),
+    seed: u64,
+    replication: u64,
     keeps_log: bool,
 ) -> Result<ControlLoop<NodePlant>, LabError> {
-    Ok(scene.start_logged(&strategy.steering()?, streams, keeps_log)?)
+    Ok(scene.start_logged(&strategy.steering()?, seed, replication, keeps_log)?)
 }
 
 impl From<PlayError> for LabError {

@@ -116,7 +116,7 @@ fn of_scene(
     strategy: &Strategy,
     setup: &Setup<'_>,
 ) -> Result<Vec<Record>, LabError> {
-    let mut control = start(scene, strategy, (setup.seed, 0), true)?;
+    let mut control = start(scene, strategy, setup.seed, 0, true)?;
     for _ in 0..setup.either(500, 60) {
         control.turn().map_err(|error| Failure::Setup(error.to_string()))?;
     }
