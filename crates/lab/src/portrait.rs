@@ -1,5 +1,5 @@
-//! A picture of every policy at work, for the book: what it does on one small
-//! simulated scene of its kind, the same scene for all of its kind.
+//! A picture of every policy for the documentation: its actions on a small simulated scene,
+//! which is the same for all policies of its kind.
 //!
 //! `lull policies --figures docs/policies` draws them all; the same commit
 //! draws the same bytes.
@@ -26,13 +26,13 @@ use lull_sim::plant::PlantSpecError;
 /// Seed of all random numbers.
 const SEED: u64 = 1;
 
-/// Why a picture cannot be made.
+/// Why a picture cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum PortraitError {
-    /// The policy refuses its scene.
+    /// The policy cannot run on its scene.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The dispatcher does.
+    /// The dispatcher cannot run on its scene.
     #[error(transparent)]
     Dispatcher(#[from] DispatcherError),
     /// The scene cannot be simulated.
@@ -43,7 +43,7 @@ pub enum PortraitError {
     Draw(#[from] DrawError),
 }
 
-/// A model at fault is a scene that cannot be.
+/// Converts an invalid model into an invalid scene.
 macro_rules! of_scene {
     ($($error:ty),*) => {
         $(impl From<$error> for PortraitError {

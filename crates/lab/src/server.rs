@@ -1,9 +1,8 @@
-//! Grids of settings on a simulated network server, and what each costs.
+//! Grids of settings on a simulated network server, with tail and power of each.
 //!
-//! A [`Cell`] is one setting at one load for a stretch of simulated time. All
-//! cells of a load meet the same requests, and cells run in parallel: a grid
-//! is the same bytes on any number of threads. [`ServerFile`] is how a user
-//! writes a server and its grid.
+//! A [`Cell`] is one setting at one load for a span of simulated time. All cells of a load
+//! serve the same requests and run in parallel; the result is the same bytes on any number
+//! of threads. [`ServerFile`] is the file format of a server with its grid.
 
 mod file;
 mod records;

@@ -1,4 +1,4 @@
-//! A linear or logarithmic axis with numbers where they are wanted.
+//! A linear or logarithmic axis and its ticks.
 
 use super::Axis;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};

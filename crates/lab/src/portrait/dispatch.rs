@@ -1,4 +1,4 @@
-//! Dispatchers: tail and power over the load, beside a fixed age at which requests
+//! Dispatchers: tail and power over the load, compared with a fixed age at which requests
 //! move up (`tl`).
 
 use super::{PortraitError, SEED};

@@ -1,5 +1,5 @@
 //! Admission controllers: tail and power over the number of connections of a database
-//! with more threads than cores, beside the server alone (`open`).
+//! with more threads than cores, compared with the server alone (`open`).
 
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};

@@ -1,5 +1,5 @@
-//! Policies of numeric knobs: memcached behind a network card, as
-//! examples/tune/netserver.toml has it, at 100,000 requests/s.
+//! Policies of numeric knobs: memcached behind a network card, as in
+//! `examples/tune/netserver.toml`, at 100,000 requests/s.
 
 use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};

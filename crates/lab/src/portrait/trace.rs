@@ -1,4 +1,4 @@
-//! What a policy does over time on some plant, as curves.
+//! The actions of a policy over time on a plant, as curves.
 
 use super::{PortraitError, SEED};
 use crate::figure::{Figure, Look, Point};

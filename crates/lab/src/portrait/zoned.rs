@@ -1,5 +1,5 @@
-//! Policies that divide the cores of one server among its connections: cores
-//! by zone, best effort beside its floor, and promises.
+//! Policies that divide the cores of one server among its connections: cores of each zone,
+//! best-effort throughput with its floor, and compliance with objectives.
 
 use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};

@@ -1,4 +1,4 @@
-//! When a figure of ours agrees with a printed one.
+//! Tolerances: when a measured figure agrees with a printed one.
 
 use lull_sim::stats::Estimate;
 use serde::Serialize;

@@ -2,11 +2,11 @@
 //!
 //! Wang et al. (TRIOS 2013, section 4) found that a governor whose climb takes about as long
 //! as a burst lasts makes a server slower than any steady load does, and that
-//! much slower and much faster bursts are harmless. Here the source's phases
-//! are stretched and squeezed, its levels kept; a logarithmic grid of cycles
+//! much slower and much faster bursts are harmless. The search scales the
+//! phases of the source and keeps its levels: a logarithmic grid of cycles
 //! finds the region of the longest responses, and a golden-section search in
-//! the logarithm of the cycle narrows it down. All cycles and policies meet
-//! the same random numbers, so that their differences are those of the rhythm.
+//! the logarithm of the cycle narrows it down. All cycles and policies use
+//! common random numbers, so that their differences come from the cycle.
 
 use super::outcome::interval;
 use super::run::failed;

@@ -1,10 +1,10 @@
-//! A day in hours of constant mean load, each of which begins with a search
-//! (section 5.2.1), and what its end holds for the rest of the hour.
+//! Simulates a day in hours of constant mean load. Each hour begins with a search (section
+//! 5.2.1) and holds the setting that the search chose for the rest of the hour.
 //!
-//! An hour is a server of its own, whose connections stay on the cores that they
-//! were hashed to: a trial is a stretch of its run at a pair of the grid, and
-//! what is held is judged on a later stretch. Of the arms, Co-PI takes the best
-//! pair of the nearest rate of a profile that was made beforehand.
+//! Each hour has a server of its own, whose connections stay on the cores that they were
+//! hashed to. A trial is a part of its run at one pair of the grid, and the chosen pair is
+//! measured on a later part. Co-PI takes the best pair of the nearest rate of a profile
+//! that was measured before the day.
 
 use super::system::Objective;
 use super::trials::{TRIALS, grid, measured, reading, rules, search};

@@ -1,4 +1,4 @@
-//! Section 4 and Fig. 6: how well the paper's model fits.
+//! Section 4 and Fig. 6: the fit of the paper's response model.
 
 use super::SEED_FILE;
 use super::system::{LOADS, OBJECTIVES, run as length, scenario, study};

@@ -1,9 +1,9 @@
-//! Percentiles as mutilate has them.
+//! Percentiles as the load generator mutilate computes them.
 //!
 //! The paper's latencies are mutilate's, whose histogram has a bin for each
 //! power of 1.1 microseconds and takes latencies to be spread evenly in a bin
 //! (its source, `LogHistogramSampler.h`): 500 us lies in the bin from 490.4 to
-//! 539.4. How far a percentile may be off for that alone is shown here.
+//! 539.4. This module computes how much a percentile deviates because of the bins.
 
 use lull_measure::{Latency, Nanos};
 

@@ -1,4 +1,4 @@
-//! Section 5: thirty trials against all settings, and against chance.
+//! Section 5: a search of thirty trials, compared with all settings and with random search.
 
 use super::SEED_FILE;
 use super::system::{OBJECTIVES, Objective, scenario};

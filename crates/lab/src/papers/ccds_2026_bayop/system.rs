@@ -1,4 +1,4 @@
-//! The paper's servers, and what is measured on them.
+//! The paper's servers as models, its objectives, and the length of a run.
 
 use crate::prelude::*;
 use crate::server::{Cell, Grid, Run};

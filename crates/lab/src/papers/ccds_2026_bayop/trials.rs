@@ -1,4 +1,4 @@
-//! Thirty trials on a server's coarse grid, and what they end with (section 5.2.1).
+//! A search of thirty trials on a server's coarse grid (section 5.2.1), and its result.
 
 use super::system::{Objective, space};
 use crate::prelude::*;
@@ -16,7 +16,7 @@ const DELAYS_US: [f64; 12] =
 /// Trials of a search (section 5.2.1).
 pub(super) const TRIALS: usize = 30;
 
-/// What a search ended with.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) place: Place,
     /// Mean power of its trials, in watts.
@@ -41,7 +41,7 @@ pub(super) fn rules(method: Method, objective: Objective) -> Rules {
 /// Searches; `trial` reads a place, with the search's own random numbers if it needs some.
 ///
 /// # Errors
-/// What a trial says.
+/// The first error of a trial.
 pub(super) fn search<E>(
     space: &Space,
     rules: Rules,

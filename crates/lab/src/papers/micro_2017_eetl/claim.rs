@@ -1,5 +1,5 @@
-//! The paper's claim from end to end in a second: on the same requests, EETL is
-//! in time with less energy than those who are in time too.
+//! A quick test of the paper's claim: on the same requests, EETL meets the target with less
+//! energy than the other dispatchers that meet it.
 
 use super::system::{DispatchBench, DispatchCell, scenario};
 use crate::prelude::*;

@@ -1,4 +1,4 @@
-//! What the figures of this paper share: a curve a dispatcher, over the load.
+//! Curves of dispatchers over the load, which most figures of this paper show.
 
 use super::system::DispatchCell;
 use crate::prelude::*;

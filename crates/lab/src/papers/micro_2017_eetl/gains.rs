@@ -1,4 +1,4 @@
-//! Section 6.8: what gain scheduling is worth.
+//! Section 6.8: the benefit of gain scheduling.
 
 use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};

@@ -1,4 +1,4 @@
-//! Fig. 15: which cores, at equal peak power, for each target and load.
+//! Fig. 15: the best mix of cores at equal peak power, for each target and load.
 //!
 //! The comparison itself is [`super::core_mix`], which `lull mix` runs too.
 

@@ -1,4 +1,4 @@
-//! Fig. 16: what is left of the savings when other parts draw power too.
+//! Fig. 16: the savings that remain when other parts of the machine draw power.
 
 use super::SEED_FILE;
 use super::system::{DispatchBench, judged, scenario};

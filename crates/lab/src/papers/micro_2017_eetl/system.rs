@@ -1,4 +1,4 @@
-//! The paper's machines and demands, and how a dispatcher is measured on them.
+//! The paper's machines and demands as models, and the runs of dispatchers on them.
 
 use crate::prelude::*;
 use lull_control::dispatcher::{CoreSpeed, Supply};

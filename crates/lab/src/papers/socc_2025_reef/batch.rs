@@ -1,4 +1,4 @@
-//! Fig. 10: the size of a batch.
+//! Fig. 10: efficiency and tails over the size of a batch.
 
 use super::SEED_FILE;
 use super::system::{

@@ -1,4 +1,4 @@
-//! Fig. 2 and equations 1 to 3: when sleep pays, and what batches make of it.
+//! Fig. 2 and equations 1 to 3: the break-even time of C6, and how batches lengthen idle time.
 
 use super::SEED_FILE;
 use super::system::{BREAK_EVEN, GateBench, choices, mongo, set_connections, tail_ms};

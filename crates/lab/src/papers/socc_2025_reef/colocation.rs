@@ -1,4 +1,4 @@
-//! Fig. 21: MySQL beside three apps that compute.
+//! Fig. 21: MySQL with three compute-bound apps on the same machine.
 
 use super::SEED_FILE;
 use super::os::FAIR;

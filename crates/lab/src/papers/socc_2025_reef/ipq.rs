@@ -1,4 +1,4 @@
-//! Fig. 3: instructions a query.
+//! Fig. 3: instructions per query over the number of threads.
 
 use super::SEED_FILE;
 use super::system::{GateBench, choices, mongo, mysql, set_connections, throughput};

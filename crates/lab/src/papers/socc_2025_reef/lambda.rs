@@ -1,4 +1,4 @@
-//! Fig. 9: the load limit.
+//! Fig. 9: efficiency and tails over the load limit lambda.
 
 use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, ee_p99, ee_p999, mongo, p99_over_mean, tpp};

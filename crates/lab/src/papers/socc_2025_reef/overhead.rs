@@ -1,4 +1,4 @@
-//! Fig. 11: what batches cost, by the rest between them.
+//! Fig. 11: the cost of a batch over the pause between rounds.
 
 use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, in_c6, mongo, watts};

@@ -1,4 +1,4 @@
-//! Figs. 12 to 16: REEF against the server alone, AppleS, PSLO and UTSLO.
+//! Figs. 12 to 16: REEF compared with the server alone, AppleS, PSLO and UTSLO.
 
 use super::SEED_FILE;
 use super::system::{
@@ -135,7 +135,7 @@ pub(super) fn latency_sensitive(model: &ServerModel) -> ServerModel {
     }
 }
 
-/// The worst compliance of the promised classes.
+/// The worst compliance of the classes with objectives.
 fn worst(model: &ServerModel) -> impl Fn(&Served) -> f64 {
     let promised: Vec<_> = model.class.iter().map(|class| class.objective).collect();
     move |served| {
@@ -169,7 +169,7 @@ fn best_effort(served: &Served) -> f64 {
     served.class_per_s(served.classes.len() - 1)
 }
 
-/// Throughput of the promised classes.
+/// Throughput of the classes with objectives.
 fn promised_per_s(served: &Served) -> f64 {
     served.throughput_per_s() - best_effort(served)
 }

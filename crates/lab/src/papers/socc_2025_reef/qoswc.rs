@@ -1,4 +1,4 @@
-//! Figs. 18 to 20: areas of cores by promise, against Demeter's zones.
+//! Figs. 18 to 20: areas of cores by objective (QoS-WC), compared with Demeter's zones.
 
 use super::SEED_FILE;
 use super::policies::{latency_sensitive, short_rounds};

@@ -1,5 +1,5 @@
-//! The paper's server under an admission controller at the gate and a policy over the
-//! cores, looked at second by second.
+//! The paper's server under an admission controller and a policy over the cores, observed
+//! every second.
 
 use crate::prelude::*;
 use lull_control::admission::Admission;

@@ -1,4 +1,4 @@
-//! The paper's server, and how an admission controller is measured on it.
+//! The paper's servers as models, and the runs of admission controllers on them.
 
 use crate::prelude::*;
 use crate::sourced::{self, Parameter};
@@ -128,7 +128,7 @@ impl GateCell {
     }
 }
 
-/// What was chosen where the paper is silent.
+/// The choices where the paper states nothing.
 pub(super) fn choices(parameters: &[Parameter]) -> Vec<String> {
     let mut choices = sourced::choices(parameters);
     choices.push(

@@ -1,4 +1,4 @@
-//! Figs. 13 to 15: what isolation and priority do to pairs of apps.
+//! Figs. 13 to 15: the effect of isolation and of priority on pairs of apps.
 
 use super::SEED_FILE;
 use super::paper::paper;

@@ -1,4 +1,4 @@
-//! Fig. 10 and Table IV: the tail over the arrival rate, and where it bends.
+//! Fig. 10 and Table IV: the tail over the arrival rate, and its knee.
 
 use super::paper::{Paper, TableIvRow, ms, paper};
 use super::sourced::{self, Parameter};

@@ -1,4 +1,4 @@
-//! One scene under one strategy: the runs that the experiments are made of.
+//! Runs of one scene under one strategy, which all experiments of this paper use.
 
 use crate::colocation::{PlayError, Steering};
 pub(super) use crate::colocation::{Played, Scene, Span};

@@ -1,7 +1,7 @@
 //! Table II: tolerance, interference and entropy from the printed latencies.
 //!
 //! Every figure of the table follows from three latencies an app by equations
-//! 11 to 17, so this is exact. What does not follow is the paper's slip.
+//! 11 to 17, so the comparison is exact. Deviating figures are errors of the paper.
 
 use super::paper::{Paper, TableIiBlock, TableIiRow, paper};
 use super::platform::{Platform, WAYS, steady};
@@ -83,7 +83,7 @@ fn app_rows(cores: u16, printed: &TableIiRow, reading: &LcReading) -> [Row; 4] {
     columns.map(|(column, paper, ours)| row(cores, &printed.name, column, paper, ours))
 }
 
-/// A figure of the table; one that the paper got wrong says so.
+/// A figure of the table, with a remark where the paper has an error.
 fn row(cores: u16, whose: &str, column: &str, printed: f64, ours: f64) -> Row {
     let name = format!("{cores} cores, {whose}, {column}");
 
