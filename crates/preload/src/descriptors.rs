@@ -1,26 +1,26 @@
-//! Which descriptor is which connection, in this process.
+//! The table of this process's descriptors: which of them are connections.
 
 use lull_oncall::{CONNECTIONS, Id};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Descriptors that are watched are below this; others pass unseen.
+/// Descriptors from this number on are not watched.
 const DESCRIPTORS: usize = 1 << 16;
 
 /// A descriptor, packed into a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// Nothing of ours.
+    /// Not a connection that is watched.
     Foreign,
-    /// Accepted, and nothing was read from it yet.
+    /// Returned by `accept`; nothing was read from it yet.
     Accepted,
-    /// A connection for which there was no room.
+    /// A connection for which the page had no room.
     Unwatched,
     /// A connection.
     Connection {
         /// Its number in the page.
         id: Id,
-        /// Whether a rule lets it pass.
+        /// Whether a rule exempts it from the gate.
         is_exempt: bool,
     },
 }
@@ -31,18 +31,19 @@ const FIRST: u32 = 16;
 const EXEMPT: u32 = 1 << 31;
 
 impl Descriptor {
-    const fn word(self) -> u32 {
+    const fn to_word(self) -> u32 {
         match self {
             Self::Foreign => 0,
             Self::Accepted => ACCEPTED,
             Self::Unwatched => UNWATCHED,
             Self::Connection { id, is_exempt } => {
+                debug_assert!(id.index() < CONNECTIONS, "the number overlaps the flag");
                 (FIRST + id.0) | if is_exempt { EXEMPT } else { 0 }
             }
         }
     }
 
-    const fn of_word(word: u32) -> Self {
+    const fn from_word(word: u32) -> Self {
         match word {
             0 => Self::Foreign,
             ACCEPTED => Self::Accepted,
@@ -63,22 +64,24 @@ fn entry(fd: c_int) -> Option<&'static AtomicU32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-/// What a descriptor is.
+/// Returns what a descriptor is.
 pub(crate) fn get(fd: c_int) -> Descriptor {
-    entry(fd).map_or(Descriptor::Foreign, |word| Descriptor::of_word(word.load(Ordering::Relaxed)))
+    entry(fd)
+        .map_or(Descriptor::Foreign, |word| Descriptor::from_word(word.load(Ordering::Relaxed)))
 }
 
-/// Says what a descriptor is; what it was.
+/// Sets what a descriptor is. Returns what it was.
 pub(crate) fn set(fd: c_int, what: Descriptor) -> Descriptor {
-    let swap = |word: &AtomicU32| Descriptor::of_word(word.swap(what.word(), Ordering::AcqRel));
+    let swap =
+        |word: &AtomicU32| Descriptor::from_word(word.swap(what.to_word(), Ordering::AcqRel));
     entry(fd).map_or(Descriptor::Foreign, swap)
 }
 
-/// Every connection of this process, taken out of the table.
+/// Takes every connection of this process out of the table.
 pub(crate) fn take_all() -> impl Iterator<Item = Id> {
     let taken = TABLE.iter().map(|word| match word.load(Ordering::Relaxed) {
         0 => Descriptor::Foreign,
-        _ => Descriptor::of_word(word.swap(0, Ordering::AcqRel)),
+        _ => Descriptor::from_word(word.swap(0, Ordering::AcqRel)),
     });
     taken.filter_map(|what| match what {
         Descriptor::Connection { id, .. } => Some(id),
@@ -91,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_is_what_it_was_said_to_be() {
+    fn a_descriptor_survives_packing_into_a_word() {
         let all = [
             Descriptor::Foreign,
             Descriptor::Accepted,
@@ -100,12 +103,12 @@ mod tests {
             Descriptor::Connection { id: Id(9_999), is_exempt: true },
         ];
         for what in all {
-            assert_eq!(Descriptor::of_word(what.word()), what);
+            assert_eq!(Descriptor::from_word(what.to_word()), what);
         }
     }
 
     #[test]
-    fn a_number_that_no_table_has_is_foreign() {
+    fn a_number_beyond_the_table_is_foreign() {
         for fd in [-1, c_int::MIN, DESCRIPTORS as c_int, c_int::MAX] {
             assert_eq!(set(fd, Descriptor::Accepted), Descriptor::Foreign);
             assert_eq!(get(fd), Descriptor::Foreign);

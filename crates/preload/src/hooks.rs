@@ -1,17 +1,17 @@
-//! The calls that are stood in front of, each with libc's name and meaning.
+//! The calls that the library replaces, each with libc's name and meaning.
 //!
-//! What a server needs was found by tracing: MariaDB `recv`, `send` and `read`,
-//! `write` under TLS; MySQL the same; PostgreSQL `recv`, `send`; memcached
-//! `read`, `sendmsg`; Redis `read`, `write`. What they read after their waits
-//! tells as much as the waits; only for mode epoll is there a hook before those
-//! of MariaDB (`poll`) and MySQL (`ppoll`), in [`crate::waits`].
+//! Tracing shows which calls servers use: MariaDB and MySQL `recv`, `send`, and `read`,
+//! `write` under TLS; PostgreSQL `recv`, `send`; memcached `read`, `sendmsg`; Redis `read`,
+//! `write`. Waits need no hook, since the reads after them carry the same information; only
+//! mode epoll has hooks of the waits of MariaDB and MySQL, in [`crate::waits`].
 
+use crate::connection::{self, Connection};
 use crate::real::{keeping_errno, real};
-use crate::watch::{self, Connection};
+use crate::traffic;
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use std::ffi::{c_int, c_uint, c_void};
 
-/// The bytes of a buffer that a call filled or took, `count` of at most `length`.
+/// Returns the bytes of a buffer that a call filled or took, `count` of at most `length`.
 ///
 /// # Safety
 /// `at` is valid for reading `length` bytes if `count` is above 0.
@@ -20,11 +20,11 @@ unsafe fn bytes<'a>(at: *const c_void, count: ssize_t, length: size_t) -> &'a [u
     if count == 0 || at.is_null() {
         return &[];
     }
-    // SAFETY: the caller says so, and `count` is at most `length`.
+    // SAFETY: by the caller, and `count` is at most `length`.
     unsafe { std::slice::from_raw_parts(at.cast(), count) }
 }
 
-/// As [`bytes`], of several buffers, each in turn.
+/// Calls `see` with the [`bytes`] of each of several buffers.
 ///
 /// # Safety
 /// `parts` is valid for `count` entries, and each for its length, if `done` is above 0.
@@ -33,10 +33,10 @@ unsafe fn each_part(parts: *const iovec, count: usize, done: ssize_t, see: impl 
     if left == 0 || parts.is_null() {
         return;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: by the caller.
     for part in unsafe { std::slice::from_raw_parts(parts, count) } {
         let here = left.min(part.iov_len);
-        // SAFETY: the caller says so, and `here` is at most the part's length.
+        // SAFETY: by the caller, and `here` is at most the part's length.
         see(unsafe { bytes(part.iov_base, here.cast_signed(), part.iov_len) });
         left -= here;
         if left == 0 {
@@ -45,22 +45,22 @@ unsafe fn each_part(parts: *const iovec, count: usize, done: ssize_t, see: impl 
     }
 }
 
-/// Looks before and after a call that reads.
+/// Makes a call that reads, and tracks the connection before and after it.
 fn reading(
     fd: c_int,
     read: impl FnOnce() -> ssize_t,
     see: impl FnOnce(&Connection, ssize_t),
 ) -> ssize_t {
-    if !watch::knows_protocol() {
+    if !traffic::is_readable() {
         let done = read();
         if done > 0
-            && let Some(connection) = watch::connection(fd)
+            && let Some(connection) = Connection::get(fd)
         {
             see(&connection, done);
         }
         return done;
     }
-    let Some(connection) = watch::connection(fd) else { return read() };
+    let Some(connection) = Connection::get(fd) else { return read() };
     connection.receives();
     let done = read();
     if done > 0 {
@@ -71,7 +71,7 @@ fn reading(
     done
 }
 
-/// Looks after a call that writes.
+/// Makes a call that writes, and tracks the connection after it.
 fn writing(
     fd: c_int,
     write: impl FnOnce() -> ssize_t,
@@ -79,7 +79,7 @@ fn writing(
 ) -> ssize_t {
     let done = write();
     if done > 0
-        && let Some(connection) = watch::connection(fd)
+        && let Some(connection) = Connection::get(fd)
     {
         see(&connection, done);
     }
@@ -115,13 +115,13 @@ type Accept4 = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t, c_int)
 /// `read(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     let real = real!(c"read" as Read);
     reading(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, to, length) },
         // SAFETY: libc has filled that much of the caller's buffer.
         |connection, done| connection.received(unsafe { bytes(to, done, length) }),
@@ -143,21 +143,21 @@ pub unsafe extern "C" fn __read_chk(
     let real = real!(c"__read_chk" as Checked);
     reading(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, to, length, room) },
         // SAFETY: libc has filled that much of the caller's buffer.
         |connection, done| connection.received(unsafe { bytes(to, done, length) }),
     )
 }
 
-/// `recv(2)`. What is only peeked at will be read again.
+/// `recv(2)`. Bytes that are only peeked at are tracked when they are read.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
     let real = real!(c"recv" as Recv);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let call = || unsafe { real(fd, to, length, flags) };
     if flags & libc::MSG_PEEK != 0 {
         return call();
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn __recv_chk(
 ) -> ssize_t {
     type Checked = unsafe extern "C" fn(c_int, *mut c_void, size_t, size_t, c_int) -> ssize_t;
     let real = real!(c"__recv_chk" as Checked);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let call = || unsafe { real(fd, to, length, room, flags) };
     if flags & libc::MSG_PEEK != 0 {
         return call();
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn __recv_chk(
 /// `recvfrom(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn recvfrom(
     fd: c_int,
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn recvfrom(
     address_length: *mut socklen_t,
 ) -> ssize_t {
     let real = real!(c"recvfrom" as RecvFrom);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let call = || unsafe { real(fd, to, length, flags, address, address_length) };
     if flags & libc::MSG_PEEK != 0 {
         return call();
@@ -215,13 +215,13 @@ pub unsafe extern "C" fn recvfrom(
 /// `readv(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let real = real!(c"readv" as ReadV);
     reading(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, parts, count) },
         |connection, done| {
             let count = usize::try_from(count).unwrap_or(0);
@@ -234,11 +234,11 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 /// `recvmsg(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let real = real!(c"recvmsg" as RecvMsg);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let call = || unsafe { real(fd, message, flags) };
     if flags & libc::MSG_PEEK != 0 {
         return call();
@@ -255,13 +255,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 /// `write(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     let real = real!(c"write" as Write);
     writing(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, from, length) },
         // SAFETY: libc has read that much of the caller's buffer.
         |connection, done| connection.sent(unsafe { bytes(from, done, length) }),
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
 /// `send(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn send(
     fd: c_int,
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn send(
     let real = real!(c"send" as Send);
     writing(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, from, length, flags) },
         // SAFETY: libc has read that much of the caller's buffer.
         |connection, done| connection.sent(unsafe { bytes(from, done, length) }),
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn send(
 /// `sendto(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendto(
     fd: c_int,
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn sendto(
     let real = real!(c"sendto" as SendTo);
     writing(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, from, length, flags, address, address_length) },
         // SAFETY: libc has read that much of the caller's buffer.
         |connection, done| connection.sent(unsafe { bytes(from, done, length) }),
@@ -315,13 +315,13 @@ pub unsafe extern "C" fn sendto(
 /// `writev(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let real = real!(c"writev" as ReadV);
     writing(
         fd,
-        // SAFETY: the caller's own call, handed on.
+        // SAFETY: the caller's own call, passed on.
         || unsafe { real(fd, parts, count) },
         |connection, done| {
             let count = usize::try_from(count).unwrap_or(0);
@@ -334,11 +334,11 @@ pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) ->
 /// `sendmsg(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let real = real!(c"sendmsg" as SendMsg);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let call = || unsafe { real(fd, message, flags) };
     writing(fd, call, |connection, done| {
         // SAFETY: the call succeeded, so that the message is valid.
@@ -349,9 +349,10 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     })
 }
 
-fn came(fd: c_int) -> c_int {
+/// Notes the descriptor that `accept` returned.
+fn track_accepted(fd: c_int) -> c_int {
     if fd >= 0 {
-        keeping_errno(|| watch::accepted(fd));
+        keeping_errno(|| connection::accepted(fd));
     }
     fd
 }
@@ -359,7 +360,7 @@ fn came(fd: c_int) -> c_int {
 /// `accept(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn accept(
     fd: c_int,
@@ -367,14 +368,14 @@ pub unsafe extern "C" fn accept(
     length: *mut socklen_t,
 ) -> c_int {
     let real = real!(c"accept" as Accept);
-    // SAFETY: the caller's own call, handed on.
-    came(unsafe { real(fd, address, length) })
+    // SAFETY: the caller's own call, passed on.
+    track_accepted(unsafe { real(fd, address, length) })
 }
 
 /// `accept4(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn accept4(
     fd: c_int,
@@ -383,82 +384,83 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     let real = real!(c"accept4" as Accept4);
-    // SAFETY: the caller's own call, handed on.
-    came(unsafe { real(fd, address, length, flags) })
+    // SAFETY: the caller's own call, passed on.
+    track_accepted(unsafe { real(fd, address, length, flags) })
 }
 
-/// `close(2)`. Ours goes first: after libc's, another thread may have the number.
+/// `close(2)`. The table is updated first: after libc's call, another thread may get the
+/// same number.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     type Close = unsafe extern "C" fn(c_int) -> c_int;
     let real = real!(c"close" as Close);
-    keeping_errno(|| watch::closing(fd));
-    // SAFETY: the caller's own call, handed on.
+    keeping_errno(|| connection::closing(fd));
+    // SAFETY: the caller's own call, passed on.
     unsafe { real(fd) }
 }
 
 /// `shutdown(2)`: how a server ends a connection that another thread serves.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     type Shutdown = unsafe extern "C" fn(c_int, c_int) -> c_int;
     let real = real!(c"shutdown" as Shutdown);
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     let done = unsafe { real(fd, how) };
-    keeping_errno(|| watch::shutting_down(fd));
+    keeping_errno(|| connection::shutting_down(fd));
     done
 }
 
-/// `dup2(2)`: the new number is another's from now on.
+/// `dup2(2)`, which closes the descriptor that it replaces.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
     let real = real!(c"dup2" as Dup2);
     if from != to {
-        keeping_errno(|| watch::closing(to));
+        keeping_errno(|| connection::closing(to));
     }
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     unsafe { real(from, to) }
 }
 
 /// `dup3(2)`, as [`dup2`].
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
     let real = real!(c"dup3" as Dup3);
     if from != to {
-        keeping_errno(|| watch::closing(to));
+        keeping_errno(|| connection::closing(to));
     }
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     unsafe { real(from, to, flags) }
 }
 
 /// `close_range(2)`.
 ///
 /// # Safety
-/// As the manual says.
+/// As the manual page requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
     const ONLY_LATER: c_int = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     let real = real!(c"close_range" as CloseRange);
     if flags & ONLY_LATER == 0 {
-        // Numbers beyond the table are none of ours.
+        // Numbers beyond the table are not watched.
         keeping_errno(|| {
-            (first..=last.min(1 << 16)).for_each(|fd| watch::closing(fd.cast_signed()));
+            (first..=last.min(1 << 16)).for_each(|fd| connection::closing(fd.cast_signed()));
         });
     }
-    // SAFETY: the caller's own call, handed on.
+    // SAFETY: the caller's own call, passed on.
     unsafe { real(first, last, flags) }
 }

@@ -1,36 +1,42 @@
 //! The library that `lull exec` preloads into a server: the on-call runtime.
 //!
-//! It stands between the server and libc where sockets are accepted, read,
-//! written and closed. It sees which connection a worker serves, when a query
-//! comes and when it is answered, and where the gate says so it makes the
-//! worker wait before it sees its query. All else goes straight to libc.
+//! It replaces libc's calls that accept, read, write and close sockets. It tracks which
+//! connection a worker serves, when a query arrives and when its reply is complete, and where
+//! the gate decides so it delays the worker before the worker sees its query. All other
+//! calls go straight to libc.
 //!
 //! ```text
-//!   server ──recv──▶ hooks ──▶ libc            page (shared with the agent)
-//!                      │                          ▲ statistics, seats
-//!                      └──▶ watch ──▶ oncall::Gate┘
+//!   server ──recv──▶ hooks, waits ──▶ libc            page (shared with the agent)
+//!                      │                                 ▲ records, seats
+//!                      ├─▶ connection   identity ────────┤
+//!                      ├─▶ traffic      protocol ────────┤
+//!                      └─▶ gate ◀─ service ▶ oncall::Gate┘
 //! ```
 //!
-//! What it keeps to, since it runs inside somebody else's server:
+//! Rules, since the library runs inside a program that it does not own:
 //!
-//! * libc's functions are found when first called: other libraries'
-//!   constructors run before ours (libcap-ng's closes descriptors).
-//! * Nothing is allocated and no lock is taken, but for one thread that is
-//!   started in mode epoll. `errno` after a call is what libc's call left there.
-//! * Without a page, with one that it does not know, or with an agent that is
-//!   silent, every call goes straight through.
-//! * A child made by `fork` goes on under its own number; connections belong
-//!   to the process that reads them. A program that is executed starts anew.
+//! * It looks up libc's functions when they are first called, since other libraries'
+//!   constructors run before its own (libcap-ng's closes descriptors).
+//! * It allocates nothing and takes no lock, except for one thread that mode epoll starts.
+//!   `errno` after a call is the value that libc's call set.
+//! * Without a page, with a page of another version, or with an agent that is silent, every
+//!   call passes straight through.
+//! * A child made by `fork` continues under its own number; connections belong to the
+//!   process that reads them. A program that is executed starts from the beginning.
 //! * A signal, a hang-up, or a `shutdown` of its socket ends a worker's wait.
+//! * It asserts its invariants in debug builds only: a server must not end because of it.
 
 mod clock;
+mod connection;
 mod descriptors;
+mod gate;
 pub mod hooks;
+mod load;
 mod page;
 mod parking;
 mod process;
 mod real;
 mod service;
 mod signals;
+mod traffic;
 pub mod waits;
-mod watch;

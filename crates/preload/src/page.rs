@@ -1,80 +1,38 @@
 //! The page shared with the agent: mapped once, when the library is loaded.
+//!
+//! The library maps a page only if no user who could not kill the server anyway can cut the
+//! file short: a server that reads beyond the end of a file dies of SIGBUS.
 
-use crate::{clock, process};
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{PAGE_BYTES, Page};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The environment's name for the page: a path.
-const VARIABLE: &CStr = c"LULL_PAGE";
-
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
 static PROTOCOL: AtomicU32 = AtomicU32::new(0);
 
-/// The page, if there is one.
+/// Returns the page, if one is mapped.
 pub(crate) fn get() -> Option<&'static Page> {
     // SAFETY: it is null, or a mapping of a whole page that is never removed;
     // a page is made of atomics, of which any bytes are valid.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// The protocol that this program's connections speak.
+/// Returns the protocol of this program's connections.
 pub(crate) fn protocol() -> Protocol {
     Protocol::from_code(PROTOCOL.load(Ordering::Relaxed)).unwrap_or_default()
 }
 
-/// Runs when the library is loaded, before the program but after other
-/// libraries' constructors.
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LOAD: extern "C" fn() = load;
-
-/// Runs when the process ends by `exit`: its connections are no more.
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static UNLOAD: extern "C" fn() = crate::watch::close_all;
-
-#[cfg_attr(test, expect(dead_code, reason = "tests load no page"))]
-extern "C" fn load() {
-    // SAFETY: the name ends with a zero; nobody changes the environment yet.
-    let path = unsafe { libc::getenv(VARIABLE.as_ptr()) };
-    if path.is_null() {
-        return;
-    }
-    // SAFETY: `getenv` gives a string that ends with a zero.
-    let path = unsafe { CStr::from_ptr(path) };
-    // Of a descriptor of the agent's, or of a file in a page directory. Where there
-    // is none nobody watches, which is no fault: it runs open.
-    let Some(page) = open(path) else { return };
-    clock::load();
-    PAGE.store(page, Ordering::Release);
-    let Some(page) = get() else { return };
-    let told = Protocol::from_code(page.header().protocol_code());
-    let protocol = told.unwrap_or_else(protocol_from_program);
+/// Maps the page at this path, which connections find from then on. Returns it, or `None`
+/// if it cannot be used: then the server runs ungated.
+pub(crate) fn load(path: &CStr) -> Option<&'static Page> {
+    PAGE.store(open(path)?, Ordering::Release);
+    let page = get()?;
+    let named = Protocol::from_code(page.header().protocol_code());
+    let protocol = named.unwrap_or_else(protocol_from_program);
     PROTOCOL.store(protocol.code(), Ordering::Relaxed);
-    // SAFETY: the functions only store numbers and send signals to threads that wait
-    // for them; the second in a child that is a copy.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
-}
-
-/// As the registration wants it.
-///
-/// # Safety
-/// None: it is unsafe only by the type that is asked for.
-unsafe extern "C" fn before_fork() {
-    crate::signals::before_fork();
-}
-
-/// As the registration wants it.
-///
-/// # Safety
-/// None: it is unsafe only by the type that is asked for.
-unsafe extern "C" fn after_fork() {
-    process::after_fork();
+    Some(page)
 }
 
 fn open(path: &CStr) -> Option<*mut Page> {
@@ -84,21 +42,19 @@ fn open(path: &CStr) -> Option<*mut Page> {
         return None;
     }
     let page = map(fd);
-    // Not through our own hook, which knows nothing of it.
+    // A direct system call, since `close` is a hook of this library.
     // SAFETY: the descriptor is ours; a mapping outlives it.
     unsafe { libc::syscall(libc::SYS_close, fd) };
     page
 }
 
-/// Whether nobody can cut the file short who could not end the server anyway: a
-/// server that reads beyond the end of a file dies of SIGBUS.
+/// Whether no user who could not kill the server anyway can cut the file short.
 ///
-/// The kernel keeps memory that is sealed from everybody. A file in a directory
-/// cannot be sealed (its name would outlive the seals' maker); there it is enough
-/// that only its owner may write to it, and that the owner is root or who this
-/// process acts for, since either could as well kill it.
+/// The kernel refuses to shrink memory that is sealed. A file in a directory cannot be
+/// sealed, since seals exist for anonymous memory only; there it is enough that only its
+/// owner may write to it, and that the owner is root or the user this process runs as.
 fn stays_whole(fd: c_int) -> bool {
-    // SAFETY: any descriptor may be asked for its seals.
+    // SAFETY: the call reads the seals of any descriptor.
     let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
     if seals >= 0 && seals & libc::F_SEAL_SHRINK != 0 {
         return true;
@@ -109,34 +65,34 @@ fn stays_whole(fd: c_int) -> bool {
     let failed = unsafe { libc::fstat(fd, &raw mut found) };
     // SAFETY: `geteuid` has no conditions.
     let user = unsafe { libc::geteuid() };
-    failed == 0 && is_only_of(found.st_mode, found.st_uid, user)
+    failed == 0 && is_private_file(found.st_mode, found.st_uid, user)
 }
 
-/// Whether this is a plain file of root's or of the user's that nobody else may
-/// write to. What an access list allows others stands in the group's bits, too.
-const fn is_only_of(mode: libc::mode_t, owner: libc::uid_t, user: libc::uid_t) -> bool {
+/// Whether this is a plain file of root's or of the user's to which no other user may
+/// write. The group's bits show what an access list grants, too.
+const fn is_private_file(mode: libc::mode_t, owner: libc::uid_t, user: libc::uid_t) -> bool {
     let is_file = mode & libc::S_IFMT == libc::S_IFREG;
     let others_write = mode & (libc::S_IWGRP | libc::S_IWOTH) != 0;
     is_file && !others_write && (owner == 0 || owner == user)
 }
 
-/// Maps a page after its size is known to be right, and to stay so.
+/// Maps a page if its size is right and stays so, and its layout is this version's.
 fn map(fd: c_int) -> Option<*mut Page> {
     if !stays_whole(fd) {
-        complain(
-            b"lull: LULL_PAGE is neither sealed nor a file of root's or this user's that nobody \
-              else may write to; running without it\n",
+        warn(
+            b"lull: LULL_PAGE is neither sealed memory nor a file of root or this user to which \
+              no other user may write; running without it\n",
         );
         return None;
     }
-    // SAFETY: only a number is asked for.
+    // SAFETY: the call returns a number.
     let bytes = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
     if usize::try_from(bytes) != Ok(PAGE_BYTES) {
-        complain(b"lull: LULL_PAGE has the wrong size (another version?); running without it\n");
+        warn(b"lull: LULL_PAGE has the wrong size (another version?); running without it\n");
         return None;
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where the kernel likes; nothing is replaced.
+    // SAFETY: a new mapping at an address that the kernel chooses; nothing is replaced.
     let at = unsafe { libc::mmap(null_mut(), PAGE_BYTES, access, libc::MAP_SHARED, fd, 0) };
     if at == libc::MAP_FAILED {
         return None;
@@ -145,18 +101,18 @@ fn map(fd: c_int) -> Option<*mut Page> {
     // SAFETY: the mapping has the size of a page, is aligned to 4096, and any
     // bytes are a page.
     if unsafe { &*page }.check(PAGE_BYTES).is_err() {
-        complain(b"lull: LULL_PAGE is no page of this version; running without it\n");
-        // SAFETY: the mapping just made, used by nobody.
+        warn(b"lull: LULL_PAGE is no page of this version; running without it\n");
+        // SAFETY: the mapping was just made and nothing refers to it.
         unsafe { libc::munmap(at, PAGE_BYTES) };
         return None;
     }
     Some(page)
 }
 
-/// Says something on standard error.
-fn complain(text: &[u8]) {
+/// Writes a line to standard error.
+fn warn(text: &[u8]) {
     let from: *const c_void = text.as_ptr().cast();
-    // SAFETY: the text is that long; a failure to write it changes nothing.
+    // SAFETY: the text is that long; a failed write changes nothing.
     unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, from, text.len()) };
 }
 
@@ -175,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_a_file_of_roots_or_the_users_own_that_nobody_else_may_write_to() {
+    fn a_page_is_a_file_of_root_or_the_user_to_which_no_other_user_may_write() {
         let file = libc::S_IFREG;
         for (mode, owner, is_fit) in [
             (file | 0o600, 7, true),
@@ -187,13 +143,13 @@ mod tests {
             (libc::S_IFIFO | 0o600, 7, false),
             (libc::S_IFLNK | 0o600, 0, false),
         ] {
-            assert_eq!(is_only_of(mode, owner, 7), is_fit, "{mode:o} of {owner}");
+            assert_eq!(is_private_file(mode, owner, 7), is_fit, "{mode:o} of {owner}");
         }
-        assert!(!is_only_of(file | 0o600, 7, 0), "root's server on another's page");
+        assert!(!is_private_file(file | 0o600, 7, 0), "root's server on another's page");
     }
 
-    /// Whether a file of this mode is thought to stay whole.
-    fn is_believed(mode: libc::c_uint) -> bool {
+    /// Whether a file of this mode counts as one that stays whole.
+    fn counts_as_whole(mode: libc::c_uint) -> bool {
         let path = std::env::temp_dir().join(format!("lull-page-{mode:o}-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -204,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_the_file_itself() {
-        assert!(is_believed(0o600) && !is_believed(0o620) && !is_believed(0o666));
+    fn the_mode_of_the_file_itself_decides() {
+        assert!(counts_as_whole(0o600) && !counts_as_whole(0o620) && !counts_as_whole(0o666));
         // SAFETY: a name that ends with a zero; the descriptor is closed with the process.
         let memory = unsafe { libc::memfd_create(c"page".as_ptr(), libc::MFD_ALLOW_SEALING) };
-        assert!(!stays_whole(memory), "anybody may write to it, and cut it short");
+        assert!(!stays_whole(memory), "any user may truncate it");
         // SAFETY: an open descriptor of memory.
         unsafe { libc::fcntl(memory, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
         assert!(stays_whole(memory));

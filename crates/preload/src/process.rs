@@ -1,4 +1,4 @@
-//! What this process and thread are called.
+//! The numbers of this process and thread, as the kernel gives them.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static PID: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Without a destructor, so that it costs no more than its offset.
+    /// Has no destructor, so that an access costs no more than its offset.
     static TID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The process.
+/// Returns the number of this process.
 pub(crate) fn pid() -> u32 {
     match PID.load(Ordering::Relaxed) {
         0 => look_up_pid(),
@@ -26,22 +26,19 @@ fn look_up_pid() -> u32 {
     pid
 }
 
-/// The thread.
+/// Returns the number of this thread.
 pub(crate) fn tid() -> u32 {
-    TID.with(|kept| {
-        if kept.get() == 0 {
+    TID.with(|known| {
+        if known.get() == 0 {
             // SAFETY: `gettid` has no conditions.
-            kept.set(unsafe { libc::gettid() }.cast_unsigned());
+            known.set(unsafe { libc::gettid() }.cast_unsigned());
         }
-        kept.get()
+        known.get()
     })
 }
 
-/// In a child that `fork` made: it has another number.
-pub(crate) extern "C" fn after_fork() {
+/// Forgets the parent's numbers in a child that `fork` made.
+pub(crate) fn after_fork() {
     PID.store(0, Ordering::Relaxed);
-    TID.with(|kept| kept.set(0));
-    crate::clock::after_fork();
-    crate::service::after_fork();
-    crate::signals::after_fork();
+    TID.with(|known| known.set(0));
 }

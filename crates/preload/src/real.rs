@@ -1,10 +1,10 @@
-//! libc's own functions, found when they are first needed.
+//! libc's own functions, looked up when they are first called, and `errno`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the next library that has it.
+/// A function of the next library that defines it.
 pub(crate) struct Real {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -15,7 +15,7 @@ impl Real {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// Its address; null if no library has it.
+    /// Returns its address; null if no library defines it.
     pub(crate) fn address(&self) -> *mut c_void {
         let found = self.found.load(Ordering::Relaxed);
         if found.is_null() { self.find() } else { found }
@@ -23,15 +23,15 @@ impl Real {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        // SAFETY: `name` ends with a zero; RTLD_NEXT is found from this library.
+        // SAFETY: `name` ends with a zero; RTLD_NEXT is relative to this library.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found
     }
 }
 
-/// The next library's function of that name and type. One that no library has
-/// ends the process: the server itself asked for it.
+/// The next library's function of that name and type. If no library defines it, the
+/// process is aborted: the server itself called it.
 macro_rules! real {
     ($name:literal as $kind:ty) => {{
         static REAL: $crate::real::Real = $crate::real::Real::new($name);
@@ -52,10 +52,10 @@ pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: it has no conditions.
     let at = unsafe { libc::__errno_location() };
     // SAFETY: the address of this thread's errno is valid while the thread lives.
-    let kept = unsafe { *at };
+    let before = unsafe { *at };
     let value = work();
     // SAFETY: as above.
-    unsafe { *at = kept };
+    unsafe { *at = before };
     value
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn set_errno(code: c_int) {
     unsafe { *at = code };
 }
 
-/// This thread's `errno`.
+/// Returns this thread's `errno`.
 pub(crate) fn errno() -> c_int {
     // SAFETY: it has no conditions.
     let at = unsafe { libc::__errno_location() };

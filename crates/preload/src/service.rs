@@ -1,56 +1,57 @@
-//! Mode epoll: one thread that waits on the sockets of all workers that rest.
+//! Mode epoll: one service thread that polls the sockets of all workers that rest.
 //!
-//! A worker that would wait for its client parks instead, and its socket is
-//! armed here for one event. All whose query has come when the thread looks at
-//! the sockets are a round, and the gate admits them, C at a time; D after the
-//! round's end it looks again. So the cores are left alone for D at a time, and
-//! no arrival wakes a worker (REEF, SoCC'25, section 3.2).
+//! A worker that would wait for its client parks instead, and its socket is armed here for
+//! one event. All workers whose query has arrived when the thread polls form a round, which
+//! the gate admits, C at a time; D after the end of the round the thread polls again. So the
+//! cores are idle for D at a time, and no arrival wakes a worker (REEF, SoCC'25, section
+//! 3.2).
 //!
-//! The thread is made by the first worker that rests, of each process anew. All
-//! signals are blocked in it: they are the server's. It looks after those that
-//! it has called: when the agent is silent it lets them go.
+//! The first worker of a process that rests starts the thread. All signals are blocked in
+//! it, since they are the server's. While workers that it called wait for a slot, it pumps
+//! the gate, and so lets them go when the agent is silent.
 
 use crate::parking::WAKER;
 use crate::real::errno;
-use crate::{clock, page, process, watch};
+use crate::{clock, connection, page, process};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// Nobody has rested yet.
+/// No worker has rested yet.
 const NONE: u32 = 0;
-/// Somebody makes the thread just now.
+/// A worker starts the thread.
 const STARTING: u32 = 1;
-const RUNS: u32 = 2;
-/// It could not be made, or its descriptor was taken from it: nobody rests.
+const RUNNING: u32 = 2;
+/// The thread could not be started, or its descriptor was closed: no worker rests.
 const FAILED: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 static EPOLL: AtomicI32 = AtomicI32::new(NO_EPOLL);
-/// When a worker began to rest last.
+/// The last time at which a worker began to rest.
 static RESTED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// There is no descriptor of the thread's.
+/// `EPOLL`: there is no descriptor.
 const NO_EPOLL: c_int = -1;
-/// Events that are taken at a time.
+/// Events that one call returns at most.
 const EVENTS: usize = 256;
-/// Time between two looks while somebody waits for a slot, in milliseconds.
+/// The time between two polls while a worker waits for a slot, in milliseconds.
 const TICK_MS: c_int = 25;
-const FOR_EVER: c_int = -1;
-/// Shares of the difference by which the foreseen length of a round follows.
+const NO_TIMEOUT: c_int = -1;
+/// The predicted length of a round rises by this share of the difference to a longer round,
 const RISES: u64 = 4;
+/// and falls by this share of the difference to a shorter one.
 const FALLS: u64 = 16;
-/// Enough for a loop, its events, and what libc and the server keep a thread.
+/// Enough for the loop, its events, and the thread-local data of libc and the server.
 const STACK_BYTES: usize = 1 << 20;
-/// One event: a query, or the client's end.
+/// One event: a query, or the end of the connection.
 const ONCE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT).cast_unsigned();
 
-/// Whether there is a thread that calls; the first who asks makes it.
-pub(crate) fn is_there() -> bool {
+/// Whether the thread runs; the first call starts it.
+pub(crate) fn is_running() -> bool {
     match STATE.load(Ordering::Acquire) {
-        RUNS => true,
+        RUNNING => true,
         NONE => start(),
         _ => false,
     }
@@ -62,15 +63,15 @@ fn start() -> bool {
     if mine.is_err() {
         return false;
     }
-    // SAFETY: it only makes a descriptor.
+    // SAFETY: the call only makes a descriptor.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     EPOLL.store(epoll, Ordering::Release);
     let has_started = epoll >= 0 && spawn();
-    STATE.store(if has_started { RUNS } else { FAILED }, Ordering::Release);
+    STATE.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
     has_started
 }
 
-/// Starts the thread, with all signals blocked: it inherits the mask.
+/// Starts the thread with all signals blocked, by the mask that it inherits.
 fn spawn() -> bool {
     // SAFETY: all zeros are a set of signals.
     let mut all: libc::sigset_t = unsafe { zeroed() };
@@ -82,7 +83,7 @@ fn spawn() -> bool {
     has_started
 }
 
-/// Sets this thread's mask of signals; what it was.
+/// Sets this thread's signal mask. Returns the mask before.
 fn set_mask(mask: &libc::sigset_t) -> libc::sigset_t {
     // SAFETY: all zeros are a set of signals.
     let mut before: libc::sigset_t = unsafe { zeroed() };
@@ -103,27 +104,27 @@ fn spawn_detached() -> bool {
     // SAFETY: as above.
     unsafe { libc::pthread_attr_setstacksize(at, STACK_BYTES) };
     let mut thread = 0;
-    // SAFETY: the attributes were made, and the function takes no argument and
-    // touches only what is static.
+    // SAFETY: the attributes were made, and the function takes no argument and uses only
+    // statics.
     let failed = unsafe { libc::pthread_create(&raw mut thread, at, serve, null_mut()) };
-    // SAFETY: the attributes were made, and are used no more.
+    // SAFETY: the attributes were made and are not used again.
     unsafe { libc::pthread_attr_destroy(at) };
     failed == 0
 }
 
-/// In a child that `fork` made: it has no such thread.
+/// Forgets the thread in a child that `fork` made, which has none.
 pub(crate) fn after_fork() {
     STATE.store(NONE, Ordering::Relaxed);
     let epoll = EPOLL.swap(NO_EPOLL, Ordering::Relaxed);
     if epoll >= 0 {
-        // Not through our own hook.
+        // A direct system call, since `close` is a hook of this library.
         // SAFETY: the descriptor is this library's; the parent keeps its own.
         unsafe { libc::syscall(libc::SYS_close, epoll) };
     }
 }
 
-/// Asks for one event of the socket of a worker that rests from now on; `false`
-/// if none can be had.
+/// Arms the socket of a worker that rests from now on for one event. Returns `false` if that
+/// fails.
 pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
     RESTED_NS.store(now_ns, Ordering::Relaxed);
     let epoll = EPOLL.load(Ordering::Acquire);
@@ -132,7 +133,7 @@ pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
         // SAFETY: one event, read only.
         unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) == 0 }
     };
-    // It is there unless this is the connection's first rest.
+    // The socket is registered unless this is the connection's first rest.
     set(libc::EPOLL_CTL_MOD) || (errno() == libc::ENOENT && set(libc::EPOLL_CTL_ADD))
 }
 
@@ -141,39 +142,39 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     unsafe { libc::prctl(libc::PR_SET_NAME, c"lull-calls".as_ptr()) };
     let Some(page) = page::get() else { return null_mut() };
     let mut pauses = Pauses { round_ns: 0 };
-    let mut looks = Looks { last_ns: clock::now_ns() };
-    while let Some(came) = round(page, &mut looks) {
+    let mut polls = Polls { last_ns: clock::now_ns() };
+    while let Some(arrived) = poll_round(page, &mut polls) {
         let settings = page.control().settings();
-        if came > 0 && page.control().is_closed(clock::now_ns()) {
+        if arrived > 0 && page.control().is_closed(clock::now_ns()) {
             page.control().called();
             pauses.pause(settings.isr_delay_ns);
         }
     }
     STATE.store(FAILED, Ordering::Release);
-    send_away(page);
+    expel_all(page);
     null_mut()
 }
 
-/// The rests between two looks.
+/// The pauses between two polls.
 struct Pauses {
-    /// How long rounds take, from the look to the last worker's rest: more than
-    /// most of them do, since a rest that is cut short of D is lost.
+    /// The predicted length of a round, from the poll to the last worker's rest. It is
+    /// longer than most rounds, since a pause that a worker cuts short is lost.
     round_ns: u64,
 }
 
 impl Pauses {
-    /// Lets the round that was called come to its end, and D pass after it. The
-    /// end is foreseen: to be told of it would take another wake-up. Rounds
-    /// longer than D are not waited for; such a server has no idle times to save.
+    /// Sleeps until the round has ended and D has passed after it. The end is predicted,
+    /// since a notification would cost another wake-up. At most D is waited for it: a
+    /// server with longer rounds has no idle time to save.
     fn pause(&mut self, isr_delay_ns: u64) {
         let called_ns = clock::now_ns();
         sleep(isr_delay_ns + self.round_ns.min(isr_delay_ns));
-        self.ended(RESTED_NS.load(Ordering::Relaxed).saturating_sub(called_ns));
+        self.update(RESTED_NS.load(Ordering::Relaxed).saturating_sub(called_ns));
     }
 
-    /// A round took so long. What is foreseen rises faster than it falls: one in
-    /// four or five is longer.
-    fn ended(&mut self, took_ns: u64) {
+    /// Updates the prediction by a round that took this long. It rises faster than it
+    /// falls, so that one round in four or five is longer.
+    fn update(&mut self, took_ns: u64) {
         if took_ns > self.round_ns {
             self.round_ns += (took_ns - self.round_ns) / RISES;
         } else {
@@ -182,14 +183,14 @@ impl Pauses {
     }
 }
 
-/// When the thread looked last.
-struct Looks {
+/// When the thread polled last.
+struct Polls {
     last_ns: u64,
 }
 
-impl Looks {
-    /// The thread is awake, after it slept or waited; when it was so before.
-    fn awake(&mut self, page: &Page) -> u64 {
+impl Polls {
+    /// Notes that the thread is awake after a sleep or a wait. Returns when it last was.
+    fn wake(&mut self, page: &Page) -> u64 {
         let now_ns = clock::now_ns();
         let before_ns = std::mem::replace(&mut self.last_ns, now_ns);
         if page.gate().active(now_ns) == 0 {
@@ -200,23 +201,24 @@ impl Looks {
     }
 }
 
-/// One look at the sockets: how many queries have come; `None` if there are no
-/// more looks to be had.
-fn round(page: &Page, looks: &mut Looks) -> Option<usize> {
+/// Polls the sockets and admits a round. Returns how many queries have arrived; `None` if
+/// the sockets can no longer be polled.
+fn poll_round(page: &Page, polls: &mut Polls) -> Option<usize> {
     let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-    // What is there already came while the thread slept.
-    let mut since_ns = looks.awake(page);
+    // An event that is there at once occurred while the thread slept.
+    let mut since_ns = polls.wake(page);
     let mut count = wait(&mut room, 0)?;
     if count == 0 {
         let has_waiters = page.control().waiters() > 0;
-        count = wait(&mut room, if has_waiters { TICK_MS } else { FOR_EVER })?;
-        looks.awake(page);
-        since_ns = looks.last_ns;
+        count = wait(&mut room, if has_waiters { TICK_MS } else { NO_TIMEOUT })?;
+        polls.wake(page);
+        since_ns = polls.last_ns;
     }
     let mut all = 0;
     loop {
         let now_ns = clock::now_ns();
-        taken(&room, count).iter().for_each(|event| came(page, event, since_ns, now_ns));
+        let arrivals = Arrivals { since_ns, now_ns };
+        events(&room, count).iter().for_each(|event| arrivals.call_worker(page, event));
         all += count;
         if count < EVENTS {
             page.gate().relieve(now_ns, &WAKER);
@@ -226,21 +228,30 @@ fn round(page: &Page, looks: &mut Looks) -> Option<usize> {
     }
 }
 
-/// Something has come for a worker, not before this time.
-fn came(page: &Page, event: &libc::epoll_event, since_ns: u64, now_ns: u64) {
-    let id = Id(event.u64 as u32);
-    // Before it may be called: it reads the time when it has read its query.
-    watch::came(id, since_ns);
-    page.gate().came(id, now_ns, &WAKER);
+/// The interval in which queries arrived.
+struct Arrivals {
+    since_ns: u64,
+    now_ns: u64,
+}
+
+impl Arrivals {
+    /// Makes the worker of a socket wait for a slot.
+    fn call_worker(&self, page: &Page, event: &libc::epoll_event) {
+        let id = Id(event.u64 as u32);
+        // First, since the worker reads the time once it has read its query.
+        connection::arrived(id, self.since_ns);
+        page.gate().came(id, self.now_ns, &WAKER);
+    }
 }
 
 type Room = [MaybeUninit<libc::epoll_event>; EVENTS];
 
-/// Waits for events: how many there are now; `None` if that cannot be done any more.
-fn wait(room: &mut Room, patience_ms: c_int) -> Option<usize> {
+/// Waits for events. Returns how many there are; `None` if the sockets can no longer be
+/// polled.
+fn wait(room: &mut Room, timeout_ms: c_int) -> Option<usize> {
     let (epoll, at) = (EPOLL.load(Ordering::Acquire), room.as_mut_ptr().cast());
     // SAFETY: there is room for that many events.
-    let count = unsafe { libc::epoll_wait(epoll, at, EVENTS as c_int, patience_ms) };
+    let count = unsafe { libc::epoll_wait(epoll, at, EVENTS as c_int, timeout_ms) };
     match usize::try_from(count) {
         Ok(count) => Some(count.min(EVENTS)),
         Err(_) if errno() == libc::EINTR => Some(0),
@@ -248,19 +259,18 @@ fn wait(room: &mut Room, patience_ms: c_int) -> Option<usize> {
     }
 }
 
-/// The events that a wait has filled in: `count` is what it said of this room.
-fn taken(room: &Room, count: usize) -> &[libc::epoll_event] {
+/// Returns the events that a wait has filled in; `count` is its result for this room.
+fn events(room: &Room, count: usize) -> &[libc::epoll_event] {
     // SAFETY: the kernel has filled that many.
     unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count.min(EVENTS)) }
 }
 
-/// Sleeps for a while.
 fn sleep(pause_ns: u64) {
     let pause = libc::timespec {
         tv_sec: (pause_ns / 1_000_000_000).cast_signed(),
         tv_nsec: (pause_ns % 1_000_000_000).cast_signed(),
     };
-    // SAFETY: a time that is read; what is left of it is not asked for.
+    // SAFETY: a time that is read; the remaining time is not requested.
     unsafe {
         libc::syscall(
             libc::SYS_clock_nanosleep,
@@ -272,8 +282,8 @@ fn sleep(pause_ns: u64) {
     };
 }
 
-/// Nobody of this process is called any more: all wait on their sockets again.
-fn send_away(page: &Page) {
+/// Makes all workers of this process that rest wait on their sockets again.
+fn expel_all(page: &Page) {
     let mine = page.records().filter(|(_, record)| record.pid() == process::pid());
     mine.for_each(|(id, _)| page.gate().expel(id, &WAKER));
 }
@@ -283,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_rounds_are_over_when_their_end_was_foreseen_and_long_ones_are_forgotten() {
+    fn most_rounds_end_by_their_predicted_end_and_long_ones_are_forgotten() {
         let mut pauses = Pauses { round_ns: 0 };
         let mut state = 1_u64;
         let mut longer = 0;
@@ -291,10 +301,10 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let took_ns = 100_000 + (state >> 33) % 400_000;
             longer += u32::from(round >= 1000 && took_ns > pauses.round_ns);
-            pauses.ended(took_ns);
+            pauses.update(took_ns);
         }
         assert!((100..400).contains(&longer), "{longer} of 1000");
-        (0..100).for_each(|_| pauses.ended(50_000));
+        (0..100).for_each(|_| pauses.update(50_000));
         assert!(pauses.round_ns < 60_000, "{} ns", pauses.round_ns);
     }
 }

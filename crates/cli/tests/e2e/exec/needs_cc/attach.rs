@@ -178,7 +178,7 @@ fn a_page_that_others_may_write_to_is_used_by_nobody() {
     let spoil = |scene: &Scene| {
         std::fs::set_permissions(page(scene), PermissionsExt::from_mode(0o660)).unwrap();
     };
-    let said = "lull: LULL_PAGE is neither sealed nor a file of root's or this user's";
+    let said = "lull: LULL_PAGE is neither sealed memory nor a file of root or this user";
     runs_without(spoil, said, "can be written by other users (mode 660)");
 }
 

@@ -1,0 +1,182 @@
+//! Which connection a descriptor is, and what this process remembers of it.
+//!
+//! A connection gets a place in the page (an [`Id`] with its record and its seat) when its
+//! worker first reads from it or writes to it, and gives it back when its descriptor is
+//! closed. [`crate::traffic`] reads its protocol, and [`crate::gate`] delays its worker.
+
+mod address;
+
+use crate::descriptors::{self, Descriptor};
+use crate::parking::WAKER;
+use crate::real::keeping_errno;
+use crate::{clock, page, process};
+use address::Ends;
+use lull_oncall::protocol::{Reader, SharedReader};
+use lull_oncall::{CONNECTIONS, Class, Id, Mode, Page, Record};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What this process remembers of each connection. It is not in the page: no other process
+/// needs it, and none may change it.
+static LOCAL: [Local; CONNECTIONS] = [const { Local::new() }; CONNECTIONS];
+
+/// How far a connection's protocol was read, and when its query can have arrived. They
+/// share a cache line, since every query needs both.
+#[repr(align(32))]
+pub(crate) struct Local {
+    pub(crate) reader: SharedReader,
+    /// A lower bound of the arrival time of the query that ends its worker's rest; 0 unless
+    /// the worker rests or has not read that query yet.
+    earliest_ns: AtomicU64,
+}
+
+impl Local {
+    const fn new() -> Self {
+        Self { reader: SharedReader::new(), earliest_ns: AtomicU64::new(0) }
+    }
+
+    /// Returns when the query that the worker reads now arrived: the earliest time at which
+    /// it can have arrived if the worker rested, else now.
+    pub(crate) fn take_arrival(&self, now_ns: u64) -> u64 {
+        match self.earliest_ns.load(Ordering::Relaxed) {
+            0 => now_ns,
+            earliest_ns => {
+                self.earliest_ns.store(0, Ordering::Relaxed);
+                earliest_ns.min(now_ns)
+            }
+        }
+    }
+
+    /// Notes that no query arrived before this time.
+    pub(crate) fn set_earliest_arrival(&self, now_ns: u64) {
+        self.earliest_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Notes that the next query's arrival is known only when it is read.
+    pub(crate) fn forget_arrival(&self) {
+        self.earliest_ns.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The connection that a call is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Connection {
+    pub(crate) page: &'static Page,
+    pub(crate) record: &'static Record,
+    pub(crate) local: &'static Local,
+    pub(crate) id: Id,
+    pub(crate) fd: c_int,
+    /// Whether a rule exempts it from the gate.
+    is_exempt: bool,
+}
+
+impl Connection {
+    /// Returns the connection of a descriptor that is read from or written to, and gives it
+    /// a place in the page on its first use. Returns `None` where nothing is to be watched.
+    pub(crate) fn get(fd: c_int) -> Option<Self> {
+        let what = descriptors::get(fd);
+        if matches!(what, Descriptor::Foreign | Descriptor::Unwatched) {
+            return None;
+        }
+        let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
+        match what {
+            Descriptor::Connection { id, is_exempt } => {
+                let connection = Self::new(page, id, fd, is_exempt)?;
+                // A child inherits its parent's table; what it reads from is its own.
+                let is_mine = connection.record.pid() == process::pid();
+                if is_mine { Some(connection) } else { keeping_errno(|| Self::open(page, fd)) }
+            }
+            _ => keeping_errno(|| Self::open(page, fd)),
+        }
+    }
+
+    fn new(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Self> {
+        let (record, local) = (page.record(id)?, LOCAL.get(id.index())?);
+        Some(Self { page, record, local, id, fd, is_exempt })
+    }
+
+    /// Gives a descriptor that is used for the first time its place in the page.
+    #[cold]
+    fn open(page: &'static Page, fd: c_int) -> Option<Self> {
+        let ends = Ends::of_socket(fd);
+        let Some(id) = claim(page, fd, &ends) else {
+            descriptors::set(fd, Descriptor::Unwatched);
+            page.header().turn_away();
+            return None;
+        };
+        let header = page.header();
+        let is_exempt = (ends.is_unix && !header.gates_unix()) || header.exempts(ends.local_port);
+        let connection = Self::new(page, id, fd, is_exempt)?;
+        let reader = Reader::new(page::protocol());
+        connection.local.reader.store(reader);
+        connection.local.forget_arrival();
+        connection.record.set_class(connection.class(reader));
+        page.gate().open_seat(id);
+        descriptors::set(fd, Descriptor::Connection { id, is_exempt });
+        Some(connection)
+    }
+
+    /// What the gate may do with it.
+    pub(crate) fn class(&self, reader: Reader) -> Class {
+        if self.is_exempt { Class::Exempt } else { reader.class() }
+    }
+}
+
+/// Takes the next free record of the page.
+fn claim(page: &Page, fd: c_int, ends: &Ends) -> Option<Id> {
+    let (pid, fd) = (process::pid(), fd.cast_unsigned());
+    let mut offers = (0..CONNECTIONS).map(|_| page.header().next());
+    let takes = |record: &Record| record.claim(pid, fd, ends.peer, ends.local_port);
+    offers.find(|id| page.record(*id).is_some_and(takes))
+}
+
+/// Notes that `accept` returned this descriptor.
+pub(crate) fn accepted(fd: c_int) {
+    if page::get().is_some() {
+        // A descriptor that was closed unseen may have had the number before.
+        release(descriptors::set(fd, Descriptor::Accepted));
+    }
+}
+
+/// Notes that a descriptor is about to be closed, or to be replaced.
+pub(crate) fn closing(fd: c_int) {
+    if descriptors::get(fd) != Descriptor::Foreign {
+        release(descriptors::set(fd, Descriptor::Foreign));
+    }
+}
+
+/// Notes that a socket is shut down: its worker must find out, and so must not wait.
+pub(crate) fn shutting_down(fd: c_int) {
+    if let (Descriptor::Connection { id, .. }, Some(page)) = (descriptors::get(fd), page::get()) {
+        page.gate().expel(id, &WAKER);
+    }
+}
+
+/// Notes that a query has arrived for a worker that rests, and not before this time.
+pub(crate) fn arrived(id: Id, since_ns: u64) {
+    if let Some(local) = LOCAL.get(id.index()) {
+        local.earliest_ns.fetch_max(since_ns, Ordering::Relaxed);
+    }
+}
+
+/// Gives back the places of all connections, when the process ends.
+pub(crate) fn close_all() {
+    if let Some(page) = page::get() {
+        descriptors::take_all().for_each(|id| close(page, id));
+    }
+}
+
+fn release(what: Descriptor) {
+    if let (Descriptor::Connection { id, .. }, Some(page)) = (what, page::get()) {
+        close(page, id);
+    }
+}
+
+/// Gives back a connection's place, if it is this process's.
+fn close(page: &Page, id: Id) {
+    let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
+        return;
+    };
+    page.gate().close_seat(id, clock::now_ns(), &WAKER);
+    record.release(process::pid());
+}

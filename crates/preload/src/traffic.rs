@@ -1,0 +1,98 @@
+//! What the bytes of a connection mean: queries that begin and replies that end.
+//!
+//! Methods that may change `errno` restore it; most calls change nothing.
+
+use crate::connection::Connection;
+use crate::{clock, page, process};
+use lull_oncall::Class;
+use lull_oncall::protocol::{Reader, Request};
+
+/// Whether the requests of this program's connections can be read. Only then may a worker
+/// be delayed, and only then does the call before a read carry information.
+pub(crate) fn is_readable() -> bool {
+    page::protocol().is_readable()
+}
+
+impl Connection {
+    /// Notes that its worker is about to read.
+    pub(crate) fn receives(&self) {
+        if let Some(reader) = self.local.reader.begins_receive() {
+            self.replied(reader);
+        }
+    }
+
+    /// Notes that its worker has read these bytes. Returns when the worker may have them.
+    #[inline]
+    pub(crate) fn received(&self, bytes: &[u8]) {
+        if is_readable() {
+            self.read_request(bytes);
+        } else if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
+            // Without a protocol, what is read is a query and what is written its reply.
+            self.record.query_arrived(process::tid(), clock::now_ns());
+        }
+    }
+
+    fn read_request(&self, bytes: &[u8]) {
+        let mut reader = self.local.reader.load();
+        let request = reader.received(bytes);
+        self.local.reader.store(reader);
+        match request {
+            Request::None => {}
+            Request::OneWay => self.record.query_dropped(),
+            Request::GatedOneWay => {
+                self.record.query_dropped();
+                self.take_turn_unwatched(reader);
+            }
+            Request::Query | Request::Command => {
+                self.begin_request(reader, request == Request::Query);
+            }
+        }
+    }
+
+    fn begin_request(&self, reader: Reader, may_wait: bool) {
+        let now_ns = clock::now_ns();
+        self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
+        let class = self.class(reader);
+        if self.record.class() != class {
+            self.record.set_class(class);
+        }
+        if may_wait && class == Class::Gated {
+            self.take_turn(reader.in_transaction(), now_ns);
+        }
+    }
+
+    /// Notes that its worker has written these bytes.
+    #[inline]
+    pub(crate) fn sent(&self, bytes: &[u8]) {
+        if is_readable() {
+            self.read_reply(bytes);
+        } else if !bytes.is_empty() && self.record.pending_since_ns().is_some() {
+            let now_ns = clock::now_ns();
+            self.record.query_answered(now_ns);
+            self.record.transaction_ended(now_ns);
+        }
+    }
+
+    fn read_reply(&self, bytes: &[u8]) {
+        let mut reader = self.local.reader.load();
+        let is_end = reader.sent(bytes);
+        self.local.reader.store(reader);
+        if is_end {
+            self.replied(reader);
+        }
+    }
+
+    /// Notes that the reply to its query is complete.
+    fn replied(&self, reader: Reader) {
+        let now_ns = clock::now_ns();
+        self.record.query_answered(now_ns);
+        let is_open = reader.in_transaction();
+        if self.record.in_transaction() != is_open {
+            self.record.set_in_transaction(is_open);
+        }
+        if !is_open && let Some(took_ns) = self.record.transaction_ended(now_ns) {
+            self.page.transaction_took(self.id, took_ns);
+        }
+        self.end_query(is_open, now_ns);
+    }
+}
