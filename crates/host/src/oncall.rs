@@ -54,7 +54,7 @@ impl Rules {
             header.set_protocol_code(protocol.code());
         }
         header.set_gates_unix(self.gates_unix);
-        if !header.exempt(&self.exempt_ports) {
+        if !header.set_exempt_ports(&self.exempt_ports) {
             return Err(io::Error::other("at most four ports can be exempt"));
         }
         Ok(())

@@ -1,20 +1,21 @@
-//! What the agent sets, and what the gate as a whole keeps.
+//! The gate's shared words: the settings that the agent writes, the state of the round, and
+//! the counters.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// What the gate does.
+/// How the gate treats workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing is watched, nobody waits.
+    /// Connections are not tracked and no worker waits.
     #[default]
     Off,
-    /// Statistics only.
+    /// Connections are tracked and no worker waits.
     Stats,
-    /// A worker that has its query parks until it is admitted.
+    /// A worker that has read a query parks until it is admitted.
     Post,
-    /// A worker without a query rests, off its socket, and is called when it has
-    /// one and is admitted; one that has read a query all the same parks as in
-    /// [`Post`](Mode::Post).
+    /// A worker without a query rests on its seat instead of its socket, and is woken when a
+    /// query has arrived and the worker is admitted. A worker that has read a query parks as
+    /// in [`Post`](Mode::Post).
     Epoll,
 }
 
@@ -33,8 +34,8 @@ impl Mode {
         }
     }
 
-    /// What an unknown number means is safe: nothing is done.
-    const fn of_code(code: u32) -> Self {
+    /// Returns the mode with this number. An unknown number is `Off`, which is safe.
+    const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Stats,
             2 => Self::Post,
@@ -44,14 +45,14 @@ impl Mode {
     }
 }
 
-/// How a worker that may run is told so.
+/// How an admitted worker is woken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Waking {
-    /// By the word of its seat, on which it sleeps; anybody who shares the page can.
+    /// By the word of its seat, on which it sleeps. Every process that maps the page can.
     #[default]
     Futex,
-    /// By a signal to its thread, as in the paper. Only threads of its own
-    /// process do that: nobody else may believe a thread's number.
+    /// By a signal to its thread, as in the paper. Only threads of its own process can,
+    /// since another process cannot trust a thread's number in shared memory.
     Signal,
 }
 
@@ -63,8 +64,8 @@ impl Waking {
         }
     }
 
-    /// An unknown number is what needs the least.
-    const fn of_code(code: u32) -> Self {
+    /// Returns the means with this number. An unknown number is `Futex`, which needs least.
+    const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Signal,
             _ => Self::Futex,
@@ -72,36 +73,36 @@ impl Waking {
     }
 }
 
-/// What the agent sets, as a value. Times in nanoseconds.
+/// The agent's settings of a gate. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What the gate does.
+    /// How the gate treats workers.
     pub mode: Mode,
-    /// C: workers that may hold a slot at once.
+    /// C: the number of workers that may hold a slot at once.
     pub cap: u32,
-    /// N: queries (transactions) that a worker may run a turn, where it has no budget of its own.
+    /// N: queries or transactions of one turn, for a worker without a budget of its own.
     pub batch: u32,
-    /// D, the ISR delay: pause between rounds; 0 hands slots on at once.
+    /// D, the ISR delay: the pause between rounds; 0 passes slots on at once.
     pub isr_delay_ns: u64,
-    /// How long a slot counts against C; its holder runs on after that.
+    /// How long a slot counts against C. Its holder continues to run after that.
     pub slot_lease_ns: u64,
-    /// How long the agent may be silent before the gate opens.
+    /// The age of the agent's heartbeat from which the gate is open.
     pub agent_lease_ns: u64,
-    /// The longest that one worker waits, whatever happens.
+    /// The longest wait of one worker.
     pub park_max_ns: u64,
-    /// Whether who arrives during a round has its turn in it.
+    /// Whether a worker that arrives during a round has a turn in that round.
     pub joins: bool,
-    /// Whether some go before the others ([`Seat::set_first`](crate::Seat::set_first)):
-    /// those that wait are looked through twice then.
+    /// Whether connections with [`Seat::set_first`](crate::Seat::set_first) are admitted
+    /// before the others. It costs a second search of the waiting connections.
     pub ranks: bool,
     /// How workers are woken.
     pub waking: Waking,
 }
 
 impl Default for Settings {
-    /// Off; C 16, one transaction a turn, no delay, 50 ms for a slot, 70 ms for the agent,
-    /// 10 s at most. Cap and slot lease are those that kept all of the gain
-    /// and no convoy on MariaDB (docs/on-call.md); the others are ours.
+    /// Off; C 16, one transaction a turn, no delay, leases of 50 ms for a slot and 70 ms for
+    /// the agent, waits of at most 10 s. Cap and slot lease are the values that kept all of
+    /// the gain on MariaDB without a convoy (docs/on-call.md); the others are our choice.
     fn default() -> Self {
         Self {
             mode: Mode::Off,
@@ -119,8 +120,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The pause that the gate itself keeps between rounds. In mode epoll there
-    /// is none: rounds are as far apart as the looks at the sockets.
+    /// Returns the pause that the gate itself keeps between rounds. In mode epoll it is 0:
+    /// the service thread paces the rounds by when it polls the sockets.
     pub const fn pause_ns(&self) -> u64 {
         match self.mode {
             Mode::Epoll => 0,
@@ -129,43 +130,42 @@ impl Settings {
     }
 }
 
-/// Bounds within which a setting is believed: a page may hold anything.
-///
-/// The longest pause between rounds that a gate keeps.
+/// The longest pause between rounds that a gate keeps. Settings are clamped to this and to
+/// the bounds below when they are read, since a page may hold any number.
 pub const ISR_DELAY_MAX_NS: u64 = 100_000_000;
-/// From which stay on a deep idle state pays (REEF, SoCC'25, section 3.2: 1 ms):
-/// workers are not called sooner after each other, and shorter rests do not count.
+/// The break-even time of a deep idle state (REEF, SoCC'25, section 3.2: 1 ms). Rounds of mode
+/// epoll are at least this far apart, and shorter idle times are not counted.
 pub const BREAK_EVEN_NS: u64 = 1_000_000;
 const SLOT_LEASE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 const AGENT_LEASE_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 const PARK_NS: (u64, u64) = (10_000_000, 60_000_000_000);
 
-/// Counts of what the gate did since it was made; each wraps.
+/// The gate's counters since the page was made. Each wraps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Turns begun.
     pub admissions: u64,
     /// Turns that began after a wait.
     pub parks: u64,
-    /// Slots that were taken over because their lease had run out.
+    /// Slots that were taken over because their lease had expired.
     pub overruns: u64,
-    /// Workers let go because the gate opened while they waited.
+    /// Workers that ran without a slot because the gate opened while they waited.
     pub let_go: u64,
-    /// Workers that ran on because they had waited for as long as anybody may.
+    /// Workers that ran without a slot because they had waited for the longest time allowed.
     pub expired: u64,
-    /// Rounds ended; in mode epoll those that were called.
+    /// Rounds that ended; in mode epoll rounds that the service thread called.
     pub rounds: u64,
-    /// Workers for whom a query came while they rested.
+    /// Workers for which a query arrived while they rested.
     pub calls: u64,
-    /// Signals that woke a worker, or were to.
+    /// Signals sent to wake a worker.
     pub signals: u64,
-    /// Time in which nobody had a slot and nobody was called (mode epoll), in
-    /// stretches of [`BREAK_EVEN_NS`] or longer, in nanoseconds.
+    /// Time in nanoseconds in which no worker held a slot or was called (mode epoll), in
+    /// intervals of [`BREAK_EVEN_NS`] or longer.
     pub rested_ns: u64,
 }
 
 impl Counters {
-    /// What was counted since these were.
+    /// Returns the differences to earlier counters.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -201,19 +201,19 @@ pub struct Control {
     pub(crate) counts: Counts,
 }
 
-/// Where the round stands. A cache line of its own: workers write it.
+/// The state of the round, on a cache line of its own since workers write it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Ring {
-    /// [`Turn`], packed.
+    /// The packed [`Turn`].
     turn: AtomicU64,
-    /// The connection that is looked at next.
+    /// The connection from which the next search begins.
     cursor: AtomicU32,
-    /// How many bits are set among those that wait.
+    /// The number of waiting connections.
     pub(crate) waiters: AtomicU32,
 }
 
-/// The counters of [`Counters`], on a line of their own.
+/// The words of [`Counters`], on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Counts {
@@ -233,7 +233,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The round, whether anybody had a turn in it, and when it may begin.
+/// The number of the round, whether a turn has begun in it, and when it may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 
@@ -260,8 +260,8 @@ impl Turn {
         Self(round | (begins_ns >> TIME_UNIT) << TIME_AT)
     }
 
-    /// When the round begins, if that is within the longest pause from now:
-    /// anything else was not written by this program.
+    /// Returns when the round begins, if that is in the future and within the pause. Any
+    /// other time was not written by this program.
     pub(crate) fn pause_until(self, now_ns: u64, isr_delay_ns: u64) -> Option<u64> {
         let begins = (self.0 >> TIME_AT) << TIME_UNIT;
         let left = begins.checked_sub(now_ns).filter(|left| *left > 0)?;
@@ -288,7 +288,7 @@ impl Ring {
 }
 
 impl Control {
-    /// What the agent set, each within its bounds; a gate cuts the cap to its slots.
+    /// Reads the settings, each clamped to its bounds. A gate limits the cap to its slots.
     pub fn settings(&self) -> Settings {
         let get = |word: &AtomicU64, (low, high): (u64, u64)| {
             word.load(Ordering::Relaxed).clamp(low, high)
@@ -307,9 +307,8 @@ impl Control {
         }
     }
 
-    /// Sets everything. The mode is last, so that a gate closes with its new
-    /// settings. Who sets it pumps the gate after, so that nobody waits for
-    /// what is no longer asked for.
+    /// Writes the settings. The mode is last, so that a gate closes with its new settings.
+    /// The caller pumps the gate afterwards, so that no worker waits by the former ones.
     pub fn set(&self, settings: &Settings) {
         self.cap.store(settings.cap, Ordering::Relaxed);
         self.batch.store(settings.batch, Ordering::Relaxed);
@@ -323,46 +322,46 @@ impl Control {
         self.mode.store(settings.mode.code(), Ordering::Release);
     }
 
-    /// What the gate does.
+    /// Reads how the gate treats workers.
     pub fn mode(&self) -> Mode {
-        Mode::of_code(self.mode.load(Ordering::Acquire))
+        Mode::from_code(self.mode.load(Ordering::Acquire))
     }
 
-    /// How workers are woken.
+    /// Reads how workers are woken.
     pub fn waking(&self) -> Waking {
-        Waking::of_code(self.waking.load(Ordering::Relaxed))
+        Waking::from_code(self.waking.load(Ordering::Relaxed))
     }
 
-    /// Somebody has woken a worker by signal.
-    pub fn signalled(&self) {
+    /// Counts a signal that wakes a worker.
+    pub fn count_signal(&self) {
         count(&self.counts.signals);
     }
 
-    /// Workers that rested were called: a round of mode epoll, whose end nobody tells.
-    pub fn called(&self) {
+    /// Counts a round of mode epoll, whose end is not observed, when it begins.
+    pub fn count_called_round(&self) {
         count(&self.counts.rounds);
     }
 
-    /// All workers have rested for so long; what is too short for a core to gain
-    /// by it does not count.
-    pub fn rested(&self, rest_ns: u64) {
-        if rest_ns >= BREAK_EVEN_NS {
-            self.counts.rested_ns.fetch_add(rest_ns, Ordering::Relaxed);
+    /// Adds an interval in which all workers rested, if it was long enough for a core to save
+    /// energy.
+    pub fn add_idle_time(&self, idle_ns: u64) {
+        if idle_ns >= BREAK_EVEN_NS {
+            self.counts.rested_ns.fetch_add(idle_ns, Ordering::Relaxed);
         }
     }
 
-    /// The agent lives at this time.
+    /// Records the agent's heartbeat.
     pub fn beat(&self, now_ns: u64) {
         self.heartbeat_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// When the agent was last known to live; 0 if it never was.
+    /// Returns the time of the agent's last heartbeat; 0 if there was none.
     pub fn heartbeat_ns(&self) -> u64 {
         self.heartbeat_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether workers may be made to wait: the mode says so and the agent
-    /// lives. A heartbeat from the future was not the agent's.
+    /// Whether workers may be delayed: the mode gates and the agent's heartbeat is recent. A
+    /// heartbeat from the future was not the agent's.
     pub fn is_closed(&self, now_ns: u64) -> bool {
         if !self.mode().gates() {
             return false;
@@ -372,12 +371,12 @@ impl Control {
         now_ns.abs_diff(self.heartbeat_ns()) <= lease_ns
     }
 
-    /// How many connections wait, about: exact when nobody moves.
+    /// Returns the number of waiting connections, which is exact while no call changes it.
     pub fn waiters(&self) -> u32 {
         self.ring.waiters.load(Ordering::Relaxed)
     }
 
-    /// What the gate did so far.
+    /// Reads the counters.
     pub fn counters(&self) -> Counters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counters {

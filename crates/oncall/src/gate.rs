@@ -1,61 +1,61 @@
-//! The gate: who may run now, who is next, and when a slot comes free.
+//! The gate: it admits waiting workers to slots, round by round.
 //!
-//! There is no lock and no scheduler. Whoever arrives or ends a turn *pumps*:
-//! it hands free slots to those that wait, round the ring from where the last
-//! one stopped. So the state is whole after every step, whoever is killed in
-//! between: a slot whose holder is gone runs out, and a waiter that was lost
-//! puts itself back at its next [deadline](Gate::deadline_ns).
+//! There is no lock and no scheduler. A worker that arrives or ends its turn *pumps* the
+//! gate: it assigns free slots to waiting workers, round the ring from where the last pump
+//! stopped. The state is consistent after every step, so that a worker may be killed between
+//! any two: the lease of a slot whose holder is dead expires, and a waiting worker that was
+//! lost puts itself back at its next [deadline](Gate::deadline_ns).
 //!
-//! What holds, and is model-checked (`tests/model.rs`): slots are numbered
-//! below C, so that no more than C workers count as admitted at any instant;
-//! and the step that frees a slot, or that makes somebody wait, is followed by
-//! a fence and a look at the other side, so that no wake-up is lost.
+//! Two invariants are model-checked (`tests/model.rs`). Slots are numbered below C, so that
+//! at most C workers count as admitted at any instant. And a step that frees a slot, or that
+//! makes a worker wait, is followed by a fence and a read of the other side, so that no
+//! wake-up is lost.
 //!
-//! From the paper: one turn a round for each connection, N_k queries a turn
-//! (none: the turn is missed), pause D between rounds, no more than C at once.
-//! So many queries in all until the agent decides anew are counted here, turn by
-//! turn ([`Seat::allow`]), since agents decide more seldom than turns begin.
-//! Ours: the unit of admission is the transaction; a slot is on lease; with no
-//! pause and nobody waiting, a free slot is taken at once; by default who
-//! arrives during a round still has its turn in it.
+//! From the paper (REEF, SoCC'25, section 3.3): a connection has one turn a round of N_k
+//! queries (0: it misses its turns), rounds are a pause D apart, and at most C workers run at
+//! once. An agent may also limit the queries until its next decision; they are counted here
+//! turn by turn ([`Seat::allow`]), since an agent decides less often than turns begin.
+//!
+//! Differences: the unit of admission is the transaction; a slot is held on lease; without a
+//! pause and without waiting workers a free slot is taken at once; and by default a worker
+//! that arrives during a round has a turn in it.
 
 mod ring;
 #[cfg(test)]
 mod tests;
 
 use crate::control::{Control, Mode, Settings, count};
-use crate::lease::Lease;
-use crate::seat::{Id, Seat, State};
+use crate::lease::{Lease, OWNERS_MAX};
+use crate::seat::{Id, SLOTS_MAX, Seat, State};
 use crate::sync::AtomicU64;
 
-/// Tells a worker to look at its seat again.
+/// Wakes workers, which then look at their seats.
 pub trait Wake {
-    /// Wakes the worker of `id`, which sleeps on the word of its seat or is
-    /// about to.
+    /// Wakes the worker of `id`, which sleeps on the word of its seat or is about to.
     fn wake(&self, id: Id, seat: &Seat);
 }
 
 /// Whether a worker may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// At once.
+    /// The worker may run at once.
     Run,
-    /// Once it is woken and [`Gate::check`] says so.
+    /// The worker waits until [`Gate::check`] returns `Run`.
     Park,
 }
 
-/// Shortest time between two looks of a parked worker at the gate.
+/// The shortest time between two checks of a parked worker.
 const TICK_NS: u64 = 25_000_000;
-/// With many workers each looks more seldom, so that one looks every 2 ms.
+/// With many parked workers each checks less often, so that one of them does every 2 ms.
 const TICK_OF_ONE_NS: u64 = 2_000_000;
 const TICK_MAX_NS: u64 = 1_000_000_000;
-/// After a pause the first waiter pumps; the others look this much later each.
+/// After a pause the first waiting worker pumps; each further one checks this much later.
 const BEHIND_NS: u64 = 20_000;
 
 /// A gate over memory that others may share.
 ///
-/// Whatever stands there, no method panics or loops for ever; an [`Id`] that
-/// the memory has no seat for always runs.
+/// No content of that memory makes a method panic or loop without end, debug assertions
+/// included. An [`Id`] without a seat always runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate<'a> {
     control: &'a Control,
@@ -65,81 +65,88 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
-    /// A gate of as many connections as there are seats; `waiting` has a bit for each.
+    /// Returns a gate with one connection for each seat; `waiting` has a bit for each.
+    ///
+    /// # Panics
+    /// If `waiting` has not exactly the words that the seats need, or a seat's or a slot's
+    /// number does not fit the words that hold it.
     pub const fn new(
         control: &'a Control,
         slots: &'a [Lease],
         waiting: &'a [AtomicU64],
         seats: &'a [Seat],
     ) -> Self {
+        assert!(waiting.len() == seats.len().div_ceil(64), "a bit for each seat");
+        assert!(seats.len() < OWNERS_MAX as usize, "a lease holds the number of a seat");
+        assert!(slots.len() <= SLOTS_MAX, "a seat holds the number of a slot");
         Self { control, slots, waiting, seats }
     }
 
-    /// What the agent sets and the gate keeps.
+    /// Returns the shared words of the gate.
     pub const fn control(&self) -> &'a Control {
         self.control
     }
 
-    /// A connection's seat.
+    /// Returns a connection's seat.
     pub fn seat(&self, id: Id) -> Option<&'a Seat> {
         self.seats.get(id.index())
     }
 
-    /// A new connection has this seat.
+    /// Resets a seat for a new connection.
     pub fn open_seat(&self, id: Id) {
         if let Some(seat) = self.seat(id) {
-            self.forget(id);
+            self.dequeue(id);
             seat.reset();
         }
     }
 
-    /// The connection is closed, by its worker or somebody else.
+    /// Frees a seat, and the slot of its worker, when the connection is closed.
     pub fn close_seat(&self, id: Id, now_ns: u64, wake: &impl Wake) {
         self.expel(id, wake);
         self.end_turn(id, now_ns, wake);
     }
 
-    /// A worker has a query.
-    ///
-    /// `passes` is for one that must not wait: it is in a transaction, or a
-    /// rule exempts its connection. One that holds a slot keeps it.
+    /// Decides on a worker that has read a query. `passes` marks one that must not wait: it is
+    /// in a transaction, or a rule exempts its connection. A worker that holds a slot keeps
+    /// it.
     pub fn arrive(&self, id: Id, passes: bool, now_ns: u64, wake: &impl Wake) -> Decision {
         let Some(seat) = self.seat(id) else { return Decision::Run };
         if passes || seat.is_admitted() || !self.control.is_closed(now_ns) {
             return Decision::Run;
         }
         let settings = self.control.settings();
-        // One without queries misses its turns, whether anybody else waits or not.
+        // A connection without queries misses its turns, even when no other waits.
         let has_turn = settings.pause_ns() == 0 && seat.has_queries();
         let is_free = has_turn && self.control.waiters() == 0;
-        if is_free && self.takes_turn(id, seat, &settings, now_ns) {
+        if is_free && self.try_turn(id, seat, &settings, now_ns) {
             return Decision::Run;
         }
         seat.wait_from(now_ns, self.past_round(&settings));
-        self.remember(id);
+        self.enqueue(id);
         self.check(id, now_ns, wake)
     }
 
-    /// A worker takes a free slot and begins its turn, if there is one.
-    fn takes_turn(&self, id: Id, seat: &Seat, settings: &Settings, now_ns: u64) -> bool {
+    /// Takes a free slot and begins the worker's turn, if there is one.
+    fn try_turn(&self, id: Id, seat: &Seat, settings: &Settings, now_ns: u64) -> bool {
         let Some((slot, held)) = self.take_slot(id, settings, now_ns) else { return false };
         let begins = seat.begin_turn(settings.batch);
         if begins {
             seat.take(slot);
             count(&self.control.counts.admissions);
         } else if let Some(lease) = self.slots.get(slot) {
-            // The agent took its queries away meanwhile. It waits, and so looks
-            // whom the slot is for.
+            // The agent withdrew its queries meanwhile. It waits, and so pumps the gate,
+            // which finds a worker for the slot.
             lease.free(held);
         }
         begins
     }
 
-    /// A parked worker looks: it was woken, or its [deadline](Self::deadline_ns) has come.
+    /// Decides again on a parked worker that was woken or has reached its
+    /// [deadline](Self::deadline_ns).
     pub fn check(&self, id: Id, now_ns: u64, wake: &impl Wake) -> Decision {
         let Some(seat) = self.seat(id) else { return Decision::Run };
         if seat.is_waiting() {
-            self.remember(id);
+            self.enqueue(id);
             self.pump(now_ns, wake);
         }
         match seat.state() {
@@ -149,73 +156,72 @@ impl<'a> Gate<'a> {
             }
             State::Waiting => count(&self.control.counts.expired),
             State::Admitted { slot } if !seat.begin_turn(self.control.settings().batch) => {
-                self.put_back(id, seat, slot, now_ns, wake);
+                self.return_slot(id, seat, slot, now_ns, wake);
                 return Decision::Park;
             }
             State::Admitted { .. } => count(&self.control.counts.parks),
             State::LetGo => seat.clear(),
             State::Idle => {}
         }
-        // It may have been put back among those that wait as it was told to run.
-        self.forget(id);
+        // It may have been enqueued again while it was admitted.
+        self.dequeue(id);
         Decision::Run
     }
 
-    /// An admitted worker has no queries for a turn: whoever admitted it had
-    /// looked before its last turn, or before the agent took them away. The
-    /// slot is somebody else's, and it waits on from when it asked.
-    fn put_back(&self, id: Id, seat: &Seat, slot: usize, now_ns: u64, wake: &impl Wake) {
+    /// Makes an admitted worker that has no queries for a turn wait again, from when it began
+    /// to wait, and passes its slot on. The thread that admitted it had read its queries before
+    /// its last turn, or before the agent withdrew them.
+    fn return_slot(&self, id: Id, seat: &Seat, slot: usize, now_ns: u64, wake: &impl Wake) {
         if let Some(lease) = self.slots.get(slot) {
-            lease.give_back(id.0);
+            lease.release(id.0);
         }
-        seat.wait_on();
-        self.remember(id);
+        seat.keep_waiting();
+        self.enqueue(id);
         self.pump(now_ns, wake);
     }
 
-    /// A worker has nothing to do: whether it may rest instead of waiting for
-    /// its client. It is to arm whatever tells of its next query
-    /// ([`Gate::came`]), and then to [sleep](Self::sleep).
+    /// Makes a worker rest that has nothing to do, in mode epoll. Returns `false` if it must
+    /// wait for its client instead. The caller then arranges for [`Gate::query_arrived`] to be
+    /// called, and [sleeps](Self::sleep).
     pub fn rest(&self, id: Id, now_ns: u64) -> bool {
         let Some(seat) = self.seat(id) else { return false };
-        let calls = self.control.mode() == Mode::Epoll && self.control.is_closed(now_ns);
-        // One that holds a slot is in a transaction, and answered at once.
-        let may = calls && !seat.is_admitted();
-        if may {
+        let is_called = self.control.mode() == Mode::Epoll && self.control.is_closed(now_ns);
+        // A worker that holds a slot is in a transaction, whose next query must not wait.
+        let may_rest = is_called && !seat.is_admitted();
+        if may_rest {
             seat.rest();
         }
-        may
+        may_rest
     }
 
-    /// A query, or the end, has come for a worker: one that rests waits for a
-    /// slot from now on. Whoever says so [pumps](Self::pump) the gate after,
-    /// once for all that have come.
-    pub fn came(&self, id: Id, now_ns: u64, wake: &impl Wake) {
+    /// Makes a resting worker wait for a slot, since a query or the end of its connection has
+    /// arrived. The caller [pumps](Self::pump) the gate afterwards, once for all arrivals.
+    pub fn query_arrived(&self, id: Id, now_ns: u64, wake: &impl Wake) {
         let Some(seat) = self.seat(id) else { return };
-        if seat.ask(now_ns, self.past_round(&self.control.settings())) {
+        if seat.end_rest_by_query(now_ns, self.past_round(&self.control.settings())) {
             count(&self.control.counts.calls);
-            self.remember(id);
+            self.enqueue(id);
         } else {
-            // If it sleeps all the same, its seat was overwritten: it is to look.
+            // If it sleeps although it does not rest, its seat was overwritten: it must check.
             wake.wake(id, seat);
         }
     }
 
-    /// A resting worker rests no more, by its own wish; `false` if it waits, was
-    /// admitted or let go meanwhile.
-    pub(crate) fn rise(&self, id: Id) -> bool {
-        self.seat(id).is_some_and(Seat::rise)
+    /// Ends a worker's rest, by the worker itself. Returns `false` if it waits, was admitted or
+    /// was let go meanwhile.
+    pub(crate) fn end_rest(&self, id: Id) -> bool {
+        self.seat(id).is_some_and(Seat::end_rest)
     }
 
-    /// When a worker that parks now must look again though nobody woke it.
+    /// Returns when a worker that parks now must check again, if it is not woken before.
     ///
-    /// This is what ends leases, pauses and the trust in a silent agent when
-    /// nothing else moves. Workers look at different times: the more of them
-    /// wait, the more seldom each looks.
+    /// These checks end expired leases, pauses and the lease of a silent agent when nothing
+    /// else happens. Workers check at different times, and the more of them wait, the less
+    /// often each does.
     pub fn deadline_ns(&self, id: Id, now_ns: u64) -> u64 {
         let waiters = u64::from(self.control.waiters().min(self.seats.len() as u32)).max(1);
         let period = (waiters * TICK_OF_ONE_NS).clamp(TICK_NS, TICK_MAX_NS);
-        // Multiples of the golden ratio spread evenly, however many there are.
+        // Multiples of the golden ratio spread evenly for any number of workers.
         let share = u64::from(id.0.wrapping_mul(0x9e37_79b9));
         let phase = (share * period) >> 32;
         let mut tick = (now_ns - now_ns % period).saturating_add(phase);
@@ -229,37 +235,37 @@ impl<'a> Gate<'a> {
         }
     }
 
-    /// A waiting worker goes, by its own wish; `false` if it was admitted or
-    /// let go meanwhile and is to [check](Self::check).
+    /// Ends a worker's wait, by the worker itself. Returns `false` if it was admitted or let go
+    /// meanwhile and must [check](Self::check).
     pub fn leave(&self, id: Id) -> bool {
-        let has_left = self.seat(id).is_some_and(Seat::give_up);
+        let has_left = self.seat(id).is_some_and(Seat::stop_waiting);
         if has_left {
-            self.forget(id);
+            self.dequeue(id);
         }
         has_left
     }
 
-    /// Lets somebody else's waiting or resting worker run without a slot, since
-    /// its connection ends.
+    /// Lets another thread's waiting or resting worker run without a slot, since its
+    /// connection ends.
     pub fn expel(&self, id: Id, wake: &impl Wake) {
         let Some(seat) = self.seat(id) else { return };
         if seat.let_go() {
-            self.forget(id);
+            self.dequeue(id);
             wake.wake(id, seat);
         }
     }
 
-    /// A worker has answered a query. Inside a transaction it keeps its slot;
-    /// else it has spent a token, and after the last its turn is over.
+    /// Notes that a worker has replied to a query. Inside a transaction it keeps its slot. Else
+    /// it has used one query of its turn, and the turn ends after the last.
     pub fn answered(&self, id: Id, in_transaction: bool, now_ns: u64, wake: &impl Wake) {
         let Some(seat) = self.seat(id) else { return };
-        if !in_transaction && seat.is_admitted() && !seat.spend() {
+        if !in_transaction && seat.is_admitted() && !seat.spend_token() {
             self.end_turn(id, now_ns, wake);
         }
     }
 
-    /// A worker has no query at hand: its turn is over, whatever it has left,
-    /// but not within a transaction.
+    /// Notes that a worker found no query: its turn ends, even if queries are left of it,
+    /// except inside a transaction.
     pub fn idle(&self, id: Id, in_transaction: bool, now_ns: u64, wake: &impl Wake) {
         if !in_transaction {
             self.end_turn(id, now_ns, wake);
@@ -272,23 +278,23 @@ impl<'a> Gate<'a> {
         let State::Admitted { slot } = seat.state() else { return };
         seat.clear();
         if let Some(lease) = self.slots.get(slot) {
-            lease.give_back(id.0);
+            lease.release(id.0);
         }
         self.pump(now_ns, wake);
     }
 
-    /// Slots that count against C now.
+    /// Returns the number of slots that count against C now.
     pub fn active(&self, now_ns: u64) -> usize {
         let lease_ns = self.control.settings().slot_lease_ns;
         self.slots.iter().filter(|slot| !slot.read().is_over(now_ns, lease_ns)).count()
     }
 
     fn is_expired(&self, seat: &Seat, now_ns: u64) -> bool {
-        let waited_ns = now_ns.saturating_sub(seat.asked_ns());
+        let waited_ns = now_ns.saturating_sub(seat.waiting_since_ns());
         waited_ns >= self.control.settings().park_max_ns
     }
 
-    /// The last round that is past for one that arrives now.
+    /// Returns the last round in which a worker that arrives now has no turn.
     fn past_round(&self, settings: &Settings) -> u32 {
         let turn = self.control.ring.turn();
         let is_past = turn.has_begun() && !settings.joins;

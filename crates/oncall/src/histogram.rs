@@ -1,9 +1,9 @@
-//! Latencies in buckets of fixed relative width, counted by one atomic each.
+//! A histogram of latencies in buckets of fixed relative width, each an atomic counter.
 //!
-//! Sixteen buckets an octave from 1.024 us to 2.1 s, one below and one above:
-//! a bucket is at most 6.7 % wide, its middle at most 3.2 % off. A connection
-//! needs its own for per-connection objectives, and 10,000 of an HDR histogram
-//! (200 kB) would not fit a page; an app's latency is the sum of its connections'.
+//! There are sixteen buckets an octave from 1.024 us to 2.1 s, one below and one above. A
+//! bucket is at most 6.7 % wide, and its middle is off by at most 3.2 %. Each connection has
+//! a histogram, for objectives of connections, and 10,000 HDR histograms of 200 kB would not
+//! fit a page; an app's latency is the sum of its connections'.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
 /// Number of buckets.
 pub const BUCKETS: usize = (HIGH_BIT - LOW_BIT) as usize * PER_OCTAVE + 2;
 
-/// Counts by bucket; each wraps at 2^32, so that a reader takes differences.
+/// Counts by bucket. Each wraps at 2^32, so that readers take differences.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Histogram([AtomicU32; BUCKETS]);
@@ -28,29 +28,29 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one value, in nanoseconds, whoever else counts.
+    /// Counts one value in nanoseconds. Any number of threads may count at once.
     pub fn add(&self, value_ns: u64) {
         self.0[bucket_of(value_ns)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As [`add`](Self::add), where nobody else counts: a locked instruction waits
-    /// for memory that is not at hand, which was a sixth of what watching costs.
+    /// Counts one value as the only thread that does so. It avoids a locked instruction,
+    /// which waits for memory that is not cached: a sixth of the cost of tracking a query.
     pub fn add_alone(&self, value_ns: u64) {
         let count = &self.0[bucket_of(value_ns)];
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The counts now.
+    /// Reads the counts, by bucket.
     pub fn counts(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// The count of one bucket now; 0 beyond the last.
+    /// Reads the count of one bucket; 0 beyond the last.
     pub fn count(&self, bucket: usize) -> u32 {
         self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Starts again from nothing, for a new connection.
+    /// Sets all counts to 0, for a new connection.
     pub fn clear(&self) {
         for count in self.0.iter().filter(|count| count.load(Ordering::Relaxed) > 0) {
             count.store(0, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a value in nanoseconds.
+/// Returns the bucket of a value in nanoseconds.
 pub const fn bucket_of(value_ns: u64) -> usize {
     if value_ns < 1 << LOW_BIT {
         return 0;
@@ -71,8 +71,8 @@ pub const fn bucket_of(value_ns: u64) -> usize {
     1 + (octave - LOW_BIT) as usize * PER_OCTAVE + within
 }
 
-/// The lowest value of a bucket in nanoseconds; that of one past the last is
-/// the longest that is told apart, 2^31 ns.
+/// Returns the lowest value of a bucket in nanoseconds. For the bucket past the last it is
+/// 2^31 ns, from which values share the last bucket.
 pub const fn low_ns(bucket: usize) -> u64 {
     if bucket == 0 {
         return 0;
@@ -86,7 +86,7 @@ pub const fn low_ns(bucket: usize) -> u64 {
     ((PER_OCTAVE + within) as u64) << step
 }
 
-/// The value that stands for a bucket, in nanoseconds: its middle.
+/// Returns the value that represents a bucket in nanoseconds: its middle.
 pub const fn middle_ns(bucket: usize) -> u64 {
     u64::midpoint(low_ns(bucket), low_ns(bucket + 1))
 }
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_buckets_begin_and_end_where_they_say() {
+    fn the_buckets_begin_and_end_at_their_limits() {
         assert_eq!((bucket_of(0), bucket_of(1023), bucket_of(1024)), (0, 0, 1));
         assert_eq!(bucket_of((1 << 31) - 1), BUCKETS - 2);
         assert_eq!((bucket_of(1 << 31), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));

@@ -1,35 +1,36 @@
-//! A word that says who holds something since when.
+//! A lease: one word that holds an owner and the time since which it holds something.
 //!
-//! Holder and time change in one step, so a lease that has run out can be
-//! taken over from a holder that is stuck or dead, and whoever gives it back
-//! late finds that it is no longer its own.
+//! Owner and time change in one atomic step. So a lease that has expired can be taken over
+//! from an owner that is stuck or dead, and an owner that releases it late finds that it is
+//! no longer its own.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Bits of a word that name the holder; the others are its time.
+/// The bits of a word that hold the owner; the others hold the time.
 const OWNER_BITS: u32 = 20;
 const OWNER_MASK: u64 = (1 << OWNER_BITS) - 1;
-/// Time is kept in units of 1.024 us: 44 bits of them are 208 days.
+/// Time is stored in units of 1.024 us: 44 bits hold 208 days.
 const TIME_SHIFT: u32 = 10;
 const TIME_MASK: u64 = (1 << (64 - OWNER_BITS)) - 1;
-/// Clocks of two processors may differ a little. A word that lies further
-/// ahead was not written by this program, and counts as run out.
+/// The clocks of two processors may differ a little. A time further ahead was not written by
+/// this program, and counts as expired.
 const AHEAD_MAX: u64 = (1 << 30) >> TIME_SHIFT;
 
-/// Holders are numbered below this.
+/// Owners are numbered below this.
 pub const OWNERS_MAX: u32 = (1 << OWNER_BITS) - 2;
 
-/// A lease: free, or held by one owner since some time.
+/// A lease: free, or held by one owner since a time.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Lease(AtomicU64);
 
-/// What was read of a lease.
+/// A value that was read from a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held(u64);
 
 impl Held {
     fn new(owner: u32, now_ns: u64) -> Self {
+        debug_assert!(owner < OWNERS_MAX, "owner {owner} does not fit a lease");
         Self((u64::from(owner.min(OWNERS_MAX)) + 1) | ((now_ns >> TIME_SHIFT) << OWNER_BITS))
     }
 
@@ -37,11 +38,11 @@ impl Held {
         self.0 & OWNER_MASK == 0
     }
 
-    pub(crate) fn is_of(self, owner: u32) -> bool {
+    pub(crate) fn is_held_by(self, owner: u32) -> bool {
         self.0 & OWNER_MASK == u64::from(owner) + 1
     }
 
-    /// Whether nobody holds it, or for `lease_ns` or longer.
+    /// Whether it is free, or held for `lease_ns` or longer.
     pub(crate) const fn is_over(self, now_ns: u64, lease_ns: u64) -> bool {
         if self.is_free() {
             return true;
@@ -59,22 +60,22 @@ impl Lease {
         Held(self.0.load(Ordering::Acquire))
     }
 
-    /// Takes it from what was read, if nothing has changed since.
+    /// Takes it if it still has the value that was read. Returns the value then written.
     pub(crate) fn take(&self, from: Held, owner: u32, now_ns: u64) -> Option<Held> {
         let mine = Held::new(owner, now_ns);
         let taken = self.0.compare_exchange(from.0, mine.0, Ordering::AcqRel, Ordering::Relaxed);
         taken.is_ok().then_some(mine)
     }
 
-    /// Frees it if it still is what was read.
+    /// Frees it if it still has the value that was read.
     pub(crate) fn free(&self, held: Held) -> bool {
         self.0.compare_exchange(held.0, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Frees it if `owner` still holds it.
-    pub(crate) fn give_back(&self, owner: u32) -> bool {
+    pub(crate) fn release(&self, owner: u32) -> bool {
         let held = self.read();
-        held.is_of(owner) && self.free(held)
+        held.is_held_by(owner) && self.free(held)
     }
 }
 
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_runs_out_when_its_time_is_up_and_not_before() {
+    fn a_lease_expires_when_its_time_is_up_and_not_before() {
         let held = held(7, 1_000_000_000);
         assert!(!held.is_over(1_000_000_000 + LEASE_NS - 2048, LEASE_NS));
         assert!(held.is_over(1_000_000_000 + LEASE_NS + 2048, LEASE_NS));
@@ -103,26 +104,26 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_nobody_can_have_written_is_no_lease() {
+    fn a_time_that_this_program_cannot_have_written_is_no_lease() {
         assert!(held(7, u64::MAX / 2).is_over(1_000_000_000, LEASE_NS));
     }
 
     #[test]
-    fn a_late_owner_does_not_give_back_what_is_no_longer_its_own() {
+    fn a_late_owner_does_not_release_a_lease_that_is_no_longer_its_own() {
         let lease = Lease::default();
         lease.take(lease.read(), 1, 0).unwrap();
         lease.take(lease.read(), 2, LEASE_NS).unwrap();
-        assert!(!lease.give_back(1));
-        assert!(lease.read().is_of(2));
-        assert!(lease.give_back(2));
+        assert!(!lease.release(1));
+        assert!(lease.read().is_held_by(2));
+        assert!(lease.release(2));
         assert!(lease.read().is_free());
     }
 
     proptest! {
         #[test]
-        fn any_word_is_over_sooner_or_later(word: u64, now_ns in 0u64..1 << 62) {
+        fn every_word_expires(word: u64, now_ns in 0u64..1 << 62) {
             let word = Held(word);
-            // Nothing that stands in memory holds a slot for longer than lease and skew.
+            // No word holds a slot for longer than lease and skew.
             let much_later = now_ns.saturating_add(LEASE_NS + (1 << 31));
             prop_assert!(word.is_over(much_later, LEASE_NS) || word.is_over(now_ns, LEASE_NS));
             prop_assert!(!word.is_free() || word.is_over(now_ns, LEASE_NS));

@@ -1,24 +1,28 @@
-//! The on-call gate: which workers of a server may run, and when (REEF, section 3.3).
+//! The on-call gate: it decides which workers of a server may run, and when (REEF, SoCC'25,
+//! section 3.3).
 //!
-//! A *connection* is served by a *worker*. A worker that has a query and may
-//! not run it yet *parks*. At most C workers hold a slot of the gate at once;
-//! a slot is kept until the worker's transaction ends, or until its lease has
-//! run out. Slots are handed round the ring of waiting connections, one turn
-//! each a *round*, with a pause (the ISR delay D) between rounds if there is one.
+//! A *connection* is served by a *worker*. A worker that has read a query and may not run it
+//! yet *parks*. At most C workers hold a *slot* of the gate at once; a worker keeps its slot
+//! until its transaction ends, or until its lease expires. Slots pass round the ring of
+//! waiting connections, one turn each a *round*, with a pause (the ISR delay D) between
+//! rounds if one is set.
 //!
-//! The crate is pure: no clock, no system call, no allocation. Its state lies
-//! in atomics that any number of threads and processes share, so that nobody
-//! who is killed leaves a lock behind, and everything that is read from there
-//! is checked before it is used: the other side may have been replaced.
+//! The crate is pure: no clock, no system call, no allocation. Its state is in atomics that
+//! any number of threads and processes share, so that a process that is killed leaves no lock
+//! behind. Every value is checked when it is read, since the other side may be another
+//! program.
 //!
-//! * [`Gate`] is the state machine. It never blocks: it says *run* or *park*
-//!   and tells a [`Wake`] whom to wake. A simulator drives it directly.
-//! * [`park`](Gate::park) is the loop around it for real threads, over a [`Park`];
-//!   [`sleep`](Gate::sleep) that of a worker without a query, in mode epoll.
+//! * [`Gate`] is the state machine. It never blocks: it returns *run* or *park*, and names
+//!   the workers to wake to a [`Wake`]. A simulator drives it directly.
+//! * [`Gate::park`] is the loop of a parked thread, over a [`Park`]; [`Gate::sleep`] is the
+//!   loop of a worker without a query, in mode epoll.
 //! * [`Record`] holds one connection's statistics, [`histogram`] its buckets.
 //! * [`Page`] lays all of it out for shared memory.
-//! * [`protocol`] reads what is needed of MySQL's and PostgreSQL's protocols:
-//!   where a query begins, where it ends, whether a transaction is open.
+//! * [`protocol`] reads wire protocols: where a query begins, where its reply ends, whether a
+//!   transaction is open.
+//!
+//! Invariants are asserted: `assert!` where a gate is made, `debug_assert!` in the calls of a
+//! query. None depends on shared memory, whose content another program may have written.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -46,9 +50,9 @@ pub use park::{Park, Rest, Verdict};
 pub use record::{Class, Peer, Record};
 pub use seat::{Id, Seat};
 
-/// The slots of a page's gate: a cap beyond it is cut to it. A simulator's gate
-/// has as many as it needs.
+/// The slots of a page's gate, to which it limits the cap. A simulator's gate has as many as
+/// it needs.
 pub const CAP_MAX: u32 = 256;
 
-/// The most queries a turn that anybody asks for: more is a turn without end.
+/// The largest number of queries of one turn.
 pub const BATCH_MAX: u32 = 1024;

@@ -1,9 +1,9 @@
-//! Where everything lies in memory that agent and server share.
+//! The layout of the memory that agent and server share.
 //!
-//! The page is a fixed struct of atomics, so that any bytes are a page: zeros
-//! are an empty one, and a hostile one can mislead but not break. Its header
-//! says which layout it is; a program that was built with another refuses it
-//! and runs without.
+//! The page is a fixed struct of atomics, so that any bytes are a valid page: zeros are an
+//! empty one, and hostile bytes can mislead but cause no undefined behaviour. Its header
+//! names the layout; a program that was built with another one refuses the page and runs
+//! without it.
 
 use crate::gate::Gate;
 use crate::histogram::{BUCKETS, Histogram};
@@ -13,31 +13,31 @@ use crate::seat::{Id, Seat};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{CAP_MAX, Control};
 
-/// Connections that a page has room for; more are served, unwatched and ungated.
+/// The number of connections in a page. Further ones are neither tracked nor gated.
 pub const CONNECTIONS: usize = 10_000;
-/// Size of the page.
+/// The size of the page in bytes.
 pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
-/// Version of the layout; it changes with every change of size or meaning.
+/// The version of the layout, which changes with every change of size or meaning.
 pub const VERSION: u32 = 7;
 
-/// Why memory is no page of this layout.
+/// The reason why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageError {
-    /// It is too short, or longer than a page.
+    /// It is shorter or longer than a page.
     Length {
-        /// What it has, in bytes.
+        /// Its length in bytes.
         found: usize,
     },
-    /// It does not begin as a page does.
+    /// It does not begin with the magic number.
     Magic,
-    /// Another version.
+    /// It is of another version.
     Version {
-        /// The one found.
+        /// Its version.
         found: u32,
     },
-    /// The same version with other sizes: built from other code.
+    /// It is of this version with other sizes: another build.
     Sizes,
 }
 
@@ -56,7 +56,7 @@ impl core::fmt::Display for PageError {
 
 impl core::error::Error for PageError {}
 
-/// What a page is, before anything else of it is believed.
+/// The header of a page: its layout, and the agent's rules for connections.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Header {
@@ -67,18 +67,18 @@ pub struct Header {
     record_bytes: AtomicU32,
     control_bytes: AtomicU32,
     slots: AtomicU32,
-    /// Protocol that servers are told to read: 0 by the program's name.
+    /// The protocol that the agent names; 0 if servers determine it by their program.
     protocol: AtomicU32,
     /// 1 if connections over unix sockets may be gated.
     gates_unix: AtomicU32,
     exempt_ports: [AtomicU32; EXEMPT_PORTS],
-    /// How many records have been offered, by all processes of a server: the agent
-    /// has read of a connection before another has its place.
+    /// The number of records that were offered to all processes of a server. Records are
+    /// offered in turn, so that the agent reads of a connection before its record is reused.
     next: AtomicU32,
-    /// Records below this have been offered ever: whoever reads them all leaves the
-    /// rest of the memory alone.
+    /// Records below this have been offered. A reader of all records does not touch the
+    /// memory of the others.
     offered: AtomicU32,
-    /// Connections that found no room.
+    /// Connections without a record.
     turned_away: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ const SHARDS: usize = 16;
 /// How many ports can be exempt.
 pub(crate) const EXEMPT_PORTS: usize = 4;
 
-/// All that agent and server share.
+/// The memory that agent and server share.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Page {
@@ -96,7 +96,7 @@ pub struct Page {
     control: Control,
     slots: [Lease; CAP_MAX as usize],
     waiting: [AtomicU64; CONNECTIONS.div_ceil(64)],
-    /// Transactions by how long they took; several, so that workers seldom meet at one.
+    /// Histograms of the durations of transactions; several, so that workers rarely contend.
     transactions: [Histogram; SHARDS],
     seats: [Seat; CONNECTIONS],
     records: [Record; CONNECTIONS],
@@ -113,8 +113,8 @@ const fn parts() -> [u32; 5] {
 }
 
 impl Page {
-    /// Writes the header into memory that was zero. The magic comes last: who
-    /// sees it sees the rest.
+    /// Writes the header into memory that was zero. The magic number is last, so that a reader
+    /// that sees it sees the rest.
     pub fn format(&self) {
         self.header.version.store(VERSION, Ordering::Relaxed);
         for (word, value) in self.header.parts().into_iter().zip(parts()) {
@@ -126,7 +126,7 @@ impl Page {
     /// Checks that memory of `bytes` is a page of this layout.
     ///
     /// # Errors
-    /// The first thing that is not as it should be.
+    /// The first difference to this layout.
     pub fn check(&self, bytes: usize) -> Result<(), PageError> {
         if bytes != PAGE_BYTES {
             return Err(PageError::Length { found: bytes });
@@ -142,32 +142,32 @@ impl Page {
         if found == parts() { Ok(()) } else { Err(PageError::Sizes) }
     }
 
-    /// What the server's side is told about connections.
+    /// Returns the header.
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What the agent sets and the gate keeps.
+    /// Returns the shared words of the gate.
     pub const fn control(&self) -> &Control {
         &self.control
     }
 
-    /// The gate over this page.
+    /// Returns the gate over this page.
     pub const fn gate(&self) -> Gate<'_> {
         Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
     }
 
-    /// A connection's statistics.
+    /// Returns a connection's statistics.
     pub fn record(&self, id: Id) -> Option<&Record> {
         self.records.get(id.index())
     }
 
-    /// Counts a transaction of a connection that took so long.
+    /// Counts a transaction of a connection by its duration.
     pub fn transaction_took(&self, id: Id, took_ns: u64) {
         self.transactions[id.index() % SHARDS].add(took_ns);
     }
 
-    /// Transactions since the page was made, by bucket; each count wraps.
+    /// Returns the transactions since the page was made, by bucket; each count wraps.
     pub fn transactions(&self) -> impl Iterator<Item = u32> + '_ {
         (0..BUCKETS).map(|bucket| {
             let counts = self.transactions.iter().map(|shard| shard.count(bucket));
@@ -175,7 +175,7 @@ impl Page {
         })
     }
 
-    /// Every record that was [offered](Header::next), with its number, free ones too.
+    /// Iterates over the records that were [offered](Header::offer_record), free ones included.
     pub fn records(&self) -> impl Iterator<Item = (Id, &Record)> {
         let offered = self.header.offered.load(Ordering::Acquire) as usize;
         self.records.iter().take(offered).enumerate().map(|(at, record)| (Id(at as u32), record))
@@ -187,12 +187,12 @@ impl Header {
         [&self.connections, &self.seat_bytes, &self.record_bytes, &self.control_bytes, &self.slots]
     }
 
-    /// The protocol that servers are told to read; 0 by the program's name.
+    /// Returns the number of the protocol that the agent names; 0 if it names none.
     pub fn protocol_code(&self) -> u32 {
         self.protocol.load(Ordering::Relaxed)
     }
 
-    /// Says which protocol servers are to read.
+    /// Sets the number of the protocol that servers read.
     pub fn set_protocol_code(&self, code: u32) {
         self.protocol.store(code, Ordering::Relaxed);
     }
@@ -202,39 +202,39 @@ impl Header {
         self.gates_unix.load(Ordering::Relaxed) == 1
     }
 
-    /// Says whether connections over unix sockets may be gated.
+    /// Sets whether connections over unix sockets may be gated.
     pub fn set_gates_unix(&self, gates: bool) {
         self.gates_unix.store(u32::from(gates), Ordering::Relaxed);
     }
 
-    /// Whether connections to this local port pass by rule.
+    /// Whether a rule exempts connections to this local port.
     pub fn exempts(&self, port: u16) -> bool {
         let is_it = |word: &AtomicU32| word.load(Ordering::Relaxed) == u32::from(port);
         port != 0 && self.exempt_ports.iter().any(is_it)
     }
 
-    /// Makes connections to these local ports pass; `false` if there are too many.
-    pub fn exempt(&self, ports: &[u16]) -> bool {
+    /// Exempts connections to these local ports. Returns `false` if there are too many.
+    pub fn set_exempt_ports(&self, ports: &[u16]) -> bool {
         for (at, word) in self.exempt_ports.iter().enumerate() {
             word.store(ports.get(at).copied().unwrap_or(0).into(), Ordering::Relaxed);
         }
         ports.len() <= EXEMPT_PORTS
     }
 
-    /// The record that a connection may have if it is free; nobody else is told of
-    /// it until all others have been.
-    pub fn next(&self) -> Id {
+    /// Offers a record to a connection, which claims it if it is free. The same record is
+    /// offered again only after all others.
+    pub fn offer_record(&self) -> Id {
         let id = Id(self.next.fetch_add(1, Ordering::Relaxed) % CONNECTIONS as u32);
         self.offered.fetch_max(id.0 + 1, Ordering::Release);
         id
     }
 
-    /// Counts a connection that found no room.
-    pub fn turn_away(&self) {
+    /// Counts a connection for which the page has no record.
+    pub fn count_turned_away(&self) {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Connections that found no room and are neither watched nor gated.
+    /// Returns the number of connections without a record, which are neither tracked nor gated.
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
@@ -246,7 +246,7 @@ mod tests {
     use std::boxed::Box;
     use std::vec::Vec;
 
-    /// A page on the heap: made on a thread with a stack that holds one.
+    /// A page on the heap, made on a thread with a large stack.
     fn page() -> Box<Page> {
         let make = || {
             Box::new(Page {
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_all_records_leaves_those_alone_that_nobody_ever_had() {
+    fn a_reader_of_all_records_sees_only_those_that_were_offered() {
         let page = page();
         assert_eq!(page.records().count(), 0);
-        let offers: Vec<Id> = (0..3).map(|_| page.header().next()).collect();
+        let offers: Vec<Id> = (0..3).map(|_| page.header().offer_record()).collect();
         let read: Vec<Id> = page.records().map(|(id, _)| id).collect();
         assert_eq!(read, offers);
         (0..2 * CONNECTIONS).for_each(|_| {
-            page.header().next();
+            page.header().offer_record();
         });
         assert_eq!(page.records().count(), CONNECTIONS);
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read_and_any_other_number_is_what_needs_the_least() {
+    fn settings_are_read_back() {
         let page = page();
         let control = page.control();
         let settings = crate::Settings { waking: crate::Waking::Signal, ..Default::default() };
@@ -346,17 +346,17 @@ mod tests {
         assert_eq!(control.settings(), settings);
         control.set(&crate::Settings::default());
         assert_eq!(control.waking(), crate::Waking::Futex);
-        control.signalled();
+        control.count_signal();
         assert_eq!(control.counters().signals, 1);
     }
 
     #[test]
-    fn ports_are_exempt_by_rule_and_no_port_is_none() {
+    fn ports_are_exempt_by_rule_and_port_0_never_is() {
         let page = page();
-        assert!(page.header().exempt(&[3307]));
+        assert!(page.header().set_exempt_ports(&[3307]));
         assert!(page.header().exempts(3307) && !page.header().exempts(3306));
         assert!(!page.header().exempts(0));
         let many: Vec<u16> = (1..=5).collect();
-        assert!(!page.header().exempt(&many));
+        assert!(!page.header().set_exempt_ports(&many));
     }
 }

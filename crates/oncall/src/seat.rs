@@ -1,42 +1,50 @@
-//! A connection's place in the gate: does it wait, may it run, with which slot.
+//! A seat: the state of one connection's worker at the gate.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Number of a connection in its gate.
+/// The number of a connection in its gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u32);
 
 impl Id {
-    /// As an index, which is still to be checked against the table it is for.
+    /// Returns the number as an index. The caller checks it against the length of its table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// It neither waits nor holds a slot.
+/// The worker neither waits nor holds a slot.
 const IDLE: u32 = 0;
-/// It waits for a slot; others may change the word.
+/// The worker waits for a slot; other threads may change the word.
 const WAITING: u32 = 1;
-/// It was told to run without a slot.
+/// The worker may run without a slot.
 const LET_GO: u32 = 2;
-/// It holds a slot, whose number stands above [`SLOT_SHIFT`].
+/// The worker holds a slot, whose number is in the bits from [`SLOT_SHIFT`] on.
 const ADMITTED: u32 = 3;
-/// It rests until a query comes; others may change the word.
+/// The worker rests until a query arrives; other threads may change the word.
 const RESTING: u32 = 4;
 const STATE_MASK: u32 = 0xff;
 const SLOT_SHIFT: u32 = 8;
+/// Slots are numbered below this.
+pub(crate) const SLOTS_MAX: usize = 1 << (u32::BITS - SLOT_SHIFT);
 
-/// A number of queries as it stands in a seat, where zeros are none that was set.
-fn written(queries: Option<u32>) -> u32 {
+/// Encodes a number of queries: 0 is `None`, so that zeroed memory sets no limit.
+fn encode(queries: Option<u32>) -> u32 {
     queries.map_or(0, |queries| queries.saturating_add(1))
 }
 
-/// What was [`written`].
-const fn number(word: u32) -> Option<u32> {
+/// Decodes what [`encode`] returned.
+const fn decode(word: u32) -> Option<u32> {
     word.checked_sub(1)
 }
 
-/// What a seat says.
+/// The word of a worker that holds this slot.
+fn admitted(slot: usize) -> u32 {
+    debug_assert!(slot < SLOTS_MAX, "slot {slot} does not fit a seat");
+    ADMITTED | (slot as u32) << SLOT_SHIFT
+}
+
+/// The state of a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Idle,
@@ -46,33 +54,33 @@ pub(crate) enum State {
     Admitted { slot: usize },
 }
 
-/// One connection's part of the gate, a cache line.
+/// One connection's part of the gate, in one cache line.
 ///
-/// Only its worker changes `word`, but for *waiting*, which whoever admits it
-/// or lets it go takes away in one step, and *resting*, which whoever says that
-/// a query has come makes *waiting*.
+/// Only its worker changes `word`, with two exceptions, each one atomic step: the thread that
+/// admits a *waiting* worker or lets it go, and the thread that makes a *resting* worker
+/// *waiting* since a query has arrived, or lets it go.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Seat {
     /// The word that its worker sleeps on.
     word: AtomicU32,
-    /// The last round that is past for it: it has no turn in that one.
+    /// The last round in which it has no turn.
     round: AtomicU32,
-    /// What is left of this turn's queries.
+    /// Queries left of this turn.
     tokens: AtomicU32,
-    /// Queries a turn: 0 as the gate's batch, else one more than the number.
+    /// Queries of one turn, encoded; `None` is the gate's batch.
     budget: AtomicU32,
-    /// Queries that turns may still take until the agent's next decision: 0
-    /// without limit, else one more than the number.
+    /// Queries that turns may still take until the agent's next decision, encoded; `None` is
+    /// no limit.
     left: AtomicU32,
-    /// 1 if it goes before those without, where there are ranks.
+    /// 1 if it is admitted before others, where connections are ranked.
     first: AtomicU32,
     /// When it began to wait.
-    asked_ns: AtomicU64,
+    waiting_since_ns: AtomicU64,
 }
 
 impl Seat {
-    /// The word to sleep on, and its value while it is to be slept on.
+    /// Returns the word that the worker sleeps on, and its value while the worker sleeps.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (&self.word, if self.is_resting() { RESTING } else { WAITING })
     }
@@ -92,38 +100,37 @@ impl Seat {
         matches!(self.state(), State::Admitted { .. })
     }
 
-    /// When its worker began to wait, if it waits, in nanoseconds of the gate's clock.
-    pub fn asked_ns(&self) -> u64 {
-        self.asked_ns.load(Ordering::Relaxed)
+    /// Returns when its worker last began to wait, in nanoseconds of the gate's clock.
+    pub fn waiting_since_ns(&self) -> u64 {
+        self.waiting_since_ns.load(Ordering::Relaxed)
     }
 
-    /// Queries that it may run a turn; `None` as the gate's batch.
+    /// Returns the queries of one turn; `None` is the gate's batch.
     pub fn budget(&self) -> Option<u32> {
-        number(self.budget.load(Ordering::Relaxed))
+        decode(self.budget.load(Ordering::Relaxed))
     }
 
-    /// Sets how many queries it may run a turn (n_k); 0 makes it miss its
-    /// turns, `None` is the gate's batch. Who raises it from 0 pumps the gate after.
+    /// Sets the queries of one turn (N_k): 0 makes it miss its turns, `None` is the gate's
+    /// batch. A caller that raises it from 0 pumps the gate afterwards.
     pub fn set_budget(&self, queries: Option<u32>) {
-        self.budget.store(written(queries), Ordering::Relaxed);
+        self.budget.store(encode(queries), Ordering::Relaxed);
     }
 
-    /// Queries that its turns may still take until the agent's next decision;
-    /// `None` without limit.
+    /// Returns the queries that its turns may still take until the agent's next decision;
+    /// `None` is no limit.
     pub fn left(&self) -> Option<u32> {
-        number(self.left.load(Ordering::Acquire))
+        decode(self.left.load(Ordering::Acquire))
     }
 
-    /// The agent's decision: so many queries a turn ([`Seat::set_budget`]), and
-    /// so many in all until the next decision, `None` without limit. A turn takes
-    /// its queries from these as it begins, and what it does not use does not
-    /// come back; with none left, turns are missed. Who gives queries to one
-    /// that had none pumps the gate after.
+    /// Applies the agent's decision: the queries of one turn ([`Seat::set_budget`]), and the
+    /// queries of all turns until the next decision (`None`: no limit). A turn takes its
+    /// queries from these when it begins and returns none; with none left, turns are missed.
+    /// A caller that gives queries to a connection that had none pumps the gate afterwards.
     pub fn allow(&self, batch: Option<u32>, queries: Option<u32>) {
         self.set_budget(batch);
-        // Last: who sees what is left sees how much of it a turn may take. A swap,
-        // not a store, for it is in order with what a worker takes meanwhile.
-        self.left.swap(written(queries), Ordering::AcqRel);
+        // Last, so that a thread that reads what is left has the new budget. A swap and not
+        // a store, since it must be ordered with what a worker takes meanwhile.
+        self.left.swap(encode(queries), Ordering::AcqRel);
     }
 
     /// Whether a turn that began now would have a query.
@@ -131,19 +138,19 @@ impl Seat {
         self.left() != Some(0) && self.budget() != Some(0)
     }
 
-    /// Whether it goes before those without, where [`Settings::ranks`](crate::Settings) says so.
+    /// Whether it is admitted before others, where [`Settings::ranks`](crate::Settings) is set.
     pub fn goes_first(&self) -> bool {
         self.first.load(Ordering::Relaxed) == 1
     }
 
-    /// Says whether it goes before those without.
+    /// Sets whether it is admitted before others.
     pub fn set_first(&self, first: bool) {
         self.first.store(u32::from(first), Ordering::Relaxed);
     }
 
     pub(crate) fn state(&self) -> State {
         match self.word.load(Ordering::Acquire) {
-            // Exactly: what no step of ours takes away would never end.
+            // Compared as a whole word: a state that no step matches would never end.
             WAITING => State::Waiting,
             RESTING => State::Resting,
             LET_GO => State::LetGo,
@@ -156,7 +163,7 @@ impl Seat {
 
     pub(crate) fn wait_from(&self, now_ns: u64, past_round: u32) {
         self.round.store(past_round, Ordering::Relaxed);
-        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        self.waiting_since_ns.store(now_ns, Ordering::Relaxed);
         self.word.store(WAITING, Ordering::Release);
     }
 
@@ -164,83 +171,85 @@ impl Seat {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// One step from a state that others may change; `false` if it is another.
+    /// Changes a state that other threads may change. Returns `false` if it is another one.
     fn step(&self, from: u32, to: u32) -> bool {
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes a waiting worker's wait away; `false` if it does not wait.
-    fn leave_wait(&self, to: u32) -> bool {
+    /// Ends a worker's wait. Returns `false` if it does not wait.
+    fn end_wait(&self, to: u32) -> bool {
         self.step(WAITING, to)
     }
 
-    /// Its own worker rests.
+    /// Begins a rest, by its own worker.
     pub(crate) fn rest(&self) {
         self.word.store(RESTING, Ordering::Release);
     }
 
-    /// Its own worker rests no more; `false` if a query came or it was let go meanwhile.
-    pub(crate) fn rise(&self) -> bool {
+    /// Ends a rest, by its own worker. Returns `false` if a query arrived or the worker was let
+    /// go meanwhile.
+    pub(crate) fn end_rest(&self) -> bool {
         self.step(RESTING, IDLE)
     }
 
-    /// A query has come for a resting worker, which waits from now on; `false`
-    /// if it does not rest. The times are written first: whoever sees it wait
-    /// reads them. If it does not rest after all, they are a little newer than
-    /// its own.
-    pub(crate) fn ask(&self, now_ns: u64, past_round: u32) -> bool {
+    /// Makes a resting worker wait, since a query has arrived. Returns `false` if it does not
+    /// rest. The times are written first, since a thread that sees it wait reads them. If it
+    /// does not rest after all, they are a little newer than its own.
+    pub(crate) fn end_rest_by_query(&self, now_ns: u64, past_round: u32) -> bool {
         if !self.is_resting() {
             return false;
         }
         self.round.store(past_round, Ordering::Relaxed);
-        self.asked_ns.store(now_ns, Ordering::Relaxed);
+        self.waiting_since_ns.store(now_ns, Ordering::Relaxed);
         self.step(RESTING, WAITING)
     }
 
-    /// Gives a waiting worker a slot; `false` if it does not wait any more.
+    /// Gives a waiting worker a slot. Returns `false` if it no longer waits.
     pub(crate) fn admit(&self, slot: usize) -> bool {
-        self.leave_wait(ADMITTED | (slot as u32) << SLOT_SHIFT)
+        self.end_wait(admitted(slot))
     }
 
-    /// Lets a waiting or resting worker run without a slot; `false` if it does neither any more.
+    /// Lets a waiting or resting worker run without a slot. Returns `false` if it no longer does
+    /// either.
     pub(crate) fn let_go(&self) -> bool {
-        // It may go from resting to waiting in between, and never back by itself.
-        self.step(RESTING, LET_GO) || self.leave_wait(LET_GO)
+        // In between it may change from resting to waiting, and never back by itself.
+        self.step(RESTING, LET_GO) || self.end_wait(LET_GO)
     }
 
-    /// Its own worker stops waiting; `false` if it was admitted or let go meanwhile.
-    pub(crate) fn give_up(&self) -> bool {
-        self.leave_wait(IDLE)
+    /// Ends a wait, by its own worker. Returns `false` if it was admitted or let go meanwhile.
+    pub(crate) fn stop_waiting(&self) -> bool {
+        self.end_wait(IDLE)
     }
 
-    /// Its own worker takes a slot without waiting.
+    /// Takes a slot without waiting, by its own worker.
     pub(crate) fn take(&self, slot: usize) {
-        self.word.store(ADMITTED | (slot as u32) << SLOT_SHIFT, Ordering::Release);
+        self.word.store(admitted(slot), Ordering::Release);
     }
 
-    /// Its own worker was admitted, has no turn after all, and waits on.
-    pub(crate) fn wait_on(&self) {
+    /// Makes an admitted worker that has no turn wait again, by the worker itself.
+    pub(crate) fn keep_waiting(&self) {
         self.word.store(WAITING, Ordering::Release);
     }
 
-    /// Its own worker ends its turn.
+    /// Ends a turn, by its own worker.
     pub(crate) fn clear(&self) {
         self.word.store(IDLE, Ordering::Release);
     }
 
-    /// Its own worker begins a turn with as many queries as it may have;
-    /// `false` if that is none.
+    /// Begins a turn, by its own worker, with as many queries as it may have. Returns `false` if
+    /// that is none.
     ///
-    /// Only its worker takes of what is left, and only the agent writes it
-    /// anew. If the agent does so in the middle of this, the turn was the last
-    /// of the decision before, of which it had its queries: what was written is
-    /// whole for those to come, and nothing is to be tried again. Where the
-    /// agent writes the same number, the turn is the first of the new decision.
+    /// Only its worker takes of what is left, and only the agent writes a new number. If the
+    /// agent writes during this call, the turn was the last one of the former decision, from
+    /// which it has its queries: the new number holds in full for later turns, and the step is
+    /// not retried. If the agent writes the same number, the turn is the first one of the new
+    /// decision.
     pub(crate) fn begin_turn(&self, batch: u32) -> bool {
         let left = self.left.load(Ordering::Acquire);
-        let most = number(left).unwrap_or(u32::MAX);
+        let most = decode(left).unwrap_or(u32::MAX);
         let queries = self.budget().unwrap_or(batch).min(most);
         if queries > 0 && left > 0 {
+            debug_assert!(left > queries, "a turn takes at most what is left");
             let (taken, order) = (left - queries, Ordering::Relaxed);
             let _ = self.left.compare_exchange(left, taken, order, order);
         }
@@ -248,14 +257,14 @@ impl Seat {
         queries > 0
     }
 
-    /// Takes one token; whether any is left.
-    pub(crate) fn spend(&self) -> bool {
+    /// Uses one query of the turn. Returns whether any is left.
+    pub(crate) fn spend_token(&self) -> bool {
         let left = self.tokens.load(Ordering::Relaxed).saturating_sub(1);
         self.tokens.store(left, Ordering::Relaxed);
         left > 0
     }
 
-    /// For a new connection: nothing of the last one stays.
+    /// Resets the seat for a new connection.
     pub(crate) fn reset(&self) {
         self.clear();
         self.allow(None, None);
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_takes_what_it_may_have_of_what_is_left() {
+    fn a_turn_takes_at_most_its_budget_of_what_is_left() {
         let seat = Seat::default();
         assert!(seat.begin_turn(4), "without limit");
         assert_eq!((seat.left(), seat.tokens.load(Ordering::Relaxed)), (None, 4));
@@ -296,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_nobody_of_ours_wrote_holds_no_worker_up() {
+    fn a_word_that_this_program_cannot_have_written_delays_no_worker() {
         for state in [WAITING, RESTING, LET_GO] {
             let seat = Seat { word: AtomicU32::new(1 << SLOT_SHIFT | state), ..Seat::default() };
             assert_eq!(seat.state(), State::Idle, "{state}");

@@ -1,4 +1,4 @@
-//! The atomics that everything here is made of, and what the model checker puts in their place.
+//! The atomics of this crate, which the model checker replaces by its own.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,8 +1,7 @@
 //! The gate under every interleaving of a few threads (loom).
 //!
-//! Built and run with `--cfg loom`, by `cargo xtask test`. There is no time
-//! here: nobody is saved by a deadline, so that a wake-up that is lost is a
-//! deadlock, which loom reports.
+//! `cargo xtask test` builds and runs it with `--cfg loom`. Time does not pass, so that no
+//! deadline repairs a lost wake-up: it is a deadlock, which loom reports.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +12,7 @@ use lull_oncall::{
 
 const NOW: u64 = 1_000_000_000_000;
 
-/// The gate's memory, and what parked threads sleep on.
+/// The gate's memory, and the condition variable of parked threads.
 struct Shared {
     control: Control,
     slots: Vec<Lease>,
@@ -22,7 +21,7 @@ struct Shared {
     asleep: Mutex<()>,
     changed: Condvar,
     running: AtomicUsize,
-    /// Workers whose next query would be told of.
+    /// Workers whose next query will be reported.
     armed: AtomicUsize,
     now_ns: AtomicU64,
 }
@@ -53,7 +52,7 @@ impl Shared {
         Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
     }
 
-    /// One query: wait, run, end.
+    /// One query of a worker: it waits, runs and ends.
     fn query(&self, id: Id, cap: usize) {
         self.begin(id);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -62,34 +61,34 @@ impl Shared {
         self.gate().answered(id, false, NOW, self);
     }
 
-    /// One query of a worker that rests until it has come.
-    fn called(&self, id: Id, cap: usize) {
+    /// One query of a worker that rests until it arrives.
+    fn rest_then_query(&self, id: Id, cap: usize) {
         assert!(self.gate().rest(id, NOW));
         self.armed.fetch_add(1, Ordering::SeqCst);
         assert_eq!(self.gate().sleep(id, u64::MAX, self), Rest::Called);
         self.query(id, cap);
     }
 
-    /// Says that queries have come, once their workers are armed.
+    /// Reports that queries have arrived, once their workers are armed.
     fn serve(&self, ids: &[u32]) {
         while self.armed.load(Ordering::SeqCst) < ids.len() {
             loom::thread::yield_now();
         }
-        ids.iter().for_each(|id| self.gate().came(Id(*id), NOW, self));
+        ids.iter().for_each(|id| self.gate().query_arrived(Id(*id), NOW, self));
         self.gate().pump(NOW, self);
     }
 
-    /// Nobody holds a slot or waits; one look removes what is left of a wait.
-    fn is_clean(&self) {
+    /// Asserts that no worker holds a slot or waits, after one pump that removes stale bits.
+    fn assert_clean(&self) {
         assert_eq!(self.gate().active(NOW), 0);
         self.gate().pump(NOW, self);
         assert_eq!((self.gate().active(NOW), self.control.waiters()), (0, 0));
     }
 
-    /// What is left of the wait of one that has no queries is removed once it has.
-    fn is_clean_without_limit(&self, id: Id) {
+    /// The same after a limit is lifted, since a stale bit of a worker without queries stays.
+    fn assert_clean_without_limit(&self, id: Id) {
         self.seats[id.index()].allow(None, None);
-        self.is_clean();
+        self.assert_clean();
     }
 
     fn begin(&self, id: Id) {
@@ -141,7 +140,7 @@ fn workers(cap: u32, threads: u32) {
     for other in others {
         other.join().unwrap();
     }
-    shared.is_clean();
+    shared.assert_clean();
 }
 
 #[test]
@@ -160,7 +159,7 @@ fn of_three_workers_one_runs_at_a_time_and_all_run() {
 }
 
 #[test]
-fn a_worker_that_comes_back_is_not_lost() {
+fn a_worker_that_arrives_again_is_not_lost() {
     check(3, || {
         let shared = Shared::new(1, 2);
         let other = {
@@ -170,7 +169,7 @@ fn a_worker_that_comes_back_is_not_lost() {
         shared.query(Id(0), 1);
         shared.query(Id(0), 1);
         other.join().unwrap();
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
@@ -193,12 +192,12 @@ fn a_worker_that_is_expelled_while_it_is_admitted_runs_once_and_leaves_no_slot_b
         shared.gate().answered(Id(0), false, NOW, &*shared);
         waiter.join().unwrap();
         closer.join().unwrap();
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
 #[test]
-fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
+fn when_the_lease_of_the_agent_has_expired_one_pump_frees_all() {
     check(2, || {
         let shared = Shared::new(1, 3);
         // The holder never ends its turn, and the agent is silent from now on.
@@ -210,7 +209,7 @@ fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || shared.gate().park(Id(2), &*shared))
         };
-        // The look that a deadline would bring, of anybody.
+        // The pump that any worker's deadline would bring.
         let later = NOW + 71_000_000;
         shared.gate().pump(later, &*shared);
         waiter.join().unwrap();
@@ -219,31 +218,31 @@ fn when_the_lease_of_the_agent_is_over_one_look_frees_all() {
 }
 
 #[test]
-fn of_two_that_are_called_one_runs_at_a_time_and_both_run() {
+fn of_two_called_workers_one_runs_at_a_time_and_both_run() {
     // With two preemptions it takes minutes.
     check(1, || {
         let shared = Shared::in_mode(Mode::Epoll, 1, 2);
         let others: Vec<_> = (0..2)
             .map(|id| {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || shared.called(Id(id), 1))
+                loom::thread::spawn(move || shared.rest_then_query(Id(id), 1))
             })
             .collect();
         shared.serve(&[0, 1]);
         for other in others {
             other.join().unwrap();
         }
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
 #[test]
-fn one_that_is_called_and_one_that_has_a_query_both_run() {
+fn a_called_worker_and_one_that_has_a_query_both_run() {
     check(2, || {
         let shared = Shared::in_mode(Mode::Epoll, 1, 2);
         let called = {
             let shared = Arc::clone(&shared);
-            loom::thread::spawn(move || shared.called(Id(1), 1))
+            loom::thread::spawn(move || shared.rest_then_query(Id(1), 1))
         };
         let asks = {
             let shared = Arc::clone(&shared);
@@ -252,7 +251,7 @@ fn one_that_is_called_and_one_that_has_a_query_both_run() {
         shared.serve(&[1]);
         called.join().unwrap();
         asks.join().unwrap();
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
@@ -277,12 +276,12 @@ fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slo
         shared.serve(&[0]);
         worker.join().unwrap();
         closer.join().unwrap();
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
 #[test]
-fn queries_that_are_given_as_a_turn_begins_are_not_lost() {
+fn queries_that_are_given_while_a_turn_begins_are_not_lost() {
     check(3, || {
         let shared = Shared::new(1, 1);
         shared.seats[0].allow(None, Some(1));
@@ -293,17 +292,17 @@ fn queries_that_are_given_as_a_turn_begins_are_not_lost() {
                 shared.gate().pump(NOW, &*shared);
             })
         };
-        // The first is of either decision, and the second of the later one.
+        // The first query counts for either decision, the second for the later one.
         shared.query(Id(0), 1);
         shared.query(Id(0), 1);
         agent.join().unwrap();
         assert!(shared.seats[0].left() < Some(2));
-        shared.is_clean_without_limit(Id(0));
+        shared.assert_clean_without_limit(Id(0));
     });
 }
 
 #[test]
-fn nobody_begins_a_turn_without_a_query_whoever_looked_before() {
+fn no_turn_begins_without_a_query() {
     check(2, || {
         let shared = Shared::new(1, 2);
         let is_given = Arc::new(AtomicUsize::new(0));
@@ -322,7 +321,7 @@ fn nobody_begins_a_turn_without_a_query_whoever_looked_before() {
         };
         let other = {
             let shared = Arc::clone(&shared);
-            // It may see the other's first wait and hand the slot to its second.
+            // It may see the other worker's first wait and assign the slot to its second.
             loom::thread::spawn(move || shared.gate().answered(Id(1), false, NOW, &*shared))
         };
         other.join().unwrap();
@@ -330,12 +329,12 @@ fn nobody_begins_a_turn_without_a_query_whoever_looked_before() {
         shared.seats[0].allow(None, None);
         shared.gate().pump(NOW, &*shared);
         limited.join().unwrap();
-        shared.is_clean();
+        shared.assert_clean();
     });
 }
 
 #[test]
-fn queries_that_are_taken_away_as_a_turn_begins_hold_up_nobody_else() {
+fn queries_that_are_withdrawn_while_a_turn_begins_delay_no_other_worker() {
     check(2, || {
         let shared = Shared::new(1, 2);
         let limited = {
@@ -351,6 +350,6 @@ fn queries_that_are_taken_away_as_a_turn_begins_hold_up_nobody_else() {
         shared.seats[0].allow(None, Some(1));
         shared.gate().pump(NOW, &*shared);
         limited.join().unwrap();
-        shared.is_clean_without_limit(Id(0));
+        shared.assert_clean_without_limit(Id(0));
     });
 }

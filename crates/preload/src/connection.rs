@@ -101,7 +101,7 @@ impl Connection {
         let ends = Ends::of_socket(fd);
         let Some(id) = claim(page, fd, &ends) else {
             descriptors::set(fd, Descriptor::Unwatched);
-            page.header().turn_away();
+            page.header().count_turned_away();
             return None;
         };
         let header = page.header();
@@ -125,7 +125,7 @@ impl Connection {
 /// Takes the next free record of the page.
 fn claim(page: &Page, fd: c_int, ends: &Ends) -> Option<Id> {
     let (pid, fd) = (process::pid(), fd.cast_unsigned());
-    let mut offers = (0..CONNECTIONS).map(|_| page.header().next());
+    let mut offers = (0..CONNECTIONS).map(|_| page.header().offer_record());
     let takes = |record: &Record| record.claim(pid, fd, ends.peer, ends.local_port);
     offers.find(|id| page.record(*id).is_some_and(takes))
 }

@@ -91,13 +91,13 @@ impl Connection {
         let rest = gate.sleep(self.id, until_ns, &parking);
         match gate.seat(self.id).filter(|seat| rest == Rest::Called && seat.is_admitted()) {
             Some(seat) => {
-                self.record.parked(clock::now_ns().saturating_sub(seat.asked_ns()));
+                self.record.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
             }
             // A worker that was let go was not called at any known time.
             None => self.local.forget_arrival(),
         }
         match rest {
-            Rest::Late => RestEnd::TimedOut,
+            Rest::TimedOut => RestEnd::TimedOut,
             Rest::Left => RestEnd::Interrupted,
             Rest::Called => RestEnd::Called,
         }

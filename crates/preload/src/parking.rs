@@ -23,7 +23,7 @@ impl Wake for Parking {
     fn wake(&self, id: Id, seat: &Seat) {
         if signals::wake(id) {
             if let Some(page) = page::get() {
-                page.control().signalled();
+                page.control().count_signal();
             }
             return;
         }

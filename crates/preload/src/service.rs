@@ -146,7 +146,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     while let Some(arrived) = poll_round(page, &mut polls) {
         let settings = page.control().settings();
         if arrived > 0 && page.control().is_closed(clock::now_ns()) {
-            page.control().called();
+            page.control().count_called_round();
             pauses.pause(settings.isr_delay_ns);
         }
     }
@@ -195,7 +195,7 @@ impl Polls {
         let before_ns = std::mem::replace(&mut self.last_ns, now_ns);
         if page.gate().active(now_ns) == 0 {
             let since_ns = RESTED_NS.load(Ordering::Relaxed).max(before_ns);
-            page.control().rested(now_ns.saturating_sub(since_ns));
+            page.control().add_idle_time(now_ns.saturating_sub(since_ns));
         }
         before_ns
     }
@@ -221,7 +221,7 @@ fn poll_round(page: &Page, polls: &mut Polls) -> Option<usize> {
         events(&room, count).iter().for_each(|event| arrivals.call_worker(page, event));
         all += count;
         if count < EVENTS {
-            page.gate().relieve(now_ns, &WAKER);
+            page.gate().release_expired(now_ns, &WAKER);
             return Some(all);
         }
         count = wait(&mut room, 0)?;
@@ -240,7 +240,7 @@ impl Arrivals {
         let id = Id(event.u64 as u32);
         // First, since the worker reads the time once it has read its query.
         connection::arrived(id, self.since_ns);
-        page.gate().came(id, self.now_ns, &WAKER);
+        page.gate().query_arrived(id, self.now_ns, &WAKER);
     }
 }
 

@@ -434,7 +434,7 @@ mod tests {
         let (_place, path) = made();
         let directory = PageDirectory::open(&path, None).unwrap();
         let settings = Settings { mode: Mode::Post, ..Settings::default() };
-        let id = directory.take().unwrap().header().next();
+        let id = directory.take().unwrap().header().offer_record();
         let first = attach(&directory, &settings).unwrap();
         first.allow(id, Some(1), Some(0), true);
         drop(first);
@@ -517,7 +517,7 @@ mod tests {
         let page = directory.page().unwrap();
         assert_eq!(page.control().mode(), Mode::Stats, "watched before an agent comes");
         // What a server of a number that no process has was at, behind a closed gate.
-        let id = page.header().next();
+        let id = page.header().offer_record();
         assert!(page.record(id).unwrap().claim(u32::MAX >> 1, 3, Peer::default(), 0));
         page.control().set(&Settings { mode: Mode::Post, cap: 1, ..Settings::default() });
         page.control().beat(super::super::now().0);

@@ -268,7 +268,7 @@ mod tests {
     /// With eight places that have been offered to connections.
     fn runtime() -> Runtime {
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
-        (0..8).for_each(|at| assert_eq!(runtime.page.header().next(), Id(at)));
+        (0..8).for_each(|at| assert_eq!(runtime.page.header().offer_record(), Id(at)));
         runtime
     }
 

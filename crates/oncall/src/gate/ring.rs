@@ -1,4 +1,4 @@
-//! Handing slots round the ring of those that wait.
+//! Assigning slots to waiting workers, round the ring of connections.
 
 use super::{Gate, Wake};
 use crate::control::{Settings, Turn, count};
@@ -9,16 +9,15 @@ use crate::sync::{AtomicU64, Ordering, fence};
 const BITS: usize = 64;
 
 impl Gate<'_> {
-    /// Hands free slots to those that wait, and opens the gate if it is not to
-    /// be closed: then everybody goes.
+    /// Assigns free slots to waiting workers. If the gate is open, lets all of them run.
     ///
-    /// Workers do this as they come and go. The agent does it after it has
-    /// changed a setting, and now and then, for what only time changes.
+    /// Workers pump when they arrive and end their turns. The agent pumps after it has changed
+    /// a setting, and periodically for leases and pauses that expire.
     pub fn pump(&self, now_ns: u64, wake: &impl Wake) {
         let settings = self.control.settings();
         loop {
-            // What this thread wrote before is seen by whoever does not see
-            // what it reads after: one of two that meet here acts for both.
+            // Of two threads that pump at once, at least one reads what the other wrote
+            // before its fence, and acts on it.
             fence(Ordering::SeqCst);
             if !self.control.is_closed(now_ns) {
                 self.let_all_go(wake);
@@ -32,22 +31,22 @@ impl Gate<'_> {
                 None if self.end_round(turn, &settings, now_ns) => {}
                 None => return,
                 Some(_) if !self.has_slot(&settings, now_ns) => return,
-                Some(id) => self.hand_slot(id, turn, &settings, now_ns, wake),
+                Some(id) => self.assign_slot(id, turn, &settings, now_ns, wake),
             }
         }
     }
 
-    /// Gives a slot to one that waits; puts it back if there is none after all.
-    fn hand_slot(&self, id: Id, turn: Turn, settings: &Settings, now_ns: u64, wake: &impl Wake) {
-        if !self.forget(id) {
+    /// Gives a slot to a waiting worker; enqueues it again if no slot is free after all.
+    fn assign_slot(&self, id: Id, turn: Turn, settings: &Settings, now_ns: u64, wake: &impl Wake) {
+        if !self.dequeue(id) {
             return;
         }
         let Some((slot, held)) = self.take_slot(id, settings, now_ns) else {
-            self.remember(id);
+            self.enqueue(id);
             return;
         };
         if !self.goes_first(id, settings) {
-            // The ring goes on where it was when those who go first are through.
+            // Prioritised connections leave the cursor where it was.
             self.control.ring.set_cursor(id.index() + 1);
         }
         if let Some(seat) = self.seat(id).filter(|seat| seat.admit(slot)) {
@@ -61,7 +60,7 @@ impl Gate<'_> {
         }
     }
 
-    /// Takes a slot below C: a free one, else one whose lease has run out.
+    /// Takes a slot below C: a free one, else one whose lease has expired.
     pub(super) fn take_slot(
         &self,
         id: Id,
@@ -69,7 +68,8 @@ impl Gate<'_> {
         now_ns: u64,
     ) -> Option<(usize, Held)> {
         let cap = self.cap(settings);
-        // Each begins elsewhere, so that they do not all try the same slot.
+        debug_assert!(self.seat(id).is_some(), "{id:?} has no seat");
+        // Each worker begins at another slot, so that they do not all try the same.
         let order = || (0..cap).map(|step| (id.index() + step) % cap);
         let take = |slot: usize, is_fit: &dyn Fn(Held) -> bool| {
             let lease = &self.slots[slot];
@@ -97,8 +97,8 @@ impl Gate<'_> {
         slots.iter().any(|slot| slot.read().is_over(now_ns, settings.slot_lease_ns))
     }
 
-    /// The next of those that wait, from the cursor on, that has a turn; where
-    /// there are ranks, of those who go first if there is one.
+    /// Returns the next waiting worker from the cursor on that has a turn. Where connections
+    /// are ranked, a prioritised one comes first.
     fn next_waiter(&self, turn: Turn, settings: &Settings) -> Option<Id> {
         if self.control.waiters() == 0 || self.waiting.is_empty() {
             return None;
@@ -113,7 +113,7 @@ impl Gate<'_> {
         settings.ranks && self.seat(id).is_some_and(Seat::goes_first)
     }
 
-    /// The first of those that wait, from the cursor on, that is fit.
+    /// Returns the first waiting worker from the cursor on for which `is_fit` holds.
     fn find_waiter(&self, is_fit: impl Fn(Id) -> bool) -> Option<Id> {
         let words = self.waiting.len();
         let cursor = self.control.ring.cursor() % (words * BITS);
@@ -122,7 +122,7 @@ impl Gate<'_> {
         (0..=words).find_map(|step| {
             let at = (first + step) % words;
             let bits = self.waiting[at].load(Ordering::Acquire);
-            // The word of the cursor is looked at twice: its end, and last its beginning.
+            // The word of the cursor is read twice: its end first, its beginning last.
             let bits = match step {
                 0 => bits & from_cursor,
                 _ if step == words => bits & !from_cursor,
@@ -135,19 +135,19 @@ impl Gate<'_> {
 
     fn has_turn(&self, id: Id, turn: Turn, settings: &Settings) -> bool {
         let Some(seat) = self.seat(id) else {
-            // Nobody waits where there is no seat.
-            self.forget(id);
+            // No worker waits without a seat: the bit was not set by this program.
+            self.dequeue(id);
             return false;
         };
         let is_past = !settings.joins && seat.past_round() == turn.round();
         seat.has_queries() && !is_past
     }
 
-    /// Ends a round in which nobody has a turn any more; `false` if it goes on.
+    /// Ends a round in which no waiting worker has a turn. Returns `false` if it continues.
     ///
-    /// With a pause, it ends when the last has ended its turn, and the pause
-    /// begins. Without, the next begins while the last ones still run, if
-    /// anybody waits for it.
+    /// With a pause, the round ends when the last worker has ended its turn, and then the
+    /// pause begins. Without one, the next round begins while the last workers still run, if a
+    /// worker waits for it.
     fn end_round(&self, turn: Turn, settings: &Settings, now_ns: u64) -> bool {
         let has_pause = settings.pause_ns() > 0;
         if !turn.has_begun() || (settings.joins && !has_pause) {
@@ -170,7 +170,7 @@ impl Gate<'_> {
 
     fn let_all_go(&self, wake: &impl Wake) {
         for id in self.all_waiters() {
-            self.forget(id);
+            self.dequeue(id);
             if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {
                 count(&self.control.counts.let_go);
                 wake.wake(id, seat);
@@ -178,14 +178,14 @@ impl Gate<'_> {
         }
     }
 
-    /// Pumps, and lets those run that have waited for as long as anybody may:
-    /// for workers that sleep until they are called and do not look by themselves.
-    pub fn relieve(&self, now_ns: u64, wake: &impl Wake) {
+    /// Pumps, and lets workers run that have waited for the longest time allowed: for workers
+    /// that sleep until they are called and do not check by themselves.
+    pub fn release_expired(&self, now_ns: u64, wake: &impl Wake) {
         self.pump(now_ns, wake);
         for id in self.all_waiters() {
             let Some(seat) = self.seat(id) else { continue };
             if seat.is_waiting() && self.is_expired(seat, now_ns) && seat.let_go() {
-                self.forget(id);
+                self.dequeue(id);
                 count(&self.control.counts.expired);
                 wake.wake(id, seat);
             }
@@ -199,30 +199,31 @@ impl Gate<'_> {
         })
     }
 
-    /// Puts one among those that wait, if it is not there.
-    pub(super) fn remember(&self, id: Id) {
+    /// Adds a connection to the waiting ones, if it is not there.
+    pub(super) fn enqueue(&self, id: Id) {
         let Some((word, bit)) = self.bit(id) else { return };
-        // Who waits has written so before. If it finds itself there as somebody
-        // takes it out, that one finds it waiting.
+        // The worker has stored before that it waits. If it finds its bit set while another
+        // thread clears it, that thread finds the worker waiting.
         fence(Ordering::SeqCst);
         if word.load(Ordering::Relaxed) & bit != 0 {
             return;
         }
-        // Before the bit: nobody may find the ring empty while one is in it.
+        // The count rises before the bit is set, so that no thread finds the ring empty
+        // while a connection is in it.
         self.control.ring.waiters.fetch_add(1, Ordering::Relaxed);
         if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
             self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes one out of those that wait; whether it was there.
-    pub(super) fn forget(&self, id: Id) -> bool {
+    /// Removes a connection from the waiting ones. Returns whether it was there.
+    pub(super) fn dequeue(&self, id: Id) -> bool {
         let Some((word, bit)) = self.bit(id) else { return false };
         let was_there = word.load(Ordering::Relaxed) & bit != 0
             && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         if was_there {
             self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
-            // As in `remember`: the seat is looked at after.
+            // As in `enqueue`: the caller reads the seat after this.
             fence(Ordering::SeqCst);
         }
         was_there
@@ -233,7 +234,7 @@ impl Gate<'_> {
     }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Iterates over the numbers of the bits that are set, lowest first.
 struct BitsOf(u64);
 
 impl Iterator for BitsOf {

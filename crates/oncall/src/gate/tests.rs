@@ -1,4 +1,4 @@
-//! The gate with one thread that plays all workers, as a simulator does.
+//! The gate with one thread that acts as all workers, as a simulator does.
 
 use super::*;
 use crate::{CAP_MAX, Mode};
@@ -55,12 +55,12 @@ fn closed(cap: u32) -> Settings {
     Settings { mode: Mode::Post, cap, ..Settings::default() }
 }
 
-/// Lets everybody ask at once; who may run.
-fn all_ask(gate: &Gate<'_>, ids: impl Iterator<Item = u32>, woken: &Woken) -> Vec<u32> {
+/// Lets workers arrive at once. Returns those that may run.
+fn all_arrive(gate: &Gate<'_>, ids: impl Iterator<Item = u32>, woken: &Woken) -> Vec<u32> {
     ids.filter(|id| gate.arrive(Id(*id), false, NOW, woken) == Decision::Run).collect()
 }
 
-/// Ends turns until nobody runs any more; the order in which they ran.
+/// Ends turns until no worker runs. Returns the order in which they ran.
 fn run_out(gate: &Gate<'_>, mut running: Vec<u32>, woken: &Woken) -> Vec<u32> {
     let mut order = Vec::new();
     while !running.is_empty() {
@@ -76,18 +76,18 @@ fn run_out(gate: &Gate<'_>, mut running: Vec<u32>, woken: &Woken) -> Vec<u32> {
 }
 
 #[test]
-fn while_there_is_room_nobody_waits() {
+fn no_worker_waits_while_slots_are_free() {
     let memory = Memory::new(8, &closed(4));
     let (gate, woken) = (memory.gate(), Woken::default());
-    assert_eq!(all_ask(&gate, 0..4, &woken), [0, 1, 2, 3]);
+    assert_eq!(all_arrive(&gate, 0..4, &woken), [0, 1, 2, 3]);
     assert_eq!((gate.active(NOW), memory.control.counters().parks), (4, 0));
 }
 
 #[test]
-fn the_others_run_round_the_ring_each_once() {
+fn waiting_workers_run_once_each_round_the_ring() {
     let memory = Memory::new(100, &closed(2));
     let (gate, woken) = (memory.gate(), Woken::default());
-    let running = all_ask(&gate, 0..100, &woken);
+    let running = all_arrive(&gate, 0..100, &woken);
     assert_eq!(running, [0, 1]);
     let order = run_out(&gate, running, &woken);
     assert_eq!(order, (0..100).collect::<Vec<_>>());
@@ -98,7 +98,7 @@ fn the_others_run_round_the_ring_each_once() {
 fn a_transaction_keeps_its_slot_and_its_later_queries_pass() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..2, &woken);
+    all_arrive(&gate, 0..2, &woken);
     gate.answered(Id(0), true, NOW, &woken);
     assert_eq!(gate.arrive(Id(0), true, NOW, &woken), Decision::Run);
     assert!(woken.take().is_empty());
@@ -107,17 +107,17 @@ fn a_transaction_keeps_its_slot_and_its_later_queries_pass() {
 }
 
 #[test]
-fn a_slot_that_is_held_too_long_counts_no_more_and_its_holder_runs_on() {
+fn a_slot_whose_lease_expired_does_not_count_and_its_holder_continues() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..3, &woken);
+    all_arrive(&gate, 0..3, &woken);
     let later = NOW + 60 * MS;
     memory.control.beat(later);
     assert_eq!(gate.check(Id(2), NOW + 10 * MS, &woken), Decision::Park);
     assert_eq!(gate.check(Id(2), later, &woken), Decision::Park, "its turn is after 1's");
     assert_eq!(woken.take(), [1]);
     assert_eq!(gate.check(Id(1), later, &woken), Decision::Run);
-    // The first ends its transaction late: the slot is not its to give.
+    // The first ends its transaction late: the slot is no longer its own.
     gate.answered(Id(0), false, later, &woken);
     assert!(woken.take().is_empty());
     gate.answered(Id(1), false, later, &woken);
@@ -129,7 +129,7 @@ fn a_slot_that_is_held_too_long_counts_no_more_and_its_holder_runs_on() {
 fn a_silent_agent_opens_the_gate_for_all() {
     let memory = Memory::new(64, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..64, &woken);
+    all_arrive(&gate, 0..64, &woken);
     let later = NOW + 71 * MS;
     assert_eq!(gate.check(Id(5), later, &woken), Decision::Run);
     let woken: BTreeSet<u32> = woken.take().into_iter().collect();
@@ -138,23 +138,23 @@ fn a_silent_agent_opens_the_gate_for_all() {
 }
 
 #[test]
-fn one_waiter_looks_within_28_ms_and_many_share_the_looking() {
+fn one_waiting_worker_checks_within_28_ms_and_many_share_the_checks() {
     let memory = Memory::new(512, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     assert!(gate.deadline_ns(Id(7), NOW) <= NOW + 29 * MS);
-    all_ask(&gate, 0..512, &woken);
-    let mut looks: Vec<u64> = (1..512).map(|id| gate.deadline_ns(Id(id), NOW)).collect();
-    looks.sort_unstable();
-    let gaps = looks.windows(2).map(|pair| pair[1] - pair[0]);
-    assert!(gaps.max().unwrap() <= 10 * MS, "no long time without a look");
-    assert!(looks[looks.len() - 1] - looks[0] > 900 * MS, "and not all at once");
+    all_arrive(&gate, 0..512, &woken);
+    let mut checks: Vec<u64> = (1..512).map(|id| gate.deadline_ns(Id(id), NOW)).collect();
+    checks.sort_unstable();
+    let gaps = checks.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.max().unwrap() <= 10 * MS, "no long time without a check");
+    assert!(checks[checks.len() - 1] - checks[0] > 900 * MS, "and not all at once");
 }
 
 #[test]
-fn who_is_exempt_or_has_no_seat_runs_without_a_slot() {
+fn an_exempt_worker_or_one_without_a_seat_runs_without_a_slot() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..1, &woken);
+    all_arrive(&gate, 0..1, &woken);
     assert_eq!(gate.arrive(Id(1), true, NOW, &woken), Decision::Run);
     assert_eq!(gate.arrive(Id(2), false, NOW, &woken), Decision::Run);
     assert_eq!(gate.active(NOW), 1);
@@ -165,7 +165,7 @@ fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[1].set_budget(Some(0));
-    let running = all_ask(&gate, 0..3, &woken);
+    let running = all_arrive(&gate, 0..3, &woken);
     assert_eq!(run_out(&gate, running, &woken), [0, 2]);
     memory.seats[1].set_budget(Some(1));
     gate.pump(NOW, &woken);
@@ -173,7 +173,7 @@ fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
 }
 
 #[test]
-fn a_connection_without_budget_waits_though_nobody_else_does() {
+fn a_connection_without_budget_waits_although_no_other_does() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].set_budget(Some(0));
@@ -181,8 +181,8 @@ fn a_connection_without_budget_waits_though_nobody_else_does() {
     assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Run, "there is a slot");
 }
 
-/// Answers a query that runs, and asks the next one.
-fn goes_on(gate: &Gate<'_>, id: u32, woken: &Woken) -> Decision {
+/// Ends a worker's query, and lets it arrive with the next one.
+fn next_query(gate: &Gate<'_>, id: u32, woken: &Woken) -> Decision {
     gate.answered(Id(id), false, NOW, woken);
     gate.arrive(Id(id), false, NOW, woken)
 }
@@ -191,8 +191,8 @@ fn goes_on(gate: &Gate<'_>, id: u32, woken: &Woken) -> Decision {
 fn without_a_limit_turns_follow_each_other() {
     let memory = Memory::new(1, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..1, &woken);
-    assert!((0..1000).all(|_| goes_on(&gate, 0, &woken) == Decision::Run));
+    all_arrive(&gate, 0..1, &woken);
+    assert!((0..1000).all(|_| next_query(&gate, 0, &woken) == Decision::Run));
 }
 
 #[test]
@@ -200,30 +200,30 @@ fn with_one_query_left_a_connection_has_one_turn_until_it_is_given_more() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].allow(None, Some(1));
-    assert_eq!(all_ask(&gate, 0..1, &woken), [0]);
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park, "though nobody else is there");
+    assert_eq!(all_arrive(&gate, 0..1, &woken), [0]);
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Park, "although no other worker is there");
     gate.pump(NOW, &woken);
     assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park);
     memory.seats[0].allow(None, Some(2));
     gate.pump(NOW, &woken);
     assert_eq!((woken.take(), gate.check(Id(0), NOW, &woken)), (vec![0], Decision::Run));
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run, "the second");
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park);
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Run, "the second");
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Park);
 }
 
 #[test]
-fn whose_queries_are_used_up_misses_its_turns_among_others_until_it_is_given_more() {
+fn a_connection_without_queries_left_misses_its_turns_among_others_until_it_is_given_more() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].allow(None, Some(1));
-    assert_eq!(all_ask(&gate, 0..3, &woken), [0]);
+    assert_eq!(all_arrive(&gate, 0..3, &woken), [0]);
     let mut runs = 0;
     let mut order = Vec::new();
     for turn in 0..6 {
         if turn == 4 {
             memory.seats[0].allow(None, Some(1));
         }
-        assert_eq!(goes_on(&gate, runs, &woken), Decision::Park);
+        assert_eq!(next_query(&gate, runs, &woken), Decision::Park);
         runs = woken.take()[0];
         assert_eq!(gate.check(Id(runs), NOW, &woken), Decision::Run);
         order.push(runs);
@@ -232,53 +232,53 @@ fn whose_queries_are_used_up_misses_its_turns_among_others_until_it_is_given_mor
 }
 
 #[test]
-fn what_a_turn_does_not_use_does_not_come_back_before_the_next_decision() {
+fn queries_that_a_turn_does_not_use_are_lost_until_the_next_decision() {
     let memory = Memory::new(1, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].allow(Some(3), Some(4));
-    all_ask(&gate, 0..1, &woken);
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run, "the same turn");
+    all_arrive(&gate, 0..1, &woken);
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Run, "the same turn");
     gate.answered(Id(0), false, NOW, &woken);
     gate.idle(Id(0), false, NOW, &woken);
     assert_eq!(memory.seats[0].left(), Some(1));
-    all_ask(&gate, 0..1, &woken);
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Park, "a turn of one, and none after");
+    all_arrive(&gate, 0..1, &woken);
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Park, "a turn of one, and none after");
     memory.seats[0].allow(Some(3), Some(4));
     assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Run);
 }
 
 #[test]
-fn who_is_admitted_as_its_queries_are_taken_away_gives_the_slot_to_the_next() {
+fn a_worker_admitted_while_its_queries_are_withdrawn_passes_its_slot_on() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..3, &woken);
+    all_arrive(&gate, 0..3, &woken);
     gate.answered(Id(0), false, NOW, &woken);
     assert_eq!(woken.take(), [1]);
     memory.seats[1].allow(None, Some(0));
     assert_eq!(gate.check(Id(1), NOW + MS, &woken), Decision::Park);
     assert_eq!(woken.take(), [2]);
-    assert_eq!(memory.seats[1].asked_ns(), NOW, "it waits since it asked");
+    assert_eq!(memory.seats[1].waiting_since_ns(), NOW, "it waits since it arrived");
     assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
     gate.answered(Id(2), false, NOW, &woken);
     assert_eq!((gate.active(NOW), memory.control.waiters()), (0, 1));
 }
 
 #[test]
-fn a_new_connection_is_not_held_to_what_the_one_before_it_had() {
+fn a_new_connection_does_not_inherit_the_limits_of_the_one_before() {
     let memory = Memory::new(1, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].allow(Some(0), Some(0));
     gate.open_seat(Id(0));
-    all_ask(&gate, 0..1, &woken);
-    assert_eq!(goes_on(&gate, 0, &woken), Decision::Run);
+    all_arrive(&gate, 0..1, &woken);
+    assert_eq!(next_query(&gate, 0, &woken), Decision::Run);
 }
 
 #[test]
-fn those_who_go_first_do_and_the_ring_goes_on_where_it_was() {
+fn prioritised_connections_go_first_and_the_ring_continues_where_it_was() {
     let memory = Memory::new(6, &Settings { ranks: true, ..closed(1) });
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[1].set_first(true);
-    let mut running = all_ask(&gate, [5, 2, 3, 4].into_iter(), &woken);
+    let mut running = all_arrive(&gate, [5, 2, 3, 4].into_iter(), &woken);
     assert_eq!(running, [5]);
     gate.answered(Id(5), false, NOW, &woken);
     assert_eq!(woken.take(), [2], "the ring begins");
@@ -289,11 +289,11 @@ fn those_who_go_first_do_and_the_ring_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_turn_lasts_as_many_queries_as_its_budget_or_until_there_is_none() {
+fn a_turn_lasts_for_its_budget_or_until_there_is_no_query() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     memory.seats[0].set_budget(Some(3));
-    all_ask(&gate, 0..2, &woken);
+    all_arrive(&gate, 0..2, &woken);
     for _ in 0..2 {
         gate.answered(Id(0), false, NOW, &woken);
         assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run);
@@ -313,11 +313,11 @@ fn a_turn_lasts_as_many_queries_as_its_budget_or_until_there_is_none() {
 }
 
 #[test]
-fn rounds_are_a_pause_apart_and_who_comes_late_waits_for_the_next() {
+fn rounds_are_a_pause_apart_and_a_late_worker_waits_for_the_next() {
     let settings = Settings { isr_delay_ns: 2 * MS, joins: false, ..closed(2) };
     let memory = Memory::new(4, &settings);
     let (gate, woken) = (memory.gate(), Woken::default());
-    assert_eq!(all_ask(&gate, 0..3, &woken), [0], "the first begins a round");
+    assert_eq!(all_arrive(&gate, 0..3, &woken), [0], "the first begins a round");
     // There is a free slot, but the round has begun without them.
     assert_eq!((gate.active(NOW), memory.control.waiters()), (1, 2));
     woken.take();
@@ -325,7 +325,7 @@ fn rounds_are_a_pause_apart_and_who_comes_late_waits_for_the_next() {
     assert_eq!((woken.take(), memory.control.counters().rounds), (Vec::new(), 1));
     let deadline = gate.deadline_ns(Id(1), NOW);
     let pause = NOW + 2 * MS - 1024..NOW + 3 * MS;
-    assert!(pause.contains(&deadline), "it looks at the pause's end");
+    assert!(pause.contains(&deadline), "it checks at the end of the pause");
     assert_eq!(gate.check(Id(1), NOW + MS, &woken), Decision::Park);
     assert_eq!(gate.check(Id(1), NOW + 2 * MS, &woken), Decision::Run);
     assert_eq!(woken.take(), [1, 2]);
@@ -336,12 +336,12 @@ fn without_a_pause_the_next_round_begins_while_the_last_ones_run() {
     let settings = Settings { joins: false, ..closed(1) };
     let memory = Memory::new(4, &settings);
     let (gate, woken) = (memory.gate(), Woken::default());
-    let running = all_ask(&gate, [2, 1, 3].into_iter(), &woken);
+    let running = all_arrive(&gate, [2, 1, 3].into_iter(), &woken);
     assert_eq!(running, [2]);
     gate.answered(Id(2), false, NOW, &woken);
     assert_eq!(woken.take(), [1]);
     gate.check(Id(1), NOW, &woken);
-    // 2 is ahead of 3 on the ring by its wait, but its round is the next.
+    // 2 precedes 3 on the ring, but its turn is in the next round.
     assert_eq!(gate.arrive(Id(2), false, NOW, &woken), Decision::Park);
     gate.answered(Id(1), false, NOW, &woken);
     assert_eq!(woken.take(), [3]);
@@ -351,10 +351,10 @@ fn without_a_pause_the_next_round_begins_while_the_last_ones_run() {
 }
 
 #[test]
-fn who_leaves_or_is_expelled_is_passed_over() {
+fn a_worker_that_leaves_or_is_expelled_is_passed_over() {
     let memory = Memory::new(4, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..4, &woken);
+    all_arrive(&gate, 0..4, &woken);
     assert!(gate.leave(Id(1)));
     gate.expel(Id(2), &woken);
     assert_eq!(woken.take(), [2]);
@@ -365,10 +365,10 @@ fn who_leaves_or_is_expelled_is_passed_over() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_longest() {
+fn no_worker_waits_longer_than_the_longest_time_allowed() {
     let memory = Memory::new(2, &Settings { park_max_ns: 20 * MS, ..closed(1) });
     let (gate, woken) = (memory.gate(), Woken::default());
-    all_ask(&gate, 0..2, &woken);
+    all_arrive(&gate, 0..2, &woken);
     assert_eq!(gate.check(Id(1), NOW + 19 * MS, &woken), Decision::Park);
     assert_eq!(gate.check(Id(1), NOW + 20 * MS, &woken), Decision::Run);
     assert_eq!(memory.control.counters().expired, 1);
@@ -379,15 +379,15 @@ fn on_call(cap: u32) -> Settings {
 }
 
 #[test]
-fn a_resting_worker_is_called_once_its_query_has_come_and_a_slot_is_free() {
+fn a_resting_worker_is_called_once_its_query_has_arrived_and_a_slot_is_free() {
     let memory = Memory::new(4, &on_call(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     assert!((0..3).all(|id| gate.rest(Id(id), NOW)));
-    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park, "it looks in vain");
-    [2, 0].into_iter().for_each(|id| gate.came(Id(id), NOW, &woken));
+    assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park, "it has no query");
+    [2, 0].into_iter().for_each(|id| gate.query_arrived(Id(id), NOW, &woken));
     assert_eq!((woken.take(), memory.control.waiters()), (Vec::new(), 2));
     gate.pump(NOW, &woken);
-    assert_eq!(woken.take(), [0], "nobody keeps a pause but who looks at the sockets");
+    assert_eq!(woken.take(), [0], "the gate keeps no pause in mode epoll");
     assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Run);
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run, "its query has the slot");
     gate.answered(Id(0), false, NOW, &woken);
@@ -398,7 +398,7 @@ fn a_resting_worker_is_called_once_its_query_has_come_and_a_slot_is_free() {
 }
 
 #[test]
-fn nobody_rests_who_holds_a_slot_or_at_a_gate_that_does_not_call() {
+fn no_worker_rests_that_holds_a_slot_or_at_a_gate_that_does_not_call() {
     let memory = Memory::new(2, &on_call(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run);
@@ -416,30 +416,30 @@ fn a_resting_worker_runs_without_a_slot_when_the_agent_is_silent_or_its_connecti
     assert!((0..3).all(|id| gate.rest(Id(id), NOW)));
     gate.expel(Id(2), &woken);
     let later = NOW + 71 * MS;
-    gate.came(Id(0), later, &woken);
+    gate.query_arrived(Id(0), later, &woken);
     gate.pump(later, &woken);
     assert_eq!(woken.take(), [2, 0]);
     for id in [0, 2] {
         assert_eq!(gate.check(Id(id), later, &woken), Decision::Run);
     }
-    assert!(memory.seats[1].is_resting() && gate.rise(Id(1)));
+    assert!(memory.seats[1].is_resting() && gate.end_rest(Id(1)));
     assert_eq!((gate.active(later), memory.control.waiters()), (0, 0));
 }
 
 #[test]
-fn who_was_called_and_has_waited_for_as_long_as_anybody_may_is_relieved() {
+fn a_called_worker_that_has_waited_for_the_longest_time_allowed_is_released() {
     let memory = Memory::new(2, &Settings { park_max_ns: 20 * MS, ..on_call(1) });
     let (gate, woken) = (memory.gate(), Woken::default());
     gate.arrive(Id(0), false, NOW, &woken);
     assert!(gate.rest(Id(1), NOW));
-    gate.came(Id(1), NOW, &woken);
-    gate.relieve(NOW + 19 * MS, &woken);
+    gate.query_arrived(Id(1), NOW, &woken);
+    gate.release_expired(NOW + 19 * MS, &woken);
     assert_eq!(woken.take(), []);
-    gate.relieve(NOW + 20 * MS, &woken);
+    gate.release_expired(NOW + 20 * MS, &woken);
     assert_eq!((woken.take(), memory.control.counters().expired), (vec![1], 1));
 }
 
-/// What a worker of the random plays does next.
+/// The state of a worker in the random tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
@@ -448,7 +448,7 @@ enum Phase {
     Running,
 }
 
-/// Those that were woken run if the gate lets them.
+/// Lets workers that were woken run if the gate admits them.
 fn wake(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
     for id in woken.take() {
         let phase = &mut phases[id as usize];
@@ -460,7 +460,7 @@ fn wake(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
     }
 }
 
-/// Everybody ends what runs and asks for what it waits for.
+/// Lets every worker end its query, or check again.
 fn settle(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
     for id in 0..12u32 {
         match phases[id as usize] {
@@ -470,8 +470,8 @@ fn settle(gate: &Gate<'_>, woken: &Woken, phases: &mut [Phase; 12], now: u64) {
                 phases[id as usize] = Phase::Idle;
             }
             Phase::Resting => {
-                gate.came(Id(id), now, woken);
-                gate.relieve(now, woken);
+                gate.query_arrived(Id(id), now, woken);
+                gate.release_expired(now, woken);
             }
             Phase::Parked if gate.check(Id(id), now, woken) == Decision::Run => {
                 phases[id as usize] = Phase::Running;
@@ -514,9 +514,9 @@ proptest! {
                 (Phase::Running, 4) => gate.answered(Id(id), true, now, &woken),
                 (Phase::Parked, 0) if gate.leave(Id(id)) => phases[id as usize] = Phase::Idle,
                 (Phase::Idle, 8) if gate.rest(Id(id), now) => phases[id as usize] = Phase::Resting,
-                (Phase::Resting, 0) if gate.rise(Id(id)) => phases[id as usize] = Phase::Idle,
+                (Phase::Resting, 0) if gate.end_rest(Id(id)) => phases[id as usize] = Phase::Idle,
                 (Phase::Resting, 1..=6) => {
-                    gate.came(Id(id), now, &woken);
+                    gate.query_arrived(Id(id), now, &woken);
                     gate.pump(now, &woken);
                 }
                 (_, 7) => now += MS,
@@ -525,7 +525,7 @@ proptest! {
             wake(&gate, &woken, &mut phases, now);
             prop_assert!(gate.active(now) <= cap as usize);
         }
-        // Once everybody ends, everybody has run: time alone brings the rest.
+        // Once all queries end, every worker runs: the others need only time to pass.
         for _ in 0..200 {
             now += 2 * MS;
             memory.control.beat(now);
@@ -544,7 +544,7 @@ proptest! {
         let memory = Memory::new(6, &Settings { batch, ..closed(cap) });
         let (gate, woken) = (memory.gate(), Woken::default());
         let mut phases = [Phase::Idle; 12];
-        // Given by the last decision, and left of the turn that each is in.
+        // Queries given by the last decision, and left of each worker's turn.
         let (mut given, mut turn) = ([u32::MAX; 6], [0; 6]);
         for (id, action, draw) in events {
             let index = id as usize;
@@ -559,7 +559,7 @@ proptest! {
                     let may = gate.arrive(Id(id), false, NOW, &woken);
                     phases[index] =
                         if may == Decision::Run { Phase::Running } else { Phase::Parked };
-                    // One that was admitted as it came was told to run already.
+                    // A worker that was admitted on arrival runs already.
                     woken.0.borrow_mut().retain(|woken| *woken != id || may == Decision::Park);
                 }
                 (Phase::Idle, 7) => gate.idle(Id(id), false, NOW, &woken),
@@ -577,14 +577,14 @@ proptest! {
                     turn[index] = 0;
                 } else if turn[index] == 0 {
                     turn[index] = batch.min(given[index]);
-                    prop_assert!(turn[index] > 0, "nobody has a turn without a query");
+                    prop_assert!(turn[index] > 0, "no turn begins without a query");
                     given[index] -= if given[index] == u32::MAX { 0 } else { turn[index] };
                 }
                 let left = Some(given[index]).filter(|left| *left != u32::MAX);
                 prop_assert_eq!(seat.left(), left);
             }
         }
-        // Once there is no limit and no turn is kept, everybody has its own.
+        // Once there is no limit and no turn is kept, every worker has its own.
         memory.seats.iter().for_each(|seat| seat.allow(None, None));
         for id in (0..6).filter(|id| phases[*id as usize] == Phase::Idle) {
             gate.idle(Id(id), false, NOW, &woken);
@@ -596,7 +596,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_stands_in_memory_every_call_ends_and_everybody_runs_in_time(
+    fn with_any_content_of_memory_every_call_ends_and_every_worker_runs_in_time(
         words in prop::collection::vec(any::<u64>(), 40),
         ids in prop::collection::vec(0u32..200, 1..20),
     ) {
@@ -621,14 +621,14 @@ proptest! {
 }
 
 impl Memory {
-    /// Fills everything that a worker reads with what does not belong there.
+    /// Fills every word that a worker reads with an arbitrary value.
     fn hostile(&self, words: &[u64]) {
         use crate::sync::Ordering::Relaxed;
         let mut words = words.iter().copied().cycle();
         let mut next = || words.next().unwrap();
         for (slot, word) in self.slots.iter().zip(words_of(&mut next, self.slots.len())) {
             let free = slot.read();
-            slot.take(free, word as u32, word);
+            slot.take(free, word as u32 % OWNERS_MAX, word);
         }
         for word in &self.waiting {
             word.store(next(), Relaxed);

@@ -27,7 +27,7 @@ pub(super) trait WireProtocol {
     fn sent(state: &mut State, bytes: &[u8]) -> bool;
 
     /// Whether the reply that the server has begun is complete when the worker calls
-    /// `recv` again. Only protocols that set [`State::has_replied`] are asked.
+    /// `recv` again. It is called only for protocols that set [`State::has_replied`].
     fn ends_reply_at_receive(_state: &State) -> bool {
         false
     }
