@@ -1,7 +1,7 @@
-//! The agent's side of the on-call runtime: page, heartbeat, and what servers report.
+//! The agent's side of the on-call runtime: page, heartbeat, and the servers' statistics.
 //!
-//! The library that servers run with is `lull-preload`. It finds the page by
-//! the environment of [`Runtime::environment`]; everything else goes through it.
+//! Servers run with the library `lull-preload`. It finds the page by an environment variable
+//! ([`Runtime::environment`]); all other communication goes through the page.
 
 mod binary;
 mod directory;
@@ -31,24 +31,24 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The environment's name for the page, read by the preloaded library.
+/// The environment variable with the path of the page, which the library reads.
 const PAGE_VARIABLE: &str = "LULL_PAGE";
 
-/// What connections may be gated.
+/// Which connections may be gated, and how servers read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The servers' protocol; `None` to tell it by the program's name.
+    /// The servers' protocol; `None` to recognise it by the program's name.
     pub protocol: Option<Protocol>,
-    /// Whether connections over unix sockets may wait, too.
+    /// Whether connections over unix sockets may be gated.
     pub gates_unix: bool,
-    /// Local ports whose connections never wait; at most four.
+    /// Local ports with connections that never wait; at most four.
     pub exempt_ports: Vec<u16>,
 }
 
 impl Rules {
-    /// Writes them into a page, for connections and servers to come. A protocol that
-    /// is not named stays what it was there.
-    fn tell(&self, page: &SharedPage) -> io::Result<()> {
+    /// Writes the rules into a page, for later connections and servers. Without a protocol the
+    /// page keeps the one that it has.
+    fn write_to(&self, page: &SharedPage) -> io::Result<()> {
         let header = page.header();
         if let Some(protocol) = self.protocol {
             header.set_protocol_code(protocol.code());
@@ -61,20 +61,22 @@ impl Rules {
     }
 }
 
-/// Nobody waits, and what comes is counted, whether or not an agent looks.
+/// The settings of an open gate: no worker waits, and connections are tracked.
 fn open() -> Settings {
     Settings { mode: Mode::Stats, ..Settings::default() }
 }
 
-/// One app's on-call runtime, as its agent holds it.
+/// The agent's side of one app's on-call runtime.
 ///
-/// When it is dropped, or its process dies, servers run on without it.
+/// When it is dropped, or its process dies, servers continue with an open gate.
 #[derive(Debug)]
 pub struct Runtime {
     page: Arc<SharedPage>,
     heartbeat: Heartbeat,
-    /// What the gate had done, and how many had found no room, before it began.
-    before: (Counters, u64),
+    /// The counters of the gate when this agent took it over.
+    counters_before: Counters,
+    /// Connections without a record when this agent took it over.
+    turned_away_before: u64,
 }
 
 /// Wakes workers of other processes.
@@ -84,14 +86,14 @@ struct Futexes;
 impl Wake for Futexes {
     fn wake(&self, _id: Id, seat: &Seat) {
         let (word, _) = seat.word();
-        // A worker that cannot be woken looks by itself before long.
+        // A worker that cannot be woken checks by itself at its deadline.
         let _ = futex::wake(word, futex::Flags::empty(), 1);
     }
 }
 
-/// Hands on what is free. Workers that only signals wake do that themselves:
-/// the agent believes no thread's number that stands in shared memory, and one
-/// whom it gave a slot would sleep on it.
+/// Pumps the gate, unless workers are woken by signals only: they pump it themselves. The
+/// agent trusts no thread's number in shared memory, so that it could not wake a worker to
+/// which it gave a slot.
 fn pump(page: &SharedPage) {
     if page.control().waking() == Waking::Futex {
         page.gate().pump(now().0, &Futexes);
@@ -99,20 +101,20 @@ fn pump(page: &SharedPage) {
 }
 
 impl Runtime {
-    /// Makes a page, and begins to beat.
+    /// Makes a page and starts the heartbeat.
     ///
     /// # Errors
-    /// What the kernel says; more than four exempt ports.
+    /// The kernel's error; more than four exempt ports.
     pub fn start(settings: &Settings, rules: &Rules) -> io::Result<Self> {
-        Self::of_page(SharedPage::create()?, settings, rules)
+        Self::from_page(SharedPage::create()?, settings, rules)
     }
 
-    /// Takes over the page of a directory, and begins to beat: servers that have it
-    /// open are watched again, and connections of dead processes are freed first.
+    /// Takes over the page of a directory and starts the heartbeat: servers that map it are
+    /// gated again, and records of dead processes are freed first.
     ///
     /// # Errors
-    /// [`PageDirectoryError`]: another agent has it, it is of another version, or others
-    /// may write to it; as [`Runtime::start`].
+    /// [`PageDirectoryError`]: another agent holds it, it is of another version, or other
+    /// users may write to it; as [`Runtime::start`].
     pub fn attach(
         directory: &PageDirectory,
         settings: &Settings,
@@ -120,28 +122,30 @@ impl Runtime {
         roots: &Roots,
     ) -> io::Result<Self> {
         let page = directory.take().map_err(io::Error::other)?;
-        // First open: what an agent that was killed has left is not to be in force again.
+        // Open the gate first, so that the settings of an agent that was killed do not apply
+        // again,
         page.control().set(&open());
-        let runtime = Self::of_page(page, &open(), rules)?;
-        // Nor what it allowed to single connections: nobody would ever allow them more.
+        let runtime = Self::from_page(page, &open(), rules)?;
+        // and lift its limits of single connections, which this agent may never set.
         runtime.page.records().for_each(|(id, _)| runtime.allow(id, None, None, false));
         runtime.reap(roots);
         runtime.set(settings);
         Ok(runtime)
     }
 
-    fn of_page(page: SharedPage, settings: &Settings, rules: &Rules) -> io::Result<Self> {
+    fn from_page(page: SharedPage, settings: &Settings, rules: &Rules) -> io::Result<Self> {
         let page = Arc::new(page);
-        rules.tell(&page)?;
-        let before = (page.control().counters(), page.header().turned_away());
+        rules.write_to(&page)?;
+        let counters_before = page.control().counters();
+        let turned_away_before = page.header().turned_away();
         page.control().beat(now().0);
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
-        Ok(Self { page, heartbeat, before })
+        Ok(Self { page, heartbeat, counters_before, turned_away_before })
     }
 
-    /// What a server's environment must have, besides the agent's; `library`
-    /// is the path of the preloaded library.
+    /// Returns the variables that a server's environment needs besides the agent's own;
+    /// `library` is the path of the preloaded library.
     pub fn environment(&self, library: &Path) -> Vec<(String, String)> {
         let others = std::env::var("LD_PRELOAD").unwrap_or_default();
         let library = format!("{} {others}", library.display());
@@ -151,27 +155,28 @@ impl Runtime {
         ]
     }
 
-    /// Sets what the gate does; nobody waits on for what was asked before.
+    /// Sets how the gate treats workers, and lets those run that wait only by the former
+    /// settings.
     pub fn set(&self, settings: &Settings) {
-        // Whoever is made to wait from now on is to see that the agent lives.
+        // A worker that waits from now on must find the agent's lease valid.
         self.page.control().beat(now().0);
         self.page.control().set(settings);
         self.heartbeat.settings_changed();
         pump(&self.page);
     }
 
-    /// What the gate does.
+    /// Reads the settings of the gate.
     pub fn settings(&self) -> Settings {
         self.page.control().settings()
     }
 
-    /// Sets how many queries a connection may run in one turn (`None`: as many as
-    /// [`Settings::batch`] says), how many in all until this is called again
-    /// (`None`: without limit), and whether it goes before those without, where
-    /// [`Settings::ranks`] says so. After a series of these, [`Runtime::pump`].
+    /// Sets the queries of one turn of a connection (`None`: [`Settings::batch`]), the queries
+    /// of all turns until this is called again (`None`: no limit), and whether it is admitted
+    /// before others, where [`Settings::ranks`] is set. The caller [pumps](Runtime::pump)
+    /// after a series of these calls.
     ///
-    /// Where another connection has taken the place since the agent looked, that
-    /// one has what was meant for the one before, until this is called again.
+    /// If another connection has taken over the record since the caller read it, the limits
+    /// apply to that connection until this is called again.
     pub fn allow(&self, id: Id, batch: Option<u32>, queries: Option<u32>, first: bool) {
         if let Some(seat) = self.page.gate().seat(id) {
             seat.set_first(first);
@@ -179,28 +184,28 @@ impl Runtime {
         }
     }
 
-    /// Lets those begin their turns that may by what was set since. Workers that
-    /// only signals wake look by themselves, within a second.
+    /// Lets workers begin turns that the settings now allow. Workers that are woken by signals
+    /// check by themselves within a second.
     pub fn pump(&self) {
         pump(&self.page);
     }
 
-    /// What the gate did since this agent has it.
+    /// Returns what the gate has counted since this agent took it over.
     pub fn counters(&self) -> Counters {
-        self.page.control().counters().since(self.before.0)
+        self.page.control().counters().since(self.counters_before)
     }
 
-    /// Connections that found no room in the page since this agent has it.
+    /// Returns the connections without a record since this agent took the page over.
     pub fn turned_away(&self) -> u64 {
-        self.page.header().turned_away().wrapping_sub(self.before.1)
+        self.page.header().turned_away().wrapping_sub(self.turned_away_before)
     }
 
-    /// Reads what servers report from now on.
+    /// Returns a reader of the servers' statistics from now on.
     pub fn statistics(&self) -> Statistics {
         Statistics::new(Arc::clone(&self.page), now())
     }
 
-    /// Frees the places of connections whose process has died without a word.
+    /// Frees the records of connections of processes that were killed.
     pub fn reap(&self, roots: &Roots) {
         // One process may serve thousands of connections.
         let mut gone: BTreeMap<u32, bool> = BTreeMap::new();
@@ -213,7 +218,7 @@ impl Runtime {
         }
     }
 
-    /// Processes that serve connections now.
+    /// Returns the processes that serve connections now.
     pub fn processes(&self, roots: &Roots) -> Vec<ProcessId> {
         let records = self.page.records().map(|(_, record)| record.pid());
         let mut pids: Vec<u32> = records.filter(|pid| *pid != 0).collect();
@@ -226,7 +231,7 @@ impl Runtime {
 }
 
 impl Drop for Runtime {
-    /// Workers that wait need not find out that nobody beats any more.
+    /// Opens the gate, so that waiting workers need not wait for the lease to expire.
     fn drop(&mut self) {
         let settings = self.settings();
         if settings.mode.gates() {
@@ -242,14 +247,13 @@ fn is_gone(roots: &Roots, pid: u32) -> bool {
     }
 }
 
-/// What can be set of an app's gate; `workers` is how many stand behind it, if
-/// somebody knows.
+/// Returns the bounds of an app's gate; `workers` is the number of its workers, if known.
 pub const fn gate_control(app: AppId, workers: Option<u32>) -> GateControl {
     let delay_max = Nanos(ISR_DELAY_MAX_NS);
     GateControl { app, workers, cap_max: CAP_MAX, batch_max: BATCH_MAX, delay_max }
 }
 
-/// How the numbers of a gate are set, for those who ask by which means.
+/// The means by which the parameters of a gate are set, for reports.
 pub const GATE_MEANS: &str = "the control page of the app's on-call runtime";
 
 #[cfg(test)]
@@ -258,7 +262,7 @@ mod tests {
     use lull_oncall::Decision;
     use std::time::Duration;
 
-    /// A gate of one whose slot is taken, and one that waits for it.
+    /// A gate with one slot, which is taken, and one worker that waits for it.
     fn one_waits(waking: Waking) -> (Runtime, Settings) {
         let usual = Settings::default();
         let (slot_lease_ns, agent_lease_ns) = (1_000_000_000, 1_000_000_000);
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn it_beats_often_as_soon_as_somebody_may_wait() {
+    fn the_heartbeat_is_frequent_as_soon_as_a_worker_may_wait() {
         let open = Settings { mode: Mode::Stats, ..Settings::default() };
         let runtime = Runtime::start(&open, &Rules::default()).unwrap();
         runtime.set(&Settings { mode: Mode::Post, ..open });
@@ -284,12 +288,12 @@ mod tests {
             beats += u32::from(heartbeat_ns != last_ns);
             last_ns = heartbeat_ns;
         }
-        // At the pace of an open gate it would have taken 29 s.
+        // At the rate of an open gate it would take 29 s.
         assert!(now().saturating_sub(begun) < Nanos::from_secs(15));
     }
 
     #[test]
-    fn a_connection_has_as_many_turns_as_it_was_given_queries() {
+    fn a_connection_has_as_many_turns_as_it_has_queries() {
         let agent_lease_ns = 1_000_000_000;
         let settings = Settings { mode: Mode::Post, agent_lease_ns, ..Settings::default() };
         let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
@@ -304,20 +308,20 @@ mod tests {
         runtime.allow(Id(0), None, None, false);
         runtime.pump();
         assert!(seat.is_admitted() && !seat.goes_first());
-        // Where there is no such place, nothing happens.
+        // Without such a seat, nothing happens.
         runtime.allow(Id(u32::MAX), None, Some(0), true);
     }
 
     #[test]
-    fn an_overdue_slot_is_handed_on_but_to_workers_that_only_signals_wake() {
-        for (waking, is_handed_on) in [(Waking::Futex, true), (Waking::Signal, false)] {
+    fn an_expired_slot_is_passed_on_except_to_workers_that_only_signals_wake() {
+        for (waking, is_passed_on) in [(Waking::Futex, true), (Waking::Signal, false)] {
             let (runtime, settings) = one_waits(waking);
             runtime.set(&Settings { slot_lease_ns: 1_000_000, ..settings });
             std::thread::sleep(Duration::from_millis(50));
             pump(&runtime.page);
             let seat = runtime.page.gate().seat(Id(1)).unwrap();
-            assert_eq!(seat.is_admitted(), is_handed_on, "{waking:?}");
-            assert_eq!(seat.is_waiting(), !is_handed_on, "{waking:?}");
+            assert_eq!(seat.is_admitted(), is_passed_on, "{waking:?}");
+            assert_eq!(seat.is_waiting(), !is_passed_on, "{waking:?}");
         }
     }
 }

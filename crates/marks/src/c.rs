@@ -1,7 +1,7 @@
-//! The C interface, as `include/lull.h` describes it.
+//! The C interface, which `include/lull.h` describes.
 //!
-//! One place for the whole process. A thread's requests end with it, however
-//! it ends: they lie in a thread-local that its end drops.
+//! A process has one dispatcher. A thread's requests end when the thread ends, since they are
+//! in a thread-local value that is dropped then.
 
 use crate::{Config, Dispatch, Mark};
 use lull_measure::Nanos;
@@ -11,19 +11,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What is open, and in which process: a fork has no timer.
+/// The open dispatcher, and its process: a child made by fork has no timer thread.
 static OPEN: RwLock<Option<(u32, Arc<Dispatch>)>> = RwLock::new(None);
 
 thread_local! {
-    /// Requests of this thread.
+    /// The running requests of this thread.
     static MARKS: RefCell<Vec<Mark>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads a file and places requests from here on; 0, or -1 with the reason in `why`.
+/// Reads a file and dispatches requests from now on. Returns 0, or -1 with the reason in `why`.
 ///
 /// # Safety
-/// `file` points to a string ended by 0; `why` is null or points to `why_size`
-/// bytes that may be written.
+/// `file` points to a string that ends with 0; `why` is null or points to `why_size` bytes
+/// that may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lull_dispatch_open(
     file: *const c_char,
@@ -31,11 +31,11 @@ pub unsafe extern "C" fn lull_dispatch_open(
     why_size: usize,
 ) -> c_int {
     if file.is_null() {
-        // SAFETY: the caller gives `why_size` bytes at `why`.
-        unsafe { say("the file's name is NULL", why, why_size) };
+        // SAFETY: the caller passes `why_size` bytes at `why`.
+        unsafe { write_reason("the file's name is NULL", why, why_size) };
         return -1;
     }
-    // SAFETY: the caller gives a string that ends with 0.
+    // SAFETY: the caller passes a string that ends with 0.
     let file = unsafe { CStr::from_ptr(file) };
     let file = Path::new(OsStr::from_bytes(file.to_bytes()));
     // A panic must not unwind into C.
@@ -43,15 +43,15 @@ pub unsafe extern "C" fn lull_dispatch_open(
     let Err(text) = opened.unwrap_or_else(|_| Err("the dispatcher failed".to_owned())) else {
         return 0;
     };
-    // SAFETY: the caller gives `why_size` bytes at `why`.
-    unsafe { say(&text, why, why_size) };
+    // SAFETY: the caller passes `why_size` bytes at `why`.
+    unsafe { write_reason(&text, why, why_size) };
     -1
 }
 
 fn open(file: &Path) -> Result<(), String> {
     let config = Config::read(file).map_err(|error| error.to_string())?;
     let dispatch = config.open(file).map_err(|error| error.to_string())?;
-    // The one before is dropped after the lock: its timer is waited for.
+    // Drop the former one after the lock is released, since that waits for its timer.
     let before = replace(Some((std::process::id(), Arc::new(dispatch))));
     drop(before);
     Ok(())
@@ -61,24 +61,24 @@ fn replace(next: Option<(u32, Arc<Dispatch>)>) -> Option<(u32, Arc<Dispatch>)> {
     std::mem::replace(&mut *OPEN.write().unwrap_or_else(PoisonError::into_inner), next)
 }
 
-/// Writes a reason where C can read it, cut to size.
+/// Writes a reason as a C string, cut to size.
 ///
 /// # Safety
 /// `to` is null or points to `size` bytes that may be written.
-unsafe fn say(text: &str, to: *mut c_char, size: usize) {
+unsafe fn write_reason(text: &str, to: *mut c_char, size: usize) {
     if to.is_null() || size == 0 {
         return;
     }
     let length = text.len().min(size - 1);
     // SAFETY: `length` bytes are in `text`, and `size > length` bytes at `to`.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), length) };
-    // SAFETY: `length < size`, so the place is one of the caller's bytes.
+    // SAFETY: `length < size`, so that this is one of the caller's bytes.
     let end = unsafe { to.add(length) };
     // SAFETY: the caller's bytes may be written.
     unsafe { end.write(0) };
 }
 
-/// A request begins on this thread; its number, or 0: it runs unplaced.
+/// Begins a request on this thread. Returns its number, or 0 if it runs undispatched.
 #[unsafe(no_mangle)]
 pub extern "C" fn lull_request_begin(age_ns: u64) -> u64 {
     let open = OPEN.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -89,25 +89,25 @@ pub extern "C" fn lull_request_begin(age_ns: u64) -> u64 {
     let begun = std::panic::AssertUnwindSafe(|| dispatch.begin(Nanos(age_ns)));
     let Ok(mark) = std::panic::catch_unwind(begun) else { return 0 };
     let id = mark.id();
-    // A thread that is about to end keeps no requests: this one ends here.
-    let kept = MARKS.try_with(|marks| marks.borrow_mut().push(mark)).is_ok();
-    if kept { id } else { 0 }
+    // A thread that is being destroyed stores no requests: this one ends here.
+    let is_stored = MARKS.try_with(|marks| marks.borrow_mut().push(mark)).is_ok();
+    if is_stored { id } else { 0 }
 }
 
-/// The request has ended.
+/// Ends a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn lull_request_end(request: u64) {
     let take = |marks: &RefCell<Vec<Mark>>| {
         let mut marks = marks.borrow_mut();
-        let place = marks.iter().position(|mark| mark.id() == request)?;
-        Some(marks.swap_remove(place))
+        let index = marks.iter().position(|mark| mark.id() == request)?;
+        Some(marks.swap_remove(index))
     };
     let mark = MARKS.try_with(take).ok().flatten();
     // A dispatcher's panic must not unwind into C.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(mark)));
 }
 
-/// Places no more.
+/// Closes the dispatcher.
 #[unsafe(no_mangle)]
 pub extern "C" fn lull_dispatch_close() {
     drop(replace(None));
@@ -129,7 +129,7 @@ mod tests {
         if done == 0 { Ok(()) } else { Err(text()) }
     }
 
-    /// A file that places on the first core that this process may use.
+    /// A file that dispatches to the first core that this process may use.
     fn file() -> (tempfile::TempDir, CString) {
         let me = std::process::id().cast_signed();
         let core = lull_host::sys::sched::affinity_of(me).unwrap().iter().next().unwrap();
@@ -144,7 +144,7 @@ mod tests {
         (directory, path)
     }
 
-    // One test, for there is one place in a process.
+    // One test, since a process has one dispatcher.
     #[test]
     fn c_servers_open_begin_end_and_close() {
         assert_eq!(lull_request_begin(0), 0, "nothing is open");
@@ -160,7 +160,8 @@ mod tests {
         assert_ne!(first, 0);
         lull_request_end(first + 1000);
         lull_request_end(first);
-        // A thread that ends within its request ends the request, or this would wait for ever.
+        // A thread that ends within its request ends the request; else the next one waits
+        // without end.
         std::thread::spawn(|| assert_ne!(lull_request_begin(0), 0)).join().unwrap();
         let second = lull_request_begin(0);
         assert!(second > first);

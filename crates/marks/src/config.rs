@@ -1,4 +1,4 @@
-//! What is placed where, as it is written in a file.
+//! The config file: the objective, the dispatcher and the cores.
 
 use lull_control::dispatcher::{
     CoreSpeed, Dispatcher, DispatcherError, Ladder, LadderError, Supply,
@@ -12,123 +12,123 @@ use lull_policies::dispatchers::{self, Site};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Dispatcher, target and cores.
+/// A config file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The tail that is to be kept.
+    /// The percentile of the latency objective.
     pub percentile: Percentile,
-    /// Under which bound.
+    /// The bound of that percentile.
     pub target: Nanos,
-    /// Age at which a request loses its core.
+    /// The age at which a request loses its core.
     #[serde(default = "default_abandon")]
     pub abandon: Nanos,
-    /// Work of many requests, each as time alone on a core of speed 1.
+    /// The work of many requests, each as its time alone on a core of speed 1.
     #[serde(default)]
     pub profile: Vec<Nanos>,
-    /// `name`, and the dispatcher's own keys.
+    /// The key `name`, and the dispatcher's own keys.
     pub dispatcher: toml::Table,
-    /// Core types, slowest first.
+    /// The core types, slowest first.
     pub core: Vec<CoreType>,
-    /// Cores that each take every type, by their frequency; then no type has cores of its own.
+    /// Cores of which each can be of every type, by its frequency. Then no type has cores of
+    /// its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreSet>,
-    /// The program `lull`, which puts frequencies back should this process die.
+    /// The program `lull`, which restores frequencies if this process dies.
     #[serde(default = "default_guard")]
     pub guard: PathBuf,
-    /// Where old frequencies are kept; by default where all of Lull keeps old values.
+    /// The directory of the former frequencies; by default Lull's state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
 }
 
-/// One core type and its cores.
+/// A core type and its cores.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreType {
-    /// For people.
+    /// The name in messages.
     pub name: String,
-    /// Relative to the slowest type.
+    /// The speed relative to the slowest type.
     pub speed: f64,
-    /// Power of a busy core, for the modelled energy.
+    /// The power of a busy core, for the modelled energy.
     pub watts: f64,
-    /// Which cores, as the kernel counts: `0-3,8`; where each core takes every type, none.
+    /// The cores, by the kernel's numbers: `0-3,8`. None where each core can be of every type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<CoreSet>,
-    /// What a core's frequency is as this type, where each core takes every type.
+    /// The frequency of a core of this type, where each core can be of every type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<Hertz>,
 }
 
-/// Some targets: long enough for any request that will end.
+/// Many times the usual target, so that only stuck requests are abandoned.
 fn default_abandon() -> Nanos {
     Nanos::from_secs(60)
 }
 
-/// As the PATH has it.
+/// Found through `PATH`.
 fn default_guard() -> PathBuf {
     "lull".into()
 }
 
-/// Why a config cannot be used; the key is one of the file's.
+/// The reason why a config cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A key and what is wrong with it.
+    /// A value cannot be used.
     #[error("{key}: {message}")]
     Key {
-        /// The key.
+        /// The key of the file.
         key: String,
-        /// What is wrong, and what to write.
+        /// The reason, and what to write instead.
         message: String,
     },
 }
 
 impl ConfigError {
-    /// At this key.
     fn at(key: &str, message: impl Into<String>) -> Self {
         Self::Key { key: key.to_owned(), message: message.into() }
     }
 
-    /// The key that is at fault.
+    /// Returns the key of the file.
     pub fn key(&self) -> &str {
         let Self::Key { key, .. } = self;
         key
     }
 
-    /// What is wrong with it.
+    /// Returns the reason, and what to write instead.
     pub fn message(&self) -> &str {
         let Self::Key { message, .. } = self;
         message
     }
 }
 
-/// Why a file does not place anything.
+/// The reason why a file cannot start a dispatcher.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{file}: {source}")]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// It is no config.
+    /// The file is no config.
     #[error("{file}: {source}")]
     Toml {
         /// The file.
         file: PathBuf,
-        /// What is wrong, with line and column.
+        /// The reason, with line and column.
         source: Box<toml::de::Error>,
     },
-    /// A key of it cannot be used.
+    /// A value of the file cannot be used.
     #[error("{file}: {source}")]
     Config {
         /// The file.
         file: PathBuf,
-        /// Which and why.
+        /// The key and the reason.
         source: ConfigError,
     },
-    /// The machine refuses.
+    /// The machine refuses cores, threads or frequencies.
     #[error(transparent)]
     Dispatch(#[from] DispatchError),
 }
@@ -145,7 +145,7 @@ impl Config {
             .map_err(|source| OpenError::Toml { file: file.to_owned(), source: Box::new(source) })
     }
 
-    /// The core types.
+    /// Returns the core types and their cores.
     ///
     /// # Errors
     /// At `core` or `cores`, if types are not ordered by speed and power, have no
@@ -161,7 +161,7 @@ impl Config {
             .map_err(|error: LadderError| ConfigError::at("core", error.to_string()))?;
         if self.abandon <= self.target {
             let message = format!(
-                "{} is no more than the target of {}: a late request is still a request; write \
+                "{} is not above the target of {}: a late request would lose its core; write \
                  several targets",
                 self.abandon, self.target
             );
@@ -172,7 +172,7 @@ impl Config {
         Ok(floor)
     }
 
-    /// How cores come by their types: each type has some, or all take every type.
+    /// Returns the cores: each type has its own, or each core can be of every type.
     fn supply(&self) -> Result<(Supply, Vec<CoreSet>), ConfigError> {
         let wrong = |key, name: &str, why| Err(ConfigError::at(key, format!("`{name}` {why}")));
         for one in &self.core {
@@ -180,16 +180,17 @@ impl Config {
                 (None, Some(_), None) | (Some(_), None, Some(_)) => {}
                 (None, None, _) => return wrong("core", &one.name, "has no `cores`"),
                 (None, Some(_), Some(_)) => {
-                    let why = "has `cores` of its own, whose frequency is not set: leave out \
-                               `frequency`, or write `cores` once, above all types";
+                    let why = "has `cores` of its own, and Lull does not set their frequency: \
+                               leave out `frequency`, or write `cores` once, above all types";
                     return wrong("core", &one.name, why);
                 }
                 (Some(_), Some(_), _) => {
-                    let why = "has `cores` beside those that take every type: write one of them";
+                    let why = "has `cores` beside those that can be of every type: write one of \
+                               them";
                     return wrong("core", &one.name, why);
                 }
                 (Some(_), None, None) => {
-                    let why = "has no `frequency`: write what its cores are set to, as \"2.4GHz\"";
+                    let why = "has no `frequency`: write that of its cores, as \"2.4GHz\"";
                     return wrong("core", &one.name, why);
                 }
             }
@@ -201,14 +202,15 @@ impl Config {
         Ok((Supply::Fixed(sets.iter().map(|set| set.len() as u32).collect()), sets))
     }
 
-    /// The dispatcher for these cores.
+    /// Returns the dispatcher for these cores.
     ///
     /// # Errors
-    /// At `dispatcher`, at a key of it, or at what it needs.
+    /// At `dispatcher`, at one of its keys, or at a key that it needs.
     pub fn dispatcher(&self, ladder: &Ladder) -> Result<Box<dyn Dispatcher>, ConfigError> {
         let mut keys = self.dispatcher.clone();
         let Some(toml::Value::String(name)) = keys.remove("name") else {
-            let message = "has no `name`: write that of a dispatcher; `lull policies` lists them";
+            let message =
+                "has no `name`: write the name of a dispatcher; `lull policies` lists them";
             return Err(ConfigError::at("dispatcher", message));
         };
         let Self { percentile, target, .. } = *self;
@@ -223,10 +225,10 @@ impl Config {
         })
     }
 
-    /// Places the requests of this process from here on.
+    /// Dispatches the requests of this process from now on; `file` is for messages.
     ///
     /// # Errors
-    /// If a key cannot be used (`file` is for the message), or the machine refuses.
+    /// If a value cannot be used, or the machine refuses.
     pub fn open(&self, file: &Path) -> Result<Dispatch, OpenError> {
         let wrong = |source| OpenError::Config { file: file.to_owned(), source };
         let floor = self.floor().map_err(wrong)?;
@@ -235,8 +237,8 @@ impl Config {
         Ok(self.start(floor, dispatcher, guard)?)
     }
 
-    /// The same with a floor and a dispatcher of this config, and another way to
-    /// start the guard that frequencies need.
+    /// The same with a floor and a dispatcher of this config, and another command that starts
+    /// the guard, which frequencies need.
     ///
     /// # Errors
     /// If the machine refuses cores, threads or frequencies.
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_at_its_key() {
+    fn an_unusable_value_is_refused_at_its_key() {
         let (key, why) = refused("eetl\", epoch = 600", "etel\"");
         assert!(key.starts_with("dispatcher") && why.contains("eetl"), "{key} {why}");
         let (key, why) = refused("epoch = 600", "epoch = 0");
@@ -314,7 +316,7 @@ mod tests {
         assert!(key == "abandon" && why.contains("several targets"), "{key} {why}");
     }
 
-    /// Two cores that each take 1.2 and 2.4 GHz.
+    /// Two cores that can each be set to 1.2 and 2.4 GHz.
     fn scaling(from: &str, to: &str) -> Config {
         let text = GOOD
             .replace("dispatcher =", "cores = \"0-1\"\ndispatcher =")
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_that_take_every_type_have_a_frequency_a_type_and_no_cores() {
+    fn types_of_cores_that_can_be_of_every_type_have_a_frequency_and_no_cores() {
         let floor = scaling("", "").floor().unwrap();
         assert!(floor.ladder.scales() && floor.ladder.all_cores() == 2 && floor.cores.len() == 1);
         let refused = |from, to| {
@@ -352,12 +354,12 @@ mod tests {
             config.open(Path::new("dispatch.toml")).err().unwrap().to_string()
         };
         assert!(with("/no/such/lull").contains("not set without a guard"));
-        // It says something else than a guard does.
+        // It does not answer as a guard does.
         assert!(with("/bin/echo").contains("not set without a guard"));
     }
 
     #[test]
-    fn a_profile_too_small_or_too_long_for_the_target_says_what_is_needed() {
+    fn the_error_of_an_unfit_profile_names_what_is_needed() {
         let with = |profile: String| refused("percentile", &format!("{profile}\npercentile"));
         let (key, why) = with("profile = [\"10ms\"]".to_owned());
         assert!(key == "profile" && why.contains("needs 500"), "{key} {why}");

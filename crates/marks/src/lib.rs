@@ -1,9 +1,10 @@
-//! Requests that a server marks itself, placed on cores of several speeds.
+//! Marks for servers that report their own requests, which Lull dispatches to cores of several
+//! speeds.
 //!
-//! Joins a file that names cores and dispatcher ([`Config`]), the dispatchers of
-//! `lull-policies`, which are those that the simulator drives, and the live
-//! side in `lull_host::dispatch`. Servers in Rust hold a [`Dispatch`] and call
-//! [`Dispatch::begin`]; others use the C interface of `include/lull.h` ([`c`]).
+//! [`Config`] reads a file that names the cores and a dispatcher of `lull-policies`, which the
+//! simulator drives, too; `lull_host::dispatch` moves the threads. Servers in Rust hold a
+//! [`Dispatch`] and call [`Dispatch::begin`]; others use the C interface of `include/lull.h`
+//! ([`c`]).
 
 pub mod c;
 mod config;

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
         ));
     }
     if args.environment {
-        directory.tell(&rules)?;
+        directory.write_rules(&rules)?;
         return print_environment(&library, &directory.page_path());
     }
     let stop = signals::stop_request()?;

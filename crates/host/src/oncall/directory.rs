@@ -1,11 +1,11 @@
-//! A directory with a page that servers find by their environment, whoever starts
-//! them, and that outlives its agent.
+//! A directory with a page that servers find by their environment and that outlives its
+//! agent.
 //!
-//! A server maps the page, and the agent does. Whoever can cut the file short ends
-//! both (SIGBUS), and whoever can put another library in its place runs in the
-//! server. So directory and library belong to who made them, root as a rule, and
-//! nobody else may write there; the page belongs to root or to the server's user,
-//! whom only the directory's owner can have given it to.
+//! Servers and agent map the page. Any user who can truncate the file can crash both with
+//! SIGBUS, and any user who can replace the library runs code in the server. So directory and
+//! library belong to the user who made them, usually root, and no other user may write there.
+//! The page belongs to root or to the server's user, to whom only the directory's owner can
+//! have given it.
 
 use super::{Rules, open};
 use crate::sys::page::SharedPage;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const PAGE: &str = "page";
 const LIBRARY: &str = "liblull_preload.so";
-/// What `statfs` says of tmpfs.
+/// The type of tmpfs in `statfs`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A checked page directory.
@@ -32,24 +32,24 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub struct PageDirectory {
     path: PathBuf,
     handle: OwnedFd,
-    /// Whom a new page is given to.
+    /// The user to whom a new page is given.
     owner: Option<u32>,
 }
 
-/// Why a page directory, or what lies in it, cannot be used.
+/// The reason why a page directory, or a file in it, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PageDirectoryError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {doing} {path}: {source}", path = .path.display())]
     Failed {
         /// `make`, `open` and the like.
         doing: &'static str,
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Something else lies there.
+    /// The path is of another kind.
     #[error("{path} is no {wanted}: name another directory, or remove it", path = .path.display())]
     Kind {
         /// The path.
@@ -57,10 +57,10 @@ pub enum PageDirectoryError {
         /// `directory` or `file`.
         wanted: &'static str,
     },
-    /// Somebody else's.
+    /// It belongs to another user.
     #[error(
-        "{path} belongs to user {owner}, who could end a server by it: name a directory of \
-         {user}'s own, or remove it",
+        "{path} belongs to user {owner}, who could crash a server through it: name a directory \
+         that belongs to user {user}, or remove it",
         path = .path.display()
     )]
     Foreign {
@@ -68,13 +68,13 @@ pub enum PageDirectoryError {
         path: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Whose it should be.
+        /// The user to whom it should belong.
         user: u32,
     },
-    /// Others may write to it.
+    /// Other users may write to it.
     #[error(
-        "{path} can be written by other users (mode {mode:03o}), who could end a server by it: \
-         run `chmod go-w {path}` if what is there is yours",
+        "{path} can be written by other users (mode {mode:03o}), who could crash a server \
+         through it: run `chmod go-w {path}` if its content is yours",
         path = .path.display()
     )]
     Writable {
@@ -83,10 +83,10 @@ pub enum PageDirectoryError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The server's user does not get there.
+    /// The server's user cannot reach it.
     #[error(
         "user {owner} cannot pass through {path} (mode {mode:03o}): name a directory that all \
-         may pass to",
+         users can reach",
         path = .path.display()
     )]
     Closed {
@@ -97,16 +97,16 @@ pub enum PageDirectoryError {
         /// The permission bits.
         mode: u32,
     },
-    /// Another version's page.
+    /// The page is of another version.
     #[error(
-        "{path} is no page of this version: {source}. Servers that have it open run with an older \
+        "{path} is no page of this version: {source}. Servers that map it run with another \
          library: stop them, remove it, attach and start them again; or name another directory",
         path = .path.display()
     )]
     Version {
         /// The page.
         path: PathBuf,
-        /// What is not as it should be.
+        /// The difference.
         source: PageError,
     },
     /// Another agent is attached.
@@ -114,13 +114,13 @@ pub enum PageDirectoryError {
     Taken {
         /// The page.
         path: PathBuf,
-        /// Its process, if it can be told.
+        /// Its process, if known.
         pid: Option<u32>,
     },
-    /// No program is loaded from there.
+    /// No library can be loaded from there.
     #[error(
-        "{path} is mounted noexec, as Debian mounts /run, and no library is loaded from there: \
-         name a directory for it elsewhere (--library)",
+        "{path} is mounted noexec, as Debian mounts /run, so that no library can be loaded from \
+         it: name another directory for the library (--library)",
         path = .path.display()
     )]
     NoExec {
@@ -136,16 +136,16 @@ fn holder(pid: &Option<u32>) -> String {
 type Checked<T> = Result<T, PageDirectoryError>;
 
 impl PageDirectory {
-    /// The directory, made if it is missing, with a page in it, likewise. A page that
-    /// is made belongs to `owner`, a user's number, whom only root can give it to.
+    /// Opens the directory and its page, and makes them if they are missing. A new page belongs
+    /// to the user `owner`; only root can give it to another user.
     ///
     /// # Errors
-    /// If others may write there, or it cannot be had.
+    /// If other users may write there, or it cannot be made or opened.
     pub fn open(path: &Path, owner: Option<u32>) -> Checked<Self> {
         let (path, handle) = checked_directory(path)?;
         let directory = Self { path, handle, owner };
         if let Some(owner) = owner {
-            directory.check_way(owner)?;
+            directory.check_reachable(owner)?;
         }
         if !directory.page_path().try_exists().unwrap_or(false) {
             let path = directory.page_path();
@@ -155,39 +155,39 @@ impl PageDirectory {
         Ok(directory)
     }
 
-    /// Its absolute path.
+    /// Returns its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where servers find the page.
+    /// Returns the path of the page.
     pub fn page_path(&self) -> PathBuf {
         self.path.join(PAGE)
     }
 
-    /// Whether the page lies in memory: on a disk the kernel writes it out again and
-    /// again, and a restart of the machine leaves it as it was.
+    /// Whether the page is in memory. On a disk the kernel would write it out repeatedly, and
+    /// it would survive a restart of the machine.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn is_in_memory(&self) -> io::Result<bool> {
         Ok(fstatfs(&self.handle)?.f_type as u64 == TMPFS_MAGIC)
     }
 
-    /// Tells servers that are started before an agent is attached what they must
-    /// know; an agent that is attached has told them already.
+    /// Writes the rules for servers that are started before an agent attaches. If an agent is
+    /// attached, its rules stay.
     ///
     /// # Errors
     /// As [`PageDirectory::open`]; more than four exempt ports.
-    pub fn tell(&self, rules: &Rules) -> io::Result<()> {
+    pub fn write_rules(&self, rules: &Rules) -> io::Result<()> {
         match self.take() {
-            Ok(page) => rules.tell(&page),
+            Ok(page) => rules.write_to(&page),
             Err(PageDirectoryError::Taken { .. }) => Ok(()),
             Err(error) => Err(io::Error::other(error)),
         }
     }
 
-    /// The page, which nobody else can take for as long as it is held.
+    /// Locks the page and returns it. No other agent can lock it while it exists.
     pub(super) fn take(&self) -> Checked<SharedPage> {
         let page = self.page()?;
         let path = self.page_path();
@@ -220,11 +220,11 @@ impl PageDirectory {
         })
     }
 
-    /// Makes a page that is whole before it has its name. If somebody else was faster,
-    /// theirs stays.
+    /// Makes a page that is complete before it has its name. A page that another process makes
+    /// meanwhile stays.
     fn make_page(&self) -> io::Result<()> {
         let draft = self.path.join(format!(".{PAGE}-{}", std::process::id()));
-        // Of a process of this number that was killed.
+        // A former process of this number may have been killed here.
         let _ = std::fs::remove_file(&draft);
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -247,8 +247,8 @@ impl PageDirectory {
         Ok(())
     }
 
-    /// That the server's user can open what lies here.
-    fn check_way(&self, owner: u32) -> Checked<()> {
+    /// Checks that the server's user can reach the page.
+    fn check_reachable(&self, owner: u32) -> Checked<()> {
         for path in self.path.ancestors() {
             let found = stat(path).map_err(|error| failed("check", path)(error.into()))?;
             let is_passed = found.st_mode & 0o001 != 0
@@ -263,12 +263,12 @@ impl PageDirectory {
     }
 }
 
-/// Writes the library into a directory, which is made if it is missing, unless it lies
-/// there already; its path. Servers that run with an older one keep that: the new file
-/// takes its name, not its place.
+/// Writes the library into a directory, which is made if it is missing, unless the same library
+/// is there. Returns its path. Servers that run with another version keep that file, since the
+/// new one replaces its name and not its content.
 ///
 /// # Errors
-/// As [`PageDirectory::open`]; a directory that no library is loaded from.
+/// As [`PageDirectory::open`]; a directory from which no library can be loaded.
 pub fn write_library(directory: &Path, library: &[u8]) -> Checked<PathBuf> {
     let (directory, handle) = checked_directory(directory)?;
     let path = directory.join(LIBRARY);
@@ -286,7 +286,7 @@ pub fn write_library(directory: &Path, library: &[u8]) -> Checked<PathBuf> {
 }
 
 fn replace(draft: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Of a process of this number that was killed.
+    // A former process of this number may have been killed here.
     let _ = std::fs::remove_file(draft);
     let mut file = File::options().write(true).create_new(true).mode(0o555).open(draft)?;
     file.set_permissions(Permissions::from_mode(0o555))?;
@@ -297,7 +297,8 @@ fn replace(draft: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// A directory that nobody else may write to, made if it is missing; its real path.
+/// Opens a directory to which no other user may write, and makes it if it is missing. Returns
+/// its real path.
 fn checked_directory(path: &Path) -> Checked<(PathBuf, OwnedFd)> {
     let path = std::path::absolute(path).map_err(failed("name", path))?;
     if !path.try_exists().unwrap_or(false) {
@@ -317,7 +318,7 @@ fn checked_directory(path: &Path) -> Checked<(PathBuf, OwnedFd)> {
     Ok((path, handle))
 }
 
-/// Servers of other users are to get there, whatever is usual for new files here.
+/// Makes a directory that all users can reach, whatever the process's umask is.
 fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o755))
@@ -330,8 +331,8 @@ fn check_directory(path: &Path, found: &Stat, user: u32) -> Checked<()> {
     check_writers(path, found)
 }
 
-/// That a page is a file that only its owner may write to: root, who runs this, or
-/// whom root gave it to. Who else could have made it in a directory of root's own?
+/// Checks that a page is a file to which only its owner may write: root, this process's user,
+/// or for root any user, since only root can have made it in a directory of root's.
 fn check_page(path: &Path, found: &Stat, user: u32, owner: Option<u32>) -> Checked<()> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
         return Err(PageDirectoryError::Kind { path: path.to_owned(), wanted: "file" });
@@ -365,14 +366,14 @@ fn failed<'a>(
     move |source| PageDirectoryError::Failed { doing, path: path.to_owned(), source }
 }
 
-/// The process that has a file locked, if the kernel tells.
+/// Returns the process that has a file locked, if the kernel reports it.
 fn holder_of(found: &Stat) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
     holder_in(&locks, &format!("{major:02x}:{minor:02x}:{}", found.st_ino))
 }
 
-/// `NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF`, a lock a line.
+/// Finds it among lines of the form `NUMBER: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF`.
 fn holder_in(locks: &str, file: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -396,12 +397,12 @@ mod tests {
         Runtime::attach(directory, settings, &Rules::default(), &Roots::default())
     }
 
-    /// A place with a page directory `db` in it.
-    fn made() -> (TempDir, PathBuf) {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().canonicalize().unwrap().join("db");
+    /// A temporary directory with a page directory `db` in it.
+    fn page_directory() -> (TempDir, PathBuf) {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().canonicalize().unwrap().join("db");
         PageDirectory::open(&path, None).unwrap();
-        (place, path)
+        (temporary, path)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -418,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_page_is_made_once_and_whole_and_only_its_owner_may_write_to_it() {
-        let (_place, path) = made();
+        let (_temporary, path) = page_directory();
         let page = path.join("page");
         assert_eq!((mode(&path), mode(&page)), (0o755, 0o600));
         let made = page.metadata().unwrap();
@@ -430,8 +431,8 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_allowed_to_single_connections_ends_with_it() {
-        let (_place, path) = made();
+    fn an_agents_limits_of_single_connections_end_with_it() {
+        let (_temporary, path) = page_directory();
         let directory = PageDirectory::open(&path, None).unwrap();
         let settings = Settings { mode: Mode::Post, ..Settings::default() };
         let id = directory.take().unwrap().header().offer_record();
@@ -445,8 +446,8 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_to_is_refused() {
-        let (_place, path) = made();
+    fn a_path_to_which_others_may_write_is_refused() {
+        let (_temporary, path) = page_directory();
         for (file, bits) in
             [(path.clone(), 0o775), (path.clone(), 0o757), (path.join("page"), 0o660)]
         {
@@ -463,11 +464,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_of_this_version_is_refused_with_what_to_do() {
-        let (_place, path) = made();
+    fn a_page_of_another_version_is_refused_with_what_to_do() {
+        let (_temporary, path) = page_directory();
         let page = path.join("page");
         let file = File::options().write(true).open(&page).unwrap();
-        // The layout's number comes after the eight bytes that every page begins with.
+        // The version follows the eight bytes of the magic number.
         file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
         let said = refusal(&path);
         assert!(said.contains("version 5, not") && said.contains("stop them, remove it"), "{said}");
@@ -483,21 +484,21 @@ mod tests {
     }
 
     #[test]
-    fn a_second_agent_is_told_who_the_first_is() {
-        let (_place, path) = made();
+    fn the_error_of_a_second_agent_names_the_first() {
+        let (_temporary, path) = page_directory();
         let directory = PageDirectory::open(&path, None).unwrap();
         let first = attach(&directory, &open()).unwrap();
         let other = PageDirectory::open(&path, None).unwrap();
         let said = attach(&other, &open()).unwrap_err().to_string();
-        let who = format!("has an agent already, process {}", std::process::id());
-        assert!(said.contains(&who), "{said}");
+        let holder = format!("has an agent already, process {}", std::process::id());
+        assert!(said.contains(&holder), "{said}");
         let rules = Rules { gates_unix: true, ..Rules::default() };
-        other.tell(&rules).unwrap();
+        other.write_rules(&rules).unwrap();
         drop(first);
         let second = attach(&other, &open()).unwrap();
         drop(second);
         assert!(!other.page().unwrap().header().gates_unix(), "the agent's rules stay");
-        other.tell(&rules).unwrap();
+        other.write_rules(&rules).unwrap();
         assert!(other.page().unwrap().header().gates_unix());
     }
 
@@ -511,12 +512,12 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_takes_a_page_over_frees_the_dead_and_counts_from_its_own_beginning() {
-        let (_place, path) = made();
+    fn an_agent_that_takes_a_page_over_frees_records_of_the_dead_and_counts_from_then() {
+        let (_temporary, path) = page_directory();
         let directory = PageDirectory::open(&path, None).unwrap();
         let page = directory.page().unwrap();
-        assert_eq!(page.control().mode(), Mode::Stats, "watched before an agent comes");
-        // What a server of a number that no process has was at, behind a closed gate.
+        assert_eq!(page.control().mode(), Mode::Stats, "tracked before an agent attaches");
+        // A connection of a process that does not exist, at a closed gate.
         let id = page.header().offer_record();
         assert!(page.record(id).unwrap().claim(u32::MAX >> 1, 3, Peer::default(), 0));
         page.control().set(&Settings { mode: Mode::Post, cap: 1, ..Settings::default() });
@@ -534,12 +535,12 @@ mod tests {
         assert_eq!(gate.arrive(Id(5), false, now_ns, &super::super::Futexes), Decision::Run);
         assert_eq!(runtime.counters().admissions, 1);
         drop(runtime);
-        assert_eq!(page.control().mode(), Mode::Stats, "it leaves the gate open");
+        assert_eq!(page.control().mode(), Mode::Stats, "the gate is open afterwards");
     }
 
     #[test]
-    fn the_library_is_written_anew_only_if_it_differs_and_never_in_place() {
-        let (_place, path) = made();
+    fn the_library_is_written_only_if_it_differs_and_never_in_place() {
+        let (_temporary, path) = page_directory();
         let write = |bytes: &[u8]| {
             let library = write_library(&path, bytes).unwrap();
             assert_eq!((std::fs::read(&library).unwrap(), mode(&library)), (bytes.to_vec(), 0o555));
@@ -549,7 +550,7 @@ mod tests {
         assert_eq!(write(b"one"), first);
         let mapped = File::open(path.join(LIBRARY)).unwrap();
         assert_ne!(write(b"two"), first);
-        assert_eq!(mapped.metadata().unwrap().len(), 3, "who has it open keeps it");
+        assert_eq!(mapped.metadata().unwrap().len(), 3, "an open file stays");
         assert_eq!(path.read_dir().unwrap().count(), 2, "no draft is left");
     }
 
@@ -558,16 +559,16 @@ mod tests {
         if !geteuid().is_root() {
             return lull_testing::skip("changes the owner of a directory: run as root");
         }
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("db");
-        set_mode(place.path(), 0o700);
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("db");
+        set_mode(temporary.path(), 0o700);
         let said = PageDirectory::open(&path, Some(65534)).unwrap_err().to_string();
         assert!(said.contains("user 65534 cannot pass through"), "{said}");
-        set_mode(place.path(), 0o755);
+        set_mode(temporary.path(), 0o755);
         let directory = PageDirectory::open(&path, Some(65534)).unwrap();
         let owners = [directory.path().to_owned(), directory.page_path()];
         assert_eq!(owners.map(|path| path.metadata().unwrap().uid()), [0, 65534]);
-        // Who has the directory has said whose the page is.
+        // The directory's owner has given the page to that user.
         PageDirectory::open(&path, None).unwrap();
         let said = PageDirectory::open(&path, Some(7)).unwrap_err().to_string();
         assert!(said.contains("belongs to user 65534"), "{said}");

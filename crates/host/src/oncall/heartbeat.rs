@@ -1,4 +1,4 @@
-//! The thread that tells servers that the agent lives.
+//! The heartbeat: a thread that renews the agent's lease of a gate.
 
 use super::{now, pump};
 use crate::sys::page::SharedPage;
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Three beats fit the agent's lease. Each costs the core that it wakes from sleep
-/// 10 to 50 us, mostly to find its caches cold.
+/// Three beats fit the agent's lease. A beat costs 10 to 50 us of the core that it wakes, mostly
+/// for cold caches.
 const PERIOD: Duration = Duration::from_millis(20);
-/// With a pause between rounds the pauses' ends are met, too.
+/// With a pause between rounds the thread also ends the pauses.
 const PERIOD_WITH_PAUSE: Duration = Duration::from_millis(1);
-/// Nobody asks whether the agent lives where nobody is made to wait.
+/// At an open gate no worker depends on the lease.
 const PERIOD_OPEN: Duration = Duration::from_secs(1);
-/// A machine that is full of the server's own threads must not make the agent
-/// look dead.
+/// A machine that is busy with the server's own threads must not delay the heartbeat beyond
+/// its lease.
 const NICE: i32 = -20;
 
-/// Beats until it is dropped.
+/// The thread, which runs until this is dropped.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     ends: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ impl Heartbeat {
         let ends = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("lull-beat".to_owned()).spawn(move || {
-            // Without the right to, it beats like everybody else.
+            // Without the privilege the thread keeps the usual priority.
             let _ = rustix::process::setpriority_process(None, NICE);
             while !seen.load(Ordering::Relaxed) {
                 beat(&page);
@@ -42,7 +42,7 @@ impl Heartbeat {
         Ok(Self { ends, thread: Some(thread) })
     }
 
-    /// What the gate does has changed, and with it how often to beat.
+    /// Wakes the thread, since its period depends on the settings.
     pub(super) fn settings_changed(&self) {
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -62,7 +62,7 @@ fn period(settings: &Settings) -> Duration {
 
 fn beat(page: &SharedPage) {
     page.control().beat(now().0);
-    // For slots whose lease is over, and pauses: nobody else may come by.
+    // No worker may pump when a lease or a pause expires.
     pump(page);
 }
 
@@ -71,7 +71,7 @@ impl Drop for Heartbeat {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic of its own was told already.
+            // A panic of the thread was printed already.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What servers report, as latency by app and by connection.
+//! Reads the statistics of servers from a page, by app and by connection.
 
 use crate::sys::page::SharedPage;
 use lull_control::LatencySeen;
@@ -8,12 +8,12 @@ use lull_oncall::{Class, Id, Peer, Record, Seat};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Reads one app's statistics, each time what is new since the last.
+/// Reads one app's statistics; each reading covers the time since the last.
 #[derive(Debug)]
 pub struct Statistics {
     page: Arc<SharedPage>,
     last: Nanos,
-    /// By connection.
+    /// The last reading of each connection.
     before: BTreeMap<Id, Before>,
     /// Queries that were pending at the last reading.
     was_pending: u64,
@@ -22,17 +22,17 @@ pub struct Statistics {
     transactions: Counts,
 }
 
-/// A connection at the last reading.
+/// The last reading of a connection.
 #[derive(Debug)]
 struct Before {
     generation: u32,
     queries: u64,
     counts: Counts,
-    /// What it had done before these statistics began.
+    /// Its sums when these statistics began.
     first: Sums,
 }
 
-/// What a connection did since it was opened.
+/// The sums of a connection since it was opened.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     queries: u64,
@@ -42,7 +42,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(record: &Record) -> Self {
+    fn read(record: &Record) -> Self {
         Self {
             queries: record.queries(),
             transactions: record.transactions(),
@@ -51,7 +51,7 @@ impl Sums {
         }
     }
 
-    /// Saturating: a server may write any number into its page.
+    /// Returns the difference, which saturates since a server may write any number.
     const fn since(self, first: Self) -> Self {
         Self {
             queries: self.queries.saturating_sub(first.queries),
@@ -62,9 +62,9 @@ impl Sums {
     }
 }
 
-/// Latencies counted by bucket; each stands for its middle, at most 3.2 % off.
+/// Latencies counted by bucket; each bucket counts as its middle, at most 3.2 % off.
 ///
-/// A full histogram of each of thousands of connections would take 200 kB.
+/// A full histogram would take 200 kB for each of thousands of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts(Box<[u32; BUCKETS]>);
 
@@ -75,25 +75,26 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Number of queries.
+    /// Returns the number of queries.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// Adds those of another set.
+    /// Adds the counts of another set.
     pub fn merge(&mut self, other: &Self) {
         for (ours, theirs) in self.0.iter_mut().zip(other.0.iter()) {
             *ours = ours.saturating_add(*theirs);
         }
     }
 
-    /// What each bucket that is not empty stands for, and its count.
+    /// Iterates over the middle and the count of each bucket that is not empty.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u32)> + '_ {
         let all = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         all.map(|(bucket, count)| (Nanos(middle_ns(bucket)), *count))
     }
 
-    /// The latency that `at` percent of the queries do not exceed; `None` without any.
+    /// Returns the latency that `at` percent of the queries do not exceed; `None` without
+    /// queries.
     pub fn quantile(&self, at: Percentile) -> Option<Nanos> {
         let rank = (at.fraction() * self.count() as f64).ceil().max(1.0) as u64;
         let mut sum = 0;
@@ -104,13 +105,13 @@ impl Counts {
         self.0.iter().position(reaches).map(|bucket| Nanos(middle_ns(bucket)))
     }
 
-    /// Adds all to a histogram.
+    /// Adds all latencies to a histogram.
     pub fn add_to(&self, latency: &mut Latency) {
         self.buckets().for_each(|(middle, count)| latency.record_many(middle, u64::from(count)));
     }
 
-    /// What is new in counts that wrap since these, which become them.
-    fn renew(&mut self, now: impl Iterator<Item = u32>) -> Self {
+    /// Replaces these counts by newer ones. Returns the difference; counts wrap.
+    fn advance(&mut self, now: impl Iterator<Item = u32>) -> Self {
         let mut new = Self::default();
         let both = self.0.iter_mut().zip(new.0.iter_mut());
         for (count, (before, new)) in now.zip(both) {
@@ -121,60 +122,60 @@ impl Counts {
     }
 }
 
-/// One connection since the last reading.
+/// One connection, since the last reading.
 #[derive(Debug, Clone)]
 pub struct ConnectionSeen {
-    /// Its place in the page.
+    /// Its number in the page.
     pub id: Id,
-    /// How many connections had this place before.
+    /// Its place among the connections that have had this number.
     pub generation: u32,
     /// The process and thread that serve it; process 0 if it is closed.
     pub worker: (u32, u32),
-    /// Its other end.
+    /// The client's end.
     pub peer: Peer,
-    /// The server's port that it came through; 0 if it has none.
+    /// The server's port; 0 if it has none.
     pub local_port: u16,
     /// What the gate may do with it.
     pub class: Class,
-    /// Latencies since the last reading, from when the worker read the query
-    /// to its answer.
+    /// Latencies since the last reading, from when the worker read the query to the end of
+    /// the reply.
     pub latency: Counts,
-    /// Queries answered since it was opened, or since these statistics began if that
-    /// was later, as the next two.
+    /// Queries with a complete reply. This and the next two count since the connection was
+    /// opened, or since these statistics began if that was later.
     pub queries: u64,
     /// Transactions ended.
     pub transactions: u64,
-    /// How often it waited in the gate, and for how long in sum.
+    /// How often it waited in the gate, and the sum of the waits.
     pub parked: (u64, Nanos),
-    /// Whether it waits in the gate now.
+    /// Whether its worker waits in the gate now.
     pub waits: bool,
-    /// Age of the query that is not answered.
+    /// The age of the pending query.
     pub pending: Option<Nanos>,
 }
 
 impl Before {
     fn at_first(record: &Record) -> Self {
-        let (generation, first) = (record.generation(), Sums::of(record));
+        let (generation, first) = (record.generation(), Sums::read(record));
         let mut counts = Counts::default();
-        counts.renew(record.latency().counts());
+        counts.advance(record.latency().counts());
         Self { generation, queries: first.queries, counts, first }
     }
 }
 
 impl Statistics {
-    /// What servers report from now on: a page that an agent left has more.
+    /// Returns a reader from now on; a page that an agent has left contains earlier queries.
     pub(super) fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
         let used = page.records().filter(|(_, record)| record.generation() != 0);
         let before = used.map(|(id, record)| (id, Before::at_first(record))).collect();
         let mut transactions = Counts::default();
-        transactions.renew(page.transactions());
+        transactions.advance(page.transactions());
         Self { page, last: now, before, was_pending: 0, has_seen_any: false, transactions }
     }
 
-    /// Every connection that is open, or that was closed since the last reading.
+    /// Reads every connection that is open, or that was closed since the last reading.
     ///
-    /// A place is given to another connection only after all others had their
-    /// turn: one is missed if 10,000 came and went between two readings.
+    /// A number is reused only after all others, so that a connection is missed only if 10,000
+    /// were opened between two readings.
     pub fn connections(&mut self) -> Vec<ConnectionSeen> {
         let now = super::now();
         let page = Arc::clone(&self.page);
@@ -182,16 +183,15 @@ impl Statistics {
         used.filter_map(|(id, record)| self.connection(id, record, now)).collect()
     }
 
-    /// Transactions that ended since the last reading, by how long they took
-    /// on the server from their first query; a query outside of one counts as one.
-    /// None of a server whose protocol is not known: each query is one there, with
-    /// the latency that it has.
+    /// Reads the transactions that ended since the last reading, by their duration on the
+    /// server from their first query; a query outside a transaction counts as one. There are
+    /// none if the protocol is not known; there each query is a transaction.
     pub fn transactions(&mut self) -> Counts {
-        self.transactions.renew(self.page.transactions())
+        self.transactions.advance(self.page.transactions())
     }
 
-    /// The app's latency since the last reading: that of all its connections.
-    /// A server without any connection yet has none.
+    /// Reads the latency of all connections since the last reading. It is missing until a
+    /// first connection is seen.
     pub fn latency(&mut self) -> Gauge<LatencySeen> {
         let now = super::now();
         let span = now.saturating_sub(self.last);
@@ -201,7 +201,7 @@ impl Statistics {
         if !self.has_seen_any {
             return Err(Missing::because(
                 "no connection was seen yet: is the server dynamically linked, was it started \
-                 with the library, and is anybody connected?",
+                 with the library, and is a client connected?",
             ));
         }
         let mut window = Latency::default();
@@ -226,14 +226,14 @@ impl Statistics {
         if pid == 0 && before.queries == queries {
             return None;
         }
-        // Most connections had nothing answered since a reading 10 ms ago. What is
-        // answered just now is counted last, and is new to the next reading.
+        // Most connections have no new reply since a reading 10 ms ago. A worker counts a
+        // query last, so that one that ends during this reading belongs to the next.
         let latency = match before.queries == queries {
             true => Counts::default(),
-            false => before.counts.renew(record.latency().counts()),
+            false => before.counts.advance(record.latency().counts()),
         };
         before.queries = queries;
-        let sums = Sums::of(record).since(before.first);
+        let sums = Sums::read(record).since(before.first);
         let pending = record.pending_since_ns().filter(|_| pid != 0);
         Some(ConnectionSeen {
             id,
@@ -258,14 +258,14 @@ mod tests {
     use crate::oncall::{Rules, Runtime};
     use lull_oncall::{Mode, Settings, Wake};
 
-    /// Wakes nobody.
-    struct Nobody;
+    /// Wakes no worker.
+    struct NoWake;
 
-    impl Wake for Nobody {
+    impl Wake for NoWake {
         fn wake(&self, _: Id, _: &Seat) {}
     }
 
-    /// With eight places that have been offered to connections.
+    /// A runtime with eight records that were offered to connections.
     fn runtime() -> Runtime {
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
         (0..8).for_each(|at| assert_eq!(runtime.page.header().offer_record(), Id(at)));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_seen_once_and_by_connection() {
+    fn queries_are_read_once_and_by_connection() {
         let runtime = runtime();
         let mut statistics = runtime.statistics();
         assert!(statistics.latency().unwrap_err().reason.contains("no connection"));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_are_seen_once() {
+    fn transactions_are_read_once() {
         let runtime = runtime();
         let mut statistics = runtime.statistics();
         runtime.page.transaction_took(Id(0), 5_000_000);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_statistics_began_is_not_in_them() {
+    fn queries_before_the_statistics_began_are_not_in_them() {
         let runtime = runtime();
         let record = runtime.page.record(Id(0)).unwrap();
         let query = || {
@@ -327,7 +327,7 @@ mod tests {
         let seen = statistics.connections();
         assert_eq!((seen[0].queries, seen[0].transactions), (1, 1));
         assert_eq!((seen[0].latency.count(), statistics.transactions().count()), (1, 1));
-        // Another connection in its place has no past.
+        // The next connection of this number has no past.
         assert!(record.release(1) && record.claim(1, 3, Peer::default(), 0));
         query();
         assert_eq!(statistics.connections()[0].queries, 1);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_seen_and_through_which_port_each_came() {
+    fn the_port_of_a_connection_and_whether_it_waits_are_read() {
         let runtime = runtime();
         let agent_lease_ns = 1_000_000_000;
         runtime.set(&Settings { mode: Mode::Post, agent_lease_ns, ..Settings::default() });
@@ -351,7 +351,7 @@ mod tests {
         for (id, port) in [(0, 3306), (1, 3307), (2, 3306)] {
             let record = runtime.page.record(Id(id)).unwrap();
             assert!(record.claim(1, 3, Peer { ipv4: u32::MAX, port: u16::MAX }, port));
-            runtime.page.gate().arrive(Id(id), false, super::super::now().0, &Nobody);
+            runtime.page.gate().arrive(Id(id), false, super::super::now().0, &NoWake);
         }
         let mut statistics = runtime.statistics();
         let seen = statistics.connections();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_connection_in_the_same_place_starts_from_nothing() {
+    fn a_later_connection_of_the_same_number_starts_from_zero() {
         let runtime = runtime();
         let mut statistics = runtime.statistics();
         let record = runtime.page.record(Id(0)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
                 record.query_arrived(5, 1_000);
                 record.query_answered(2_000);
             }
-            // What was answered before it was closed is not lost.
+            // Replies before it was closed are not lost.
             assert!(record.release(1));
             assert_eq!(statistics.latency().unwrap().window.count(), round);
             assert!(statistics.connections().is_empty());

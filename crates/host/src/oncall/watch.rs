@@ -1,4 +1,4 @@
-//! An app of a control loop that runs with the library.
+//! The on-call runtime of one app of a control loop.
 
 use super::{PageDirectory, Rules, Runtime, Statistics, now};
 use crate::Roots;
@@ -9,13 +9,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Time between two looks for processes that ended without a word: each looks
-/// at every connection's process.
+/// The time between two searches for processes that were killed; each reads the process of
+/// every connection.
 const REAPING: Nanos = Nanos::from_secs(1);
 
 /// One app's on-call runtime, read at the end of each epoch.
 ///
-/// When it is dropped the app runs on, with nobody waiting at its gate.
+/// When it is dropped, the app continues with an open gate.
 #[derive(Debug)]
 pub struct Watch {
     runtime: Arc<Runtime>,
@@ -25,16 +25,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Makes the app's page; the app is to be started with [`Watch::environment`].
+    /// Makes the app's page. The caller starts the app with [`Watch::environment`].
     ///
     /// # Errors
     /// As [`Runtime::start`].
     pub fn start(settings: &Settings, rules: &Rules, roots: &Roots) -> io::Result<Self> {
-        Ok(Self::of(Runtime::start(settings, rules)?, roots))
+        Ok(Self::new(Runtime::start(settings, rules)?, roots))
     }
 
-    /// Takes over the page of a directory, where servers find it that somebody else
-    /// has started, or starts.
+    /// Takes over the page of a directory, for servers that Lull does not start.
     ///
     /// # Errors
     /// As [`PageDirectory::open`] and [`Runtime::attach`].
@@ -45,15 +44,15 @@ impl Watch {
         roots: &Roots,
     ) -> io::Result<Self> {
         let directory = PageDirectory::open(directory, None).map_err(io::Error::other)?;
-        Ok(Self::of(Runtime::attach(&directory, settings, rules, roots)?, roots))
+        Ok(Self::new(Runtime::attach(&directory, settings, rules, roots)?, roots))
     }
 
-    fn of(runtime: Runtime, roots: &Roots) -> Self {
+    fn new(runtime: Runtime, roots: &Roots) -> Self {
         let statistics = runtime.statistics();
         Self { runtime: Arc::new(runtime), statistics, roots: roots.clone(), reaped: now() }
     }
 
-    /// What the app's environment must have, besides the agent's.
+    /// Returns the variables that the app's environment needs besides the agent's own.
     pub fn environment(&self, library: &Path) -> Vec<(String, String)> {
         self.runtime.environment(library)
     }
@@ -63,18 +62,18 @@ impl Watch {
         Arc::clone(&self.runtime)
     }
 
-    /// What its gate does; `None` if nobody waits there.
+    /// Returns the settings of its gate; `None` if no worker waits there.
     pub(crate) fn gate(&self) -> Option<Settings> {
         Some(self.runtime.settings()).filter(|settings| settings.mode.gates())
     }
 
-    /// Sets what its gate does, from the next turn on.
+    /// Sets its gate, from the next turn on.
     pub(crate) fn set_gate(&self, settings: &Settings) {
         self.runtime.set(settings);
     }
 
-    /// Its latency since the last reading, on the server: from when a worker
-    /// read a query to its answer, the wait at the gate included.
+    /// Returns its latency since the last reading, on the server: from when a worker read a
+    /// query to the end of the reply, with the wait at the gate.
     pub(crate) fn latency(&mut self) -> Gauge<LatencySeen> {
         let now = now();
         if now >= self.reaped.saturating_add(REAPING) {
