@@ -20,7 +20,8 @@ use lull_control::{Objective, PolicyError};
 use lull_host::oncall::{Runtime, Statistics};
 use lull_measure::{Gauge, Missing, Nanos};
 use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, Settings};
-use lull_policies::admission::{self, Site, Workers};
+use lull_policies::ADMISSION_CONTROLLERS;
+use lull_policies::admission::{Site, Workers};
 use promises::Places;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,7 +89,7 @@ impl Post {
         let objectives = self.objectives();
         let site =
             Site { asked: &self.asked, workers: self.workers, ..Site::of(&objectives, cores()) };
-        let admission = admission::build(&self.name, &self.keys, &site)?;
+        let admission = ADMISSION_CONTROLLERS.build(&self.name, &self.keys, &site)?;
         if self.name == "open" && !self.workers.may_wait() {
             let message = "`open` never closes the gate, so that no worker would rest".to_owned();
             return Err(PolicyError::Config { key: "name".to_owned(), message });

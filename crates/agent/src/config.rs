@@ -18,31 +18,13 @@ use lull_control::{AppId, AppSpec, GateControl, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_measure::Nanos;
+use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind};
 use schema::File;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Shortest stretch of time that a record can be bounded to.
 const KEEP_MIN: Nanos = Nanos::from_secs(10);
-
-/// Policies that go by each epoch's tail, or by no latency at all. The others
-/// count requests or look at all of them.
-const BY_TAIL: [&str; 14] = [
-    "unmanaged",
-    "even",
-    "lc-first",
-    "rr",
-    "parties",
-    "arq",
-    "full-speed",
-    "performance",
-    "powersave",
-    "ondemand",
-    "conservative",
-    "schedutil",
-    "linux-default",
-    "static",
-];
 
 /// A checked config.
 #[derive(Debug, Clone)]
@@ -236,18 +218,20 @@ impl Config {
         })
     }
 
-    /// Refuses a policy that needs more than the tail where a source tells no more.
-    pub fn check_enough_is_told(&self) -> Result<(), InputError> {
-        let tells_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
-        let Some(index) = self.apps.iter().position(tells_a_tail) else { return Ok(()) };
-        if BY_TAIL.contains(&self.policy.as_str()) {
+    /// Refuses a policy that needs every request where a source reports only a tail.
+    pub fn check_latency_detail(&self) -> Result<(), InputError> {
+        let reports_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
+        let Some(index) = self.apps.iter().position(reports_a_tail) else { return Ok(()) };
+        let by_tail = |entry: &Entry<PolicyKind>| entry.kind.latency == LatencyDetail::TailOnly;
+        if POLICIES.find(&self.policy).is_ok_and(by_tail) {
             return Ok(());
         }
+        let names = POLICIES.iter().filter(|entry| by_tail(entry)).map(|entry| entry.name);
         let message = format!(
-            "`{}` needs every request, and Prometheus tells a tail only: push latency, or name \
+            "`{}` needs every request, and Prometheus reports a tail only: push latency, or name \
              one of {}",
             self.policy,
-            BY_TAIL.join(", ")
+            names.collect::<Vec<_>>().join(", ")
         );
         Err(self.source.error(&format!("app[{index}].latency"), message))
     }

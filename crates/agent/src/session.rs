@@ -11,7 +11,7 @@ mod shadow;
 mod steered;
 
 pub use open::Opening;
-pub use policy::{policy_of, tuning_of};
+pub use policy::{policy_of, search_of, tuning_of};
 pub use reference::bound_by_ideal;
 
 use crate::admission::{Changed, Order, Threads};

@@ -9,7 +9,7 @@
 use crate::error::UsageError;
 use lull_control::{Capability, Discovery, Machine};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::tuning::{Choice, Place, Protocol, Reading, Search, Space, Trial};
+use lull_policies::search::{Choice, Place, Protocol, Reading, Search, Space, Trial};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,8 @@ use lull_measure::entropy::{
     BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
 };
 use lull_measure::{Latency, Nanos};
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::node::{NodeModel, NodePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
@@ -137,7 +138,7 @@ impl Scene {
             (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
         }
         let policy =
-            registry::build(&steering.policy, &steering.config, plant.machine(), plant.apps())?;
+            POLICIES.build(&steering.policy, &steering.config, plant.machine(), plant.apps())?;
         let controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
         Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))

@@ -16,8 +16,9 @@ use crate::figure::{DrawError, Figure, svg};
 use lull_control::PlantError;
 use lull_control::dispatcher::DispatcherError;
 use lull_control::{LimitsError, PolicyError};
-use lull_policies::registry::Family;
-use lull_policies::{admission, dispatchers, registry};
+use lull_policies::Family;
+use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
+
 use lull_sim::dispatch::DispatchModelError;
 use lull_sim::model::ModelError;
 use lull_sim::oversubscribed::ServerModelError;
@@ -65,10 +66,7 @@ of_scene!(
 
 /// All that have a picture: policies, dispatchers, admission controllers.
 pub fn names() -> Vec<&'static str> {
-    let policies = registry::ALL.iter().map(|entry| entry.name);
-    let dispatchers = dispatchers::ALL.iter().map(|entry| entry.name);
-    let admission_controllers = admission::ALL.iter().map(|entry| entry.name);
-    policies.chain(dispatchers).chain(admission_controllers).collect()
+    POLICIES.names().chain(DISPATCHERS.names()).chain(ADMISSION_CONTROLLERS.names()).collect()
 }
 
 /// The picture of one of [`names`], as SVG.
@@ -80,18 +78,17 @@ pub fn draw(name: &str) -> Result<String, PortraitError> {
 }
 
 fn panels(name: &str) -> Result<Vec<Figure>, PortraitError> {
-    if dispatchers::ALL.iter().any(|entry| entry.name == name) {
+    if DISPATCHERS.contains(name) {
         return dispatch::panels(name);
     }
-    if admission::ALL.iter().any(|entry| entry.name == name) {
+    if ADMISSION_CONTROLLERS.contains(name) {
         return gated::panels(name);
     }
     if let Some(policy) = zoned::has(name) {
         return zoned::panels(policy);
     }
-    match registry::find(name)?.family {
+    match POLICIES.find(name)?.kind.family {
         Family::Colocation => colocated::panels(name),
-        _ if numbers::has(name) => numbers::panels(name),
         Family::Frequency => frequencies::panels(name),
         Family::Tuning => numbers::panels(name),
     }

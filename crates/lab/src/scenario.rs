@@ -43,7 +43,8 @@ use choice::Labelled;
 use file::{AppSection, EPOCH, PolicySection};
 use lull_control::AppSpec;
 use lull_measure::Nanos;
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::model::{Limits, Model};
 use std::path::Path;
 
@@ -206,7 +207,7 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
         None => (steerable(model), EPOCH.into()),
     };
     choice.choose(written, |name| {
-        let policy = registry::find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let policy = POLICIES.find(name).map_err(|error| error.to_string())?.name.to_owned();
         let (tiers, epoch) = (tiers.clone(), epoch.clone());
         let control = Control { policy, config: toml::Table::new(), tiers, epoch };
         Ok(Variant { label: name.to_owned(), control, key: "--policy".to_owned() })
@@ -229,7 +230,7 @@ impl Labelled for Variant {
 
 fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {
     let PolicySection { name, label, tiers, epoch, config } = section;
-    if let Err(error) = registry::find(&name) {
+    if let Err(error) = POLICIES.find(&name) {
         return Err(Wrong::at(format!("{key}.name"), error.to_string()));
     }
     let tiers = match tiers {

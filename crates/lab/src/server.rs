@@ -13,7 +13,7 @@ pub use records::write_parquet;
 use crate::progress::Progress;
 use lull_control::Capability;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::tuning::{Place, Space};
+use lull_policies::search::{Place, Space};
 use lull_sim::model::ModelError;
 use lull_sim::netserver::{NetServer, ServerModel, ServerTotals};
 use rayon::prelude::*;

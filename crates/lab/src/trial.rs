@@ -4,7 +4,8 @@
 use crate::progress::Progress;
 use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::plant::{PlantSpec, System, Turned};
 use lull_sim::stats::{Estimate, Experiment, Failure, Runs, Warmup};
 use lull_sim::{Model, Totals};
@@ -80,8 +81,7 @@ impl Trial<'_> {
     ) -> Result<Result<(), PolicyError>, Failure> {
         let spec = PlantSpec { tier: tier.to_owned(), server, apps: self.apps.clone() };
         let plant = system.plant(self.model, &spec).map_err(|e| Failure::Setup(e.to_string()))?;
-        let built =
-            registry::build(&control.policy, &control.config, plant.machine(), plant.apps());
+        let built = POLICIES.build(&control.policy, &control.config, plant.machine(), plant.apps());
         match built {
             Ok(policy) => {
                 system.manage(plant, policy, rules(), control.epoch.clone())?;

@@ -20,7 +20,8 @@ use crate::figure::{Axis, Figure, Look, Point};
 use crate::papers::micro_2017_eetl::system::{DispatchBench, parsed, scenario};
 use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, Node};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -174,7 +175,7 @@ fn respond(
     let fixed = |threshold_ms: f64| {
         let start = threshold_ms / target.as_millis_f64();
         let config = format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]");
-        dispatchers::build("eetl", &parsed(&config), &site)
+        DISPATCHERS.build("eetl", &parsed(&config), &site)
     };
     let runs = setup.either(64, 16);
     setup.progress.expect(runs);

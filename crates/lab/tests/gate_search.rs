@@ -4,8 +4,9 @@
 use lull_control::{AppId, Capability, Discovery, Knob, Plant, Rng, Setting};
 use lull_lab::scenario::{AnyFile, AnyScenario, Choice};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::admission::{self, Site};
-use lull_policies::registry;
+use lull_policies::admission::Site;
+use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
+
 use lull_sim::oversubscribed::{ServerModel, ServerPlant};
 use rand::SeedableRng;
 use std::path::Path;
@@ -40,7 +41,7 @@ fn behind(admission: &str, keys: &str) -> ServerPlant {
     let model: ServerModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
     let site = Site::of(&objectives, model.cores);
-    let gate = admission::build(admission, &keys.parse().unwrap(), &site).unwrap();
+    let gate = ADMISSION_CONTROLLERS.build(admission, &keys.parse().unwrap(), &site).unwrap();
     ServerPlant::new(&model, gate, 1, 0).unwrap()
 }
 
@@ -48,7 +49,7 @@ fn behind(admission: &str, keys: &str) -> ServerPlant {
 fn search(keys: &str) -> Discovery {
     let mut plant = behind("manual", "cap = 128");
     let table = keys.parse().unwrap();
-    let built = registry::build("bayop", &table, plant.machine(), plant.apps());
+    let built = POLICIES.build("bayop", &table, plant.machine(), plant.apps());
     let mut policy = built.unwrap();
     let mut rng = Rng::seed_from_u64(7);
     for _ in 0..2000 {

@@ -7,7 +7,8 @@ use lull_lab::progress::Progress;
 use lull_lab::replay::{AppMoment, Effort, Moment, Recording, Replay, ReplayError, Steered, Unfit};
 use lull_lab::scenario::Outcome;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{Activity, Client, LoadStep, NodeApp, NodeModel, NodePlant, Scheduler};
 use lull_workload::arrivals::Process;
@@ -88,8 +89,7 @@ fn moment(epoch: &Epoch) -> Moment {
 /// The true run under a policy: 40 s.
 fn run(policy: &str, seed: u64, times: f64) -> (Machine, Vec<Moment>) {
     let plant = NodePlant::new(&truth(times), &specs(), seed, 0).unwrap();
-    let built =
-        registry::build(policy, &toml::Table::new(), plant.machine(), plant.apps()).unwrap();
+    let built = POLICIES.build(policy, &toml::Table::new(), plant.machine(), plant.apps()).unwrap();
     let controller = Controller::new(built, Rules::default(), &plant).unwrap();
     let machine = plant.machine().clone();
     let mut control = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));

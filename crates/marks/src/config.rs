@@ -8,7 +8,8 @@ use lull_host::Roots;
 use lull_host::dispatch::{Dispatch, DispatchError, Floor, Safety, Speeds, SpeedsError};
 use lull_host::guard::{GuardCommand, StateDir};
 use lull_measure::{Hertz, Nanos, Percentile, Watts};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -215,7 +216,7 @@ impl Config {
         };
         let Self { percentile, target, .. } = *self;
         let site = Site { ladder, percentile, target, profile: &self.profile };
-        dispatchers::build(&name, &keys, &site).map_err(|error| match &error {
+        DISPATCHERS.build(&name, &keys, &site).map_err(|error| match &error {
             DispatcherError::Config(PolicyError::Config { key, .. }) => {
                 ConfigError::at(&format!("dispatcher.{key}"), error.to_string())
             }

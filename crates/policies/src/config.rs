@@ -4,6 +4,7 @@ use lull_control::PolicyError;
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 /// One key of a policy's config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -106,6 +107,18 @@ pub(crate) fn some_time(key: &str, span: lull_measure::Nanos) -> Result<(), Poli
         return Ok(());
     }
     Err(wrong(key, format!("`{key}` is zero: write a time such as 500ms")))
+}
+
+/// Checks that a number lies in a range.
+///
+/// # Errors
+/// [`PolicyError::Config`] at `key` if it does not.
+pub(crate) fn within(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), PolicyError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (low, high) = range.into_inner();
+    Err(wrong(key, format!("`{key}` is {value}: write a number from {low} to {high}")))
 }
 
 /// Checks that counts are not zero.

@@ -1,52 +1,34 @@
-//! The policies, one file each, and their registry.
+//! The policies, dispatchers and admission controllers, one file each, and their registries.
 //!
-//! A policy is a pure function with state: observation in, plan out. Each
-//! file reads like an essay: the paper and its mechanism, where this differs
-//! and why, then the config with the paper's numbers, the state, the decision
-//! and a test for each claim. What they share is in `toolkit`. [`dispatchers`] and
-//! [`admission_controllers`] stand beside them, with registries of the same kind.
+//! A policy is a pure function with state: observation in, plan out. Its file begins with the
+//! paper, the mechanism and the differences from the paper; then follow the config with the
+//! paper's constants, the state, the decision, and a test for each claim. Families have a
+//! folder each: [`colocation`], [`frequency`], [`tuning`], [`dispatch`] and [`admission`].
+//! [`toolkit`] holds what several policies use, [`search`] the search for numeric settings.
 //!
-//! A new policy is its own file, its `mod` line here and its line in
-//! [`registry::ALL`]; the compiler calls an entry that is in no registry dead
-//! code. (One macro line could say both, but rustfmt does not see the files
-//! of modules that a macro declares.)
+//! To add one, write its file, its `mod` line in its family's module and its line in
+//! [`registry`]; the compiler reports an entry in no registry as dead code. (One macro line
+//! could declare module and entry, but rustfmt skips modules that a macro declares.)
 
 pub mod admission;
-pub mod beside;
+mod colocation;
 mod config;
 mod dip;
-pub mod dispatchers;
-pub mod registry;
+pub mod dispatch;
+mod entry;
+mod frequency;
+pub mod markdown;
+mod registry;
+pub mod search;
 #[cfg(test)]
 mod testing;
 mod toolkit;
-pub mod tuning;
-
-mod adaptive_dvfs;
-mod arq;
-mod bayop;
-mod clite;
-mod co_pi;
-mod conservative;
-mod demeter;
-mod even;
-mod full_speed;
-mod heracles;
-mod lc_first;
-mod linux_default;
-mod ondemand;
-mod parties;
-mod performance;
-mod powersave;
-mod qos_wc;
-mod rr;
-mod satori;
-mod schedutil;
-mod static_setting;
-mod step_dvfs;
-mod tide;
-mod unmanaged;
+mod tuning;
 
 pub use config::Key;
 pub use dip::{Ability, Dip, DipError, ResourceDip, TLT, by_resource};
-pub use registry::{Description, Entry, Family};
+pub use entry::{
+    Description, Entry, Family, Kind, LatencyDetail, MakePolicy, PolicyKind, ReadTuning, Registry,
+    SettingSearch,
+};
+pub use registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};

@@ -8,7 +8,7 @@ use lull_control::{
     ProgressSource, Rng, Setting,
 };
 use lull_measure::{Missing, Nanos, Percentile};
-use lull_policies::registry::{self, Entry, Family};
+use lull_policies::{Entry, Family, POLICIES, PolicyKind};
 use rand::SeedableRng;
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ const EPOCH: Nanos = Nanos::from_millis(500);
 const BOUND: Nanos = Nanos::from_millis(10);
 const CORES: u16 = 8;
 
-fn policies() -> impl Iterator<Item = &'static Entry> {
-    registry::ALL.iter().copied().filter(|entry| entry.family == Family::Colocation)
+fn policies() -> impl Iterator<Item = &'static Entry<PolicyKind>> {
+    POLICIES.iter().filter(|entry| entry.kind.family == Family::Colocation)
 }
 
 fn lc(name: &str, demand_cores: f64) -> MemoryApp {
@@ -32,7 +32,7 @@ fn be(name: &str) -> MemoryApp {
 
 /// Lets a policy steer a plant whose observations are spoilt first; its plans.
 fn steer(
-    entry: &Entry,
+    entry: &Entry<PolicyKind>,
     plant: &mut MemoryPlant,
     epochs: usize,
     spoil: impl Fn(&mut Observation),

@@ -7,7 +7,7 @@ use lull_control::{
     Scheduling, Setting, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
-use lull_policies::registry;
+use lull_policies::POLICIES;
 use proptest::prelude::*;
 use rand::SeedableRng;
 
@@ -158,7 +158,7 @@ proptest! {
             batch_max: 1024,
             delay_max: Nanos::from_millis(100),
         }];
-        for entry in registry::ALL {
+        for entry in POLICIES.iter() {
             for config in configs(entry.name) {
                 let table = config.parse().expect("a legal config");
                 let built = entry.build(&table, &machine, &specs());

@@ -7,7 +7,8 @@ use lull_control::CoreId;
 use lull_control::dispatcher::{Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Seen, Supply};
 use lull_host::dispatch::{DispatchState, Floor};
 use lull_measure::{Nanos, Percentile, Watts};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, Node, Work};
 use lull_sim::model::{Distribution, Shape};
 use std::hint::black_box;
@@ -57,7 +58,7 @@ fn five_speeds() -> DispatchModel {
 fn build(model: &DispatchModel, name: &str, profile: &[Nanos]) -> Result<Box<dyn Dispatcher>> {
     let ladder = model.ladder()?;
     let site = Site { ladder: &ladder, percentile: Percentile::P99, target: TARGET, profile };
-    Ok(dispatchers::build(name, &toml::Table::new(), &site)?)
+    Ok(DISPATCHERS.build(name, &toml::Table::new(), &site)?)
 }
 
 fn run(_: &Context) -> Result<Report> {

@@ -6,7 +6,8 @@ use anyhow::Result;
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{AppId, AppSpec, Capability, Machine, Observation, Plant, Policy, Rng};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::registry;
+use lull_policies::{Entry, POLICIES, PolicyKind};
+
 use rand::SeedableRng;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -28,8 +29,6 @@ struct Turns {
 const RULES: Turns = Turns { rounds: 21, passes: 20 };
 /// A search decides a thousand times slower than a rule: one pass shows it well.
 const SEARCHES: Turns = Turns { rounds: 5, passes: 1 };
-/// Policies that fit a model of the machine before they decide.
-const SEARCHING: [&str; 3] = ["clite", "satori", "bayop"];
 const EPOCHS: usize = 100;
 const EPOCH: Nanos = Nanos::from_millis(500);
 const CORES: u16 = 8;
@@ -42,6 +41,7 @@ const ARQ_VARIANT: &str = "priority = \"latency-critical\"";
 /// A policy that decides on a history again and again.
 struct Contender<'h> {
     name: String,
+    searches: bool,
     policy: Box<dyn Policy>,
     rng: Rng,
     time: Nanos,
@@ -53,7 +53,8 @@ fn run(_: &Context) -> Result<Report> {
     let (machine, history) = (machine(), RefCell::new(history()?));
     let all = contenders(&machine, &history)?;
     let (searches, rules): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|contender| SEARCHING.contains(&contender.name.as_str()));
+        all.into_iter().partition(|contender| contender.searches);
+    let searching = searches.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut report = Report::default();
     for (group, turns) in [(rules, RULES), (searches, SEARCHES)] {
         measure(group, turns, &mut report)?;
@@ -65,7 +66,7 @@ fn run(_: &Context) -> Result<Report> {
          window has 1000 latencies.",
         RULES.rounds,
         RULES.passes * EPOCHS,
-        SEARCHING.join(", "),
+        searching,
         SEARCHES.rounds,
     ));
     Ok(report)
@@ -98,12 +99,14 @@ fn contenders<'h>(
     history: &'h RefCell<Vec<Observation>>,
 ) -> Result<Vec<Contender<'h>>> {
     let specs: Vec<AppSpec> = apps().into_iter().map(|app| app.spec).collect();
-    let mut configs: Vec<(String, &'static registry::Entry, &str)> =
-        registry::ALL.iter().map(|entry| (entry.name.to_owned(), *entry, "")).collect();
-    configs.push((format!("arq, {ARQ_VARIANT}"), registry::find("arq")?, ARQ_VARIANT));
-    let build = |(name, entry, config): (String, &registry::Entry, &str)| {
+    let mut configs: Vec<(String, &'static Entry<PolicyKind>, &str)> =
+        POLICIES.iter().map(|entry| (entry.name.to_owned(), entry, "")).collect();
+    configs.push((format!("arq, {ARQ_VARIANT}"), POLICIES.find("arq")?, ARQ_VARIANT));
+    let build = |(name, entry, config): (String, &Entry<PolicyKind>, &str)| {
         let policy = entry.build(&config.parse()?, machine, &specs)?;
-        Ok(Contender { name, policy, rng: Rng::seed_from_u64(1), time: Nanos::ZERO, history })
+        let searches = entry.kind.search.is_some();
+        let rng = Rng::seed_from_u64(1);
+        Ok(Contender { name, searches, policy, rng, time: Nanos::ZERO, history })
     };
     configs.into_iter().map(build).collect()
 }
@@ -201,9 +204,9 @@ mod tests {
     fn every_policy_of_the_registry_is_measured_and_arq_does_something() {
         let (machine, history) = (machine(), RefCell::new(history().unwrap()));
         let mut all = contenders(&machine, &history).unwrap();
-        assert_eq!(all.len(), registry::ALL.len() + 1);
-        for name in SEARCHING.iter().chain(MAX_US.iter().map(|(name, _)| name)) {
-            assert!(registry::find(name).is_ok(), "{name} is no policy of the registry");
+        assert_eq!(all.len(), POLICIES.iter().count() + 1);
+        for (name, _) in MAX_US {
+            assert!(POLICIES.find(name).is_ok(), "{name} is no policy of the registry");
         }
         let history = history.borrow();
         for contender in all.iter_mut().filter(|contender| contender.name.starts_with("arq")) {

@@ -144,7 +144,7 @@ mod tests {
         Plant, Policy, Rng, Rules,
     };
     use lull_measure::{Nanos, Percentile};
-    use lull_policies::tuning::Space;
+    use lull_policies::search::Space;
     use rand::SeedableRng;
 
     /// Wants nothing.

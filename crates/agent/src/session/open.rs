@@ -446,7 +446,7 @@ fn facts(
     dry_run: bool,
 ) -> Facts {
     let (machine, apps) = (plant.machine(), plant.apps());
-    let names = || lull_policies::registry::ALL.iter().map(|entry| entry.name);
+    let names = || lull_policies::POLICIES.names();
     let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
     let suited = || names().filter(suits).map(str::to_owned).collect();
     let name = recorder.file().file_stem().unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::located::InputError;
 use crate::spots::{Store, Subject};
 use lull_control::{AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, Rules};
 use lull_host::plant::HostPlant;
-use lull_policies::tuning::{Tuning, tuning};
+use lull_policies::{POLICIES, ReadTuning, search::Tuning};
 
 /// The config's policy for these apps; a bad key is an error with its line.
 pub fn policy_of(
@@ -16,20 +16,39 @@ pub fn policy_of(
     machine: &Machine,
     apps: &[AppSpec],
 ) -> Result<Box<dyn Policy>, InputError> {
-    config.check_enough_is_told()?;
+    config.check_latency_detail()?;
     let machine = allowed_of(config, machine);
-    let built = lull_policies::registry::build(&config.policy, &config.policy_keys, &machine, apps);
+    let built = POLICIES.build(&config.policy, &config.policy_keys, &machine, apps);
     built.map_err(|error| policy_error(config, error))
 }
 
-/// The search that a config of `bayop` describes; a bad key is an error with its line.
+/// Reads the search that the config describes; a bad key is an error with its line.
 pub fn tuning_of(
     config: &Config,
     machine: &Machine,
     apps: &[AppSpec],
 ) -> Result<Tuning, InputError> {
-    let tuning = tuning(&config.policy_keys, &allowed_of(config, machine), apps);
+    let tuning = search_of(config)?(&config.policy_keys, &allowed_of(config, machine), apps);
     tuning.map_err(|error| policy_error(config, error))
+}
+
+/// Returns the search of the config's policy, which others may run, or an error with the line
+/// of the policy's name.
+///
+/// # Errors
+/// An unknown policy, or one without such a search.
+pub fn search_of(config: &Config) -> Result<ReadTuning, InputError> {
+    let entry = POLICIES.find(&config.policy).map_err(|error| policy_error(config, error))?;
+    entry.kind.search.reusable().ok_or_else(|| {
+        let reusable = POLICIES.iter().filter(|entry| entry.kind.search.reusable().is_some());
+        let names: Vec<_> = reusable.map(|entry| format!("name = \"{}\"", entry.name)).collect();
+        let message = format!(
+            "`{}` has no search that can run on its own: write {}",
+            config.policy,
+            names.join(" or ")
+        );
+        config.source.error("policy.name", message)
+    })
 }
 
 /// The machine as far as the config lets Lull use it.
@@ -50,18 +69,17 @@ fn policy_error(config: &Config, error: PolicyError) -> InputError {
     }
 }
 
-/// Hands `bayop` what was found before for its app on this machine, if the config
-/// says where that is; findings that the config names itself come first. Where that
-/// is, and what is found for it from now on.
+/// Passes settings that were stored for the app on this machine to a policy that can reuse
+/// them, if the config names a store. Settings that the config lists itself come first.
+/// Returns where the settings that this session finds are to be stored.
 pub(super) fn remember(
     config: &mut Config,
     machine: &Machine,
     apps: &[AppSpec],
     say: &dyn Fn(&str),
 ) -> anyhow::Result<Option<Place>> {
-    let Some(path) = config.agent.spots.clone().filter(|_| config.policy == "bayop") else {
-        return Ok(None);
-    };
+    let has_search = search_of(config).is_ok();
+    let Some(path) = config.agent.spots.clone().filter(|_| has_search) else { return Ok(None) };
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
     let app = &apps[protocol.app.index()].name;
     let subject = Subject::of(machine, app, (protocol.percentile, protocol.bound), &space);

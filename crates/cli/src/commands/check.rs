@@ -5,7 +5,8 @@ use crate::text::table;
 use lull_control::{Capability, Machine};
 use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::{Roots, probe};
-use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource, registry};
+use lull_policies::POLICIES;
+use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
 use serde::Serialize;
 
 /// What is found, as data.
@@ -78,9 +79,9 @@ fn policies(machine: &Machine) -> Vec<PolicyHere> {
     let lacks = |needs: &[Capability]| {
         needs.iter().copied().filter(|need| !machine.capabilities.has(*need)).collect()
     };
-    registry::ALL
+    POLICIES
         .iter()
-        .map(|entry| PolicyHere { name: entry.name, lacks: lacks(entry.needs) })
+        .map(|entry| PolicyHere { name: entry.name, lacks: lacks(entry.kind.needs) })
         .collect()
 }
 

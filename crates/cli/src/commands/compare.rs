@@ -60,7 +60,8 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
 /// Refuses what cannot be compared before anything starts.
 fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     for name in &args.policies {
-        lull_policies::registry::find(name)
+        lull_policies::POLICIES
+            .find(name)
             .map_err(|error| UsageError(format!("--policies: {error}")))?;
     }
     let twice = |at: &usize| args.policies[..*at].contains(&args.policies[*at]);

@@ -1,22 +1,20 @@
-//! `lull policies`: the registry, for people, programs and the docs.
+//! `lull policies`: the registries, as a table, as JSON and as docs/policies.md.
 
 use crate::cli::ListArgs;
 use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
-use lull_control::Capability;
 use lull_lab::portrait;
-use lull_policies::{Entry, admission, beside, dispatchers, registry};
+use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, Entry, Kind, POLICIES, markdown};
 use rayon::prelude::*;
 use std::path::Path;
 
 pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
-        let policies = registry::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
-        let dispatchers =
-            dispatchers::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
+        let policies = POLICIES.iter().map(|entry| serde_json::to_value(entry.describe()));
+        let dispatchers = DISPATCHERS.iter().map(|entry| serde_json::to_value(entry.describe()));
         let admission_controllers =
-            admission::ALL.iter().map(|entry| serde_json::to_value(entry.describe()));
+            ADMISSION_CONTROLLERS.iter().map(|entry| serde_json::to_value(entry.describe()));
         let all: Vec<_> =
             policies.chain(dispatchers).chain(admission_controllers).collect::<Result<_, _>>()?;
         return super::print_json(&all);
@@ -25,16 +23,16 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
         return figures(directory);
     }
     if args.markdown {
-        print!("{}", registry::markdown());
+        print!("{}", markdown::page());
         return Ok(());
     }
     let header = |what| [what, "what it does", "from", "needs", "defaults"];
-    let rows = registry::ALL.iter().map(|entry| row(entry));
+    let rows = POLICIES.iter().map(row);
     println!("{}", table(&header("policy"), rows));
-    let rows = dispatchers::ALL.iter().map(|entry| row_beside(entry));
+    let rows = DISPATCHERS.iter().map(row);
     println!("\n{}", table(&header("dispatcher"), rows));
-    let rows = admission::ALL.iter().map(|entry| row_beside(entry));
-    println!("\n{}", table(&header("admission"), rows));
+    let rows = ADMISSION_CONTROLLERS.iter().map(row);
+    println!("\n{}", table(&header("admission controller"), rows));
     Ok(())
 }
 
@@ -57,23 +55,17 @@ fn figures(directory: &Path) -> anyhow::Result<()> {
     written
 }
 
-fn row_beside<M>(entry: &beside::Entry<M>) -> Vec<String> {
-    let texts = [entry.name, entry.summary, entry.paper, entry.needs].map(str::to_owned);
-    texts.into_iter().chain([listed(&entry.defaults())]).collect()
-}
-
 fn listed(defaults: &toml::Table) -> String {
     let lines: Vec<_> = defaults.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     lines.join("\n")
 }
 
-fn row(entry: &Entry) -> Vec<String> {
-    let needs: Vec<_> = entry.needs.iter().copied().map(Capability::name).collect();
+fn row<K: Kind>(entry: &Entry<K>) -> Vec<String> {
     vec![
         entry.name.to_owned(),
         entry.summary.to_owned(),
         entry.paper.to_owned(),
-        needs.join(", "),
+        entry.kind.needs(),
         listed(&entry.defaults()),
     ]
 }

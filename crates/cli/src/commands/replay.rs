@@ -55,7 +55,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     };
     let others: Vec<Steered> = args.policy.iter().map(|policy| steered(policy)).collect();
     for name in &args.policy {
-        lull_policies::registry::find(name)
+        lull_policies::POLICIES
+            .find(name)
             .map_err(|error| UsageError(format!("--policy: {error}")))?;
     }
     let refuse = |error: ReplayError| refusal(args, error);

@@ -16,7 +16,7 @@ use crate::text::{number, table};
 use lull_agent::located::Located;
 use lull_agent::spots::{Key, Store};
 use lull_control::Rng;
-use lull_policies::tuning::{Choice, Place, Reading, Search, Space, Trial};
+use lull_policies::search::{Choice, Place, Reading, Search, Space, Trial};
 use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;

@@ -13,7 +13,8 @@ use lull_control::dispatcher::{
 use lull_control::dispatcher::{Seen, Supply};
 use lull_host::dispatch::{DispatchState, Floor, Order};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, Node, Work};
 use lull_sim::model::{Distribution, Shape};
 use std::collections::BTreeMap;
@@ -213,7 +214,7 @@ fn dispatcher(
     let profile = model.profile(2000, 9).unwrap();
     let (percentile, target) = (Percentile::P99, Nanos::from_millis(200));
     let site = Site { ladder: &ladder, percentile, target, profile: &profile };
-    let inner = dispatchers::build(name, &config.parse().unwrap(), &site).unwrap();
+    let inner = DISPATCHERS.build(name, &config.parse().unwrap(), &site).unwrap();
     Box::new(Spy { inner, ladder, tell })
 }
 

@@ -5,7 +5,8 @@ use super::{PortraitError, SEED};
 use crate::figure::{Axis, Figure, Look, Point};
 use crate::trial::estimate_of;
 use lull_measure::{Nanos, Percentile};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, Node};
 use serde::Deserialize;
 
@@ -85,7 +86,7 @@ fn measured(
     let profile = model.profile(PROFILE, SEED).map_err(|error| scene(error.to_string()))?;
     let percentile = Percentile::P99;
     let site = Site { ladder: &ladder, percentile, target: BOUND, profile: &profile };
-    let built = dispatchers::build(dispatcher, &toml::Table::new(), &site)?;
+    let built = DISPATCHERS.build(dispatcher, &toml::Table::new(), &site)?;
     let mut node = Node::new(&model, built, SEED, replication)?;
     node.run_until(WARMUP);
     node.forget();

@@ -7,7 +7,8 @@ use crate::papers::socc_2025_reef::mongo_with_connections;
 use lull_control::Objective;
 use lull_measure::compliance::Patience;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::admission::{self, Site};
+use lull_policies::ADMISSION_CONTROLLERS;
+use lull_policies::admission::Site;
 use lull_sim::oversubscribed::{ConnectionClass, Served, Server, ServerModel};
 use rayon::prelude::*;
 
@@ -126,6 +127,6 @@ fn measured(admission: &str, model: &ServerModel) -> Result<Served, PortraitErro
     // One core is left to the system.
     let site = Site::of(&objectives, model.cores.max(2) - 1);
     let config: toml::Table = config(admission).parse().expect("configs of portraits are TOML");
-    let built = admission::build(admission, &config, &site)?;
+    let built = ADMISSION_CONTROLLERS.build(admission, &config, &site)?;
     Ok(Server::measure(model, built, (SEED, 0), (WARMUP, LENGTH))?)
 }

@@ -13,11 +13,6 @@ const EPOCH: Nanos = Nanos::from_millis(20);
 const EPOCHS: usize = 300;
 const RATE_PER_S: f64 = 100e3;
 
-/// Whether a policy steers a network card too, or is silent about frequency.
-pub(super) fn has(policy: &str) -> bool {
-    matches!(policy, "linux-default" | "static")
-}
-
 /// Searches as short as the scene is, a profile of it, a setting to hold.
 fn config(policy: &str) -> &'static str {
     match policy {

@@ -6,7 +6,8 @@ use crate::trial::rules;
 use lull_control::{ControlLoop, Controller, Plant, Rng, samples};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{Metric, Sample};
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use rand::SeedableRng;
 
 /// All metrics of a run, epoch by epoch.
@@ -23,7 +24,7 @@ pub(super) fn follow<P: Plant>(
     count: usize,
 ) -> Result<Trace, PortraitError> {
     let config: toml::Table = config.parse().expect("configs of portraits are TOML");
-    let built = registry::build(policy, &config, plant.machine(), plant.apps())?;
+    let built = POLICIES.build(policy, &config, plant.machine(), plant.apps())?;
     let controller = Controller::new(built, rules(), &plant)?;
     let mut control = ControlLoop::new(plant, controller, epoch, Rng::seed_from_u64(SEED));
     let mut epochs = Vec::new();

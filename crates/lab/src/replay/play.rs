@@ -10,7 +10,8 @@ use lull_control::{
     Policy, PolicyError, Rng, Rules,
 };
 use lull_measure::Nanos;
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::node::NodePlant;
 use rand::SeedableRng;
 
@@ -81,7 +82,8 @@ impl<'a> Replay<'a> {
     pub fn check_policy(&self, steered: &Steered) -> Result<(), ReplayError> {
         let Steered { policy, config } = steered;
         let apps = &self.recording.apps;
-        registry::build(policy, config, &self.recording.machine, apps)
+        POLICIES
+            .build(policy, config, &self.recording.machine, apps)
             .map_err(ReplayError::Policy)?;
         match self.build(steered) {
             Ok(_) => Ok(()),
@@ -90,7 +92,7 @@ impl<'a> Replay<'a> {
     }
 
     fn build(&self, steered: &Steered) -> Result<Box<dyn Policy>, PolicyError> {
-        registry::build(&steered.policy, &steered.config, &self.machine, &self.specs)
+        POLICIES.build(&steered.policy, &steered.config, &self.machine, &self.specs)
     }
 
     /// Runs a policy through one replication of a cut.

@@ -15,7 +15,8 @@ use crate::progress::Progress;
 use crate::report::number_text;
 use lull_control::{AppSpec, Class, PolicyError, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::node::{Activity, Cache, Memory, MemoryUse, Node, NodeApp, NodeModel, Scheduler};
 use lull_sim::stats::Failure;
 use serde::Deserialize;
@@ -340,7 +341,7 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>,
         }
         let PolicySection { name, label, epoch, config, .. } = section;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
-        registry::find(&name).map_err(wrong)?;
+        POLICIES.find(&name).map_err(wrong)?;
         let label = label.unwrap_or_else(|| name.clone());
         written.push(NodeVariant {
             label,
@@ -350,7 +351,7 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>,
     }
     let epoch = written.first().map(|first| first.steering.epoch.clone());
     let like_first = |name: &str| {
-        let entry = registry::find(name).map_err(|error| error.to_string())?;
+        let entry = POLICIES.find(name).map_err(|error| error.to_string())?;
         let steering = Steering {
             policy: entry.name.to_owned(),
             config: toml::Table::new(),

@@ -12,7 +12,8 @@ use crate::progress::Progress;
 use lull_control::dispatcher::{DispatcherError, Ladder};
 use lull_control::{Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{self, DispatchModel, Node};
 use serde::Deserialize;
 
@@ -109,7 +110,7 @@ impl DispatchScenario {
     ) -> Result<Box<dyn lull_control::dispatcher::Dispatcher>, DispatcherError> {
         let (percentile, target) = self.objective;
         let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
-        dispatchers::build(&variant.dispatcher, &variant.config, &site)
+        DISPATCHERS.build(&variant.dispatcher, &variant.config, &site)
     }
 
     /// Runs all dispatchers on the same replications. The result is the same to
@@ -199,8 +200,8 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<DispatchVaria
         let key = format!("dispatcher[{at}]");
         let (mut config, missing) = (table.clone(), "has no name: write name = \"eetl\"");
         let (label, dispatcher) = label_and_name(&mut config, &key, missing)?;
-        let wrong = |error: DispatcherError| Wrong::at(format!("{key}.name"), error.to_string());
-        dispatchers::find(&dispatcher).map_err(wrong)?;
+        let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
+        DISPATCHERS.find(&dispatcher).map_err(wrong)?;
         let label = label.unwrap_or_else(|| dispatcher.clone());
         written.push(DispatchVariant { label, dispatcher, config, key });
     }
@@ -209,8 +210,7 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<DispatchVaria
         return Err(Wrong::at("dispatcher", message));
     }
     choice.choose(written, |name| {
-        let dispatcher =
-            dispatchers::find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let dispatcher = DISPATCHERS.find(name).map_err(|error| error.to_string())?.name.to_owned();
         let key = "--policy".to_owned();
         Ok(DispatchVariant { label: name.to_owned(), dispatcher, config: toml::Table::new(), key })
     })

@@ -12,8 +12,9 @@ use super::{Choice, Outcome, Wrong};
 use crate::progress::Progress;
 use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
-use lull_policies::admission::{self, Site};
-use lull_policies::registry;
+use lull_policies::admission::Site;
+use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
+
 use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
 use rand::SeedableRng;
 use serde::Deserialize;
@@ -111,12 +112,14 @@ impl Gated {
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let site = Site::of(&objectives, self.model.cores.max(2) - 1);
         let Named { name, config } = &variant.admission;
-        let gate = admission::build(name, config, &site)
+        let gate = ADMISSION_CONTROLLERS
+            .build(name, config, &site)
             .map_err(|error| variant.wrong("admission", error))?;
         let plant = ServerPlant::new(&self.model, gate, self.frame.seed, replication)
             .map_err(|error| Wrong::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
-            registry::build(name, config, plant.machine(), plant.apps())
+            POLICIES
+                .build(name, config, plant.machine(), plant.apps())
                 .map_err(|error| variant.wrong("policy", error))
         };
         let policy = variant.policy.as_ref().map(build).transpose()?;
@@ -256,8 +259,8 @@ fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<GateSchem
     }
     choice.choose(written, |name| {
         let named = |name: &str| Named { name: name.to_owned(), config: toml::Table::new() };
-        let is_admission = admission::find(name);
-        let (admission, policy) = match (&is_admission, registry::find(name)) {
+        let is_admission = ADMISSION_CONTROLLERS.find(name);
+        let (admission, policy) = match (&is_admission, POLICIES.find(name)) {
             (Ok(_), _) => (named(name), None),
             (_, Ok(_)) => (named(NO_GATE), Some(named(name))),
             (_, Err(error)) => return Err(error.to_string()),

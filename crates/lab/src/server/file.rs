@@ -4,7 +4,7 @@
 use super::{Grid, Run};
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
-use lull_policies::tuning::Space;
+use lull_policies::search::Space;
 use lull_sim::netserver::{NetServerPlant, ServerModel, Traffic};
 use serde::Deserialize;
 

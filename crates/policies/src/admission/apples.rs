@@ -15,23 +15,22 @@
 //! Checked against: equal throughput of connections (Jain's index 1), and a
 //! throughput no lower than that of self-serving threads at 512 connections.
 
-use super::Entry;
+use super::AdmissionKind;
 use super::gate_fifo::InTurn;
-use crate::beside::within;
-use crate::config::{config, read, some_time, text};
-use crate::registry::ConfigOf;
+use crate::config::{config, read, some_time, text, within};
+use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use lull_control::PolicyError;
 use lull_measure::Nanos;
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "apples",
     paper: "AppleS, EuroSys'22, as described by REEF, SoCC'25 (seed 000), sections 3.3 and 5.1",
     summary: "Gives connections fair turns of a few queries, as few at a time as fill the device.",
-    needs: "",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| {
+    kind: AdmissionKind { needs: "" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, _| {
         let config: Config = read(table)?;
         let connections = site.objectives.len() as u32;
         let knee = Knee::new(config.cap, connections, config.window);
@@ -58,8 +57,8 @@ config! {
 fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("window", config.window)?;
     some_time("look", config.look)?;
-    within("batch", f64::from(config.batch), (1.0, 1e6))?;
-    within("cap", f64::from(config.cap), (0.0, 1e6))
+    within("batch", f64::from(config.batch), 1.0..=1e6)?;
+    within("cap", f64::from(config.cap), 0.0..=1e6)
 }
 
 #[cfg(test)]

@@ -69,10 +69,9 @@
 //! Checked against: its tests, and MariaDB in `cargo xtask bench preload` (C) and
 //! `cargo xtask bench batching` (D).
 
-use super::{Entry, Site, Workers};
-use crate::beside::within;
-use crate::config::{config, read, some_time, text, wrong};
-use crate::registry::ConfigOf;
+use super::{AdmissionKind, Site, Workers};
+use crate::config::{config, read, some_time, text, within, wrong};
+use crate::entry::{ConfigSchema, Entry};
 use aim::{Aim, Asked};
 use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
@@ -89,14 +88,14 @@ mod tests;
 mod window;
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "auto",
     paper: "ours, on the gate of REEF, SoCC'25 (seed 000), sections 3.2 to 3.4",
     summary: "Tries C, N and D beside the open gate on the server at work, and closes it only \
               where that helps.",
-    needs: "a tail objective, where workers can do nothing but rest",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| Ok(Box::new(Auto::new(read(table)?, site)?)),
+    kind: AdmissionKind { needs: "a tail objective, where workers can do nothing but rest" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, _| Ok(Box::new(Auto::new(read(table)?, site)?)),
 };
 
 config! {
@@ -182,11 +181,11 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("window", config.window)?;
     some_time("look", config.look)?;
     some_time("retry", config.retry)?;
-    within("most_cap", f64::from(config.most_cap), (1.0, 256.0))?;
-    within("least_cap", f64::from(config.least_cap), (1.0, 256.0))?;
-    within("most_batch", f64::from(config.most_batch), (1.0, 1024.0))?;
-    within("rounds", f64::from(config.rounds), (1.0, 100.0))?;
-    within("loss_percent", config.loss_percent, (0.0, 90.0))?;
+    within("most_cap", f64::from(config.most_cap), 1.0..=256.0)?;
+    within("least_cap", f64::from(config.least_cap), 1.0..=256.0)?;
+    within("most_batch", f64::from(config.most_batch), 1.0..=1024.0)?;
+    within("rounds", f64::from(config.rounds), 1.0..=100.0)?;
+    within("loss_percent", config.loss_percent, 0.0..=90.0)?;
     if config.least_cap > config.most_cap {
         return Err(wrong("least_cap", "`least_cap` is above `most_cap`".to_owned()));
     }

@@ -11,23 +11,22 @@
 //! Checked against: the search's claims, and in the lab as a row beside
 //! AppleS and REEF: tails of a ring of single queries are nearly flat.
 
-use super::Entry;
-use crate::beside::within;
-use crate::config::{config, read, some_time, text};
-use crate::registry::ConfigOf;
+use super::AdmissionKind;
+use crate::config::{config, read, some_time, text, within};
+use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::Nanos;
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "gate-fifo",
     paper: "ours: the gate of REEF, SoCC'25 (seed 000), section 3.3, without batches or pauses",
     summary: "Admits single queries in turn, no more than C at a time.",
-    needs: "",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| {
+    kind: AdmissionKind { needs: "" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, _| {
         let config: Config = read(table)?;
         let connections = site.objectives.len() as u32;
         let knee = Knee::new(config.cap, connections, config.window);
@@ -52,7 +51,7 @@ config! {
 fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("window", config.window)?;
     some_time("look", config.look)?;
-    within("cap", f64::from(config.cap), (0.0, 1e6))
+    within("cap", f64::from(config.cap), 0.0..=1e6)
 }
 
 /// A gate of turns of one length under a cap that is searched for.

@@ -9,10 +9,9 @@
 //!
 //! Checked against: what it is given reaches the gate, and what is set later too.
 
-use super::Entry;
-use crate::beside::within;
-use crate::config::{config, read, text, wrong};
-use crate::registry::ConfigOf;
+use super::AdmissionKind;
+use crate::config::{config, read, text, within, wrong};
+use crate::entry::{ConfigSchema, Entry};
 use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
@@ -24,13 +23,13 @@ const AGAIN: Nanos = Nanos::from_millis(100);
 const DELAY_MAX: Nanos = Nanos::from_millis(100);
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "manual",
     paper: "ours: the three numbers of REEF's gate, SoCC'25 (seed 000), sections 3.3 and 3.4",
     summary: "Keeps the numbers that it is given, for a person or a policy to set.",
-    needs: "",
-    config: ConfigOf::of::<Config>(),
-    make: |table, _| {
+    kind: AdmissionKind { needs: "" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, _, _| {
         let config: Config = read(table)?;
         let Config { cap, batch, delay } = config;
         Ok(Box::new(Manual { numbers: Numbers { cap, batch, delay } }))
@@ -51,8 +50,8 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    within("cap", f64::from(config.cap), (1.0, 1e6))?;
-    within("batch", f64::from(config.batch), (1.0, 1024.0))?;
+    within("cap", f64::from(config.cap), 1.0..=1e6)?;
+    within("batch", f64::from(config.batch), 1.0..=1024.0)?;
     match config.delay > DELAY_MAX {
         true => {
             let delay = config.delay;

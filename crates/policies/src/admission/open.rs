@@ -5,19 +5,19 @@
 //! by itself, which is what every other admission controller is compared with, and what a
 //! gate must fall back to where it cannot help.
 
-use super::Entry;
+use super::AdmissionKind;
 use crate::config::{anything_goes, config, read};
-use crate::registry::ConfigOf;
+use crate::entry::{ConfigSchema, Entry};
 use lull_control::admission::{Admission, RoundLimits, Seen};
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "open",
     paper: "REEF, SoCC'25 (seed 000), section 2.1: self-serving threads",
     summary: "Admits every query at once: the server by itself, to compare with.",
-    needs: "",
-    config: ConfigOf::of::<Config>(),
-    make: |table, _| {
+    kind: AdmissionKind { needs: "" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, _, _| {
         read::<Config>(table)?;
         Ok(Box::new(Open))
     },

@@ -15,10 +15,9 @@
 //! Checked against: the seed's promises (4 of p95 20 ms, 4 of p99 40 ms, 8 of
 //! p99.9 60 ms among 512 connections) in `lull lab run reef-policies`.
 
-use super::{Entry, Site};
-use crate::beside::within;
-use crate::config::{config, read, some_time, text, wrong};
-use crate::registry::ConfigOf;
+use super::{AdmissionKind, Site};
+use crate::config::{config, read, some_time, text, within, wrong};
+use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use crate::toolkit::quota::Quota;
 use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
@@ -27,13 +26,13 @@ use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "pslo",
     paper: "PSLO, EuroSys'16, as used by REEF, SoCC'25 (seed 000), sections 5.1 and 5.2",
     summary: "Keeps the percentiles of a few connections, and gives the others the rest.",
-    needs: "a connection with a percentile objective",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| {
+    kind: AdmissionKind { needs: "a connection with a percentile objective" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, _| {
         let config: Config = read(table)?;
         must_have(site, "pslo", "a percentile", |one| matches!(one, Objective::Tail { .. }))?;
         Ok(Box::new(Promises::new(&config, Patience::OURS, site)))
@@ -65,9 +64,9 @@ pub(super) fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("period", config.period)?;
     some_time("window", config.window)?;
     some_time("look", config.look)?;
-    within("answers", config.answers as f64, (10.0, 1e6))?;
-    within("batch", f64::from(config.batch), (1.0, 1e6))?;
-    within("cap", f64::from(config.cap), (0.0, 1e6))
+    within("answers", config.answers as f64, 10.0..=1e6)?;
+    within("batch", f64::from(config.batch), 1.0..=1e6)?;
+    within("cap", f64::from(config.cap), 0.0..=1e6)
 }
 
 /// Refuses a site in which no connection is of the kind.

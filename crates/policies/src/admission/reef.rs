@@ -34,10 +34,9 @@
 //!
 //! Checked against: `lull lab run reef-batch`, `reef-lambda`, `reef-policies`.
 
-use super::{Entry, Site};
-use crate::beside::within;
-use crate::config::{config, read, some_time, text, wrong};
-use crate::registry::ConfigOf;
+use super::{AdmissionKind, Site};
+use crate::config::{config, read, some_time, text, within, wrong};
+use crate::entry::{ConfigSchema, Entry, Registry};
 use crate::toolkit::knee::Knee;
 use crate::toolkit::load_limit::LoadLimit;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
@@ -46,13 +45,13 @@ use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "reef",
     paper: "REEF, SoCC'25 (seed 000), sections 3.2 to 3.4",
     summary: "Admits batches in rounds of few workers, and rests between them so that cores sleep.",
-    needs: "cores that are not all somebody else's",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| Ok(Box::new(Reef::new(read(table)?, site)?)),
+    kind: AdmissionKind { needs: "cores that are not all somebody else's" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, all| Ok(Box::new(Reef::new(read(table)?, site, all)?)),
 };
 
 config! {
@@ -110,10 +109,10 @@ const SMALL: u32 = 2;
 
 fn check(config: &Config) -> Result<(), PolicyError> {
     some_time("window", config.window)?;
-    within("batch", f64::from(config.batch), (0.0, 1e6))?;
-    within("cap", f64::from(config.cap), (0.0, 1e6))?;
-    within("load_percent", config.load_percent, (1.0, 1000.0))?;
-    within("load_per_s", config.load_per_s, (0.0, 1e9))?;
+    within("batch", f64::from(config.batch), 0.0..=1e6)?;
+    within("cap", f64::from(config.cap), 0.0..=1e6)?;
+    within("load_percent", config.load_percent, 1.0..=1000.0)?;
+    within("load_per_s", config.load_per_s, 0.0..=1e9)?;
     if config.least_pause > config.most_pause {
         let message = "`most_pause` is shorter than `least_pause`".to_owned();
         return Err(wrong("most_pause", message));
@@ -137,15 +136,22 @@ struct Reef {
 }
 
 impl Reef {
-    fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
+    fn new(
+        config: Config,
+        site: &Site<'_>,
+        all: &Registry<AdmissionKind>,
+    ) -> Result<Self, PolicyError> {
         let policy = match config.policy.as_str() {
             "" => None,
             name => {
-                let entry = super::find(name).map_err(|error| match error {
-                    PolicyError::Config { message, .. } => wrong("policy", message),
+                let built =
+                    all.find(name).and_then(|entry| all.build(name, &entry.defaults(), site));
+                Some(built.map_err(|error| match error {
+                    PolicyError::Config { key, message } if key == "name" => {
+                        wrong("policy", message)
+                    }
                     other => other,
-                })?;
-                Some(entry.build(&entry.defaults(), site)?)
+                })?)
             }
         };
         let pauses = (config.least_pause, config.most_pause);

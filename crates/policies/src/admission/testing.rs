@@ -1,6 +1,7 @@
 //! What tests of admission controllers show them.
 
-use super::{Site, Workers, find};
+use super::{Site, Workers};
+use crate::registry::ADMISSION_CONTROLLERS;
 use lull_control::admission::{Admission, Answered, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::{Nanos, Percentile};
@@ -83,10 +84,10 @@ impl Bench {
 
 /// The admission controller of this name with this config.
 pub(crate) fn build(name: &str, config: &str, bench: &Bench) -> Box<dyn Admission> {
-    find(name).unwrap().build(&config.parse().unwrap(), &bench.site()).unwrap()
+    ADMISSION_CONTROLLERS.build(name, &config.parse().unwrap(), &bench.site()).unwrap()
 }
 
 /// Why it cannot be built.
 pub(crate) fn refused(name: &str, config: &str, bench: &Bench) -> PolicyError {
-    find(name).unwrap().build(&config.parse().unwrap(), &bench.site()).err().unwrap()
+    ADMISSION_CONTROLLERS.build(name, &config.parse().unwrap(), &bench.site()).err().unwrap()
 }

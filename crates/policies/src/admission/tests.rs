@@ -2,6 +2,7 @@
 
 use super::testing::{Bench, build};
 use super::*;
+use crate::registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
 use lull_control::admission::{Pace, RoundLimits, RoundSeen};
 use lull_measure::Nanos;
 use proptest::prelude::*;
@@ -16,16 +17,14 @@ fn everybody() -> Bench {
 
 #[test]
 fn names_are_unique_among_all_that_the_page_lists() {
-    let admission_controllers = ALL.iter().map(|entry| entry.name);
-    let policies = crate::registry::ALL.iter().map(|entry| entry.name);
-    let dispatchers = crate::dispatchers::ALL.iter().map(|entry| entry.name);
-    let names: Vec<_> = admission_controllers.chain(policies).chain(dispatchers).collect();
+    let both = POLICIES.names().chain(DISPATCHERS.names());
+    let names: Vec<_> = ADMISSION_CONTROLLERS.names().chain(both).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
 }
 
 #[test]
 fn a_slip_is_answered_with_the_nearest_name() {
-    let text = find("aples").unwrap_err().to_string();
+    let text = ADMISSION_CONTROLLERS.find("aples").unwrap_err().to_string();
     assert!(
         text.contains("no admission controller is called `aples`") && text.contains("`apples`"),
         "{text}"
@@ -35,7 +34,7 @@ fn a_slip_is_answered_with_the_nearest_name() {
 #[test]
 fn every_admission_controller_builds_from_its_defaults_and_refuses_strange_keys() {
     let bench = everybody();
-    for entry in ALL {
+    for entry in ADMISSION_CONTROLLERS.iter() {
         build(entry.name, &entry.defaults().to_string(), &bench);
         let refused = testing::refused(entry.name, "no_such_key = 1", &bench);
         let named = matches!(&refused,
@@ -49,7 +48,7 @@ fn every_admission_controller_builds_from_its_defaults_and_refuses_strange_keys(
 #[test]
 fn manual_alone_lends_its_numbers_to_a_policy() {
     let bench = everybody();
-    for entry in ALL {
+    for entry in ADMISSION_CONTROLLERS.iter() {
         let lends = build(entry.name, "", &bench).numbers().is_some();
         assert_eq!(lends, entry.name == "manual", "{}", entry.name);
     }
@@ -63,10 +62,10 @@ proptest! {
             1..40,
         ),
     ) {
-        for entry in ALL {
+        for entry in ADMISSION_CONTROLLERS.iter() {
             let mut bench = everybody();
             let mut admission = build(entry.name, "", &bench);
-            let mut admission = RoundLimits::open(16);
+            let mut limits = RoundLimits::open(16);
             for (span_ms, per_s, latency_ms, round) in &steps {
                 bench.latency = Nanos::from_millis(*latency_ms);
                 bench.round = round.map(|queries| RoundSeen {
@@ -75,17 +74,17 @@ proptest! {
                     took: Nanos::from_millis(1),
                 });
                 bench.pass(Nanos::from_millis(*span_ms), *per_s);
-                admission.decide(&bench.seen(), &mut admission);
-                prop_assert_eq!(admission.allow.len(), 16);
-                prop_assert!(admission.cap >= 1, "{}", entry.name);
-                match admission.pace {
+                admission.decide(&bench.seen(), &mut limits);
+                prop_assert_eq!(limits.allow.len(), 16);
+                prop_assert!(limits.cap >= 1, "{}", entry.name);
+                match limits.pace {
                     Pace::Open { again } | Pace::Flow { again } => {
                         prop_assert!(again > Nanos::ZERO);
                     }
                     Pace::Rests { .. } => prop_assert!(false, "{}: workers wait here", entry.name),
                     Pace::Rounds { turns, pause, .. } => {
                         prop_assert!(turns >= 1 && pause <= Nanos::from_millis(100));
-                        prop_assert!(admission.cap <= bench.cores, "{}", entry.name);
+                        prop_assert!(limits.cap <= bench.cores, "{}", entry.name);
                     }
                 }
             }

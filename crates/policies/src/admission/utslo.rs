@@ -15,22 +15,22 @@
 //! Checked against: the seed's 0.1 % for 16 of 512 connections, in `lull lab run
 //! reef-policies`.
 
-use super::Entry;
+use super::AdmissionKind;
 use super::pslo::{self, Promises, must_have};
 use crate::config::{config, read, some_time, text};
-use crate::registry::ConfigOf;
+use crate::entry::{ConfigSchema, Entry};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
 
 /// The registry's entry.
-pub(crate) static ENTRY: Entry = Entry {
+pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "utslo",
     paper: "UTSLO, SoCC'23, as used by REEF, SoCC'25 (seed 000), sections 5.1 and 5.2",
     summary: "Keeps the disengagement ratios of a few connections, and gives the others the rest.",
-    needs: "a connection with a disengagement objective",
-    config: ConfigOf::of::<Config>(),
-    make: |table, site| {
+    kind: AdmissionKind { needs: "a connection with a disengagement objective" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site, _| {
         let config: Config = read(table)?;
         let is = |one: &Objective| matches!(one, Objective::Disengagement { .. });
         must_have(site, "utslo", "a disengagement ratio", is)?;

@@ -6,7 +6,7 @@
 //! that partition strictly (PARTIES, CLITE, Heracles, SATORI) move units
 //! between holders; those that also share use [`super::regions::Regions`].
 
-use super::placement::DispatchScenario;
+use super::placement::CorePlacement;
 use super::regions::{Kind, Region, even_shares, totals};
 use lull_control::{AppId, AppSpec, Machine, PolicyError, Setting, WayMask, numbered};
 
@@ -28,7 +28,7 @@ pub(crate) struct Partition {
     /// Holders whose apps have all exited; they keep nothing.
     retired: Vec<bool>,
     shares: [Option<Shares>; 3],
-    placement: DispatchScenario,
+    placement: CorePlacement,
     step_percent: u32,
 }
 
@@ -69,7 +69,7 @@ impl Partition {
             }),
             retired: vec![false; count],
             holders,
-            placement: DispatchScenario::all_shared(machine),
+            placement: CorePlacement::all_shared(machine),
             step_percent: machine.bandwidth.as_ref().map_or(1, |bw| bw.step_percent.into()),
         };
         for kind in Kind::ALL {

@@ -8,9 +8,17 @@
 //! receiver has most. Isolated regions take high numbers first, because
 //! kernels keep housekeeping and most interrupts on the low ones.
 
-use super::regions::Region;
 use lull_control::{AppId, CoreId, CoreSet, Machine};
 use std::cmp::Reverse;
+
+/// The region of a core or another unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// Only this app may use it.
+    Isolated(AppId),
+    /// Every app may use it.
+    Shared,
+}
 
 /// A core and its region.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,11 +31,11 @@ struct Place {
 
 /// The region of every core, in order of topology.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DispatchScenario {
+pub(crate) struct CorePlacement {
     places: Vec<Place>,
 }
 
-impl DispatchScenario {
+impl CorePlacement {
     /// All cores shared.
     pub(crate) fn all_shared(machine: &Machine) -> Self {
         let place = |core: &lull_control::Core| Place {
@@ -120,7 +128,7 @@ mod tests {
         machine
     }
 
-    fn taken(placement: &mut DispatchScenario, count: usize) -> Vec<String> {
+    fn taken(placement: &mut CorePlacement, count: usize) -> Vec<String> {
         (0..count)
             .map(|_| {
                 placement.hand_over(Region::Shared, A);
@@ -131,13 +139,13 @@ mod tests {
 
     #[test]
     fn an_app_gets_both_siblings_of_a_core_and_then_the_same_package() {
-        let mut placement = DispatchScenario::all_shared(&smt());
+        let mut placement = CorePlacement::all_shared(&smt());
         assert_eq!(taken(&mut placement, 4), ["7", "3,7", "3,6-7", "2-3,6-7"]);
     }
 
     #[test]
     fn giving_back_splits_no_pair_that_can_stay_whole() {
-        let mut placement = DispatchScenario::all_shared(&smt());
+        let mut placement = CorePlacement::all_shared(&smt());
         taken(&mut placement, 3);
         placement.hand_over(A, Region::Shared);
         assert_eq!(placement.own(AppId(0)).to_string(), "3,7");
@@ -145,7 +153,7 @@ mod tests {
 
     #[test]
     fn runs_keep_siblings_together() {
-        let mut placement = DispatchScenario::all_shared(&smt());
+        let mut placement = CorePlacement::all_shared(&smt());
         placement.divide(&[4, 4]);
         assert_eq!(placement.own(AppId(0)).to_string(), "0-1,4-5");
         assert_eq!(placement.own(AppId(1)).to_string(), "2-3,6-7");
@@ -154,7 +162,7 @@ mod tests {
     #[test]
     fn without_smt_the_low_cores_stay_shared_longest() {
         let plain = MemoryPlant::new(4, Vec::new()).machine().clone();
-        let mut placement = DispatchScenario::all_shared(&plain);
+        let mut placement = CorePlacement::all_shared(&plain);
         assert_eq!(taken(&mut placement, 3), ["3", "2-3", "1-3"]);
     }
 }

@@ -6,7 +6,8 @@
 //! move units between these regions; every unit is in exactly one of them,
 //! and no app's reach ever falls below a floor.
 
-use super::placement::DispatchScenario;
+use super::placement::CorePlacement;
+pub(crate) use super::placement::Region;
 use super::ways::WayLine;
 use lull_control::{AppId, Capability, CoreSet, Machine, Setting};
 
@@ -42,15 +43,6 @@ impl Kind {
             Self::Bandwidth => Capability::MemoryBandwidth,
         }
     }
-}
-
-/// Where a unit can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Region {
-    /// One app's alone.
-    Isolated(AppId),
-    /// Everybody's.
-    Shared,
 }
 
 /// One unit from one region to another.
@@ -113,7 +105,7 @@ impl Units {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Regions {
     units: [Option<Units>; 3],
-    placement: DispatchScenario,
+    placement: CorePlacement,
     line: WayLine,
     step_percent: u32,
     core_caps: Vec<Option<u32>>,
@@ -130,7 +122,7 @@ impl Regions {
         let contiguous = machine.cache.as_ref().is_none_or(|cache| cache.contiguous);
         Self {
             units: Kind::ALL.map(unit),
-            placement: DispatchScenario::all_shared(machine),
+            placement: CorePlacement::all_shared(machine),
             line: WayLine::new(contiguous),
             step_percent: machine.bandwidth.as_ref().map_or(1, |bw| bw.step_percent.into()),
             core_caps: vec![None; apps],

@@ -118,7 +118,7 @@ impl Dispatcher for SlowToFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatchers::testing::{amp, amp_three, dvfs};
+    use crate::dispatch::testing::{amp, amp_three, dvfs};
     use lull_control::dispatcher::Place;
     use proptest::prelude::*;
 

@@ -288,7 +288,7 @@ fn ages(ladder: &Ladder, ends_ms: &[f64]) -> Vec<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatchers::testing::{amp, amp_three, dvfs, gamma_like};
+    use crate::dispatch::testing::{amp, amp_three, dvfs, gamma_like};
     use proptest::prelude::*;
 
     const P99: Percentile = Percentile::P99;

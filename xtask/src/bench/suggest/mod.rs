@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use lull_control::{Capability, Rng};
 use lull_lab::progress::Progress;
 use lull_lab::server::{ServerFile, ServerScenario, sweep};
-use lull_policies::tuning::{Dimension, Level, Method, PriorMean, Reading, Rules, Search, Space};
+use lull_policies::search::{Dimension, Level, Method, PriorMean, Reading, Rules, Search, Space};
 use rand::{RngExt, SeedableRng};
 use std::hint::black_box;
 use std::time::Instant;

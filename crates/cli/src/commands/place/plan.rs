@@ -7,7 +7,8 @@ use lull_control::dispatcher::{CoreSpeed, Dispatcher, Ladder, Supply};
 use lull_host::dispatch::Floor;
 use lull_host::sys::sched::set_affinity;
 use lull_measure::{Nanos, Percentile};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_workload::Generator;
 use lull_workload::apps::options::{Demand, calibrate};
 use rand::SeedableRng;
@@ -110,7 +111,7 @@ impl Plan {
         let (percentile, target) = (self.percentile, self.target);
         let site = Site { ladder: &self.ladder, percentile, target, profile: &self.profile };
         let wrong = |error| UsageError(format!("--dispatchers {name}: {error}"));
-        Ok(dispatchers::build(name, &toml::Table::new(), &site).map_err(wrong)?)
+        Ok(DISPATCHERS.build(name, &toml::Table::new(), &site).map_err(wrong)?)
     }
 
     /// Power of busy cores by type, in units of the slow one's.

@@ -13,17 +13,15 @@ use crate::text::number;
 use anyhow::{anyhow, bail};
 use lull_agent::config::Config;
 use lull_agent::located::Located;
-use lull_agent::session::{Opening, Session, TurnError, tuning_of};
+use lull_agent::session::{Opening, Session, TurnError, search_of, tuning_of};
 use lull_agent::spots::{Key, Store, Subject};
 use lull_control::journal::Event;
 use lull_control::{
     Epoch, Got, Observation, Plan, Plant, PlantError, Policy, Reason, Rng, Setting,
 };
-use lull_policies::tuning::{Gather, Gathered, Place, Protocol, Reading, Search, Tuning};
+use lull_policies::search::{Gather, Gathered, Place, Protocol, Reading, Search, Tuning};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The policy whose keys say how to search.
-const POLICY: &str = "bayop";
 /// Epochs for which limits may hold back the settings of a trial.
 const HELD_MAX: usize = 10;
 
@@ -57,14 +55,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
 /// The config, with what the command line says otherwise.
 fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
     let mut config = Config::from_located(source)?;
-    if config.policy != POLICY {
-        let message = format!(
-            "is `{}`, and `lull tune` searches as the policy `{POLICY}` does: write name = \
-             \"{POLICY}\"",
-            config.policy
-        );
-        return Err(config.source.error("policy.name", message).into());
-    }
+    search_of(&config)?;
     // An operator would spoil the trials.
     config.agent.control = false;
     let mut put = |key: &str, value: Option<toml::Value>| {

@@ -2,7 +2,7 @@
 //! were, and the best so far.
 
 use crate::text::number;
-use lull_policies::tuning::{Choice, Dimension, Place, Search, Trial};
+use lull_policies::search::{Choice, Dimension, Place, Search, Trial};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
@@ -243,7 +243,7 @@ fn shown(dimension: &Dimension, room: usize) -> Vec<u16> {
 mod tests {
     use super::*;
     use lull_control::Capability;
-    use lull_policies::tuning::{Level, Method, Reading, Rules, Space};
+    use lull_policies::search::{Level, Method, Reading, Rules, Space};
     use ratatui::backend::TestBackend;
 
     fn dimension(knob: Capability, count: u16) -> Dimension {

@@ -10,7 +10,7 @@ use lull_agent::spots::{Key, Store, Subject};
 use lull_control::{AppId, Got, Plant};
 use lull_lab::server::ServerScenario;
 use lull_measure::Nanos;
-use lull_policies::tuning::{Gather, Gathered, Method, Place, Protocol, Reading, Rules, Search};
+use lull_policies::search::{Gather, Gathered, Method, Place, Protocol, Reading, Rules, Search};
 use lull_sim::netserver::NetServerPlant;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -12,7 +12,7 @@ use crate::prelude::*;
 use crate::server::{Cell, Run, ServerSetting, sweep};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
-use lull_policies::tuning::{Method, Place, Space};
+use lull_policies::search::{Method, Place, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::ServerModel;
 use lull_sim::stats::Failure;

@@ -5,7 +5,7 @@ use super::system::{LOADS, OBJECTIVES, run as length, scenario, study};
 use crate::prelude::*;
 use crate::server::{Cell, sweep};
 use lull_control::Rng;
-use lull_policies::tuning::response::{Form, Measured, Response, fit};
+use lull_policies::search::response::{Form, Measured, Response, fit};
 use lull_sim::netserver::ServerModel;
 use lull_sim::stats::Failure;
 use rand::SeedableRng;

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::server::{Cell, ServerSetting};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::tuning::{Method, Place, PriorMean, Reading, Rules, Space};
+use lull_policies::search::{Method, Place, PriorMean, Reading, Rules, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::{NetServer, ServerModel};
 use lull_sim::stats::Failure;

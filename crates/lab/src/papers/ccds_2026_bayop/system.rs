@@ -5,7 +5,7 @@ use crate::server::{Cell, Grid, Run};
 use crate::sourced;
 use lull_control::{AppSpec, Plant};
 use lull_measure::{Hertz, Nanos, Percentile};
-use lull_policies::tuning::Space;
+use lull_policies::search::Space;
 use lull_sim::netserver::{
     AppModel, NetServerPlant, PingPong, PowerModel, ServerModel, Stack, Traffic,
 };

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::server::{Run, ServerSetting};
 use lull_control::Rng;
 use lull_measure::Nanos;
-use lull_policies::tuning::{Method, Place};
+use lull_policies::search::{Method, Place};
 use lull_sim::netserver::{AppModel, ServerModel};
 use lull_sim::stats::Failure;
 use rayon::prelude::*;

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use crate::server::{Cell, Grid, Run, ServerSetting, measure};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
-use lull_policies::tuning::{Method, Place, Reading, Rules, Search, Space};
+use lull_policies::search::{Method, Place, Reading, Rules, Search, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::ServerModel;
 use rand::SeedableRng;

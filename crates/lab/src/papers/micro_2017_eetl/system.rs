@@ -3,7 +3,8 @@
 use crate::prelude::*;
 use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
-use lull_policies::dispatchers::{self, Site};
+use lull_policies::DISPATCHERS;
+use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, Node, Outcome, Work};
 use lull_sim::model::Distribution;
 use lull_sim::stats::Estimate;
@@ -235,7 +236,7 @@ impl<'a> DispatchBench<'a> {
         let config = parsed(config);
         self.setup.progress.expect(self.replications());
         let run = |replication| {
-            let dispatcher = dispatchers::build(name, &config, &site)?;
+            let dispatcher = DISPATCHERS.build(name, &config, &site)?;
             let outcome = Node::measure(
                 model,
                 dispatcher,

@@ -5,8 +5,9 @@ use crate::prelude::*;
 use lull_control::admission::Admission;
 use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
 use lull_measure::Nanos;
-use lull_policies::admission::{self, Site};
-use lull_policies::registry;
+use lull_policies::admission::Site;
+use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
+
 use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
 use rand::SeedableRng;
 use rayon::prelude::*;
@@ -196,11 +197,11 @@ fn admission(
     // One core is left to the system (section 3.3: C below the number of cores).
     let site = Site::of(objectives, cores.max(2) - 1);
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
-    admission::build(name, &config, &site)
+    ADMISSION_CONTROLLERS.build(name, &config, &site)
 }
 
 fn policy(scheme: &Scheme, plant: &ServerPlant) -> Result<Option<Box<dyn Policy>>, PolicyError> {
     let Some((name, config)) = &scheme.policy else { return Ok(None) };
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
-    registry::build(name, &config, plant.machine(), plant.apps()).map(Some)
+    POLICIES.build(name, &config, plant.machine(), plant.apps()).map(Some)
 }

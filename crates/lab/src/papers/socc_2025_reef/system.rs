@@ -3,7 +3,8 @@
 use crate::prelude::*;
 use crate::sourced::{self, Parameter};
 use lull_measure::{Nanos, Percentile};
-use lull_policies::admission::{self, Site};
+use lull_policies::ADMISSION_CONTROLLERS;
+use lull_policies::admission::Site;
 use lull_sim::oversubscribed::{ConnectionClass, Contention, Device, Served, Server, ServerModel};
 use lull_sim::stats::Estimate;
 use rayon::prelude::*;
@@ -84,7 +85,7 @@ impl<'a> GateBench<'a> {
         let config: toml::Table = config.parse().expect("configs of experiments are TOML");
         self.setup.progress.expect(self.replications());
         let run = |replication| {
-            let admission = admission::build(name, &config, &site)?;
+            let admission = ADMISSION_CONTROLLERS.build(name, &config, &site)?;
             let seeds = (self.setup.seed, replication);
             let served = Server::measure(model, admission, seeds, (self.warmup, self.length))?;
             self.setup.progress.step();

@@ -6,7 +6,8 @@ use crate::prelude::*;
 use crate::progress::Progress;
 use lull_control::ControlLoop;
 use lull_measure::Nanos;
-use lull_policies::registry;
+use lull_policies::POLICIES;
+
 use lull_sim::node::NodePlant;
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
@@ -54,7 +55,7 @@ const fn plain(name: &'static str, policy: &'static str) -> Strategy {
 
 /// Whether this build has the strategy's policy.
 pub(super) fn is_here(strategy: &Strategy) -> bool {
-    registry::find(strategy.policy).is_ok()
+    POLICIES.find(strategy.policy).is_ok()
 }
 
 impl Strategy {

@@ -1,0 +1,115 @@
+//! Admission controllers: they set how many queries each connection of a server may run.
+//!
+//! An admission controller works at the gate before a server's workers as a policy works at
+//! the machine (see [`lull_control::admission`]). This module holds what all of them share;
+//! each has a file.
+
+pub(crate) mod apples;
+pub(crate) mod auto;
+pub(crate) mod gate_fifo;
+pub(crate) mod manual;
+pub(crate) mod open;
+pub(crate) mod pslo;
+pub(crate) mod reef;
+pub(crate) mod utslo;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::entry::{Kind, Registry};
+use lull_control::admission::Admission;
+use lull_control::{Objective, PolicyError};
+use serde::Serialize;
+
+/// Where an admission controller is to work.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// What is asked of each connection; `None`: best effort.
+    pub objectives: &'a [Option<Objective>],
+    /// C_avail: cores that workers may use, the system's own and those of
+    /// other apps left out; at least 1.
+    pub cores: u32,
+    /// What is asked of the server as a whole.
+    pub asked: &'a [Objective],
+    /// What its workers may be made to do.
+    pub workers: Workers,
+}
+
+/// What a gate can do with workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// One that has a query waits for its turn.
+    #[default]
+    Wait,
+    /// One that has none rests until it is called.
+    Rest,
+    /// Either, as the admission controller likes.
+    WaitOrRest,
+}
+
+impl Workers {
+    /// Whether one that has a query may be made to wait for others.
+    pub const fn may_wait(self) -> bool {
+        matches!(self, Self::Wait | Self::WaitOrRest)
+    }
+
+    /// Whether one that has none may rest.
+    pub const fn may_rest(self) -> bool {
+        matches!(self, Self::Rest | Self::WaitOrRest)
+    }
+}
+
+impl<'a> Site<'a> {
+    /// Connections of which these things are asked, on so many cores; of the server as
+    /// a whole nothing is, and its workers wait.
+    pub const fn of(objectives: &'a [Option<Objective>], cores: u32) -> Self {
+        Self { objectives, cores, asked: &[], workers: Workers::Wait }
+    }
+}
+
+/// What only admission controllers state.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct AdmissionKind {
+    /// What the admission controller cannot work without; empty if it needs nothing.
+    pub needs: &'static str,
+}
+
+/// Builds an admission controller from its config for a site. The registry is for an admission
+/// controller that shares out its turns by another one.
+pub type MakeAdmission = fn(
+    &toml::Table,
+    &Site<'_>,
+    &Registry<AdmissionKind>,
+) -> Result<Box<dyn Admission>, PolicyError>;
+
+impl Kind for AdmissionKind {
+    type Make = MakeAdmission;
+
+    const NOUN: &'static str = "admission controller";
+
+    fn family(&self) -> &'static str {
+        "admission"
+    }
+
+    fn needs(&self) -> String {
+        self.needs.to_owned()
+    }
+}
+
+impl Registry<AdmissionKind> {
+    /// Builds an admission controller by name for a site.
+    ///
+    /// # Errors
+    /// An unknown name, a config key at fault, or connections that do not suit the admission
+    /// controller.
+    pub fn build(
+        &self,
+        name: &str,
+        config: &toml::Table,
+        site: &Site<'_>,
+    ) -> Result<Box<dyn Admission>, PolicyError> {
+        (self.find(name)?.make)(config, site, self)
+    }
+}

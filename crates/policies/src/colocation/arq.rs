@@ -1,0 +1,463 @@
+//! ARQ: adaptive resource sharing and isolation for QoS.
+//!
+//! Ah-Q (seed 004), section VI-B, Algorithm 1. Resources lie in one *shared*
+//! region and one *isolated* region for each latency-critical (LC) app; an LC
+//! app runs on its own region and the shared one, best-effort (BE) apps on
+//! the shared one only. Every 500 ms one unit (a core, a cache way, a step of
+//! memory bandwidth) moves from a rich region to a poor one:
+//!
+//! ```text
+//! victim       the isolated region of the app with most remaining tolerance, if ReT > 0.1,
+//!              else the shared region
+//! beneficiary  the isolated region of the app with least, if ReT < 0.05,
+//!              else the shared region
+//! undo         if system entropy E_S rose since the move, take it back and
+//!              spare the victim for 60 s
+//! ```
+//!
+//! Both shared is equilibrium. Thus isolation grows only for apps that suffer
+//! and melts away when they no longer do.
+//!
+//! # Where this differs from the printed algorithm, and why
+//!
+//! 1. *Only isolated regions are spared.* The print spares any last victim.
+//!    Spare the shared region once, after one noisy rise of E_S, and no
+//!    suffering app can be helped for a minute: with `ban = "all"` a
+//!    prototype violated its objectives in 500 of 500 periods of figure 17
+//!    (paper: 59). A test here shows the lock.
+//! 2. *Only takings from isolated regions are undone.* A move from the shared
+//!    region that does not help at once stays, and the next one takes another
+//!    kind of resource. This is the rule of PARTIES, whose state machine the
+//!    paper adopts: upsizing is kept, downsizing that hurts is reverted. An
+//!    overloaded queue does not get shorter from one core more; undoing it
+//!    would keep an app that needs two cores from ever getting them. With
+//!    `undo = "all"` as printed that happens; a test shows it.
+//! 3. *Cores are capped at the thread count.* A thread cannot run on two
+//!    cores. Without the cap an app with priority took 8 cores for 4 threads
+//!    and starved its neighbours (prototype).
+//! 4. *Violators all have ReT = 0.* Among equals the one with the largest
+//!    untolerated interference Q is served first, then the first in the list.
+//!    One that can take nothing more lets the next one be served.
+//! 5. *An idle app is not a poor one.* Its tail is the last known; that can
+//!    make it a victim but not a beneficiary.
+//! 6. *An app that exits* leaves all it held to the shared region.
+//! 7. *Moves are judged among equals.* E_S is a mean over the apps that can be
+//!    read; when one falls silent or speaks up meanwhile, its change says
+//!    nothing about the move, which then stays.
+//!
+//! Where text and pseudo-code disagree (when the shared region benefits, when
+//! the next move follows an undo, what is spared), the code is followed.
+//! The order of kinds, "same as PARTIES", is its wheel without frequency:
+//! cores, ways, bandwidth, with a pointer kept for each victim. The start is
+//! everything shared; the paper gives none.
+//!
+//! # Two standings in the shared region
+//!
+//! Algorithm 1 says nothing about who goes first in the shared region; figure
+//! 9(c) and section IX-A let LC apps "preferentially occupy" it. Both are
+//! here: `priority = "equal"` needs no scheduling knob; `"latency-critical"`
+//! is done by making BE apps SCHED_IDLE, or LC apps SCHED_RR with
+//! `priority_by = "round-robin"`. SCHED_IDLE is the default because it cannot
+//! lock a machine up: a spinning LC app still leaves kernel threads and
+//! shells their share, and it needs no privilege to set.
+//!
+//! Checked against: Algorithm 1 line by line (tests beside this file); the
+//! shape of figures 11 and 17 in a prototype: E_S at 6 cores at most half of
+//! unmanaged, 58 to 105 violating periods of 500 (paper 59), fewer than
+//! PARTIES in the mean.
+
+use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::toolkit::period::Period;
+use crate::toolkit::regions::{Kind, Move, Region, Regions};
+use crate::toolkit::slack::check_apps;
+use crate::toolkit::{for_the_living, revise};
+use lull_control::{
+    AppId, AppSpec, Assessor, Capability, Direction, Expectation, Machine, Observation, Plan,
+    Policy, PolicyError, Reason, Rng, Scheduling, Setting, Standing, numbered, require,
+};
+use lull_measure::Nanos;
+use lull_measure::catalogue::{ENTROPY_SYSTEM, REMAINING_TOLERANCE};
+use lull_measure::entropy::RelativeImportance;
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
+    name: "arq",
+    paper: "Ah-Q (seed 004), section VI-B, Algorithm 1",
+    summary: "Moves cores, ways and bandwidth between a shared region and isolated ones, \
+              guided by remaining tolerance and system entropy.",
+    kind: PolicyKind {
+        family: Family::Colocation,
+        needs: &[Capability::Cores, Capability::TailLatency, Capability::Progress],
+        uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Scheduling],
+        dip: Some(crate::Dip::DIP),
+        latency: LatencyDetail::TailOnly,
+        search: SettingSearch::None,
+    },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, machine, apps| Ok(Box::new(Arq::new(read(table)?, machine, apps)?)),
+};
+
+config! {
+    /// The paper's numbers, and the choices it leaves open.
+    struct Config checked by check {
+        /// Time between adjustments (section VI-B: 500 ms); with shorter epochs, observations
+        /// are merged until it has passed.
+        #[serde(serialize_with = "text")]
+        period: Nanos = Nanos::from_millis(500),
+        /// Remaining tolerance above which an app's isolated region may be taken from
+        /// (section VI-B: 0.1).
+        victim_above: f64 = 0.1,
+        /// Remaining tolerance below which an app is given to (section VI-B: 0.05).
+        beneficiary_below: f64 = 0.05,
+        /// How long a victim is spared after a move that raised entropy (section VI-B: 60 s).
+        #[serde(serialize_with = "text")]
+        spare: Nanos = Nanos::from_secs(60),
+        /// Relative importance of latency-critical apps in E_S (section V-B: 0.8).
+        importance: RelativeImportance = RelativeImportance::default(),
+        /// Who goes first in the shared region: `equal` or `latency-critical`
+        /// (Algorithm 1 is silent; figure 9 and section IX-A: latency-critical).
+        priority: Priority = Priority::Equal,
+        /// How they go first: `idle` (best-effort apps become SCHED_IDLE) or `round-robin`
+        /// (latency-critical ones become SCHED_RR; section VII-A does so for LC-first).
+        priority_by: PriorityBy = PriorityBy::Idle,
+        /// Which victims are spared after an undo: `isolated`, or `all` as printed, which locks up.
+        ban: Victims = Victims::Isolated,
+        /// Which victims' moves are undone: `isolated`, or `all` as printed.
+        undo: Victims = Victims::Isolated,
+        /// By how much E_S must rise to count as risen (Algorithm 1: 0).
+        epsilon: f64 = 0.0,
+        /// Whether a move is kept when the load of an app changed meanwhile, since the rise of
+        /// E_S may be the load's doing (Algorithm 1: no).
+        skip_undo_on_load_change: bool = false,
+        /// Relative change of an app's offered load that counts as such (ours).
+        load_change: f64 = 0.1,
+    }
+}
+
+/// Who goes first in the shared region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Priority {
+    /// Nobody.
+    Equal,
+    /// Latency-critical apps.
+    LatencyCritical,
+}
+
+/// How latency-critical apps go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PriorityBy {
+    /// Best-effort apps become SCHED_IDLE.
+    Idle,
+    /// Latency-critical apps become SCHED_RR.
+    RoundRobin,
+}
+
+/// A choice of victim regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Victims {
+    /// Isolated ones.
+    Isolated,
+    /// Isolated ones and the shared one.
+    All,
+}
+
+impl Victims {
+    fn include(self, region: Region) -> bool {
+        self == Self::All || region != Region::Shared
+    }
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("period", config.period)?;
+    fraction("victim_above", config.victim_above)?;
+    fraction("beneficiary_below", config.beneficiary_below)?;
+    fraction("epsilon", config.epsilon)?;
+    fraction("load_change", config.load_change)?;
+    if config.beneficiary_below > config.victim_above {
+        let message = "`beneficiary_below` is above `victim_above`: an app would take from itself";
+        return Err(wrong("beneficiary_below", message.to_owned()));
+    }
+    Ok(())
+}
+
+/// What is kept for each region as a victim.
+#[derive(Debug, Clone, Copy, Default)]
+struct VictimState {
+    /// Index into [`Kind::ALL`]: what to take next.
+    pointer: usize,
+    /// Not before this time.
+    spared_until: Nanos,
+}
+
+/// A move whose effect is not known yet.
+struct Attempt {
+    moved: Move,
+    before: Regions,
+    /// Offered load by app when it was made.
+    offered: Vec<Option<f64>>,
+    /// Which apps could be read when it was made.
+    readings: Vec<bool>,
+}
+
+/// One latency-critical app in one period.
+#[derive(Clone, Copy)]
+struct View {
+    app: AppId,
+    remaining: f64,
+    untolerated: f64,
+    /// Whether requests were answered or wait, so that it may be in need now.
+    active: bool,
+}
+
+/// The policy.
+struct Arq {
+    config: Config,
+    apps: Vec<AppSpec>,
+    regions: Regions,
+    period: Period,
+    assessor: Assessor,
+    /// By app, and the shared region's last.
+    victims: Vec<VictimState>,
+    /// E_S of the last period.
+    entropy: f64,
+    /// `isAdjust` of Algorithm 1 and what it was.
+    attempt: Option<Attempt>,
+    plan: Plan,
+}
+
+impl Arq {
+    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        if config.priority == Priority::LatencyCritical {
+            require(ENTRY.name, &[Capability::Scheduling], machine)?;
+        }
+        check_apps(ENTRY.name, apps)?;
+        let regions = Regions::shared(machine, apps.len(), &Kind::ALL);
+        let mut plan = Plan::keep();
+        revise(&mut plan, priorities(&config, apps), &Reason::Fixed);
+        revise(&mut plan, regions.settings(), &Reason::Start);
+        Ok(Self {
+            period: Period::new(config.period),
+            assessor: Assessor::new(apps, config.importance),
+            victims: vec![VictimState::default(); apps.len() + 1],
+            // Algorithm 1, line 2: as if all had been lost, so that no first move is undone.
+            entropy: 1.0,
+            attempt: None,
+            apps: apps.to_vec(),
+            config,
+            regions,
+            plan,
+        })
+    }
+
+    /// One pass of Algorithm 1's loop.
+    fn adjust(&mut self, seen: &Observation) {
+        let standing = self.assessor.assess(seen);
+        self.settle_exits_and_caps(seen);
+        if standing.entropy.lc.is_none() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.entropy, standing.entropy.system);
+        match self.attempt.take() {
+            Some(attempt) if self.rose(before) && self.is_to_blame(&attempt, seen, &standing) => {
+                self.regret(attempt, before, seen, &standing);
+            }
+            _ => self.take_next_step(seen, &standing),
+        }
+    }
+
+    fn rose(&self, before: f64) -> bool {
+        self.entropy > before + self.config.epsilon
+    }
+
+    /// Whether nothing else that is known can have raised entropy.
+    fn is_to_blame(&self, attempt: &Attempt, seen: &Observation, standing: &Standing) -> bool {
+        let changed = |(then, now): (&Option<f64>, Option<f64>)| match (then, now) {
+            (Some(then), Some(now)) => (now - then).abs() > self.config.load_change * then.abs(),
+            _ => false,
+        };
+        let excused = self.config.skip_undo_on_load_change
+            && attempt.offered.iter().zip(offered(seen)).any(changed);
+        attempt.readings == readings(standing) && !excused
+    }
+
+    /// An app that has exited needs no region; one with fewer threads than
+    /// cores of its own gets no more.
+    fn settle_exits_and_caps(&mut self, seen: &Observation) {
+        for (app, spec) in numbered(&self.apps) {
+            let Some(now) = seen.app(app) else { continue };
+            let threads = spec.threads.or_else(|| now.threads.as_ref().ok().copied());
+            self.regions.cap_cores(app, threads);
+            if !now.alive && self.regions.release(app) {
+                self.attempt = None;
+                revise(&mut self.plan, self.regions.settings(), &Reason::Exited { app });
+            }
+        }
+    }
+
+    /// The last move raised entropy.
+    fn regret(&mut self, attempt: Attempt, before: f64, seen: &Observation, standing: &Standing) {
+        let victim = attempt.moved.from;
+        // Either way the victim's next unit is of another kind (PARTIES' wheel).
+        let pointer = &mut self.victims[slot(victim, &self.apps)].pointer;
+        *pointer = (attempt.moved.kind as usize + 1) % Kind::ALL.len();
+        if !self.config.undo.include(victim) {
+            return self.take_next_step(seen, standing);
+        }
+        self.regions = attempt.before;
+        if self.config.ban.include(victim) {
+            let until = seen.time.saturating_add(self.config.spare);
+            self.victims[slot(victim, &self.apps)].spared_until = until;
+        }
+        let metric = ENTROPY_SYSTEM;
+        self.write(&Reason::Undo { metric, before, after: self.entropy });
+    }
+
+    /// `AdjustResource`: one unit from a victim to a beneficiary, if there are both.
+    fn take_next_step(&mut self, seen: &Observation, standing: &Standing) {
+        let views = self.views(seen, standing);
+        let Some(to_move) = self.next_move(&views, seen.time) else { return };
+        let before = self.regions.clone();
+        if !self.regions.shift(to_move) {
+            return;
+        }
+        self.advance_pointer(to_move, &before);
+        let (offered, readings) = (offered(seen).collect(), readings(standing));
+        self.attempt = Some(Attempt { moved: to_move, before, offered, readings });
+        self.write(&self.reason(to_move, &views));
+    }
+
+    /// The latency-critical apps that live and have a tail.
+    fn views(&self, seen: &Observation, standing: &Standing) -> Vec<View> {
+        let view = |((app, _), stand): ((AppId, &AppSpec), &lull_control::AppStanding)| {
+            let (reading, tail) = (stand.lc?, stand.tail?);
+            let now = seen.app(app).filter(|now| now.alive)?;
+            let waiting = now.latency.as_ref().is_ok_and(|latency| latency.outstanding > 0);
+            Some(View {
+                app,
+                remaining: reading.remaining_tolerance(),
+                untolerated: reading.untolerated(),
+                active: !tail.stale || waiting,
+            })
+        };
+        numbered(&self.apps).zip(&standing.apps).filter_map(view).collect()
+    }
+
+    /// The first possible move in the order of need of beneficiaries, then of
+    /// wealth of victims; `None` in equilibrium.
+    fn next_move(&self, views: &[View], now: Nanos) -> Option<Move> {
+        let victims = self.victims(views, now);
+        self.beneficiaries(views).into_iter().find_map(|to| {
+            victims.iter().filter(|from| **from != to).find_map(|from| self.pick(*from, to))
+        })
+    }
+
+    /// `findVictimRegion`, as the list of all that would do, best first.
+    fn victims(&self, views: &[View], now: Nanos) -> Vec<Region> {
+        let mut rich: Vec<_> =
+            views.iter().filter(|view| view.remaining > self.config.victim_above).collect();
+        rich.sort_by(|a, b| b.remaining.total_cmp(&a.remaining));
+        let isolated = rich.into_iter().map(|view| Region::Isolated(view.app));
+        let spared = |region| now < self.victims[slot(region, &self.apps)].spared_until;
+        isolated.chain([Region::Shared]).filter(|region| !spared(*region)).collect()
+    }
+
+    /// `findBeneficiaryRegion`, as the list of all in need, neediest first.
+    fn beneficiaries(&self, views: &[View]) -> Vec<Region> {
+        let below = self.config.beneficiary_below;
+        let mut poor: Vec<_> =
+            views.iter().filter(|view| view.active && view.remaining < below).collect();
+        poor.sort_by(|a, b| {
+            let most_hurt = b.untolerated.total_cmp(&a.untolerated);
+            a.remaining.total_cmp(&b.remaining).then(most_hurt)
+        });
+        match poor.as_slice() {
+            [] => vec![Region::Shared],
+            poor => poor.iter().map(|view| Region::Isolated(view.app)).collect(),
+        }
+    }
+
+    /// `findVictimResource`: the first kind from the victim's pointer on that can move.
+    fn pick(&self, from: Region, to: Region) -> Option<Move> {
+        let start = self.victims[slot(from, &self.apps)].pointer;
+        let kinds = Kind::ALL.iter().cycle().skip(start).take(Kind::ALL.len());
+        let moves = kinds.map(|kind| Move { kind: *kind, from, to });
+        moves.into_iter().find(|to_move| self.regions.can_move(*to_move))
+    }
+
+    /// The pointer passes kinds that the victim had none left of; it waits at
+    /// those that only this beneficiary could not take.
+    fn advance_pointer(&mut self, moved: Move, before: &Regions) {
+        let pointer = &mut self.victims[slot(moved.from, &self.apps)].pointer;
+        for _ in 0..Kind::ALL.len() {
+            if before.can_give(Kind::ALL[*pointer], moved.from) {
+                return;
+            }
+            *pointer = (*pointer + 1) % Kind::ALL.len();
+        }
+    }
+
+    fn reason(&self, moved: Move, views: &[View]) -> Reason {
+        let (app, threshold) = match (moved.to, moved.from) {
+            (Region::Isolated(app), _) => (app, self.config.beneficiary_below),
+            (Region::Shared, Region::Isolated(app)) => (app, self.config.victim_above),
+            (Region::Shared, Region::Shared) => return Reason::Fixed,
+        };
+        let value = views.iter().find(|view| view.app == app).map_or(0.0, |view| view.remaining);
+        Reason::Threshold { metric: REMAINING_TOLERANCE, app: Some(app), value, threshold }
+    }
+
+    /// Brings the plan to the regions.
+    fn write(&mut self, reason: &Reason) {
+        revise(&mut self.plan, self.regions.settings(), reason);
+        let (metric, direction) = (ENTROPY_SYSTEM, Direction::Lower);
+        self.plan.expected = Some(Expectation { metric, app: None, direction, by: None });
+    }
+}
+
+impl Policy for Arq {
+    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
+        self.plan.expected = None;
+        if let Some(whole) = self.period.add(seen) {
+            self.adjust(&whole);
+        }
+        for_the_living(&self.plan, seen)
+    }
+}
+
+/// Where a region's [`VictimState`] is.
+fn slot(region: Region, apps: &[AppSpec]) -> usize {
+    match region {
+        Region::Isolated(app) => app.index(),
+        Region::Shared => apps.len(),
+    }
+}
+
+fn offered(seen: &Observation) -> impl Iterator<Item = Option<f64>> + '_ {
+    seen.apps.iter().map(|app| app.latency.as_ref().ok().map(|latency| latency.offered_per_s))
+}
+
+/// Which apps are part of entropy.
+fn readings(standing: &Standing) -> Vec<bool> {
+    standing.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
+}
+
+/// The scheduling classes that put latency-critical apps first, if asked to.
+fn priorities(config: &Config, apps: &[AppSpec]) -> Vec<Setting> {
+    let class = |spec: &AppSpec| match (config.priority, config.priority_by) {
+        (Priority::Equal, _) => None,
+        (_, PriorityBy::Idle) => (!spec.is_latency_critical()).then_some(Scheduling::Idle),
+        (_, PriorityBy::RoundRobin) => {
+            spec.is_latency_critical().then_some(Scheduling::RoundRobin { priority: 1 })
+        }
+    };
+    let setting = |(app, spec)| class(spec).map(|class| Setting::Scheduling(app, class));
+    numbered(apps).filter_map(setting).collect()
+}

@@ -1,0 +1,149 @@
+//! Even: everything divided evenly, once and for all.
+//!
+//! Ah-Q (seed 004), section VIII, "Even Allocation Strategy": isolation
+//! without priority. Each app gets the same number of cores of its own, the
+//! first `C mod k` of `k` apps one more (the order is that of the config; the
+//! paper gives none). The paper divides cores only; where the machine can,
+//! cache ways are divided likewise into runs, because an app whose cores are
+//! isolated and whose cache is not is hardly isolated. `ways = false` is the
+//! paper's version.
+//!
+//! It never adjusts, not even when an app exits: the DIP study is about what
+//! isolation alone does.
+//!
+//! Checked against: section VIII's rule (shares differ by one at most, nothing
+//! is shared).
+
+use crate::config::{anything_goes, config, read};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::toolkit::regions::{Kind, Regions};
+use crate::toolkit::{for_the_living, revise};
+use lull_control::{
+    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
+    name: "even",
+    paper: "Ah-Q (seed 004), section VIII, Even Allocation Strategy",
+    summary: "Gives every app the same number of cores and cache ways of its own, once.",
+    kind: PolicyKind {
+        family: Family::Colocation,
+        needs: &[Capability::Cores],
+        uses: &[Capability::CacheWays],
+        dip: Some(crate::Dip::DI),
+        latency: LatencyDetail::TailOnly,
+        search: SettingSearch::None,
+    },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, machine, apps| Ok(Box::new(Even::new(&read(table)?, machine, apps)?)),
+};
+
+config! {
+    /// What is divided.
+    struct Config checked by anything_goes {
+        /// Whether cache ways are divided too, where the machine can
+        /// (section VIII divides cores only).
+        ways: bool = true,
+    }
+}
+
+/// The policy: one plan, always the same.
+struct Even {
+    plan: Plan,
+}
+
+impl Even {
+    fn new(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        let kinds: &[Kind] = if config.ways { &[Kind::Cores, Kind::Ways] } else { &[Kind::Cores] };
+        let regions = Regions::even(machine, apps.len(), kinds)
+            .ok_or_else(|| too_many(machine, apps.len()))?;
+        let mut plan = Plan::keep();
+        revise(&mut plan, regions.settings(), &Reason::Fixed);
+        Ok(Self { plan })
+    }
+}
+
+fn too_many(machine: &Machine, apps: usize) -> PolicyError {
+    let cores = machine.cores.len();
+    let ways = machine.cache.as_ref().map(|cache| format!(" and {} cache ways", cache.ways));
+    let message = format!(
+        "{apps} apps cannot each have a share of {cores} cores{}: \
+         run fewer apps, or choose `arq`, which also shares",
+        ways.unwrap_or_default()
+    );
+    PolicyError::Apps { policy: "even", message }
+}
+
+impl Policy for Even {
+    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
+        for_the_living(&self.plan, seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::conformance::{MemoryApp, MemoryPlant};
+    use lull_control::{AppId, CoreSet, Knob, Plant, Setting};
+    use lull_measure::Nanos;
+    use rand::SeedableRng;
+
+    fn plant(cores: u16, apps: usize) -> MemoryPlant {
+        let app = |number| MemoryApp {
+            spec: AppSpec::best_effort(&format!("app{number}")),
+            demand_cores: 0.0,
+            service: Nanos::from_millis(1),
+            threads: 4,
+        };
+        MemoryPlant::new(cores, (0..apps).map(app).collect())
+    }
+
+    fn plan(plant: &mut MemoryPlant, config: &str) -> Plan {
+        let table = config.parse().unwrap();
+        let mut policy = ENTRY.build(&table, plant.machine(), plant.apps()).unwrap();
+        let seen = plant.observe(Nanos::from_secs(1)).unwrap();
+        policy.decide(&seen, &mut Rng::seed_from_u64(1))
+    }
+
+    fn cores(plan: &Plan, app: u16) -> CoreSet {
+        match plan.setting(Knob::Cores(AppId(app))) {
+            Some(Setting::Cores(_, cores)) => cores.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn shares_differ_by_one_at_most_and_nothing_is_shared() {
+        let plan = plan(&mut plant(8, 3), "");
+        let all: Vec<_> = (0..3).map(|app| cores(&plan, app)).collect();
+        assert_eq!(all.iter().map(CoreSet::len).collect::<Vec<_>>(), [3, 3, 2]);
+        let union = all.iter().fold(CoreSet::default(), |sum, one| sum.union(one));
+        assert_eq!(union, CoreSet::first(8), "every core is somebody's, and only one's");
+    }
+
+    #[test]
+    fn the_papers_version_leaves_the_cache_alone() {
+        let has_ways = |plan: &Plan| plan.setting(Knob::CacheWays(AppId(0))).is_some();
+        assert!(has_ways(&plan(&mut plant(4, 2), "")));
+        assert!(!has_ways(&plan(&mut plant(4, 2), "ways = false")));
+    }
+
+    #[test]
+    fn more_apps_than_cores_is_an_error_that_says_so() {
+        let plant = plant(2, 3);
+        let refused = ENTRY.build(&toml::Table::new(), plant.machine(), plant.apps()).err();
+        let text = refused.unwrap().to_string();
+        assert!(text.contains("3 apps") && text.contains("2 cores"), "{text}");
+    }
+
+    #[test]
+    fn an_app_that_has_exited_is_left_alone_and_the_rest_stay_put() {
+        let mut plant = plant(4, 2);
+        let before = cores(&plan(&mut plant, ""), 0);
+        plant.end(AppId(1));
+        let after = plan(&mut plant, "");
+        assert_eq!(after.setting(Knob::Cores(AppId(1))), None);
+        assert_eq!(cores(&after, 0), before);
+    }
+}

@@ -1,0 +1,70 @@
+//! Unmanaged: touches nothing.
+//!
+//! The baseline of Ah-Q (seed 004, section VII-A; called Shared in section
+//! VIII): all apps on all cores under the kernel's own scheduler, no
+//! partition, no priority. What Lull measures under it is what the machine
+//! does by itself, which is what every other policy is compared with.
+
+use crate::config::{anything_goes, config, read};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use lull_control::{Observation, Plan, Policy, Rng};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
+    name: "unmanaged",
+    paper: "Ah-Q (seed 004), sections VII-A and VIII (there: Unmanaged, Shared)",
+    summary: "Touches nothing: the machine as the kernel runs it, to compare with.",
+    kind: PolicyKind {
+        family: Family::Colocation,
+        needs: &[],
+        uses: &[],
+        // The kernel knows whose thread runs; the paper still counts it as no ability.
+        dip: Some(crate::Dip::None),
+        latency: LatencyDetail::TailOnly,
+        search: SettingSearch::None,
+    },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, _, _| {
+        read::<Config>(table)?;
+        Ok(Box::new(Unmanaged))
+    },
+};
+
+config! {
+    /// Nothing to choose.
+    struct Config checked by anything_goes {}
+}
+
+/// The policy.
+struct Unmanaged;
+
+impl Policy for Unmanaged {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        Plan::keep()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::conformance::MemoryPlant;
+    use lull_control::{AppSpec, Plant};
+    use lull_measure::Nanos;
+    use rand::SeedableRng;
+
+    #[test]
+    fn it_names_no_knob() {
+        let be = AppSpec::best_effort("be");
+        let app = lull_control::conformance::MemoryApp {
+            spec: be,
+            demand_cores: 0.0,
+            service: Nanos::from_millis(1),
+            threads: 1,
+        };
+        let mut plant = MemoryPlant::new(2, vec![app]);
+        let mut policy =
+            ENTRY.build(&toml::Table::new(), plant.machine(), plant.apps()).expect("no needs");
+        let seen = plant.observe(Nanos::from_secs(1)).unwrap();
+        assert!(policy.decide(&seen, &mut Rng::seed_from_u64(1)).is_empty());
+    }
+}

@@ -1,0 +1,402 @@
+//! Just in time: not faster than the tail needs, and not beyond hope.
+//!
+//! Ours, from what was measured of EETL (MICRO-50, seed 002). The plan is
+//! EETL's at low load: a request moves to the fast core at the last moment at
+//! which it still gets the tail's work q done by a deadline,
+//!
+//! ```text
+//! deadline - age = (q - done) / fast speed
+//! ```
+//!
+//! and two things are different.
+//!
+//! **It gives up.** Whoever is past the target counts as late whatever comes;
+//! speed buys nothing for the percentile, and takes a fast core from one that
+//! can still be in time. It goes back to a slow core if one is free. Only the
+//! late ones pay (they are one in a hundred, by the target's own leave).
+//!
+//! **It counts the late instead of measuring the tail.** Giving up makes the
+//! late ones later still, and the p99 of 2000 answers, the 20th largest, a
+//! skewed estimate: a controller that brings its mean to the target then keeps
+//! too far below it. The share of late answers has no such skew. In
+//! milliseconds, by the mean excess m of the profile beyond q:
+//!
+//! ```text
+//! error = m (1 - late / allowed)
+//! ```
+//!
+//! The deadline moves the tail one to one at any load, unlike EETL's threshold
+//! (figure 3), so one set of gains serves; half of table 2's first for twice the
+//! slope.
+//!
+//! With more than two types the middle ones are used between the work of figure
+//! 5's stages, stretched with the deadline; the fastest by the rule above.
+//!
+//! # What it is worth
+//!
+//! On 2F-13S, `lull lab run eetl-clairvoyant` (five replications, intervals of 2
+//! to 5 %): giving up saves 0.7 to 1.5 %, counting the late 1.3 to 2.5 % once it
+//! gives up. Whole, it is as thrifty as EETL up to 66 requests/s, and 2 % less so
+//! at 80 and 90, where EETL's oldest-first rule shares two fast cores better. So
+//! it is no replacement for EETL. What it shows is why nothing is: with a fast
+//! core for everybody, and so no waits at all, it takes 1.04, 1.08, 1.13 and 1.15
+//! times the energy of Request Clairvoyant at 10, 50, 66 and 90 requests/s. That
+//! much is the price of not knowing the work, and EETL is within 0.3 % of it at
+//! 50 requests/s.
+//!
+//! How much is left to win without knowing the work is bounded by a dynamic
+//! programme over age and work done (the lab's `blind.rs`). On the search seed this
+//! dispatcher takes 1.003, 1.009, 1.007, 1.010, 1.019, 1.039 and 1.064 times that bound at
+//! 10, 25, 40, 50, 66, 80 and 90 requests/s, and with a fast core for everybody never
+//! more than 1.008. The bound itself is 1.02 to 1.06 times Request Clairvoyant up to
+//! 50 requests/s and 1.10 to 1.12 from 66 on: 5 % over it is out of reach there.
+//!
+//! # What did not help
+//!
+//! Measured at 50 and 80 requests/s, energy at a p99 of exactly 200 ms:
+//!
+//! - thresholds by queue length, 1 to 4 ms earlier a request in the system above
+//!   the usual, or 2 ms later: 0 to 2.6 % more energy;
+//! - thresholds by fast cores in use, 8 or 16 ms earlier each, or 8 later (50/s
+//!   only): 0.5 to 2 % more;
+//! - each request's own pace instead of an undisturbed one (`own_pace`): within
+//!   0.5 % either way. Equal work by the deadline spends fast time on those whom
+//!   busy neighbours held up, and they are no likelier to be long;
+//! - the hazard rate of the demand: it rises (gamma of shape 2.7), so slow first
+//!   and fast late, one threshold, is the cheapest order (figure 5's programme).
+
+use super::{DispatcherKind, Site};
+use crate::config::{config, read, wrong};
+use crate::entry::{ConfigSchema, Entry};
+use crate::toolkit::pid::{self, Band, Pid};
+use crate::toolkit::thresholds::{Profile, solve};
+use lull_control::PolicyError;
+use lull_control::dispatcher::{
+    Answer, Ask, Attention, Beat, Dispatcher, DispatcherError, Every, Ladder, Seen, samples_needed,
+};
+use lull_measure::Nanos;
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
+    name: "just-in-time",
+    paper: "ours, after EETL, MICRO-50 (seed 002)",
+    summary: "Gives a request a fast core at the last moment that its own progress allows.",
+    kind: DispatcherKind { needs: "a profile of the demand" },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, site| {
+        let config: Config = read(table)?;
+        Ok(Box::new(JustInTime::new(config, site)?))
+    },
+};
+
+config! {
+    /// What the controller sees, and the ideas, each of which can be left out.
+    struct Config checked by check {
+        /// Answers between two steps of the controller (as EETL's).
+        epoch: u32 = 500,
+        /// Answers the tail is measured over (as EETL's).
+        window: usize = 2000,
+        /// Proportional gain, deadline to tail (half of EETL's first).
+        kp: f64 = 0.06,
+        /// Integral gain (half of EETL's first).
+        ki: f64 = 0.25,
+        /// Whether requests beyond the target go back to slow cores.
+        gives_up: bool = true,
+        /// Whether each request's own progress counts; else it is taken for undisturbed.
+        own_pace: bool = false,
+        /// Whether late answers are counted; else the tail is measured, as EETL does.
+        counts_late: bool = true,
+    }
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    pid::check("ki", &[band(config)])?;
+    if config.epoch == 0 || config.window < 2 {
+        let message = "`epoch` must be at least 1 answer and `window` at least 2".to_owned();
+        return Err(wrong("epoch", message));
+    }
+    Ok(())
+}
+
+fn band(config: &Config) -> Band {
+    Band { up_to_per_s: None, kp: config.kp, ki: config.ki, kd: 0.0 }
+}
+
+/// Moments nearer than this are now: it is what a timer is late.
+const NEAR_MS: f64 = 0.05;
+
+struct JustInTime {
+    ladder: Ladder,
+    fastest: usize,
+    config: Config,
+    pid: Pid,
+    /// The tail's work, in ms at speed 1.
+    tail_ms: f64,
+    /// Work at which middle types are left, at the target; as in figure 5.
+    ends_ms: Vec<f64>,
+    target_ms: f64,
+    deadline: Nanos,
+    beat: Beat,
+    needed: usize,
+    /// Mean time of a late request beyond the target, in ms.
+    excess_ms: f64,
+    /// Share that may be late.
+    allowed: f64,
+}
+
+/// How far off the controller takes the share of late answers for, in allowed
+/// shares: beyond it the count says no more than "far too many".
+const MOST_LATE: f64 = 5.0;
+
+impl JustInTime {
+    fn new(config: Config, site: &Site<'_>) -> Result<Self, DispatcherError> {
+        let profile = Profile::new(site.profile, site.percentile)?;
+        let low = solve(&profile, site.ladder, site.percentile, site.target)?;
+        let target_ms = site.target.as_millis_f64();
+        let tail_ms = profile.quantile_ms(site.percentile.fraction());
+        let top = site.ladder.types()[site.ladder.fastest()].speed;
+        Ok(Self {
+            // A profile without anything beyond its tail still needs an answer to lateness.
+            excess_ms: (profile.excess_ms(tail_ms) / top).max(0.01 * target_ms),
+            allowed: 1.0 - site.percentile.fraction(),
+            fastest: site.ladder.fastest(),
+            pid: Pid::new(vec![band(&config)], target_ms, 2.0 * target_ms),
+            tail_ms,
+            ends_ms: low.ends_ms,
+            target_ms,
+            deadline: site.target,
+            beat: Beat {
+                every: Every::Answers(config.epoch),
+                window: config.window,
+                percentile: site.percentile,
+                bound: Some(site.target),
+            },
+            needed: samples_needed(site.percentile),
+            ladder: site.ladder.clone(),
+            config,
+        })
+    }
+
+    fn speed(&self, kind: usize) -> f64 {
+        self.ladder.types()[kind].speed
+    }
+
+    /// How much of an undisturbed core's work this request has got done.
+    fn pace(&self, ask: &Ask<'_>, kind: usize) -> f64 {
+        let ideal_ms = ask.age.as_millis_f64() * self.speed(kind);
+        // In its first moments a request has no pace yet.
+        if !self.config.own_pace || ideal_ms < 1.0 {
+            return 1.0;
+        }
+        (ask.done.as_millis_f64() / ideal_ms).clamp(0.5, 1.0)
+    }
+
+    /// The age from which the fast core must have it, on its present type.
+    fn moment_ms(&self, ask: &Ask<'_>, kind: usize) -> f64 {
+        let (age_ms, done_ms) = (ask.age.as_millis_f64(), ask.done.as_millis_f64());
+        let pace = self.pace(ask, kind);
+        let (here, fast) = (pace * self.speed(kind), pace * self.speed(self.fastest));
+        let plan_ms = self.deadline.as_millis_f64();
+        if here >= fast {
+            return f64::INFINITY;
+        }
+        // deadline - a = (q - done - (a - age) here) / fast, solved for a.
+        (plan_ms - (self.tail_ms - done_ms + age_ms * here) / fast) / (1.0 - here / fast)
+    }
+
+    /// The middle type that its work asks for.
+    fn stage(&self, ask: &Ask<'_>) -> usize {
+        let stretch = self.deadline.as_millis_f64() / self.target_ms;
+        let done_ms = ask.done.as_millis_f64();
+        let middle = self.ends_ms.iter().take(self.fastest.saturating_sub(1));
+        middle.take_while(|end| done_ms >= **end * stretch).count()
+    }
+
+    fn hopeless(&self, ask: &Ask<'_>) -> bool {
+        self.config.gives_up && ask.age.as_millis_f64() > self.target_ms
+    }
+
+    /// A free core for this wish: of the type, then faster, then slower.
+    fn find(&self, ask: &Ask<'_>, wanted: usize) -> Option<usize> {
+        let free = |kind: &usize| ask.can(*kind, &self.ladder);
+        let faster = (wanted..=self.fastest).find(free);
+        faster.or_else(|| (0..wanted).rev().find(free))
+    }
+
+    fn running(&self, ask: &Ask<'_>, on: usize) -> Answer {
+        if self.hopeless(ask) {
+            let down = on > 0 && ask.can(0, &self.ladder);
+            return if down { Answer::on(0, None) } else { Answer::stay(None) };
+        }
+        let missed = Nanos::from_secs_f64(self.target_ms / 1e3) + Nanos(1);
+        let moment_ms = self.moment_ms(ask, on);
+        let late = ask.age.as_millis_f64() + NEAR_MS >= moment_ms;
+        let wanted = if late { self.fastest } else { self.stage(ask).max(on) };
+        let again = if late || on == self.fastest {
+            missed
+        } else {
+            let next = Nanos::from_secs_f64(moment_ms.min(2.0 * self.target_ms) / 1e3);
+            next.min(self.stage_end(ask, on)).min(missed)
+        };
+        match self.find(ask, wanted).filter(|kind| *kind > on) {
+            Some(kind) => Answer::on(kind, Some(again)),
+            None => Answer::stay(Some(again)),
+        }
+    }
+
+    /// The age at which the present stage's work is done, on its own type.
+    fn stage_end(&self, ask: &Ask<'_>, on: usize) -> Nanos {
+        let stretch = self.deadline.as_millis_f64() / self.target_ms;
+        if on + 1 >= self.fastest || self.ends_ms[on].is_infinite() {
+            return Nanos::MAX;
+        }
+        let left_ms = self.ends_ms[on] * stretch - ask.done.as_millis_f64();
+        let speed = self.speed(on) * self.pace(ask, on);
+        ask.age + Nanos::from_secs_f64((left_ms / speed).max(NEAR_MS) / 1e3)
+    }
+}
+
+impl Dispatcher for JustInTime {
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        if let Some(on) = ask.on {
+            return self.running(ask, on);
+        }
+        let late = !self.hopeless(ask) && ask.age.as_millis_f64() >= self.moment_ms(ask, 0);
+        let wanted = if late { self.fastest } else { 0 };
+        // It is asked again at once where it runs, which sets its moment.
+        match self.find(ask, wanted) {
+            Some(kind) => Answer::on(kind, Some(ask.age + Nanos::from_micros(50))),
+            None => Answer::stay(None),
+        }
+    }
+
+    fn attention(&self) -> Attention {
+        if self.ladder.scales() { Attention::Ages } else { Attention::All }
+    }
+
+    fn beat(&self) -> Option<Beat> {
+        Some(self.beat)
+    }
+
+    fn adjust(&mut self, seen: &Seen) {
+        if seen.samples < self.needed {
+            return;
+        }
+        let error_ms = match (seen.late, seen.tail) {
+            (Some(late), _) if self.config.counts_late => {
+                self.excess_ms * (1.0 - (late / self.allowed).min(MOST_LATE))
+            }
+            (_, Some(tail)) => self.target_ms - tail.as_millis_f64(),
+            (_, None) => return,
+        };
+        self.deadline = Nanos::from_secs_f64(self.pid.step(error_ms, None) / 1e3);
+    }
+
+    /// The deadline that the plan is made for, as the one threshold there is.
+    fn thresholds(&self) -> &[Nanos] {
+        std::slice::from_ref(&self.deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Sited, amp_site, ask, build, dvfs_site, refused, seen};
+    use lull_control::dispatcher::{Answer, Ask, Place, Seen};
+    use lull_measure::Nanos;
+
+    fn done<'a>(done_ms: u64, asked: Ask<'a>) -> Ask<'a> {
+        Ask { done: Nanos::from_millis(done_ms), ..asked }
+    }
+
+    /// 2F-13S whose p99 of work is 265 ms to the millisecond.
+    fn site() -> Sited {
+        let mut profile = vec![Nanos::from_millis(80); 989];
+        profile.extend([Nanos::from_millis(265); 11]);
+        Sited { profile, ..amp_site() }
+    }
+
+    #[test]
+    fn an_undisturbed_request_moves_at_the_closed_forms_moment() {
+        let mut dispatcher = build("just-in-time", "", &site());
+        // 135 ms slow, then (265 - 135)/2 = 65 ms fast: 200 ms.
+        let early = dispatcher.place(&done(60, ask(60, Some(0), (0, 3), &[10, 2])));
+        assert_eq!(early, Answer::stay(Some(Nanos::from_millis(135))));
+        let due = dispatcher.place(&done(135, ask(135, Some(0), (0, 3), &[10, 2])));
+        assert_eq!(due.place, Place::On(1));
+    }
+
+    #[test]
+    fn by_own_pace_who_was_held_up_moves_earlier() {
+        let mut dispatcher = build("just-in-time", "own_pace = true", &site());
+        // With 54 of 60 ms done its pace is 0.9: 400 - 265/0.9 = 105.6 ms.
+        let answer = dispatcher.place(&done(54, ask(60, Some(0), (0, 3), &[10, 2])));
+        let again_ms = answer.again.unwrap().as_millis_f64();
+        assert!((again_ms - 105.555).abs() < 0.01, "{again_ms}");
+        let mut blind = build("just-in-time", "", &site());
+        let answer = blind.place(&done(54, ask(60, Some(0), (0, 3), &[10, 2])));
+        assert!(answer.again.unwrap() > Nanos::from_millis(120));
+    }
+
+    #[test]
+    fn who_cannot_be_helped_makes_room() {
+        let mut dispatcher = build("just-in-time", "", &site());
+        let late = || done(270, ask(201, Some(1), (0, 3), &[3, 0]));
+        assert_eq!(dispatcher.place(&late()).place, Place::On(0));
+        let full = Ask { free: &[0, 0], ..late() };
+        assert_eq!(dispatcher.place(&full).place, Place::Stay, "no slow core is free");
+        let mut stubborn = build("just-in-time", "gives_up = false", &site());
+        assert_eq!(stubborn.place(&late()).place, Place::Stay);
+    }
+
+    #[test]
+    fn the_deadline_follows_the_share_of_late_answers() {
+        let mut dispatcher = build("just-in-time", "", &amp_site());
+        let with = |late, samples| Seen { late: Some(late), ..seen(200, samples, 80.0) };
+        dispatcher.adjust(&with(0.01, 2000));
+        assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(200)], "as many as allowed");
+        dispatcher.adjust(&with(0.03, 2000));
+        let after = dispatcher.thresholds()[0];
+        assert!(after < Nanos::from_millis(195), "{after}");
+        dispatcher.adjust(&with(0.9, 499));
+        assert_eq!(dispatcher.thresholds(), [after], "too few answers");
+        dispatcher.adjust(&with(0.9, 2000));
+        let far = dispatcher.thresholds()[0];
+        assert!(far > Nanos::from_millis(100), "one epoch does not throw it: {far}");
+        for _ in 0..20 {
+            dispatcher.adjust(&with(0.0, 2000));
+        }
+        assert!(dispatcher.thresholds()[0] > Nanos::from_millis(195));
+    }
+
+    #[test]
+    fn the_tail_can_be_followed_instead() {
+        let mut dispatcher = build("just-in-time", "counts_late = false", &site());
+        dispatcher.adjust(&seen(220, 2000, 80.0));
+        assert!(dispatcher.thresholds()[0] < Nanos::from_millis(195));
+    }
+
+    #[test]
+    fn middle_levels_are_used_by_work() {
+        let mut dispatcher = build("just-in-time", "", &dvfs_site());
+        let mut level = |age_ms, done_ms| match dispatcher
+            .place(&done(done_ms, ask(age_ms, Some(0), (0, 1), &[3; 5])))
+            .place
+        {
+            Place::On(level) => level,
+            Place::Stay => 0,
+        };
+        assert_eq!(level(20, 20), 0);
+        let middle = level(125, 125);
+        assert!((1..4).contains(&middle), "{middle}");
+        assert_eq!(level(190, 150), 4);
+    }
+
+    #[test]
+    fn it_needs_a_profile_and_a_target_in_reach() {
+        let none = Sited { profile: Vec::new(), ..amp_site() };
+        assert!(refused("just-in-time", "", &none).to_string().contains("needs 500"));
+        let steep = Sited { target: Nanos::from_millis(90), ..amp_site() };
+        assert!(refused("just-in-time", "", &steep).to_string().contains("cannot be met"));
+        assert!(refused("just-in-time", "ki = 0.0", &amp_site()).to_string().contains("`ki`"));
+    }
+}

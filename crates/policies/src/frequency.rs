@@ -1,0 +1,11 @@
+//! Policies for the frequencies of cores.
+
+pub(crate) mod adaptive_dvfs;
+pub(crate) mod conservative;
+pub(crate) mod demeter;
+pub(crate) mod full_speed;
+pub(crate) mod ondemand;
+pub(crate) mod performance;
+pub(crate) mod powersave;
+pub(crate) mod schedutil;
+pub(crate) mod step_dvfs;

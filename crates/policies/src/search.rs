@@ -1,0 +1,28 @@
+//! Search for the numeric settings that use least power while a tail bound holds.
+//!
+//! A [`Space`] holds the settings that a plant offers; a [`Search`] proposes the next
+//! candidate and returns the best one found. Both are pure: the caller measures, and passes
+//! readings and a generator of random numbers. [`response`] is the paper's model of a
+//! server's response to its settings. A [`Gather`] makes one reading out of several epochs.
+
+mod gates;
+mod gather;
+mod level;
+mod prior;
+mod reading;
+pub mod response;
+mod rules;
+mod separate;
+mod space;
+mod trials;
+mod tuning;
+
+pub(crate) use gather::first_tail;
+pub use gather::{Gather, Gathered, Protocol};
+pub use level::Level;
+pub use prior::PriorMean;
+pub use reading::Reading;
+pub use rules::{Method, Rules};
+pub use space::{Dimension, Place, Space, SpaceError};
+pub use trials::{Believed, Choice, Next, Search, Trial, penalty};
+pub use tuning::Tuning;

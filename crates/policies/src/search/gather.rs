@@ -1,0 +1,257 @@
+//! One trial: epochs are added up until they make a reading.
+
+use super::reading::Reading;
+use lull_control::{AppId, AppSpec, EnergySource, Observation, numbered};
+use lull_measure::{Latency, Missing, Nanos, Percentile};
+
+/// Share of the requests that are due that a server must answer to keep up.
+const KEEPS_UP: f64 = 0.97;
+/// Bounds that a server that does not keep up is taken to be over.
+const OVERLOAD: f64 = 5.0;
+/// Bounds that a trial without any answer is taken to be over.
+const SILENCE: f64 = 10.0;
+/// Answers that a tail needs before a trial is cut short for it.
+const ENOUGH: u64 = 200;
+
+/// What a trial is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Protocol {
+    /// Whose latency.
+    pub app: AppId,
+    /// Which tail.
+    pub percentile: Percentile,
+    /// Its bound.
+    pub bound: Nanos,
+    /// What passes after a change of settings before anything counts.
+    pub settle: Nanos,
+    /// How long a trial counts.
+    pub window: Nanos,
+    /// A trial whose tail is over so many bounds after a quarter of its window
+    /// ends there.
+    pub cut: f64,
+    /// Whether modelled energy will do.
+    pub allow_modelled: bool,
+}
+
+impl Protocol {
+    /// One that cuts nothing short: what is in force is no trial.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self { cut: f64::INFINITY, ..self }
+    }
+}
+
+/// The first latency-critical app with a tail objective, which tail and its bound.
+pub(crate) fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)> {
+    numbered(apps).find_map(|(app, spec)| {
+        let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
+        Some((app, percentile, bound))
+    })
+}
+
+/// A trial under way.
+#[derive(Debug, Clone)]
+pub struct Gather {
+    protocol: Protocol,
+    settled: Nanos,
+    span: Nanos,
+    latency: Latency,
+    offered: f64,
+    completed: f64,
+    joules: Result<f64, Missing>,
+}
+
+/// What a trial has come to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Gathered {
+    /// It is not over.
+    More,
+    /// A reading, and the rate of requests in it.
+    Reading(Reading, f64),
+    /// There is none, and why: no energy gauge, no latency, an idle app.
+    Nothing(String),
+}
+
+impl Gather {
+    /// A trial that begins now.
+    pub fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            settled: Nanos::ZERO,
+            span: Nanos::ZERO,
+            latency: Latency::default(),
+            offered: 0.0,
+            completed: 0.0,
+            joules: Ok(0.0),
+        }
+    }
+
+    /// Adds an epoch.
+    pub fn add(&mut self, seen: &Observation) -> Gathered {
+        if self.settled < self.protocol.settle {
+            self.settled += seen.epoch;
+            return Gathered::More;
+        }
+        let Some(app) = seen.app(self.protocol.app) else {
+            return Gathered::Nothing("there is no such app".to_owned());
+        };
+        self.span += seen.epoch;
+        let seconds = seen.epoch.as_secs_f64();
+        if let Ok(latency) = &app.latency {
+            self.latency.merge(&latency.window);
+            self.offered += latency.offered_per_s * seconds;
+            self.completed += latency.completed_per_s * seconds;
+        }
+        self.add_energy(seen);
+        // Epochs are never quite as long as asked.
+        if self.span + seen.epoch / 2 >= self.protocol.window {
+            return self.conclude();
+        }
+        if self.is_hopeless() { self.conclude() } else { Gathered::More }
+    }
+
+    fn add_energy(&mut self, seen: &Observation) {
+        let energy = seen.energy.as_ref().map_err(Clone::clone).and_then(|it| match &it.source {
+            EnergySource::Modelled(model) if !self.protocol.allow_modelled => {
+                Err(Missing::because(format!(
+                    "energy is modelled here ({model}), not measured: set allow_modelled = true \
+                     to go by it"
+                )))
+            }
+            _ => Ok(it.energy.0),
+        });
+        self.joules = match (&self.joules, energy) {
+            (Ok(sum), Ok(more)) => Ok(sum + more),
+            (Err(why), _) => Err(why.clone()),
+            (_, Err(why)) => Err(why),
+        };
+    }
+
+    /// Whether going on would only do harm.
+    fn is_hopeless(&self) -> bool {
+        let Protocol { percentile, bound, cut, window, .. } = self.protocol;
+        self.span.0 >= window.0 / 4
+            && self.latency.count() >= ENOUGH
+            && self.latency.quantile(percentile).is_some_and(|tail| tail > bound.scale(cut))
+    }
+
+    fn conclude(&self) -> Gathered {
+        let joules = match &self.joules {
+            Ok(joules) => *joules,
+            Err(why) => return Gathered::Nothing(why.to_string()),
+        };
+        if self.offered < 1.0 {
+            return Gathered::Nothing("no request came".to_owned());
+        }
+        let seconds = self.span.as_secs_f64();
+        let bound_us = self.protocol.bound.as_micros_f64();
+        let tail_us = match self.latency.quantile(self.protocol.percentile) {
+            None => SILENCE * bound_us,
+            Some(tail) if self.completed < KEEPS_UP * self.offered => {
+                tail.as_micros_f64().max(OVERLOAD * bound_us)
+            }
+            Some(tail) => tail.as_micros_f64(),
+        };
+        let unanswered = (self.offered - self.completed).max(0.0) as u64;
+        let late = self.latency.count_above(self.protocol.bound) + unanswered;
+        let requests = (self.offered as u64).max(late);
+        let reading = Reading { tail_us, watts: joules / seconds, requests, late };
+        Gathered::Reading(reading, self.offered / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BOUND, lc, observation, silent};
+    use lull_control::{EnergySeen, LatencySeen};
+    use lull_measure::Joules;
+
+    fn protocol() -> Protocol {
+        Protocol {
+            app: AppId(0),
+            percentile: Percentile::P95,
+            bound: BOUND,
+            settle: Nanos::from_secs(1),
+            window: Nanos::from_secs(4),
+            cut: 2.0,
+            allow_modelled: false,
+        }
+    }
+
+    fn epoch(app: lull_control::AppSeen, source: EnergySource) -> Observation {
+        let second = Nanos::from_secs(1);
+        let energy = Ok(EnergySeen { energy: Joules(50.0), source });
+        Observation { energy, ..observation(second, second, vec![app]) }
+    }
+
+    fn metered() -> EnergySource {
+        EnergySource::Measured("test".to_owned())
+    }
+
+    fn play(app: impl Fn() -> lull_control::AppSeen, source: &EnergySource) -> (usize, Gathered) {
+        let mut gather = Gather::new(protocol());
+        for count in 1.. {
+            match gather.add(&epoch(app(), source.clone())) {
+                Gathered::More => {}
+                end => return (count, end),
+            }
+        }
+        unreachable!("a trial ends");
+    }
+
+    #[test]
+    fn a_window_after_settling_is_one_reading() {
+        let (epochs, end) = play(|| lc(5.0), &metered());
+        let Gathered::Reading(reading, rate) = end else { panic!("{end:?}") };
+        assert_eq!(epochs, 5);
+        assert!((reading.tail_us / 5000.0 - 1.0).abs() < 0.01 && reading.watts == 50.0);
+        assert_eq!((rate, reading.requests, reading.late), (2000.0, 8000, 0));
+    }
+
+    #[test]
+    fn a_trial_that_is_far_over_is_cut_short() {
+        let (epochs, end) = play(|| lc(35.0), &metered());
+        assert_eq!(epochs, 2);
+        assert!(matches!(end, Gathered::Reading(it, _) if it.tail_us > 34_000.0));
+        assert_eq!(play(|| lc(15.0), &metered()).0, 5, "a little over is measured whole");
+    }
+
+    #[test]
+    fn what_is_not_answered_counts_as_late_and_over() {
+        let starved = || {
+            let mut app = lc(1.0);
+            app.latency = app.latency.map(|it| LatencySeen { completed_per_s: 1500.0, ..it });
+            app
+        };
+        let Gathered::Reading(reading, _) = play(starved, &metered()).1 else { panic!() };
+        assert_eq!(reading.tail_us, 50_000.0);
+        assert!(reading.late >= 2000, "{reading:?}");
+        let dead = || {
+            let mut app = silent(10);
+            app.latency = app.latency.map(|it| LatencySeen { offered_per_s: 100.0, ..it });
+            app
+        };
+        let Gathered::Reading(reading, _) = play(dead, &metered()).1 else { panic!() };
+        assert_eq!((reading.tail_us, reading.late), (100_000.0, reading.requests));
+    }
+
+    #[test]
+    fn modelled_energy_is_refused_unless_it_is_allowed() {
+        let model = EnergySource::Modelled("1 W a core".to_owned());
+        let (_, end) = play(|| lc(5.0), &model);
+        assert!(
+            matches!(&end, Gathered::Nothing(why) if why.contains("allow_modelled")),
+            "{end:?}"
+        );
+        let mut gather = Gather::new(Protocol { allow_modelled: true, ..protocol() });
+        let ends: Vec<_> = (0..5).map(|_| gather.add(&epoch(lc(5.0), model.clone()))).collect();
+        assert!(matches!(ends[4], Gathered::Reading(..)));
+    }
+
+    #[test]
+    fn an_idle_app_gives_no_reading() {
+        let (_, end) = play(|| silent(0), &metered());
+        assert!(matches!(end, Gathered::Nothing(why) if why.contains("no request")));
+    }
+}

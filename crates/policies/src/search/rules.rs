@@ -1,0 +1,62 @@
+//! The rules of a search: how it chooses candidates, and when it ends.
+
+use super::prior::PriorMean;
+use serde::{Deserialize, Serialize};
+
+/// How a search chooses candidates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Latency and power modelled apart.
+    #[default]
+    Apart,
+    /// The paper's penalty.
+    Penalty,
+    /// Anywhere: what a search must beat.
+    Random,
+}
+
+/// The bound, the length and the caution of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// How places are chosen.
+    pub method: Method,
+    /// The bound on the tail, in microseconds.
+    pub bound_us: f64,
+    /// Trials at most.
+    pub trials: usize,
+    /// Quasi-random trials to begin with (`Penalty` only; the paper's Ax: 5).
+    pub begin: usize,
+    /// Probability of being near the bound at most that a place must have to be tried.
+    pub floor: f64,
+    /// Probability of meeting the bound that it must have to be chosen for good.
+    pub final_floor: f64,
+    /// Trials at the end that measure the likely choice again.
+    pub confirm: usize,
+    /// What is believed far from all trials (`Apart` only).
+    pub prior: PriorMean,
+    /// The search ends when the expected decrease of power was below this share
+    /// five times running; 0 for never.
+    pub stop_below: f64,
+    /// Share of requests over the bound that a search may cause; then only
+    /// places that are nearly sure to meet it are tried.
+    pub harm_max: f64,
+}
+
+impl Rules {
+    /// Ours, for this bound and so many trials.
+    pub fn new(method: Method, bound_us: f64, trials: usize) -> Self {
+        Self {
+            method,
+            bound_us,
+            trials,
+            begin: 5,
+            floor: 0.9,
+            final_floor: 0.95,
+            confirm: 3,
+            prior: PriorMean::Constant,
+            stop_below: 0.0,
+            harm_max: 1.0,
+        }
+    }
+}

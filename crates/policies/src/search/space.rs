@@ -1,0 +1,374 @@
+//! What can be searched: the numeric knobs that a plant offers, as a grid.
+
+use super::gates;
+use super::level::{Level, scaled};
+use lull_control::{
+    AppSpec, Capability, Coalescing, CoreSet, Machine, Nic, Setting, WayMask, numbered,
+};
+use lull_measure::{Hertz, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// The ITR delay that counts as fast: short, but not an interrupt for each
+/// packet, which a loaded core cannot afford (ours).
+const FAST_DELAY: Nanos = Nanos::from_micros(20);
+
+/// A place in a space: the level of every dimension.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Place(pub Vec<u16>);
+
+/// One knob, or all of its kind together, with the levels that can be set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dimension {
+    /// What it is.
+    pub knob: Capability,
+    /// Its levels, ascending.
+    pub levels: Vec<Level>,
+    /// The level that is best for latency.
+    pub fast: u16,
+}
+
+/// All places that can be tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Space {
+    dimensions: Vec<Dimension>,
+}
+
+/// Why a space cannot be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SpaceError {
+    /// A knob that was asked for is not there.
+    #[error("there is no {knob} to search: {why}")]
+    Missing {
+        /// Which.
+        knob: Capability,
+        /// Why not.
+        why: String,
+    },
+    /// Not a numeric knob.
+    #[error(
+        "{0} is no number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
+         gate-batch or gate-delay"
+    )]
+    NotNumeric(Capability),
+    /// Nothing is left to choose.
+    #[error("this machine offers nothing to search: {0}")]
+    Nothing(String),
+}
+
+/// Knobs that can be searched, in the order in which they are looked for.
+const NUMERIC: [Capability; 7] = [
+    Capability::Coalescing,
+    Capability::Frequency,
+    Capability::Cores,
+    Capability::CacheWays,
+    Capability::GateCap,
+    Capability::GateBatch,
+    Capability::GateDelay,
+];
+
+/// Knobs that are searched if none is named: those that cost the app nothing
+/// but speed. A gate is there because somebody has chosen its numbers; it is
+/// searched if he says so.
+const USUAL: [Capability; 3] = [Capability::Coalescing, Capability::Frequency, Capability::Cores];
+
+impl Space {
+    /// The knobs of a machine for these apps: those named, or what there is of
+    /// coalescing, frequency and cores.
+    ///
+    /// # Errors
+    /// A named knob that is missing or no number, or nothing to choose at all.
+    pub fn of(
+        machine: &Machine,
+        apps: &[AppSpec],
+        named: &[Capability],
+    ) -> Result<Self, SpaceError> {
+        if let Some(other) = named.iter().find(|knob| !NUMERIC.contains(knob)) {
+            return Err(SpaceError::NotNumeric(*other));
+        }
+        let mut dimensions = Vec::new();
+        let mut reasons = Vec::new();
+        let wanted = if named.is_empty() { &USUAL[..] } else { named };
+        for knob in wanted {
+            match dimension(*knob, machine, apps) {
+                Ok(dimension) => dimensions.push(dimension),
+                Err(why) if named.is_empty() => reasons.push(format!("{knob}: {why}")),
+                Err(why) => return Err(SpaceError::Missing { knob: *knob, why }),
+            }
+        }
+        if dimensions.is_empty() {
+            return Err(SpaceError::Nothing(reasons.join("; ")));
+        }
+        Ok(Self { dimensions })
+    }
+
+    /// A space of these dimensions.
+    pub fn new(dimensions: Vec<Dimension>) -> Self {
+        Self { dimensions }
+    }
+
+    /// Its dimensions.
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.dimensions
+    }
+
+    /// The same space with only those levels of one knob that are nearest to
+    /// these values.
+    #[must_use]
+    pub fn only(mut self, knob: Capability, values: &[f64]) -> Self {
+        for dimension in self.dimensions.iter_mut().filter(|it| it.knob == knob) {
+            let mut kept: Vec<u16> = values.iter().map(|value| dimension.nearest(*value)).collect();
+            kept.sort_unstable();
+            kept.dedup();
+            let fast = dimension.levels[usize::from(dimension.fast)].value;
+            let all = std::mem::take(&mut dimension.levels);
+            dimension.levels = kept.iter().map(|level| all[usize::from(*level)].clone()).collect();
+            dimension.fast = dimension.nearest(fast);
+        }
+        self
+    }
+
+    /// Number of places.
+    pub fn size(&self) -> usize {
+        self.dimensions.iter().map(|dimension| dimension.levels.len()).product()
+    }
+
+    /// All places, the first dimension slowest.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..self.size()).map(|number| self.place(number))
+    }
+
+    /// The place of this number in the order of [`Space::places`].
+    pub fn place(&self, number: usize) -> Place {
+        let mut rest = number;
+        let mut levels = vec![0; self.dimensions.len()];
+        for (level, dimension) in levels.iter_mut().zip(&self.dimensions).rev() {
+            *level = (rest % dimension.levels.len()) as u16;
+            rest /= dimension.levels.len();
+        }
+        Place(levels)
+    }
+
+    /// The place that is best for latency.
+    pub fn fastest(&self) -> Place {
+        Place(self.dimensions.iter().map(|dimension| dimension.fast).collect())
+    }
+
+    /// Coordinates in [0, 1], as models see them.
+    pub fn coordinates(&self, place: &Place) -> Vec<f64> {
+        self.levels(place).map(|level| level.at).collect()
+    }
+
+    /// Values in each knob's own unit.
+    pub fn values(&self, place: &Place) -> Vec<f64> {
+        self.levels(place).map(|level| level.value).collect()
+    }
+
+    /// What sets a place.
+    pub fn settings(&self, place: &Place) -> Vec<Setting> {
+        self.levels(place).flat_map(|level| level.settings.clone()).collect()
+    }
+
+    /// The place nearest to these values, in each knob's own unit.
+    pub fn nearest(&self, values: &[f64]) -> Place {
+        let pairs = self.dimensions.iter().zip(values);
+        Place(pairs.map(|(dimension, value)| dimension.nearest(*value)).collect())
+    }
+
+    /// The place at these coordinates.
+    pub(crate) fn at(&self, coordinates: &[f64]) -> Place {
+        let level = |(dimension, at): (&Dimension, &f64)| {
+            let distance = |level: &Level| (level.at - at).abs();
+            let pairs = dimension.levels.iter().enumerate();
+            let best = pairs.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+            best.map_or(0, |(level, _)| level as u16)
+        };
+        Place(self.dimensions.iter().zip(coordinates).map(level).collect())
+    }
+
+    /// Whether a place lies in it (a stored one may be of another machine).
+    pub fn contains(&self, place: &Place) -> bool {
+        let within =
+            |(level, dimension): (&u16, &Dimension)| usize::from(*level) < dimension.levels.len();
+        place.0.len() == self.dimensions.len() && place.0.iter().zip(&self.dimensions).all(within)
+    }
+
+    /// A place for people: `coalescing 200 us, frequency 1.3 GHz`.
+    pub fn describe(&self, place: &Place) -> String {
+        let pairs = self.dimensions.iter().zip(self.levels(place));
+        let text = pairs.map(|(dimension, level)| {
+            format!("{} {} {}", dimension.knob, level.value, dimension.unit())
+        });
+        text.collect::<Vec<_>>().join(", ")
+    }
+
+    fn levels<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Level> {
+        let pairs = self.dimensions.iter().zip(&place.0);
+        pairs.map(|(dimension, level)| &dimension.levels[usize::from(*level)])
+    }
+}
+
+impl Dimension {
+    /// The unit of its values.
+    pub fn unit(&self) -> &'static str {
+        match self.knob {
+            Capability::Frequency => "GHz",
+            Capability::Coalescing => "us",
+            Capability::Cores => "cores",
+            Capability::GateCap => "workers",
+            Capability::GateBatch => "transactions",
+            Capability::GateDelay => "us",
+            _ => "ways",
+        }
+    }
+
+    /// The level nearest to a value.
+    fn nearest(&self, value: f64) -> u16 {
+        let distance = |level: &Level| (level.value - value).abs();
+        let pairs = self.levels.iter().enumerate();
+        let best = pairs.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+        best.map_or(0, |(level, _)| level as u16)
+    }
+}
+
+fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Dimension, String> {
+    machine.capabilities.get(knob).map_err(|why| why.to_string())?;
+    let (levels, fast) = match knob {
+        Capability::Frequency => (frequencies(machine), u16::MAX),
+        Capability::Coalescing => {
+            let levels = delays(machine);
+            let fast = levels.iter().position(|level| level.value >= FAST_DELAY.as_micros_f64());
+            (levels, fast.unwrap_or(0) as u16)
+        }
+        Capability::Cores => (cores(machine, apps), u16::MAX),
+        // As good as open, single transactions, no rest: the server by itself.
+        Capability::GateCap => (gates::caps(machine)?, u16::MAX),
+        Capability::GateBatch => (gates::batches(machine)?, 0),
+        Capability::GateDelay => (gates::delays(machine, apps)?, 0),
+        _ => (ways(machine, apps), u16::MAX),
+    };
+    if levels.len() < 2 {
+        return Err("it has one level only".to_owned());
+    }
+    let fast = fast.min(levels.len() as u16 - 1);
+    Ok(Dimension { knob, levels, fast })
+}
+
+/// All domains at one frequency: the steps of the domain that has the fewest.
+fn frequencies(machine: &Machine) -> Vec<Level> {
+    let fewest = machine
+        .domains
+        .iter()
+        .filter(|domain| !domain.steps.is_empty())
+        .min_by_key(|domain| domain.steps.len());
+    let Some(fewest) = fewest else { return Vec::new() };
+    let (lowest, highest) = (fewest.steps[0], fewest.steps[fewest.steps.len() - 1]);
+    let steps = match fewest.continuous {
+        false => fewest.steps.clone(),
+        // A range is searched in steps of 100 MHz.
+        true => (0..=(highest.0 - lowest.0) / 100_000_000)
+            .map(|step| Hertz(lowest.0 + step * 100_000_000))
+            .collect(),
+    };
+    let level = |hertz: Hertz| {
+        let settings = machine
+            .domains
+            .iter()
+            .filter_map(|domain| Some(Setting::Frequency(domain.id, domain.nearest(hertz)?)));
+        (hertz.as_ghz(), settings.collect())
+    };
+    scaled(steps.into_iter().map(level).collect(), |ghz| ghz)
+}
+
+/// All cards at one delay, in steps of the coarsest.
+fn delays(machine: &Machine) -> Vec<Level> {
+    let step = machine.nics.iter().map(|nic| nic.delay_step.0.max(1)).max().unwrap_or(1);
+    let most = machine.nics.iter().map(|nic| nic.delay_max.0).min().unwrap_or(0);
+    let level = |steps: u64| {
+        let delay = Nanos(steps * step);
+        let set = |nic: &Nic| Setting::Coalescing(nic.id, Coalescing::Delay(nic.nearest(delay)));
+        (delay.as_micros_f64(), machine.nics.iter().map(set).collect())
+    };
+    scaled((0..=most / step).map(level).collect(), f64::sqrt)
+}
+
+/// The first so many cores for every latency-critical app.
+fn cores(machine: &Machine, apps: &[AppSpec]) -> Vec<Level> {
+    let all = machine.all_cores();
+    let critical = || numbered(apps).filter(|(_, app)| app.is_latency_critical());
+    if critical().next().is_none() {
+        return Vec::new();
+    }
+    let level = |count: usize| {
+        let first: CoreSet = all.iter().take(count).collect();
+        let settings = critical().map(|(app, _)| Setting::Cores(app, first.clone()));
+        (count as f64, settings.collect())
+    };
+    scaled((1..=all.len()).map(level).collect(), f64::ln)
+}
+
+/// The first so many ways for every latency-critical app.
+fn ways(machine: &Machine, apps: &[AppSpec]) -> Vec<Level> {
+    let most = machine.cache.as_ref().map_or(0, |cache| cache.ways);
+    let level = |count: u32| {
+        let critical = numbered(apps).filter(|(_, app)| app.is_latency_critical());
+        let set = critical.map(|(app, _)| Setting::CacheWays(app, WayMask::run(0, count)));
+        (f64::from(count), set.collect())
+    };
+    scaled((1..=most).map(level).collect(), f64::ln)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{lc_spec, machine};
+
+    fn space(named: &[Capability]) -> Space {
+        Space::of(&machine(4), &[lc_spec("a")], named).unwrap()
+    }
+
+    #[test]
+    fn every_knob_has_its_levels_and_a_place_sets_all() {
+        let space = space(&[]);
+        let sizes: Vec<_> = space.dimensions().iter().map(|it| it.levels.len()).collect();
+        assert_eq!(sizes, [501, 2, 4]);
+        assert_eq!(space.size(), 501 * 2 * 4);
+        let fastest = space.fastest();
+        assert_eq!(space.values(&fastest), [20.0, 2.0, 4.0]);
+        assert_eq!(space.settings(&fastest).len(), 3);
+        assert_eq!(space.describe(&fastest), "coalescing 20 us, frequency 2 GHz, cores 4 cores");
+    }
+
+    #[test]
+    fn numbers_and_coordinates_go_both_ways() {
+        let space = space(&[]);
+        for number in [0, 1, 77, space.size() - 1] {
+            let place = space.place(number);
+            assert!(space.contains(&place));
+            assert_eq!(space.at(&space.coordinates(&place)), place);
+            assert_eq!(space.nearest(&space.values(&place)), place);
+        }
+        assert!(!space.contains(&Place(vec![0, 2, 0])) && !space.contains(&Place(vec![0])));
+    }
+
+    #[test]
+    fn a_grid_keeps_the_levels_nearest_to_its_values() {
+        let grid = space(&[]).only(Capability::Coalescing, &[0.0, 3.0, 50.0, 400.0]);
+        let values: Vec<_> = grid.dimensions()[0].levels.iter().map(|it| it.value).collect();
+        assert_eq!(values, [0.0, 2.0, 50.0, 400.0]);
+        assert_eq!(grid.values(&grid.fastest())[0], 2.0, "nearest to 20");
+    }
+
+    #[test]
+    fn what_is_missing_or_no_number_is_refused_by_name() {
+        let refused = |named: &[Capability], machine| {
+            Space::of(machine, &[lc_spec("a")], named).unwrap_err().to_string()
+        };
+        let whole = machine(4);
+        assert!(refused(&[Capability::Scheduling], &whole).contains("scheduling is no number"));
+        let mut bare = machine(1);
+        bare.capabilities = lull_control::Capabilities::default();
+        assert!(refused(&[Capability::Frequency], &bare).contains("no frequency to search"));
+        assert!(refused(&[], &bare).contains("nothing to search"));
+    }
+}

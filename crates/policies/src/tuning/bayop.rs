@@ -1,0 +1,486 @@
+//! BayOp: finds, on the running server, the settings that save most.
+//!
+//! Dong, Arora, Awad, Krieger and Appavoo, "Taming and Controlling Performance
+//! and Energy Trade-Offs Automatically in Network Applications", CCDS 2026
+//! (seed 001), section 5. Under a steady load each pair of interrupt delay and
+//! frequency has a tail latency and a power, and a few dozen trials of a Bayesian
+//! optimiser find a pair that saves much and meets the bound:
+//!
+//! ```text
+//! a trial   set a place, let it settle, measure tail and power over a window
+//! search    30 trials; then the best place stays
+//! again     every hour, when the load has changed, or when the bound is missed
+//! ```
+//!
+//! The search itself is [`crate::search::Search`], which `lull tune` shares. It
+//! goes over whatever numeric knobs the plant offers: interrupt delay and
+//! frequency where they are, the app's number of cores where they are not, and
+//! the three numbers of its on-call gate if `knobs` names them.
+//!
+//! # How it differs from the paper
+//!
+//! 1. *Objective*: the paper's penalty `R_p = energy max(latency - bound + 1, 1)`
+//!    in microseconds is `method = "penalty"`. By default latency and power are
+//!    modelled apart, and only places are tried that are likely near the bound
+//!    at most: one scalar with a cliff is what a Gaussian process models worst.
+//!    `prior = "response"` makes the paper's model of the server, fitted to the
+//!    trials so far, the mean of both; eq. 3 in our form, for as printed it says
+//!    that delays cost power.
+//! 2. *First points*: an additive recurrence stands in for Ax's Sobol points;
+//!    ours begins at the fastest place and creeps outwards.
+//! 3. *When to search*: the paper searches every hour and leaves triggers open.
+//!    Here also a change of load or missed bounds begin a search; a load that was
+//!    searched before gets its place back at once, and is searched again only if
+//!    that no longer does. Places that are known from before (`known`, which
+//!    `lull run` fills from what was found before) are used in the same way, and a
+//!    search at their load begins with them. What a search finds, and what a place
+//!    that stays is seen to do, it says ([`Policy::discoveries`]).
+//! 4. *Harm*: a trial that is far over the bound is cut short, and once
+//!    `harm_max` of a search's requests were late only places are tried that
+//!    nearly surely meet it.
+//! 5. *Several latency-critical apps*: the first with a tail objective is
+//!    searched for; the paper has one app.
+//!
+//! A plant without an energy meter is refused, unless `allow_modelled` says that
+//! a model will do. A trial whose setting a knob refuses ends at once, without a
+//! reading: what is in force then is another place.
+//!
+//! Checked against: the penalty's printed vectors; a server by formulas whose
+//! best place is known; seed 001's experiments in `lull lab`.
+
+use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::search::{
+    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space, Tuning,
+    first_tail,
+};
+use crate::toolkit::slack::check_apps;
+use crate::toolkit::{for_the_living, revise};
+use lull_control::{
+    AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    Setting,
+};
+use lull_measure::{Missing, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// The registry's entry.
+pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
+    name: "bayop",
+    paper: "Dong et al., CCDS 2026 (seed 001), section 5",
+    summary: "Searches interrupt delay, frequency and other numeric knobs for the least power \
+              within the bound, and again when the load changes.",
+    kind: PolicyKind {
+        family: Family::Tuning,
+        needs: &[Capability::TailLatency],
+        uses: &[
+            Capability::Energy,
+            Capability::Coalescing,
+            Capability::Frequency,
+            Capability::Cores,
+            Capability::CacheWays,
+            Capability::GateCap,
+            Capability::GateBatch,
+            Capability::GateDelay,
+        ],
+        dip: None,
+        latency: LatencyDetail::EveryRequest,
+        search: SettingSearch::Reusable(tuning),
+    },
+    config: ConfigSchema::new::<Config>(),
+    make: |table, machine, apps| Ok(Box::new(Bayop::new(read(table)?, machine, apps)?)),
+};
+
+config! {
+    /// The paper's numbers, and the choices it leaves open.
+    struct Config checked by check {
+        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "random".
+        method: Method = Method::Apart,
+        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
+        /// has of coalescing, frequency and cores if empty.
+        knobs: Vec<Capability> = Vec::new(),
+        /// Trials of a search (section 5.2.1: 30).
+        trials: usize = 30,
+        /// What passes after a change before anything counts (ours).
+        #[serde(serialize_with = "text")]
+        settle: Nanos = Nanos::from_secs(1),
+        /// Length of a trial (the authors' scripts: 20 s).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_secs(20),
+        /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
+        floor: f64 = 0.9,
+        /// Probability of meeting the bound that it must have to stay (ours).
+        final_floor: f64 = 0.95,
+        /// Last trials that measure the likely choice again (ours).
+        confirm: usize = 3,
+        /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
+        prior: PriorMean = PriorMean::Constant,
+        /// Expected saving below which, five times running, a search ends; 0 for never (ours).
+        stop_below: f64 = 0.0,
+        /// Share of a search's requests that may be late before it goes by near certainty (ours).
+        harm_max: f64 = 0.05,
+        /// A trial over so many bounds after a quarter of its window ends there (ours).
+        cut: f64 = 2.0,
+        /// How often to search again (section 5.1.1: every hour).
+        #[serde(serialize_with = "text")]
+        every: Nanos = Nanos::from_secs(3600),
+        /// Relative change of load that ends a place's time (ours).
+        load_change: f64 = 0.15,
+        /// Windows over the bound in a row that begin a search (ours).
+        patience: u32 = 3,
+        /// Whether a model may stand in for an energy meter.
+        allow_modelled: bool = false,
+        /// Places that are known from before, as `lull tune` stores them.
+        known: Vec<Spot> = Vec::new(),
+    }
+}
+
+/// A place that was found at a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spot {
+    /// Requests per second.
+    rate_per_s: f64,
+    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
+    /// workers, transactions.
+    values: Vec<f64>,
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    some_time("window", config.window)?;
+    some_time("every", config.every)?;
+    for (key, share) in [
+        ("floor", config.floor),
+        ("final_floor", config.final_floor),
+        ("stop_below", config.stop_below),
+        ("harm_max", config.harm_max),
+        ("load_change", config.load_change),
+    ] {
+        fraction(key, share)?;
+    }
+    if config.trials == 0 || config.patience == 0 {
+        let key = if config.trials == 0 { "trials" } else { "patience" };
+        return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
+    }
+    // A NaN is not above 1 either.
+    if config.cut.is_nan() || config.cut < 1.0 {
+        return Err(wrong("cut", format!("`cut` is {}: write 1 or more", config.cut)));
+    }
+    match config.known.iter().any(|spot| !spot.rate_per_s.is_finite() || spot.rate_per_s <= 0.0) {
+        true => Err(wrong("known", "a known place has a rate above 0".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Reads the search from the keys of `[policy]` without `name`.
+///
+/// # Errors
+/// Those of building the policy, and if no app has a tail objective.
+fn tuning(table: &toml::Table, machine: &Machine, apps: &[AppSpec]) -> Result<Tuning, PolicyError> {
+    let policy = Bayop::new(read(table)?, machine, apps)?;
+    let Some(protocol) = policy.protocol else {
+        let message = "no latency-critical app has a tail objective to search for".to_owned();
+        return Err(PolicyError::Apps { policy: ENTRY.name, message });
+    };
+    let rules = policy.rules(protocol.bound);
+    Ok(Tuning { rules, protocol, load_change: policy.config.load_change, space: policy.space })
+}
+
+impl Config {
+    /// How the first app with a tail objective is tried; `None` where there is none.
+    fn protocol(&self, apps: &[AppSpec]) -> Option<Protocol> {
+        let (app, percentile, bound) = first_tail(apps)?;
+        let Self { settle, window, cut, allow_modelled, .. } = *self;
+        Some(Protocol { app, percentile, bound, settle, window, cut, allow_modelled })
+    }
+}
+
+/// What is going on.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing was seen yet, or there is nothing to search for.
+    Waiting,
+    /// Places are known, and the load is being looked at.
+    Looking { gather: Gather },
+    /// A place is being tried; `refused` says why it cannot be.
+    Trying { search: Box<Search>, place: Place, gather: Gather, refused: Option<String> },
+    /// A place stays.
+    Holding { place: Place, since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
+}
+
+/// The policy.
+struct Bayop {
+    config: Config,
+    space: Space,
+    /// The app, which tail and its bound.
+    protocol: Option<Protocol>,
+    stage: Stage,
+    known: Vec<(f64, Place)>,
+    /// Rate in the last reading of a search.
+    rate_per_s: f64,
+    plan: Plan,
+    /// What nobody has asked for yet.
+    found: Vec<Discovery>,
+}
+
+impl Bayop {
+    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        check_apps(ENTRY.name, apps)?;
+        if !config.allow_modelled
+            && let Err(why) = machine.capabilities.get(Capability::Energy)
+        {
+            let why = format!("{why}; allow_modelled = true lets a model of power stand in");
+            let (policy, why) = (ENTRY.name, Missing::because(why));
+            return Err(PolicyError::Lacks { policy, capability: Capability::Energy, why });
+        }
+        let space = Space::of(machine, apps, &config.knobs)
+            .map_err(|error| wrong("knobs", error.to_string()))?;
+        if !config.prior.fits(&space) {
+            let message = "the response model is one of coalescing and frequency, and this search \
+                           is not over both: write prior = \"constant\"";
+            return Err(wrong("prior", message.to_owned()));
+        }
+        let known = config.known.iter().map(|spot| {
+            if spot.values.len() != space.dimensions().len() {
+                let (found, wanted) = (spot.values.len(), space.dimensions().len());
+                let message = format!("a known place has {found} values; this search has {wanted}");
+                return Err(wrong("known", message));
+            }
+            Ok((spot.rate_per_s, space.nearest(&spot.values)))
+        });
+        Ok(Self {
+            known: known.collect::<Result<_, _>>()?,
+            protocol: config.protocol(apps),
+            config,
+            space,
+            stage: Stage::Waiting,
+            rate_per_s: 0.0,
+            plan: Plan::keep(),
+            found: Vec::new(),
+        })
+    }
+
+    fn rules(&self, bound: Nanos) -> Rules {
+        let config = &self.config;
+        Rules {
+            floor: config.floor,
+            final_floor: config.final_floor,
+            confirm: config.confirm,
+            prior: config.prior,
+            stop_below: config.stop_below,
+            harm_max: config.harm_max,
+            ..Rules::new(config.method, bound.as_micros_f64(), config.trials)
+        }
+    }
+
+    fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let mut search = Search::new(self.space.clone(), self.rules(protocol.bound));
+        if let Some(place) = self.known_at(self.rate_per_s) {
+            search.begin_with(place);
+        }
+        self.go_on(Box::new(search), protocol, now, rng);
+    }
+
+    /// The next trial, or the end of the search.
+    fn go_on(&mut self, mut search: Box<Search>, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let Some(next) = search.ask(rng) else { return self.settle(&search, protocol, now) };
+        let number = search.trials().len() as u32 + 1;
+        let reason = Reason::Trial { number, expected_gain: next.expected_gain };
+        revise(&mut self.plan, self.space.settings(&next.place), &reason);
+        let gather = Gather::new(protocol);
+        self.stage = Stage::Trying { search, place: next.place, gather, refused: None };
+    }
+
+    /// The best place stays; without one that meets the bound, the fastest.
+    fn settle(&mut self, search: &Search, protocol: Protocol, now: Nanos) {
+        let trials = search.trials().len() as u32;
+        let choice = search.choice();
+        let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
+        let (place, meets, reason) = match choice {
+            Some(Choice { place, meets: true, watts, .. }) => {
+                (place, true, Reason::Found { trials, score: watts })
+            }
+            other => {
+                let best = other.map_or(String::new(), |it| {
+                    format!("; the best tail was {:.0} us", it.tail_us)
+                });
+                let Protocol { percentile, bound, .. } = protocol;
+                let cause = format!("no place of {trials} meets {percentile} < {bound}{best}");
+                (self.space.fastest(), false, Reason::Safe { cause })
+            }
+        };
+        if meets {
+            let near = self.config.load_change;
+            self.known.retain(|(rate, _)| !is_near(*rate, self.rate_per_s, near));
+            self.known.push((self.rate_per_s, place.clone()));
+        }
+        if let Some(figures) = figures {
+            self.note(&place, meets, figures, trials);
+        }
+        self.hold(&place, meets, (protocol, now), &reason);
+    }
+
+    /// Says what was found, or seen again, at the load of now; what was said of
+    /// it before and not asked for is out of date.
+    fn note(&mut self, place: &Place, meets: bool, figures: (f64, f64), trials: u32) {
+        let Some(Protocol { app, .. }) = self.protocol else { return };
+        let (rate_per_s, near) = (self.rate_per_s, self.config.load_change);
+        self.found.retain(|one| one.trials > trials || !is_near(one.rate_per_s, rate_per_s, near));
+        let (tail_us, watts) = figures;
+        let (settings, values) = (self.space.settings(place), self.space.values(place));
+        self.found.push(Discovery {
+            app,
+            rate_per_s,
+            settings,
+            values,
+            meets,
+            tail_us,
+            watts,
+            trials,
+        });
+    }
+
+    fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
+        let (protocol, since) = at;
+        // Also what was in force already is now there for this reason.
+        for setting in self.space.settings(place) {
+            self.plan.set(setting, reason.clone());
+        }
+        let rate_per_s = self.rate_per_s;
+        let gather = Gather::new(protocol.patient());
+        let place = place.clone();
+        self.stage = Stage::Holding { place, since, rate_per_s, over: 0, meets, gather };
+    }
+
+    /// The place that is known for about this load: that of the nearest.
+    fn known_at(&self, rate_per_s: f64) -> Option<Place> {
+        let near = |known: f64| is_near(known, rate_per_s, self.config.load_change);
+        let all = self.known.iter().filter(|(known, _)| near(*known));
+        let apart = all.map(|(known, place)| ((known - rate_per_s).abs(), place));
+        let nearest = apart.min_by(|a, b| a.0.total_cmp(&b.0));
+        nearest.map(|(_, place)| place.clone())
+    }
+
+    /// The load is seen for the first time: is a place known for it?
+    fn look(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
+        self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
+        let Gathered::Reading(reading, rate_per_s) = end else { return };
+        self.rate_per_s = *rate_per_s;
+        match self.known_at(*rate_per_s) {
+            Some(place) => {
+                let reason = Reason::Found { trials: 0, score: reading.watts };
+                self.hold(&place, true, (protocol, now), &reason);
+            }
+            None => self.begin(protocol, now, rng),
+        }
+    }
+
+    /// A trial has ended.
+    fn conclude(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
+        let Stage::Trying { mut search, place, .. } =
+            std::mem::replace(&mut self.stage, Stage::Waiting)
+        else {
+            return;
+        };
+        match end {
+            // Without requests there is nothing to learn; the load will come back.
+            Gathered::Nothing(_) | Gathered::More => {
+                let gather = Gather::new(protocol);
+                self.stage = Stage::Trying { search, place, gather, refused: None };
+            }
+            Gathered::Reading(reading, rate_per_s) => {
+                self.rate_per_s = *rate_per_s;
+                search.tell(place, Ok(*reading));
+                self.go_on(search, protocol, now, rng);
+            }
+        }
+    }
+
+    /// A trial cannot be.
+    fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
+        let Stage::Trying { mut search, place, refused: Some(why), .. } = stage else { return };
+        search.tell(place, Err(why));
+        self.go_on(search, protocol, now, rng);
+    }
+
+    /// A window has passed at the place that stays: does it still do?
+    fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
+        let fresh = Gather::new(protocol.patient());
+        let Stage::Holding { place, since, rate_per_s, over, meets, gather } = &mut self.stage
+        else {
+            return;
+        };
+        *gather = fresh;
+        let Gathered::Reading(reading, rate) = end else { return };
+        let is_over = reading.tail_us > protocol.bound.as_micros_f64();
+        *over = if is_over { *over + 1 } else { 0 };
+        let changed = !is_near(*rate_per_s, *rate, self.config.load_change);
+        // A bound that no place meets is not searched for again and again.
+        let missed = *over >= self.config.patience && *meets;
+        let due = now >= *since + self.config.every;
+        let still = (*meets && !is_over && !changed).then(|| place.clone());
+        self.rate_per_s = *rate;
+        if let Some(place) = still {
+            self.note(&place, true, (reading.tail_us, reading.watts), 0);
+        }
+        if changed
+            && !missed
+            && let Some(place) = self.known_at(*rate)
+        {
+            let reason = Reason::Found { trials: 0, score: reading.watts };
+            return self.hold(&place, true, (protocol, now), &reason);
+        }
+        if changed || missed || due {
+            self.begin(protocol, now, rng);
+        }
+    }
+}
+
+impl Policy for Bayop {
+    fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
+        let Some(protocol) = self.protocol else { return Plan::keep() };
+        let lives = seen.app(protocol.app).is_some_and(|app| app.alive);
+        let now = seen.time;
+        match &mut self.stage {
+            _ if !lives => {}
+            Stage::Waiting if self.known.is_empty() => self.begin(protocol, now, rng),
+            Stage::Waiting => {
+                self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
+            }
+            Stage::Looking { gather } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.look(protocol, &end, now, rng),
+            },
+            Stage::Trying { refused: Some(_), .. } => self.give_up(protocol, now, rng),
+            Stage::Trying { gather, .. } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.conclude(protocol, &end, now, rng),
+            },
+            Stage::Holding { gather, .. } => match gather.add(seen) {
+                Gathered::More => {}
+                end => self.watch(protocol, &end, now, rng),
+            },
+        }
+        for_the_living(&self.plan, seen)
+    }
+
+    fn refused(&mut self, settings: &[(Setting, String)]) {
+        if let Stage::Trying { place, refused, .. } = &mut self.stage {
+            let tried = self.space.settings(place);
+            let one = settings.iter().find(|(setting, _)| tried.contains(setting));
+            *refused = one.map(|(_, why)| why.clone());
+        }
+    }
+
+    fn discoveries(&mut self) -> Vec<Discovery> {
+        std::mem::take(&mut self.found)
+    }
+}
+
+/// Whether two rates differ by no more than this share.
+fn is_near(a: f64, b: f64, share: f64) -> bool {
+    (a - b).abs() <= share * a.max(b)
+}
+
+#[cfg(test)]
+mod tests;
