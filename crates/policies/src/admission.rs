@@ -23,47 +23,47 @@ use lull_control::admission::Admission;
 use lull_control::{Objective, PolicyError};
 use serde::Serialize;
 
-/// Where an admission controller is to work.
+/// The connections and cores that an admission controller is built for.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// What is asked of each connection; `None`: best effort.
+    /// The objective of each connection; `None` for best effort.
     pub objectives: &'a [Option<Objective>],
-    /// C_avail: cores that workers may use, the system's own and those of
-    /// other apps left out; at least 1.
+    /// C_avail: cores that workers may use, without those of the system and of other apps; at
+    /// least 1.
     pub cores: u32,
-    /// What is asked of the server as a whole.
+    /// The objectives of the server as a whole.
     pub asked: &'a [Objective],
-    /// What its workers may be made to do.
+    /// How the gate can delay workers.
     pub workers: Workers,
 }
 
-/// What a gate can do with workers.
+/// How a gate can delay workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// One that has a query waits for its turn.
+    /// A worker with a query waits for its turn.
     #[default]
     Wait,
-    /// One that has none rests until it is called.
+    /// A worker without a query rests until it is woken.
     Rest,
-    /// Either, as the admission controller likes.
+    /// Both; the admission controller chooses.
     WaitOrRest,
 }
 
 impl Workers {
-    /// Whether one that has a query may be made to wait for others.
+    /// Returns whether a worker with a query can be made to wait.
     pub const fn may_wait(self) -> bool {
         matches!(self, Self::Wait | Self::WaitOrRest)
     }
 
-    /// Whether one that has none may rest.
+    /// Returns whether a worker without a query can rest.
     pub const fn may_rest(self) -> bool {
         matches!(self, Self::Rest | Self::WaitOrRest)
     }
 }
 
 impl<'a> Site<'a> {
-    /// Connections of which these things are asked, on so many cores; of the server as
-    /// a whole nothing is, and its workers wait.
+    /// Creates a site with these objectives of connections and this number of cores. The server
+    /// as a whole has no objective, and its workers wait.
     pub const fn of(objectives: &'a [Option<Objective>], cores: u32) -> Self {
         Self { objectives, cores, asked: &[], workers: Workers::Wait }
     }

@@ -15,19 +15,19 @@ pub struct Key {
     pub help: &'static str,
 }
 
-/// A config that knows its keys.
+/// A config whose keys are known at compile time.
 pub(crate) trait Config: Default + Serialize + DeserializeOwned {
     /// All keys, in order.
     const KEYS: &'static [Key];
 
-    /// Refuses values that are legal TOML and no sense.
+    /// Refuses values that have the right type but make no sense.
     fn check(&self) -> Result<(), PolicyError>;
 }
 
 /// Declares a config: each key with its help, type and default.
 ///
 /// The help is the key's doc comment, so that `lull policies` and
-/// docs/policies.md say what the source says.
+/// docs/policies.md show the text of the source.
 macro_rules! config {
     ($(#[doc = $about:literal])+ struct $config:ident checked by $check:path { $(
         $(#[doc = $help:literal])+
@@ -63,12 +63,12 @@ macro_rules! config {
 }
 pub(crate) use config;
 
-/// The defaults as the TOML a user would write.
+/// Returns the defaults as a user would write them.
 pub(crate) fn defaults<C: Config>() -> toml::Table {
     toml::Table::try_from(C::default()).expect("a config is a struct of plain values")
 }
 
-/// Reads what a user wrote; a key that is left out has its default.
+/// Reads a config; a missing key has its default.
 ///
 /// # Errors
 /// [`PolicyError::Config`] with the key at fault.
@@ -82,7 +82,7 @@ pub(crate) fn read<C: Config>(table: &toml::Table) -> Result<C, PolicyError> {
     Ok(config)
 }
 
-/// A config error at `key`.
+/// Returns a config error at `key`.
 pub(crate) fn wrong(key: &str, message: String) -> PolicyError {
     PolicyError::Config { key: key.to_owned(), message }
 }
@@ -98,11 +98,11 @@ pub(crate) fn fraction(key: &str, value: f64) -> Result<(), PolicyError> {
     Err(wrong(key, format!("`{key}` is {value}: write a fraction from 0 to 1")))
 }
 
-/// Checks that a span is not zero.
+/// Checks that a time is not zero.
 ///
 /// # Errors
 /// [`PolicyError::Config`] at `key` if it is.
-pub(crate) fn some_time(key: &str, span: lull_measure::Nanos) -> Result<(), PolicyError> {
+pub(crate) fn positive_time(key: &str, span: lull_measure::Nanos) -> Result<(), PolicyError> {
     if span > lull_measure::Nanos::ZERO {
         return Ok(());
     }
@@ -132,18 +132,18 @@ pub(crate) fn at_least_one(counts: &[(&str, usize)]) -> Result<(), PolicyError> 
     }
 }
 
-/// For configs in which nothing can be wrong.
-pub(crate) fn anything_goes<C>(_: &C) -> Result<(), PolicyError> {
+/// Accepts every value, for configs without constraints.
+pub(crate) fn accept_any<C>(_: &C) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Writes a quantity with its unit, as it is read: units keep numbers for
-/// machines, and config is for people.
+/// Serialises a quantity with its unit, as a user would write it. The unit types themselves
+/// serialise as numbers.
 pub(crate) fn text<T: Display, S: Serializer>(quantity: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(quantity)
 }
 
-/// A list of quantities, each with its unit.
+/// Serialises a list of quantities, each with its unit.
 pub(crate) fn texts<T: Display, S: Serializer>(list: &[T], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(list.iter().map(ToString::to_string))
 }

@@ -1,6 +1,6 @@
 //! DIP classes: what a policy or a machine can do about interference.
 //!
-//! Ah-Q (seed 004), sections II to IV: **D**istinguish (who owns each slice of
+//! Ah-Q (Liu et al. 2024), sections II to IV: **D**istinguish (who owns each slice of
 //! a resource is known), **I**solate (a slice is one app's alone over many
 //! time slices) and **P**rioritise (the owner may change within a time slice
 //! by criticality). Isolation and priority both presume distinction (lemmas 1
@@ -94,7 +94,7 @@ impl Dip {
             Self::D => "tell who uses how much, and refuse more work",
             Self::DI => {
                 "keep others out of what an app owns: its tail does not rise with their load, \
-                 and nobody pays for switching owners"
+                 and switching owners costs nothing"
             }
             Self::DP => {
                 "serve who is critical first wherever something is scarce; nothing lies idle"

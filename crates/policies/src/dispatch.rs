@@ -104,7 +104,7 @@ fn must_scale(dispatcher: &'static str, site: &Site<'_>) -> Result<(), Dispatche
     Err(DispatcherError::Cores { dispatcher, wanted, advice: "use eetl or tl on asymmetric cores" })
 }
 
-/// Refuses types that are no index.
+/// Refuses an index that is no core type.
 fn must_be_a_type(key: &str, kind: usize, ladder: &Ladder) -> Result<(), DispatcherError> {
     let types = ladder.types().len();
     if kind < types {
@@ -123,7 +123,7 @@ fn ascending(key: &str, ages: &[Nanos]) -> Result<(), PolicyError> {
     Err(config::wrong(key, format!("`{key}` must rise from type to type")))
 }
 
-/// Refuses thresholds that do not go with the types.
+/// Refuses a number of thresholds that does not match the core types.
 fn one_a_type(key: &str, ages: &[Nanos], ladder: &Ladder) -> Result<(), DispatcherError> {
     let steps = ladder.types().len() - 1;
     if ages.len() == steps {

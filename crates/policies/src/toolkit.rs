@@ -1,9 +1,9 @@
-//! What policies share: regions of resources, periods, plans.
+//! What several policies use: regions of resources, periods, estimators, plans.
 
 pub(crate) mod clusters;
+pub(crate) mod compliance;
 pub(crate) mod domains;
 pub(crate) mod gain;
-pub(crate) mod kept;
 pub(crate) mod knee;
 pub(crate) mod lattice;
 pub(crate) mod load_limit;

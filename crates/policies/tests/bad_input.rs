@@ -59,7 +59,7 @@ fn settings(plan: &Plan) -> Vec<Setting> {
 fn cores(plan: &Plan, app: u16) -> CoreSet {
     match plan.setting(Knob::Cores(AppId(app))) {
         Some(Setting::Cores(_, cores)) => cores.clone(),
-        // Nobody has narrowed it down.
+        // No plan has restricted its cores.
         _ => CoreSet::first(CORES),
     }
 }
@@ -83,7 +83,7 @@ fn refusing(plant: &MemoryPlant, ways: Option<u32>, why: &[&str]) -> BTreeSet<&'
 }
 
 #[test]
-fn policies_that_give_everybody_a_core_refuse_more_apps_than_cores_with_both_numbers() {
+fn policies_that_give_every_app_a_core_refuse_more_apps_than_cores_with_both_numbers() {
     let apps = || vec![lc("a", 0.2), lc("b", 0.2), be("c"), be("d"), be("e")];
     let refused = refusing(&MemoryPlant::new(2, apps()), None, &["2", "cores"]);
     // PARTIES puts best-effort apps together, which still makes three parties.
@@ -138,7 +138,7 @@ fn policies_that_go_by_tails_refuse_an_ideal_above_its_bound_by_name() {
 }
 
 #[test]
-fn epochs_in_which_nobody_answers_take_nothing_from_anybody() {
+fn epochs_without_completed_requests_take_nothing_from_any_app() {
     let silence = |seen: &mut Observation| {
         for app in &mut seen.apps {
             app.latency = app.latency.clone().map(|_| LatencySeen::default());

@@ -1,7 +1,7 @@
 //! AppleS: fair turns of a few queries, no more workers than fill the device.
 //!
 //! Li and others, Improving scalability of database systems by reshaping user
-//! parallel I/O, EuroSys'22, as REEF (seed 000, sections 3.3 and 5.1) describes
+//! parallel I/O, EuroSys'22, as REEF (Li et al., SoCC'25, sections 3.3 and 5.1) describes
 //! and compares with it: it limits how many connections issue I/O at a time to
 //! the fewest that keep the device busy, regulates them by connection, and
 //! gives each a small batch for locality. Unlike REEF it never rests.
@@ -17,7 +17,7 @@
 
 use super::AdmissionKind;
 use super::gate_fifo::InTurn;
-use crate::config::{config, read, some_time, text, within};
+use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use lull_control::PolicyError;
@@ -26,7 +26,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "apples",
-    paper: "AppleS, EuroSys'22, as described by REEF, SoCC'25 (seed 000), sections 3.3 and 5.1",
+    paper: "AppleS, EuroSys'22, as described by REEF (Li et al., SoCC'25), sections 3.3 and 5.1",
     summary: "Gives connections fair turns of a few queries, as few at a time as fill the device.",
     kind: AdmissionKind { needs: "" },
     config: ConfigSchema::new::<Config>(),
@@ -55,8 +55,8 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
-    some_time("look", config.look)?;
+    positive_time("window", config.window)?;
+    positive_time("look", config.look)?;
     within("batch", f64::from(config.batch), 1.0..=1e6)?;
     within("cap", f64::from(config.cap), 0.0..=1e6)
 }

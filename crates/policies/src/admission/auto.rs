@@ -1,76 +1,41 @@
-//! auto: tries settings beside the open gate, and closes it only where that helps.
+//! `auto`: compares gate settings with the open gate, and closes the gate only where that
+//! helps.
 //!
-//! REEF (seed 000, sections 3.3 and 3.4) sets C by a search for the knee of
-//! throughput, N by a rule, D by a load limit, and never asks whether there should
-//! be a gate at all. On a server whose queries are short and do not contend there
-//! should not: point selects lose half of their throughput to any gate
-//! (docs/on-call.md). So this one compares settings with the open gate, on the
-//! server at work, and stays open unless the comparisons leave no doubt:
+//! REEF (Li et al., SoCC'25, sections 3.2 to 3.4) sets C by the knee of throughput, N by a
+//! rule and D by a load limit, and always has a gate. A server whose queries are short and do
+//! not contend is better without one: point selects lose half of their throughput to any gate
+//! (docs/on-call.md). `auto` therefore measures settings on the running server, and stays
+//! open unless a comparison is significant:
 //!
 //! ```text
-//! C   open, 64, 32, 16, 8, open, 32, 16, open, 32, 16, open   a window each, three rounds,
-//!           │                                                 up to nine where in doubt
-//!           │  each over the mean of the open windows before and after
-//!           ├─ far worse: neither it nor a smaller one is tried again
-//!           ├─ hardly better, or not among the best two: not tried again
-//!           └─ surely better, by all rounds' mean and scatter: the best; else open
-//! N   with that C, in the same way: turns of 1, 2, 8, 1, ...    a turn of 1 unless another
-//!                                                              is surely better
-//! D   where no C helps, a bound is given and workers can rest: open, 1 ms, 2, 4, ..., open
-//!           └─ the longest that keeps the bound and the throughput, and gives rest
-//! then it holds, and asks again after 60 s, 120 s, ... 16 min while the answer
-//! stays the same; at once when the load has changed (a rest that breaks the bound is
-//! halved, or ended);
-//! and for as long as makes three percent of the time go into trying, where
-//! windows are long
+//! C   open, 64, 32, 16, 8, open, 32, 16, open, ...   one window each, three to nine rounds;
+//!         each window against the mean of the open windows before and after it:
+//!         far worse: this and smaller C are dropped
+//!         hardly better, or not among the best two: dropped
+//!         significantly better over all rounds: the best one is set, else open
+//! N   with that C: turns of 1, 2, 8, 1, ...          1 unless another is significantly better
+//! D   if no C helps, a bound is given and workers can rest: open, 1 ms, 2, 4, ..., open;
+//!         the longest that keeps bound and throughput and gives rest
 //! ```
 //!
-//! What *better* is, is the goal: more throughput; a lower tail for at most a
-//! stated loss of throughput; or either without harm to the other. By default it
-//! follows from what the server is promised: a bound asks for the tail, and for
-//! nothing that costs throughput once the open gate keeps it; a floor alone asks
-//! for throughput, and no tail is bought below it; nothing promised is either
-//! without harm. What is counted is what the gate admits: transactions live,
-//! queries simulated.
+//! The result holds for 60 s, 120 s, ... 16 min while it stays the same, and at once a new
+//! survey begins when the load has changed. Windows are at least four mean latencies long and
+//! their first quarter does not count. Trying takes at most 3 % of the time.
 //!
-//! C and D are for different days. C cures contention, when hundreds of
-//! connections have work at once; D makes idle times at partial load, which there
-//! are none of in a server that contends. So D is looked for where C does not
-//! help. It costs up to D in latency, so that it needs a bound to know how much
-//! that may be, and it is given up when workers rest for less than a twentieth of
-//! the time: then rounds are too long for there to be anything to save.
+//! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
+//! throughput; or either without harm to the other. The default follows from the objectives:
+//! a bound asks for the tail, a floor for throughput, neither for gain without harm. The gate
+//! counts what it admits: transactions live, queries simulated.
 //!
-//! A window is at least four mean latencies long, for what was admitted under
-//! the last setting ends under this one; its first quarter does not count. It is
-//! up to four times as long where that gives it more of the answers it wants. The
-//! worst that a try can do is bounded: a setting that loses a fifth is left after
-//! one window, and retries grow rarer: less than 2 % of the time (a test).
+//! C helps under contention, D at partial load, so D is searched only where no C helps. D adds
+//! up to D to the latency, so it needs a bound, and it is given up if workers rest for less
+//! than a twentieth of the time.
 //!
-//! The load is another where the throughput is, or the number of those under way at
-//! a time, by Little's law: 64 clients have the throughput behind a cap of 16 that
-//! 512 had, and lose a tenth by it.
-//!
-//! A window in which the clients stopped or came back for some of the time is
-//! not judged: the end of one run and the beginning of the next looked like
-//! another load, and the time went into surveys. Nor is a survey judged during
-//! which the load changed: if the reference lets through half or twice of what it
-//! did a round before, or has a third or three times as many under way, it begins
-//! anew, three times at most. Without this rule the statements that 512 clients
-//! prepare when they connect decided.
-//!
-//! What did not work: comparing with one open window only, for the load's own
-//! drift then looks like a gain; three rounds of all caps, which took more than
-//! 75 s with transactions of a second; windows of a fixed length, which had some
-//! 400 transactions of 64 connections, whose p99 is that of four; and to take a
-//! cap that was better in each of three rounds, however little: where windows
-//! scatter by a tenth one survey in four found such a one though all were alike,
-//! and one in five missed .73 of the p99 for a single look.
-//!
-//! Checked against: its tests, and MariaDB in `cargo xtask bench preload` (C) and
-//! `cargo xtask bench batching` (D).
+//! Source: ours, on REEF's gate. Checked by its tests and `cargo xtask bench preload` (C) and
+//! `batching` (D). Windows, loads and what did not work: `docs/design/auto.md`.
 
 use super::{AdmissionKind, Site, Workers};
-use crate::config::{config, read, some_time, text, within, wrong};
+use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use aim::{Aim, Asked};
 use lull_control::PolicyError;
@@ -90,7 +55,7 @@ mod window;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "auto",
-    paper: "ours, on the gate of REEF, SoCC'25 (seed 000), sections 3.2 to 3.4",
+    paper: "ours, on the gate of REEF (Li et al., SoCC'25), sections 3.2 to 3.4",
     summary: "Tries C, N and D beside the open gate on the server at work, and closes it only \
               where that helps.",
     kind: AdmissionKind { needs: "a tail objective, where workers can do nothing but rest" },
@@ -178,9 +143,9 @@ const OTHER_CROWD: f64 = 3.0;
 const OTHER_LOAD_FOR: Nanos = Nanos::from_secs(4);
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
-    some_time("look", config.look)?;
-    some_time("retry", config.retry)?;
+    positive_time("window", config.window)?;
+    positive_time("look", config.look)?;
+    positive_time("retry", config.retry)?;
     within("most_cap", f64::from(config.most_cap), 1.0..=256.0)?;
     within("least_cap", f64::from(config.least_cap), 1.0..=256.0)?;
     within("most_batch", f64::from(config.most_batch), 1.0..=1024.0)?;

@@ -12,7 +12,7 @@
 //! AppleS and REEF: tails of a ring of single queries are nearly flat.
 
 use super::AdmissionKind;
-use crate::config::{config, read, some_time, text, within};
+use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use lull_control::PolicyError;
@@ -22,7 +22,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "gate-fifo",
-    paper: "ours: the gate of REEF, SoCC'25 (seed 000), section 3.3, without batches or pauses",
+    paper: "ours: the gate of REEF (Li et al., SoCC'25), section 3.3, without batches or pauses",
     summary: "Admits single queries in turn, no more than C at a time.",
     kind: AdmissionKind { needs: "" },
     config: ConfigSchema::new::<Config>(),
@@ -49,8 +49,8 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
-    some_time("look", config.look)?;
+    positive_time("window", config.window)?;
+    positive_time("look", config.look)?;
     within("cap", f64::from(config.cap), 0.0..=1e6)
 }
 

@@ -1,6 +1,6 @@
 //! Manual: the gate's numbers as they are given.
 //!
-//! C, N and D stay what the config says until somebody sets others: a person,
+//! C, N and D stay what the config says until others are set: by a person,
 //! or a policy that has them among its knobs (`bayop` with `gate-cap`,
 //! `gate-batch`, `gate-delay`). It is what `gate = { cap = 16 }` is before an app
 //! of `lull run`, so that the same policy finds the same knobs in the simulator
@@ -25,7 +25,7 @@ const DELAY_MAX: Nanos = Nanos::from_millis(100);
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "manual",
-    paper: "ours: the three numbers of REEF's gate, SoCC'25 (seed 000), sections 3.3 and 3.4",
+    paper: "ours: the three numbers of REEF's gate, SoCC'25, sections 3.3 and 3.4",
     summary: "Keeps the numbers that it is given, for a person or a policy to set.",
     kind: AdmissionKind { needs: "" },
     config: ConfigSchema::new::<Config>(),

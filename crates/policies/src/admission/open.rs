@@ -1,19 +1,19 @@
 //! Open: no gate at all.
 //!
-//! The self-serving threads of REEF (seed 000, section 2.1): every worker takes
+//! The self-serving threads of REEF (Li et al., SoCC'25, section 2.1): every worker takes
 //! its query when it comes. What is measured under it is what the server does
 //! by itself, which is what every other admission controller is compared with, and what a
 //! gate must fall back to where it cannot help.
 
 use super::AdmissionKind;
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::admission::{Admission, RoundLimits, Seen};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "open",
-    paper: "REEF, SoCC'25 (seed 000), section 2.1: self-serving threads",
+    paper: "REEF (Li et al., SoCC'25), section 2.1: self-serving threads",
     summary: "Admits every query at once: the server by itself, to compare with.",
     kind: AdmissionKind { needs: "" },
     config: ConfigSchema::new::<Config>(),
@@ -25,7 +25,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 struct Open;

@@ -1,7 +1,7 @@
 //! PSLO: a few connections keep any percentile, the rest get what is left.
 //!
 //! Li and others, PSLO: Enforcing the Xth percentile latency and throughput
-//! SLOs for consolidated VM storage, EuroSys'16, as REEF (seed 000, sections
+//! SLOs for consolidated VM storage, EuroSys'16, as REEF (Li et al., SoCC'25, sections
 //! 5.1 and 5.2) uses it: latency-sensitive connections each with a percentile
 //! and its bound, best-effort ones with the highest throughput that leaves
 //! them kept, both through the number of I/Os at a time and the rate.
@@ -12,11 +12,11 @@
 //! REEF's. Rounds must then be short (`turns = "cap"`): a round of all 512
 //! connections takes longer than the bounds.
 //!
-//! Checked against: the seed's promises (4 of p95 20 ms, 4 of p99 40 ms, 8 of
+//! Checked against: REEF's objectives (4 of p95 20 ms, 4 of p99 40 ms, 8 of
 //! p99.9 60 ms among 512 connections) in `lull lab run reef-policies`.
 
 use super::{AdmissionKind, Site};
-use crate::config::{config, read, some_time, text, within, wrong};
+use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::knee::Knee;
 use crate::toolkit::quota::Quota;
@@ -28,7 +28,7 @@ use lull_measure::compliance::Patience;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "pslo",
-    paper: "PSLO, EuroSys'16, as used by REEF, SoCC'25 (seed 000), sections 5.1 and 5.2",
+    paper: "PSLO, EuroSys'16, as used by REEF (Li et al., SoCC'25), sections 5.1 and 5.2",
     summary: "Keeps the percentiles of a few connections, and gives the others the rest.",
     kind: AdmissionKind { needs: "a connection with a percentile objective" },
     config: ConfigSchema::new::<Config>(),
@@ -61,9 +61,9 @@ config! {
 }
 
 pub(super) fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
-    some_time("window", config.window)?;
-    some_time("look", config.look)?;
+    positive_time("period", config.period)?;
+    positive_time("window", config.window)?;
+    positive_time("look", config.look)?;
     within("answers", config.answers as f64, 10.0..=1e6)?;
     within("batch", f64::from(config.batch), 1.0..=1e6)?;
     within("cap", f64::from(config.cap), 0.0..=1e6)

@@ -1,7 +1,7 @@
 //! REEF: few workers at a time, a few queries each, and a rest in between.
 //!
 //! Li and others, REEF: Energy-efficient, application-QoS-aware thread
-//! processing in oversubscribed server environments, SoCC'25 (seed 000),
+//! processing in oversubscribed server environments, SoCC'25,
 //! sections 3.2 to 3.4. Worker threads are on call: they run when a round gives
 //! them a batch of N queries, no more than C of them at a time. Between two
 //! rounds the gate rests for D, the ISR delay, so that cores find idle times
@@ -35,7 +35,7 @@
 //! Checked against: `lull lab run reef-batch`, `reef-lambda`, `reef-policies`.
 
 use super::{AdmissionKind, Site};
-use crate::config::{config, read, some_time, text, within, wrong};
+use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry, Registry};
 use crate::toolkit::knee::Knee;
 use crate::toolkit::load_limit::LoadLimit;
@@ -47,9 +47,9 @@ use serde::{Deserialize, Serialize};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "reef",
-    paper: "REEF, SoCC'25 (seed 000), sections 3.2 to 3.4",
+    paper: "REEF (Li et al., SoCC'25), sections 3.2 to 3.4",
     summary: "Admits batches in rounds of few workers, and rests between them so that cores sleep.",
-    kind: AdmissionKind { needs: "cores that are not all somebody else's" },
+    kind: AdmissionKind { needs: "a core that other apps do not use" },
     config: ConfigSchema::new::<Config>(),
     make: |table, site, all| Ok(Box::new(Reef::new(read(table)?, site, all)?)),
 };
@@ -108,7 +108,7 @@ const LARGE: u32 = 8;
 const SMALL: u32 = 2;
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
+    positive_time("window", config.window)?;
     within("batch", f64::from(config.batch), 0.0..=1e6)?;
     within("cap", f64::from(config.cap), 0.0..=1e6)?;
     within("load_percent", config.load_percent, 1.0..=1000.0)?;

@@ -1,7 +1,7 @@
 //! UTSLO: as few users as promised are driven away, the rest get what is left.
 //!
 //! Li and others, User disengagement-oriented target enforcement for
-//! multi-tenant database systems, SoCC'23, as REEF (seed 000, sections 5.1 and
+//! multi-tenant database systems, SoCC'23, as REEF (Li et al., SoCC'25, sections 5.1 and
 //! 5.2) uses it: 16 connections with a user disengagement ratio of 0.1 % each,
 //! 496 best-effort ones with what remains. (The seed cites PSLO's number for it
 //! once; Table 1 has the right one.)
@@ -12,12 +12,12 @@
 //! two stages, planning and enforcement, come down to the second, for a promise
 //! that cannot be kept shows as best effort with nothing left.
 //!
-//! Checked against: the seed's 0.1 % for 16 of 512 connections, in `lull lab run
+//! Checked against: REEF's 0.1 % for 16 of 512 connections, in `lull lab run
 //! reef-policies`.
 
 use super::AdmissionKind;
 use super::pslo::{self, Promises, must_have};
-use crate::config::{config, read, some_time, text};
+use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
@@ -26,7 +26,7 @@ use lull_measure::compliance::Patience;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     name: "utslo",
-    paper: "UTSLO, SoCC'23, as used by REEF, SoCC'25 (seed 000), sections 5.1 and 5.2",
+    paper: "UTSLO, SoCC'23, as used by REEF (Li et al., SoCC'25), sections 5.1 and 5.2",
     summary: "Keeps the disengagement ratios of a few connections, and gives the others the rest.",
     kind: AdmissionKind { needs: "a connection with a disengagement objective" },
     config: ConfigSchema::new::<Config>(),
@@ -42,7 +42,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
 config! {
     /// The loop's numbers and the users' patience.
     struct Config checked by check {
-        /// Nobody leaves before this (ours).
+        /// No connection leaves before this (ours).
         #[serde(serialize_with = "text")]
         start: Nanos = Patience::OURS.start,
         /// After it, all but a share of 1/e leave within this (ours).
@@ -67,7 +67,7 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("scale", config.scale)?;
+    positive_time("scale", config.scale)?;
     pslo::check(&config.shared())
 }
 
@@ -105,7 +105,7 @@ mod tests {
                 utslo.decide(&bench.seen(), &mut admission);
             }
             let limited = admission.allow[1..].iter().any(|one| one.queries < u32::MAX);
-            assert_eq!(limited, wait_ms > 20, "nobody leaves within 20 ms");
+            assert_eq!(limited, wait_ms > 20, "no connection leaves within 20 ms");
         }
     }
 

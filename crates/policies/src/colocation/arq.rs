@@ -1,72 +1,41 @@
-//! ARQ: adaptive resource sharing and isolation for QoS.
+//! `arq`: adaptive resource sharing and isolation for quality of service.
 //!
-//! Ah-Q (seed 004), section VI-B, Algorithm 1. Resources lie in one *shared*
-//! region and one *isolated* region for each latency-critical (LC) app; an LC
-//! app runs on its own region and the shared one, best-effort (BE) apps on
-//! the shared one only. Every 500 ms one unit (a core, a cache way, a step of
-//! memory bandwidth) moves from a rich region to a poor one:
+//! Resources are in one *shared* region or in an *isolated* region of one latency-critical
+//! app. A latency-critical app runs on its own region and on the shared one, a best-effort
+//! app on the shared one only. Every 500 ms one unit (a core, a cache way or a step of
+//! memory bandwidth) moves, by the remaining tolerance ReT of the apps:
 //!
 //! ```text
-//! victim       the isolated region of the app with most remaining tolerance, if ReT > 0.1,
+//! victim       the isolated region of the app with the largest ReT, if ReT > 0.1,
 //!              else the shared region
-//! beneficiary  the isolated region of the app with least, if ReT < 0.05,
+//! beneficiary  the isolated region of the app with the smallest ReT, if ReT < 0.05,
 //!              else the shared region
-//! undo         if system entropy E_S rose since the move, take it back and
-//!              spare the victim for 60 s
+//! undo         if system entropy E_S rose since the move, reverse it and do not take from
+//!              that victim for 60 s
 //! ```
 //!
-//! Both shared is equilibrium. Thus isolation grows only for apps that suffer
-//! and melts away when they no longer do.
+//! If both are the shared region, nothing moves.
 //!
-//! # Where this differs from the printed algorithm, and why
+//! Differences from the printed algorithm, each with its reason in `docs/design/arq.md`:
 //!
-//! 1. *Only isolated regions are spared.* The print spares any last victim.
-//!    Spare the shared region once, after one noisy rise of E_S, and no
-//!    suffering app can be helped for a minute: with `ban = "all"` a
-//!    prototype violated its objectives in 500 of 500 periods of figure 17
-//!    (paper: 59). A test here shows the lock.
-//! 2. *Only takings from isolated regions are undone.* A move from the shared
-//!    region that does not help at once stays, and the next one takes another
-//!    kind of resource. This is the rule of PARTIES, whose state machine the
-//!    paper adopts: upsizing is kept, downsizing that hurts is reverted. An
-//!    overloaded queue does not get shorter from one core more; undoing it
-//!    would keep an app that needs two cores from ever getting them. With
-//!    `undo = "all"` as printed that happens; a test shows it.
-//! 3. *Cores are capped at the thread count.* A thread cannot run on two
-//!    cores. Without the cap an app with priority took 8 cores for 4 threads
-//!    and starved its neighbours (prototype).
-//! 4. *Violators all have ReT = 0.* Among equals the one with the largest
-//!    untolerated interference Q is served first, then the first in the list.
-//!    One that can take nothing more lets the next one be served.
-//! 5. *An idle app is not a poor one.* Its tail is the last known; that can
-//!    make it a victim but not a beneficiary.
-//! 6. *An app that exits* leaves all it held to the shared region.
-//! 7. *Moves are judged among equals.* E_S is a mean over the apps that can be
-//!    read; when one falls silent or speaks up meanwhile, its change says
-//!    nothing about the move, which then stays.
+//! 1. Only isolated regions are exempt after an undo (`ban = "all"`: every victim).
+//! 2. Only moves out of isolated regions are undone (`undo = "all"`: every move).
+//! 3. An isolated region has at most as many cores as its app has threads.
+//! 4. Of several violating apps, the one with the largest untolerated interference Q gains;
+//!    if it cannot gain more, the next one does.
+//! 5. An idle app can be a victim but not a beneficiary.
+//! 6. The region of an app that exits goes to the shared region.
+//! 7. A move is not judged if the set of apps with readable figures changed meanwhile.
 //!
-//! Where text and pseudo-code disagree (when the shared region benefits, when
-//! the next move follows an undo, what is spared), the code is followed.
-//! The order of kinds, "same as PARTIES", is its wheel without frequency:
-//! cores, ways, bandwidth, with a pointer kept for each victim. The start is
-//! everything shared; the paper gives none.
+//! The kinds of resources are tried in the order cores, ways, bandwidth, with one pointer per
+//! victim. At the start everything is shared. In the shared region all apps are equal
+//! (`priority = "equal"`), or latency-critical apps run first (`"latency-critical"`), by
+//! `SCHED_IDLE` for best-effort apps or by `SCHED_RR` (`priority_by = "round-robin"`).
 //!
-//! # Two standings in the shared region
-//!
-//! Algorithm 1 says nothing about who goes first in the shared region; figure
-//! 9(c) and section IX-A let LC apps "preferentially occupy" it. Both are
-//! here: `priority = "equal"` needs no scheduling knob; `"latency-critical"`
-//! is done by making BE apps SCHED_IDLE, or LC apps SCHED_RR with
-//! `priority_by = "round-robin"`. SCHED_IDLE is the default because it cannot
-//! lock a machine up: a spinning LC app still leaves kernel threads and
-//! shells their share, and it needs no privilege to set.
-//!
-//! Checked against: Algorithm 1 line by line (tests beside this file); the
-//! shape of figures 11 and 17 in a prototype: E_S at 6 cores at most half of
-//! unmanaged, 58 to 105 violating periods of 500 (paper 59), fewer than
-//! PARTIES in the mean.
+//! Source: Ah-Q (Liu et al. 2024), section VI-B, Algorithm 1. Checked line by line in the
+//! tests, and by `lull lab run ahq-load ahq-fluctuating`.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::{Kind, Move, Region, Regions};
@@ -87,7 +56,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "arq",
-    paper: "Ah-Q (seed 004), section VI-B, Algorithm 1",
+    paper: "Ah-Q (Liu et al. 2024), section VI-B, Algorithm 1",
     summary: "Moves cores, ways and bandwidth between a shared region and isolated ones, \
               guided by remaining tolerance and system entropy.",
     kind: PolicyKind {
@@ -143,7 +112,7 @@ config! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Priority {
-    /// Nobody.
+    /// No region.
     Equal,
     /// Latency-critical apps.
     LatencyCritical,
@@ -176,7 +145,7 @@ impl Victims {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
+    positive_time("period", config.period)?;
     fraction("victim_above", config.victim_above)?;
     fraction("beneficiary_below", config.beneficiary_below)?;
     fraction("epsilon", config.epsilon)?;

@@ -1,57 +1,40 @@
-//! CLITE: Bayesian optimisation of who has how much.
+//! `clite`: Bayesian optimisation of how cores, cache ways and bandwidth are divided.
 //!
-//! Patel and Tiwari, HPCA'20: "CLITE: Efficient and QoS-Aware Co-location of
-//! Multiple Latency-Critical Jobs for Warehouse Scale Computers", section 4.
-//! Everything is partitioned, every app has at least a unit of everything and
-//! nothing lies idle. A Gaussian process learns how good a division is from
-//! trials of two seconds each:
+//! Everything is partitioned, every app has at least one unit of each kind and nothing is
+//! idle. A Gaussian process learns the score of a division from trials of two seconds each:
 //!
 //! ```text
 //! score   some bound missed   1/2 of the geometric mean of min(1, bound/tail)
-//!         all met             1/2 + 1/2 of the geometric mean of progress/progress at most
+//!         all bounds met      1/2 + 1/2 of the geometric mean of progress/largest progress
 //! begin   the even division, then each app in turn with all it can have
-//! next    where expected improvement by more than 0.01 is largest, with one app
-//!         kept at what suited it best (dropout-copy)
+//! next    the division with the largest expected improvement over 0.01, with one app fixed
+//!         at the division that was best for it (dropout-copy)
 //! stop    expected improvement below 1 % over the number of apps, or 100 trials
 //! ```
 //!
-//! Then the best division stays until its score falls or the load changes, and
-//! the search begins again. An app that misses its bound even with all it can
-//! have makes the machine infeasible: the best division so far stays until
-//! the load changes.
+//! Then the best division stays until its score falls or the load changes, and the search
+//! begins again. If an app misses its bound even with all it can have, the bounds cannot be
+//! met: the best division so far stays until the load changes.
 //!
-//! # What the paper leaves open, and what is done here
+//! The paper leaves open, and `docs/design/clite.md` gives the reasons for:
 //!
-//! 1. *Kernel*: Matérn 5/2 over shares of each kind, length and noise by
-//!    marginal likelihood in every trial ([`crate::toolkit::surrogate`]).
-//! 2. *Maximum of the acquisition*: climbing on the integers from 20 random
-//!    divisions instead of SLSQP on the reals and rounding, which can leave
-//!    the constraints. A division is tried once in a search.
-//! 3. *Dropout-copy*: the latency-critical app that has met its bound or came
-//!    nearest is kept at the division where it did, of several such divisions
-//!    at the one with the best score, of several such apps a random one. With
-//!    two apps keeping one keeps both, so nobody is kept. And before a search
-//!    ends the model is asked once with nobody kept: an app kept where it has
-//!    the most leaves the others nothing to divide, and 6 of 12 searches on a
-//!    known plant ended after their bootstrap (75 % of the best score; now
-//!    93 to 100 %).
-//! 4. *Without best-effort apps* the latency-critical ones take their place in
-//!    the upper half, by tail at most over tail.
-//! 5. *When to begin again*: the score is below 95 % of the best in two windows
-//!    running, or an app's load has changed by 10 % and by more than three
-//!    standard deviations of a Poisson count. The paper says "upon change".
-//! 6. *An idle app* meets its bound. One that cannot be read at all cannot be
-//!    scored, and the trial goes on until it can.
-//! 7. *An app that exits* ends the search; a new one begins without it.
+//! 1. the kernel: Matérn 5/2 over shares of each kind, length and noise by marginal likelihood
+//!    in every trial ([`crate::toolkit::surrogate`]);
+//! 2. the maximum of the acquisition: hill climbing on integers from 20 random divisions;
+//! 3. which app is fixed, and one last evaluation with no app fixed;
+//! 4. the upper half of the score without best-effort apps: largest tail over tail;
+//! 5. when a search begins again: the score is below 95 % of the best in two windows running,
+//!    or a load changed by 10 % and by more than three standard deviations of a Poisson count;
+//! 6. an idle app meets its bound; a trial is extended until every app can be read;
+//! 7. an app that exits ends the search, and a new one begins without it.
 //!
-//! Every trial is two real seconds that may miss bounds; a search of n apps
-//! has at least n + 1 of them.
+//! Every trial is two real seconds that may miss bounds; a search of n apps has at least
+//! n + 1 trials.
 //!
-//! Checked against: the score by hand; the bootstrap; the constraints (any
-//! history, property test); a plant on which the optimum is known by trying
-//! all divisions.
+//! Source: Patel and Tiwari, HPCA'20, section 4. Checked against the score by hand, the
+//! bootstrap, the constraints, and a plant whose optimum is known by trying all divisions.
 
-use crate::config::{at_least_one, config, fraction, read, some_time, text};
+use crate::config::{at_least_one, config, fraction, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
@@ -76,7 +59,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "clite",
-    paper: "Patel and Tiwari, HPCA'20 (CLITE), section 4, as used by Ah-Q (seed 004)",
+    paper: "Patel and Tiwari, HPCA'20 (CLITE), section 4, as used by Ah-Q (Liu et al. 2024)",
     summary: "Searches for the best division of everything by Bayesian optimisation, two seconds \
               a trial, and searches again when the load changes.",
     kind: PolicyKind {
@@ -119,7 +102,7 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
+    positive_time("window", config.window)?;
     for (key, share) in [
         ("margin", config.margin),
         ("stop_below", config.stop_below),
@@ -146,7 +129,7 @@ struct Sample {
 /// What is going on.
 #[derive(Debug, Clone)]
 enum Stage {
-    /// The first division is not in force yet, or nobody is left.
+    /// The first division is not in force yet, or no app is left.
     Waiting,
     /// A division is being tried.
     Trying { point: Point, bootstrap: VecDeque<Point> },

@@ -1,6 +1,6 @@
 //! Even: everything divided evenly, once and for all.
 //!
-//! Ah-Q (seed 004), section VIII, "Even Allocation Strategy": isolation
+//! Ah-Q (Liu et al. 2024), section VIII, "Even Allocation Strategy": isolation
 //! without priority. Each app gets the same number of cores of its own, the
 //! first `C mod k` of `k` apps one more (the order is that of the config; the
 //! paper gives none). The paper divides cores only; where the machine can,
@@ -14,7 +14,7 @@
 //! Checked against: section VIII's rule (shares differ by one at most, nothing
 //! is shared).
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::regions::{Kind, Regions};
 use crate::toolkit::{for_the_living, revise};
@@ -25,7 +25,7 @@ use lull_control::{
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "even",
-    paper: "Ah-Q (seed 004), section VIII, Even Allocation Strategy",
+    paper: "Ah-Q (Liu et al. 2024), section VIII, Even Allocation Strategy",
     summary: "Gives every app the same number of cores and cache ways of its own, once.",
     kind: PolicyKind {
         family: Family::Colocation,
@@ -41,7 +41,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// What is divided.
-    struct Config checked by anything_goes {
+    struct Config checked by accept_any {
         /// Whether cache ways are divided too, where the machine can
         /// (section VIII divides cores only).
         ways: bool = true,
@@ -119,7 +119,7 @@ mod tests {
         let all: Vec<_> = (0..3).map(|app| cores(&plan, app)).collect();
         assert_eq!(all.iter().map(CoreSet::len).collect::<Vec<_>>(), [3, 3, 2]);
         let union = all.iter().fold(CoreSet::default(), |sum, one| sum.union(one));
-        assert_eq!(union, CoreSet::first(8), "every core is somebody's, and only one's");
+        assert_eq!(union, CoreSet::first(8), "every core belongs to exactly one app");
     }
 
     #[test]

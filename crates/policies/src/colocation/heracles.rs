@@ -1,52 +1,41 @@
-//! Heracles: one latency-critical app and best-effort work that grows into its slack.
+//! `heracles`: protects one latency-critical app and lets best-effort work grow into its slack.
 //!
-//! Lo et al., ISCA'15: "Heracles: Improving Resource Efficiency at Scale",
-//! section 4, algorithms 1 and 2. The machine is divided in two, the
-//! latency-critical app and everybody else. A top level decides every 15 s
-//! whether best-effort work may run and grow, a second one every 2 s by how
-//! much:
+//! The machine is divided in two: the latency-critical app, and all other apps. A top level
+//! decides every 15 s whether best-effort work may run and grow, a second level every 2 s by
+//! how much:
 //!
 //! ```text
-//! top level    slack < 0         disable best-effort work, for 5 minutes
+//! top level    slack < 0         disable best-effort work for 5 minutes
 //!              load > 85 %       disable it;  load < 80 %: enable it
 //!              slack < 10 %      no growth;   slack < 5 %: leave it 2 cores
-//! 2nd level    GROW_LLC          a way more; back if the first app suffers,
-//!                                on to cores if best-effort work does not gain by it
-//!              GROW_CORES        a core more while slack > 10 %
+//! 2nd level    GROW_LLC          one way more; undone if the first app suffers; on to cores
+//!                                if best-effort work does not gain
+//!              GROW_CORES        one core more while slack > 10 %
 //! ```
 //!
-//! The printed `elif` chain reaches its slack branches only while the load is
-//! between 80 and 85 %, so that in most states nothing keeps best-effort work
-//! from growing until the bound is missed; the prose applies them whenever it
-//! runs. `mode = "prose"` is the default, `"literal"` the print.
+//! The printed `elif` chain reaches its slack branches only while the load is between 80 and
+//! 85 %, so that in most states best-effort work grows until the bound is missed. The prose
+//! applies them at every decision. `mode = "prose"` is the default, `"literal"` is the print.
 //!
-//! # Where this differs, and why
+//! Differences, each with its reason in `docs/design/heracles.md`:
 //!
-//! 1. *Which app.* Heracles has one latency-critical app. Of several the one
-//!    with the tightest bound is it (ours; the studies that compare with
-//!    Heracles say "the strictest"), and all others count as best-effort.
-//! 2. *Bandwidth.* The paper reads DRAM bandwidth and takes cores away above
-//!    90 % of its peak. Nothing here reads it by app. Where it can be
-//!    throttled, best-effort work has the share of bandwidth that it has of
-//!    cores. A way is given back if the first app's slack is gone (< 10 %) or
-//!    fell by more than 5 points, instead of if bandwidth did not fall. And
-//!    after a core comes a way again, since "bandwidth is the limit" cannot say so.
-//! 3. *Power and network* are not steered: frequency is the machine's own knob
-//!    here, and there is no knob for network shares.
-//! 4. *Disabled* means one core, one way and SCHED_IDLE where the machine has
-//!    it: no knob stops an app.
-//! 5. *The tail of a period* is the mean of its epochs' tails, weighed by the
-//!    requests due. Adding up histograms for two periods costs 120 us an epoch.
-//! 6. *Load* needs `max_load` of the app. Without it the load rules are
-//!    passed by (literal mode: as if the load were low).
+//! 1. Of several latency-critical apps the one with the tightest bound is protected; all
+//!    others count as best-effort.
+//! 2. Memory bandwidth is not read by app. Where it can be throttled, best-effort work has the
+//!    share of bandwidth that it has of cores.
+//! 3. Power and network are not steered.
+//! 4. *Disabled* means one core, one way and `SCHED_IDLE` where the machine has it.
+//! 5. The tail of a period is the mean of the epochs' tails, weighted by the requests due.
+//! 6. The load rules need `max_load` of the app and are skipped without it.
 //!
-//! No best-effort app: the app has everything. No latency-critical app:
-//! best-effort work has. Fewer than two cores or ways: refused. An app that
-//! cannot be read: nothing changes.
+//! Without best-effort apps the app has everything, without latency-critical apps best-effort
+//! work has. Fewer than two cores or ways are refused. While an app cannot be read, nothing
+//! changes.
 //!
-//! Checked against: algorithms 1 and 2 branch by branch, in both modes.
+//! Source: Lo et al., ISCA'15, section 4, algorithms 1 and 2. Checked branch by branch, in
+//! both modes.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::regions::Kind;
@@ -130,7 +119,7 @@ pub(crate) enum Mode {
 
 fn check(config: &Config) -> Result<(), PolicyError> {
     for (key, span) in [("period", config.period), ("growth_period", config.growth_period)] {
-        some_time(key, span)?;
+        positive_time(key, span)?;
     }
     let shares = [
         ("load_high", config.load_high),

@@ -1,6 +1,6 @@
 //! LC-first: latency-critical apps are real-time, best-effort ones are not.
 //!
-//! Ah-Q (seed 004), section VII-A: every latency-critical thread is SCHED_RR,
+//! Ah-Q (Liu et al. 2024), section VII-A: every latency-critical thread is SCHED_RR,
 //! every best-effort one SCHED_OTHER, all on all cores. A latency-critical
 //! thread that wakes pre-empts a best-effort one at once; among themselves
 //! latency-critical apps share by round robin (the kernel's slice is 100 ms).
@@ -28,7 +28,7 @@ use lull_control::{
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "lc-first",
-    paper: "Ah-Q (seed 004), section VII-A, LC-first",
+    paper: "Ah-Q (Liu et al. 2024), section VII-A, LC-first",
     summary: "Makes latency-critical apps real-time (SCHED_RR), so that they always go first.",
     kind: PolicyKind {
         family: Family::Colocation,

@@ -1,59 +1,38 @@
-//! PARTIES: partitions and a wheel of resources, one unit at a time.
+//! `parties`: partitions all resources and moves one unit at a time, one kind after another.
 //!
-//! Chen, Delimitrou and Martinez, ASPLOS'19: "PARTIES: QoS-Aware Resource
-//! Partitioning for Multiple Interactive Services", section 4 and its
-//! released script; used as a baseline by Ah-Q (seed 004). Every app has its
-//! own cores, cache ways and bandwidth, nothing is shared, and every 500 ms
-//! one unit moves:
+//! Every app has its own cores, cache ways and bandwidth; nothing is shared. Every 500 ms one
+//! unit moves:
 //!
 //! ```text
 //! slack = (bound - tail)/bound
-//! some slack < 0.05   upsize the app with least: a unit from what is idle, from
-//!                     best-effort work, else from the app with most slack
-//! all above, and the  downsize that app: a unit to best-effort work, else idle;
-//! largest > 0.20      taken back, and not tried for 30 s, if its slack falls below 0.05
+//! some slack < 0.05   upsize the app with the least slack: one unit from the idle pool, from
+//!                     best-effort work, or else from the app with the most slack
+//! all above, and the  downsize that app: one unit to best-effort work, or else to the idle
+//! largest > 0.20      pool; undone, and not retried for 30 s, if its slack falls below 0.05
 //! ```
 //!
-//! *Which* kind of resource moves is a wheel for each app: it begins at a
-//! random kind whenever the direction changes, stays where it helped, and
-//! turns (cores, cache, memory bandwidth) where it did not. Upsizing that did
-//! not help is kept, only the wheel turns; kinds are fungible, and what did
-//! not help alone may help together with the next.
+//! Each app has a wheel of the kinds (cores, cache, memory bandwidth). It starts at a random
+//! kind whenever the direction changes, stays at a kind that helped, and turns after one that
+//! did not. An upsizing that did not help is kept: together with the next one it may help.
 //!
-//! # Two modes
+//! `mode = "paper"` is the paper's loop. `mode = "script"` is the released script: it samples
+//! every 100 ms; an app is needy if its last slack and its mean slack of one second are below
+//! 0.05, and a donor if both are above 0.2; five samples vote on an action; *any* app below
+//! 0.05 votes a downsizing down; it rests for 10 s, not 30; after an undo it settles for five
+//! samples, or ten if the undo did not help. The script has no best-effort apps: they keep
+//! their even share.
 //!
-//! `mode = "paper"` is the paper's loop. `mode = "script"` is what the
-//! released script does: it samples every 100 ms; needy is who has both the
-//! last slack and the mean slack of a second below 0.05, a donor has both
-//! above 0.2; an action is watched for five samples which vote on it, and a
-//! downsizing is voted down by *any* app below 0.05; it rests for 10 s, not 30;
-//! after taking back it settles for five samples, ten if that did not help. The
-//! script knows no best-effort apps: they keep their even share.
+//! Best-effort apps share one partition. There is no frequency, memory capacity, disk or
+//! migration. Each difference with its reason: `docs/design/parties.md`.
 //!
-//! # Where this differs, and why
+//! The policy refuses more apps than cores or ways. Without best-effort apps, surplus units
+//! are idle; without latency-critical apps, best-effort work has everything. If no app
+//! completes requests, nothing moves.
 //!
-//! 1. *Frequency, memory capacity and disk* are wheels of the paper; here are
-//!    the kinds that Ah-Q's use of PARTIES has, and of those the ones the
-//!    machine offers. The order is the wheel's without frequency, which has a
-//!    machine-wide knob of its own here.
-//! 2. *Best-effort apps share one partition.* The paper has one such app.
-//! 3. *Migration*, the paper's answer to a minute of violation, needs a second
-//!    machine. There is none, so the loop goes on.
-//! 4. *An idle app is not needy.* Its tail is the last known. It can be a donor.
-//!    An app without any tail yet is neither.
-//! 5. *An app that exits* leaves all it held to best-effort work, else idle.
-//! 6. The script reuses a stale latency when its source is silent, and asserts
-//!    that an undo succeeds. Here a silent app is left out, and an exit ends
-//!    the watch, so that nothing is undone across it.
-//!
-//! More apps than cores or ways: refused, since everybody needs a unit of each.
-//! No best-effort app: what is given up lies idle. No latency-critical app:
-//! best-effort work has everything. Nobody answers: nothing moves.
-//!
-//! Checked against: the paper's loop and the script's rules, line by line, in
-//! the tests beside this file.
+//! Source: Chen, Delimitrou and Martinez, ASPLOS'19, section 4 and its released script; a
+//! baseline of Ah-Q (Liu et al. 2024). Checked line by line in the tests.
 
-use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::partition::{Partition, Party, best_effort_together};
 use crate::toolkit::period::Period;
@@ -79,7 +58,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "parties",
-    paper: "Chen et al., ASPLOS'19 (PARTIES), as used by Ah-Q (seed 004)",
+    paper: "Chen et al., ASPLOS'19 (PARTIES), as used by Ah-Q (Liu et al. 2024)",
     summary: "Partitions everything and moves one unit at a time from who has slack to who has \
               none, trying one kind of resource after the other.",
     kind: PolicyKind {
@@ -134,7 +113,7 @@ pub(crate) enum Mode {
 
 fn check(config: &Config) -> Result<(), PolicyError> {
     for (key, span) in [("period", config.period), ("sample", config.sample)] {
-        some_time(key, span)?;
+        positive_time(key, span)?;
     }
     fraction("upsize_below", config.upsize_below)?;
     fraction("downsize_above", config.downsize_above)?;
@@ -336,7 +315,7 @@ impl Parties {
         }
     }
 
-    /// Gives a unit of the first kind from the wheel's on that somebody can give.
+    /// Gives a unit of the first kind, from the wheel's on, for which there is a giver.
     fn upsize(&mut self, poor: Reading, readings: &[Reading], rng: &mut Rng) {
         self.enter(poor.holder, Direction::Up, rng);
         self.previous.clone_from(&self.partition);
@@ -380,7 +359,7 @@ impl Parties {
         self.best_effort.filter(|holder| !self.partition.is_retired(*holder))
     }
 
-    /// Who gives a unit of a kind; `None` if nobody can.
+    /// Returns which app gives a unit of a kind; `None` if no app can.
     fn victim(&self, kind: Kind, to: usize, readings: &[Reading]) -> Option<Party> {
         let can = |from: Party| self.partition.can_give(kind, from);
         if can(None) {

@@ -1,64 +1,40 @@
-//! QoS-WC: cores for those who are promised most, as long as nobody misses.
+//! `qos-wc`: groups apps into areas of cores by their objectives, and moves cores to strict
+//! areas as long as lax areas keep theirs.
 //!
-//! Li and others, REEF, SoCC'25 (seed 000), sections 3.5, 4 (Algorithm 1) and
-//! 5.4: "QoS-centric workload consolidation". What apps are promised is brought
-//! to one currency, their mean latency; apps with like targets share an *area*
-//! of cores; and cores go from lax areas to strict ones, when a promise is
-//! missed and, carefully, before one is.
+//! All objectives are converted to a mean latency; apps with similar targets share an *area*
+//! of cores. A core moves from a lax area to a strict one when an objective is missed and,
+//! carefully, before one is.
 //!
-//! 1. *Targets.* By Little's law, an app with n queries at a time that is
-//!    promised a throughput x has w = n/x to answer; one that is promised a
-//!    percentile has its bound over the measured ratio of that percentile to
-//!    the mean; nothing promised is no target. The throughput that a target
-//!    needs is the app's budget, n/w ([`targets`]).
-//! 2. *Areas.* k-means on the targets, strictest area first (R = 2: hot, warm).
-//! 3. *Profile.* TP(c), the throughput of all apps on c cores. Lax areas begin
-//!    with the fewest cores whose TP reaches their budget, the strictest with
-//!    the rest ([`profile`]).
-//! 4. *Algorithm 1*, every 100 ms: an area in which a promise is missed gets a
-//!    core of the laxest area that can spare one. If none is missed for a
-//!    second, a core goes to the strictest all the same. An area can spare a
-//!    core if its promises are kept and `TP(c - 1) > alpha B`, alpha being
-//!    TP(c) over what it really does.
+//! 1. *Targets.* By Little's law, an app with n queries at a time and a throughput objective x
+//!    has w = n/x for one query; a percentile objective is its bound over the measured ratio
+//!    of that percentile to the mean; an app without an objective has no target. The
+//!    throughput that a target needs is the app's budget, n/w ([`targets`]).
+//! 2. *Areas.* Exact k-means on the logarithms of the targets ([`crate::toolkit::clusters`]),
+//!    strictest area first (R = 2: hot, warm). An app without an objective counts as a
+//!    thousand times laxer than the laxest one.
+//! 3. *Profile.* TP(c) is the throughput of all apps on c cores. Lax areas begin with the
+//!    fewest cores whose TP reaches their budget, the strictest with the rest ([`profile`]).
+//! 4. *Algorithm 1*, every 100 ms: an area that misses an objective gets a core of the laxest
+//!    area that can spare one. If no objective is missed for a second, one core goes to the
+//!    strictest area. An area can spare a core if its objectives are met and
+//!    `TP(c - 1) > alpha B`, where alpha is TP(c) over its measured throughput.
 //!
-//! Cores are all it sets. Frequencies are the governor's, and how many queries
-//! run at a time is the admission controller's at the gate, if there is one: the two
-//! neither know nor need each other.
+//! The policy sets only cores. Frequencies belong to the governor, and concurrency to an
+//! admission controller; neither depends on this policy.
 //!
-//! # What the print lacks
+//! Read literally, Algorithm 1 does not terminate, may leave an area without cores and never
+//! returns a core to a lax area. `docs/design/qos-wc.md` lists the corrections: a minimum of
+//! one core, a floor of 5 % of the profile (`guard`), one move for each decision, objectives
+//! judged by the share of late requests ([`crate::toolkit::compliance`]), and a way back.
+//! Areas are formed again when an app exits.
 //!
-//! Read literally, Algorithm 1 does not run. It shrinks C while C bounds the
-//! loop; leaves `Cores[r]` undefined where no c reaches the budget; may leave
-//! the strictest area no core, or less; divides by the throughput of an area
-//! that may be idle; breaks out of one of two loops when a promise is missed and
-//! of none otherwise, so that one call can move all cores; and looks every
-//! 100 ms in the text and every second in the listing. Here:
-//!
-//! 1. every area keeps a core, and gets what is left where its budget cannot be
-//!    reached;
-//! 2. an area's throughput counts as 5 % of its profile at least (`guard`);
-//! 3. an area takes part in one move a look, and before its time one core moves
-//!    at most, after ten quiet looks (`calm`);
-//! 4. promises are judged by the share of late answers over a second and 200
-//!    answers, or as many as two late ones need ([`crate::toolkit::kept`]);
-//! 5. *back*: the print has no way back to a lax area, and a core that went too
-//!    far would be gone for good. A missed area that nobody laxer can help is
-//!    helped by a stricter one that keeps its own, and gives nothing before its time for `rest`.
-//!    An app's demand may also be above its budget, which only then shows.
-//!
-//! The k-means is exact ([`crate::toolkit::clusters`]), on the logarithms of the
-//! targets. An app with nothing promised counts as a thousand times laxer than
-//! the laxest promise. An app that exits: areas are drawn anew without it.
-//!
-//! Checked against: Algorithm 1 by hand, and `lull lab run reef-qoswc` (Figs. 18
-//! to 20): its areas stay when promises are tightened, no promise is missed, best
-//! effort has its floor and more than under Demeter. Beside PSLO without rounds it
-//! has less, where the paper has more.
+//! Source: REEF (Li et al., SoCC'25), sections 3.5, 4 (Algorithm 1) and 5.4. Checked against
+//! Algorithm 1 by hand, and by `lull lab run reef-qoswc` (Figs. 18 to 20).
 
-use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::clusters::clusters;
-use crate::toolkit::kept::Kept;
+use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::period::Period;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
@@ -78,7 +54,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "qos-wc",
-    paper: "REEF, SoCC'25 (seed 000), sections 3.5, 4 (Algorithm 1, corrected) and 5.4",
+    paper: "REEF (Li et al., SoCC'25), sections 3.5, 4 (Algorithm 1, corrected) and 5.4",
     summary: "Groups apps into areas of cores by the mean latency that their promises come to, \
               and moves cores to the strict areas as long as the lax ones keep theirs.",
     kind: PolicyKind {
@@ -124,9 +100,9 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
-    some_time("window", config.window)?;
-    some_time("trial", config.trial)?;
+    positive_time("period", config.period)?;
+    positive_time("window", config.window)?;
+    positive_time("trial", config.trial)?;
     fraction("guard", config.guard)?;
     at_least_one(&[("areas", config.areas), ("calm", config.calm as usize)])?;
     if config.guard == 0.0 {
@@ -167,7 +143,7 @@ struct QosWc {
     cores: Vec<CoreId>,
     apps: Vec<AppSpec>,
     alive: Vec<bool>,
-    kept: Kept,
+    monitor: ComplianceMonitor,
     shapes: Shapes,
     profile: Profile,
     /// None while the profile is measured.
@@ -181,7 +157,7 @@ impl QosWc {
     fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Self {
         let cores: Vec<_> = machine.cores.iter().map(|core| core.id).collect();
         Self {
-            kept: Kept::new(apps, config.window, config.answers),
+            monitor: ComplianceMonitor::new(apps, config.window, config.answers),
             shapes: Shapes::new(apps.len()),
             profile: Profile::new(&config.profile, cores.len(), config.trial),
             period: Period::new(config.period),
@@ -292,9 +268,9 @@ impl QosWc {
         let missed: Vec<bool> =
             (0..areas.cores.len()).map(|area| self.misses(&areas, area)).collect();
         let mut moves = self.cure(&mut areas, &missed, now);
-        // Where nobody answers, that no promise is missed says nothing.
+        // Without completed requests a met objective is no evidence.
         let answers =
-            self.living().any(|app| self.kept.per_s(app).is_some_and(|per_s| per_s > 0.0));
+            self.living().any(|app| self.monitor.per_s(app).is_some_and(|per_s| per_s > 0.0));
         let quiet = answers && !missed.contains(&true);
         self.calm = if quiet { self.calm + 1 } else { 0 };
         if quiet && self.config.proactive && self.calm >= self.config.calm {
@@ -349,7 +325,7 @@ impl QosWc {
     }
 
     fn misses(&self, areas: &Areas, area: usize) -> bool {
-        self.members(areas, area).any(|app| self.kept.is_missed(app))
+        self.members(areas, area).any(|app| self.monitor.is_missed(app))
     }
 
     /// `TP(c - 1) > alpha B`, and both sides.
@@ -358,7 +334,7 @@ impl QosWc {
         let profiled = self.profile.at(has);
         let counts = |app: &AppId| !self.apps[app.index()].objectives.is_empty();
         let all = self.members(areas, area).filter(counts);
-        let really: f64 = all.filter_map(|app| self.kept.per_s(app)).sum();
+        let really: f64 = all.filter_map(|app| self.monitor.per_s(app)).sum();
         let least = (self.config.guard * profiled).max(f64::MIN_POSITIVE);
         let alpha = profiled / really.max(least);
         (self.profile.at(has - 1), alpha * areas.budgets[area])
@@ -380,7 +356,7 @@ impl QosWc {
             }
             Cause::Missed { area } => {
                 let mut members = self.members(areas, area);
-                let missed = members.find(|app| self.kept.is_missed(*app));
+                let missed = members.find(|app| self.monitor.is_missed(*app));
                 missed.map_or(Reason::Fixed, |app| self.missed(app))
             }
         }
@@ -398,13 +374,13 @@ impl QosWc {
                 let tail_s = self.shapes.tail_s(app, at).unwrap_or(f64::INFINITY);
                 (TAIL_LATENCY, tail_s, bound.as_secs_f64())
             }
-            (None, Some(floor)) => (PROGRESS, self.kept.per_s(app).unwrap_or(0.0), floor),
+            (None, Some(floor)) => (PROGRESS, self.monitor.per_s(app).unwrap_or(0.0), floor),
             (None, None) => (PROGRESS, 0.0, 0.0),
         };
         Reason::Threshold { metric, app: Some(app), value, threshold }
     }
 
-    /// Draws the areas anew if an app has exited.
+    /// Forms the areas again if an app has exited.
     fn settle_exits(&mut self, seen: &Observation) {
         let lives = |index: usize| seen.apps.get(index).is_some_and(|app| app.alive);
         let gone = (0..self.apps.len()).find(|index| self.alive[*index] && !lives(*index));
@@ -429,7 +405,7 @@ impl Areas {
 impl Policy for QosWc {
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         self.settle_exits(seen);
-        self.kept.note(seen);
+        self.monitor.note(seen);
         self.shapes.note(seen);
         if let Some(whole) = self.period.add(seen) {
             self.look(&whole);
@@ -441,7 +417,7 @@ impl Policy for QosWc {
     /// to move, unless there is another number of areas now.
     fn retarget(&mut self, apps: &[AppSpec]) -> bool {
         self.apps = apps.to_vec();
-        self.kept.retarget(apps);
+        self.monitor.retarget(apps);
         let (of, budgets) = self.group();
         match &mut self.areas {
             Some(areas) if areas.budgets.len() == budgets.len() => {

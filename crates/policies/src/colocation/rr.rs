@@ -1,6 +1,6 @@
 //! RR: strict priorities in a given order, whatever the apps' class.
 //!
-//! Ah-Q (seed 004), section VIII, "Round-Robin Strategy", the priority arm of
+//! Ah-Q (Liu et al. 2024), section VIII, "Round-Robin Strategy", the priority arm of
 //! the DIP study: of two apps on the same cores the high-priority one is
 //! SCHED_RR, the other SCHED_OTHER. The study runs all ordered pairs, so the
 //! high-priority app may well be best-effort. Priority without isolation.
@@ -12,7 +12,7 @@
 //!
 //! Checked against: section VIII's rule for pairs.
 
-use crate::config::{anything_goes, config, read, wrong};
+use crate::config::{accept_any, config, read, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::{for_the_living, throttle};
 use lull_control::{
@@ -23,7 +23,7 @@ use lull_control::{
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "rr",
-    paper: "Ah-Q (seed 004), section VIII, Round-Robin Strategy",
+    paper: "Ah-Q (Liu et al. 2024), section VIII, Round-Robin Strategy",
     summary: "Gives apps strict priorities (SCHED_RR) in a given order; the last stays normal.",
     kind: PolicyKind {
         family: Family::Colocation,
@@ -39,7 +39,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Who goes first.
-    struct Config checked by anything_goes {
+    struct Config checked by accept_any {
         /// App names, highest priority first; apps not named follow as listed
         /// (section VIII: the first of each ordered pair).
         order: Vec<String> = Vec::new(),

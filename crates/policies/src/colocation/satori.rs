@@ -1,47 +1,40 @@
-//! SATORI: throughput and fairness of co-located work, by Bayesian optimisation.
+//! `satori`: throughput and fairness of co-located work, by Bayesian optimisation.
 //!
-//! Roy, Patel and Tiwari, ISCA'21: "SATORI: Efficient and Fair Resource
-//! Partitioning by Sacrificing Short-Term Benefits for Long-Term Gains"; a
-//! baseline of REEF (seed 000, section 5.1). Cores, cache ways and bandwidth
-//! are partitioned, a unit of each for everybody at least, and a Gaussian
-//! process looks for the division with the largest
+//! Cores, cache ways and bandwidth are partitioned, at least one unit of each for every app,
+//! and a Gaussian process searches for the division with the largest
 //!
 //! ```text
 //! W_T T + W_F F     T = mean speed, F = Jain's index (sum s)^2/(n sum s^2) of slow-downs s
 //! ```
 //!
-//! in steps of 100 ms and without end. A speed is instructions per second as a
-//! share of the most seen; SATORI knows no objectives. What it is known for is
-//! that the weights move: every second the goal that has lost more gets more
-//! weight, within [0.25, 0.75], and over every ten seconds the weights even
-//! out, so that a division that is good for one goal now can be paid for later.
-//! A change of weights re-scores what was measured; nothing is measured again.
+//! in steps of 100 ms, without end. A speed is instructions per second as a share of the
+//! largest measured; SATORI has no objectives. The weights move: every second the goal that
+//! lost more gets more weight, within [0.25, 0.75], and over every ten seconds the weights
+//! average to one half, so that a division that is good for one goal now is compensated later.
+//! A change of weights re-scores the stored measurements; nothing is measured again.
 //!
-//! # What is ours
+//! The paper's body was not available. The goals, 100 ms, 1 s, 10 s and the range of the
+//! weights come from its abstract and from other papers. Ours are:
 //!
-//! The paper's body was not at hand. From its abstract and from accounts of it
-//! come the goals, 100 ms, 1 s, 10 s and the range of the weights. Ours are:
+//! 1. *The weights*: `p = 0.25 + 0.5 lossT/(lossT + lossF)`, where a loss is the relative fall
+//!    against the second before (0.5 if neither fell); `q = 0.5 + (0.5 k - sum of the last k
+//!    W_T)` within the range; `W_T = (1 - t/10) p + t/10 q`, `t` seconds into the ten.
+//! 2. *The kernel* and the hill climbing on integers are CLITE's ([`crate::toolkit::lattice`]);
+//!    60 samples are stored; the search begins with the even division and each app with the
+//!    most it can have.
+//! 3. *If no division promises improvement*, the best one is used and measured again, which
+//!    averages out noise.
+//! 4. *Speed* is instructions where they can be counted, or else progress, or else requests
+//!    completed; the first available one is used for the whole run. An app that cannot be read
+//!    is left out; if none can be read, nothing moves.
 //!
-//! 1. *The weights*: `p = 0.25 + 0.5 lossT/(lossT + lossF)` with a loss the
-//!    relative fall against the second before (0.5 if neither fell);
-//!    `q = 0.5 + (0.5 k - sum of the last k W_T)` within the range;
-//!    `W_T = (1 - t/10) p + t/10 q`, `t` seconds into the ten.
-//! 2. *The kernel* and the climb on integers are CLITE's here
-//!    ([`crate::toolkit::lattice`]); 60 samples are remembered, the beginning is
-//!    the even division and each app with the most.
-//! 3. *When nothing promises improvement* the best division is used and so
-//!    measured again, which is how noise is averaged out.
-//! 4. *Speed* is instructions where they can be counted, else progress, else
-//!    requests answered; whatever was there first is used for the whole run.
-//!    What cannot be read is left out; if nothing can, nothing moves.
+//! The policy refuses more apps than cores or ways. After an app exits, the search begins again
+//! without it.
 //!
-//! More apps than cores or ways: refused. An app that exits: the search begins
-//! again without it.
-//!
-//! Checked against: the weights by hand, and a plant on which the fair division
-//! is known. No row of a paper: none is printed where we can read it.
+//! Source: Roy, Patel and Tiwari, ISCA'21; a baseline of REEF (Li et al., SoCC'25, section 5.1).
+//! Checked against the weights by hand, and a plant whose fair division is known.
 
-use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
@@ -63,7 +56,7 @@ mod weights;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "satori",
-    paper: "Roy et al., ISCA'21 (SATORI), as used by REEF (seed 000); weights ours",
+    paper: "Roy et al., ISCA'21 (SATORI), as used by REEF (Li et al., SoCC'25); weights ours",
     summary: "Divides everything for throughput and fairness by Bayesian optimisation, shifting \
               weight between the two; knows no objectives.",
     kind: PolicyKind {
@@ -106,8 +99,8 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("sample", config.sample)?;
-    some_time("prioritise", config.prioritise)?;
+    positive_time("sample", config.sample)?;
+    positive_time("prioritise", config.prioritise)?;
     if config.equalise < config.prioritise {
         let message = "`equalise` is shorter than `prioritise`: it spans several of them";
         return Err(wrong("equalise", message.to_owned()));

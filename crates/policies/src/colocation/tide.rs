@@ -1,123 +1,34 @@
-//! tide: latency-critical apps reach everything, best-effort work what the tide leaves it.
+//! `tide`: a co-location policy that gives latency-critical apps the whole machine and
+//! limits best-effort work to one *level*.
 //!
-//! Ours. It uses what Ah-Q (seed 004) teaches and what its simulator shows:
-//! priority serves scarce resources, isolation serves what priority cannot
-//! reach (theorem 1), and most of what ARQ loses it loses by going one unit in
-//! 500 ms and by undoing moves on noise. One number steers best-effort work,
-//! the *level*:
-//!
-//! ```text
-//! top      best-effort work reaches all cores, ways and bandwidth
-//!   |      ways, then bandwidth, then cores are taken away, unit by unit
-//! bottom   one of each is left to it
-//! ```
-//!
-//! Latency-critical apps reach all cores and all bandwidth at every level and go
-//! first on cores (best-effort work is SCHED_IDLE), so that no core lies idle in
-//! somebody's partition. Priority does not reach into a cache: there each of
-//! them has a lane of its own ([`lanes`]), and best-effort work may fill the
-//! first ways of the first lanes. Where the machine has no scheduling classes,
-//! cores are taken away first, and *Little's law* gives the first guess at once:
-//! an app that is offered φ requests a second, each s seconds of CPU, keeps φ s
-//! cores busy; it is left φ s + sqrt(φ s) (square-root staffing), at most one a
-//! thread.
-//!
-//! Every period the app with the highest tail over bound decides:
+//! Latency-critical apps may use every core and all memory bandwidth, and run first
+//! (best-effort threads are `SCHED_IDLE`). Each latency-critical app has its own cache
+//! ways, because priority does not protect cache. The level is a single number:
 //!
 //! ```text
-//! above 1, beyond chance              the level halves
-//! above 0.95 in the mean of some      half of the way back to where there was room
-//! periods, or three times running
-//! below 0.9, and chance does not      up: 1, 2, 4, ... levels while that lasts
-//! carry it over 1, or below 0.8
-//! after going up, E_S has risen       back to where it was
-//! by more than its interval
+//! top      best-effort apps may use all cores, ways and bandwidth
+//!   |      ways, then bandwidth, then cores are withdrawn one unit at a time
+//! bottom   one core, one way, minimum bandwidth
 //! ```
 //!
-//! *Beyond chance*: a tail of n requests is known to the order statistics
-//! whose ranks are 1.96 standard deviations of a binomial count away ([`reading`]);
-//! over some periods, by their own spread ([`evidence`]). E_S has the interval
-//! that follows. A level that broke an app beyond chance is marked, and not
-//! tried at that load for 10 s, then 20, 40 and so on; when the load comes
-//! back the level goes to the mark at once, before anything breaks ([`marks`]).
+//! Once per period the app with the highest ratio of tail latency to bound decides:
 //!
-//! Fences cost something at every level, and where the machine is not scarce
-//! they protect nobody. So where loads have stayed for 20 s there are three
-//! *arrangements* ([`arrangements`]): the fences with their level; priority
-//! alone, all else shared; and the machine as it is without us. Each that is
-//! unknown has a turn of 5 s, then always the one that may have the least E_S,
-//! its mean less a standard error. A turn ends at once when it has cost 0.15
-//! E_S seconds more than another would have. Late requests that another
-//! arrangement left waiting are not held against this one ([`behind`]), and
-//! other loads bring the fences back ([`loads`]). E_S alone decides: it takes
-//! missed bounds for progress at the rate that `importance` says, and with 1
-//! nothing is given for it.
+//! - ratio significantly above 1: halve the level;
+//! - mean ratio above 0.95 over several periods: go half-way back to the last safe level;
+//! - ratio below 0.9: raise the level by 1, 2, 4, ... steps while it stays below;
+//! - entropy E_S rose significantly after a raise: undo the raise.
 //!
-//! The period follows the rhythm of the load (equations 1 and 2 of seed 003):
-//! 500 ms, down to 50 ms or one epoch where bursts come often.
+//! "Significantly" is a 95 % interval: order statistics for a tail of n requests within
+//! one period, the standard error across periods otherwise (`evidence.rs`). A level that
+//! violated a bound is not retried at that load for 10 s, then 20 s, 40 s (`marks.rs`).
+//! If loads are steady for 20 s, `tide` also evaluates priority without a level and the
+//! unmanaged machine, and keeps whichever has the lowest E_S (`arrangements.rs`).
 //!
-//! Nobody answers, or only idle apps: nothing moves. No best-effort app:
-//! there is nothing to take. No latency-critical app: the level is the top. An
-//! app whose progress cannot be read is left out of E_S, and where none can be
-//! read the fences stay. More apps than cores are no trouble, since cores are not
-//! divided; with fewer ways than latency-critical apps there are no lanes.
+//! The period follows the burst interval of the load (Wang et al. 2013, eqs 1 and 2).
+//! Latency-critical apps are not protected from each other on cores; use `arq` for that.
 //!
-//! # What it does on the simulated node
-//!
-//! Both on seeds that it was developed with; the lab's verdicts are of others.
-//!
-//! Figure 17, 250 s, 30 seeds: 31.5 ± 1.2 violating epochs of 500 and E_S 0.064,
-//! where ARQ has 47.6 ± 1.6 and 0.161 (standard errors).
-//! With best-effort work on one core and one way all the time there are still
-//! about 25: p95 of 160 requests is above its bound now and then whatever is done.
-//!
-//! Figure 16, 18 constant loads, 120 s to settle, 3 seeds: nowhere above the best
-//! of seven baselines beyond the interval. On eleven cells it is what that is to
-//! a tenth of a thousandth, on three it has less, and on four more: .0011 at
-//! most, where two arrangements are so nearly alike that a minute does not tell
-//! them apart. Of 10 seeds, beside the machine without us and priority alone, one
-//! cell of 18 is worse by more than its interval (Xapian 20 % beside 40 %: .0206
-//! and .0200, interval .0006). Turns of 10 s, or intervals half or twice as wide,
-//! move these within what seeds do.
-//!
-//! # What did not work
-//!
-//! The same scene, 2 to 4 seeds each:
-//!
-//! 1. *Beginning at the top and judging single periods*: 35 violations, E_S 0.143.
-//!    A near miss took a level, noise made near misses, and p95 of a hundred
-//!    requests never shows room beyond chance, so the level sank and stayed.
-//!    Hence the pooling of periods.
-//! 2. *Pooling, but still from the top*: 81 violations, E_S 0.075. Twenty ways
-//!    given back one by one while somebody suffers. Hence the bottom as the
-//!    start and the doubling.
-//! 3. *Room only where chance never carries a tail over its bound*: 32 and 0.148.
-//!    At low load it always does. Hence the 0.8 below which chance is left alone.
-//! 4. *Marks that hold for higher loads too*: 33 and 0.141. A tail of few
-//!    requests that broke by chance at low load kept the level down for all.
-//! 5. *All ways for all latency-critical apps*: no fewer than 29 violations at
-//!    any level, 26 under ARQ with priority, which has isolated ways. Shared ways
-//!    go by miss traffic, and the app with the strictest bound has little of
-//!    it. Lanes brought 21 and 0.090 at once.
-//! 6. *A rise that was cut off by a mark and then judged*: E_S rose because
-//!    the level had fallen, the "undo" went up again, and the level swung
-//!    between bottom and top every period (0.090; without that 0.063).
-//! 7. *The fences alone at constant loads*: in 5 of 18 cells of figure 16 more
-//!    E_S than the best baseline (Xapian 30, 50, 70 % beside 20 %, 60 and 80 %
-//!    beside 40 %: .0226, .0097, .0264, .0619, .0966, where the machine without
-//!    us has .0058, .0070, .0139 and priority alone .0447 and .0738). All of it
-//!    is E_BE, .05 to .47 for .03 to .29: lanes keep ways from best-effort work
-//!    that would harm nobody, and a bound that E_S would rather miss by a little
-//!    takes cores from it.
-//! 8. *Priority and the open machine as two more levels on top, entered one by
-//!    one from neighbours that are well known* (four levels a band, 12 s in
-//!    each): .0055, .0093, .0171, .0530, .0787. Minutes went by on the way up, and
-//!    a trial was undone as a rise is, by one period against one, whose interval
-//!    knows of tails and not of progress. 32 violations, since some steps of 20 s
-//!    saw a trial. Hence turns, and their means.
-//!
-//! It does not protect latency-critical apps from each other on cores: where
-//! they alone fill the machine it does nothing, and ARQ's regions would.
+//! Source: ours, from Ah-Q (Liu et al. 2024), sections IV to VI and theorem 1. Checked by
+//! `lull lab run ahq-load ahq-fluctuating`. What did not work: `docs/design/tide.md`.
 
 use crate::config::read;
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
@@ -125,7 +36,7 @@ use crate::toolkit::period::Period;
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use arrangements::{Arrangement, Arrangements, Times};
-use behind::is_behind;
+use backlog::has_backlog;
 use demand::Demand;
 use evidence::{ENOUGH, Evidence, Pooled};
 use keys::Config;
@@ -143,7 +54,7 @@ use marks::{Hold, Marks};
 use reading::{Bounded, Reading, entropy_of, readings};
 
 mod arrangements;
-mod behind;
+mod backlog;
 mod demand;
 mod evidence;
 mod keys;
@@ -158,7 +69,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "tide",
-    paper: "ours, after Ah-Q (seed 004): theorem 1, ARQ, and what its simulator shows",
+    paper: "ours, after Ah-Q (Liu et al. 2024): theorem 1, ARQ, and what its simulator shows",
     summary: "Puts latency-critical apps first everywhere and lets best-effort work reach as much \
               cache, bandwidth and cores as their tails allow.",
     kind: PolicyKind {
@@ -242,7 +153,7 @@ impl Tide {
             arrangements: Arrangements::new(has_priority, lanes.is_some(), times),
             has_priority,
             lanes,
-            // From the bottom: it rises within a few periods, and until then harms nobody.
+            // From the bottom: it rises within a few periods, and until then it harms no app.
             level: 0,
             good: None,
             stride: 1,
@@ -277,7 +188,7 @@ impl Tide {
             self.since = seen.time;
             self.evidence.clear();
         }
-        self.catching_up = is_behind(numbered(&self.apps), seen, self.since);
+        self.catching_up = has_backlog(numbered(&self.apps), seen, self.since);
     }
 
     fn judge(&mut self, seen: &Observation) {
@@ -300,7 +211,7 @@ impl Tide {
         }
     }
 
-    /// Whose turn it is. Where best-effort work does not show its progress nobody can say what
+    /// Whose turn it is. Where best-effort work does not show its progress it is unknown what
     /// fences cost it, and they stay.
     fn arrange(&mut self, entropy: Option<f64>, seen: &Observation) {
         let is_other = self.loads.note(seen);
@@ -463,7 +374,7 @@ impl Tide {
         revise(&mut self.plan, settings, reason);
     }
 
-    /// With nobody left to protect, best-effort work has everything.
+    /// Without an app to protect, best-effort work has everything.
     fn settle_exits(&mut self, seen: &Observation) {
         let lives = |(app, spec): (AppId, &AppSpec)| {
             spec.is_latency_critical() && seen.app(app).is_some_and(|now| now.alive)

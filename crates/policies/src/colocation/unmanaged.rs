@@ -1,18 +1,18 @@
 //! Unmanaged: touches nothing.
 //!
-//! The baseline of Ah-Q (seed 004, section VII-A; called Shared in section
+//! The baseline of Ah-Q (Liu et al. 2024, section VII-A; called Shared in section
 //! VIII): all apps on all cores under the kernel's own scheduler, no
 //! partition, no priority. What Lull measures under it is what the machine
 //! does by itself, which is what every other policy is compared with.
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use lull_control::{Observation, Plan, Policy, Rng};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "unmanaged",
-    paper: "Ah-Q (seed 004), sections VII-A and VIII (there: Unmanaged, Shared)",
+    paper: "Ah-Q (Liu et al. 2024), sections VII-A and VIII (there: Unmanaged, Shared)",
     summary: "Touches nothing: the machine as the kernel runs it, to compare with.",
     kind: PolicyKind {
         family: Family::Colocation,
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 /// The policy.

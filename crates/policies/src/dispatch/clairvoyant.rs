@@ -1,6 +1,6 @@
 //! Request Clairvoyant: long requests start fast, because it knows them.
 //!
-//! An oracle for comparison, not for use. EETL (MICRO-50, seed 002), section
+//! An oracle for comparison, not for use. EETL (Haque et al., MICRO-50), section
 //! 5.5, RC: the longest share of the requests runs on fast cores (or at the
 //! highest level); a long one that finds no fast core runs on a slow one until
 //! there is one; all others run on slow cores only. Which share meets the target
@@ -10,7 +10,7 @@
 //! a request of unknown work counts as short.
 
 use super::{DispatcherKind, Site};
-use crate::config::{anything_goes, config, read, text};
+use crate::config::{accept_any, config, read, text};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher};
 use lull_measure::Nanos;
@@ -18,7 +18,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "clairvoyant",
-    paper: "EETL, MICRO-50 (seed 002), section 5.5: Request Clairvoyant",
+    paper: "EETL (Haque et al., MICRO-50), section 5.5: Request Clairvoyant",
     summary: "Runs requests it knows to be long on fast cores, all others on slow ones: an oracle.",
     kind: DispatcherKind { needs: "a plant that knows the work of each request (a simulator)" },
     config: ConfigSchema::new::<Config>(),
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 config! {
     /// What is long.
-    struct Config checked by anything_goes {
+    struct Config checked by accept_any {
         /// Work, as time on a core of speed 1, from which a request is long.
         #[serde(serialize_with = "text")]
         long: Nanos = Nanos::from_millis(200),

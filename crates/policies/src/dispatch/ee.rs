@@ -1,12 +1,12 @@
 //! Energy Efficient: slow cores until they run out.
 //!
-//! EETL (MICRO-50, seed 002), section 5.5: the threshold is infinite. Each
+//! EETL (Haque et al., MICRO-50), section 5.5: the threshold is infinite. Each
 //! request runs on the slowest free type; only when more requests are there
 //! than slow cores do the oldest move up. It misses the target and shows the
 //! least dynamic energy. On cores that scale it is the lowest level.
 
 use super::DispatcherKind;
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::slow_to_fast::SlowToFast;
 use lull_measure::Nanos;
@@ -14,7 +14,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "ee",
-    paper: "EETL, MICRO-50 (seed 002), sections 4.1 and 5.5",
+    paper: "EETL (Haque et al., MICRO-50), sections 4.1 and 5.5",
     summary: "Runs every request on the slowest core there is: the least dynamic energy.",
     kind: DispatcherKind { needs: "" },
     config: ConfigSchema::new::<Config>(),
@@ -27,7 +27,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! EETL: slow to fast, with thresholds that keep the tail just on target.
 //!
 //! Haque et al., Exploiting Heterogeneity for Tail Latency and Energy
-//! Efficiency, MICRO-50 (seed 002). Long requests reveal themselves by their
+//! Efficiency, MICRO-50. Long requests reveal themselves by their
 //! age. Each starts on a slow core and moves up when it is older than a
 //! threshold, or earlier when the young run out of slow cores (Algorithm 1,
 //! [`crate::toolkit::slow_to_fast`]). The threshold is what latency and energy
@@ -44,7 +44,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "eetl",
-    paper: "EETL, MICRO-50 (seed 002), sections 4.2 to 4.4, Algorithm 1, table 2",
+    paper: "EETL (Haque et al., MICRO-50), sections 4.2 to 4.4, Algorithm 1, table 2",
     summary: "Moves requests up at ages that a controller sets so that the tail just meets its \
               target.",
     kind: DispatcherKind { needs: "with more than two core types a profile of the demand" },

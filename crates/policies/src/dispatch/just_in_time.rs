@@ -1,69 +1,35 @@
-//! Just in time: not faster than the tail needs, and not beyond hope.
+//! `just-in-time`: runs a request no faster than the tail needs, and not at all fast once it
+//! is late.
 //!
-//! Ours, from what was measured of EETL (MICRO-50, seed 002). The plan is
-//! EETL's at low load: a request moves to the fast core at the last moment at
-//! which it still gets the tail's work q done by a deadline,
+//! A request moves to a fast core at the last moment at which it still completes the tail's
+//! work q by a deadline. This is EETL's plan at low load:
 //!
 //! ```text
 //! deadline - age = (q - done) / fast speed
 //! ```
 //!
-//! and two things are different.
+//! Two things differ from EETL:
 //!
-//! **It gives up.** Whoever is past the target counts as late whatever comes;
-//! speed buys nothing for the percentile, and takes a fast core from one that
-//! can still be in time. It goes back to a slow core if one is free. Only the
-//! late ones pay (they are one in a hundred, by the target's own leave).
+//! - **Late requests are given up.** A request past the target counts as late whatever
+//!   follows, so a fast core no longer helps the percentile. It moves back to a slow core if
+//!   one is free, and the fast core serves a request that can still be in time.
+//! - **The controller counts late requests instead of measuring the tail.** Giving up makes
+//!   late requests later, and the p99 of 2000 requests, the 20th largest, is a skewed
+//!   estimate: a controller that brings its mean to the target stays too far below it. The
+//!   share of late requests has no such skew. In milliseconds, with the mean excess m of the
+//!   profile beyond q: `error = m (1 - late / allowed)`.
 //!
-//! **It counts the late instead of measuring the tail.** Giving up makes the
-//! late ones later still, and the p99 of 2000 answers, the 20th largest, a
-//! skewed estimate: a controller that brings its mean to the target then keeps
-//! too far below it. The share of late answers has no such skew. In
-//! milliseconds, by the mean excess m of the profile beyond q:
+//! The deadline moves the tail one to one at any load, unlike EETL's threshold (figure 3), so
+//! one set of gains serves: half of the first in table 2, for twice the slope. With more than
+//! two core types the middle ones are used between the work of figure 5's stages, stretched
+//! with the deadline.
 //!
-//! ```text
-//! error = m (1 - late / allowed)
-//! ```
+//! Giving up saves 0.7 to 1.5 % of energy, counting late requests 1.3 to 2.5 % more. In all
+//! it equals EETL up to 66 requests/s, so it does not replace EETL. Results, the bound
+//! without knowledge of the work, and what did not help: `docs/design/just-in-time.md`.
 //!
-//! The deadline moves the tail one to one at any load, unlike EETL's threshold
-//! (figure 3), so one set of gains serves; half of table 2's first for twice the
-//! slope.
-//!
-//! With more than two types the middle ones are used between the work of figure
-//! 5's stages, stretched with the deadline; the fastest by the rule above.
-//!
-//! # What it is worth
-//!
-//! On 2F-13S, `lull lab run eetl-clairvoyant` (five replications, intervals of 2
-//! to 5 %): giving up saves 0.7 to 1.5 %, counting the late 1.3 to 2.5 % once it
-//! gives up. Whole, it is as thrifty as EETL up to 66 requests/s, and 2 % less so
-//! at 80 and 90, where EETL's oldest-first rule shares two fast cores better. So
-//! it is no replacement for EETL. What it shows is why nothing is: with a fast
-//! core for everybody, and so no waits at all, it takes 1.04, 1.08, 1.13 and 1.15
-//! times the energy of Request Clairvoyant at 10, 50, 66 and 90 requests/s. That
-//! much is the price of not knowing the work, and EETL is within 0.3 % of it at
-//! 50 requests/s.
-//!
-//! How much is left to win without knowing the work is bounded by a dynamic
-//! programme over age and work done (the lab's `blind.rs`). On the search seed this
-//! dispatcher takes 1.003, 1.009, 1.007, 1.010, 1.019, 1.039 and 1.064 times that bound at
-//! 10, 25, 40, 50, 66, 80 and 90 requests/s, and with a fast core for everybody never
-//! more than 1.008. The bound itself is 1.02 to 1.06 times Request Clairvoyant up to
-//! 50 requests/s and 1.10 to 1.12 from 66 on: 5 % over it is out of reach there.
-//!
-//! # What did not help
-//!
-//! Measured at 50 and 80 requests/s, energy at a p99 of exactly 200 ms:
-//!
-//! - thresholds by queue length, 1 to 4 ms earlier a request in the system above
-//!   the usual, or 2 ms later: 0 to 2.6 % more energy;
-//! - thresholds by fast cores in use, 8 or 16 ms earlier each, or 8 later (50/s
-//!   only): 0.5 to 2 % more;
-//! - each request's own pace instead of an undisturbed one (`own_pace`): within
-//!   0.5 % either way. Equal work by the deadline spends fast time on those whom
-//!   busy neighbours held up, and they are no likelier to be long;
-//! - the hazard rate of the demand: it rises (gamma of shape 2.7), so slow first
-//!   and fast late, one threshold, is the cheapest order (figure 5's programme).
+//! Source: ours, after EETL (Haque et al., MICRO-50). Checked by
+//! `lull lab run eetl-clairvoyant`.
 
 use super::{DispatcherKind, Site};
 use crate::config::{config, read, wrong};
@@ -79,7 +45,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "just-in-time",
-    paper: "ours, after EETL, MICRO-50 (seed 002)",
+    paper: "ours, after EETL (Haque et al., MICRO-50)",
     summary: "Gives a request a fast core at the last moment that its own progress allows.",
     kind: DispatcherKind { needs: "a profile of the demand" },
     config: ConfigSchema::new::<Config>(),

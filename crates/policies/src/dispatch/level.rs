@@ -1,18 +1,18 @@
 //! One level for all cores, always.
 //!
 //! Not a policy of its own but what Pegasus' ideal table is made from: EETL
-//! (MICRO-50, seed 002), section 5.5, sweeps the levels at every load and
+//! (Haque et al., MICRO-50), section 5.5, sweeps the levels at every load and
 //! keeps the lowest that meets the target.
 
 use super::{DispatcherKind, must_be_a_type, must_scale};
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::dispatcher::{Answer, Ask, Dispatcher};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "level",
-    paper: "EETL, MICRO-50 (seed 002), section 5.5: one setting of Pegasus' sweep",
+    paper: "EETL (Haque et al., MICRO-50), section 5.5: one setting of Pegasus' sweep",
     summary: "Keeps all cores at one level.",
     kind: DispatcherKind { needs: "cores that each take every speed" },
     config: ConfigSchema::new::<Config>(),
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 config! {
     /// Which level.
-    struct Config checked by anything_goes {
+    struct Config checked by accept_any {
         /// Number of the level, 0 is the slowest.
         level: usize = 0,
     }

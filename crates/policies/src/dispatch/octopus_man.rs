@@ -1,7 +1,7 @@
 //! Octopus-Man: all slow cores or all fast ones, never both.
 //!
 //! Petrucci et al., Octopus-Man: QoS-Driven Task Management for Heterogeneous
-//! Multicores, HPCA'15, as EETL (MICRO-50, seed 002), sections 5.5 and 6.5,
+//! Multicores, HPCA'15, as EETL (Haque et al., MICRO-50), sections 5.5 and 6.5,
 //! compares itself with it. A ladder of configurations, each some cores of one
 //! type, ordered by what they can do: 1 to N slow cores, then from as many fast
 //! ones as are worth N slow ones. Only rungs of rising capacity are kept, which
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "octopus-man",
-    paper: "Octopus-Man, HPCA'15; EETL, MICRO-50 (seed 002), sections 5.5 and 6.5",
+    paper: "Octopus-Man, HPCA'15; EETL (Haque et al., MICRO-50), sections 5.5 and 6.5",
     summary: "Climbs a ladder of slow cores, then fast ones, and never uses both.",
     kind: DispatcherKind { needs: "cores of fixed types" },
     config: ConfigSchema::new::<Config>(),

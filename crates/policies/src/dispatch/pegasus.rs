@@ -1,11 +1,11 @@
 //! Pegasus: one level for all cores, as low as the tail allows.
 //!
 //! Lo et al., Towards Energy Proportionality for Large-Scale Latency-Critical
-//! Workloads, ISCA'14, as EETL (MICRO-50, seed 002), section 5.5 compares
+//! Workloads, ISCA'14, as EETL (Haque et al., MICRO-50), section 5.5 compares
 //! itself with it: every five seconds one setting for the whole processor. In
 //! two forms:
 //!
-//! - `table`: the ideal one of seed 002. For each load the lowest level that
+//! - `table`: the ideal one of EETL. For each load the lowest level that
 //!   meets the target, found by sweeping (`lull lab` does, with `level`), looked
 //!   up by the measured load. "A feedback controller can only do worse."
 //! - an empty table: the feedback controller, by latency over target. The
@@ -24,7 +24,7 @@
 //! long-term tail is the mean of the beats of one minute.
 
 use super::{DispatcherKind, Site, must_be_a_type, must_scale};
-use crate::config::{config, read, some_time, text, wrong};
+use crate::config::{config, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::PolicyError;
 use lull_control::dispatcher::{
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "pegasus",
-    paper: "Pegasus, ISCA'14; EETL, MICRO-50 (seed 002), section 5.5",
+    paper: "Pegasus, ISCA'14; EETL (Haque et al., MICRO-50), section 5.5",
     summary: "Runs all cores at the lowest common level that keeps the tail, decided every 5 s.",
     kind: DispatcherKind { needs: "cores that each take every speed" },
     config: ConfigSchema::new::<Config>(),
@@ -71,7 +71,7 @@ pub(crate) struct Rung {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
+    positive_time("period", config.period)?;
     if config.window < 2 {
         return Err(wrong("window", "`window` must be at least 2 answers".to_owned()));
     }

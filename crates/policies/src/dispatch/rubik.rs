@@ -13,7 +13,7 @@
 //! PI trim of the target by the measured tail is not part of it.
 
 use super::{DispatcherKind, Site, must_scale};
-use crate::config::{config, read, some_time, text};
+use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::thresholds::Profile;
 use lull_control::PolicyError;
@@ -36,14 +36,14 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 config! {
     /// How finely it looks.
     struct Config checked by check {
-        /// Time after which a request's level is decided anew.
+        /// Time after which a request's level is decided again.
         #[serde(serialize_with = "text")]
         step: Nanos = Nanos::from_millis(5),
     }
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("step", config.step)
+    positive_time("step", config.step)
 }
 
 struct Rubik {

@@ -1,6 +1,6 @@
 //! Basic slow-to-fast: fixed thresholds from the demand alone.
 //!
-//! Ren and others' FOLD as EETL (MICRO-50, seed 002) presents it in section 3
+//! Ren and others' FOLD as EETL (Haque et al., MICRO-50) presents it in section 3
 //! and figure 2: one threshold a core type, computed for low load (figure 5),
 //! without a look at load or at who else wants the fast cores. It meets the
 //! target only while requests hardly meet; EETL is what is missing.
@@ -21,7 +21,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "s2f",
-    paper: "EETL, MICRO-50 (seed 002), section 3, figures 2 and 5",
+    paper: "EETL (Haque et al., MICRO-50), section 3, figures 2 and 5",
     summary: "Moves requests up at fixed ages computed from the demand for low load.",
     kind: DispatcherKind { needs: "a profile of the demand, or thresholds" },
     config: ConfigSchema::new::<Config>(),

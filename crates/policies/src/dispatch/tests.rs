@@ -37,7 +37,7 @@ fn every_dispatcher_builds_from_its_defaults_somewhere_and_refuses_strange_keys(
 }
 
 #[test]
-fn nobody_is_sent_to_a_core_that_is_not_free() {
+fn no_request_is_sent_to_a_core_that_is_not_free() {
     for entry in DISPATCHERS.iter() {
         for site in [amp_site(), dvfs_site()] {
             let Ok(mut dispatcher) = entry.build(&entry.defaults(), &site.site()) else { continue };

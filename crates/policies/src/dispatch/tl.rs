@@ -1,6 +1,6 @@
 //! Tail Latency: every request as fast as there are cores.
 //!
-//! EETL (MICRO-50, seed 002), section 5.5: the threshold is 0. On cores that
+//! EETL (Haque et al., MICRO-50), section 5.5: the threshold is 0. On cores that
 //! scale, all run at the highest level. On asymmetric cores a request starts on
 //! the fastest free type, and when a faster core falls idle the oldest request
 //! of the next slower type moves to it. The least latency there is, and the
@@ -10,7 +10,7 @@
 //! second) by `lull lab run eetl-amp`.
 
 use super::DispatcherKind;
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::slow_to_fast::SlowToFast;
 use lull_measure::Nanos;
@@ -18,7 +18,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     name: "tl",
-    paper: "EETL, MICRO-50 (seed 002), sections 4.1 and 5.5",
+    paper: "EETL (Haque et al., MICRO-50), sections 4.1 and 5.5",
     summary: "Runs every request as fast as there are cores: the least latency.",
     kind: DispatcherKind { needs: "" },
     config: ConfigSchema::new::<Config>(),
@@ -31,7 +31,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 #[cfg(test)]

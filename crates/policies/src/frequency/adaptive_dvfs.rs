@@ -1,6 +1,6 @@
 //! Adaptive DVFS: step DVFS whose period follows the bursts.
 //!
-//! Wang et al., TRIOS'13 (seed 003), section 5.2, equations 1 and 2: a second
+//! Wang et al., TRIOS'13, section 5.2, equations 1 and 2: a second
 //! controller above `step-dvfs`. It takes each change from the lowest to the
 //! highest P-state for a confirmed burst, predicts the next interval between
 //! bursts as the mean of the last k, and sets the adjustment period to the
@@ -32,7 +32,7 @@ use lull_measure::Nanos;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "adaptive-dvfs",
-    paper: "Wang et al., TRIOS'13 (seed 003), section 5.2, equations 1 and 2",
+    paper: "Wang et al., TRIOS'13, section 5.2, equations 1 and 2",
     summary: "Step DVFS whose adjustment period is a tenth of the burst interval it sees.",
     kind: PolicyKind {
         family: Family::Frequency,

@@ -17,7 +17,7 @@
 //!
 //! Checked against: the kernel's source, line by line.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
@@ -62,7 +62,7 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("sampling_period", config.sampling_period)?;
+    positive_time("sampling_period", config.sampling_period)?;
     fraction("up_threshold", config.up_threshold)?;
     fraction("down_threshold", config.down_threshold)?;
     fraction("freq_step", config.freq_step)?;

@@ -1,16 +1,17 @@
-//! Demeter: few hot cores for promises, few warm ones for the rest, cold the others.
+//! `demeter`: few hot cores for apps with objectives, few warm ones for best effort, the
+//! others cold.
 //!
 //! Tang and others, Demeter: QoS-aware CPU scheduling to reduce power
-//! consumption of multiple black-box workloads, SoCC'22, as REEF (seed 000,
+//! consumption of multiple black-box workloads, SoCC'22, as REEF (Li et al., SoCC'25,
 //! section 5.1) uses and compares with it, there called Demeter(SA): the cores
 //! are divided into three zones. *Hot* cores run those who are promised a
 //! latency, at the highest frequency. *Warm* ones run best effort, at the lowest
-//! frequency with which it keeps its floor. *Cold* ones run nobody, at the lowest
+//! frequency with which it keeps its floor. *Cold* ones have no work, at the lowest
 //! frequency there is. The fewest hot and warm cores that keep what is promised
 //! save the most.
 //!
 //! The paper tells black boxes apart by how network traffic and CPU use go
-//! together; here, as in the seed, the classes are known. Its controller was not
+//! together; here, as in REEF, the classes are known. Its controller was not
 //! at hand, so the loop is ours, once a second:
 //!
 //! ```text
@@ -25,22 +26,22 @@
 //! whose best effort crawls on one core keeps none at its gate: so hot takes
 //! nothing from a warm zone that misses its own floor.
 //!
-//! Promises are judged as in `qos-wc` ([`crate::toolkit::kept`]), but over at
+//! Promises are judged as in `qos-wc` ([`crate::toolkit::compliance`]), but over at
 //! least 2000 answers, for c is compared with 0.7 and not only with 1. Best
 //! effort without a floor has one: a share of what it did in the first second.
 //! A frequency domain of several cores runs as fast as its fastest zone.
 //!
-//! What it trades is what the seed calls the dilemma of power management: to
+//! What it trades is what REEF calls the dilemma of power management: to
 //! save, it takes cores and frequency until promises are nearly missed, and when
 //! they are tightened, it is late.
 //!
 //! Checked against: the loop by hand. `lull lab run reef-qoswc` reports its zones
 //! beside those of Fig. 19, whose axis cannot be read.
 
-use crate::config::{at_least_one, config, fraction, read, some_time, text, wrong};
+use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::domains::Table;
-use crate::toolkit::kept::Kept;
 use crate::toolkit::period::Period;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
@@ -56,9 +57,9 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "demeter",
-    paper: "Demeter, SoCC'22, as used by REEF, SoCC'25 (seed 000), section 5.1; controller ours",
+    paper: "Demeter, SoCC'22, as used by REEF (Li et al., SoCC'25), section 5.1; controller ours",
     summary: "Divides cores into hot ones for promises, warm ones at the lowest frequency that \
-              keeps best effort's floor, and cold ones for nobody.",
+              keeps best effort's floor, and cold ones without work.",
     kind: PolicyKind {
         family: Family::Frequency,
         needs: &[Capability::Cores, Capability::Frequency],
@@ -93,7 +94,7 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
+    positive_time("period", config.period)?;
     fraction("easy", config.easy)?;
     fraction("floor_share", config.floor_share)?;
     at_least_one(&[("patience", config.patience as usize), ("levels", config.levels)])?;
@@ -124,7 +125,7 @@ struct Demeter {
     cores: Vec<CoreId>,
     domains: Vec<Domain>,
     apps: Vec<AppSpec>,
-    kept: Kept,
+    monitor: ComplianceMonitor,
     period: Period,
     zones: Zones,
     /// Steps of the warm zone's frequency below the highest.
@@ -153,7 +154,7 @@ impl Demeter {
             Some(Domain { id: domain.id, places, levels })
         });
         Ok(Self {
-            kept: Kept::new(apps, config.period, config.answers),
+            monitor: ComplianceMonitor::new(apps, config.period, config.answers),
             period: Period::new(config.period),
             domains: domains.collect(),
             apps: apps.to_vec(),
@@ -193,7 +194,7 @@ impl Demeter {
     /// The worst compliance of the promised, and whose it is.
     fn worst(&self) -> Option<(AppId, f64)> {
         let promised = numbered(&self.apps).filter(|(_, spec)| spec.is_latency_critical());
-        let each = promised.filter_map(|(app, _)| Some((app, self.kept.compliance(app)?)));
+        let each = promised.filter_map(|(app, _)| Some((app, self.monitor.compliance(app)?)));
         each.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
@@ -212,7 +213,7 @@ impl Demeter {
         } else if self.easy >= self.config.patience && before.hot > 1 {
             self.easy = 0;
             self.zones.hot -= 1;
-            // Without best effort nobody needs a warm core.
+            // Without best-effort work no warm core is needed.
             self.zones.warm += least_warm;
         }
         let (at, bound) = self.apps[app.index()].tail()?;
@@ -235,7 +236,7 @@ impl Demeter {
         // Where some have a floor, the others have nothing to keep.
         let counts = |spec: &AppSpec| floors == 0.0 || floor(spec).is_some();
         let those = all().filter(|(_, spec)| counts(spec));
-        let rates: Option<Vec<f64>> = those.map(|(app, _)| self.kept.per_s(app)).collect();
+        let rates: Option<Vec<f64>> = those.map(|(app, _)| self.monitor.per_s(app)).collect();
         let rate: f64 = rates.filter(|rates| !rates.is_empty())?.iter().sum();
         let given = if floors > 0.0 { floors } else { self.config.floor_share * rate };
         let floor = *self.floor_per_s.get_or_insert(given);
@@ -301,7 +302,7 @@ impl Policy for Demeter {
         if self.plan.is_empty() {
             self.place(&Reason::Start);
         }
-        self.kept.note(seen);
+        self.monitor.note(seen);
         if let Some(whole) = self.period.add(seen) {
             self.look(&whole);
         }
@@ -314,7 +315,7 @@ impl Policy for Demeter {
             return false;
         }
         self.apps = apps.to_vec();
-        self.kept.retarget(apps);
+        self.monitor.retarget(apps);
         self.floor_per_s = None;
         true
     }

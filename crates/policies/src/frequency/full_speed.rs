@@ -1,11 +1,11 @@
 //! FullSpeed: P0, always.
 //!
-//! The baseline of Wang et al. (TRIOS'13, seed 003, section 2 and appendix
+//! The baseline of Wang et al. (TRIOS'13, section 2 and appendix
 //! A): the Dell BIOS setting "Maximum Performance". The same frequencies as
 //! Linux `performance`; a name of its own, so that a run says which baseline
 //! its table has.
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::Capability;
@@ -13,7 +13,7 @@ use lull_control::Capability;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "full-speed",
-    paper: "Wang et al., TRIOS'13 (seed 003), section 2 and appendix A, FullSpeed",
+    paper: "Wang et al., TRIOS'13, section 2 and appendix A, FullSpeed",
     summary: "Runs every domain at P0: the baseline that DVFS is compared with.",
     kind: PolicyKind {
         family: Family::Frequency,
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 #[cfg(test)]

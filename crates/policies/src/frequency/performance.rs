@@ -3,7 +3,7 @@
 //! The cpufreq governor of this name (drivers/cpufreq/cpufreq_performance.c),
 //! not a mode of a driver. The upper end of what frequency costs.
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::Capability;
@@ -30,7 +30,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 #[cfg(test)]

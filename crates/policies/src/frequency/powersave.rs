@@ -4,7 +4,7 @@
 //! intel_pstate has a *mode* of the same name that does scale with load; this
 //! is not that.
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::Capability;
@@ -31,7 +31,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@
 //!
 //! Checked against: the kernel's formulas; PELT against its closed form.
 
-use crate::config::{anything_goes, config, read, text};
+use crate::config::{accept_any, config, read, text};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, Reason};
@@ -55,7 +55,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// The kernel's constants.
-    struct Config checked by anything_goes {
+    struct Config checked by accept_any {
         /// Shortest time between decisions (rate_limit_us: the driver's transition delay,
         /// 1 to 10 ms, often 2 ms).
         #[serde(serialize_with = "text")]

@@ -1,49 +1,36 @@
-//! Step DVFS: up after many busy windows, down after one idle one.
+//! `step-dvfs`: steps up after many busy windows, down after one idle window.
 //!
-//! Wang et al., TRIOS'13 (seed 003), appendix B: a model of the Dell BIOS
-//! controller, fitted to measurements. Equations 4 and 5 with table 1: every
-//! window TW = 50 ms, with u the CPU utilisation,
+//! A model of the Dell BIOS controller, fitted to measurements. In every window TW = 50 ms,
+//! with u the CPU utilisation:
 //!
 //! ```text
 //! u - 0.80 > 0      for T_u = 10 windows in a row:  one step up    (P8 -> P4 -> P0)
 //! u - 0.80 < -0.15  for T_d = 1 window:             one step down
 //! ```
 //!
-//! so that climbing from P8 to P0 takes two adjustment periods of 500 ms and
-//! falling takes 100 ms. That asymmetry is what the paper is about: when
-//! bursts come about every 2 s, the server has just become slow when the next
-//! one arrives (section 4, "anti-synchrony").
+//! Climbing from P8 to P0 takes two adjustment periods of 500 ms and falling takes 100 ms. If
+//! bursts arrive about every 2 s, the server has just become slow when the next burst arrives
+//! (section 4, "anti-synchrony").
 //!
-//! # Two readings of "down"
+//! Two readings of *down*: equation 4 goes down one step (`down = "one-step"`, the default);
+//! section 3.1 says that a change of load "triggers the DVFS adjustment from P0 to P8"
+//! (`down = "lowest"`). At 14,000 and 16,000 clients a prototype lost at most 1 % of throughput
+//! with the first, and 17 and 16 % with the second and bounded Tomcat threads (table 2: 18.7 and
+//! 18.9 %). The published parameters alone do not give the published losses.
 //!
-//! Equation 4 goes down one step. Section 3.1 says that a change of load
-//! "triggers the DVFS adjustment from P0 to P8". With `down = "one-step"`, the
-//! default and the equation, a prototype lost at most 1 % of throughput at
-//! 14,000 and 16,000 clients; with `down = "lowest"` and bounded Tomcat threads
-//! it lost 17 and 16 % (table 2: 18.7 and 18.9 %). The published parameters
-//! alone do not give the published losses.
+//! Two readings of *period*, which figures 13 and 14 vary: `windows = "fixed"` keeps TW and sets
+//! T_u = period/TW (figure 13's "125 ms is enough" holds: over 99 % of full speed in a
+//! prototype); `"scaled"` keeps T_u and sets TW = period/T_u (figure 14's growth of switches
+//! holds). At 500 ms they are the same.
 //!
-//! # Two readings of "period"
+//! Ours: utilisation is the mean over a domain's cores. The P-states are three of the machine's,
+//! evenly spread, as the appendix uses P8, P4 and P0. The start is the lowest. A window that does
+//! not qualify, or whose load is unknown, resets its counter; a step resets both.
 //!
-//! Figures 13 and 14 vary the adjustment period without saying how.
-//! `windows = "fixed"` keeps TW and sets T_u = period/TW (figure 13's "125 ms
-//! is enough" holds: over 99 % of full speed in a prototype); `"scaled"` keeps
-//! T_u and sets TW = period/T_u (figure 14's growth of switches holds). At
-//! 500 ms they are the same.
-//!
-//! # Choices of ours
-//!
-//! Utilisation is the mean over a domain's cores (the paper's servers have
-//! one each). The P-states are three of the machine's, evenly spread, as the
-//! appendix uses P8, P4 and P0. The start is the lowest (it did not matter in
-//! a prototype). A window that does not qualify, or whose load is unknown,
-//! resets its counter; a step resets both.
-//!
-//! Checked against: table 1; section 4.2 (two periods from P8 to P0); figure
-//! 8's worst burst cycle on a fluid model here, and on the simulator by
-//! `lull lab`.
+//! Source: Wang et al., TRIOS'13, appendix B, equations 4 and 5, table 1. Checked against table 1,
+//! section 4.2, and figure 8's worst burst cycle on a fluid model and by `lull lab`.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
@@ -59,7 +46,7 @@ mod tests;
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "step-dvfs",
-    paper: "Wang et al., TRIOS'13 (seed 003), appendix B, equations 4 and 5, table 1",
+    paper: "Wang et al., TRIOS'13, appendix B, equations 4 and 5, table 1",
     summary: "Steps up after ten busy windows in a row, down after one idle window.",
     kind: PolicyKind {
         family: Family::Frequency,
@@ -138,8 +125,8 @@ pub(crate) enum Start {
 }
 
 pub(crate) fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
-    some_time("window", config.window)?;
+    positive_time("period", config.period)?;
+    positive_time("window", config.window)?;
     fraction("reference", config.reference)?;
     fraction("above", config.above)?;
     fraction("below", config.below)?;

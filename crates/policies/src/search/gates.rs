@@ -1,14 +1,14 @@
 //! Levels of an on-call gate's numbers: C, N and D.
 //!
 //! ```text
-//! C   1 to the workers behind the gate, or 4 a core where nobody knows how many
+//! C   1 to the workers behind the gate, or 4 a core where their number is unknown
 //! N   1 to 32
 //! D   none, then 1/64 to 1 of a quarter of the bound
 //! ```
 //!
 //! The steps are those of powers of two and their halves (1, 2, 3, 4, 6, 8, 12
-//! ...): what a gate does goes with the logarithm of C and N. N beyond 32 is a
-//! turn that nobody else sees the end of (REEF has 8 and 2; seed 000, section
+//! ...): what a gate does goes with the logarithm of C and N. N beyond 32 makes
+//! other connections wait too long (REEF has 8 and 2; Li et al., SoCC'25, section
 //! 3.4); D beyond a quarter of the bound leaves too little of it for the work. The
 //! paper's D begins at 1 ms, the break-even of its idle states, and ends at
 //! 100 ms; the gate's own bound is the same, and shorter rests are searched since
@@ -18,7 +18,7 @@ use super::level::{Level, scaled};
 use lull_control::{AppSpec, GateControl, Machine, Setting};
 use lull_measure::Nanos;
 
-/// Workers a core that C ends at where nobody knows how many there are.
+/// The largest C for each core, where the number of workers is unknown.
 const WORKERS_A_CORE: u32 = 4;
 /// It ends no lower: a slot spans the client's round trips, and transactions
 /// of MariaDB wanted 16 to 32 on two cores (docs/on-call.md).
@@ -191,7 +191,7 @@ mod tests {
         let one = GateControl { workers: Some(1), ..GATE };
         let why = refused(&machine(4).with_gates(vec![one], "test"), &apps, Capability::GateCap);
         assert!(why.contains("one level only"), "{why}");
-        // Not searched unless it is named: somebody has chosen its numbers.
+        // Not searched unless it is named: its numbers were chosen by an operator.
         let usual = Space::of(&gated, &apps, &[]).unwrap();
         assert!(usual.dimensions().iter().all(|it| !Capability::OF_GATES.contains(&it.knob)));
     }

@@ -1,47 +1,46 @@
-//! One trial: epochs are added up until they make a reading.
+//! One trial: accumulates epochs until they make a reading.
 
 use super::reading::Reading;
 use lull_control::{AppId, AppSpec, EnergySource, Observation, numbered};
 use lull_measure::{Latency, Missing, Nanos, Percentile};
 
-/// Share of the requests that are due that a server must answer to keep up.
+/// Share of the offered requests that a server must complete to keep up.
 const KEEPS_UP: f64 = 0.97;
-/// Bounds that a server that does not keep up is taken to be over.
+/// Tail over bound that is assumed for a server that does not keep up.
 const OVERLOAD: f64 = 5.0;
-/// Bounds that a trial without any answer is taken to be over.
+/// Tail over bound that is assumed for a trial without completed requests.
 const SILENCE: f64 = 10.0;
-/// Answers that a tail needs before a trial is cut short for it.
+/// Requests that a tail needs before a trial ends early because of it.
 const ENOUGH: u64 = 200;
 
-/// What a trial is about.
+/// How a trial is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Protocol {
-    /// Whose latency.
+    /// The app whose latency is measured.
     pub app: AppId,
-    /// Which tail.
+    /// The percentile of its objective.
     pub percentile: Percentile,
-    /// Its bound.
+    /// The bound of its objective.
     pub bound: Nanos,
-    /// What passes after a change of settings before anything counts.
+    /// Time after a change of settings that is not measured.
     pub settle: Nanos,
-    /// How long a trial counts.
+    /// Length of the measurement.
     pub window: Nanos,
-    /// A trial whose tail is over so many bounds after a quarter of its window
-    /// ends there.
+    /// Tail over bound above which a trial ends after a quarter of its window.
     pub cut: f64,
-    /// Whether modelled energy will do.
+    /// Whether energy may come from a model instead of a meter.
     pub allow_modelled: bool,
 }
 
 impl Protocol {
-    /// One that cuts nothing short: what is in force is no trial.
+    /// Returns the same protocol without early ends, for settings that are in force for good.
     #[must_use]
     pub fn patient(self) -> Self {
         Self { cut: f64::INFINITY, ..self }
     }
 }
 
-/// The first latency-critical app with a tail objective, which tail and its bound.
+/// Returns the first latency-critical app with a tail objective, its percentile and its bound.
 pub(crate) fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)> {
     numbered(apps).find_map(|(app, spec)| {
         let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
@@ -49,7 +48,7 @@ pub(crate) fn first_tail(apps: &[AppSpec]) -> Option<(AppId, Percentile, Nanos)>
     })
 }
 
-/// A trial under way.
+/// A trial in progress.
 #[derive(Debug, Clone)]
 pub struct Gather {
     protocol: Protocol,
@@ -61,19 +60,19 @@ pub struct Gather {
     joules: Result<f64, Missing>,
 }
 
-/// What a trial has come to.
+/// The state of a trial after an epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Gathered {
-    /// It is not over.
+    /// The trial needs more epochs.
     More,
-    /// A reading, and the rate of requests in it.
+    /// The reading, and the rate of requests per second in it.
     Reading(Reading, f64),
-    /// There is none, and why: no energy gauge, no latency, an idle app.
+    /// There is no reading, for this reason: no energy gauge, no latency, or an idle app.
     Nothing(String),
 }
 
 impl Gather {
-    /// A trial that begins now.
+    /// Starts a trial.
     pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
@@ -86,7 +85,7 @@ impl Gather {
         }
     }
 
-    /// Adds an epoch.
+    /// Adds an epoch and returns the state of the trial.
     pub fn add(&mut self, seen: &Observation) -> Gathered {
         if self.settled < self.protocol.settle {
             self.settled += seen.epoch;
@@ -103,7 +102,7 @@ impl Gather {
             self.completed += latency.completed_per_s * seconds;
         }
         self.add_energy(seen);
-        // Epochs are never quite as long as asked.
+        // Epochs are never exactly as long as configured.
         if self.span + seen.epoch / 2 >= self.protocol.window {
             return self.conclude();
         }
@@ -115,7 +114,7 @@ impl Gather {
             EnergySource::Modelled(model) if !self.protocol.allow_modelled => {
                 Err(Missing::because(format!(
                     "energy is modelled here ({model}), not measured: set allow_modelled = true \
-                     to go by it"
+                     to use it"
                 )))
             }
             _ => Ok(it.energy.0),
@@ -127,7 +126,7 @@ impl Gather {
         };
     }
 
-    /// Whether going on would only do harm.
+    /// Whether the trial exceeds the bound so far that it must end.
     fn is_hopeless(&self) -> bool {
         let Protocol { percentile, bound, cut, window, .. } = self.protocol;
         self.span.0 >= window.0 / 4
@@ -141,7 +140,7 @@ impl Gather {
             Err(why) => return Gathered::Nothing(why.to_string()),
         };
         if self.offered < 1.0 {
-            return Gathered::Nothing("no request came".to_owned());
+            return Gathered::Nothing("no request arrived".to_owned());
         }
         let seconds = self.span.as_secs_f64();
         let bound_us = self.protocol.bound.as_micros_f64();

@@ -1,7 +1,7 @@
 //! What a search believes of a place before it has been near it.
 //!
 //! Without a prior the mean is a constant, and only places near those tried
-//! say anything of others. The response model (seed 001, eqs. 1 and 2, with our
+//! say anything of others. The response model (Dong et al., CCDS 2026, eqs. 1 and 2, with our
 //! form of eq. 3: [`Form::Coalesced`]) has six parameters that few trials fit,
 //! and speaks of all places; the Gaussian process then learns only by how much
 //! the server differs from it.

@@ -1,6 +1,6 @@
 //! How a server's tail and power answer to ITR delay and frequency.
 //!
-//! Seed 001, section 4, with `f` relative to the highest frequency:
+//! Dong et al., CCDS 2026, section 4, with `f` relative to the highest frequency:
 //!
 //! ```text
 //! tail     L = Z / f^(1+a) + phi ITR            (eqs. 1 and 2)
@@ -298,7 +298,7 @@ mod tests {
     use rand::SeedableRng;
     use rand_distr::{Distribution, Normal};
 
-    /// The study's grid (seed 001, section 3.5, with the public scripts' delays).
+    /// The grid of Dong et al. (CCDS 2026, section 3.5, with the public scripts' delays).
     fn grid() -> impl Iterator<Item = (f64, f64)> {
         let delays = [2.0, 4.0, 10.0, 20.0, 30.0, 40.0, 50.0, 100.0, 200.0, 300.0, 400.0];
         let speeds = (12..=29).map(|tenths| f64::from(tenths) / 29.0);

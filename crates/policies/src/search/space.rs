@@ -67,9 +67,8 @@ const NUMERIC: [Capability; 7] = [
     Capability::GateDelay,
 ];
 
-/// Knobs that are searched if none is named: those that cost the app nothing
-/// but speed. A gate is there because somebody has chosen its numbers; it is
-/// searched if he says so.
+/// Knobs that are searched if none is named: those that affect only the app's speed. The
+/// numbers of a gate were chosen by an operator, so they are searched only if named.
 const USUAL: [Capability; 3] = [Capability::Coalescing, Capability::Frequency, Capability::Cores];
 
 impl Space {

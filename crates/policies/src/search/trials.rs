@@ -1,20 +1,20 @@
-//! Which place to try next, from what came of those tried.
+//! A search: proposes the next candidate setting from the trials so far, and the best one.
 //!
-//! Two ways. The *paper's* folds latency and energy into one penalty,
-//! `R_p = energy max(latency - bound + 1, 1)` with latencies in microseconds
-//! (seed 001, eq. 4), tries five quasi-random places and then those where a
-//! Gaussian process of ln R_p expects the largest improvement, and takes the
-//! best tried. *Ours* ([`super::separate`]) models latency and power apart: the
-//! next place is where one reading is worth most among those that are near the
-//! bound at most. It begins where latency is best and creeps outwards, and the
-//! last trials measure the place that would be chosen again, because the best
-//! of many noisy readings is better than it is.
+//! There are two methods. The *paper's* folds latency and energy into one penalty,
+//! `R_p = energy max(latency - bound + 1, 1)` with latencies in microseconds (Dong et al.,
+//! CCDS 2026, eq. 4). It tries five quasi-random candidates, then those where a Gaussian process
+//! of ln R_p has the largest expected improvement, and returns the best one measured.
+//!
+//! *Ours* ([`super::separate`]) models latency and power separately. The next candidate is the
+//! one whose reading is worth most, among those whose tail is likely below, or close to, the
+//! bound. It begins at the fastest setting and moves outwards. The last trials measure the
+//! incumbent again, because the best of many noisy readings is better than its true value.
 
 use super::reading::Reading;
 use super::rules::{Method, Rules};
 use super::separate::{Models, View};
 use super::space::{Place, Space};
-use crate::toolkit::surrogate::{Belief, GaussianProcess, log_expected_decrease};
+use crate::toolkit::surrogate::{GaussianProcess, Posterior, log_expected_improvement};
 use lull_control::Rng;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -22,103 +22,103 @@ use serde::{Deserialize, Serialize};
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Where.
+    /// The candidate setting.
     pub place: Place,
     /// What came of it, or why the place could not be had.
     pub came: Result<Reading, String>,
 }
 
-/// A place to try.
+/// The next candidate to try.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Next {
-    /// Where.
+    /// The candidate setting.
     pub place: Place,
-    /// By which share power is expected to fall there, if a model chose it.
+    /// The share by which power is expected to fall, if a model chose the candidate.
     pub expected_gain: Option<f64>,
 }
 
-/// What is believed of a place.
+/// The prediction of the models for one setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Believed {
-    /// Tail, in microseconds.
+    /// Predicted tail, in microseconds.
     pub tail_us: f64,
-    /// Power, in watts.
+    /// Predicted power, in watts.
     pub watts: f64,
     /// Probability of meeting the bound.
     pub meets: f64,
 }
 
-/// What a search ends with.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// Where.
+    /// The candidate setting.
     pub place: Place,
-    /// Whether it is believed to meet the bound. If not, no place was found
-    /// that does, and this is the fastest.
+    /// Whether the model predicts that it meets the bound. If not, no tried setting does, and
+    /// this is the fastest one.
     pub meets: bool,
-    /// Power expected there, in watts.
+    /// Predicted power, in watts.
     pub watts: f64,
-    /// Tail expected there, in microseconds.
+    /// Predicted tail, in microseconds.
     pub tail_us: f64,
 }
 
-/// A search under way: trials in, places out. It can be begun anew from its trials.
+/// A search in progress. It can be rebuilt from its trials.
 #[derive(Debug, Clone)]
 pub struct Search {
     space: Space,
     rules: Rules,
     trials: Vec<Trial>,
-    /// Coordinates of all places that may be proposed.
+    /// All candidates that may be proposed, with their coordinates.
     candidates: Vec<(Place, Vec<f64>)>,
-    /// What was good before.
+    /// A setting that was good in an earlier search.
     before: Option<Place>,
-    /// Expected gains of the last proposals, for the early stop.
-    dull: usize,
+    /// Proposals in a row with an expected gain below `stop_below`, for the early stop.
+    low_gains: usize,
     /// Start of the quasi-random sequence.
     shift: Option<Vec<f64>>,
 }
 
-/// Places at most that a model is asked about; larger spaces are sampled.
-const CANDIDATES: usize = 20_000;
-/// Proposals in a row without hope that end a search.
-const DULL: usize = 5;
-/// Near certainty, for a search that has used up its harm.
+/// The largest number of candidates that a model evaluates; larger spaces are sampled.
+const CANDIDATES_MAX: usize = 20_000;
+/// Proposals in a row with a low expected gain that end a search.
+const LOW_GAINS_MAX: usize = 5;
+/// The probability of meeting the bound that a candidate needs once `harm_max` is reached.
 const SURE: f64 = 0.995;
-/// Gain, as a share of power, below which a trial is worth little (ours).
-const LITTLE: f64 = 0.002;
-/// The floor for trials where those of more certainty are worth little (ours).
-const BOLD: f64 = 0.5;
+/// Expected gain, as a share of power, below which a trial is not worthwhile (ours).
+const MIN_GAIN: f64 = 0.002;
+/// The floor for candidates if those above the usual floor are not worthwhile (ours).
+const LOW_FLOOR: f64 = 0.5;
 
 impl Search {
-    /// A search that has tried nothing.
+    /// Creates a search without trials.
     pub fn new(space: Space, rules: Rules) -> Self {
         let all = space.size();
-        // Every so-many-th place where there are too many; a prime stride meets all levels.
-        let stride = all.div_ceil(CANDIDATES);
+        // Large spaces are sampled at a stride; an odd one does not repeat the same levels.
+        let stride = all.div_ceil(CANDIDATES_MAX);
         let stride = if stride > 1 { stride * 2 + 1 } else { 1 };
         let candidates = (0..all).step_by(stride).map(|number| space.place(number));
-        let with = |place: Place| (place.clone(), space.coordinates(&place));
-        let candidates = candidates.map(with).collect();
+        let located = |place: Place| (place.clone(), space.coordinates(&place));
+        let candidates = candidates.map(located).collect();
         let (trials, before, shift) = (Vec::new(), None, None);
-        Self { candidates, space, rules, trials, before, dull: 0, shift }
+        Self { candidates, space, rules, trials, before, low_gains: 0, shift }
     }
 
-    /// The space.
+    /// Returns the space that is searched.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// All trials, in order.
+    /// Returns all trials, in order.
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// The next place to try; `None` when the search is over.
+    /// Returns the next candidate; `None` when the search is over.
     pub fn ask(&mut self, rng: &mut Rng) -> Option<Next> {
         if self.trials.len() >= self.rules.trials {
             return None;
@@ -142,7 +142,7 @@ impl Search {
         self.trials.push(Trial { place, came: sound });
     }
 
-    /// Share of all requests so far that were over the bound.
+    /// Returns the share of all requests so far that were over the bound.
     pub fn harm(&self) -> f64 {
         let (late, all) = self
             .readings()
@@ -150,24 +150,24 @@ impl Search {
         late as f64 / (all as f64).max(1.0)
     }
 
-    /// The best place as far as is known; `None` before the first reading.
+    /// Returns the incumbent; `None` before the first reading.
     pub fn choice(&self) -> Option<Choice> {
         match self.rules.method {
             Method::Apart => match self.models() {
-                Some(models) => self.choose_believed(&models),
+                Some(models) => self.choose_predicted(&models),
                 None => self.choose_measured(),
             },
             Method::Penalty | Method::Random => self.choose_measured(),
         }
     }
 
-    /// A place that was good before: it is tried right after the fastest
-    /// (`Apart` only; the others have their own beginning).
+    /// Sets a setting that was good in an earlier search. It is tried right after the fastest
+    /// one (`Apart` only; the other methods choose their own first candidates).
     pub fn begin_with(&mut self, place: Place) {
         self.before = Some(place);
     }
 
-    /// What is believed of places; `None` before the second reading.
+    /// Returns the predictions for some settings; `None` before the second reading.
     pub fn believe(&self, places: &[Place]) -> Option<Vec<Believed>> {
         let models = self.models()?;
         let believed = |place: &Place| {
@@ -194,9 +194,9 @@ impl Search {
         Next { place: self.space.place(number), expected_gain: None }
     }
 
-    /// Additive recurrence by powers of the generalised golden ratio from a
+    /// An additive recurrence by powers of the generalised golden ratio, from a
     /// random start (Roberts, "The unreasonable effectiveness of quasirandom
-    /// sequences", 2018); stands in for the paper's Sobol points.
+    /// sequences", 2018); used instead of the paper's Sobol points.
     fn quasi_random(&mut self, rng: &mut Rng) -> Next {
         let count = self.space.dimensions().len();
         let shift = self.shift.get_or_insert_with(|| (0..count).map(|_| rng.random()).collect());
@@ -223,9 +223,9 @@ impl Search {
             return Some(self.quasi_random(rng));
         };
         let best = outputs.iter().copied().fold(f64::INFINITY, f64::min);
-        let beliefs = model.at_all(self.candidates.iter().map(|(_, at)| at.as_slice()));
-        let score = |belief: &Belief| log_expected_decrease(*belief, best);
-        self.propose(beliefs.iter().map(score))
+        let posteriors = model.posteriors(self.candidates.iter().map(|(_, at)| at.as_slice()));
+        let score = |one: &Posterior| log_expected_improvement(*one, best);
+        self.propose(posteriors.iter().map(score))
     }
 
     fn ask_apart(&mut self, rng: &mut Rng) -> Option<Next> {
@@ -242,43 +242,44 @@ impl Search {
         let floor = if is_harmed { SURE } else { self.rules.floor };
         let within = |view: &View| if is_harmed { view.meets() } else { view.is_near() };
         if !views.iter().any(|view| view.meets() >= floor) {
-            // No hope yet: towards where the bound is likeliest to be met.
+            // No candidate reaches the floor yet: go to the one likeliest to meet the bound.
             return self.propose(views.iter().map(|view| view.meets().max(1e-300).ln()));
         }
         let best = self.best_power(&models);
-        let bold = if is_harmed { floor } else { BOLD.min(floor) };
+        let low_floor = if is_harmed { floor } else { LOW_FLOOR.min(floor) };
         let mut scores = Vec::new();
-        // A model that sees nothing worth a trial is doubted before trials are
-        // wasted: first its certainty of power at untried places, then more.
-        for (doubt, floor) in [(1.0, floor), (3.0, floor), (1.0, bold), (9.0, floor), (27.0, bold)]
+        // If the model finds no candidate worthwhile, widen its uncertainty step by step before
+        // trials are spent on repeats: first of power at untried candidates, then the floor.
+        for (doubt, floor) in
+            [(1.0, floor), (3.0, floor), (1.0, low_floor), (9.0, floor), (27.0, low_floor)]
         {
             let score = |(view, (place, _)): (&View, &(Place, Vec<f64>))| {
                 if within(view) < floor || (doubt > 1.0 && self.has_tried(place)) {
                     return f64::NEG_INFINITY;
                 }
-                models.may_stay(view.tail).ln() + view.log_gain(best, doubt)
+                models.may_be_accepted(view.tail).ln() + view.log_gain(best, doubt)
             };
             scores = views.iter().zip(&self.candidates).map(score).collect::<Vec<f64>>();
-            if scores.iter().any(|score| *score >= LITTLE.ln()) {
+            if scores.iter().any(|score| *score >= MIN_GAIN.ln()) {
                 break;
             }
         }
         self.propose(scores.into_iter())
     }
 
-    /// The likely choice, while the last trials are to measure it again.
+    /// The incumbent, as long as the last trials have to measure it again.
     fn unconfirmed(&self, models: &Models) -> Option<Place> {
         let left = self.rules.trials - self.trials.len();
         if left > self.rules.confirm {
             return None;
         }
-        let choice = self.choose_believed(models)?;
+        let choice = self.choose_predicted(models)?;
         let times = self.readings().filter(|(place, _)| **place == choice.place).count();
         (times <= self.rules.confirm).then_some(choice.place)
     }
 
-    /// The fastest place, one that was good before, and one step from the
-    /// fastest along each dimension.
+    /// The first candidates: the fastest setting, one that was good before, and one step from
+    /// the fastest along each dimension.
     fn beginning(&self) -> Vec<Place> {
         let fastest = self.space.fastest();
         let mut all = vec![fastest.clone()];
@@ -302,7 +303,7 @@ impl Search {
         self.trials.iter().any(|trial| trial.place == *place)
     }
 
-    /// The best score's place; `None` if an early stop is asked for and due.
+    /// The candidate with the best score; `None` if the early stop is due.
     fn propose(&mut self, scores: impl Iterator<Item = f64>) -> Option<Next> {
         let pairs = scores.zip(&self.candidates).filter(|(score, _)| !score.is_nan());
         let open = pairs.filter(|(_, (place, _))| !self.is_refused(place));
@@ -310,8 +311,8 @@ impl Search {
         let place = place.clone();
         // Outputs are logarithms, so a decrease is a share.
         let gain = score.exp();
-        self.dull = if gain < self.rules.stop_below { self.dull + 1 } else { 0 };
-        if self.dull >= DULL {
+        self.low_gains = if gain < self.rules.stop_below { self.low_gains + 1 } else { 0 };
+        if self.low_gains >= LOW_GAINS_MAX {
             return None;
         }
         Some(Next { place, expected_gain: Some(gain) })
@@ -319,11 +320,11 @@ impl Search {
 
     fn models(&self) -> Option<Models> {
         let readings: Vec<_> = self.readings().collect();
-        Models::of(&self.space, &self.rules, &readings)
+        Models::fit(&self.space, &self.rules, &readings)
     }
 
-    /// The logarithm of the least power believed of a tried place that may
-    /// stay; without one, that of the most power measured.
+    /// The logarithm of the least predicted power of a tried setting that meets the bound; if
+    /// there is none, that of the largest power measured.
     fn best_power(&self, models: &Models) -> f64 {
         let views = self.readings().map(|(place, _)| models.at(&self.space, place));
         let good = views.filter(|view| view.meets() >= self.rules.final_floor);
@@ -332,8 +333,8 @@ impl Search {
         best.unwrap_or_else(any)
     }
 
-    /// The least power by the model among tried places that meet the bound by the model.
-    fn choose_believed(&self, models: &Models) -> Option<Choice> {
+    /// The least predicted power among tried settings that are predicted to meet the bound.
+    fn choose_predicted(&self, models: &Models) -> Option<Choice> {
         let believed = self.readings().map(|(place, _)| (place, models.at(&self.space, place)));
         let all: Vec<_> = believed.collect();
         let good = all
@@ -350,7 +351,7 @@ impl Search {
         })
     }
 
-    /// The least power measured where the measured tail met the bound.
+    /// The least measured power among settings whose measured tail met the bound.
     fn choose_measured(&self) -> Option<Choice> {
         let met = self.readings().filter(|(_, it)| it.tail_us <= self.rules.bound_us);
         let good = met.min_by(|a, b| a.1.watts.total_cmp(&b.1.watts));
@@ -365,7 +366,7 @@ impl Search {
     }
 }
 
-/// The paper's penalty (eq. 4), with power for the energy of equal trials.
+/// Returns the paper's penalty (eq. 4), with power for the energy of equally long trials.
 pub fn penalty(reading: &Reading, bound_us: f64) -> f64 {
     reading.watts * (reading.tail_us - bound_us + 1.0).max(1.0)
 }
@@ -397,7 +398,7 @@ mod tests {
     }
 
     /// The least power with 3 % to spare: closer to the bound nothing can be
-    /// told apart under a noise of 1 %.
+    /// distinguished under a noise of 1 %.
     fn oracle(space: &Space) -> f64 {
         let all = space.places().map(|place| server(&space.values(&place)));
         all.filter(|it| it.tail_us <= 0.97 * BOUND_US)

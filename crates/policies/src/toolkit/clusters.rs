@@ -1,9 +1,8 @@
-//! Clusters of numbers: k-means, exactly.
+//! Exact k-means of numbers.
 //!
-//! In one dimension the clusters with the least sum of squares around their
-//! means (MacQueen's k-means) are intervals of the sorted numbers, so the best
-//! of all divisions is found by dynamic programming (Wang and Song, "Ckmeans.1d.dp",
-//! R Journal 2011). No random starts, no seed, and the same answer always.
+//! In one dimension the clusters with the least sum of squares around their means are intervals of
+//! the sorted numbers, so dynamic programming finds the optimum (Wang and Song, "Ckmeans.1d.dp",
+//! R Journal 2011), without random starts.
 
 /// The cluster of each value, numbered from the smallest values up; as many as
 /// wanted, or as there are different values. No values have no clusters.

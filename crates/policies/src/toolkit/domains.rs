@@ -1,10 +1,10 @@
 //! Policies that set one frequency a domain, each domain with its own state.
 //!
-//! A [`Governor`] sees the load of one domain in windows of its own length,
-//! whatever the loop's epoch: epochs are gathered until the window has passed
-//! (the nearest epoch ends it, as everywhere; a window shorter than the epoch
-//! is one epoch). [`PerDomain`] makes a policy of one governor a domain. The
-//! windows weigh nothing, so that a governor may look every few milliseconds.
+//! A [`Governor`] decides from the load of one domain in windows of its own length, whatever the
+//! loop's epoch: epochs are merged until the window has passed. The epoch whose end is nearest to
+//! the window's end closes it; a window shorter than the epoch is one epoch. [`PerDomain`] makes a
+//! policy of one governor for each domain. Merging costs little, so a governor may decide every few
+//! milliseconds.
 
 use super::for_the_living;
 use lull_control::{
@@ -157,7 +157,7 @@ impl<G: Governor> Governed<G> {
         if known.is_empty() || self.elapsed == Nanos::ZERO {
             return None;
         }
-        let told = self
+        let confirmed = self
             .cores
             .iter()
             .find_map(|core| seen.cores.get(core.0 as usize)?.frequency.as_ref().ok().copied());
@@ -165,7 +165,7 @@ impl<G: Governor> Governed<G> {
             busiest: known.iter().copied().fold(0.0, f64::max),
             mean: known.iter().sum::<f64>() / known.len() as f64,
             length: self.elapsed,
-            frequency: told.or(self.chosen).unwrap_or(self.table.highest()),
+            frequency: confirmed.or(self.chosen).unwrap_or(self.table.highest()),
         })
     }
 }
@@ -234,7 +234,7 @@ pub(crate) mod testing {
         Table { steps, continuous: false }
     }
 
-    /// P8, P4 and P0 of seed 003.
+    /// P8, P4 and P0 of Wang et al., TRIOS'13.
     pub(crate) fn xeon() -> Table {
         let steps = [1_197_000, 1_729_000, 2_260_000].map(Hertz::from_khz).to_vec();
         Table { steps, continuous: false }

@@ -1,14 +1,14 @@
-//! How surely something is better, where each comparison scatters.
+//! A gain estimated from noisy comparisons, with its standard error.
 
-/// Standard errors that a gain is to be away from none to be sure: with up to
-/// nine looks at the best two of four settings, all alike, 2 % are found to be
-/// better where ratios scatter by .1, 8 % where they do by .15.
+/// Standard errors above zero at which a gain is significant. With up to nine looks at the best
+/// two of four equal settings, the false positive rate is 2 % where the ratios' standard
+/// deviation is 0.1, and 8 % where it is 0.15.
 const SURE: f64 = 3.0;
-/// What a ratio scatters by, as a logarithm, as if it had been seen once before:
-/// three may agree by chance.
+/// Prior standard deviation of the logarithm of a ratio, which counts as one observation:
+/// three ratios may agree by chance.
 const SCATTER: f64 = 0.25;
 
-/// The mean of some ratios, by their logarithms, and its standard error.
+/// The mean logarithm of some ratios, and its standard error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gain {
     log: f64,
@@ -16,26 +16,27 @@ pub(crate) struct Gain {
 }
 
 impl Gain {
-    /// Of one ratio or more, each above zero.
-    pub(crate) fn of(ratios: impl ExactSizeIterator<Item = f64> + Clone) -> Self {
+    /// Estimates the gain from at least one ratio, each above zero.
+    pub(crate) fn from_ratios(ratios: impl ExactSizeIterator<Item = f64> + Clone) -> Self {
         let (count, logs) = (ratios.len() as f64, ratios.map(f64::ln));
         let log = logs.clone().sum::<f64>() / count;
         let squares: f64 = logs.map(|one| (one - log).powi(2)).sum();
         Self { log, error: (squares + SCATTER * SCATTER).sqrt() / count }
     }
 
-    /// The geometric mean.
+    /// Returns the geometric mean of the ratios.
     pub(crate) fn ratio(self) -> f64 {
         self.log.exp()
     }
 
-    /// Whether it is this much; if not `surely`, whether it may be, by one standard error.
+    /// Returns whether the gain is at least `least`; without `surely`, whether it may be, within
+    /// one standard error.
     pub(crate) fn is(self, least: f64, surely: bool) -> bool {
         let slack = if surely { 0.0 } else { self.error };
         self.log + slack >= least.ln()
     }
 
-    /// Whether it is more than one by more than scatter explains.
+    /// Returns whether the gain is significantly above one.
     pub(crate) fn is_sure(self) -> bool {
         self.log >= SURE * self.error
     }
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     fn of(ratios: &[f64]) -> Gain {
-        Gain::of(ratios.iter().copied())
+        Gain::from_ratios(ratios.iter().copied())
     }
 
     #[test]

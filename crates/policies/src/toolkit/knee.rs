@@ -1,19 +1,17 @@
-//! The fewest workers with the highest throughput, found by trying.
+//! The fewest workers with the highest throughput, found by trials.
 //!
-//! REEF (seed 000, section 3.3) takes over from AppleS that a server wants
-//! MinN_worker, "the fewest concurrent worker threads that maximise
-//! throughput", and prints no search. Ours:
+//! REEF (Li et al., SoCC'25, section 3.3) adopts from AppleS that a server needs MinN_worker, "the
+//! fewest concurrent worker threads that maximise throughput", and prints no search. Ours:
 //!
 //! ```text
 //! 1, 2, 4, ... workers, until a doubling gains less than 2 %
-//! between them by halving: the fewest within 2 % of the best, median of three looks
+//! between them by halving: the fewest within 2 % of the best, median of three windows
 //! then every 15 windows: one fewer, kept if within 2 % of the best;
 //!     if that was too few, one more if the device has room, kept if it gains 2 %
 //! ```
 //!
-//! The last step follows drift: the best is measured anew when it is passed or
-//! no longer had, so a device that becomes slower or a query that becomes
-//! cheaper moves the cap.
+//! The last step follows drift: the best throughput is measured again when it is exceeded or no
+//! longer reached, so the cap moves if the device becomes slower or queries become cheaper.
 
 use lull_control::admission::Seen;
 use lull_measure::Nanos;

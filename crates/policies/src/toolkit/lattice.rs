@@ -1,10 +1,9 @@
-//! All ways to divide a machine between apps, and how to search them.
+//! All divisions of a machine between apps, and how to search them.
 //!
-//! A point says how many units of each kind each app has: at least the floor
-//! each, all units given away (CLITE's constraints). Points are neighbours if
-//! one unit moves between two apps. A model's best point is found by climbing
-//! from random points, unit by unit. CLITE relaxes to real numbers, solves with
-//! SLSQP and rounds; the lattice itself needs neither and cannot end outside.
+//! A point is the number of units of each kind that each app has: at least the floor each, and all
+//! units allocated (CLITE's constraints). Two points are neighbours if one unit moves between two
+//! apps. The optimum of a model is found by hill climbing from random points. CLITE relaxes to real
+//! numbers, solves with SLSQP and rounds; on the lattice itself no result violates a constraint.
 
 use super::partition::Partition;
 use super::regions::Kind;
@@ -181,8 +180,8 @@ impl Climb<'_> {
     /// The improvement expected at a point; remembers the best that is untried.
     fn value(&mut self, point: &Point) -> f64 {
         self.asked += 1;
-        let belief = self.search.model.at(&self.lattice.shares(point));
-        let value = expected_improvement(belief, self.search.best, self.search.margin);
+        let posterior = self.search.model.posterior(&self.lattice.shares(point));
+        let value = expected_improvement(posterior, self.search.best, self.search.margin);
         let better = self.best.as_ref().is_none_or(|(_, best)| value > *best);
         if better && !self.search.tried.contains(point) {
             self.best = Some((point.clone(), value));

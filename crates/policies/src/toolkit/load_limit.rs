@@ -1,6 +1,6 @@
 //! The load limit and the pause between rounds that follows from it.
 //!
-//! REEF (seed 000, section 3.4): the limit is `lambda = share * mean lambda`,
+//! REEF (Li et al., SoCC'25, section 3.4): the limit is `lambda = share * mean lambda`,
 //! where mean lambda is the throughput seen while the device is above 95 % of
 //! its own; 105 % of it is best (Fig. 9). The pause between two rounds is the
 //! longest that still allows it. A round that answered q queries and took T

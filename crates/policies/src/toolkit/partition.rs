@@ -1,10 +1,9 @@
-//! A machine divided between holders, nothing shared.
+//! A machine divided between holders, with nothing shared.
 //!
-//! A holder is one app, or several that share their part among themselves
-//! (the best-effort apps of PARTIES and Heracles). Every holder has at least
-//! the floor of every kind of resource; what nobody holds is idle. Policies
-//! that partition strictly (PARTIES, CLITE, Heracles, SATORI) move units
-//! between holders; those that also share use [`super::regions::Regions`].
+//! A holder is one app, or several that share one part (the best-effort apps of PARTIES and
+//! Heracles). Every holder has at least the floor of every kind of resource; units without a holder
+//! are idle. Policies that partition strictly (PARTIES, CLITE, Heracles, SATORI) move units between
+//! holders; those that also share use [`super::regions::Regions`].
 
 use super::placement::CorePlacement;
 use super::regions::{Kind, Region, even_shares, totals};

@@ -1,11 +1,10 @@
 //! A policy's own period, whatever the loop's epoch.
 //!
-//! A policy that decides every 500 ms may be run by a loop that observes
-//! every 100 ms. Observations are merged until the period has passed: latency
-//! histograms are added, rates averaged over time, energy summed; states
-//! (alive, threads, queue) are those of the last epoch. Epochs are never
-//! quite as long as asked, so a period ends with the epoch that brings the
-//! time nearest to it. A period shorter than the epoch is one epoch.
+//! A loop that observes every 100 ms can run a policy that decides every 500 ms. Observations are
+//! merged until the period has passed: latency histograms are added, rates averaged over time,
+//! energy summed; states (alive, threads, queue) are those of the last epoch. Epochs are never
+//! exactly as long as configured, so the epoch whose end is nearest to the period's end closes it.
+//! A period shorter than the epoch is one epoch.
 
 use lull_control::{AppSeen, CoreSeen, EnergySeen, LatencySeen, Observation, Progress};
 use lull_measure::{Gauge, Missing, Nanos};
@@ -132,9 +131,9 @@ fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: Weights) {
     old.errors_per_s = weights.mean(old.errors_per_s, new.errors_per_s);
     old.outstanding = new.outstanding;
     old.oldest = new.oldest;
-    // A tail that is told already is of a while; the newest that says something counts.
+    // A source may report a tail over several epochs; the newest one that is present counts.
     old.reported = match (old.reported, new.reported) {
-        (Some(told), Some(silent)) if silent.tail.is_none() => Some(told),
+        (Some(earlier), Some(silent)) if silent.tail.is_none() => Some(earlier),
         (_, new) => new,
     };
 }

@@ -1,6 +1,6 @@
 //! A PID controller in discrete time whose gains follow the load.
 //!
-//! EETL (MICRO-50, seed 002), section 4.2 and table 2. One step an epoch, error
+//! EETL (Haque et al., MICRO-50), section 4.2 and table 2. One step an epoch, error
 //! e = target - measured:
 //!
 //! ```text

@@ -1,12 +1,11 @@
-//! Which core is in which region.
+//! Which core belongs to which region.
 //!
-//! A unit that moves takes one core along and nothing else: cores of third
-//! parties stay where they are, so that caches stay warm. Of the cores a
-//! region could give, the one goes whose SMT siblings the receiver already
-//! has (a physical core divided between two apps isolates neither), then one
-//! that splits no pair of the giver's, then one in the package where the
-//! receiver has most. Isolated regions take high numbers first, because
-//! kernels keep housekeeping and most interrupts on the low ones.
+//! A unit that moves takes one core along; the cores of other regions stay where they are, so that
+//! their caches stay warm. Of the cores that a region could give, the first choice is one whose SMT
+//! sibling the receiver already has (a physical core divided between two apps isolates neither),
+//! then one that splits no pair of the giver, then one in the package where the receiver has most
+//! cores. Isolated regions take high numbers first, because kernels keep housekeeping and most
+//! interrupts on the low ones.
 
 use lull_control::{AppId, CoreId, CoreSet, Machine};
 use std::cmp::Reverse;

@@ -1,26 +1,23 @@
-//! Who goes first, and how much is left for the rest.
+//! The rate limits of connections with and without objectives.
 //!
-//! PSLO and UTSLO keep what a few connections are promised and give the rest
-//! of the server to best-effort ones (REEF, seed 000, sections 5.1 and 5.2).
-//! Neither controller was at hand; this loop is ours, and serves both, for they
-//! differ only in how a late answer counts:
+//! PSLO and UTSLO meet the objectives of a few connections and leave the rest of the server to
+//! best-effort ones (REEF, Li et al., SoCC'25, sections 5.1 and 5.2). Neither controller was
+//! available; this loop is ours and serves both, which differ only in how a late request counts:
 //!
 //! ```text
-//! c_i = mean of marks over the last W answers / what is allowed
-//!     percentile (PSLO): mark 1 for an answer beyond the bound, allowed 1 - p
+//! c_i = mean of marks over the last W requests / the allowed mean
+//!     percentile (PSLO): mark 1 for a request beyond the bound, allowed 1 - p
 //!     disengagement (UTSLO): mark g(latency), allowed the ratio
 //! every second:
-//!     c_i > 1          i comes again after 0.7 of the time, best effort gets 10 % less
-//!     c_i < 0.5        i comes again after 1.05 of the time
-//!     max c_i < 0.8    best effort gets 2 % of the server more
+//!     c_i > 1          interval between turns of i times 0.7, best-effort rate minus 10 %
+//!     c_i < 0.5        interval between turns of i times 1.05
+//!     max c_i < 0.8    best-effort rate plus 2 % of the server
 //! ```
 //!
-//! A promised connection is offered a slot first, but only so often: its
-//! clients send again at once, and a few of them always served first would have
-//! the server to themselves (in the simulator 16 of 512 took 99.9 % of it).
-//! With one query a turn its latency is about the time between its turns,
-//! which starts at a quarter of the bound and stays below its half. Best-effort
-//! connections share their rate in turn, a turn each.
+//! A connection with an objective is served first, but its rate is limited: its clients send again
+//! at once, and a few of them would use the whole server (in the simulator 16 of 512 took 99.9 %).
+//! With one query a turn its latency is about the interval between its turns, which starts at a
+//! quarter of the bound and stays below half of it. Best-effort connections take turns.
 
 use lull_control::Objective;
 use lull_control::admission::{Allowance, Seen};
@@ -416,7 +413,7 @@ mod tests {
         let users = Some(Objective::Disengagement { ratio: 0.001 });
         let mut quota = Quota::new(&[users, None], Patience::OURS, (100, 1), Nanos::from_secs(1));
         run(&mut quota, 15, 10, 1);
-        assert_eq!(quota.worst(), Some(0.0), "nobody leaves within 20 ms");
+        assert_eq!(quota.worst(), Some(0.0), "no connection leaves within 20 ms");
         run(&mut quota, 40, 10, 1);
         // 1 - exp(-20 ms / 2 s) = 0.995 % of an allowed 0.1 %.
         assert!((quota.worst().unwrap() - 9.95).abs() < 0.01);

@@ -1,10 +1,9 @@
-//! Regions in units, and what they mean in cores, masks and percent.
+//! Regions in units, and their cores, cache masks and bandwidth percentages.
 //!
-//! Every app may have an isolated region; what is in no isolated region is in
-//! the one shared region. An app reaches its own region and the shared one.
-//! Policies that only share, only divide, or do both (Ah-Q section VI-B) all
-//! move units between these regions; every unit is in exactly one of them,
-//! and no app's reach ever falls below a floor.
+//! Every app may have an isolated region; all other units are in the one shared region. An app may
+//! use its own region and the shared one. Policies that only share, only partition, or do both
+//! (Ah-Q, section VI-B) move units between these regions. Every unit is in exactly one region, and
+//! no app's usable units fall below a floor.
 
 use super::placement::CorePlacement;
 pub(crate) use super::placement::Region;

@@ -1,4 +1,4 @@
-//! Slack of latency-critical apps, and which apps a policy of tails can run with.
+//! Slack of latency-critical apps, and which apps a policy that uses tails accepts.
 
 use lull_control::{AppId, AppSpec, AppStanding, Observation, PolicyError, Standing, numbered};
 use lull_measure::Nanos;

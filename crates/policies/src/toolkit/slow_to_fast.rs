@@ -1,6 +1,6 @@
 //! Slow to fast: a request earns speed by its age, and by others' need.
 //!
-//! Algorithm 1 of EETL (MICRO-50, seed 002), and what "a similar algorithm"
+//! Algorithm 1 of EETL (Haque et al., MICRO-50), and what "a similar algorithm"
 //! for more than two types is taken to be. A request whose age has passed k
 //! thresholds wants type k or faster. Where cores are of fixed types:
 //!
@@ -10,7 +10,7 @@
 //!   too many go above k before their age (`i <= n - |S|`), so that the young
 //!   find a slow core;
 //! - who finds no core of the wanted type takes the next faster, then the next
-//!   slower that is still faster than its own; nobody ever moves down.
+//!   slower that is still faster than its own; no request ever moves down.
 //!
 //! "Runs at low priority" of line 17 is a queue here: a request that finds no
 //! core waits, oldest first. With two types this is Algorithm 1 (tested).

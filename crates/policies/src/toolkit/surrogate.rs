@@ -1,36 +1,37 @@
-//! A Gaussian process as a stand-in for what is dear to measure.
+//! A Gaussian process: a surrogate model of a function that is expensive to measure.
 //!
-//! Matérn kernel with ν = 5/2, one length for all inputs or one for each, a
-//! constant mean and noise on top. Mean and scale have closed forms given the
-//! rest; length and noise are chosen from a grid by the exact marginal
-//! likelihood (Rasmussen and Williams, "Gaussian Processes for Machine
-//! Learning", sections 2.2, 4.2.1 and 5.4.1). A grid of 20 pairs finds the hill
-//! without gradients that can run away, and always takes the same time. Lengths
-//! for each input climb from there, one at a time, in steps that are held back
-//! by a lognormal prior: with few points the likelihood alone likes extremes.
+//! The kernel is Matérn with ν = 5/2, with one length scale for all inputs or one for each;
+//! the prior mean is constant, and observations carry noise. Given length scales and noise,
+//! mean and output scale have closed forms. Length scale and noise are the pair of a grid of
+//! 20 with the largest marginal likelihood (Rasmussen and Williams, "Gaussian Processes for
+//! Machine Learning", sections 2.2, 4.2.1 and 5.4.1): unlike gradient descent, a grid cannot
+//! diverge and always takes the same time. Length scales for each input are then improved one
+//! at a time under a lognormal prior, because with few observations the likelihood alone
+//! prefers extremes.
 //!
-//! `nalgebra` does the linear algebra. Whole Gaussian-process crates were
-//! tried first; docs/decisions.md says why none is used.
+//! `nalgebra` does the linear algebra; docs/decisions.md explains why no Gaussian-process
+//! crate is used.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-/// Noise as a share of the scale that the grid offers (CLITE learns its jitter; the range is ours).
+/// Noise variances in the grid, as shares of the output scale (CLITE learns its jitter; the
+/// range is ours).
 const NOISES: [f64; 4] = [1e-6, 1e-4, 1e-2, 1e-1];
-/// Lengths that the grid offers, as multiples of the mean distance of the inputs.
+/// Length scales in the grid, as multiples of the mean distance of the inputs.
 const LENGTHS: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// Steps of a length that climbs alone (ours).
+/// Factors by which the length scale of one input is varied (ours).
 const FACTORS: [f64; 4] = [0.4, 0.7, 1.5, 3.0];
-/// Rounds over all inputs at most.
+/// The largest number of rounds over all inputs.
 const CLIMBS: usize = 4;
-/// How far a length may be from the common one, as a deviation of its logarithm (ours).
-const PRIOR_DEVIATION: f64 = 1.0;
+/// Standard deviation of the logarithm of a length scale around the common one (ours).
+const PRIOR_STD_DEV: f64 = 1.0;
 
 /// A fitted process.
 #[derive(Debug, Clone)]
 pub(crate) struct GaussianProcess {
-    /// Divided by the lengths.
+    /// The observed inputs, divided by the length scales.
     inputs: Vec<Vec<f64>>,
     lengths: Vec<f64>,
     noise: f64,
@@ -42,17 +43,17 @@ pub(crate) struct GaussianProcess {
     log_likelihood: f64,
 }
 
-/// What is expected at a point.
+/// The posterior of the function at one point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Belief {
+pub(crate) struct Posterior {
     pub(crate) mean: f64,
-    /// Standard deviation of the function itself, noise left out.
-    pub(crate) deviation: f64,
+    /// Standard deviation of the function itself, without observation noise.
+    pub(crate) std_dev: f64,
 }
 
 impl GaussianProcess {
-    /// The process that explains the outputs best; `None` without two points
-    /// or with an output that is no number.
+    /// Fits the process with the largest marginal likelihood. Returns `None` with fewer than
+    /// two observations, or if an output is not finite.
     pub(crate) fn fit(inputs: &[Vec<f64>], outputs: &[f64]) -> Option<Self> {
         if inputs.len() < 2 || outputs.iter().any(|output| !output.is_finite()) {
             return None;
@@ -68,20 +69,20 @@ impl GaussianProcess {
             let kernel = distances.map(|distance| matern(distance / length));
             let lengths = vec![length; inputs[0].len()];
             let scaled = inputs.iter().map(|input| divided(input, &lengths)).collect();
-            Self::condition(scaled, &outputs, kernel, (lengths, noise))
+            Self::condition(scaled, &outputs, kernel, lengths, noise)
         });
         fitted.max_by(|a, b| a.log_likelihood.total_cmp(&b.log_likelihood))
     }
 
-    /// The process with a length for each input that explains the outputs best,
-    /// lengths near to one for all being a little likelier; `None` as [`Self::fit`].
+    /// Fits a process with one length scale for each input, with a prior around a common one.
+    /// Returns `None` as [`Self::fit`] does.
     pub(crate) fn fit_each(inputs: &[Vec<f64>], outputs: &[f64]) -> Option<Self> {
         let mut best = Self::fit(inputs, outputs)?;
         let common = best.lengths.clone();
         let outputs = DVector::from_column_slice(outputs);
         let prior = |lengths: &[f64]| {
             let pairs = lengths.iter().zip(&common);
-            -0.5 * pairs.map(|(a, b)| ((a / b).ln() / PRIOR_DEVIATION).powi(2)).sum::<f64>()
+            -0.5 * pairs.map(|(a, b)| ((a / b).ln() / PRIOR_STD_DEV).powi(2)).sum::<f64>()
         };
         for _ in 0..CLIMBS {
             let before = best.log_likelihood + prior(&best.lengths);
@@ -120,15 +121,16 @@ impl GaussianProcess {
         let kernel = DMatrix::from_fn(scaled.len(), scaled.len(), |row, column| {
             matern(distance(&scaled[row], &scaled[column]))
         });
-        Self::condition(scaled, outputs, kernel, (lengths, noise))
+        Self::condition(scaled, outputs, kernel, lengths, noise)
     }
 
-    /// From inputs that are divided by the lengths already.
+    /// Conditions the process on observations whose inputs are divided by the length scales.
     fn condition(
         inputs: Vec<Vec<f64>>,
         outputs: &DVector<f64>,
         mut kernel: DMatrix<f64>,
-        (lengths, noise): (Vec<f64>, f64),
+        lengths: Vec<f64>,
+        noise: f64,
     ) -> Option<Self> {
         let count = outputs.len() as f64;
         for diagonal in 0..outputs.len() {
@@ -148,19 +150,19 @@ impl GaussianProcess {
         Some(Self { inputs, lengths, noise, mean, scale, factor, weights, log_likelihood })
     }
 
-    /// What is expected at a point.
-    pub(crate) fn at(&self, point: &[f64]) -> Belief {
+    /// Returns the posterior at a point.
+    pub(crate) fn posterior(&self, point: &[f64]) -> Posterior {
         let mut kernel = DVector::zeros(self.inputs.len());
-        self.at_with(point, &mut kernel)
+        self.posterior_into(point, &mut kernel)
     }
 
-    /// What is expected at many points, without making room anew for each.
-    pub(crate) fn at_all<'a>(&self, points: impl Iterator<Item = &'a [f64]>) -> Vec<Belief> {
+    /// Returns the posteriors at many points, with one allocation for all.
+    pub(crate) fn posteriors<'a>(&self, points: impl Iterator<Item = &'a [f64]>) -> Vec<Posterior> {
         let mut kernel = DVector::zeros(self.inputs.len());
-        points.map(|point| self.at_with(point, &mut kernel)).collect()
+        points.map(|point| self.posterior_into(point, &mut kernel)).collect()
     }
 
-    fn at_with(&self, point: &[f64], kernel: &mut DVector<f64>) -> Belief {
+    fn posterior_into(&self, point: &[f64], kernel: &mut DVector<f64>) -> Posterior {
         for (entry, input) in kernel.iter_mut().zip(&self.inputs) {
             let pairs = input.iter().zip(point).zip(&self.lengths);
             let square: f64 = pairs.map(|((a, b), length)| (a - b / length).powi(2)).sum();
@@ -170,38 +172,38 @@ impl GaussianProcess {
         // L is lower triangular and positive on its diagonal, so this cannot fail.
         self.factor.l_dirty().solve_lower_triangular_mut(kernel);
         let variance = self.scale * (1.0 - kernel.norm_squared()).max(0.0);
-        Belief { mean, deviation: variance.sqrt() }
+        Posterior { mean, std_dev: variance.sqrt() }
     }
 
-    /// Standard deviation of the noise that the outputs carry.
-    pub(crate) fn noise_deviation(&self) -> f64 {
+    /// Returns the standard deviation of the observation noise.
+    pub(crate) fn noise_std_dev(&self) -> f64 {
         (self.scale * self.noise).sqrt()
     }
 }
 
-/// Expected improvement over `best` by more than `margin` (Mockus; CLITE's ζ).
-pub(crate) fn expected_improvement(belief: Belief, best: f64, margin: f64) -> f64 {
-    let gain = belief.mean - best - margin;
-    if belief.deviation <= 0.0 {
+/// Returns the expected improvement over `best` by more than `margin` (Mockus; CLITE's ζ).
+pub(crate) fn expected_improvement(posterior: Posterior, best: f64, margin: f64) -> f64 {
+    let gain = posterior.mean - best - margin;
+    if posterior.std_dev <= 0.0 {
         return 0.0;
     }
     let normal = Normal::standard();
-    let z = gain / belief.deviation;
-    (gain * normal.cdf(z) + belief.deviation * normal.pdf(z)).max(0.0)
+    let z = gain / posterior.std_dev;
+    (gain * normal.cdf(z) + posterior.std_dev * normal.pdf(z)).max(0.0)
 }
 
-/// Logarithm of the expected improvement *below* `best` (Ament and others,
-/// "Unexpected Improvements to Expected Improvement", NeurIPS 2023): where the
-/// improvement itself is a zero of rounding, this still has a slope.
-pub(crate) fn log_expected_decrease(belief: Belief, best: f64) -> f64 {
-    if belief.deviation <= 0.0 {
+/// Returns the logarithm of the expected improvement *below* the incumbent `best` (Ament et
+/// al., "Unexpected Improvements to Expected Improvement", NeurIPS 2023). It still has a slope
+/// where the improvement itself rounds to zero.
+pub(crate) fn log_expected_improvement(posterior: Posterior, best: f64) -> f64 {
+    if posterior.std_dev <= 0.0 {
         return f64::NEG_INFINITY;
     }
-    let z = (best - belief.mean) / belief.deviation;
-    belief.deviation.ln() + log_improvement(z)
+    let z = (best - posterior.mean) / posterior.std_dev;
+    posterior.std_dev.ln() + log_improvement(z)
 }
 
-/// ln(φ(z) + z Φ(z)); by its series where the difference would cancel.
+/// Returns ln(φ(z) + z Φ(z)), by its series where the difference would cancel.
 fn log_improvement(z: f64) -> f64 {
     let normal = Normal::standard();
     if z > -5.0 {
@@ -212,15 +214,16 @@ fn log_improvement(z: f64) -> f64 {
     normal.ln_pdf(z) + square.ln() + series.max(0.1).ln()
 }
 
-/// Probability of being below a bound.
-pub(crate) fn probability_below(belief: Belief, bound: f64) -> f64 {
-    if belief.deviation <= 0.0 {
-        return if belief.mean <= bound { 1.0 } else { 0.0 };
+/// Returns the probability that the function is below a bound.
+pub(crate) fn probability_below(posterior: Posterior, bound: f64) -> f64 {
+    if posterior.std_dev <= 0.0 {
+        return if posterior.mean <= bound { 1.0 } else { 0.0 };
     }
-    Normal::standard().cdf((bound - belief.mean) / belief.deviation)
+    Normal::standard().cdf((bound - posterior.mean) / posterior.std_dev)
 }
 
-/// Matérn, ν = 5/2, at a distance in lengths (Rasmussen and Williams, equation 4.17).
+/// Returns the Matérn kernel with ν = 5/2 at a distance in length scales (Rasmussen and
+/// Williams, equation 4.17).
 fn matern(distance: f64) -> f64 {
     let x = 5f64.sqrt() * distance;
     (1.0 + x + x * x / 3.0) * (-x).exp()
@@ -260,18 +263,17 @@ mod tests {
         let outputs = DVector::from_column_slice(&[0.0, 1.0]);
         let kernel = DMatrix::from_fn(2, 2, |a, b| matern((a as f64 - b as f64).abs()));
         let inputs = inputs.to_vec();
-        let fitted =
-            GaussianProcess::condition(inputs, &outputs, kernel, (vec![1.0], 1e-2)).unwrap();
+        let fitted = GaussianProcess::condition(inputs, &outputs, kernel, vec![1.0], 1e-2).unwrap();
         let k = matern(1.0);
         let (weight, scale) = (0.5 / (1.01 - k), 0.25 / (1.01 - k));
         assert!((fitted.mean - 0.5).abs() < 1e-12);
         assert!((fitted.scale - scale).abs() < 1e-12);
-        let belief = fitted.at(&[0.0]);
-        assert!((belief.mean - (0.5 - weight * (1.0 - k))).abs() < 1e-9, "{belief:?}");
+        let posterior = fitted.posterior(&[0.0]);
+        assert!((posterior.mean - (0.5 - weight * (1.0 - k))).abs() < 1e-9, "{posterior:?}");
         let determinant = 1.01 * 1.01 - k * k;
         let explained = (1.01 - 2.0 * k * k + 1.01 * k * k) / determinant;
         let deviation = (scale * (1.0 - explained)).sqrt();
-        assert!((belief.deviation - deviation).abs() < 1e-9, "{belief:?} {deviation}");
+        assert!((posterior.std_dev - deviation).abs() < 1e-9, "{posterior:?} {deviation}");
     }
 
     #[test]
@@ -280,11 +282,11 @@ mod tests {
         let inputs: Vec<_> = line(21).into_iter().filter(|x| x[0] < 0.4 || x[0] > 0.6).collect();
         let outputs: Vec<_> = inputs.iter().map(|x| f(x[0])).collect();
         let fitted = GaussianProcess::fit(&inputs, &outputs).unwrap();
-        let near = fitted.at(&[0.23]);
+        let near = fitted.posterior(&[0.23]);
         assert!((near.mean - f(0.23)).abs() < 0.01, "{near:?}");
-        let far = fitted.at(&[0.5]);
-        assert!(far.deviation > 5.0 * near.deviation, "{near:?} {far:?}");
-        assert!((far.mean - f(0.5)).abs() < 3.0 * far.deviation, "{far:?}");
+        let far = fitted.posterior(&[0.5]);
+        assert!(far.std_dev > 5.0 * near.std_dev, "{near:?} {far:?}");
+        assert!((far.mean - f(0.5)).abs() < 3.0 * far.std_dev, "{far:?}");
     }
 
     #[test]
@@ -295,18 +297,18 @@ mod tests {
         let outputs: Vec<_> = inputs.iter().map(noisy).collect();
         let fitted = GaussianProcess::fit(&inputs, &outputs).unwrap();
         // Uniform on ±0.1: deviation 0.058; the grid has one step a decade.
-        assert!((0.02..0.2).contains(&fitted.noise_deviation()), "{}", fitted.noise_deviation());
-        assert!((fitted.at(&[0.5]).mean - 1.5).abs() < 0.05);
+        assert!((0.02..0.2).contains(&fitted.noise_std_dev()), "{}", fitted.noise_std_dev());
+        assert!((fitted.posterior(&[0.5]).mean - 1.5).abs() < 0.05);
     }
 
     #[test]
     fn improvement_has_its_closed_form_and_none_where_nothing_is_unknown() {
         // With mean = best and deviation 1 it is pdf(0).
-        let belief = Belief { mean: 1.0, deviation: 1.0 };
-        assert!((expected_improvement(belief, 1.0, 0.0) - 0.398_942).abs() < 1e-6);
-        let known = Belief { mean: 5.0, deviation: 0.0 };
+        let posterior = Posterior { mean: 1.0, std_dev: 1.0 };
+        assert!((expected_improvement(posterior, 1.0, 0.0) - 0.398_942).abs() < 1e-6);
+        let known = Posterior { mean: 5.0, std_dev: 0.0 };
         assert_eq!(expected_improvement(known, 1.0, 0.0), 0.0);
-        let hopeless = Belief { mean: -50.0, deviation: 1.0 };
+        let hopeless = Posterior { mean: -50.0, std_dev: 1.0 };
         assert!(expected_improvement(hopeless, 1.0, 0.01) < 1e-12);
     }
 
@@ -321,7 +323,7 @@ mod tests {
         let common = GaussianProcess::fit(&inputs, &outputs).unwrap();
         let error = |model: &GaussianProcess| {
             let at = |step: usize| vec![step as f64 / 20.0, 0.5];
-            let off = |step| (model.at(&at(step)).mean - (6.0 * at(step)[0]).sin()).abs();
+            let off = |step| (model.posterior(&at(step)).mean - (6.0 * at(step)[0]).sin()).abs();
             (1..20).map(off).sum::<f64>()
         };
         assert!(error(&fitted) < error(&common), "{} {}", error(&fitted), error(&common));
@@ -333,9 +335,9 @@ mod tests {
         let outputs: Vec<_> = inputs.iter().map(|x| x[0] * x[0]).collect();
         let fitted = GaussianProcess::fit_each(&inputs, &outputs).unwrap();
         let points = line(33);
-        let all = fitted.at_all(points.iter().map(Vec::as_slice));
-        for (point, belief) in points.iter().zip(all) {
-            assert_eq!(fitted.at(point), belief);
+        let all = fitted.posteriors(points.iter().map(Vec::as_slice));
+        for (point, posterior) in points.iter().zip(all) {
+            assert_eq!(fitted.posterior(point), posterior);
         }
     }
 
@@ -353,33 +355,33 @@ mod tests {
 
     #[test]
     fn a_bound_far_above_is_surely_kept() {
-        let belief = Belief { mean: 1.0, deviation: 0.1 };
-        assert!(probability_below(belief, 2.0) > 0.999);
-        assert!((probability_below(belief, 1.0) - 0.5).abs() < 1e-12);
-        assert_eq!(probability_below(Belief { deviation: 0.0, ..belief }, 0.9), 0.0);
+        let posterior = Posterior { mean: 1.0, std_dev: 0.1 };
+        assert!(probability_below(posterior, 2.0) > 0.999);
+        assert!((probability_below(posterior, 1.0) - 0.5).abs() < 1e-12);
+        assert_eq!(probability_below(Posterior { std_dev: 0.0, ..posterior }, 0.9), 0.0);
     }
 
     #[test]
     fn equal_outputs_and_repeated_inputs_are_no_trouble_and_nan_is_refused() {
         let same = vec![vec![0.5, 0.5]; 5];
         let fitted = GaussianProcess::fit(&same, &[1.0; 5]).unwrap();
-        assert!((fitted.at(&[0.5, 0.5]).mean - 1.0).abs() < 1e-9);
+        assert!((fitted.posterior(&[0.5, 0.5]).mean - 1.0).abs() < 1e-9);
         assert!(GaussianProcess::fit(&same, &[1.0, f64::NAN, 1.0, 1.0, 1.0]).is_none());
         assert!(GaussianProcess::fit(&same[..1], &[1.0]).is_none());
     }
 
     proptest! {
         #[test]
-        fn beliefs_are_numbers_whatever_was_seen(
+        fn posteriors_are_finite_for_any_observations(
             outputs in prop::collection::vec(0.0f64..1.0, 2..30),
             at in prop::collection::vec(0.0f64..1.0, 3),
         ) {
             let mut rng = Rng::seed_from_u64(outputs.len() as u64);
             let inputs: Vec<Vec<f64>> =
                 outputs.iter().map(|_| (0..3).map(|_| rng.random::<f64>()).collect()).collect();
-            let belief = GaussianProcess::fit(&inputs, &outputs).unwrap().at(&at);
-            prop_assert!(belief.mean.is_finite() && belief.deviation >= 0.0, "{belief:?}");
-            prop_assert!(expected_improvement(belief, 0.5, 0.01) >= 0.0);
+            let posterior = GaussianProcess::fit(&inputs, &outputs).unwrap().posterior(&at);
+            prop_assert!(posterior.mean.is_finite() && posterior.std_dev >= 0.0, "{posterior:?}");
+            prop_assert!(expected_improvement(posterior, 0.5, 0.01) >= 0.0);
         }
     }
 }

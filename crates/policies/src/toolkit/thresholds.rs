@@ -1,6 +1,6 @@
 //! Migration thresholds for low load: least energy with the tail on target.
 //!
-//! EETL (MICRO-50, seed 002), figure 5. A request runs for v_1 on the slowest
+//! EETL (Haque et al., MICRO-50), figure 5. A request runs for v_1 on the slowest
 //! type, then for v_2 on the next, and so on. With W_i the work done by the end
 //! of stage i, c_i the energy of a unit of work on type i and S(w) the share of
 //! requests with more work than w, mean energy and run time of work q are

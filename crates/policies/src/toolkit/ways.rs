@@ -1,13 +1,11 @@
 //! Cache ways in a line, and masks that hardware accepts.
 //!
-//! The shared ways lie in the middle, isolated ones on both sides of it. An
-//! app's mask must cover its own ways and the shared ones, and on most Intel
-//! parts a mask must be one run. With two apps that hold ways of their own,
-//! one on each side, that is exact. From the third on somebody is not next
-//! to the middle; its mask then also covers the apps between, so it always
-//! gets at least its due, best-effort apps never reach an isolated way, but
-//! apps on one side are not fully isolated from those further out. Where
-//! masks need not be runs, they are exact.
+//! The shared ways are in the middle, isolated ones on both sides. An app's mask must cover its own
+//! ways and the shared ones, and on most Intel parts a mask must be one run. With two apps that
+//! have ways of their own, one on each side, this is exact. From the third app on, some region is
+//! not next to the middle; its mask then also covers the apps between. It always gets at least its
+//! own ways and best-effort apps never use an isolated way, but apps on one side are not fully
+//! isolated from those further out. Where masks need not be runs, they are exact.
 
 use lull_control::{AppId, WayMask};
 
@@ -22,7 +20,7 @@ pub(crate) struct WayLine {
 }
 
 impl WayLine {
-    /// A line in which nobody holds ways yet.
+    /// Creates a line in which no region holds ways.
     pub(crate) fn new(contiguous: bool) -> Self {
         Self { contiguous, left: Vec::new(), right: Vec::new() }
     }
@@ -33,7 +31,7 @@ impl WayLine {
     }
 
     /// Takes note of who holds ways: a new holder joins the emptier side,
-    /// next to the shared ways; nobody else moves.
+    /// next to the shared ways; no other region moves.
     pub(crate) fn note(&mut self, isolated: &[u32]) {
         let holds = |app: &AppId| isolated[app.index()] > 0;
         self.left.retain(holds);

@@ -1,54 +1,43 @@
-//! BayOp: finds, on the running server, the settings that save most.
+//! `bayop`: searches on the running server for the settings that use least power within the
+//! bound.
 //!
-//! Dong, Arora, Awad, Krieger and Appavoo, "Taming and Controlling Performance
-//! and Energy Trade-Offs Automatically in Network Applications", CCDS 2026
-//! (seed 001), section 5. Under a steady load each pair of interrupt delay and
-//! frequency has a tail latency and a power, and a few dozen trials of a Bayesian
-//! optimiser find a pair that saves much and meets the bound:
+//! Under a steady load each pair of interrupt delay and frequency has a tail latency and a
+//! power. A few dozen trials of Bayesian optimisation find a pair that saves power and meets
+//! the bound:
 //!
 //! ```text
-//! a trial   set a place, let it settle, measure tail and power over a window
-//! search    30 trials; then the best place stays
+//! a trial   apply a setting, let it settle, measure tail and power over a window
+//! search    30 trials; then the best setting stays
 //! again     every hour, when the load has changed, or when the bound is missed
 //! ```
 //!
-//! The search itself is [`crate::search::Search`], which `lull tune` shares. It
-//! goes over whatever numeric knobs the plant offers: interrupt delay and
-//! frequency where they are, the app's number of cores where they are not, and
-//! the three numbers of its on-call gate if `knobs` names them.
+//! The search is [`crate::search::Search`], which `lull tune` also runs. It covers the numeric
+//! knobs that the plant offers: interrupt delay and frequency, the app's number of cores where
+//! those are missing, and the three numbers of its gate if `knobs` names them.
 //!
-//! # How it differs from the paper
+//! Differences from the paper:
 //!
-//! 1. *Objective*: the paper's penalty `R_p = energy max(latency - bound + 1, 1)`
-//!    in microseconds is `method = "penalty"`. By default latency and power are
-//!    modelled apart, and only places are tried that are likely near the bound
-//!    at most: one scalar with a cliff is what a Gaussian process models worst.
-//!    `prior = "response"` makes the paper's model of the server, fitted to the
-//!    trials so far, the mean of both; eq. 3 in our form, for as printed it says
-//!    that delays cost power.
-//! 2. *First points*: an additive recurrence stands in for Ax's Sobol points;
-//!    ours begins at the fastest place and creeps outwards.
-//! 3. *When to search*: the paper searches every hour and leaves triggers open.
-//!    Here also a change of load or missed bounds begin a search; a load that was
-//!    searched before gets its place back at once, and is searched again only if
-//!    that no longer does. Places that are known from before (`known`, which
-//!    `lull run` fills from what was found before) are used in the same way, and a
-//!    search at their load begins with them. What a search finds, and what a place
-//!    that stays is seen to do, it says ([`Policy::discoveries`]).
-//! 4. *Harm*: a trial that is far over the bound is cut short, and once
-//!    `harm_max` of a search's requests were late only places are tried that
-//!    nearly surely meet it.
-//! 5. *Several latency-critical apps*: the first with a tail objective is
-//!    searched for; the paper has one app.
+//! 1. *Objective*: by default latency and power have a model each, and candidates are limited
+//!    to settings whose tail is likely below, or close to, the bound: a Gaussian process models
+//!    a scalar with a cliff badly. `method = "penalty"` is the paper's
+//!    `R_p = energy max(latency - bound + 1, 1)`. With `prior = "response"` the paper's model
+//!    of the server is the mean of both; eq. 3 in our form, because as printed delays cost power.
+//! 2. *First points*: an additive recurrence instead of Ax's Sobol points; our method begins at
+//!    the fastest setting and moves outwards.
+//! 3. *When to search*: a change of load or missed bounds also begin a search. A load that was
+//!    searched before gets its setting back at once. Stored settings (`known`) are used in the
+//!    same way. Results are reported as [`Policy::discoveries`].
+//! 4. *Harm*: a trial far over the bound ends early, and once `harm_max` of a search's requests
+//!    were late, only settings that almost certainly meet the bound are tried.
+//! 5. *Several latency-critical apps*: the search is for the first with a tail objective.
 //!
-//! A plant without an energy meter is refused, unless `allow_modelled` says that
-//! a model will do. A trial whose setting a knob refuses ends at once, without a
-//! reading: what is in force then is another place.
+//! A plant without an energy meter is refused, unless `allow_modelled` permits a model. A trial
+//! ends without a reading if a knob refuses its setting.
 //!
-//! Checked against: the penalty's printed vectors; a server by formulas whose
-//! best place is known; seed 001's experiments in `lull lab`.
+//! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
+//! server by formulas whose best setting is known, and `lull lab`.
 
-use crate::config::{config, fraction, read, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::search::{
     Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space, Tuning,
@@ -66,7 +55,7 @@ use serde::{Deserialize, Serialize};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "bayop",
-    paper: "Dong et al., CCDS 2026 (seed 001), section 5",
+    paper: "Dong et al., CCDS 2026, section 5",
     summary: "Searches interrupt delay, frequency and other numeric knobs for the least power \
               within the bound, and again when the load changes.",
     kind: PolicyKind {
@@ -146,8 +135,8 @@ pub(crate) struct Spot {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("window", config.window)?;
-    some_time("every", config.every)?;
+    positive_time("window", config.window)?;
+    positive_time("every", config.every)?;
     for (key, share) in [
         ("floor", config.floor),
         ("final_floor", config.final_floor),
@@ -218,7 +207,7 @@ struct Bayop {
     /// Rate in the last reading of a search.
     rate_per_s: f64,
     plan: Plan,
-    /// What nobody has asked for yet.
+    /// Discoveries that were not yet read.
     found: Vec<Discovery>,
 }
 

@@ -1,15 +1,15 @@
 //! Co-PI: settings by request rate, from a profile made beforehand.
 //!
-//! IEEE Access 2020, as seed 001 uses it (sections 2 and 5.2.2): the least
+//! IEEE Access 2020, as Dong et al. use it (CCDS 2026, sections 2 and 5.2.2): the least
 //! power that meets the bound is found offline for a few rates of requests, and
 //! then taken by the rate of the moment. Of the paper only the abstract was at
 //! hand. Which profiled rate stands for one in between is not said: `nearest`
-//! (default; seed 001 reports misses at 200 us, which fit it), or `ceil`, the
+//! (default; Dong et al. report misses at 200 us, which fit it), or `ceil`, the
 //! smallest that is no lower.
 //!
 //! Without a profile it touches nothing. `lull sweep` measures one.
 
-use crate::config::{config, read, some_time, text, wrong};
+use crate::config::{config, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::period::Period;
 use crate::toolkit::revise;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "co-pi",
-    paper: "Co-PI, IEEE Access 2020, as used by Dong et al. (seed 001), section 5.2.2",
+    paper: "Co-PI, IEEE Access 2020, as used by Dong et al., CCDS 2026, section 5.2.2",
     summary: "Takes interrupt delay and frequency by the rate of requests from a profile made \
               beforehand.",
     kind: PolicyKind {
@@ -69,7 +69,7 @@ pub(crate) struct Profiled {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period", config.period)?;
+    positive_time("period", config.period)?;
     let sound = |it: &Profiled| it.rate_per_s.is_finite() && it.rate_per_s > 0.0;
     match config.profile.iter().all(sound) {
         true => Ok(()),

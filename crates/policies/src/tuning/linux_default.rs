@@ -1,11 +1,11 @@
 //! Linux default: the kernel's governor and the driver's own moderation.
 //!
-//! The baseline of seed 001 (there: Linux): `ondemand` chooses frequencies, the
+//! The baseline "Linux" of Dong et al., CCDS 2026: `ondemand` chooses frequencies, the
 //! network driver adapts its interrupt delay. A frequency governor is not a
-//! setting of Lull's, so frequencies are left alone; a delay that somebody fixed
+//! setting of Lull's, so frequencies are left alone; a delay that was fixed
 //! is given back to the driver.
 
-use crate::config::{anything_goes, config, read};
+use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use lull_control::{
     Capability, Coalescing, Machine, Observation, Plan, Policy, Reason, Rng, Setting,
@@ -14,7 +14,7 @@ use lull_control::{
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "linux-default",
-    paper: "Dong et al., CCDS 2026 (seed 001), section 3.5 (there: Linux)",
+    paper: "Dong et al., CCDS 2026, section 3.5 (there: Linux)",
     summary: "Leaves frequencies to the kernel's governor and interrupt delays to the driver.",
     kind: PolicyKind {
         family: Family::Tuning,
@@ -33,7 +33,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 
 config! {
     /// Nothing to choose.
-    struct Config checked by anything_goes {}
+    struct Config checked by accept_any {}
 }
 
 /// The policy.

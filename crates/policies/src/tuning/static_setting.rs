@@ -1,6 +1,6 @@
-//! Static: one interrupt delay and one frequency, for good.
+//! `static`: one interrupt delay and one frequency for the whole run.
 //!
-//! Seed 001's Linux-static and EbbRT-static (section 3.5): every point of its
+//! Linux-static and EbbRT-static of Dong et al., CCDS 2026 (section 3.5): every point of their
 //! study is this policy with another pair.
 
 use crate::config::{config, read, wrong};
@@ -13,7 +13,7 @@ use lull_measure::{Hertz, Nanos};
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "static",
-    paper: "Dong et al., CCDS 2026 (seed 001), section 3.5 (there: Linux-static)",
+    paper: "Dong et al., CCDS 2026, section 3.5 (there: Linux-static)",
     summary: "One interrupt delay and one frequency for good, as far as they are given.",
     kind: PolicyKind {
         family: Family::Tuning,

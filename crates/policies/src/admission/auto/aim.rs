@@ -9,7 +9,7 @@ use lull_measure::Percentile;
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
 const GAIN: f64 = 1.03;
 const LOWER: f64 = 0.9;
-/// What may be lost of throughput where only the tail is better, and nobody
+/// What may be lost of throughput where only the tail is better, and no objective
 /// said that it may cost anything.
 const HARMLESS: f64 = 0.97;
 /// A setting that keeps less than this of what may be kept is not tried on.
@@ -142,20 +142,21 @@ impl Aim {
         }
     }
 
-    /// A rest is good if it is one, harms nobody, and the bound is kept all the same: in
+    /// A rest is good if it is one, harms no objective, and the bound is kept all the same: in
     /// the mean, for clients that connect make a tail of their own.
     fn may_rest(&self, ratios: &[Ratio], surely: bool) -> bool {
-        let is_met =
-            |of: fn(&Ratio) -> f64| self.asked.is_met(Gain::of(ratios.iter().map(of)).ratio());
+        let is_met = |of: fn(&Ratio) -> f64| {
+            self.asked.is_met(Gain::from_ratios(ratios.iter().map(of)).ratio())
+        };
         let is_kept = is_met(|one| one.tails_s.0) && is_met(|one| one.tails_s.1);
         let rests = |one: &Ratio| one.rested.is_none_or(|share| share >= RESTS);
-        let more = Gain::of(ratios.iter().map(|one| one.throughput));
+        let more = Gain::from_ratios(ratios.iter().map(|one| one.throughput));
         more.is(HARMLESS, surely) && is_kept && ratios.iter().all(rests)
     }
 
     fn is_better(&self, ratios: &[Ratio], surely: bool) -> Option<f64> {
-        let more = Gain::of(ratios.iter().map(|one| one.throughput));
-        let shorter = Gain::of(ratios.iter().map(|one| 1.0 / one.tail));
+        let more = Gain::from_ratios(ratios.iter().map(|one| one.throughput));
+        let shorter = Gain::from_ratios(ratios.iter().map(|one| 1.0 / one.tail));
         let kept = ratios.iter().map(|one| self.kept(one.tails_s.1, one.reference_per_s));
         let is_cheap = more.is(kept.fold(0.0, f64::max), surely);
         let gains = more.is(GAIN, surely) && (more.is_sure() || !surely);

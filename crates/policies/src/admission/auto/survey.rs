@@ -44,8 +44,8 @@ pub(super) struct Survey {
     tried: Vec<Look>,
     /// By candidate.
     ratios: Vec<Vec<Ratio>>,
-    /// How often it has begun anew.
-    anew: u32,
+    /// How often the survey was restarted.
+    restarts: u32,
 }
 
 /// How a survey stands after a look.
@@ -77,7 +77,7 @@ impl Survey {
             tried: Vec::new(),
             ratios: vec![Vec::new(); candidates.len()],
             candidates,
-            anew: 0,
+            restarts: 0,
         }
     }
 
@@ -137,11 +137,11 @@ impl Survey {
 
     /// Forgets all but the last look at the reference, which is the first now.
     fn begins_anew(&mut self) -> Progress {
-        self.anew += 1;
+        self.restarts += 1;
         self.alive = (0..self.candidates.len()).collect();
         self.tried.clear();
         self.ratios.iter_mut().for_each(Vec::clear);
-        if self.anew < BEGINNINGS_MAX { Progress::GoesOn } else { Progress::Torn }
+        if self.restarts < BEGINNINGS_MAX { Progress::GoesOn } else { Progress::Torn }
     }
 
     /// Those that are better, surely or perhaps, and how good they are.

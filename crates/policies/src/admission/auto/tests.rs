@@ -136,9 +136,9 @@ fn a_tail_is_bought_with_throughput_only_if_that_was_asked_for() {
         run.steadily(traded, 120);
         assert_eq!(run.cap(), cap, "{goal}");
     }
-    let mut thrifty = Run::new("goal = \"tail\"\nloss_percent = 10");
-    thrifty.steadily(traded, 120);
-    assert_eq!(thrifty.cap(), Some(32));
+    let mut traded_off = Run::new("goal = \"tail\"\nloss_percent = 10");
+    traded_off.steadily(traded, 120);
+    assert_eq!(traded_off.cap(), Some(32));
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn what_is_promised_says_what_is_better() {
     for (asked, cap) in [
         // Not kept by the open gate's 171 ms: the tail is bought.
         (vec![p99(120)], Some(8)),
-        // Kept already: nothing is paid for more.
+        // ComplianceMonitor already: nothing is paid for more.
         (vec![p99(200)], None),
         // No tail is bought below the floor.
         (vec![p99(120), floor(1200.0)], Some(32)),

@@ -165,7 +165,7 @@ fn the_printed_ban_of_the_shared_region_locks_up() {
     };
     assert_eq!(cores_after_a_rise(""), "a:5 b:0 shared:3");
     let printed = "ban = \"all\"\nundo = \"all\"";
-    assert_eq!(cores_after_a_rise(printed), "a:0 b:0 shared:8", "nobody can be helped");
+    assert_eq!(cores_after_a_rise(printed), "a:0 b:0 shared:8", "no app can gain");
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn what_an_app_that_exits_held_is_shared_again() {
     let plan = bench.see(vec![gone(), lc(5), be(50.0)]);
     assert_eq!(bench.cores(), "a:0 b:0 shared:8");
     assert_eq!(plan.setting(Knob::Cores(A)), None, "a dead app has no threads to set");
-    let told = plan.steps().any(|step| step.reason == Reason::Exited { app: A });
-    assert!(told, "{plan:?}");
+    let reports_exit = plan.steps().any(|step| step.reason == Reason::Exited { app: A });
+    assert!(reports_exit, "{plan:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a period of Heracles was like, from its epochs.
+//! The epochs of one period of Heracles, merged.
 
 use lull_measure::Nanos;
 

@@ -1,4 +1,4 @@
-//! What PARTIES keeps of apps and actions.
+//! The state that PARTIES has for each app and for the action in progress.
 
 use lull_control::AppId;
 use lull_measure::Nanos;

@@ -43,7 +43,7 @@ impl Profile {
     /// An epoch of the trial under way.
     pub(super) fn note(&mut self, per_s: f64, epoch: Nanos) {
         let Some((_, cores)) = self.trial() else { return };
-        // Where nobody answers on all cores, nobody asks.
+        // No throughput on all cores means that no app receives requests.
         if self.points.is_empty() && per_s <= 0.0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! What is promised, as a mean latency (REEF, seed 000, section 3.5).
+//! Objectives converted to a mean latency (REEF, Li et al., SoCC'25, section 3.5).
 //!
 //! ```text
 //! throughput x      w = n/x                      n queries at a time (Little's law)

@@ -1,4 +1,4 @@
-//! How SATORI's weights move: towards what has lost, and evenly in the long run.
+//! The weights of SATORI: they follow the goal that lost more, and average to one half.
 
 use super::Goals;
 use lull_measure::Nanos;

@@ -1,14 +1,13 @@
-//! Three ways to arrange the machine, and what each has been worth.
+//! Three arrangements of the machine, and the mean E_S that each has reached.
 //!
-//! Fences cost best-effort work something whatever the level: the cache of the
-//! lanes, the switches of going second. Whether that is paid back depends on how
-//! scarce the machine is at the loads there are, and E_S says so. Where the loads
-//! stay, the other arrangements are tried, in turns, and the one with the least
-//! E_S is kept: a bandit with few arms.
+//! Restricting best-effort work costs progress at every level: the cache of the lanes, and the
+//! context switches of low priority. Whether E_S improves depends on how scarce resources are at
+//! the current loads. While loads are steady the other arrangements are tried in turns, and the
+//! one with the least E_S is kept: a bandit with three arms.
 
 use lull_measure::Nanos;
 
-/// How latency-critical apps are told from best-effort ones.
+/// How latency-critical apps are protected from best-effort ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrangement {
     /// They go first, have cache lanes, and the level says what is left to the others.

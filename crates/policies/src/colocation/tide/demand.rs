@@ -1,7 +1,6 @@
-//! How much an app asks of the machine, by Little's law.
+//! The number of cores that an app needs, by Little's law.
 //!
-//! An app that is offered φ requests a second, each s seconds of CPU, keeps φ s
-//! cores busy.
+//! An app with φ offered requests per second of s CPU seconds each keeps φ s cores busy.
 
 use lull_control::{AppId, AppSpec, Observation, numbered};
 

@@ -1,9 +1,8 @@
-//! What was seen since level and loads last changed.
+//! Measurements since the level and the loads last changed.
 //!
-//! One period of a lightly loaded app has some hundred requests; its p95 is
-//! then known to a quarter. Over several periods at one level and load the mean
-//! of the tails is known better, and the mean of their upper ends says how far
-//! up chance alone carries a period's tail.
+//! One period of a lightly loaded app has about a hundred requests, so its p95 has an error of
+//! about a quarter. Over several periods at one level and load the mean tail is known better, and
+//! the mean of the upper ends of the periods' intervals shows how far chance alone raises a tail.
 
 use super::reading::Reading;
 use lull_control::AppId;

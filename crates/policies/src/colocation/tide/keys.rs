@@ -1,6 +1,6 @@
-//! The numbers that tide can be given.
+//! The config of `tide`.
 
-use crate::config::{config, fraction, some_time, text, wrong};
+use crate::config::{config, fraction, positive_time, text, wrong};
 use lull_control::PolicyError;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
@@ -11,7 +11,7 @@ config! {
         /// Longest time between adjustments (Ah-Q, section VI-B: 500 ms).
         #[serde(serialize_with = "text")]
         period: Nanos = Nanos::from_millis(500),
-        /// Shortest, where the load's bursts come often (seed 003, equation 2: 50 ms).
+        /// Shortest, where the load's bursts are frequent (Wang et al. 2013, eq. 2: 50 ms).
         #[serde(serialize_with = "text")]
         period_min: Nanos = Nanos::from_millis(50),
         /// Slack below which best-effort work gives way (Ah-Q, section VI-B: 0.05).
@@ -46,8 +46,8 @@ config! {
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
-    some_time("period_min", config.period_min)?;
-    some_time("settled", config.settled)?;
+    positive_time("period_min", config.period_min)?;
+    positive_time("settled", config.settled)?;
     if config.period < config.period_min {
         let message = "`period` is shorter than `period_min`".to_owned();
         return Err(wrong("period", message));

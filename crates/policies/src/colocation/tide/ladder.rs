@@ -1,9 +1,9 @@
-//! The levels of the tide: how much of the machine best-effort work reaches.
+//! The levels: how much of the machine best-effort work may use.
 //!
-//! The top level is everything. Going down one kind of resource is taken away
-//! unit by unit to its floor, then the next. Which kind goes first depends on
-//! whether scheduling classes can put latency-critical apps first: then cores
-//! need no fence, and cache and bandwidth are what is left to fight for.
+//! At the top level best-effort work may use everything. Below it one kind of resource is
+//! withdrawn unit by unit to its floor, then the next. If scheduling classes can put
+//! latency-critical apps first, cores need no restriction and are withdrawn last; otherwise they
+//! are withdrawn first.
 
 use crate::toolkit::regions::{Kind, totals};
 use lull_control::{AppId, CoreSet, Machine, Setting, WayMask};

@@ -1,11 +1,10 @@
-//! Cache lanes: each latency-critical app fills ways of its own.
+//! Cache lanes: each latency-critical app has ways of its own.
 //!
-//! Priority does not reach into a cache. Left to share it, apps get ways by
-//! their miss traffic, and the app with few requests, whose tail needs them no
-//! less, gets fewest. So the ways are divided evenly between the
-//! latency-critical apps, and then one moves at a time from who stands best to
-//! who stands worst. Best-effort work reaches into the first lanes, which are
-//! those of the most tolerant apps.
+//! Priority does not protect cache. In a shared cache apps get ways in proportion to their miss
+//! traffic, so an app with few requests gets few, although its tail needs them as much. The ways
+//! are therefore divided evenly between the latency-critical apps, and then move one at a time
+//! from the app with the lowest ratio of tail to bound to the one with the highest. Best-effort
+//! work may fill the first lanes, which belong to the most tolerant apps.
 
 use lull_control::{AppId, AppSpec, WayMask, numbered};
 

@@ -1,25 +1,25 @@
-//! Loads that last: requests offered, until they change by more than chance.
+//! Mean offered loads, until a load changes by more than chance.
 
 use lull_control::Observation;
 
-/// Change of load after which what was seen says nothing of now (ours).
+/// Relative change of load after which earlier measurements no longer apply (ours).
 const CHANGE: f64 = 0.2;
 
-/// Standard deviations of a Poisson count that are chance (ours: with some hundred periods of
-/// some apps, three would be exceeded every minute).
+/// Standard deviations of a Poisson count up to which a change is chance (ours: over hundreds
+/// of periods of several apps, three would be exceeded every minute).
 const CHANCE: f64 = 4.0;
 
 /// Mean load of each app since it last changed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loads {
-    /// By app; `None` for one that has none or is not heard of.
+    /// By app; `None` for an app without a load or without a reading.
     offered_per_s: Vec<Option<f64>>,
     /// Time over which the means are taken.
     seconds: f64,
 }
 
 impl Loads {
-    /// Adds a period; whether it shows other loads than those before it.
+    /// Adds a period. Returns whether its loads differ from those before it.
     pub(super) fn note(&mut self, seen: &Observation) -> bool {
         let offered: Vec<_> = seen
             .apps
@@ -41,7 +41,8 @@ impl Loads {
         false
     }
 
-    /// By more than a fifth, and by more than the counts of both spans differ by chance.
+    /// Returns whether a load changed by more than a fifth, and by more than the counts of both
+    /// spans differ by chance.
     fn has_changed(&self, then: Option<f64>, now: Option<f64>, seconds: f64) -> bool {
         let (Some(then), Some(now)) = (then, now) else { return then.is_some() != now.is_some() };
         let variance = then.max(now) * (1.0 / seconds + 1.0 / self.seconds);

@@ -1,9 +1,9 @@
-//! High-water marks: up to which level an app was well at which load.
+//! Marks: the levels that violated a bound, by load.
 //!
-//! A level that broke an app at some load is not tried again at that load for
-//! a while; each time it breaks again the while doubles. Loads are sorted into
-//! tenths of what the app's threads can carry. A mark does not hold for higher
-//! loads: p95 of a hundred requests breaks by chance what p95 of a thousand does not.
+//! A level that violated an app's bound at some load is not retried at that load for a while; each
+//! further violation doubles the while. Loads are grouped into tenths of what the app's threads
+//! can carry. A mark does not hold for higher loads: the p95 of a hundred requests violates a
+//! bound by chance where the p95 of a thousand does not.
 
 use lull_measure::Nanos;
 
@@ -86,7 +86,7 @@ mod tests {
         });
         assert_eq!(held, [10, 20, 30, 30]);
         marks.broke(0.5, 3, at(400), HOLD);
-        assert_eq!(marks.limit(0.5, at(410)), None, "another level begins anew");
+        assert_eq!(marks.limit(0.5, at(410)), None, "another level starts its own count");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tails and entropy with what chance makes of them.
+//! Tails and entropy of one period, with their confidence intervals.
 
 use lull_control::{AppId, AppSeen, AppSpec, AppStanding, Observation, Standing, numbered};
 use lull_measure::entropy::RelativeImportance;

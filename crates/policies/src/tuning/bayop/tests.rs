@@ -113,8 +113,8 @@ fn a_search_ends_near_the_best_place_within_the_bound() {
     let (delay, ghz) = server.at();
     assert_eq!(ghz, 1.0);
     assert!((200.0..=400.0).contains(&delay), "{delay}");
-    let told: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
-    assert!(told.iter().all(|text| text.contains("the best of 12 trials")), "{told:?}");
+    let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    assert!(reasons.iter().all(|text| text.contains("the best of 12 trials")), "{reasons:?}");
 }
 
 #[test]
@@ -239,9 +239,9 @@ fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_is_not_searched_for_e
     server.run(&mut policy, Nanos::from_secs(30));
     assert!(matches!(policy.stage, Stage::Holding { meets: false, .. }));
     assert_eq!(server.at(), (20.0, 2.0));
-    let told: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
     let said = |text: &String| text.contains("no place of 12 meets p95 < 10ms");
-    assert!(told.iter().all(said), "{told:?}");
+    assert!(reasons.iter().all(said), "{reasons:?}");
     server.run(&mut policy, Nanos::from_secs(60));
     assert!(matches!(policy.stage, Stage::Holding { .. }));
 }

@@ -1,11 +1,9 @@
-//! Whether what apps are promised is kept, over windows long enough to say so.
+//! Whether apps meet their objectives, over windows that are long enough to decide it.
 //!
-//! A tail over 100 ms of a few connections is noise, so shares of late answers
-//! are counted instead (REEF, seed 000, section 5.4, as
-//! [`lull_measure::compliance`] reads it), over the last second or as many
-//! answers as it takes, whichever is longer. With a p99.9, 200 answers would
-//! make a single late one a breach, so at least as many are taken as allow two
-//! late ones (ours).
+//! A tail over 100 ms of a few connections is noise, so the share of late requests is counted
+//! instead (REEF, Li et al., SoCC'25, section 5.4, as implemented by [`lull_measure::compliance`]),
+//! over the last second or a minimum number of requests, whichever is longer. With a p99.9 and 200
+//! requests a single late one would be a violation, so the minimum allows at least two (ours).
 
 use lull_control::{AppId, AppSeen, AppSpec, LatencySeen, Objective, Observation};
 use lull_measure::Nanos;
@@ -40,20 +38,20 @@ struct Record {
 
 /// All apps.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct ComplianceMonitor {
     window: Nanos,
     least: u64,
     records: Vec<Record>,
 }
 
-impl Kept {
+impl ComplianceMonitor {
     /// Over windows of at least this length and this many answers.
     pub(crate) fn new(apps: &[AppSpec], window: Nanos, least: u64) -> Self {
         let record = |spec: &AppSpec| Record::new(spec, least);
         Self { window, least, records: apps.iter().map(record).collect() }
     }
 
-    /// Other objectives; apps whose own have changed begin anew.
+    /// Sets other objectives; the windows of apps whose objectives changed are cleared.
     pub(crate) fn retarget(&mut self, apps: &[AppSpec]) {
         for (record, spec) in self.records.iter_mut().zip(apps) {
             if record.spec.objectives != spec.objectives {
@@ -86,7 +84,7 @@ impl Kept {
         floors.map(|floor| rate / floor).min_by(f64::total_cmp)
     }
 
-    /// Whether an objective of an app is missed, as far as can be told.
+    /// Returns whether an objective of an app is missed, as far as the window shows.
     pub(crate) fn is_missed(&self, app: AppId) -> bool {
         self.compliance(app).is_some_and(|late| late > 1.0)
             || self.attainment(app).is_some_and(|share| share < 1.0)
@@ -213,8 +211,8 @@ mod tests {
 
     const EPOCH: Nanos = Nanos::from_millis(100);
 
-    fn kept(spec: AppSpec, seen: &[AppSeen]) -> Kept {
-        let mut kept = Kept::new(&[spec], Nanos::from_secs(1), 200);
+    fn kept(spec: AppSpec, seen: &[AppSeen]) -> ComplianceMonitor {
+        let mut kept = ComplianceMonitor::new(&[spec], Nanos::from_secs(1), 200);
         for app in seen {
             kept.note(&observation(Nanos::ZERO, EPOCH, vec![app.clone()]));
         }
