@@ -307,8 +307,8 @@ fn rows(blocks: &[Block], outcomes: &[Outcome], report: &mut Report) {
 fn picture(blocks: &[Block], transactions: &[Transaction]) -> Result<String> {
     let drawn = |title: String, y: Axis, value: fn(&[f64]) -> f64| {
         Figure::new(title, Axis::linear("time (s)"), y)
-            .with("gate open", Look::Points, seconds(blocks, transactions, Gate::Open, value))
-            .with(
+            .with_curve("gate open", Look::Points, seconds(blocks, transactions, Gate::Open, value))
+            .with_curve(
                 "concurrency auto",
                 Look::Points,
                 seconds(blocks, transactions, Gate::Auto, value),
