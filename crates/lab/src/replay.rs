@@ -1,9 +1,9 @@
 //! What another policy would have done with a recorded run.
 //!
-//! A [`Recording`] says what was seen of a run: arrivals, latencies, CPU time
+//! A [`Recording`] holds what was observed of a run: arrivals, latencies, CPU time
 //! and progress, epoch by epoch, under one policy. [`Replay::calibrate`] fits a
-//! node of the simulator to it (`calibrate.rs` says how), [`Replay::reproduce`]
-//! plays the recorded policy on that node and says how far off it is, and
+//! node of the simulator to it (see `calibrate.rs`), [`Replay::reproduce`]
+//! runs the recorded policy on that node and reports the error, and
 //! [`Replay::predict`] plays others: each meets the same requests with the same
 //! work, so that differences are paired. What cannot be reproduced must not be
 //! predicted; the caller decides by [`Reproduction::worst`]. Predictions go as

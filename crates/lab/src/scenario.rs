@@ -67,7 +67,7 @@ impl Wrong {
 /// One policy of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
-    /// What it is called in tables: its name in the registry unless it says otherwise.
+    /// Its label in tables; by default its name in the registry.
     pub label: String,
     /// The policy, its config, where and how often it acts.
     pub control: Control,

@@ -28,7 +28,7 @@ pub(crate) struct Parameter {
     /// The value as written in the file.
     pub(crate) value: String,
     pub(crate) source: ParameterSource,
-    /// Empty where there is nothing more to say.
+    /// The reason; may be empty.
     pub(crate) why: String,
 }
 

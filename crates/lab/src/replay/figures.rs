@@ -8,7 +8,7 @@ use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
 
 /// Answers of which at least this many lie beyond a percentile before that
-/// percentile is judged: fewer say little about it.
+/// percentile is judged.
 const BEYOND: f64 = 10.0;
 
 /// One figure.

@@ -82,13 +82,13 @@ pub enum Unfit {
     /// The CPU time of requests is unknown.
     #[error(
         "the CPU time of `{app}` was not recorded, so that what its requests demand is unknown; \
-         `lull check` says why `cpu-time` is missing"
+         `lull check` shows why `cpu-time` is missing"
     )]
     NoDemand {
         /// The app.
         app: String,
     },
-    /// The model knows only one kind of core.
+    /// The cores are of several kinds, and the model has only one.
     #[error(
         "its machine has {types} types of cores, and the model of a replay has one: nothing \
          predicted would hold"

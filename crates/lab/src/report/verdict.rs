@@ -26,7 +26,7 @@ pub enum Tolerance {
         /// Factor on the half width.
         factor: f64,
     },
-    /// Nothing: the row is for information, and says why.
+    /// No tolerance: the row is for information, and its remark gives the reason.
     None,
 }
 

@@ -249,7 +249,7 @@ fn overload(model: &DispatchModel, ladder: &Ladder) -> Vec<String> {
     let words = || {
         format!(
             "unstable: the requests ask for {load:.3} times what all cores can do at full speed, \
-             so that they pile up until the run ends; response times say how long the run was"
+             so that they pile up until the run ends; response times depend on its length"
         )
     };
     unstable.then(words).into_iter().collect()

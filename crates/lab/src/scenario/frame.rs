@@ -86,8 +86,8 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         self.contents.figures.iter().map(|(_, what)| *what)
     }
 
-    /// Runs all policies on the same replications. The result is the same to
-    /// the last bit on any number of threads. `apps` have a name and say whether they are open.
+    /// Runs all policies on the same replications. The result is the same to the last bit on
+    /// any number of threads. `apps` lists the name of each app and whether it is open.
     ///
     /// # Errors
     /// The first replication that fails.

@@ -353,11 +353,11 @@ impl Day {
 /// The rows that every objective of a day has.
 pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
     let objective = day.objectives[at];
-    let said = |what: &str| format!("{objective}: {what}");
+    let name = |what: &str| format!("{objective}: {what}");
     let linux_misses = day.missed(Arm::Linux, at) as f64;
     let mut rows = vec![
         Row::held(
-            said("hours in which the search's choice misses it"),
+            name("hours in which the search's choice misses it"),
             "1",
             "none",
             day.missed(Arm::Ours, at) as f64,
@@ -374,16 +374,16 @@ pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
         ("the same with the searches' own energy", "1", day.with_search_over_linux(at)),
         ("requests over the bound in the searches", "%", harm),
     ] {
-        rows.push(Row::reported(said(what), unit, Printed::Nothing, value, why));
+        rows.push(Row::reported(name(what), unit, Printed::Nothing, value, why));
     }
     if at == OBJECTIVE_OF_PAPER {
         let paper = day.power_over_linux(Arm::Paper, at);
-        let what = said("power of the day, the paper's penalty over Linux's");
+        let what = name("power of the day, the paper's penalty over Linux's");
         rows.push(Row::reported(what, "1", Printed::Nothing, paper, why));
         let ebbrt = 1.0 / day.power_over_linux(Arm::Ebbrt, at);
         let why = "not reached, as in bayop-sweep: an entry of the deepest state costs its exit \
                    latency at full power here";
-        let what = said("power of Linux over EbbRT under the search");
+        let what = name("power of Linux over EbbRT under the search");
         rows.push(Row::reported(what, "1", "above 2", ebbrt, why));
     }
     rows

@@ -185,7 +185,7 @@ impl Programme<'_> {
         cells.ceil() as usize + 1
     }
 
-    /// Energy of a move, of those who are still there to move.
+    /// Energy of a move, times the share of requests that are unfinished.
     fn moved_mj(&self, from: usize, to: usize, cell: usize) -> f64 {
         let watts = if from == to { 0.0 } else { self.types[to].watts.0 };
         watts * self.move_ms * self.demand.over[cell]
@@ -240,7 +240,7 @@ mod tests {
         let demand = Demand::from_survival(10_000, 1.0, over);
         let loose = bound_mj(&demand, (1.0, 200.0, 1.0));
         let slow = demand.beyond_ms[0];
-        assert!((loose / slow - 1.0).abs() < 1e-3, "nobody needs speed: {loose} {slow}");
+        assert!((loose / slow - 1.0).abs() < 1e-3, "no request needs speed: {loose} {slow}");
         let tight = bound_mj(&demand, (1.0, 30.0, 1.0));
         assert!(tight > slow && tight < 1.5 * slow, "only the short are sped up: {tight} {slow}");
     }

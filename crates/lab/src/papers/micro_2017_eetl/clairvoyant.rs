@@ -88,7 +88,7 @@ fn known_rows(known: &DispatcherCurve, eetl: &DispatcherCurve) -> Vec<Row> {
             let held = Between(0.85, 1.0);
             return Row::held(name, "1", 0.9, ratio, held);
         }
-        let why = "section 6.4 says 10 % less, and not at which loads";
+        let why = "section 6.4 states 10 % less without the loads";
         Row::reported(name, "1", 0.9, ratio, why)
     };
     LOADS.map(row).to_vec()

@@ -142,7 +142,7 @@ fn broadwell_rows(curves: &[DispatcherCurve]) -> Vec<Row> {
             "%",
             -17.0,
             most.unwrap_or_else(|| estimate_of(&[])),
-            "static power is fitted to 17 % at 10/s; the paper says \"up to\" 17 %, and here \
+            "static power is fitted to 17 % at 10/s; the paper states \"up to\" 17 %, and here \
              another load saves more, so that the two rows below depend on this reading",
         ),
         Row::held("Broadwell, EETL against Pegasus, 10/s", "%", -11.0, change(10.0), four),

@@ -47,7 +47,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 fn other(row: String, unit: &'static str, ours: &Estimate) -> Row {
-    let why = "the paper says that one band overshoots above 70/s, without a number and without \
+    let why = "the paper states that one band overshoots above 70/s, without a number and without \
                saying which gains";
     Row::reported(row, unit, "overshoots", ours, why)
 }

@@ -78,7 +78,7 @@ fn rows(best: &[BestMix]) -> Vec<Row> {
             }
         }
     }
-    let proportional = "the paper's figure is a surface without numbers; this is what it says";
+    let proportional = "the paper's figure is a surface without numbers, from which this follows";
     let mut rows = vec![
         Row::held("a looser target costs more energy, at most", "%", "never", worst, AtMost(2.0))
             .because(proportional),

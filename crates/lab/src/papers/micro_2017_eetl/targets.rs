@@ -82,7 +82,7 @@ fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError
     };
     let mut fast = scenario.modified;
     fast.mean = fast.mean.scale(2.0);
-    let why = "the paper says that EETL saves more than with the default demand (TL/EETL 2.2 \
+    let why = "the paper states that EETL saves more than with the default demand (TL/EETL 2.2 \
                here) and not on which core the 30 and 180 ms are: it does if on a slow one";
     let row = |name: &str, ours| Row::reported(name, "1", "saves more", ours, why);
     Ok(vec![

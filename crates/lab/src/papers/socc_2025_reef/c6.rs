@@ -102,7 +102,7 @@ fn batches() -> Vec<Row> {
     rows
 }
 
-/// 256 connections that ask 2000 times a second in all, of a server without a
+/// 256 connections with 2000 queries a second in all, on a server without a
 /// device to wait for.
 fn calm() -> ServerModel {
     let mut model = set_connections(&mongo().0, 256);

@@ -144,8 +144,8 @@ fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
 /// Those beside it, and the machine.
 fn neighbours(all: &[Vec<Course>; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
-    let busy = "apps that always compute leave no core idle, and their speed knows no caches: \
-                what a server takes, they lose";
+    let busy = "apps that always compute leave no core idle, and their speed does not \
+                depend on caches: what a server takes, they lose";
     let reported =
         |row: &str, printed, ours: &Estimate| Row::reported(row, "%", printed, ours, busy);
     vec![

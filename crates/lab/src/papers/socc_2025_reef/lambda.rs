@@ -16,7 +16,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 /// Load limits, in percent of the mean at a busy device.
 const LIMITS: [f64; 8] = [95.0, 100.0, 102.5, 105.0, 107.5, 110.0, 125.0, 150.0];
-/// Where 100 and 105 % stand among them.
+/// Indices of 100 and 105 % in the list.
 const AT_100: usize = 1;
 const AT_105: usize = 3;
 const AT_110: usize = 5;

@@ -70,104 +70,75 @@ fn knee(cells: &[GateCell]) -> f64 {
     first.map_or(f64::NAN, |index| f64::from(CORES[index]))
 }
 
-/// Throughput and tails by cores.
-fn rows(open: &[GateCell]) -> Vec<Row> {
-    let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
-    vec![
-        held(
-            "throughput, 4 cores over 2",
-            "linear: 2",
-            open[AT_4].over(&open[AT_2], throughput),
-            Between(1.9, 2.1),
-        ),
-        held(
-            "throughput, 6 cores over 2",
-            "linear: 3",
-            open[AT_6].over(&open[AT_2], throughput),
-            Between(2.7, 3.2),
-        ),
-        held(
-            "throughput, 24 cores over 8",
-            "flat: 1",
-            open[AT_24].over(&open[AT_8], throughput),
-            Between(0.97, 1.03),
-        ),
-        Row::held(
-            "cores from which throughput is flat",
-            "cores",
-            6.0,
-            knee(open),
-            Between(5.0, 7.0),
-        ),
-        held(
-            "p99.9 over mean, 8 cores over 2",
-            "rises steeply",
-            open[AT_8].over(&open[AT_2], p999_over_mean),
-            AtLeast(2.5),
-        ),
-        held(
-            "p99 over mean, 8 cores over 2",
-            "rises",
-            open[AT_8].over(&open[AT_2], p99_over_mean),
-            AtLeast(2.5),
-        ),
-        Row::held(
-            "p99 over mean, 24 cores",
-            "1",
-            Printed::Nothing,
-            open[AT_24].mean(p99_over_mean),
-            Between(3.5, 5.0),
-        )
-        .because("random service has a p99 of ln 100 = 4.6 means; the figure shows about 4"),
-    ]
+/// A claim on the ratio of a figure at two numbers of cores: text, claim, both cores as indices
+/// of [`CORES`], figure, tolerance.
+type Claim = (&'static str, &'static str, usize, usize, fn(&Served) -> f64, Tolerance);
+
+fn ratio_rows(cells: &[GateCell], claims: &[Claim]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (text, claim, more, fewer, value, tolerance) in claims {
+        let ratio = cells[*more].over(&cells[*fewer], value);
+        rows.push(Row::held(*text, "1", *claim, ratio, *tolerance));
+    }
+    rows
 }
 
-/// Power and thread states by cores, and what REEF changes.
+/// Throughput and tails by cores.
+fn rows(open: &[GateCell]) -> Vec<Row> {
+    let mut rows = ratio_rows(
+        open,
+        &[
+            ("throughput, 4 cores over 2", "linear: 2", AT_4, AT_2, throughput, Between(1.9, 2.1)),
+            ("throughput, 6 cores over 2", "linear: 3", AT_6, AT_2, throughput, Between(2.7, 3.2)),
+            (
+                "throughput, 24 cores over 8",
+                "flat: 1",
+                AT_24,
+                AT_8,
+                throughput,
+                Between(0.97, 1.03),
+            ),
+        ],
+    );
+    let (name, flat) = ("cores from which throughput is flat", Between(5.0, 7.0));
+    rows.push(Row::held(name, "cores", 6.0, knee(open), flat));
+    let (name, steeply) = ("p99.9 over mean, 8 cores over 2", "rises steeply");
+    rows.extend(ratio_rows(
+        open,
+        &[
+            (name, steeply, AT_8, AT_2, p999_over_mean, AtLeast(2.5)),
+            ("p99 over mean, 8 cores over 2", "rises", AT_8, AT_2, p99_over_mean, AtLeast(2.5)),
+        ],
+    ));
+    let (name, ours) = ("p99 over mean, 24 cores", open[AT_24].mean(p99_over_mean));
+    let why = "random service has a p99 of ln 100 = 4.6 means; the figure shows about 4";
+    rows.push(Row::held(name, "1", Printed::Nothing, ours, Between(3.5, 5.0)).because(why));
+    rows
+}
+
+/// Power and thread states by cores, and the effect of REEF.
 fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
-    let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
-    let silent = "the figure has no printed values";
     let disk = |served: &Served| served.threads.disk;
     let running = |served: &Served| served.threads.running;
-    vec![
-        held(
-            "power, 24 cores over 8: goes on rising",
-            "above 1",
-            open[AT_24].over(&open[AT_8], watts),
-            AtLeast(1.0),
-        ),
-        held(
-            "threads in I/O (D), 8 cores over 2",
-            "rises",
-            open[AT_8].over(&open[AT_2], disk),
-            AtLeast(10.0),
-        ),
-        held(
-            "threads that run or want to (R), 8 cores over 2",
-            "falls",
-            open[AT_8].over(&open[AT_2], running),
-            AtMost(0.5),
-        ),
-        held(
-            "REEF: p99.9 over mean, 24 cores over 8",
-            "stable",
-            reef[AT_24].over(&reef[AT_8], p999_over_mean),
-            Between(0.8, 1.25),
-        ),
-        Row::reported(
-            "REEF: p99 over mean, 24 cores",
-            "1",
-            Printed::Nothing,
-            reef[AT_24].mean(p99_over_mean),
-            silent,
-        ),
-        Row::reported(
-            "REEF: threads in I/O (D), 24 cores",
-            "threads",
-            Printed::Nothing,
-            reef[AT_24].mean(disk),
-            silent,
-        ),
-    ]
+    let r_name = "threads that run or want to (R), 8 cores over 2";
+    let mut rows = ratio_rows(
+        open,
+        &[
+            ("power, 24 cores over 8: goes on rising", "above 1", AT_24, AT_8, watts, AtLeast(1.0)),
+            ("threads in I/O (D), 8 cores over 2", "rises", AT_8, AT_2, disk, AtLeast(10.0)),
+            (r_name, "falls", AT_8, AT_2, running, AtMost(0.5)),
+        ],
+    );
+    let (name, stable) = ("REEF: p99.9 over mean, 24 cores over 8", Between(0.8, 1.25));
+    rows.extend(ratio_rows(reef, &[(name, "stable", AT_24, AT_8, p999_over_mean, stable)]));
+    let silent = "the figure has no printed values";
+    for (name, unit, ours) in [
+        ("REEF: p99 over mean, 24 cores", "1", reef[AT_24].mean(p99_over_mean)),
+        ("REEF: threads in I/O (D), 24 cores", "threads", reef[AT_24].mean(disk)),
+    ] {
+        rows.push(Row::reported(name, unit, Printed::Nothing, ours, silent));
+    }
+    rows
 }
 
 fn figures(open: &[GateCell], reef: &[GateCell]) -> [Figure; 3] {

@@ -132,7 +132,7 @@ const DEMETER: &str = "Demeter's loop is ours: how near to the floor of best eff
                        decides on its power, and REEF's rests come on top of slow cores";
 
 const ROUNDS: &str = "a round of turns ends with its slowest, which costs this server some \
-                      throughput; the paper does not say how its rounds and its areas meet";
+                      throughput; the paper does not state how rounds and areas are combined";
 
 /// Fig. 18: REEF under Demeter against PSLO under Demeter.
 fn compared(all: &[Vec<Course>]) -> Vec<Row> {

@@ -201,7 +201,7 @@ impl KneeCurve {
 
 fn knee_rows(curve: &KneeCurve) -> Vec<Row> {
     let printed = &curve.printed;
-    let undefined = "the paper does not say what makes a threshold: two usual definitions differ \
+    let undefined = "the paper does not define its thresholds: two usual definitions differ \
                      by more than it could print";
     let mut rows = Vec::new();
     for (definition, knee) in [("jump", curve.jump()), ("kneedle", curve.kneedle())] {

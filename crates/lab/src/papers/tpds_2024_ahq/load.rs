@@ -69,7 +69,7 @@ fn choices() -> Vec<String> {
          500 ms",
         "reduction of tails: one minus the geometric mean, over apps and Xapian's loads with the \
          others at 40 %, of tail over Unmanaged's tail in the same cell and seed; the paper does \
-         not say how it averages",
+         not state how it averages",
         "typical tails are those of the median epoch. Over the whole time, seconds of a search \
          that starves an app outweigh minutes: requests queue up and are all late",
         super::READINGS,

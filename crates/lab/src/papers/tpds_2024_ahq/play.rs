@@ -19,7 +19,7 @@ pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
 /// those below; a policy of ours is judged by what it has not seen.
 pub(super) const FRESH: u64 = 1_000;
 
-/// What a report says of them.
+/// A remark on these replications.
 pub(super) fn freshness(seeds: u64) -> String {
     let last = FRESH + seeds - 1;
     format!(

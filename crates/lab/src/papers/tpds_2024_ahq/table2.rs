@@ -84,8 +84,8 @@ fn app_rows(cores: u16, printed: &TableIiRow, reading: &LcReading) -> [Row; 4] {
 }
 
 /// A figure of the table, with a remark where the paper has an error.
-fn row(cores: u16, whose: &str, column: &str, printed: f64, ours: f64) -> Row {
-    let name = format!("{cores} cores, {whose}, {column}");
+fn row(cores: u16, subject: &str, column: &str, printed: f64, ours: f64) -> Row {
+    let name = format!("{cores} cores, {subject}, {column}");
 
     match (cores, column) {
         (7, "R") => Row::reported(name, "", printed, ours, SHIFTED),

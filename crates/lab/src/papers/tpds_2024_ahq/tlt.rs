@@ -161,7 +161,7 @@ fn group_rows(group: &'static str, records: &[Record]) -> Vec<Row> {
     rows
 }
 
-/// What the statement says of constant latency.
+/// The bound of the theorem's wording for constant latency.
 fn literal_row() -> Row {
     let why = "with \"no more than\" a constant latency has f = 1 and the bound is 0, below any \
                throughput; the proof needs \"less than\"";
@@ -180,7 +180,7 @@ fn implication_row(records: &[Record]) -> Row {
             agree += u32::from(used(shorter) < used(longer));
         }
     }
-    let why = "an upper bound that rises as the tail falls does not say that throughput rises: \
+    let why = "an upper bound that rises as the tail falls does not imply that throughput rises: \
                \"therefore\" in Theorem 2 is no implication. Ours: share of pairs of records in \
                which the shorter tail leaves more room below its bound";
     let share = 100.0 * f64::from(agree) / f64::from(pairs);

@@ -79,8 +79,8 @@ fn report(
 
 fn choices() -> Vec<String> {
     let own = [
-        "hidden choice: k = 5 burst intervals are averaged (the paper does not say; 1 to 20 make \
-         no difference)",
+        "hidden choice: k = 5 burst intervals are averaged (the paper does not state it; 1 to 20 \
+         make no difference)",
         "reading: the period is ten windows that shrink with it (scaled), which the abstract's \
          25 % needs; with windows of 50 ms (fixed) up to half of the loss remains, see their rows",
     ];
@@ -126,7 +126,7 @@ fn burst_row(bursts: &[Runs]) -> Row {
     let left = |value: f64| 100.0 * (value - full) / (original - full);
     let left: Vec<_> = bursts[2].values(response_ms(0)).into_iter().map(left).collect();
     let name = "bursts of 2 s on one DVFS tier, added response time that remains";
-    let why = "the abstract does not say which impact; this is the worst cycle of Fig. 8, where \
+    let why = "the abstract does not state which impact; this is the worst cycle of Fig. 8, where \
                a period of a tenth of the burst interval is 200 ms";
     Row::reported(name, "%", "25 % or less", estimate_of(&left), why)
 }

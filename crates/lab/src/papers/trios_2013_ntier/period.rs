@@ -58,7 +58,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn choices() -> Vec<String> {
     let own = "reading: the period is ten windows that shrink with it (scaled), or as many \
                windows of 50 ms as fit (fixed). Fig. 13's \"125 ms is enough\" needs fixed ones, \
-               Fig. 14's growth of switches scaled ones; the paper does not say which";
+               Fig. 14's growth of switches scaled ones; the paper does not state which";
     CHOICES[..2].iter().chain([&own]).map(ToString::to_string).collect()
 }
 

@@ -19,7 +19,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 /// What the paper leaves out and its losses need, as measured by trying.
 pub(super) const CHOICES: [&str; 4] = [
-    "hidden choice: a step down goes from P0 to P8 in one move (section 3.1 says so, eq. 4 does \
+    "hidden choice: a step down goes from P0 to P8 in one move (as in section 3.1; eq. 4 does \
      not); with eq. 4 to the letter there is next to no loss, see the rows `literal eq. 4`",
     "hidden choice: each Tomcat has 75 threads (the paper gives 50 database connections only); \
      without a bound near the pool the loss is two thirds of the printed one",
