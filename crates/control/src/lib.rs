@@ -25,6 +25,7 @@ mod controller;
 mod cores;
 pub mod dispatcher;
 pub mod journal;
+mod knob;
 mod limits;
 mod machine;
 mod observation;
@@ -35,31 +36,34 @@ mod policy;
 mod rhythm;
 mod safe;
 mod samples;
+mod value;
 mod written;
 
 pub use app::{AppId, AppSpec, Class, Objective, numbered};
 pub use assess::{AppStanding, Assessor, Standing, Tail};
-pub use capability::{Capabilities, Capability, Finding};
+pub use capability::{Capabilities, Finding};
 pub use control_loop::{ControlLoop, Epoch};
 pub use controller::{Controller, Rules, Turn};
 pub use cores::{CoreId, CoreSet, CoreSetError};
+pub use knob::{
+    Capability, DialId, DomainId, Dwell, KNOBS, Knob, KnobRow, KnobScope, NicId, Setting, Standard,
+};
 pub use limits::{Limits, LimitsError};
 pub use machine::{
-    BandwidthControl, CacheControl, Core, CoreType, DomainId, FrequencyDomain, GateControl,
-    Machine, Nic, NicId,
+    BandwidthControl, CacheControl, Core, CoreType, Dial, FrequencyDomain, GateControl, Machine,
+    Nic,
 };
 pub use observation::{
     AppSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen, Observation, Progress,
     ProgressSource, Quantiles, ReportedTail,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
-pub use plan::{
-    Coalescing, Direction, Expectation, Knob, Plan, Reason, Scheduling, Setting, Step, WayMask,
-};
+pub use plan::{Direction, Expectation, Plan, Reason, Step};
 pub use plant::{Applied, Got, Outcome, Plant, PlantError};
 pub use policy::{Discovery, Policy, PolicyError, Rng, require, without_ideal};
 pub use rhythm::{Rhythm, RhythmError, RhythmRule};
 pub use safe::safe_plan;
 pub(crate) use samples::sample_value;
 pub use samples::samples;
+pub use value::{Coalescing, Scheduling, Value, ValueKind, WayMask};
 pub use written::{AppError, WrittenObjective};

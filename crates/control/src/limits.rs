@@ -1,11 +1,10 @@
 //! What keeps a policy from doing harm by haste: bounds, dwell, hysteresis.
 
-use crate::{CoreSet, DomainId, Knob, Machine, Setting};
+use crate::{Capability, CoreSet, Dwell, Knob, Machine, Setting, Value};
 use lull_measure::{Hertz, Nanos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::mem::{Discriminant, discriminant};
 
 /// Limits on every plan, whatever the policy wants. The SLO-safe state is exempt from dwell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -110,22 +109,23 @@ impl Limits {
     /// Whether two settings of one knob differ by less than is worth a write.
     fn same(&self, old: &Setting, new: &Setting) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= self.hysteresis * a.abs();
-        match (old, new) {
-            (Setting::Frequency(_, a), Setting::Frequency(_, b)) => near(a.0 as f64, b.0 as f64),
-            _ => old == new,
+        match (old.value(), new.value()) {
+            (Value::Frequency(a), Value::Frequency(b)) => near(a.0 as f64, b.0 as f64),
+            (a, b) => a == b,
         }
     }
 }
 
-/// What shares one dwell: a kind of knob, or one frequency domain.
-type Kind = (Discriminant<Knob>, Option<DomainId>);
+/// What shares one dwell: a kind of knob, or one knob of a kind.
+type Kind = (Capability, Option<u16>);
 
-fn kind(knob: Knob) -> Kind {
-    let alone = match knob {
-        Knob::Frequency(domain) => Some(domain),
-        _ => None,
+const fn kind(knob: Knob) -> Kind {
+    let row = knob.row();
+    let alone = match row.dwell {
+        Dwell::Together => None,
+        Dwell::Each => Some(knob.number()),
     };
-    (discriminant(&knob), alone)
+    (row.capability, alone)
 }
 
 /// Remembers what changed when, and applies [`Limits`] to plans.

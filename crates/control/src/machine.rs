@@ -1,6 +1,9 @@
 //! What a plant is made of: cores, core types, frequency domains, cache ways.
 
-use crate::{AppId, Capabilities, Capability, CoreId, CoreSet, Setting};
+use crate::{
+    AppId, Capabilities, Capability, CoreId, CoreSet, DialId, DomainId, Knob, KnobRow, KnobScope,
+    NicId, Setting, Value, ValueKind, WayMask,
+};
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +25,9 @@ pub struct Machine {
     /// Network interfaces whose interrupts can be coalesced.
     #[serde(default)]
     pub nics: Vec<Nic>,
+    /// Other controls of the machine that have a range of numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dials: Vec<Dial>,
     /// On-call gates whose numbers can be set; one an app at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateControl>,
@@ -71,6 +77,50 @@ impl Machine {
         self
     }
 
+    /// The dial with this number, if there is one.
+    pub fn dial(&self, id: DialId) -> Option<&Dial> {
+        self.dials.iter().find(|dial| dial.id == id)
+    }
+
+    /// The knobs of a row that this machine has with so many apps, whether or not the plant can
+    /// set them.
+    pub fn knobs(&self, row: &KnobRow, apps: usize) -> Vec<Knob> {
+        let numbers: Vec<u16> = match row.scope {
+            KnobScope::App => (0..apps as u16).collect(),
+            KnobScope::Gate => self.gates.iter().map(|gate| gate.app.0).collect(),
+            KnobScope::Domain => self.domains.iter().map(|domain| domain.id.0).collect(),
+            KnobScope::Interface => self.nics.iter().map(|nic| nic.id.0).collect(),
+            KnobScope::Dial => {
+                let dials = self.dials.iter().filter(|dial| dial.knob == row.capability);
+                dials.map(|dial| dial.id.0).collect()
+            }
+            KnobScope::Machine => vec![0],
+        };
+        numbers.into_iter().map(row.knob).collect()
+    }
+
+    /// The largest value of a knob; `None` for values without order, and where the machine does
+    /// not have the knob.
+    pub fn most(&self, knob: Knob) -> Option<Value> {
+        let row = knob.row();
+        Some(match row.values {
+            ValueKind::Cores => Value::Cores(self.all_cores()),
+            ValueKind::Ways => Value::Ways(WayMask::run(0, self.cache.as_ref()?.ways)),
+            ValueKind::Percent => Value::Percent(100),
+            ValueKind::Frequency if row.scope == KnobScope::Dial => {
+                Value::Frequency(self.dial(DialId(knob.number()))?.highest)
+            }
+            ValueKind::Frequency => {
+                Value::Frequency(*self.domain(DomainId(knob.number()))?.steps.last()?)
+            }
+            ValueKind::Scheduling
+            | ValueKind::Switch
+            | ValueKind::Coalescing
+            | ValueKind::Count
+            | ValueKind::Time => return None,
+        })
+    }
+
     /// The domain with this number, if there is one.
     pub fn domain(&self, id: DomainId) -> Option<&FrequencyDomain> {
         self.domains.iter().find(|domain| domain.id == id)
@@ -98,11 +148,6 @@ pub struct CoreType {
     /// Speed at full frequency relative to the slowest type, which is 1.
     pub speed: f64,
 }
-
-/// The number of a frequency domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct DomainId(pub u16);
 
 /// Cores that share one frequency.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,11 +193,6 @@ pub struct BandwidthControl {
     pub step_percent: u8,
 }
 
-/// The number of a network interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct NicId(pub u16);
-
 /// A network interface whose interrupts can be coalesced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nic {
@@ -172,6 +212,32 @@ impl Nic {
         let step = self.delay_step.0.max(1);
         let steps = (wanted.min(self.delay_max).0 + step / 2) / step;
         Nanos((steps * step).min(self.delay_max.0 / step * step))
+    }
+}
+
+/// A control of the machine that has a name and a range of frequencies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dial {
+    /// Its number, unique among all dials of the machine.
+    pub id: DialId,
+    /// The capability whose knob it is.
+    pub knob: Capability,
+    /// Its name, as the kernel has it.
+    pub name: String,
+    /// Lowest frequency that can be set.
+    pub lowest: Hertz,
+    /// Highest frequency that can be set.
+    pub highest: Hertz,
+    /// Granularity; never zero.
+    pub step: Hertz,
+}
+
+impl Dial {
+    /// The frequency nearest to `wanted` that can be set.
+    pub fn nearest(&self, wanted: Hertz) -> Hertz {
+        let step = self.step.0.max(1);
+        let steps = (wanted.clamp(self.lowest, self.highest).0 + step / 2) / step;
+        Hertz(steps * step).clamp(self.lowest, self.highest)
     }
 }
 
@@ -246,6 +312,7 @@ mod tests {
             cache: None,
             bandwidth: None,
             nics: Vec::new(),
+            dials: Vec::new(),
             gates: Vec::new(),
             capabilities: Capabilities::default(),
         };

@@ -3,8 +3,8 @@
 //! Status line, JSON, records, Prometheus and the page all read these.
 
 use crate::{
-    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, Knob, LatencySeen, Observation,
-    Quantiles, Setting, Standing, numbered,
+    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, KNOBS, Knob, KnobScope, LatencySeen,
+    Observation, Quantiles, Setting, Standing, numbered,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
@@ -24,14 +24,11 @@ pub fn samples(
         if spec.is_latency_critical() {
             standing_samples(&mut sink, spec, stand);
         }
-        if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
-            sink.put(metrics::APP_CORES, Ok(cores.len() as f64));
-        }
-        if let Some(Setting::CacheWays(_, ways)) = state.get(&Knob::CacheWays(id)) {
-            sink.put(metrics::APP_WAYS, Ok(f64::from(ways.count())));
-        }
-        if let Some(Setting::MemoryBandwidth(_, percent)) = state.get(&Knob::MemoryBandwidth(id)) {
-            sink.put(metrics::APP_BANDWIDTH, Ok(f64::from(*percent) / 100.0));
+        for row in KNOBS.iter().filter(|row| row.scope == KnobScope::App) {
+            let set = state.get(&(row.knob)(id.0)).and_then(|setting| setting.value().number());
+            if let (Some(metric), Some(number)) = (row.metric, set) {
+                sink.put(metric, Ok(number));
+            }
         }
     }
     for (number, core) in seen.cores.iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use lull_control::conformance::MemoryPlant;
 use lull_control::{
-    AppId, AppSeen, AppSpec, Capability, Coalescing, CoreSeen, EnergySeen, EnergySource,
-    GateControl, LatencySeen, Machine, Observation, Plant, Progress, ProgressSource, Rng,
-    Scheduling, Setting, WayMask,
+    AppId, AppSeen, AppSpec, Capability, Coalescing, CoreSeen, DialId, EnergySeen, EnergySource,
+    GateControl, KnobScope, LatencySeen, Machine, Observation, Plant, Progress, ProgressSource,
+    Rng, Scheduling, Setting, Value, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::POLICIES;
@@ -108,7 +108,13 @@ fn is_legal(setting: &Setting, machine: &Machine) -> bool {
         Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
             machine.gate(*app).is_some_and(|gate| gate.check(setting).is_ok())
         }
-        Setting::Scheduling(..) | Setting::RealTimeThrottle(_) => true,
+        other => match (other.knob().row().scope, other.value()) {
+            (KnobScope::Dial, Value::Frequency(hertz)) => {
+                let dial = machine.dial(DialId(other.knob().number()));
+                dial.is_some_and(|dial| dial.nearest(hertz) == hertz)
+            }
+            _ => true,
+        },
     }
 }
 

@@ -8,10 +8,10 @@
 
 use crate::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
-    Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, EnergySeen, EnergySource,
-    ForeignChange, FrequencyDomain, GateControl, Got, Knob, LatencySeen, Machine, Nic, NicId,
-    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting,
-    WayMask, numbered,
+    Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, Dial, DialId, DomainId, EnergySeen,
+    EnergySource, ForeignChange, FrequencyDomain, GateControl, Got, KNOBS, Knob, KnobRow,
+    KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Progress,
+    ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -53,22 +53,13 @@ impl MemoryPlant {
     pub fn new(cores: u16, apps: Vec<MemoryApp>) -> Self {
         let specs: Vec<_> = apps.iter().map(|app| app.spec.clone()).collect();
         let machine = machine(cores).with_gates(gates(&specs), "memory");
-        let mut state = BTreeMap::new();
-        let mut put = |setting: Setting| state.insert(setting.knob(), setting);
-        for (app, _) in numbered(&specs) {
-            put(Setting::Cores(app, machine.all_cores()));
-            put(Setting::Scheduling(app, Scheduling::Normal { nice: 0 }));
-            put(Setting::CacheWays(app, WayMask::run(0, WAYS)));
-            put(Setting::MemoryBandwidth(app, 100));
-        }
-        for GateControl { app, .. } in &machine.gates {
-            put(Setting::GateCap(*app, 16));
-            put(Setting::GateBatch(*app, 1));
-            put(Setting::GateDelay(*app, Nanos::ZERO));
-        }
-        put(Setting::RealTimeThrottle(true));
-        put(Setting::Frequency(DomainId(0), SPEED_MAX));
-        put(Setting::Coalescing(NicId(0), Coalescing::Adaptive));
+        let knobs = KNOBS.iter().flat_map(|row| machine.knobs(row, specs.len()));
+        let state: BTreeMap<Knob, Setting> = knobs
+            .filter_map(|knob| {
+                let value = machine.most(knob).unwrap_or_else(|| unordered(knob));
+                Some((knob, knob.set_to(value)?))
+            })
+            .collect();
         let flags = vec![false; apps.len()];
         Self {
             machine,
@@ -234,10 +225,14 @@ impl MemoryPlant {
     }
 
     fn rounded(&self, wanted: &Setting) -> (Setting, Option<String>) {
-        let Setting::Frequency(domain, hertz) = wanted else { return (wanted.clone(), None) };
-        let nearest = self.machine.domains[0].nearest(*hertz).unwrap_or(*hertz);
-        let note = (nearest != *hertz).then(|| format!("{hertz} is not in the table"));
-        (Setting::Frequency(*domain, nearest), note)
+        let Value::Frequency(hertz) = wanted.value() else { return (wanted.clone(), None) };
+        let knob = wanted.knob();
+        let nearest = match self.machine.dial(DialId(knob.number())) {
+            Some(dial) if dial.knob == knob.capability() => dial.nearest(hertz),
+            _ => self.machine.domains[0].nearest(hertz).unwrap_or(hertz),
+        };
+        let note = (nearest != hertz).then(|| format!("{hertz} is not in the table"));
+        (knob.set_to(Value::Frequency(nearest)).unwrap_or_else(|| wanted.clone()), note)
     }
 }
 
@@ -283,6 +278,33 @@ impl Plant for MemoryPlant {
     }
 }
 
+/// The first value of a knob whose values have no largest one.
+fn unordered(knob: Knob) -> Value {
+    match knob.row().values {
+        ValueKind::Scheduling => Value::Scheduling(Scheduling::Normal { nice: 0 }),
+        ValueKind::Switch => Value::Switch(true),
+        ValueKind::Coalescing => Value::Coalescing(Coalescing::Adaptive),
+        ValueKind::Count if knob.capability() == Capability::GateCap => Value::Count(16),
+        ValueKind::Count => Value::Count(1),
+        ValueKind::Time => Value::Time(Nanos::ZERO),
+        other => other.example(),
+    }
+}
+
+/// One dial for every row that belongs to dials.
+fn dials() -> Vec<Dial> {
+    let rows = KNOBS.iter().filter(|row| row.scope == KnobScope::Dial);
+    let dial = |(number, row): (u16, &KnobRow)| Dial {
+        id: DialId(number),
+        knob: row.capability,
+        name: format!("memory-{}", row.name),
+        lowest: SPEED_MIN,
+        highest: SPEED_MAX,
+        step: Hertz(100_000_000),
+    };
+    (0..).zip(rows).map(dial).collect()
+}
+
 /// A gate before every latency-critical app.
 fn gates(specs: &[AppSpec]) -> Vec<GateControl> {
     let critical = numbered(specs).filter(|(_, spec)| spec.is_latency_critical());
@@ -322,6 +344,7 @@ fn machine(cores: u16) -> Machine {
             delay_max: Nanos::from_micros(1000),
             delay_step: Nanos::from_micros(2),
         }],
+        dials: dials(),
         gates: Vec::new(),
         capabilities,
     }

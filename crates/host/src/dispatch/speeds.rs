@@ -16,9 +16,9 @@ use crate::guard::{
     GuardCommand, GuardError, GuardHandle, Ledger, LedgerError, Recovery, Restoration, StateDir,
     StateDirError, spawn,
 };
-use crate::knobs::{Came, Frequencies, KnobError};
+use crate::knobs::{Came, Frequencies, KnobError, Watched};
 use crate::probe::{self, ProbeError, policies};
-use lull_control::{CoreId, CoreSet, DomainId, FrequencyDomain};
+use lull_control::{CoreId, CoreSet, DomainId, FrequencyDomain, Knob};
 use lull_measure::Hertz;
 use std::collections::BTreeMap;
 
@@ -189,13 +189,16 @@ impl Speeds {
     /// Gives up domains that others have set, and keeps a guard; what there is
     /// to tell. To be called every second or so.
     pub(super) fn look_after(&mut self) -> Vec<String> {
-        let (foreign, mut told) = self.frequencies.watch();
-        for one in foreign {
+        let Watched { changes, notices: mut told } = self.frequencies.watch();
+        for one in changes {
             told.push(format!(
                 "{} was set by another program, from {} to {}: Lull leaves it alone from now on",
-                one.whom, one.ours, one.found
+                one.whom,
+                one.ours.value(),
+                one.found.value()
             ));
-            self.domains.retain(|_, domain| *domain != one.domain);
+            let knob = one.ours.knob();
+            self.domains.retain(|_, domain| Knob::Frequency(*domain) != knob);
             let released = self.safety.ledger.as_mut().map(|ledger| ledger.release(&[one.key]));
             told.extend(released.and_then(Result::err).map(|error| error.to_string()));
         }

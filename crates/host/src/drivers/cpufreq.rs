@@ -11,7 +11,9 @@
 //! (`cpufreq_notifier_max` in drivers/cpufreq/cpufreq.c, since 5.3).
 
 use super::text::{FileError, read, read_number, write};
+use crate::Roots;
 use crate::files::{HotFile, number};
+use lull_control::DomainId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +25,17 @@ const LOOKS: u32 = 11;
 
 /// The governor under which a frequency is set as such.
 pub(crate) const USERSPACE: &str = "userspace";
+
+/// The directories `policy0`, `policy4`, ... with their numbers.
+pub(crate) fn policies(roots: &Roots) -> impl Iterator<Item = (DomainId, PathBuf)> + use<> {
+    let dir = roots.sys.join("devices/system/cpu/cpufreq");
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let number = name.to_str()?.strip_prefix("policy")?.parse().ok()?;
+        Some((DomainId(number), entry.path()))
+    })
+}
 
 /// What a policy is set to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

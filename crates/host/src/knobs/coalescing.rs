@@ -4,12 +4,44 @@
 //! `lull hold coalescing=...` sets single parameters instead
 //! ([`super::hold`]); both share driver, ledger and guard.
 
-use super::{KnobError, SaveOld};
+use super::{ChangedSetting, KnobError, SaveOld};
+use crate::Roots;
 use crate::drivers::ethtool::{self, Coalescing as Parameters};
 use crate::guard::{Key, Original};
-use lull_control::{Coalescing, Nic, NicId};
-use lull_measure::Nanos;
+use lull_control::{Coalescing, Nic, NicId, Setting};
+use lull_measure::{Missing, Nanos};
+use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
+
+/// Longest delay that is offered. ethtool does not tell a driver's bound; this
+/// is about what Intel's server cards take (82599: 1022 us).
+const DELAY_MAX: Nanos = Nanos::from_micros(1000);
+/// ethtool's own granularity; a driver that rounds is read back.
+const DELAY_STEP: Nanos = Nanos::from_micros(1);
+
+/// The interfaces that have a receive delay, in the order of their names.
+pub(crate) fn nics(roots: &Roots) -> Vec<Nic> {
+    let has_delay = |name: &String| ethtool::get(name).is_ok_and(|it| it.rx_us.is_some());
+    let names = ethtool::interfaces(&roots.sys).into_iter().filter(has_delay);
+    let nic =
+        |(id, name)| Nic { id: NicId(id), name, delay_max: DELAY_MAX, delay_step: DELAY_STEP };
+    (0..).zip(names).map(nic).collect()
+}
+
+/// The means by which delays are set, or why they cannot be.
+pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
+    let nics = nics(roots);
+    if nics.is_empty() {
+        return Err(Missing::because("no network interface here has an interrupt delay to set"));
+    }
+    let held = rustix::thread::capabilities(None);
+    if !held.is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN)) {
+        let why = "interrupt delays need CAP_NET_ADMIN: run as root, or give the capability";
+        return Err(Missing::because(why));
+    }
+    let names: Vec<_> = nics.iter().map(|nic| nic.name.as_str()).collect();
+    Ok(format!("ethtool netlink ({})", names.join(", ")))
+}
 
 /// The interfaces of this machine and what Lull set last.
 #[derive(Debug)]
@@ -17,16 +49,6 @@ pub(crate) struct Nics {
     names: Vec<String>,
     /// By interface what its driver made of what was set, unless others wrote since.
     set: BTreeMap<NicId, Coalescing>,
-}
-
-/// An interface that somebody else has set since.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
-    pub(crate) nic: NicId,
-    pub(crate) ours: Coalescing,
-    pub(crate) found: Coalescing,
-    pub(crate) whom: String,
-    pub(crate) key: Key,
 }
 
 impl Nics {
@@ -57,14 +79,15 @@ impl Nics {
         Ok(())
     }
 
-    /// Interfaces that somebody else has set since, each told once.
-    pub(crate) fn watch(&mut self) -> Vec<Changed> {
+    /// Interfaces that another program has set since, each reported once.
+    pub(crate) fn watch(&mut self) -> Vec<ChangedSetting> {
         let mut changed = Vec::new();
         for (nic, ours) in self.set.clone() {
             let Some(found) = self.get(nic).filter(|found| *found != ours) else { continue };
             let whom = self.name(nic).unwrap_or_default().to_owned();
             self.set.remove(&nic);
-            changed.push(Changed { nic, ours, found, key: Key::Nic(whom.clone()), whom });
+            let (ours, found) = (Setting::Coalescing(nic, ours), Setting::Coalescing(nic, found));
+            changed.push(ChangedSetting { ours, found, key: Key::Nic(whom.clone()), whom });
         }
         changed
     }
@@ -159,5 +182,13 @@ mod tests {
             .unwrap_err();
         assert!(error.to_string().contains("lull-none"), "{error}");
         assert_eq!(nics.watch(), []);
+    }
+
+    #[test]
+    fn without_a_card_there_is_a_reason() {
+        let roots = crate::testing::Tree::new().roots();
+        assert_eq!(nics(&roots), []);
+        let why = settable(&roots).unwrap_err();
+        assert!(why.reason.contains("no network interface"), "{why}");
     }
 }

@@ -8,14 +8,17 @@
 //! on 6.1 to 7.2), so a domain whose cores changed is set anew; a change
 //! within one epoch looks like another writer's, who wins.
 
-use super::{KnobError, SaveOld};
-use crate::drivers::cpufreq::{Files, Means, PolicyState, USERSPACE, means};
+use super::{ChangedSetting, KnobError, SaveOld, Watched};
+use crate::Roots;
+use crate::drivers::cpufreq::{Files, Means, PolicyState, USERSPACE, means, policies};
 use crate::drivers::text::{self, FileError};
 use crate::files::read_text;
 use crate::guard::{Key, Original};
-use lull_control::DomainId;
-use lull_measure::Hertz;
-use std::collections::BTreeMap;
+use lull_control::{DomainId, Setting};
+use lull_measure::{Hertz, Missing};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// All domains whose frequency can be set.
@@ -45,16 +48,6 @@ struct Set {
     cores: String,
 }
 
-/// A domain that somebody else has set since.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Foreign {
-    pub(crate) domain: DomainId,
-    pub(crate) ours: Hertz,
-    pub(crate) found: Hertz,
-    pub(crate) whom: String,
-    pub(crate) key: Key,
-}
-
 /// What came of setting a domain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Came {
@@ -62,6 +55,35 @@ pub(crate) enum Came {
     Done,
     /// The bounds of the administrator or the hardware held it here.
     Held(Hertz),
+}
+
+/// By which means frequencies are set, or why they cannot be.
+pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
+    let mut found: Vec<_> = policies(roots).collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(Missing::because(
+            "no cpufreq: the kernel has no frequency driver here (usual in virtual machines)",
+        ));
+    }
+    let mut said = BTreeSet::new();
+    for (_, dir) in &found {
+        let (how, driver) = means(dir).map_err(|error| Missing::because(error.to_string()))?;
+        let written = match how {
+            Means::Speed => ["scaling_governor", "scaling_setspeed"],
+            Means::Bounds => ["scaling_min_freq", "scaling_max_freq"],
+        };
+        for file in written.map(|name| dir.join(name)) {
+            access(&file, Access::WRITE_OK).map_err(|error| not_writable(&file, error))?;
+        }
+        said.insert(format!("{driver}: {}", written.join(" + ")));
+    }
+    Ok(said.into_iter().collect::<Vec<_>>().join("; "))
+}
+
+fn not_writable(file: &Path, error: Errno) -> Missing {
+    let path = file.display();
+    Missing::because(format!("{path} cannot be written: {error}; run as root, on the host"))
 }
 
 impl Frequencies {
@@ -118,17 +140,17 @@ impl Frequencies {
         Ok(())
     }
 
-    /// What others have set since, told once; domains whose cores went and
-    /// came are set anew, and a failure of that is told as text.
-    pub(crate) fn watch(&mut self) -> (Vec<Foreign>, Vec<String>) {
-        let (mut foreign, mut notices) = (Vec::new(), Vec::new());
+    /// What other programs have set since, each change once. A domain whose cores went offline and
+    /// came back is set again, and a failure of that is a notice.
+    pub(crate) fn watch(&mut self) -> Watched {
+        let mut all = Watched::default();
         for (id, domain) in &mut self.domains {
             match domain.watch(*id) {
-                Ok(found) => foreign.extend(found),
-                Err(error) => notices.push(error.to_string()),
+                Ok(found) => all.changes.extend(found),
+                Err(error) => all.notices.push(error.to_string()),
             }
         }
-        (foreign, notices)
+        all
     }
 
     /// Forgets what was set, after all was put back.
@@ -183,7 +205,7 @@ impl Domain {
         }
     }
 
-    fn watch(&mut self, id: DomainId) -> Result<Option<Foreign>, KnobError> {
+    fn watch(&mut self, id: DomainId) -> Result<Option<ChangedSetting>, KnobError> {
         let Some(set) = self.set.clone() else { return Ok(None) };
         let cores = cores_of(&self.dir);
         let now = match self.files.read() {
@@ -206,10 +228,9 @@ impl Domain {
         }
         self.set = None;
         let found_khz = now.pinned_khz().or_else(|| current_khz(&self.dir)).unwrap_or(now.max_khz);
-        Ok(Some(Foreign {
-            domain: id,
-            ours: Hertz::from_khz(set.khz),
-            found: Hertz::from_khz(found_khz),
+        Ok(Some(ChangedSetting {
+            ours: Setting::Frequency(id, Hertz::from_khz(set.khz)),
+            found: Setting::Frequency(id, Hertz::from_khz(found_khz)),
             whom: format!("{} ({now})", self.dir.display()),
             key: Key::File(self.dir.clone()),
         }))
@@ -255,8 +276,11 @@ mod tests {
                 policy(&tree, &dir, governors);
                 tree.write(&format!("{dir}/affected_cpus"), &format!("{id}\n"));
             }
-            let policies = crate::probe::policies(&tree.roots());
-            Self { frequencies: Frequencies::new(policies), saved: Saved::default(), tree }
+            Self {
+                frequencies: Frequencies::new(policies(&tree.roots())),
+                saved: Saved::default(),
+                tree,
+            }
         }
 
         fn set(&mut self, id: u16, hertz: Hertz) -> Result<Came, KnobError> {
@@ -342,14 +366,15 @@ mod tests {
     fn a_governor_changed_under_us_is_told_once_with_what_is_there() {
         let mut scene = Scene::new(1, "schedutil userspace");
         scene.set(0, GHZ).unwrap();
-        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()));
+        assert!(scene.frequencies.watch().is_empty());
         scene.write(0, "scaling_governor", "schedutil\n");
-        let (foreign, notices) = scene.frequencies.watch();
+        let Watched { changes, notices } = scene.frequencies.watch();
         assert!(notices.is_empty());
-        assert_eq!((foreign.len(), foreign[0].ours), (1, GHZ));
-        assert!(foreign[0].whom.contains("schedutil"), "{}", foreign[0].whom);
-        assert!(scene.frequencies.is_of(DomainId(0), &foreign[0].key));
-        assert!(scene.frequencies.watch().0.is_empty(), "told twice");
+        let ours = Setting::Frequency(DomainId(0), GHZ);
+        assert_eq!((changes.len(), &changes[0].ours), (1, &ours));
+        assert!(changes[0].whom.contains("schedutil"), "{}", changes[0].whom);
+        assert!(scene.frequencies.is_of(DomainId(0), &changes[0].key));
+        assert!(scene.frequencies.watch().changes.is_empty(), "reported twice");
     }
 
     #[test]
@@ -357,11 +382,11 @@ mod tests {
         let mut scene = Scene::new(1, "schedutil userspace");
         scene.set(0, GHZ).unwrap();
         scene.write(0, "affected_cpus", "\n");
-        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()), "offline");
-        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()), "still");
+        assert!(scene.frequencies.watch().is_empty(), "offline");
+        assert!(scene.frequencies.watch().is_empty(), "still");
         scene.write(0, "affected_cpus", "0\n");
         scene.write(0, "scaling_setspeed", "2400000\n");
-        assert_eq!(scene.frequencies.watch(), (Vec::new(), Vec::new()));
+        assert!(scene.frequencies.watch().is_empty());
         assert_eq!(scene.frequencies.get(DomainId(0)), Some(GHZ));
     }
 

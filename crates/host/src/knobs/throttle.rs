@@ -4,13 +4,15 @@
 //! Off means -1: a real-time thread that never sleeps then keeps its core for
 //! good. On again means the value that was there, or the kernel's default.
 
-use super::{KnobError, SaveOld};
+use super::{ChangedSetting, KnobError, SaveOld};
 use crate::Roots;
 use crate::files::read_value;
 use crate::guard::{Key, Original};
-use crate::probe::throttle_path;
+use lull_control::Setting;
+use lull_measure::Missing;
+use rustix::fs::Access;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The kernel's default: 950 ms of each second.
 const DEFAULT_US: i64 = 950_000;
@@ -27,9 +29,24 @@ pub(crate) struct Throttle {
     set_us: Option<i64>,
 }
 
+/// The kernel's budget of real-time threads, in microseconds of each period.
+fn path(roots: &Roots) -> PathBuf {
+    roots.proc.join("sys/kernel/sched_rt_runtime_us")
+}
+
+/// By which means the throttle is set, or why it cannot be.
+pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
+    let path = path(roots);
+    let writable = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK);
+    let means = path.display().to_string();
+    writable.map(|()| means.clone()).map_err(|error| {
+        Missing::because(format!("{means} cannot be written: {error}; run as root"))
+    })
+}
+
 impl Throttle {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let path = throttle_path(roots);
+        let path = path(roots);
         let original_us = read_value(&path).ok();
         Self { roots: roots.clone(), path, original_us, set_us: None }
     }
@@ -37,10 +54,6 @@ impl Throttle {
     /// Whether real-time threads are throttled.
     pub(crate) fn get(&self) -> io::Result<bool> {
         read_value::<i64>(&self.path).map(|runtime_us| runtime_us >= 0)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The ledger's name of it.
@@ -68,15 +81,20 @@ impl Throttle {
         Ok(())
     }
 
-    /// Whether somebody else wrote since: what was ours and what is there, told once.
-    pub(crate) fn watch(&mut self) -> Option<(bool, bool)> {
+    /// What another program has written since, reported once.
+    pub(crate) fn watch(&mut self) -> Option<ChangedSetting> {
         let ours_us = self.set_us?;
         let found_us: i64 = read_value(&self.path).ok()?;
         if found_us == ours_us {
             return None;
         }
         self.set_us = None;
-        Some((ours_us >= 0, found_us >= 0))
+        Some(ChangedSetting {
+            ours: Setting::RealTimeThrottle(ours_us >= 0),
+            found: Setting::RealTimeThrottle(found_us >= 0),
+            whom: self.what(),
+            key: self.key(),
+        })
     }
 
     /// Forgets the setting, after it was put back.
@@ -121,7 +139,9 @@ mod tests {
         throttle.set(false, &mut Saved::default(), true).unwrap();
         assert_eq!(throttle.watch(), None);
         tree.write(PATH, "500000\n");
-        assert_eq!(throttle.watch(), Some((false, true)));
+        let change = throttle.watch().unwrap();
+        assert_eq!(change.ours, Setting::RealTimeThrottle(false));
+        assert_eq!(change.found, Setting::RealTimeThrottle(true));
         assert_eq!(throttle.watch(), None);
     }
 
@@ -131,5 +151,11 @@ mod tests {
         assert!(throttle.get().is_err());
         let error = throttle.set(false, &mut Saved::default(), true).unwrap_err();
         assert!(error.to_string().contains("sched_rt_runtime_us"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_throttle_file_is_a_reason() {
+        let why = settable(&Tree::new().roots()).unwrap_err();
+        assert!(why.reason.contains("sched_rt_runtime_us cannot be written"), "{why}");
     }
 }

@@ -3,31 +3,19 @@
 use super::HostPlant;
 use super::app::Listed;
 use crate::guard::{Key, Restoration};
-use crate::knobs::{Came, KnobError, Means, Share, check_scheduling, cores, scheduling};
+use crate::knobs::{
+    Came, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores, scheduling,
+};
 use lull_control::{
-    AppId, Applied, Capability, CoreSet, DomainId, Got, Knob, Outcome, Scheduling, Setting,
-    numbered,
+    AppId, Applied, CoreSet, DomainId, Got, KNOBS, Knob, KnobScope, Outcome, Scheduling, Setting,
 };
 use lull_measure::{Hertz, Nanos};
 
 impl HostPlant {
     pub(super) fn all_settings(&self) -> Vec<Setting> {
-        let apps = numbered(&self.specs).map(|(app, _)| app);
-        let of_app = |app| {
-            [Knob::Cores(app), Knob::Scheduling(app), Knob::CacheWays(app)]
-                .into_iter()
-                .chain([Knob::MemoryBandwidth(app)])
-        };
-        let knobs = apps.flat_map(of_app);
-        let offered = |knob: &Knob| self.machine.capabilities.has(knob.capability());
-        knobs
-            .chain([Knob::RealTimeThrottle])
-            .chain(self.machine.domains.iter().map(|domain| Knob::Frequency(domain.id)))
-            .chain(self.machine.nics.iter().map(|nic| Knob::Coalescing(nic.id)))
-            .chain(self.gate_knobs())
-            .filter(offered)
-            .filter_map(|knob| self.setting(knob))
-            .collect()
+        let rows = KNOBS.iter().filter(|row| self.machine.capabilities.has(row.capability));
+        let knobs = rows.flat_map(|row| self.machine.knobs(row, self.specs.len()));
+        knobs.filter_map(|knob| self.setting(knob)).collect()
     }
 
     /// A knob as it is now; `None` if it cannot be read or has no thread.
@@ -41,12 +29,6 @@ impl HostPlant {
             Knob::Scheduling(app) => {
                 scheduling(threads(app)?).map(|class| Setting::Scheduling(app, class))
             }
-            Knob::RealTimeThrottle => self.throttle.get().ok().map(Setting::RealTimeThrottle),
-            Knob::Frequency(domain) => {
-                let hertz = self.frequencies.get(domain)?;
-                Some(Setting::Frequency(domain, hertz))
-            }
-            Knob::Coalescing(nic) => self.nics.get(nic).map(|how| Setting::Coalescing(nic, how)),
             Knob::GateCap(_) | Knob::GateBatch(_) | Knob::GateDelay(_) => self.gate_setting(knob),
             Knob::CacheWays(app) => {
                 threads(app)?;
@@ -56,6 +38,7 @@ impl HostPlant {
                 threads(app)?;
                 self.partitions.percent(app).map(|share| Setting::MemoryBandwidth(app, share))
             }
+            of_machine => self.knobs.get(of_machine),
         }
     }
 
@@ -95,7 +78,7 @@ impl HostPlant {
             nearest.ok_or_else(|| format!("there is no frequency domain {}", domain.0))?;
         let knob = Knob::Frequency(domain);
         let before = self.setting(knob);
-        let came = self.frequencies.set(domain, nearest, &mut self.ledger);
+        let came = self.knobs.frequencies.set(domain, nearest, &mut self.ledger);
         let came = came.map_err(|error| error.to_string())?;
         if let Some(before) = before {
             self.originals.entry(knob).or_insert(before);
@@ -128,11 +111,22 @@ impl HostPlant {
         match *wanted {
             Setting::CacheWays(_, ways) => self.partitions.check(Share::Ways(ways)),
             Setting::MemoryBandwidth(_, percent) => self.partitions.check(Share::Percent(percent)),
-            Setting::Coalescing(nic, _) if self.machine.nic(nic).is_none() => {
-                Err(format!("there is no network interface {}", nic.0))
-            }
+            _ if MachineKnobs::row(wanted.knob()).is_some() => self.check_presence(wanted.knob()),
             _ => self.check_gate(wanted),
         }
+    }
+
+    /// Refuses a knob of the machine that belongs to something that is not there.
+    fn check_presence(&self, knob: Knob) -> Result<(), String> {
+        if self.machine.knobs(knob.row(), self.specs.len()).contains(&knob) {
+            return Ok(());
+        }
+        let what = match knob.row().scope {
+            KnobScope::Interface => "network interface",
+            KnobScope::Domain => "frequency domain",
+            _ => knob.row().name,
+        };
+        Err(format!("there is no {what} {}", knob.number()))
     }
 
     fn unreadable(&self, knob: Knob) -> String {
@@ -144,7 +138,7 @@ impl HostPlant {
                 Some(spec) => format!("{} has no live process", spec.name),
                 None => format!("there is no app number {}", app.0),
             },
-            _ => format!("the state of {} cannot be read", knob.capability()),
+            of_machine => format!("the state of {} cannot be read", of_machine.capability()),
         }
     }
 
@@ -152,18 +146,19 @@ impl HostPlant {
         match wanted {
             Setting::Cores(app, cores) => self.write_cores(*app, cores),
             Setting::Scheduling(app, class) => self.write_scheduling(*app, *class),
-            Setting::RealTimeThrottle(on) => {
-                self.throttle.set(*on, &mut self.ledger, self.is_privileged)
-            }
             Setting::CacheWays(app, ways) => self.write_share(*app, Share::Ways(*ways)),
             Setting::MemoryBandwidth(app, share) => self.write_share(*app, Share::Percent(*share)),
-            Setting::Frequency(domain, hertz) => {
-                self.frequencies.set(*domain, *hertz, &mut self.ledger).map(drop)
-            }
-            Setting::Coalescing(nic, how) => self.nics.set(*nic, *how, &mut self.ledger),
             Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
                 self.write_gate(*app, wanted);
                 Ok(())
+            }
+            of_machine => {
+                let mut means = Means {
+                    save: &mut self.ledger,
+                    is_privileged: self.is_privileged,
+                    roots: &self.roots,
+                };
+                self.knobs.set(of_machine, &mut means)
             }
         }
     }
@@ -204,10 +199,8 @@ impl HostPlant {
             app.cores.restored();
             app.scheduling.restored();
         }
-        self.throttle.restored();
-        self.frequencies.restored();
+        self.knobs.restored();
         self.partitions.restored();
-        self.nics.restored();
         self.put_back_gates();
         self.refresh(Nanos::ZERO);
         self.tell_unsettled(&restored);
@@ -244,13 +237,10 @@ impl HostPlant {
                 let mut threads = self.apps[app.index()].threads().iter();
                 threads.any(|thread| (thread.tid, thread.start_ticks) == (*tid, *start))
             }
-            (Knob::RealTimeThrottle, Key::File(path)) => path == self.throttle.path(),
             (Knob::CacheWays(app) | Knob::MemoryBandwidth(app), key) => {
                 self.partitions.is_of(app, key)
             }
-            (Knob::Frequency(domain), key) => self.frequencies.is_of(domain, key),
-            (Knob::Coalescing(nic), key) => self.nics.is_of(nic, key),
-            _ => false,
+            (of_machine, key) => self.knobs.is_of(of_machine, key),
         };
         let (key, why) = restored.failed.iter().find(|(key, _)| concerns(key))?;
         Some(format!("{key} is not as before: {why}"))
@@ -259,19 +249,18 @@ impl HostPlant {
 
 /// Why less than wanted was set.
 fn limited(knob: Knob) -> String {
-    match knob.capability() {
-        Capability::MemoryBandwidth => "the nearest share that the hardware has",
-        Capability::Coalescing => "the driver took another delay, or has none for packets sent",
-        Capability::Cores => "the other cores are offline, or outside the cpuset of the app",
-        _ => "another writer was faster",
+    match knob {
+        Knob::MemoryBandwidth(_) => "the nearest share that the hardware has",
+        Knob::Cores(_) => "the other cores are offline, or outside the cpuset of the app",
+        of_machine => MachineKnobs::row(of_machine).map_or(OTHER_WRITER, |row| row.limited),
     }
     .to_owned()
 }
 
 fn changed_since(knob: Knob) -> String {
-    match knob {
-        Knob::RealTimeThrottle => "somebody else has set it since",
-        _ => "somebody else has set it since, or threads have come and gone",
+    match knob.row().scope {
+        KnobScope::App => "another program has set it since, or threads have come and gone",
+        _ => "another program has set it since",
     }
     .to_owned()
 }

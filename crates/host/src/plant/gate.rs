@@ -9,7 +9,7 @@
 use super::HostPlant;
 use super::app::RunningApp;
 use crate::oncall::{GATE_MEANS, gate_control};
-use lull_control::{AppId, AppSpec, Knob, Machine, Setting, numbered};
+use lull_control::{AppId, AppSpec, Knob, KnobScope, Machine, Setting, numbered};
 use lull_measure::Nanos;
 use lull_oncall::Settings;
 
@@ -22,12 +22,6 @@ pub(super) fn with_gates(machine: Machine, specs: &[AppSpec], apps: &[RunningApp
 }
 
 impl HostPlant {
-    /// Knobs of all gates.
-    pub(super) fn gate_knobs(&self) -> impl Iterator<Item = Knob> {
-        let of = |app| [Knob::GateCap(app), Knob::GateBatch(app), Knob::GateDelay(app)];
-        self.machine.gates.iter().flat_map(move |gate| of(gate.app))
-    }
-
     /// A number of a gate as it is now; `None` for other knobs, or without a gate.
     pub(super) fn gate_setting(&self, knob: Knob) -> Option<Setting> {
         let app = knob.app()?;
@@ -64,16 +58,12 @@ impl HostPlant {
 
     /// Puts back what the gates did at first.
     pub(super) fn put_back_gates(&self) {
-        for was in self.originals.values().filter(|was| is_of_gate(was.knob())) {
+        for was in self.originals.values().filter(|was| was.knob().row().scope == KnobScope::Gate) {
             if let Some(app) = was.knob().app() {
                 self.write_gate(app, was);
             }
         }
     }
-}
-
-const fn is_of_gate(knob: Knob) -> bool {
-    matches!(knob, Knob::GateCap(_) | Knob::GateBatch(_) | Knob::GateDelay(_))
 }
 
 fn changed(now: Settings, wanted: &Setting) -> Settings {

@@ -7,8 +7,8 @@ use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
 use crate::guard::Key;
 use crate::knobs::{
-    Affinity, Change, Changed, Foreign, KnobError, Means, Share, Taken, ThreadValue, cores, key_of,
-    scheduling,
+    Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
+    key_of, scheduling,
 };
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
@@ -149,9 +149,7 @@ impl HostPlant {
             foreign.extend(cores.into_iter().chain(class).flatten());
             foreign.extend(self.watch_shares(id));
         }
-        foreign.extend(self.watch_throttle());
-        foreign.extend(self.watch_frequencies());
-        foreign.extend(self.watch_nics());
+        foreign.extend(self.watch_machine());
         foreign
     }
 
@@ -176,32 +174,15 @@ impl HostPlant {
         foreign
     }
 
-    fn watch_nics(&mut self) -> Vec<ForeignChange> {
-        let mut foreign = Vec::new();
-        for Changed { nic, ours, found, whom, key } in self.nics.watch() {
-            if self.foreign_wins {
-                self.release(&[key]);
-            }
-            let (ours, found) = (Setting::Coalescing(nic, ours), Setting::Coalescing(nic, found));
-            foreign.push(ForeignChange { knob: Knob::Coalescing(nic), ours, found, whom });
-        }
-        foreign
-    }
-
-    fn watch_frequencies(&mut self) -> Vec<ForeignChange> {
-        let (changes, notices) = self.frequencies.watch();
+    fn watch_machine(&mut self) -> Vec<ForeignChange> {
+        let Watched { changes, notices } = self.knobs.watch();
         self.notices.borrow_mut().extend(notices);
         let mut foreign = Vec::new();
-        for Foreign { domain, ours, found, whom, key } in changes {
+        for ChangedSetting { ours, found, whom, key } in changes {
             if self.foreign_wins {
                 self.release(&[key]);
             }
-            foreign.push(ForeignChange {
-                knob: Knob::Frequency(domain),
-                ours: Setting::Frequency(domain, ours),
-                found: Setting::Frequency(domain, found),
-                whom,
-            });
+            foreign.push(ForeignChange { knob: ours.knob(), ours, found, whom });
         }
         foreign
     }
@@ -260,20 +241,6 @@ impl HostPlant {
             self.release(&keys);
         }
         Some(ForeignChange { knob: ours.knob(), ours, found, whom })
-    }
-
-    fn watch_throttle(&mut self) -> Option<ForeignChange> {
-        let (ours, found) = self.throttle.watch()?;
-        if self.foreign_wins {
-            let key = self.throttle.key();
-            self.release(&[key]);
-        }
-        Some(ForeignChange {
-            knob: Knob::RealTimeThrottle,
-            ours: Setting::RealTimeThrottle(ours),
-            found: Setting::RealTimeThrottle(found),
-            whom: self.throttle.path().display().to_string(),
-        })
     }
 
     fn release(&mut self, keys: &[Key]) {

@@ -6,13 +6,12 @@ use crate::gauges::events::Events;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::queries::Queries;
 use crate::gauges::utilisation::Utilisation;
+use crate::knobs::MACHINE_KNOBS;
 use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
 use lull_control::{Capabilities, Capability};
 use lull_measure::Missing;
-use rustix::fs::Access;
 use rustix::thread::{CapabilitySet, gettid};
 use std::io;
-use std::path::PathBuf;
 
 /// What this process may do to threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,22 +69,14 @@ fn cannot_schedule(error: &io::Error) -> Missing {
     ))
 }
 
-/// The kernel's budget of real-time threads, in microseconds of each period.
-pub(crate) fn throttle_path(roots: &Roots) -> PathBuf {
-    roots.proc.join("sys/kernel/sched_rt_runtime_us")
-}
-
 /// What the machine under these roots offers to a process with these rights.
 pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
     let shares = super::shares::shares(roots);
     let found = [
         (Capability::Cores, Ok(cores(rights))),
         (Capability::Scheduling, rights.scheduling.clone()),
-        (Capability::RealTimeThrottle, throttle(roots)),
         (Capability::CacheWays, shares.ways),
         (Capability::MemoryBandwidth, shares.percent),
-        (Capability::Frequency, super::frequencies::settable(roots)),
-        (Capability::Coalescing, super::nics::settable(roots)),
         (Capability::GateCap, Err(no_gate())),
         (Capability::GateBatch, Err(no_gate())),
         (Capability::GateDelay, Err(no_gate())),
@@ -98,9 +89,12 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
         (Capability::Instructions, crate::gauges::counters::probe(roots)),
         (Capability::Energy, Energy::probe(roots)),
     ];
-    found.into_iter().fold(Capabilities::default(), |all, (what, finding)| match finding {
-        Ok(means) => all.with(what, means),
-        Err(why) => all.without(what, why),
+    let of_machine = MACHINE_KNOBS.iter().map(|row| (row.capability, (row.settable)(roots)));
+    found.into_iter().chain(of_machine).fold(Capabilities::default(), |all, (what, finding)| {
+        match finding {
+            Ok(means) => all.with(what, means),
+            Err(why) => all.without(what, why),
+        }
     })
 }
 
@@ -123,15 +117,6 @@ fn no_gate() -> Missing {
     Missing::because(
         "no app has a gate: give one latency = \"preload\" and gate = { cap = 16 } in the config",
     )
-}
-
-fn throttle(roots: &Roots) -> Result<String, Missing> {
-    let path = throttle_path(roots);
-    let writable = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK);
-    let means = path.display().to_string();
-    writable.map(|()| means.clone()).map_err(|error| {
-        Missing::because(format!("{means} cannot be written: {error}; run as root"))
-    })
 }
 
 #[cfg(test)]
@@ -160,11 +145,5 @@ mod tests {
         if rights.any_thread {
             assert!(rights.scheduling.is_ok(), "{rights:?}");
         }
-    }
-
-    #[test]
-    fn a_missing_throttle_file_is_a_reason() {
-        let why = throttle(&Tree::new().roots()).unwrap_err();
-        assert!(why.reason.contains("sched_rt_runtime_us cannot be written"), "{why}");
     }
 }

@@ -1,14 +1,11 @@
-//! Frequency domains from cpufreq, and whether they can be set.
+//! Frequency domains from cpufreq.
 
 use crate::Roots;
-use crate::drivers::cpufreq::{Means, means};
+use crate::drivers::cpufreq::policies;
 use crate::files::{read_text, read_value};
 use lull_control::{CoreSet, DomainId, FrequencyDomain};
-use lull_measure::{Hertz, Missing};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use lull_measure::Hertz;
+use std::path::Path;
 
 /// The domains that cpufreq knows, by number; empty without cpufreq.
 pub(super) fn domains(roots: &Roots, online: &CoreSet) -> Vec<FrequencyDomain> {
@@ -16,17 +13,6 @@ pub(super) fn domains(roots: &Roots, online: &CoreSet) -> Vec<FrequencyDomain> {
         policies(roots).filter_map(|(id, dir)| domain(id, &dir, online)).collect();
     found.sort_by_key(|domain| domain.id);
     found
-}
-
-/// The directories `policy0`, `policy4`, ... with their numbers.
-pub(crate) fn policies(roots: &Roots) -> impl Iterator<Item = (DomainId, PathBuf)> + use<> {
-    let dir = roots.sys.join("devices/system/cpu/cpufreq");
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let name = entry.file_name();
-        let number = name.to_str()?.strip_prefix("policy")?.parse().ok()?;
-        Some((DomainId(number), entry.path()))
-    })
 }
 
 fn domain(id: DomainId, dir: &Path, online: &CoreSet) -> Option<FrequencyDomain> {
@@ -54,35 +40,6 @@ fn steps(dir: &Path) -> (Vec<Hertz>, bool) {
     steps.sort_unstable();
     steps.dedup();
     (steps, continuous)
-}
-
-/// By which means frequencies are set, or why they cannot be.
-pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
-    let mut found: Vec<_> = policies(roots).collect();
-    found.sort();
-    if found.is_empty() {
-        return Err(Missing::because(
-            "no cpufreq: the kernel has no frequency driver here (usual in virtual machines)",
-        ));
-    }
-    let mut said = BTreeSet::new();
-    for (_, dir) in &found {
-        let (how, driver) = means(dir).map_err(|error| Missing::because(error.to_string()))?;
-        let written = match how {
-            Means::Speed => ["scaling_governor", "scaling_setspeed"],
-            Means::Bounds => ["scaling_min_freq", "scaling_max_freq"],
-        };
-        for file in written.map(|name| dir.join(name)) {
-            access(&file, Access::WRITE_OK).map_err(|error| not_writable(&file, error))?;
-        }
-        said.insert(format!("{driver}: {}", written.join(" + ")));
-    }
-    Ok(said.into_iter().collect::<Vec<_>>().join("; "))
-}
-
-fn not_writable(file: &Path, error: Errno) -> Missing {
-    let path = file.display();
-    Missing::because(format!("{path} cannot be written: {error}; run as root, on the host"))
 }
 
 #[cfg(test)]

@@ -255,6 +255,7 @@ fn machine_of(model: &ServerModel, app: &AppSpec) -> Machine {
             delay_max: model.nic.delay_max,
             delay_step: model.nic.delay_step,
         }],
+        dials: Vec::new(),
         gates: Vec::new(),
         capabilities: capabilities(model, app),
     }

@@ -289,6 +289,7 @@ fn machine_of(model: &NodeModel, apps: &[AppSpec]) -> Machine {
         cache,
         bandwidth,
         nics: Vec::new(),
+        dials: Vec::new(),
         gates: Vec::new(),
     }
 }

@@ -437,6 +437,7 @@ fn machine_of(model: &ServerModel, apps: &[AppSpec]) -> Machine {
         cache: None,
         bandwidth: None,
         nics: Vec::new(),
+        dials: Vec::new(),
         gates: Vec::new(),
         capabilities: capabilities(apps),
     }

@@ -39,6 +39,7 @@ pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
         cache: None,
         bandwidth: None,
         nics: Vec::new(),
+        dials: Vec::new(),
         gates: Vec::new(),
     }
 }

@@ -5,9 +5,9 @@
 
 use super::super::KnobError;
 use crate::Roots;
+use crate::drivers::cpufreq::policies;
 use crate::drivers::text;
 use crate::drivers::texts::TextWrite;
-use crate::probe::policies;
 use std::path::{Path, PathBuf};
 
 /// Sets `scaling_governor` everywhere.

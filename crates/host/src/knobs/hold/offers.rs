@@ -2,10 +2,10 @@
 
 use super::{cgroup, idle, power_limit};
 use crate::Roots;
+use crate::drivers::cpufreq::policies;
 use crate::drivers::ethtool;
 use crate::drivers::text::read;
 use crate::files::read_text;
-use crate::probe::policies;
 use lull_measure::Missing;
 use rustix::fs::{Access, access};
 use serde::Serialize;

@@ -22,7 +22,7 @@ use crate::gauges::push::PushGauge;
 use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{Ledger, LedgerError};
-use crate::knobs::{Frequencies, Nics, Partitions, Throttle};
+use crate::knobs::{MachineKnobs, Partitions};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
 use lull_control::{
@@ -77,10 +77,9 @@ pub struct HostPlant {
     /// When all processes were listed last, since boot.
     listed: Nanos,
     gauges: Gauges,
-    throttle: Throttle,
-    frequencies: Frequencies,
+    /// Knobs of the machine.
+    knobs: MachineKnobs,
     partitions: Partitions,
-    nics: Nics,
     ledger: Ledger,
     foreign_wins: bool,
     is_privileged: bool,
@@ -146,10 +145,8 @@ impl HostPlant {
             apps,
             listed: self::now(ClockId::Boottime),
             table: ProcessTable::new(&roots)?,
-            throttle: Throttle::new(&roots),
-            frequencies: Frequencies::new(probe::policies(&roots)),
+            knobs: MachineKnobs::new(&roots, &machine),
             partitions: Partitions::new(&roots.sys),
-            nics: Nics::new(&machine.nics),
             roots,
             machine,
             ledger,

@@ -3,14 +3,13 @@
 mod capabilities;
 mod cpus;
 mod frequencies;
-mod nics;
 mod shares;
 
-pub(crate) use capabilities::throttle_path;
+pub(crate) use crate::drivers::cpufreq::policies;
 pub use capabilities::{Rights, capabilities};
-pub(crate) use frequencies::policies;
 
 use crate::Roots;
+use crate::knobs;
 use lull_control::Machine;
 use std::path::Path;
 
@@ -50,7 +49,8 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
         domains,
         cache: shares.cache,
         bandwidth: shares.bandwidth,
-        nics: nics::nics(roots),
+        nics: knobs::nics(roots),
+        dials: knobs::dials(roots),
         gates: Vec::new(),
         capabilities: capabilities(roots, &Rights::of_this_process()),
     })

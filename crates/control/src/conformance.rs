@@ -8,10 +8,10 @@ mod memory;
 pub use memory::{MemoryApp, MemoryPlant};
 
 use crate::{
-    AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, Got, Knob, NicId, Plant, Scheduling,
-    Setting, WayMask, numbered,
+    AppId, Capability, Coalescing, CoreId, CoreSet, DialId, DomainId, Got, KNOBS, Knob, KnobRow,
+    KnobScope, Machine, NicId, Plant, Setting, Value, ValueKind, WayMask, numbered,
 };
-use lull_measure::{Hertz, Nanos};
+use lull_measure::Nanos;
 
 /// What must hold, and the function that panics where it does not.
 type Property<P> = (&'static str, fn(&mut P, Nanos));
@@ -60,12 +60,12 @@ fn machine_is_consistent<P: Plant>(plant: &mut P, _: Nanos) {
     if has(Capability::Frequency) {
         assert!(machine.domains.iter().any(|domain| !domain.steps.is_empty()), "no steps");
     }
-    assert!(!has(Capability::Coalescing) || !machine.nics.is_empty(), "coalescing without a NIC");
-    for capability in Capability::OF_GATES {
-        assert!(!has(capability) || !machine.gates.is_empty(), "{capability} without a gate");
-    }
     let apps = plant.apps().len();
-    assert!(machine.gates.iter().all(|gate| gate.app.index() < apps), "a gate of nobody");
+    for row in KNOBS.iter().filter(|row| row.scope != KnobScope::App && has(row.capability)) {
+        let name = row.name;
+        assert!(!machine.knobs(row, apps).is_empty(), "{name} without what it belongs to");
+    }
+    assert!(machine.gates.iter().all(|gate| gate.app.index() < apps), "a gate of an unknown app");
     assert!(!has(Capability::CacheWays) || machine.cache.is_some(), "ways without a cache");
     assert!(!has(Capability::MemoryBandwidth) || machine.bandwidth.is_some(), "no bandwidth");
 }
@@ -96,10 +96,9 @@ fn capabilities_are_delivered<P: Plant>(plant: &mut P, epoch: Nanos) {
     let state_of = |knob| settings.iter().find(|setting| setting.knob() == knob);
     let has = |capability| plant.machine().capabilities.has(capability);
     for (app, _) in numbered(plant.apps()).filter(|(app, _)| seen.apps[app.index()].alive) {
-        let cores = state_of(Knob::Cores(app));
-        assert!(!has(Capability::Cores) || cores.is_some(), "no cores of {app:?}");
-        let class = state_of(Knob::Scheduling(app));
-        assert!(!has(Capability::Scheduling) || class.is_some(), "no class of {app:?}");
+        for row in KNOBS.iter().filter(|row| row.scope == KnobScope::App && has(row.capability)) {
+            assert!(state_of((row.knob)(app.0)).is_some(), "no {} of {app:?}", row.name);
+        }
     }
     if let Ok(energy) = &seen.energy {
         let measured = matches!(energy.source, crate::EnergySource::Measured(_));
@@ -130,43 +129,24 @@ fn what_was_set_reads_back<P: Plant>(plant: &mut P, _: Nanos) {
 fn missing_knobs_refuse<P: Plant>(plant: &mut P, _: Nanos) {
     let before = plant.settings();
     let lacks = |capability| !plant.machine().capabilities.has(capability);
-    let app = AppId(0);
-    let candidates = [
-        (Capability::Frequency, Setting::Frequency(DomainId(0), Hertz(1_000_000_000))),
-        (Capability::CacheWays, Setting::CacheWays(app, WayMask::run(0, 1))),
-        (Capability::MemoryBandwidth, Setting::MemoryBandwidth(app, 50)),
-        (Capability::Scheduling, Setting::Scheduling(app, Scheduling::Idle)),
-        (Capability::RealTimeThrottle, Setting::RealTimeThrottle(false)),
-        (Capability::Coalescing, Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos(2_000)))),
-        (Capability::GateCap, Setting::GateCap(app, 2)),
-        (Capability::GateBatch, Setting::GateBatch(app, 2)),
-        (Capability::GateDelay, Setting::GateDelay(app, Nanos(1_000_000))),
-    ];
-    let missing: Vec<_> = candidates
-        .into_iter()
-        .filter(|(what, _)| lacks(*what))
-        .map(|(_, setting)| setting)
-        .collect();
+    let missing = KNOBS.iter().filter(|row| lacks(row.capability));
+    let missing: Vec<_> = missing.filter_map(|row| example(row, 0)).collect();
     assert_all_refused(plant, &missing);
     assert_eq!(plant.settings(), before, "a missing knob changed something");
 }
 
 fn nonsense_is_refused<P: Plant>(plant: &mut P, _: Nanos) {
     let before = plant.settings();
-    let nobody = AppId(u16::MAX);
-    let nowhere: CoreSet = [CoreId(u16::MAX)].into_iter().collect();
+    let belongs_to_something = |row: &&KnobRow| row.scope != KnobScope::Machine;
+    let absent = KNOBS.iter().filter(belongs_to_something).filter_map(|row| example(row, u16::MAX));
+    let no_such_core: CoreSet = [CoreId(u16::MAX)].into_iter().collect();
     let nonsense = [
-        Setting::Cores(nobody, CoreSet::first(1)),
         Setting::Cores(AppId(0), CoreSet::default()),
-        Setting::Cores(AppId(0), nowhere),
-        Setting::Scheduling(nobody, Scheduling::Normal { nice: 0 }),
-        Setting::CacheWays(nobody, WayMask::run(0, 1)),
-        Setting::Frequency(DomainId(u16::MAX), Hertz(1)),
-        Setting::Coalescing(NicId(u16::MAX), Coalescing::Adaptive),
-        Setting::GateCap(nobody, 1),
+        Setting::Cores(AppId(0), no_such_core),
         Setting::GateBatch(AppId(0), 0),
         Setting::GateDelay(AppId(0), Nanos::from_secs(3600)),
     ];
+    let nonsense: Vec<_> = absent.chain(nonsense).collect();
     assert_all_refused(plant, &nonsense);
     assert_eq!(plant.settings(), before, "nonsense changed something");
 }
@@ -198,38 +178,38 @@ fn assert_all_refused<P: Plant>(plant: &mut P, settings: &[Setting]) {
     }
 }
 
-/// One legal setting of every knob that the plant claims to have.
+/// A setting of the knob of a row that belongs to the app, domain or interface of this number.
+fn example(row: &KnobRow, number: u16) -> Option<Setting> {
+    (row.knob)(number).set_to(row.values.example())
+}
+
+/// One legal setting of every knob that the plant claims to have and that is not a switch of the
+/// whole machine.
 fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
     let machine = plant.machine();
-    let has = |capability| machine.capabilities.has(capability);
-    let mut all = Vec::new();
-    for (app, _) in numbered(plant.apps()) {
-        if has(Capability::Cores) {
-            all.push(Setting::Cores(app, CoreSet::first(1)));
+    let rows = KNOBS.iter().filter(|row| machine.capabilities.has(row.capability));
+    let knobs = rows.flat_map(|row| machine.knobs(row, plant.apps().len()));
+    knobs.filter_map(|knob| knob.set_to(modest(machine, knob)?)).collect()
+}
+
+/// A value of a knob that costs a machine little while a test runs.
+fn modest(machine: &Machine, knob: Knob) -> Option<Value> {
+    let row = knob.row();
+    Some(match row.values {
+        ValueKind::Switch => return None,
+        ValueKind::Cores => Value::Cores(CoreSet::first(1)),
+        ValueKind::Ways => Value::Ways(WayMask::run(0, 2)),
+        ValueKind::Frequency if row.scope == KnobScope::Dial => {
+            Value::Frequency(machine.dial(DialId(knob.number()))?.lowest)
         }
-        if has(Capability::Scheduling) {
-            all.push(Setting::Scheduling(app, Scheduling::Idle));
+        ValueKind::Frequency => {
+            Value::Frequency(*machine.domain(DomainId(knob.number()))?.steps.first()?)
         }
-        if has(Capability::CacheWays) {
-            all.push(Setting::CacheWays(app, WayMask::run(0, 2)));
+        ValueKind::Coalescing => {
+            let nic = machine.nic(NicId(knob.number()))?;
+            Value::Coalescing(Coalescing::Delay(nic.nearest(nic.delay_max / 2)))
         }
-        if has(Capability::MemoryBandwidth) {
-            all.push(Setting::MemoryBandwidth(app, 50));
-        }
-    }
-    let domains = machine.domains.iter().filter(|_| has(Capability::Frequency));
-    all.extend(domains.filter_map(|domain| {
-        domain.steps.first().map(|lowest| Setting::Frequency(domain.id, *lowest))
-    }));
-    let nics = machine.nics.iter().filter(|_| has(Capability::Coalescing));
-    all.extend(nics.map(|nic| {
-        let delay = nic.nearest(nic.delay_max / 2);
-        Setting::Coalescing(nic.id, Coalescing::Delay(delay))
-    }));
-    for gate in machine.gates.iter().filter(|_| has(Capability::GateCap)) {
-        all.push(Setting::GateCap(gate.app, 2));
-        all.push(Setting::GateBatch(gate.app, 2));
-        all.push(Setting::GateDelay(gate.app, gate.delay_max / 100));
-    }
-    all
+        ValueKind::Time => Value::Time(machine.gate(knob.app()?)?.delay_max / 100),
+        ValueKind::Scheduling | ValueKind::Percent | ValueKind::Count => row.values.example(),
+    })
 }

@@ -1,0 +1,240 @@
+//! What can be set, one file each: get, set, verify by reading back, restore.
+//!
+//! Before the first write of a knob its old value is durable in the guard's ledger. The ledger
+//! itself restores: it knows every thread's value, also after this process has died.
+//!
+//! A knob of the machine (not of an app) is its file, its field of [`MachineKnobs`] and its row of
+//! [`MACHINE_KNOBS`]; probing, reading, writing, watching and restoring follow from the row. What
+//! the knob is called and what it is set to stands in `lull_control::KNOBS`.
+
+mod coalescing;
+mod cores;
+mod error;
+mod frequency;
+pub mod hold;
+mod partitions;
+mod scheduling;
+mod threads;
+mod throttle;
+
+pub(crate) use coalescing::nics;
+pub(crate) use cores::{Affinity, cores};
+pub use error::KnobError;
+pub(crate) use frequency::{Came, Frequencies};
+pub(crate) use partitions::{Partitions, Share, Taken};
+pub(crate) use scheduling::{check as check_scheduling, scheduling};
+pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
+
+use crate::Roots;
+use crate::drivers::cpufreq::policies;
+use crate::guard::{Key, Ledger, LedgerError, Original};
+use crate::threads::LiveThread;
+use coalescing::Nics;
+use lull_control::{Capability, Dial, DialId, Knob, Machine, Setting};
+use lull_measure::Missing;
+use throttle::Throttle;
+
+/// The knobs of the machine and what Lull set of them last.
+#[derive(Debug)]
+pub(crate) struct MachineKnobs {
+    throttle: Throttle,
+    pub(crate) frequencies: Frequencies,
+    nics: Nics,
+}
+
+/// One kind of knob of the machine.
+pub(crate) struct MachineKnob {
+    /// The row of `lull_control::KNOBS` that it implements.
+    pub(crate) capability: Capability,
+    /// By which means it is set, or why it cannot be.
+    pub(crate) settable: fn(&Roots) -> Result<String, Missing>,
+    /// The dials of this kind; their numbers are given later. Empty for all other scopes.
+    dials: fn(&Roots) -> Vec<Dial>,
+    /// Its state now; `None` where it cannot be read or has no single value.
+    get: fn(&MachineKnobs, Knob) -> Option<Setting>,
+    /// Saves the old value, writes, and reads back.
+    set: fn(&mut MachineKnobs, &Setting, &mut Means<'_, Ledger>) -> Result<(), KnobError>,
+    /// What other programs have set since, each change once.
+    watch: fn(&mut MachineKnobs) -> Watched,
+    /// Forgets what was set, after all was put back.
+    restored: fn(&mut MachineKnobs),
+    /// Whether the ledger's key names this knob.
+    is_of: fn(&MachineKnobs, Knob, &Key) -> bool,
+    /// Why less than wanted was set, where the write succeeded.
+    pub(crate) limited: &'static str,
+}
+
+/// What a look at one kind of knob found.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) changes: Vec<ChangedSetting>,
+    /// What went wrong and stopped nothing.
+    pub(crate) notices: Vec<String>,
+}
+
+impl Watched {
+    /// Whether nothing was found.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.notices.is_empty()
+    }
+}
+
+/// A knob that another program has set since Lull did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ChangedSetting {
+    pub(crate) ours: Setting,
+    pub(crate) found: Setting,
+    /// The file or interface, for people.
+    pub(crate) whom: String,
+    pub(crate) key: Key,
+}
+
+/// Why a write that succeeded left another value, where a knob has no reason of its own.
+pub(crate) const OTHER_WRITER: &str = "another writer was faster";
+
+/// Every kind of knob of the machine.
+pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
+    MachineKnob {
+        capability: Capability::RealTimeThrottle,
+        settable: throttle::settable,
+        dials: |_| Vec::new(),
+        get: |all, _| all.throttle.get().ok().map(Setting::RealTimeThrottle),
+        set: |all, wanted, means| match wanted {
+            Setting::RealTimeThrottle(is_on) => {
+                all.throttle.set(*is_on, means.save, means.is_privileged)
+            }
+            other => Err(misplaced(other)),
+        },
+        watch: |all| Watched { changes: all.throttle.watch().into_iter().collect(), ..none() },
+        restored: |all| all.throttle.restored(),
+        is_of: |all, _, key| *key == all.throttle.key(),
+        limited: OTHER_WRITER,
+    },
+    MachineKnob {
+        capability: Capability::Frequency,
+        settable: frequency::settable,
+        dials: |_| Vec::new(),
+        get: |all, knob| {
+            let Knob::Frequency(domain) = knob else { return None };
+            Some(Setting::Frequency(domain, all.frequencies.get(domain)?))
+        },
+        set: |all, wanted, means| match wanted {
+            Setting::Frequency(domain, hertz) => {
+                all.frequencies.set(*domain, *hertz, means.save).map(drop)
+            }
+            other => Err(misplaced(other)),
+        },
+        watch: |all| all.frequencies.watch(),
+        restored: |all| all.frequencies.restored(),
+        is_of: |all, knob, key| matches!(knob, Knob::Frequency(domain) if all.frequencies.is_of(domain, key)),
+        limited: OTHER_WRITER,
+    },
+    MachineKnob {
+        capability: Capability::Coalescing,
+        settable: coalescing::settable,
+        dials: |_| Vec::new(),
+        get: |all, knob| {
+            let Knob::Coalescing(nic) = knob else { return None };
+            Some(Setting::Coalescing(nic, all.nics.get(nic)?))
+        },
+        set: |all, wanted, means| match wanted {
+            Setting::Coalescing(nic, how) => all.nics.set(*nic, *how, means.save),
+            other => Err(misplaced(other)),
+        },
+        watch: |all| Watched { changes: all.nics.watch(), ..none() },
+        restored: |all| all.nics.restored(),
+        is_of: |all, knob, key| matches!(knob, Knob::Coalescing(nic) if all.nics.is_of(nic, key)),
+        limited: "the driver took another delay, or has none for packets sent",
+    },
+];
+
+/// Every dial of the machine, numbered in the order of the rows.
+pub(crate) fn dials(roots: &Roots) -> Vec<Dial> {
+    let found = MACHINE_KNOBS.iter().flat_map(|row| (row.dials)(roots));
+    (0..).zip(found).map(|(number, dial)| Dial { id: DialId(number), ..dial }).collect()
+}
+
+fn none() -> Watched {
+    Watched::default()
+}
+
+/// A setting of another row: a mistake of the caller, refused and not written.
+fn misplaced(setting: &Setting) -> KnobError {
+    KnobError::Nonsense(format!("{setting} is no setting of this knob"))
+}
+
+impl MachineKnobs {
+    /// The knobs of the machine under these roots.
+    pub(crate) fn new(roots: &Roots, machine: &Machine) -> Self {
+        Self {
+            throttle: Throttle::new(roots),
+            frequencies: Frequencies::new(policies(roots)),
+            nics: Nics::new(&machine.nics),
+        }
+    }
+
+    /// The row of a knob; `None` for knobs of apps and their gates.
+    pub(crate) fn row(knob: Knob) -> Option<&'static MachineKnob> {
+        MACHINE_KNOBS.iter().find(|row| row.capability == knob.capability())
+    }
+
+    /// The state of a knob of the machine.
+    pub(crate) fn get(&self, knob: Knob) -> Option<Setting> {
+        (Self::row(knob)?.get)(self, knob)
+    }
+
+    /// Sets a knob of the machine, its old value saved first.
+    pub(crate) fn set(
+        &mut self,
+        wanted: &Setting,
+        means: &mut Means<'_, Ledger>,
+    ) -> Result<(), KnobError> {
+        let row = Self::row(wanted.knob()).ok_or_else(|| misplaced(wanted))?;
+        (row.set)(self, wanted, means)
+    }
+
+    /// What other programs have set since, of all knobs.
+    pub(crate) fn watch(&mut self) -> Watched {
+        let mut all = none();
+        for row in MACHINE_KNOBS {
+            let Watched { changes, notices } = (row.watch)(self);
+            all.changes.extend(changes);
+            all.notices.extend(notices);
+        }
+        all
+    }
+
+    /// Forgets what was set, after all was put back.
+    pub(crate) fn restored(&mut self) {
+        MACHINE_KNOBS.iter().for_each(|row| (row.restored)(self));
+    }
+
+    /// Whether the ledger's key names this knob.
+    pub(crate) fn is_of(&self, knob: Knob, key: &Key) -> bool {
+        Self::row(knob).is_some_and(|row| (row.is_of)(self, knob, key))
+    }
+}
+
+/// Where old values are saved before the first write.
+pub(crate) trait SaveOld {
+    /// Saves how threads are scheduled now; those known already are skipped.
+    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
+    /// Saves other values together; those known already are skipped.
+    fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError>;
+}
+
+impl SaveOld for Ledger {
+    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        self.record_threads(threads)
+    }
+
+    fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
+        self.record(originals)
+    }
+}
+
+/// The ledger's name of how a thread is scheduled.
+pub(crate) fn key_of(thread: LiveThread) -> Key {
+    Key::Thread(thread.tid, thread.start_ticks)
+}
