@@ -199,6 +199,17 @@ pub const KNOBS: &[KnobRow] = &[
         metric: None,
         knob: |number| Knob::GateDelay(AppId(number)),
     },
+    KnobRow {
+        capability: Capability::UncoreFrequency,
+        name: "uncore-frequency",
+        scope: KnobScope::Dial,
+        values: ValueKind::Frequency,
+        safe: Standard::Most,
+        dwell: Dwell::Each,
+        shown: "uncore {number} at {value} at most",
+        metric: None,
+        knob: |number| Knob::UncoreFrequency(DialId(number)),
+    },
 ];
 
 /// One thing that a plant may be able to read or set.
@@ -225,6 +236,8 @@ pub enum Capability {
     GateBatch,
     /// Knob: D of an app's on-call gate, the pause between rounds.
     GateDelay,
+    /// Knob: highest frequency of a processor's uncore (cache, mesh, memory controllers).
+    UncoreFrequency,
     /// Gauge: tail latency of latency-critical apps.
     TailLatency,
     /// Gauge: progress of best-effort apps.
@@ -329,6 +342,8 @@ pub enum Knob {
     GateBatch(AppId),
     /// D of an app's on-call gate.
     GateDelay(AppId),
+    /// Highest frequency of an uncore domain.
+    UncoreFrequency(DialId),
 }
 
 /// The wanted or found state of one knob.
@@ -355,6 +370,8 @@ pub enum Setting {
     GateBatch(AppId, u32),
     /// D: the pause between two rounds of turns; none hands them on at once.
     GateDelay(AppId, Nanos),
+    /// The highest frequency of an uncore domain; the hardware chooses below it.
+    UncoreFrequency(DialId, Hertz),
 }
 
 impl Knob {
@@ -371,6 +388,7 @@ impl Knob {
             Self::GateCap(app) => (Capability::GateCap, app.0),
             Self::GateBatch(app) => (Capability::GateBatch, app.0),
             Self::GateDelay(app) => (Capability::GateDelay, app.0),
+            Self::UncoreFrequency(dial) => (Capability::UncoreFrequency, dial.0),
         }
     }
 
@@ -389,6 +407,9 @@ impl Knob {
             (Self::GateCap(app), Value::Count(cap)) => Setting::GateCap(app, cap),
             (Self::GateBatch(app), Value::Count(batch)) => Setting::GateBatch(app, batch),
             (Self::GateDelay(app), Value::Time(delay)) => Setting::GateDelay(app, delay),
+            (Self::UncoreFrequency(dial), Value::Frequency(most)) => {
+                Setting::UncoreFrequency(dial, most)
+            }
             _ => return None,
         })
     }
@@ -431,6 +452,7 @@ impl Setting {
             Self::GateCap(app, _) => Knob::GateCap(*app),
             Self::GateBatch(app, _) => Knob::GateBatch(*app),
             Self::GateDelay(app, _) => Knob::GateDelay(*app),
+            Self::UncoreFrequency(dial, _) => Knob::UncoreFrequency(*dial),
         }
     }
 
@@ -442,7 +464,7 @@ impl Setting {
             Self::RealTimeThrottle(is_on) => Value::Switch(*is_on),
             Self::CacheWays(_, ways) => Value::Ways(*ways),
             Self::MemoryBandwidth(_, percent) => Value::Percent(*percent),
-            Self::Frequency(_, hertz) => Value::Frequency(*hertz),
+            Self::Frequency(_, hertz) | Self::UncoreFrequency(_, hertz) => Value::Frequency(*hertz),
             Self::Coalescing(_, how) => Value::Coalescing(*how),
             Self::GateCap(_, count) | Self::GateBatch(_, count) => Value::Count(*count),
             Self::GateDelay(_, delay) => Value::Time(*delay),

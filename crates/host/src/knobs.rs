@@ -16,6 +16,7 @@ mod partitions;
 mod scheduling;
 mod threads;
 mod throttle;
+mod uncore;
 
 pub(crate) use coalescing::nics;
 pub(crate) use cores::{Affinity, cores};
@@ -33,6 +34,7 @@ use coalescing::Nics;
 use lull_control::{Capability, Dial, DialId, Knob, Machine, Setting};
 use lull_measure::Missing;
 use throttle::Throttle;
+use uncore::Uncores;
 
 /// The knobs of the machine and what Lull set of them last.
 #[derive(Debug)]
@@ -40,6 +42,7 @@ pub(crate) struct MachineKnobs {
     throttle: Throttle,
     pub(crate) frequencies: Frequencies,
     nics: Nics,
+    uncores: Uncores,
 }
 
 /// One kind of knob of the machine.
@@ -147,6 +150,23 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         is_of: |all, knob, key| matches!(knob, Knob::Coalescing(nic) if all.nics.is_of(nic, key)),
         limited: "the driver took another delay, or has none for packets sent",
     },
+    MachineKnob {
+        capability: Capability::UncoreFrequency,
+        settable: uncore::settable,
+        dials: uncore::dials,
+        get: |all, knob| {
+            let Knob::UncoreFrequency(dial) = knob else { return None };
+            Some(Setting::UncoreFrequency(dial, all.uncores.get(dial)?))
+        },
+        set: |all, wanted, means| match wanted {
+            Setting::UncoreFrequency(dial, most) => all.uncores.set(*dial, *most, means.save),
+            other => Err(misplaced(other)),
+        },
+        watch: |all| Watched { changes: all.uncores.watch(), ..none() },
+        restored: |all| all.uncores.restored(),
+        is_of: |all, knob, key| matches!(knob, Knob::UncoreFrequency(dial) if all.uncores.is_of(dial, key)),
+        limited: "the nearest frequency within the bounds that the owner had",
+    },
 ];
 
 /// Every dial of the machine, numbered in the order of the rows.
@@ -171,6 +191,7 @@ impl MachineKnobs {
             throttle: Throttle::new(roots),
             frequencies: Frequencies::new(policies(roots)),
             nics: Nics::new(&machine.nics),
+            uncores: Uncores::new(roots, machine),
         }
     }
 
