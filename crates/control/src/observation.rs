@@ -1,6 +1,7 @@
 //! What a plant saw in one epoch.
 
-use crate::{AppId, Knob, Setting};
+use crate::{AppId, Knob, Readings, Setting};
+use lull_measure::catalogue::Metric;
 use lull_measure::{Gauge, Hertz, Joules, Latency, Nanos, Percentile, RequestSample};
 use std::fmt;
 
@@ -56,22 +57,8 @@ pub struct AppSeen {
     pub latency: Gauge<LatencySeen>,
     /// Work done (best-effort apps).
     pub progress: Gauge<Progress>,
-    /// CPU time used, in cores.
-    pub cpu: Gauge<f64>,
-    /// Time its threads were runnable without running, in cores.
-    pub run_queue_wait: Gauge<f64>,
-    /// Context switches per second.
-    pub context_switches_per_s: Gauge<f64>,
-    /// Instructions retired per second.
-    pub instructions_per_s: Gauge<f64>,
-    /// Core cycles per second.
-    pub cycles_per_s: Gauge<f64>,
-    /// Reads per second that the last-level cache could not answer.
-    pub llc_misses_per_s: Gauge<f64>,
-    /// Last-level cache that it fills now, in bytes.
-    pub cache_occupancy_bytes: Gauge<f64>,
-    /// Bytes per second between cache and memory on its behalf.
-    pub memory_bandwidth_bytes_per_s: Gauge<f64>,
+    /// CPU time, cache misses and all else that is one number a metric.
+    pub readings: Readings,
     /// Threads alive at the end of the epoch.
     pub threads: Gauge<u32>,
 }
@@ -83,16 +70,16 @@ impl AppSeen {
             alive: false,
             latency: Err(why.clone()),
             progress: Err(why.clone()),
-            cpu: Err(why.clone()),
-            run_queue_wait: Err(why.clone()),
-            context_switches_per_s: Err(why.clone()),
-            instructions_per_s: Err(why.clone()),
-            cycles_per_s: Err(why.clone()),
-            llc_misses_per_s: Err(why.clone()),
-            cache_occupancy_bytes: Err(why.clone()),
-            memory_bandwidth_bytes_per_s: Err(why.clone()),
+            readings: Readings::unknown(why),
             threads: Err(why.clone()),
         }
+    }
+
+    /// The same with the value of one reading, or its own reason.
+    #[must_use]
+    pub fn with_reading(mut self, metric: &'static Metric, value: Gauge<f64>) -> Self {
+        self.readings.set(metric, value);
+        self
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::{
     AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, KNOBS, Knob, KnobScope, LatencySeen,
-    Observation, Quantiles, Setting, Standing, numbered,
+    Observation, Quantiles, Setting, Standing, numbered, readings_of_apps,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
@@ -78,14 +78,9 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
         let progress = seen.progress.as_ref().map(|progress| progress.per_s);
         sink.put(metrics::PROGRESS, progress.map_err(Clone::clone));
     }
-    sink.put(metrics::CPU, seen.cpu.clone());
-    sink.put(metrics::RUN_QUEUE_WAIT, seen.run_queue_wait.clone());
-    sink.put(metrics::CONTEXT_SWITCHES, seen.context_switches_per_s.clone());
-    sink.put(metrics::INSTRUCTIONS, seen.instructions_per_s.clone());
-    sink.put(metrics::CYCLES, seen.cycles_per_s.clone());
-    sink.put(metrics::LLC_MISSES, seen.llc_misses_per_s.clone());
-    sink.put(metrics::CACHE_OCCUPANCY, seen.cache_occupancy_bytes.clone());
-    sink.put(metrics::MEMORY_BANDWIDTH, seen.memory_bandwidth_bytes_per_s.clone());
+    for (metric, _) in readings_of_apps() {
+        sink.put(metric, seen.readings.get(metric));
+    }
     sink.put(metrics::THREADS, seen.threads.clone().map(f64::from));
 }
 

@@ -1,5 +1,8 @@
 //! What can be read of a machine and of its apps, one file each.
 //!
+//! A gauge of an app is its file, its field of [`AppGauges`] and its line in [`APP_GAUGES`]; what
+//! it is called and how it is merged, recorded and shown stands in `lull_measure::catalogue`.
+//!
 //! Each gauge keeps what it read last and answers with the change since.
 //! `probe` says by which means it reads, or why it cannot here.
 
@@ -19,9 +22,99 @@ pub mod utilisation;
 
 use crate::Roots;
 use crate::files::read_text;
-use lull_measure::Missing;
+use crate::threads::LiveThread;
+use app_time::{AppTime, AppUse};
+use cache::{CacheMonitor, CacheUse};
+use counters::{AppCounters, Counted, Modes};
+use lull_control::Readings;
+use lull_measure::catalogue::{
+    CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
+    RUN_QUEUE_WAIT,
+};
+use lull_measure::{Missing, Nanos};
 use std::io;
 use std::path::Path;
+
+/// The gauges of one app, with what each read last.
+#[derive(Debug)]
+pub(crate) struct AppGauges {
+    time: AppTime,
+    counters: Result<AppCounters, Missing>,
+    cache: CacheMonitor,
+}
+
+/// The epoch of an app that ends now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppEpoch<'a> {
+    /// Its threads now.
+    pub(crate) threads: &'a [LiveThread],
+    /// The length of the epoch.
+    pub(crate) span: Nanos,
+    /// When processes were listed, since boot.
+    pub(crate) listed: Nanos,
+    /// Its resctrl group, if it has one.
+    pub(crate) group: Option<&'a Path>,
+}
+
+/// Reads one gauge of an app, or several from one source.
+type ReadGauge = fn(&mut AppGauges, AppEpoch<'_>, &mut Readings);
+
+/// Every gauge of an app, in the order in which they are read.
+const APP_GAUGES: &[ReadGauge] = &[read_time, read_counters, read_cache];
+
+impl AppGauges {
+    pub(crate) fn new(roots: &Roots, modes: &Result<Modes, Missing>) -> Self {
+        Self {
+            time: AppTime::new(roots),
+            counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
+            cache: CacheMonitor::default(),
+        }
+    }
+
+    /// Reads every gauge at the end of an epoch.
+    pub(crate) fn read(&mut self, epoch: AppEpoch<'_>) -> Readings {
+        let mut readings = Readings::unknown(&Missing::because("the host has no such gauge"));
+        for read in APP_GAUGES {
+            read(self, epoch, &mut readings);
+        }
+        readings
+    }
+
+    /// Whether one of the app's processes ran at the last reading.
+    pub(crate) fn any_alive(&self) -> bool {
+        self.time.any_alive()
+    }
+}
+
+fn read_time(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
+    let AppUse { cpu, wait, switches } = gauges.time.read(epoch.threads, epoch.listed);
+    let cores = |time: Nanos| time.as_secs_f64() / epoch.span.as_secs_f64();
+    into.set(CPU, cpu.map(cores));
+    into.set(RUN_QUEUE_WAIT, wait.map(cores));
+    into.set(CONTEXT_SWITCHES, switches.map(|count| per_s(count, epoch.span)));
+}
+
+fn read_counters(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
+    let counted = match &mut gauges.counters {
+        Ok(counters) => counters.read(epoch.threads, epoch.listed),
+        Err(why) => Counted::unknown(why),
+    };
+    let rate = |count: u64| per_s(count, epoch.span);
+    into.set(INSTRUCTIONS, counted.instructions.map(rate));
+    into.set(CYCLES, counted.cycles.map(rate));
+    into.set(LLC_MISSES, counted.llc_misses.map(rate));
+}
+
+fn read_cache(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
+    let CacheUse { occupancy_bytes, bandwidth_bytes_per_s } =
+        gauges.cache.read(epoch.group, epoch.span);
+    into.set(CACHE_OCCUPANCY, occupancy_bytes);
+    into.set(MEMORY_BANDWIDTH, bandwidth_bytes_per_s);
+}
+
+fn per_s(count: u64, span: Nanos) -> f64 {
+    count as f64 / span.as_secs_f64()
+}
 
 /// A file that could not be read, as the reason why a gauge is missing.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Missing {

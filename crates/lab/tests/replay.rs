@@ -6,6 +6,7 @@ use lull_control::{
 use lull_lab::progress::Progress;
 use lull_lab::replay::{AppMoment, Effort, Moment, Recording, Replay, ReplayError, Steered, Unfit};
 use lull_lab::scenario::Outcome;
+use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::POLICIES;
 
@@ -76,8 +77,8 @@ fn moment(epoch: &Epoch) -> Moment {
             latency: latency.map(|it| it.window.clone()),
             offered_per_s: latency.map(|it| it.offered_per_s),
             completed_per_s: latency.map(|it| it.completed_per_s),
-            cpu: app.cpu.as_ref().ok().copied(),
-            waiting: app.run_queue_wait.as_ref().ok().copied(),
+            cpu: app.readings.value(CPU),
+            waiting: app.readings.value(RUN_QUEUE_WAIT),
             progress_per_s: app.progress.as_ref().ok().map(|it| it.per_s),
             threads: app.threads.as_ref().ok().copied(),
             ..AppMoment::default()

@@ -4,7 +4,8 @@
 //! from [`ALL`]; nothing else in Lull spells a metric's name, unit or meaning.
 //! A metric is read as [`Sample`]s, one per label set. `control` turns an
 //! observation into samples, and a test there fails if one of [`ALL`] is never
-//! produced.
+//! produced. What a plant reads of an app as it is has a [`Merging`] too, and is then kept,
+//! merged, recorded and shown by its row alone.
 
 use crate::Gauge;
 use serde::de::Error;
@@ -72,6 +73,15 @@ impl Scope {
     }
 }
 
+/// How the values of several epochs become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merging {
+    /// Their mean, weighted by the lengths of the epochs.
+    Mean,
+    /// The value of the last epoch.
+    Last,
+}
+
 /// One metric: a gauge over one epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -85,6 +95,9 @@ pub struct Metric {
     pub help: &'static str,
     /// Where the value comes from: kernel file, formula, client.
     pub source: &'static str,
+    /// How its values of several epochs become one, for metrics that a plant reads of an app as
+    /// they are; `None` for metrics that are derived, or read together with others.
+    pub merging: Option<Merging>,
 }
 
 impl Metric {
@@ -126,11 +139,21 @@ pub struct Sample {
     pub value: Gauge<f64>,
 }
 
+/// The merging of a metric that states one.
+macro_rules! merging {
+    () => {
+        None
+    };
+    ($merging:ident) => {
+        Some(Merging::$merging)
+    };
+}
+
 /// Declares each metric as a constant and lists all in [`ALL`].
 macro_rules! metrics {
     ($(
         $name:ident = $text:literal, $unit:ident, $scope:ident,
-        $help:literal, $source:literal;
+        $help:literal, $source:literal $(, $merging:ident)?;
     )*) => {
         $(
             #[doc = $help]
@@ -140,6 +163,7 @@ macro_rules! metrics {
                 scope: Scope::$scope,
                 help: $help,
                 source: $source,
+                merging: merging!($($merging)?),
             };
         )*
 
@@ -187,24 +211,24 @@ metrics! {
         "Work done by a best-effort app, in its own unit.",
         "push, instructions retired, or CPU time; the record says which";
     CPU = "cpu", Ratio, App,
-        "CPU time used, in cores.", "the process CPU clock; /proc/PID/stat for reaped children";
+        "CPU time used, in cores.", "the process CPU clock; /proc/PID/stat for reaped children", Mean;
     RUN_QUEUE_WAIT = "run_queue_wait", Ratio, App,
         "Time its threads were runnable but not running, in cores.",
-        "/proc/PID/task/TID/schedstat";
+        "/proc/PID/task/TID/schedstat", Mean;
     CONTEXT_SWITCHES = "context_switches", PerSecond, App,
-        "Context switches of its threads.", "/proc/PID/task/TID/schedstat";
+        "Context switches of its threads.", "/proc/PID/task/TID/schedstat", Mean;
     INSTRUCTIONS = "instructions", PerSecond, App,
-        "Instructions retired.", "perf_event";
+        "Instructions retired.", "perf_event", Mean;
     CYCLES = "cycles", PerSecond, App,
-        "Core cycles spent.", "perf_event";
+        "Core cycles spent.", "perf_event", Mean;
     LLC_MISSES = "llc_misses", PerSecond, App,
-        "Reads that the last-level cache could not answer.", "perf_event LLC-load-misses";
+        "Reads that the last-level cache could not answer.", "perf_event LLC-load-misses", Mean;
     CACHE_OCCUPANCY = "cache_occupancy", Bytes, App,
         "Last-level cache that the app fills now, all sockets together.",
-        "resctrl llc_occupancy of the app's group";
+        "resctrl llc_occupancy of the app's group", Last;
     MEMORY_BANDWIDTH = "memory_bandwidth", BytesPerSecond, App,
         "Bytes between cache and memory on the app's behalf.",
-        "resctrl mbm_total_bytes of the app's group";
+        "resctrl mbm_total_bytes of the app's group", Mean;
     THREADS = "threads", Count, App,
         "Threads alive at the end of the epoch.", "/proc/PID/task";
     APP_CORES = "app_cores", Count, App,

@@ -3,6 +3,7 @@
 use lull_control::{
     AppId, AppSpec, CoreSet, Got, Plant, Scheduling, Setting, WayMask, conformance,
 };
+use lull_measure::catalogue::CPU;
 use lull_measure::compliance::late_share;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
@@ -207,7 +208,7 @@ fn nice_values_share_a_core_by_weight() {
     let mut plant = NodePlant::new(&bare(1, apps), &specs, 1, 0).unwrap();
     let _ = plant.apply(&[Setting::Scheduling(AppId(1), Scheduling::Normal { nice: 5 })]);
     let seen = plant.observe(SECOND * 20).unwrap();
-    let cpu = |app: usize| *seen.apps[app].cpu.as_ref().unwrap();
+    let cpu = |app: usize| seen.apps[app].readings.value(CPU).unwrap();
     let ratio = cpu(0) / cpu(1);
     assert!((ratio / 1.25_f64.powi(5) - 1.0).abs() < 0.02, "{ratio}");
 }
@@ -338,7 +339,7 @@ proptest! {
             let seen = plant.observe(Nanos::from_millis(37)).unwrap();
             let used = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap());
             let cores: f64 = used.sum();
-            let apps: f64 = seen.apps.iter().map(|app| *app.cpu.as_ref().unwrap()).sum();
+            let apps: f64 = seen.apps.iter().map(|app| app.readings.value(CPU).unwrap()).sum();
             prop_assert!((cores - apps).abs() < 1e-6, "busy cores {cores}, apps {apps}");
         }
         plant.observe(SECOND).unwrap();

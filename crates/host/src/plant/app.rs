@@ -2,17 +2,17 @@
 
 use crate::Roots;
 use crate::apps::{AppHandle, ProcessTable};
-use crate::gauges::app_time::{AppTime, AppUse};
-use crate::gauges::cache::{CacheMonitor, CacheUse};
-use crate::gauges::counters::{AppCounters, Counted, Modes};
+use crate::gauges::counters::Modes;
 use crate::gauges::push::PushGauge;
 use crate::gauges::queries::Queries;
 use crate::gauges::reported::Reported;
+use crate::gauges::{AppEpoch, AppGauges};
 use crate::knobs::{Affinity, ThreadKnob, Threads};
 use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
-use lull_control::{AppId, AppSpec, LatencySeen, Progress, ProgressSource};
+use lull_control::{AppId, AppSpec, LatencySeen, Progress, ProgressSource, Readings};
+use lull_measure::catalogue::{CPU, INSTRUCTIONS};
 use lull_measure::{Gauge, Missing, Nanos};
 use std::path::Path;
 
@@ -62,23 +62,9 @@ pub(super) struct RunningApp {
     pub(super) scheduling: ThreadKnob<SchedState>,
     pub(super) progress: ProgressFrom,
     latency: LatencyFrom,
-    time: AppTime,
-    counters: Result<AppCounters, Missing>,
-    cache: CacheMonitor,
+    gauges: AppGauges,
     /// The last complaint about listing its processes, told once.
     complaint: Option<String>,
-}
-
-/// What an app did in an epoch, without what it pushed.
-#[derive(Debug)]
-pub(super) struct Work {
-    pub(super) cpu: Gauge<f64>,
-    pub(super) run_queue_wait: Gauge<f64>,
-    pub(super) context_switches_per_s: Gauge<f64>,
-    pub(super) instructions_per_s: Gauge<f64>,
-    pub(super) cycles_per_s: Gauge<f64>,
-    pub(super) llc_misses_per_s: Gauge<f64>,
-    pub(super) cache: CacheUse,
 }
 
 impl RunningApp {
@@ -89,9 +75,7 @@ impl RunningApp {
             scheduling: ThreadKnob::default(),
             latency: app.latency,
             progress: app.progress,
-            time: AppTime::new(roots),
-            cache: CacheMonitor::default(),
-            counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
+            gauges: AppGauges::new(roots, modes),
             complaint: None,
         }
     }
@@ -110,24 +94,9 @@ impl RunningApp {
 
     /// What it did in `span`, which ends now; processes were listed at
     /// `listed` since boot, and `group` is its resctrl group.
-    pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Work {
+    pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Readings {
         let threads = self.handle.threads();
-        let AppUse { cpu, wait, switches } = self.time.read(threads, listed);
-        let counted = match &mut self.counters {
-            Ok(counters) => counters.read(threads, listed),
-            Err(why) => Counted::unknown(why),
-        };
-        let cores = |time: Nanos| time.as_secs_f64() / span.as_secs_f64();
-        let per_s = |count: u64| count as f64 / span.as_secs_f64();
-        Work {
-            cpu: cpu.map(cores),
-            run_queue_wait: wait.map(cores),
-            context_switches_per_s: switches.map(per_s),
-            instructions_per_s: counted.instructions.map(per_s),
-            cycles_per_s: counted.cycles.map(per_s),
-            llc_misses_per_s: counted.llc_misses.map(per_s),
-            cache: self.cache.read(group, span),
-        }
+        self.gauges.read(AppEpoch { threads, span, listed, group })
     }
 
     /// The latency of its requests in the epoch that ends `now`, at `deadline`
@@ -160,7 +129,7 @@ impl RunningApp {
 
     /// Whether one of its processes runs, as of the last [`RunningApp::work`].
     pub(super) fn is_alive(&self) -> bool {
-        self.time.any_alive()
+        self.gauges.any_alive()
     }
 }
 
@@ -168,15 +137,13 @@ pub(super) fn no_socket() -> Missing {
     Missing::because("the agent has no socket to push to: give it one in its configuration")
 }
 
-impl Work {
-    /// Progress from the source that needs nothing pushed.
-    pub(super) fn progress(&self, from: ProgressFrom) -> Gauge<Progress> {
-        let (rate, source) = match from {
-            ProgressFrom::Instructions => (&self.instructions_per_s, ProgressSource::Instructions),
-            ProgressFrom::CpuTime | ProgressFrom::Push => (&self.cpu, ProgressSource::CpuTime),
-        };
-        rate.clone().map(|per_s| Progress { per_s, source })
-    }
+/// Progress from the source that needs nothing pushed.
+pub(super) fn progress(readings: &Readings, from: ProgressFrom) -> Gauge<Progress> {
+    let (rate, source) = match from {
+        ProgressFrom::Instructions => (INSTRUCTIONS, ProgressSource::Instructions),
+        ProgressFrom::CpuTime | ProgressFrom::Push => (CPU, ProgressSource::CpuTime),
+    };
+    readings.get(rate).map(|per_s| Progress { per_s, source })
 }
 
 /// The threads of an app and the table they are found in.

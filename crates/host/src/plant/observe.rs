@@ -1,6 +1,6 @@
 //! Waiting for an epoch to pass, and reading every gauge at its end.
 
-use super::app::{ProgressFrom, RunningApp, Work, no_socket};
+use super::app::{ProgressFrom, RunningApp, no_socket, progress as measured_progress};
 use super::{HostPlant, now};
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
@@ -14,7 +14,7 @@ use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{
     AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
-    Setting, numbered,
+    Readings, Setting, numbered,
 };
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
@@ -255,11 +255,11 @@ fn progress(
     app: AppId,
     deadline: Nanos,
     from: ProgressFrom,
-    work: &Work,
+    work: &Readings,
 ) -> Gauge<Progress> {
     match from {
         ProgressFrom::Push => push.ok_or_else(no_socket)?.progress(app, deadline),
-        ProgressFrom::Instructions | ProgressFrom::CpuTime => work.progress(from),
+        ProgressFrom::Instructions | ProgressFrom::CpuTime => measured_progress(work, from),
     }
 }
 
@@ -267,24 +267,11 @@ fn seen(
     app: &RunningApp,
     latency: Gauge<LatencySeen>,
     progress: Gauge<Progress>,
-    work: Work,
+    readings: Readings,
 ) -> AppSeen {
     if !app.is_alive() {
         let why = Missing::because(format!("{} has no live process", app.handle.name()));
         return AppSeen { latency, ..AppSeen::unknown(&why) };
     }
-    AppSeen {
-        alive: true,
-        latency,
-        progress,
-        cpu: work.cpu,
-        run_queue_wait: work.run_queue_wait,
-        context_switches_per_s: work.context_switches_per_s,
-        instructions_per_s: work.instructions_per_s,
-        cycles_per_s: work.cycles_per_s,
-        llc_misses_per_s: work.llc_misses_per_s,
-        cache_occupancy_bytes: work.cache.occupancy_bytes,
-        memory_bandwidth_bytes_per_s: work.cache.bandwidth_bytes_per_s,
-        threads: Ok(app.threads().len() as u32),
-    }
+    AppSeen { alive: true, latency, progress, readings, threads: Ok(app.threads().len() as u32) }
 }

@@ -9,6 +9,7 @@ use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
 use lull_host::{LiveThread, Roots};
 use lull_measure::Nanos;
+use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -21,7 +22,7 @@ fn an_app_that_is_gone_has_reasons_and_no_knobs() {
     app.end();
     let seen = scene.plant.observe(EPOCH).unwrap();
     assert!(!seen.apps[0].alive);
-    let why = seen.apps[0].cpu.as_ref().unwrap_err();
+    let why = seen.apps[0].readings.get(CPU).unwrap_err();
     assert!(why.reason.contains("served has no live process"), "{why}");
     assert!(!scene.plant.settings().iter().any(|setting| matches!(setting, Setting::Cores(..))));
     let outcome = scene.set(Setting::Cores(APP, one_core()));
@@ -56,7 +57,8 @@ fn threads_that_come_and_go_are_no_error() {
         }
         let seen = scene.plant.observe(Nanos::from_millis(5)).unwrap();
         assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
-        assert!(seen.apps[0].run_queue_wait.is_ok(), "{:?}", seen.apps[0].run_queue_wait);
+        let wait = seen.apps[0].readings.get(RUN_QUEUE_WAIT);
+        assert!(wait.is_ok(), "{wait:?}");
     }
     assert!(moves > 0);
     assert_eq!(scene.plant.take_notices(), [""; 0]);

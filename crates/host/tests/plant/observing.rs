@@ -4,6 +4,7 @@ use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, latency_critical};
 use lull_control::{AppSpec, Plant, PlantError, ProgressSource};
 use lull_host::ProgressFrom;
+use lull_measure::catalogue::{CONTEXT_SWITCHES, CPU, RUN_QUEUE_WAIT};
 use lull_measure::push::{LatencyWindow, Message, Progress};
 use lull_measure::{Latency, Nanos};
 use std::io::Write;
@@ -41,9 +42,10 @@ fn a_working_app_uses_cpu_and_switches_threads() {
     assert!(app.alive);
     // The harness has a thread of its own beside the app's first and its workers.
     assert!(*app.threads.as_ref().unwrap() >= 4, "{:?}", app.threads);
-    assert!(*app.cpu.as_ref().unwrap() > 0.0);
-    assert!(*app.context_switches_per_s.as_ref().unwrap() > 0.0);
-    assert!(app.run_queue_wait.is_ok(), "{:?}", app.run_queue_wait);
+    assert!(app.readings.get(CPU).unwrap() > 0.0);
+    assert!(app.readings.get(CONTEXT_SWITCHES).unwrap() > 0.0);
+    let wait = app.readings.get(RUN_QUEUE_WAIT);
+    assert!(wait.is_ok(), "{wait:?}");
     assert!(seen.cores.iter().any(|core| core.utilisation.as_ref().is_ok_and(|busy| *busy > 0.0)));
     assert!(seen.energy.unwrap().energy.0 > 0.0);
 }
@@ -76,7 +78,7 @@ fn progress_is_read_where_it_was_said_to_be() {
     let seen = scene.plant.observe(EPOCH).unwrap();
     let progress = seen.apps[0].progress.as_ref().unwrap();
     assert_eq!(progress.source, ProgressSource::CpuTime);
-    assert_eq!(progress.per_s, *seen.apps[0].cpu.as_ref().unwrap());
+    assert_eq!(progress.per_s, seen.apps[0].readings.get(CPU).unwrap());
 
     let mut scene = Scene::with(&app, be(), ProgressFrom::Push, true);
     let client = UnixStream::connect(scene.socket()).unwrap();

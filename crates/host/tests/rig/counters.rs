@@ -9,6 +9,7 @@ use lull_control::{Capability, Plant};
 use lull_host::gauges::counters::{AppCounters, Counted, Modes, modes, probe};
 use lull_host::{LiveThread, Roots};
 use lull_measure::Nanos;
+use lull_measure::catalogue::{CPU, CYCLES, INSTRUCTIONS};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -109,10 +110,11 @@ fn seen() {
     std::thread::sleep(Duration::from_secs(2));
     let seen = scene.plant.observe(EPOCH).unwrap();
     let app = &seen.apps[0];
-    let (cpu, instructions) = (app.cpu.clone().unwrap(), app.instructions_per_s.clone().unwrap());
-    println!("{cpu} cores, {instructions} instructions/s, {:?} cycles/s", app.cycles_per_s);
+    let (cpu, instructions) =
+        (app.readings.get(CPU).unwrap(), app.readings.get(INSTRUCTIONS).unwrap());
+    println!("{cpu} cores, {instructions} instructions/s, {:?} cycles/s", app.readings.get(CYCLES));
     assert!((0.3..0.7).contains(&cpu), "{cpu} cores");
     // An instruction takes 4 ns here: 250 million in each second of CPU time.
     assert!((instructions / cpu / 250e6 - 1.0).abs() < 0.2, "{instructions} in {cpu} cores");
-    assert!(app.cycles_per_s.clone().unwrap() > instructions);
+    assert!(app.readings.get(CYCLES).unwrap() > instructions);
 }

@@ -3,6 +3,7 @@
 use crate::Tests;
 use crate::scene::{APP, EPOCH, Scene, read, write};
 use lull_control::{Capability, Got, Plant, Setting, WayMask};
+use lull_measure::catalogue::{CACHE_OCCUPANCY, MEMORY_BANDWIDTH};
 use std::fs;
 use std::path::Path;
 
@@ -53,9 +54,9 @@ fn ways() {
     let seen = scene.plant.observe(EPOCH).unwrap();
     assert!(seen.foreign.is_empty());
     // This emulated processor has monitors, and they count nothing.
-    assert_eq!(seen.apps[0].cache_occupancy_bytes, Ok(0.0));
+    assert_eq!(seen.apps[0].readings.get(CACHE_OCCUPANCY), Ok(0.0));
     let seen = scene.plant.observe(EPOCH).unwrap();
-    assert_eq!(seen.apps[0].memory_bandwidth_bytes_per_s, Ok(0.0));
+    assert_eq!(seen.apps[0].readings.get(MEMORY_BANDWIDTH), Ok(0.0));
     let _ = scene.plant.restore();
     assert!(!Path::new(OURS).exists());
     assert_eq!(scene.set(wish(0x3)).got, Got::Done, "and once more");

@@ -10,8 +10,8 @@ use lull_control::{
     Policy, PolicyError, Rng, Rules,
 };
 use lull_measure::Nanos;
+use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use lull_policies::POLICIES;
-
 use lull_sim::node::NodePlant;
 use rand::SeedableRng;
 
@@ -202,8 +202,8 @@ fn add(tally: &mut Tally, specs: &[AppSpec], epoch: &Epoch) {
             latency: latency.map(|latency| &latency.window),
             offered_per_s: latency.map_or(0.0, |latency| latency.offered_per_s),
             answered_per_s: latency.map_or(0.0, |latency| latency.completed_per_s),
-            cpu: *app.cpu.as_ref().unwrap_or(&0.0),
-            waiting: *app.run_queue_wait.as_ref().unwrap_or(&0.0),
+            cpu: app.readings.value(CPU).unwrap_or(0.0),
+            waiting: app.readings.value(RUN_QUEUE_WAIT).unwrap_or(0.0),
             progress_per_s: app.progress.as_ref().map_or(0.0, |progress| progress.per_s),
             outstanding: latency.map_or(0, |latency| latency.outstanding),
         }

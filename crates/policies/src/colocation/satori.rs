@@ -46,6 +46,7 @@ use lull_control::{
     Rng, numbered,
 };
 use lull_measure::Nanos;
+use lull_measure::catalogue::INSTRUCTIONS;
 use std::collections::VecDeque;
 use weights::Weights;
 
@@ -330,7 +331,7 @@ impl Policy for Satori {
 
 fn rate_from(source: Source, seen: &AppSeen) -> Option<f64> {
     let rate = match source {
-        Source::Instructions => seen.instructions_per_s.as_ref().ok().copied(),
+        Source::Instructions => seen.readings.value(INSTRUCTIONS),
         Source::Progress => seen.progress.as_ref().ok().map(|progress| progress.per_s),
         Source::Answers => seen.latency.as_ref().ok().map(|latency| latency.completed_per_s),
     };

@@ -6,7 +6,9 @@
 //! exactly as long as configured, so the epoch whose end is nearest to the period's end closes it.
 //! A period shorter than the epoch is one epoch.
 
-use lull_control::{AppSeen, CoreSeen, EnergySeen, LatencySeen, Observation, Progress};
+use lull_control::{
+    AppSeen, CoreSeen, EnergySeen, LatencySeen, Observation, Progress, SpanWeights,
+};
 use lull_measure::{Gauge, Missing, Nanos};
 use std::borrow::Cow;
 
@@ -47,31 +49,9 @@ impl Period {
     }
 }
 
-/// Lengths of two spans whose averages are joined.
-#[derive(Clone, Copy)]
-struct Weights {
-    old: f64,
-    new: f64,
-}
-
-impl Weights {
-    fn mean(self, old: f64, new: f64) -> f64 {
-        (old * self.old + new * self.new) / (self.old + self.new)
-    }
-
-    /// What one of two spans does not know is taken from the other.
-    fn gauge(self, old: &mut Gauge<f64>, new: &Gauge<f64>) {
-        match (&mut *old, new) {
-            (Ok(old), Ok(new)) => *old = self.mean(*old, *new),
-            (Err(_), _) => old.clone_from(new),
-            (Ok(_), Err(_)) => {}
-        }
-    }
-}
-
 fn merge(mut old: Observation, new: &Observation) -> Observation {
     let lengths = (old.epoch.as_secs_f64(), new.epoch.as_secs_f64());
-    let weights = Weights { old: lengths.0, new: lengths.1.max(f64::MIN_POSITIVE) };
+    let weights = SpanWeights { old: lengths.0, new: lengths.1.max(f64::MIN_POSITIVE) };
     for (old, new) in old.apps.iter_mut().zip(&new.apps) {
         merge_app(old, new, weights);
     }
@@ -79,10 +59,10 @@ fn merge(mut old: Observation, new: &Observation) -> Observation {
         merge_core(old, new, weights);
     }
     merge_energy(&mut old.energy, &new.energy);
-    weights.gauge(&mut old.cpu_pressure, &new.cpu_pressure);
-    weights.gauge(&mut old.interrupts_per_s, &new.interrupts_per_s);
-    weights.gauge(&mut old.packets_per_s, &new.packets_per_s);
-    weights.gauge(&mut old.c6_opportunity, &new.c6_opportunity);
+    weights.merge(&mut old.cpu_pressure, &new.cpu_pressure);
+    weights.merge(&mut old.interrupts_per_s, &new.interrupts_per_s);
+    weights.merge(&mut old.packets_per_s, &new.packets_per_s);
+    weights.merge(&mut old.c6_opportunity, &new.c6_opportunity);
     // Quantiles of two spans cannot be averaged; the newest that are known count.
     newest(&mut old.idle_gaps, &new.idle_gaps);
     newest(&mut old.run_queue_latency, &new.run_queue_latency);
@@ -98,7 +78,7 @@ fn newest<T: Clone>(old: &mut Gauge<T>, new: &Gauge<T>) {
     }
 }
 
-fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: Weights) {
+fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
     match (&mut old.latency, &new.latency) {
         (Ok(old), Ok(new)) => merge_latency(old, new, weights),
         (Err(_), _) => old.latency.clone_from(&new.latency),
@@ -112,19 +92,12 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: Weights) {
         (_, Ok(_)) | (Err(_), Err(_)) => old.progress.clone_from(&new.progress),
         (Ok(_), Err(_)) => {}
     }
-    weights.gauge(&mut old.cpu, &new.cpu);
-    weights.gauge(&mut old.run_queue_wait, &new.run_queue_wait);
-    weights.gauge(&mut old.context_switches_per_s, &new.context_switches_per_s);
-    weights.gauge(&mut old.instructions_per_s, &new.instructions_per_s);
-    weights.gauge(&mut old.memory_bandwidth_bytes_per_s, &new.memory_bandwidth_bytes_per_s);
-    old.cache_occupancy_bytes.clone_from(&new.cache_occupancy_bytes);
-    weights.gauge(&mut old.cycles_per_s, &new.cycles_per_s);
-    weights.gauge(&mut old.llc_misses_per_s, &new.llc_misses_per_s);
+    old.readings.merge(&new.readings, weights);
     old.alive = new.alive;
     old.threads.clone_from(&new.threads);
 }
 
-fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: Weights) {
+fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights) {
     old.window.merge(&new.window);
     old.offered_per_s = weights.mean(old.offered_per_s, new.offered_per_s);
     old.completed_per_s = weights.mean(old.completed_per_s, new.completed_per_s);
@@ -138,11 +111,11 @@ fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: Weights) {
     };
 }
 
-fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: Weights) {
-    weights.gauge(&mut old.utilisation, &new.utilisation);
-    weights.gauge(&mut old.idle_residency, &new.idle_residency);
-    weights.gauge(&mut old.deep_idle_residency, &new.deep_idle_residency);
-    weights.gauge(&mut old.c6_opportunity, &new.c6_opportunity);
+fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: SpanWeights) {
+    weights.merge(&mut old.utilisation, &new.utilisation);
+    weights.merge(&mut old.idle_residency, &new.idle_residency);
+    weights.merge(&mut old.deep_idle_residency, &new.deep_idle_residency);
+    weights.merge(&mut old.c6_opportunity, &new.c6_opportunity);
     old.frequency.clone_from(&new.frequency);
 }
 

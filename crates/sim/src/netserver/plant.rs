@@ -8,6 +8,7 @@ use lull_control::{
     CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, Got, LatencySeen,
     Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Setting,
 };
+use lull_measure::catalogue::{CPU, CYCLES};
 use lull_measure::{Hertz, Joules, Missing, Nanos};
 
 /// A simulated server under a policy: frequency of each package, ITR delay of
@@ -125,13 +126,9 @@ impl NetServerPlant {
             ..LatencySeen::default()
         };
         let cycles: f64 = pairs().map(|(now, then)| now.cycles - then.cycles).sum();
-        AppSeen {
-            latency: Ok(latency),
-            cpu: Ok(sum(|sums| sums.busy_ns) as f64 / 1e9 / seconds),
-            cycles_per_s: Ok(cycles / seconds),
-            threads: Ok(u32::from(self.server.model.cores)),
-            ..unknown
-        }
+        AppSeen { latency: Ok(latency), threads: Ok(u32::from(self.server.model.cores)), ..unknown }
+            .with_reading(CPU, Ok(sum(|sums| sums.busy_ns) as f64 / 1e9 / seconds))
+            .with_reading(CYCLES, Ok(cycles / seconds))
     }
 
     fn set(&mut self, wanted: &Setting) -> Got {

@@ -6,7 +6,12 @@ use crate::model::ModelError;
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
     Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, FrequencyDomain, LatencySeen, Machine,
-    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Scheduling, Setting,
+    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Readings, Scheduling,
+    Setting,
+};
+use lull_measure::catalogue::{
+    CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
+    RUN_QUEUE_WAIT,
 };
 use lull_measure::{Gauge, Hertz, Missing, Nanos};
 
@@ -146,18 +151,21 @@ impl NodePlant {
         let state = &self.node.apps[number];
         let (busy_s, work_s) = (counted.busy_ns as f64 / 1e9, counted.work_ns / 1e9);
         let hertz = self.node.frequency_hz;
+        let mut readings =
+            Readings::unknown(&Missing::because("the simulated node has no such gauge"));
+        readings.set(CPU, Ok(busy_s / seconds));
+        readings.set(RUN_QUEUE_WAIT, Ok(counted.queued_ns as f64 / 1e9 / seconds));
+        readings.set(CONTEXT_SWITCHES, Ok(counted.switches as f64 / seconds));
+        readings.set(INSTRUCTIONS, Ok(work_s * hertz * state.ipc / seconds));
+        readings.set(CYCLES, Ok(busy_s * hertz / seconds));
+        readings.set(LLC_MISSES, Err(unread("cache misses")));
+        readings.set(CACHE_OCCUPANCY, Err(unread("cache occupancy")));
+        readings.set(MEMORY_BANDWIDTH, Err(unread("memory bandwidth")));
         AppSeen {
             alive: true,
-            cpu: Ok(busy_s / seconds),
-            run_queue_wait: Ok(counted.queued_ns as f64 / 1e9 / seconds),
-            context_switches_per_s: Ok(counted.switches as f64 / seconds),
-            instructions_per_s: Ok(work_s * hertz * state.ipc / seconds),
-            cycles_per_s: Ok(busy_s * hertz / seconds),
-            llc_misses_per_s: Err(unread("cache misses")),
+            readings,
             threads: Ok(self.node.threads.iter().filter(|it| it.app == number).count() as u32),
             progress: progress(latency, work_s / seconds),
-            cache_occupancy_bytes: Err(unread("cache occupancy")),
-            memory_bandwidth_bytes_per_s: Err(unread("memory bandwidth")),
             latency: match latency {
                 true => Ok(self.node.take_latency(number, &counted, epoch)),
                 false => Err(Missing::because("a best-effort app has no requests")),

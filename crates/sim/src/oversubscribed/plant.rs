@@ -13,6 +13,7 @@ use lull_control::{
     LatencySeen, Machine, Objective, Observation, Outcome, Plant, PlantError, Progress,
     ProgressSource, Quantiles, Setting,
 };
+use lull_measure::catalogue::{CPU, INSTRUCTIONS, RUN_QUEUE_WAIT};
 use lull_measure::ideal_batch::{self, C6_BREAK_EVEN};
 use lull_measure::{Gauge, Hertz, Latency, Missing, Nanos};
 use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
@@ -202,12 +203,12 @@ impl ServerPlant {
         let instructions = spent.work_ns * self.model.frequency.highest.as_ghz();
         AppSeen {
             alive: true,
-            cpu: per(epoch, spent.cpu.as_secs_f64()),
-            run_queue_wait: per(epoch, spent.waited.as_secs_f64()),
-            instructions_per_s: per(epoch, instructions),
             threads: Ok(self.apps[app].threads.unwrap_or_default()),
             ..AppSeen::unknown(&no_gauge())
         }
+        .with_reading(CPU, per(epoch, spent.cpu.as_secs_f64()))
+        .with_reading(RUN_QUEUE_WAIT, per(epoch, spent.waited.as_secs_f64()))
+        .with_reading(INSTRUCTIONS, per(epoch, instructions))
     }
 
     fn spent(&self, app: usize, before: &Meter) -> Spent {

@@ -5,6 +5,7 @@ use crate::testing::{Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, s
 use crate::toolkit::regions::Kind;
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{CoreSet, Knob, Plant, Setting};
+use lull_measure::catalogue::INSTRUCTIONS;
 
 const SAMPLE: Nanos = Nanos::from_millis(100);
 
@@ -50,7 +51,7 @@ fn speeds_are_shares_of_the_most_seen_and_fairness_is_jains_index() {
 #[test]
 fn a_source_is_chosen_once() {
     let mut bench = bench();
-    let counted = AppSeen { instructions_per_s: Ok(1e9), ..be(50.0) };
+    let counted = be(50.0).with_reading(INSTRUCTIONS, Ok(1e9));
     for app in [alive(), counted.clone(), be(50.0), counted] {
         bench.see(vec![app, be(50.0), silent(0)]);
     }

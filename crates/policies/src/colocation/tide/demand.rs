@@ -3,6 +3,7 @@
 //! An app with φ offered requests per second of s CPU seconds each keeps φ s cores busy.
 
 use lull_control::{AppId, AppSpec, Observation, numbered};
+use lull_measure::catalogue::CPU;
 
 /// Requests without which a mean of them says little (ours).
 const COUNTED: u64 = 30;
@@ -24,8 +25,8 @@ impl Demand {
     pub(super) fn note(&mut self, apps: &[AppSpec], seen: &Observation) {
         for ((app, spec), least) in numbered(apps).zip(&mut self.service_s) {
             let Some(now) = seen.app(app).filter(|_| spec.is_latency_critical()) else { continue };
-            let (Ok(cpu), Ok(latency)) = (&now.cpu, &now.latency) else { continue };
-            if latency.window.count() >= COUNTED && *cpu > 0.0 && cpu.is_finite() {
+            let (Ok(cpu), Ok(latency)) = (now.readings.get(CPU), &now.latency) else { continue };
+            if latency.window.count() >= COUNTED && cpu > 0.0 && cpu.is_finite() {
                 let service_s = cpu / latency.completed_per_s;
                 *least = Some(least.map_or(service_s, |least| least.min(service_s)));
             }

@@ -4,8 +4,9 @@ use super::*;
 use crate::testing::{
     Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, machine, p95_ms, plant, silent, steer,
 };
-use lull_control::{AppSeen, CoreSet, Knob, Plant};
+use lull_control::{CoreSet, Knob, Plant};
 use lull_measure::Latency;
+use lull_measure::catalogue::CPU;
 
 const PERIOD: Nanos = Nanos::from_millis(500);
 
@@ -318,7 +319,7 @@ fn without_scheduling_classes_cores_go_first_and_littles_law_guesses_them() {
     apps[0].threads = Some(4);
     let mut bench = begun(build("", &bare, &apps).unwrap());
     // 2,000 a second at 2 CPU ms each keep 4 cores busy: 6 wanted, 4 threads; b: 1 busy, 2 wanted.
-    let busy = |cores: f64| AppSeen { cpu: Ok(cores), ..lc(5.0) };
+    let busy = |cores: f64| lc(5.0).with_reading(CPU, Ok(cores));
     for _ in 0..6 {
         bench.see(vec![busy(4.0), busy(1.0), be(50.0)]);
     }
