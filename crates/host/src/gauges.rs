@@ -13,6 +13,7 @@ pub mod energy;
 pub mod events;
 pub mod frequency;
 pub mod idle;
+mod memory_pressure;
 pub mod pressure;
 pub mod push;
 pub mod queries;
@@ -29,9 +30,10 @@ use counters::{AppCounters, Counted, Modes};
 use lull_control::Readings;
 use lull_measure::catalogue::{
     CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
-    RUN_QUEUE_WAIT,
+    MEMORY_PRESSURE, RUN_QUEUE_WAIT,
 };
 use lull_measure::{Missing, Nanos};
+use memory_pressure::MemoryPressure;
 use std::io;
 use std::path::Path;
 
@@ -41,6 +43,7 @@ pub(crate) struct AppGauges {
     time: AppTime,
     counters: Result<AppCounters, Missing>,
     cache: CacheMonitor,
+    memory_pressure: MemoryPressure,
 }
 
 /// The epoch of an app that ends now.
@@ -60,7 +63,7 @@ pub(crate) struct AppEpoch<'a> {
 type ReadGauge = fn(&mut AppGauges, AppEpoch<'_>, &mut Readings);
 
 /// Every gauge of an app, in the order in which they are read.
-const APP_GAUGES: &[ReadGauge] = &[read_time, read_counters, read_cache];
+const APP_GAUGES: &[ReadGauge] = &[read_time, read_counters, read_cache, read_memory_pressure];
 
 impl AppGauges {
     pub(crate) fn new(roots: &Roots, modes: &Result<Modes, Missing>) -> Self {
@@ -68,6 +71,7 @@ impl AppGauges {
             time: AppTime::new(roots),
             counters: modes.clone().map(|modes| AppCounters::new(roots, modes)),
             cache: CacheMonitor::default(),
+            memory_pressure: MemoryPressure::new(roots),
         }
     }
 
@@ -110,6 +114,10 @@ fn read_cache(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) 
         gauges.cache.read(epoch.group, epoch.span);
     into.set(CACHE_OCCUPANCY, occupancy_bytes);
     into.set(MEMORY_BANDWIDTH, bandwidth_bytes_per_s);
+}
+
+fn read_memory_pressure(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
+    into.set(MEMORY_PRESSURE, gauges.memory_pressure.read(epoch.threads, epoch.span));
 }
 
 fn per_s(count: u64, span: Nanos) -> f64 {

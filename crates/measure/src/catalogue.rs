@@ -229,6 +229,9 @@ metrics! {
     MEMORY_BANDWIDTH = "memory_bandwidth", BytesPerSecond, App,
         "Bytes between cache and memory on the app's behalf.",
         "resctrl mbm_total_bytes of the app's group", Mean;
+    MEMORY_PRESSURE = "memory_pressure", Ratio, App,
+        "Share of the epoch in which some task of the app's cgroup waited for memory.",
+        "memory.pressure of its cgroup (PSI)", Mean;
     THREADS = "threads", Count, App,
         "Threads alive at the end of the epoch.", "/proc/PID/task";
     APP_CORES = "app_cores", Count, App,
