@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode};
 
 const INTRO: &str = "# Dispatchers on real cores
 
-Written by `cargo xtask place`; do not edit. It runs `lull place`: the built-in
+Written by `cargo xtask place`; do not edit. It runs `lull lab dispatch`: the built-in
 options server under open-loop load, each request placed on a slow or a fast
 core by EETL, TL, EE and S2F in turn, a block each, every round beginning with
 another one. The slow core is one of this machine's with a duty cycler on it
-(`lull emulate`), accepted when a loop of known work is slowed as planned within
+(`lull lab emulate`), accepted when a loop of known work is slowed as planned within
 5 %.
 ";
 
@@ -51,13 +51,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let (slow, fast) = (options.slow.to_string(), options.fast.to_string());
     println!("== {} s in all", 4 * options.rounds * options.block_s);
     let status = Command::new(lull)
-        .args(["place", "--emulate", "--slow", &slow, "--fast", &fast])
+        .args(["lab", "dispatch", "--emulate", "--slow", &slow, "--fast", &fast])
         .args(["--rounds", &rounds, "--block", &block, "--markdown"])
         .arg(&part)
         .status()
         .context("cannot start lull")?;
     if !status.success() {
-        bail!("lull place ended with {status}; it needs root, for the duty cycler");
+        bail!("lull lab dispatch ended with {status}; it needs root, for the duty cycler");
     }
     let table = std::fs::read_to_string(&part)
         .with_context(|| format!("{} was not written", part.display()))?;

@@ -7,7 +7,7 @@ mod gate;
 pub mod reference;
 mod schema;
 
-pub use gate::GateSection;
+pub use gate::{Concurrency, GateSection};
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
     ProgressSource, Reference, Where,
@@ -102,13 +102,13 @@ impl Config {
 
     /// The admission controllers of its apps' gates.
     pub fn admission_controllers(&self) -> Vec<&str> {
-        self.apps.iter().filter_map(|app| Some(app.admission.as_ref()?.name.as_str())).collect()
+        self.apps.iter().filter_map(|app| Some(app.controller()?.name.as_str())).collect()
     }
 
     /// The gates of its apps, as far as a policy can set them.
     pub fn gates(&self) -> Vec<GateControl> {
         let apps = (0u16..).map(AppId).zip(&self.apps);
-        let gated = apps.filter(|(_, app)| app.gate.is_some() && app.admission.is_none());
+        let gated = apps.filter(|(_, app)| matches!(app.concurrency, Some(Concurrency::Limit(_))));
         gated.map(|(id, app)| gate_control(id, app.threads)).collect()
     }
 
@@ -193,28 +193,30 @@ impl Config {
     fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
         let of_gate = |(key, message): (&str, String)| fail(&format!("gate.{key}"), message);
-        let key = if app.admission.is_some() { "admission" } else { "gate" };
-        let has_either = app.gate.is_some() || app.admission.is_some();
+        let key = if app.concurrency.is_some() { "concurrency" } else { "gate" };
+        let has_either = app.gate.is_some() || app.concurrency.is_some();
         if has_either && app.latency != LatencySource::Preload {
             return fail(key, "needs latency = \"preload\"".to_owned());
         }
-        if app.admission.is_none() && !app.promise.is_empty() {
-            return fail(
-                "promise",
-                "needs a admission that keeps it: admission = \"pslo\"".to_owned(),
-            );
+        if app.controller().is_none() && !app.promise.is_empty() {
+            let message = "needs an admission controller that keeps it: concurrency = \"pslo\"";
+            return fail("promise", message.to_owned());
+        }
+        if app.concurrency.is_none() && app.gate.is_some() {
+            let message = "is missing: a gate needs to know how many transactions may run at \
+                           once: concurrency = 16, or \"auto\"";
+            return fail("concurrency", message.to_owned());
         }
         for (index, promise) in app.promise.iter().enumerate() {
             let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
             promise.check().or_else(of)?;
         }
         let Some(post) = app.post().or_else(|wrong| of_gate(wrong).map(|()| None))? else {
-            let gate = app.gate.as_ref().map(GateSection::settings).transpose();
-            return gate.map(drop).or_else(of_gate);
+            return app.gate_settings().map(drop).or_else(of_gate);
         };
         post.admission().map(drop).or_else(|error| match error {
-            PolicyError::Config { key, message } => fail(&format!("admission.{key}"), message),
-            other => fail("admission", other.to_string()),
+            PolicyError::Config { key, message } => fail(&format!("concurrency.{key}"), message),
+            other => fail("concurrency", other.to_string()),
         })
     }
 

@@ -14,6 +14,7 @@ mod prometheus;
 pub mod proof;
 pub mod record;
 pub mod recorded;
+mod renamed;
 pub mod session;
 pub mod signals;
 pub mod spots;

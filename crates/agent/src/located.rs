@@ -3,6 +3,7 @@
 //! Used for agent configs and for scenarios. Deserialisation errors carry a
 //! byte offset; checks of our own carry a key. Both end as [`InputError`].
 
+use crate::renamed::new_name;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::ops::Range;
@@ -79,7 +80,11 @@ impl Located {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let key = self.key_at(&span).unwrap_or_default();
-            let message = error.message().trim_end().replace('\n', ", ");
+            let mut message = error.message().trim_end().replace('\n', ", ");
+            let is_unknown = message.starts_with("unknown field");
+            if let Some(now) = new_name(&key).filter(|_| is_unknown) {
+                message = format!("is called {now} now");
+            }
             self.error_in(Some(self.line_of(span.start)), key, message)
         })
     }

@@ -21,7 +21,7 @@ pub(crate) use records::{
 };
 pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lull_host::knobs::hold::Wish;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
@@ -39,6 +39,53 @@ use std::path::PathBuf;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The commands by what they are for, as `lull --help` lists them.
+const GROUPS: [(&str, &[&str]); 3] = [
+    (
+        "Operate",
+        &[
+            "demo",
+            "exec",
+            "attach",
+            "run",
+            "check",
+            "calibrate",
+            "tune",
+            "hold",
+            "restore",
+            "completions",
+        ],
+    ),
+    (
+        "Understand",
+        &["top", "report", "compare", "entropy", "export", "replay", "policies", "metrics", "keys"],
+    ),
+    ("Research", &["sim", "sweep", "lab", "load", "serve", "burn"]),
+];
+
+/// Parses the arguments of this process; ends it where they are wrong or ask for help.
+pub(crate) fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The command line, whose help lists commands under headings.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut help = String::from("{about-with-newline}\n{usage-heading} {usage}\n\n");
+    for (heading, names) in GROUPS {
+        help.push_str(&format!("{heading}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            help.push_str(&format!("  {name:<12} {about}\n"));
+        }
+        help.push('\n');
+    }
+    help.push_str("Options:\n{options}{after-help}");
+    command.help_template(help)
 }
 
 /// What to do.
@@ -60,10 +107,6 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run a built-in best-effort app
     Burn(BurnArgs),
-    /// Make a core slower by a real-time thread that takes its share of it
-    Emulate(EmulateArgs),
-    /// Run the options server under dispatchers in turn on slow and fast cores, and compare
-    Place(Box<PlaceArgs>),
     /// List the policies with paper, needs and defaults
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
@@ -72,7 +115,7 @@ pub(crate) enum Command {
     Keys(KeysArgs),
     /// Simulate a scenario under several policies and compare them
     Sim(Box<SimArgs>),
-    /// List or run the papers' tables: paper, ours, tolerance, verdict
+    /// The papers' tables (list, run), and models of single parts of them
     Lab(LabArgs),
     /// Hold knobs that no policy steers while a command runs, then put them back
     Hold(HoldArgs),
@@ -88,20 +131,12 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write one page of figures and tables of recorded runs, side by side
     Report(ReportArgs),
-    /// Compare mixes of core types under EETL: the thriftiest for a target and load
-    Mix(MixArgs),
     /// Simulate every setting of a network server at every load
     Sweep(SweepArgs),
-    /// Show what every interrupt of a simulated network server brings
-    Intlog(IntlogArgs),
     /// Search a server's settings for the least power within its bound, live or simulated
     Tune(TuneArgs),
-    /// Make a trace of rates for loads from a recording of a cache's requests
-    Trace(TraceArgs),
     /// Show a running agent in the terminal
     Top(TopArgs),
-    /// Find gains of EETL's controller from step responses of the simulated plant
-    TunePid(TunePidArgs),
     /// Put back what a killed agent left behind
     Restore(RestoreArgs),
     /// Print a completion script for a shell
@@ -315,17 +350,25 @@ pub(crate) struct LabArgs {
     pub(crate) action: LabAction,
 }
 
-/// What to do with the experiments.
+/// What to do in the lab.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAction {
     /// List the experiments
-    List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List(ListArgs),
     /// Run one experiment; exit status 1 if a row misses its tolerance
     Run(LabRunArgs),
+    /// Run the options server under dispatchers in turn on slow and fast cores, and compare
+    Dispatch(Box<PlaceArgs>),
+    /// Make a core slower by a real-time thread that takes its share of it
+    Emulate(EmulateArgs),
+    /// Show what every interrupt of a simulated or live network server brings
+    Interrupts(IntlogArgs),
+    /// Compare mixes of core types under EETL by power, for a target and load
+    Mix(MixArgs),
+    /// Make a trace of rates for loads from a recording of a cache's requests
+    Trace(TraceArgs),
+    /// Find gains of EETL's controller from step responses of the simulated plant
+    TunePid(TunePidArgs),
 }
 
 /// `lull lab run`.
@@ -363,7 +406,7 @@ pub(crate) struct HoldArgs {
     pub(crate) state: Option<PathBuf>,
 }
 
-/// `lull mix`.
+/// `lull lab mix`.
 #[derive(Debug, Args)]
 pub(crate) struct MixArgs {
     /// Target of the p99
@@ -390,7 +433,7 @@ pub(crate) struct MixArgs {
     pub(crate) json: bool,
 }
 
-/// `lull tune-pid`.
+/// `lull lab tune-pid`.
 #[derive(Debug, Args)]
 pub(crate) struct TunePidArgs {
     /// Target of the p99
@@ -430,4 +473,26 @@ pub(crate) struct GuardArgs {
     /// As the library wants them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<std::ffi::OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn help_lists_every_command_under_one_heading() {
+        let listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let unique: BTreeSet<&str> = listed.iter().copied().collect();
+        assert_eq!(listed.len(), unique.len());
+        let whole = command();
+        let visible = whole.get_subcommands().filter(|it| !it.is_hide_set());
+        assert_eq!(visible.map(clap::Command::get_name).collect::<BTreeSet<_>>(), unique);
+        let help = command().render_help().to_string();
+        for heading in ["Operate:", "Understand:", "Research:", "Options:"] {
+            assert_eq!(help.matches(heading).count(), 1, "{help}");
+        }
+        assert!(help.contains("\n  exec         Start a server"), "{help}");
+    }
 }

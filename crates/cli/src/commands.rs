@@ -34,7 +34,7 @@ mod trace;
 mod tune;
 mod tune_pid;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, LabAction, LabArgs};
 use crate::say;
 use anyhow::{Context, bail};
 use lull_agent::error::UsageError;
@@ -43,56 +43,60 @@ use std::io::Write;
 
 /// Runs what the command line asks for.
 pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
-    // An agent must not die of a closed pipe before it has put things back; a
-    // list whose reader has gone may.
-    if !matches!(
-        cli.command,
-        Command::Run(_)
-            | Command::Demo(_)
-            | Command::Hold(_)
-            | Command::Calibrate(_)
-            | Command::Compare(_)
-            | Command::Guard(_)
-            | Command::Exec(_)
-            | Command::Attach(_)
-            | Command::Tune(_)
-    ) {
-        sigpipe::reset();
-    }
     match cli.command {
-        Command::Check(args) => check::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Exec(args) => exec::run(&args),
-        Command::Attach(args) => attach::run(&args),
-        Command::Load(args) => load::run(*args),
-        Command::Serve(args) => serve::run(&args),
-        Command::Burn(args) => burn::run(args),
-        Command::Emulate(args) => emulate::run(&args),
-        Command::Place(args) => place::run(&args),
-        Command::Policies(args) => policies::run(&args),
-        Command::Metrics(args) => metrics::run(&args),
-        Command::Keys(args) => keys::run(&args),
-        Command::Lab(args) => lab::run(args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Hold(args) => hold::run(&args),
-        Command::Calibrate(args) => calibrate::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Entropy(args) => entropy::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::Mix(args) => mix::run(&args),
-        Command::Sweep(args) => sweep::run(&args),
-        Command::Intlog(args) => intlog::run(&args),
-        Command::Trace(args) => trace::run(&args),
-        Command::Tune(args) => tune::run(&args),
-        Command::Top(args) => top::run(&args),
-        Command::TunePid(args) => tune_pid::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Restore(args) => restore::run(&args),
-        Command::Completions { shell } => completions::run(shell),
-        Command::Guard(args) => guard::run(&args),
+        Command::Check(args) => report(|| check::run(&args)),
+        Command::Demo(args) => operate(|| demo::run(&args)),
+        Command::Run(args) => operate(|| run::run(&args)),
+        Command::Exec(args) => operate(|| exec::run(&args)),
+        Command::Attach(args) => operate(|| attach::run(&args)),
+        Command::Load(args) => report(|| load::run(*args)),
+        Command::Serve(args) => report(|| serve::run(&args)),
+        Command::Burn(args) => report(|| burn::run(args)),
+        Command::Policies(args) => report(|| policies::run(&args)),
+        Command::Metrics(args) => report(|| metrics::run(&args)),
+        Command::Keys(args) => report(|| keys::run(&args)),
+        Command::Lab(args) => laboratory(args),
+        Command::Sim(args) => report(|| sim::run(&args)),
+        Command::Hold(args) => operate(|| hold::run(&args)),
+        Command::Calibrate(args) => operate(|| calibrate::run(&args)),
+        Command::Compare(args) => operate(|| compare::run(&args)),
+        Command::Entropy(args) => report(|| entropy::run(&args)),
+        Command::Export(args) => report(|| export::run(&args)),
+        Command::Report(args) => report(|| report::run(&args)),
+        Command::Sweep(args) => report(|| sweep::run(&args)),
+        Command::Tune(args) => operate(|| tune::run(&args)),
+        Command::Top(args) => report(|| top::run(&args)),
+        Command::Replay(args) => report(|| replay::run(&args)),
+        Command::Restore(args) => report(|| restore::run(&args)),
+        Command::Completions { shell } => report(|| completions::run(shell)),
+        Command::Guard(args) => operate(|| guard::run(&args)),
     }
+}
+
+/// Runs a research command.
+fn laboratory(args: LabArgs) -> anyhow::Result<()> {
+    match args.action {
+        LabAction::List(args) => report(|| lab::list(&args)),
+        LabAction::Run(args) => report(|| lab::run(&args)),
+        LabAction::Dispatch(args) => report(|| place::run(&args)),
+        LabAction::Emulate(args) => report(|| emulate::run(&args)),
+        LabAction::Interrupts(args) => report(|| intlog::run(&args)),
+        LabAction::Mix(args) => report(|| mix::run(&args)),
+        LabAction::Trace(args) => report(|| trace::run(&args)),
+        LabAction::TunePid(args) => report(|| tune_pid::run(&args)),
+    }
+}
+
+/// Runs a command that only reports: it ends when the reader of its output has gone.
+fn report(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    sigpipe::reset();
+    run()
+}
+
+/// Runs a command that changes knobs or has a server under it: a closed pipe must not end
+/// it before it has restored them.
+fn operate(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    run()
 }
 
 /// Refuses rates at which nothing would ever arrive.

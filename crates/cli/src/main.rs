@@ -9,17 +9,16 @@ mod progress;
 mod say;
 mod text;
 
-use clap::Parser;
 use lull_agent::error::UsageError;
 use lull_agent::located::InputError;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = cli::parse();
     match commands::dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::told(format_args!("{error:#}"));
+            say::told(lull_agent::error::describe(&error));
             ExitCode::from(status_of(&error))
         }
     }

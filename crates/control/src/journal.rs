@@ -50,10 +50,12 @@ pub enum Event {
         app: String,
     },
     /// An admission controller has changed what an app's gate does.
+    #[serde(alias = "regulated")]
     GateChanged {
         /// The app's name.
         app: String,
         /// The admission controller's.
+        #[serde(alias = "regulator")]
         admission: String,
         /// What the gate does now, in words.
         gate: String,
@@ -160,6 +162,13 @@ mod tests {
             let text = serde_json::to_string(&event).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");
         }
+        let former = r#"{"regulated":{"app":"db","regulator":"auto","gate":"open"}}"#;
+        let changed = Event::GateChanged {
+            app: "db".to_owned(),
+            admission: "auto".to_owned(),
+            gate: "open".to_owned(),
+        };
+        assert_eq!(serde_json::from_str::<Event>(former).unwrap(), changed);
         let unknown = r#"{"effect":{"expected":{"metric":"no_such_thing","app":null,
                           "direction":"lower","by":null},"before":1,"after":2}}"#;
         let error = serde_json::from_str::<Event>(unknown).unwrap_err().to_string();

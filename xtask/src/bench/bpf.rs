@@ -2,7 +2,7 @@
 //!
 //! Two threads on one core wake each other in turn, in bursts that come to a
 //! pace of 50,000 switches a second, with the programs of the gauges attached,
-//! with those of `lull intlog`, and with none. What the programs take is in the
+//! with those of `lull lab interrupts`, and with none. What the programs take is in the
 //! CPU time of the threads, since they run where these switch.
 
 use super::pinned::Pinned;
@@ -70,7 +70,7 @@ fn run(_: &Context) -> Result<Report> {
     };
     let what = "the gauges at 50,000 switches/s";
     report.bounded(what, share(more(watched, none)), "% of a core", 0.0..=SHARE_MOST);
-    let what = "`lull intlog` at 1000 sleeps/s and 50,000 switches/s";
+    let what = "`lull lab interrupts` at 1000 sleeps/s and 50,000 switches/s";
     report.reported(what, share(more(logged, none)), "% of a core");
     report.reported("reading the gauges, all cores", reading_us(cores)?, "us");
     report.note(format!(

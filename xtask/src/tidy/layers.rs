@@ -46,14 +46,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "marks", "lab", "agent", "fleet",
         ],
     ),
-    // The program, until it is split into `agent` and `cli`.
-    (
-        "app",
-        &[
-            "measure", "oncall", "control", "workload", "policies", "sim", "host", "preload",
-            "marks", "lab", "agent",
-        ],
-    ),
     (
         "python",
         &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab", "agent"],

@@ -1,4 +1,5 @@
-//! `gate` of an app: what the on-call runtime does with its workers.
+//! `concurrency` and `gate` of an app: how many of its transactions run at once, and
+//! how the on-call runtime makes the others wait.
 
 use crate::admission::{Post, Promise, workers};
 use lull_control::Objective;
@@ -8,10 +9,11 @@ use lull_oncall::{BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Set
 use lull_policies::admission::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::str::FromStr;
 
-/// `gate` of an app: a cap on its transactions, as `lull exec` has it. A policy may
-/// set `cap`, `batch` and `delay` anew (`knobs` of `bayop`), or the app's `admission`
-/// decides on them, and then they are not written here.
+/// `gate` of an app: how its workers wait, as on `lull exec`. A policy may change the
+/// concurrency limit, `batch` and `delay` (`knobs` of `bayop`). An admission controller
+/// decides on all three, so `batch` and `delay` must be absent then.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateSection {
@@ -20,9 +22,6 @@ pub struct GateSection {
     /// either then, where a tail objective says for how long workers may rest.
     #[schemars(example = &"epoll")]
     pub mode: Option<GateMode>,
-    /// C: transactions under way at most, 1 to 256; must be there unless an admission controller is.
-    #[schemars(example = 16, extend("x-unit" = "transactions"))]
-    pub cap: Option<u32>,
     /// N: transactions that a worker may run a turn, 1 to 1024; 1 if absent.
     #[schemars(example = 2, extend("x-unit" = "transactions"))]
     pub batch: Option<u32>,
@@ -53,9 +52,18 @@ pub enum GateMode {
     Epoll,
 }
 
-/// `admission` of an app: who decides on its gate.
+/// `concurrency` of an app: how many of its transactions run at once.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Value")]
+pub enum Concurrency {
+    /// At most so many.
+    Limit(u32),
+    /// As many as an admission controller decides while the app runs.
+    Controlled(AdmissionSection),
+}
+
+/// An admission controller and its keys.
+#[derive(Debug, Clone, PartialEq)]
 pub struct AdmissionSection {
     /// The admission controller's name.
     pub name: String,
@@ -63,18 +71,43 @@ pub struct AdmissionSection {
     pub keys: toml::Table,
 }
 
-impl TryFrom<toml::Value> for AdmissionSection {
+impl Concurrency {
+    fn limit(limit: i64) -> Result<Self, String> {
+        let limit = u32::try_from(limit).ok().filter(|limit| (1..=CAP_MAX).contains(limit));
+        limit.map(Self::Limit).ok_or_else(|| format!("must be 1 to {CAP_MAX} transactions"))
+    }
+
+    fn controlled(name: String, keys: toml::Table) -> Self {
+        Self::Controlled(AdmissionSection { name, keys })
+    }
+}
+
+impl TryFrom<toml::Value> for Concurrency {
     type Error = String;
 
     fn try_from(value: toml::Value) -> Result<Self, String> {
-        const FORMS: &str = "write \"auto\", or { name = \"auto\", goal = \"tail\" }";
+        const FORMS: &str = "write 16, \"auto\", or { name = \"auto\", goal = \"tail\" }";
         match value {
-            toml::Value::String(name) => Ok(Self { name, keys: toml::Table::new() }),
+            toml::Value::Integer(limit) => Self::limit(limit),
+            toml::Value::String(name) => Ok(Self::controlled(name, toml::Table::new())),
             toml::Value::Table(mut keys) => match keys.remove("name") {
-                Some(toml::Value::String(name)) => Ok(Self { name, keys }),
-                _ => Err(format!("an admission controller has a name: {FORMS}")),
+                Some(toml::Value::String(name)) => Ok(Self::controlled(name, keys)),
+                _ => Err(format!("has no `name` of an admission controller: {FORMS}")),
             },
-            _ => Err(format!("is no admission controller: {FORMS}")),
+            _ => Err(format!("is neither a number nor an admission controller: {FORMS}")),
+        }
+    }
+}
+
+/// A number, or the name of an admission controller.
+impl FromStr for Concurrency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(limit) => Self::limit(limit),
+            Err(_) if text.is_empty() => Err("is empty: write a number or auto".to_owned()),
+            Err(_) => Ok(Self::controlled(text.to_owned(), toml::Table::new())),
         }
     }
 }
@@ -87,7 +120,6 @@ impl Default for GateSection {
     fn default() -> Self {
         Self {
             mode: None,
-            cap: None,
             batch: None,
             delay: None,
             slot_lease: Self::slot_lease(),
@@ -102,26 +134,20 @@ impl GateSection {
         Nanos(50_000_000)
     }
 
-    /// What the runtime is told of a gate with these numbers.
+    /// The settings of a gate that admits so many transactions at once.
     ///
     /// # Errors
     /// The key at fault and why.
-    pub fn settings(&self) -> Result<Settings, Wrong> {
-        let Some(cap) = self.cap else {
-            let advice = "write how many transactions may be under way, cap = 16, or give the \
-                          app a admission that decides on it";
-            return Err(("cap", format!("is missing: {advice}")));
-        };
+    pub fn settings(&self, limit: u32) -> Result<Settings, Wrong> {
         let closed = self.closed()?;
         let least = if closed.mode == Mode::Epoll { BREAK_EVEN_NS } else { 0 };
         let (batch, delay) = (self.batch.unwrap_or(1), self.delay.unwrap_or(Nanos(least)));
         let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
         within(&[
-            ("cap", f64::from(cap), 1.0, f64::from(CAP_MAX), ""),
             ("batch", f64::from(batch), 1.0, f64::from(BATCH_MAX), ""),
             ("delay", ms(delay), ms(Nanos(least)), ms(Nanos(ISR_DELAY_MAX_NS)), "ms"),
         ])?;
-        Ok(Settings { cap, batch, isr_delay_ns: delay.0, ..closed })
+        Ok(Settings { cap: limit, batch, isr_delay_ns: delay.0, ..closed })
     }
 
     /// The same but for the numbers that an admission controller decides on.
@@ -143,11 +169,7 @@ impl GateSection {
 
     /// Refuses numbers that are an admission controller's to set.
     fn leaves_numbers(&self) -> Result<(), Wrong> {
-        let written = [
-            ("cap", self.cap.is_some()),
-            ("batch", self.batch.is_some()),
-            ("delay", self.delay.is_some()),
-        ];
+        let written = [("batch", self.batch.is_some()), ("delay", self.delay.is_some())];
         match written.into_iter().find(|(_, is_written)| *is_written) {
             Some((key, _)) => Err((
                 key,

@@ -1,6 +1,6 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
-use super::gate::{AdmissionSection, GateSection};
+use super::gate::{AdmissionSection, Concurrency, GateSection};
 use crate::admission::{Post, Promise};
 use crate::power_file::PowerFile;
 use crate::prometheus::Server;
@@ -9,6 +9,7 @@ use lull_host::gauges::energy::PowerModel;
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Nanos, Watts};
+use lull_oncall::Settings;
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
 use schemars::JsonSchema;
@@ -269,16 +270,15 @@ pub struct AppSection {
     /// prints; one started by `start` finds it, too.
     #[schemars(example = &"/run/lull-db")]
     pub page: Option<PathBuf>,
-    /// Makes its workers wait for their turn, with `latency = "preload"`; the
-    /// keys are those of `lull exec`. Its cap, batch and delay stay as they are
-    /// unless a policy searches them (`knobs` of `bayop`).
-    pub gate: Option<GateSection>,
-    /// Decides on the cap, batch and delay of its gate while it runs, with
-    /// `latency = "preload"`: an admission controller's name, or a table of `name` and its keys
-    /// ([policies.md](policies.md)). `auto` closes the gate only where that helps, by
-    /// the app's objectives.
+    /// How many of its transactions run at once, with `latency = "preload"`: a number
+    /// (1 to 256), or the admission controller that decides on it while the app runs, by
+    /// name or as a table of `name` and its keys ([policies.md](policies.md)). `auto`
+    /// limits only where that helps, by the app's objectives. A number stays as it is
+    /// unless a policy searches it (`knobs` of `bayop`).
     #[schemars(with = "Option<String>", example = &"auto")]
-    pub admission: Option<AdmissionSection>,
+    pub concurrency: Option<Concurrency>,
+    /// How the workers beyond `concurrency` wait; the keys are those of `lull exec`.
+    pub gate: Option<GateSection>,
     /// `[[app.promise]]`: what some of its clients are promised, each alone, by a
     /// admission controller that keeps such promises.
     #[serde(default)]
@@ -434,7 +434,24 @@ impl AppSection {
         let post = |admission: &AdmissionSection| {
             admission.post(&gate, self.spec().objectives, &self.promise)
         };
-        self.admission.as_ref().map(post).transpose()
+        self.controller().map(post).transpose()
+    }
+
+    /// The admission controller that decides on its concurrency, if one does.
+    pub fn controller(&self) -> Option<&AdmissionSection> {
+        match &self.concurrency {
+            Some(Concurrency::Controlled(controller)) => Some(controller),
+            Some(Concurrency::Limit(_)) | None => None,
+        }
+    }
+
+    /// The settings of its gate if its concurrency is a number.
+    ///
+    /// # Errors
+    /// The key of the gate at fault and why.
+    pub fn gate_settings(&self) -> Result<Option<Settings>, (&'static str, String)> {
+        let Some(Concurrency::Limit(limit)) = self.concurrency else { return Ok(None) };
+        self.gate.clone().unwrap_or_default().settings(limit).map(Some)
     }
 
     /// The app as policies know it; references to be measured are `None`.

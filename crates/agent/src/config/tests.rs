@@ -47,7 +47,7 @@ fn a_good_config_is_what_it_says() {
 
 #[test]
 fn an_app_with_a_page_need_not_be_started() {
-    let attached = "pid = 1\nlatency = \"preload\"\npage = \"/run/lull-db\"\ngate = { cap = 4 }";
+    let attached = "pid = 1\nlatency = \"preload\"\npage = \"/run/lull-db\"\nconcurrency = 4";
     let config = load(&GOOD.replace("pid = 1", attached)).unwrap();
     assert_eq!(config.apps[1].page.as_deref(), Some(Path::new("/run/lull-db")));
 }
@@ -66,16 +66,16 @@ fn every_refusal_names_file_line_and_key() {
              class = \"best-effort\"\nunit = \"x\"\nlatency = \"preload\"\npage = \"/x\"",
             "lull.toml:25: app[2].page: is another app's, too",
         ),
-        ("ideal = \"2.8ms\"", "gate = { cap = 4 }", "lull.toml:10: app[0].gate: needs latency"),
+        ("ideal = \"2.8ms\"", "concurrency = 4", "lull.toml:10: app[0].concurrency: needs latency"),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\ngate = { cap = 0 }",
-            "lull.toml:11: app[0].gate.cap: is 0, not in 1 to 256",
+            "latency = \"preload\"\nconcurrency = 0",
+            "lull.toml:11: app[0].concurrency: must be 1 to 256 transactions",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\ngate = { cap = 4, delay = \"1s\" }",
-            "lull.toml:11: app[0].gate.delay: is 1000ms, not in 0 to 100ms",
+            "latency = \"preload\"\nconcurrency = 4\ngate = { delay = \"1s\" }",
+            "lull.toml:12: app[0].gate.delay: is 1000ms, not in 0 to 100ms",
         ),
         ("\"4.2ms\"", "\"4.2\"", "lull.toml:9: app[0].objectives"),
         ("p95 =", "bound =", "unknown objective `bound`"),
@@ -112,33 +112,33 @@ fn every_refusal_of_a_gate_or_an_admission_controller_names_file_line_and_key() 
         (
             "ideal = \"2.8ms\"",
             "latency = \"preload\"\ngate = { batch = 4 }",
-            "lull.toml:11: app[0].gate.cap: is missing",
+            "app[0].concurrency: is missing",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\ngate = { mode = \"epoll\", cap = 4, delay = \"0s\" }",
+            "latency = \"preload\"\nconcurrency = 4\ngate = { mode = \"epoll\", delay = \"0s\" }",
             "app[0].gate.delay: is 0ms, not in 1 to 100ms",
         ),
-        ("ideal = \"2.8ms\"", "admission = \"auto\"", "app[0].admission controller: needs latency"),
+        ("ideal = \"2.8ms\"", "concurrency = \"auto\"", "app[0].concurrency: needs latency"),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nadmission = \"auto\"\ngate = { cap = 4 }",
-            "lull.toml:12: app[0].gate.cap: is for the app's admission controller to decide",
+            "latency = \"preload\"\nconcurrency = \"auto\"\ngate = { batch = 4 }",
+            "lull.toml:12: app[0].gate.batch: is for the app's admission controller to decide",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nadmission = \"autoo\"",
+            "latency = \"preload\"\nconcurrency = \"autoo\"",
             "no admission controller is called `autoo`",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nadmission = { goal = \"tail\" }",
-            "lull.toml:11: app[0].admission controller: an admission controller has a name",
+            "latency = \"preload\"\nconcurrency = { goal = \"tail\" }",
+            "lull.toml:11: app[0].concurrency: has no `name` of an admission controller",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nadmission = { name = \"auto\", gaol = 1 }",
-            "lull.toml:11: app[0].admission.gaol: ",
+            "latency = \"preload\"\nconcurrency = { name = \"auto\", gaol = 1 }",
+            "lull.toml:11: app[0].concurrency.gaol: ",
         ),
         (
             "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
@@ -148,13 +148,13 @@ fn every_refusal_of_a_gate_or_an_admission_controller_names_file_line_and_key() 
         ),
         (
             "ideal = \"2.8ms\"\nstart = [\"memcached\", \"-t\", \"4\"]",
-            "latency = \"preload\"\nadmission = \"pslo\"\nstart = [\"memcached\"]\n\
+            "latency = \"preload\"\nconcurrency = \"pslo\"\nstart = [\"memcached\"]\n\
              [[app.promise]]\nconnections = 0\nobjective = { p95 = \"9ms\" }",
             "app[0].promise[0].connections: is 0, not in 1 to 10000",
         ),
         (
             "ideal = \"2.8ms\"",
-            "latency = \"preload\"\nadmission = \"pslo\"",
+            "latency = \"preload\"\nconcurrency = \"pslo\"",
             "none is promised a percentile",
         ),
     ];
@@ -188,7 +188,7 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
 
 #[test]
 fn what_the_server_itself_saw_is_every_request_and_its_gate_is_known_beforehand() {
-    let seen = "latency = \"preload\"\ngate = { cap = 4, delay = \"1ms\" }\nthreads = 12";
+    let seen = "latency = \"preload\"\nconcurrency = 4\ngate = { delay = \"1ms\" }\nthreads = 12";
     let config = load(&GOOD.replacen("ideal = \"2.8ms\"", seen, 1)).unwrap();
     assert_eq!(config.under("bayop").check_latency_detail(), Ok(()));
     let gates = config.gates();
@@ -203,14 +203,15 @@ fn an_admission_controller_knows_what_its_app_is_promised_and_keeps_policies_off
         load(&GOOD.replacen("ideal = \"2.8ms\"", &seen, 1)).unwrap()
     };
     let post = |config: &Config| config.apps[0].post().unwrap().unwrap();
-    let auto = with("admission = \"auto\"");
+    let auto = with("concurrency = \"auto\"");
     assert_eq!((post(&auto).name.as_str(), post(&auto).asked.len()), ("auto", 2));
     assert_eq!(post(&auto).workers, Workers::WaitOrRest, "a bound says how long they may rest");
     assert!(auto.gates().is_empty());
-    let keys = with("admission = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
+    let keys =
+        with("concurrency = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
     assert_eq!(post(&keys).keys["goal"].as_str(), Some("tail"));
     assert_eq!(post(&keys).workers, Workers::Wait);
-    let rests = with("admission = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
+    let rests = with("concurrency = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
     assert_eq!(post(&rests).workers, Workers::Rest);
     assert_eq!(post(&rests).closed.slot_lease_ns, 80_000_000);
     assert!(with("").apps[0].post().unwrap().is_none());
@@ -223,7 +224,7 @@ fn the_example_of_a_database_is_a_good_one_with_promises_and_without() {
     assert_eq!(config.apps[0].post().unwrap().unwrap().workers, Workers::WaitOrRest);
     let is_written = |line: &str| line.starts_with("# [[") || line.contains(" = ");
     let shown = example.lines().map(|line| match line.strip_prefix("# ") {
-        Some(rest) if is_written(line) && !line.contains("write admission controller") => rest,
+        Some(rest) if is_written(line) && !line.contains("write concurrency") => rest,
         _ => line,
     });
     let promised = shown.collect::<Vec<_>>().join("\n").replace("\"auto\"", "\"pslo\"");

@@ -9,7 +9,8 @@ use std::path::Path;
 /// Raised when a reader of older records would misread a new one.
 ///
 /// 2: histograms are bytes and no text, `plans`, `sources`, `requests`, `shadow`.
-pub const VERSION: u32 = 2;
+/// 3: the event `regulated` is `gate_changed`, its `regulator` is `admission`; readers take both.
+pub const VERSION: u32 = 3;
 
 /// The metrics of one scope, in the order of the columns.
 pub(super) fn metrics_of(scope: Scope) -> Vec<&'static Metric> {

@@ -95,7 +95,9 @@ impl Keeper {
             0 => store.keep_seen(subject, one),
             _ => store.keep_found(subject, one),
         });
-        written.map_err(|error| format!("what was found cannot be kept: {error:#}"))
+        written.map_err(|error| {
+            format!("what was found cannot be kept: {}", crate::error::describe(&error))
+        })
     }
 
     fn notice(&self, text: String) {

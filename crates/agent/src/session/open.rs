@@ -269,7 +269,9 @@ impl Opening<'_> {
                 continue;
             };
             library::check_program(program.as_ref()).map_err(|error| {
-                self.config.source.error(&format!("app[{index}].start"), format!("{error:#}"))
+                self.config
+                    .source
+                    .error(&format!("app[{index}].start"), crate::error::describe(&error))
             })?;
         }
         Ok(())
@@ -384,10 +386,10 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
         return Ok(None);
     }
     let open = Settings { mode: Mode::Stats, ..Settings::default() };
-    let gate = app.gate.as_ref().filter(|_| app.admission.is_none());
-    // What is wrong with it was said when the file was read.
-    let settings = gate.map_or(Ok(open), GateSection::settings);
-    let settings = settings
+    // The config was checked when it was read.
+    let settings = app
+        .gate_settings()
+        .map(|settings| settings.unwrap_or(open))
         .map_err(|(_, message)| anyhow::anyhow!("app `{}`: its gate {message}", app.name))?;
     let rules = app.gate.as_ref().map_or_else(GateRules::default, GateSection::rules);
     let watch = match &app.page {

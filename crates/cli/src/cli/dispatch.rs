@@ -34,7 +34,7 @@ pub(crate) enum BuiltinServer {
     Options,
 }
 
-/// `lull emulate`.
+/// `lull lab emulate`.
 #[derive(Debug, Args)]
 pub(crate) struct EmulateArgs {
     /// The core, as the kernel counts
@@ -57,7 +57,7 @@ pub(crate) struct EmulateArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `lull place`.
+/// `lull lab dispatch`.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
     /// The slow core, as the kernel counts
@@ -66,7 +66,7 @@ pub(crate) struct PlaceArgs {
     /// The fast one
     #[arg(long)]
     pub(crate) fast: u16,
-    /// Make the slow core slower, as `lull emulate` does; else it is so by nature
+    /// Make the slow core slower, as `lull lab emulate` does; else it is so by nature
     #[arg(long)]
     pub(crate) emulate: bool,
     /// How many times slower the slow one is

@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use lull_agent::config::Concurrency;
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
 use std::ffi::OsString;
@@ -18,7 +19,7 @@ pub(crate) struct ExecArgs {
     pub(crate) wake: ExecWake,
     /// Let the kernel watch its sockets (eBPF) instead of a library, as is done for
     /// programs that a library sees nothing of: latency, and no gate
-    #[arg(long, conflicts_with_all = ["mode", "cap", "admission", "wake"])]
+    #[arg(long, conflicts_with_all = ["mode", "concurrency", "wake"])]
     pub(crate) ebpf: bool,
     /// The server and its arguments
     #[arg(last = true, required = true)]
@@ -31,7 +32,7 @@ pub(crate) struct AttachArgs {
     /// Directory of the page that servers share, made if it is missing; best in memory (tmpfs)
     pub(crate) directory: PathBuf,
     /// Make the files, print what a server's environment must have, and end
-    #[arg(long, conflicts_with_all = ["duration", "admission", "json"])]
+    #[arg(long, conflicts_with_all = ["duration", "json"])]
     pub(crate) environment: bool,
     #[command(flatten)]
     pub(crate) gate: GateArgs,
@@ -54,37 +55,34 @@ pub(crate) struct GateArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// stats watches, post makes workers wait that have a query, epoll lets workers
-    /// rest that have none, and calls them in rounds; with --cap post
+    /// rest that have none, and calls them in rounds; with --concurrency post
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ExecMode>,
-    /// C: transactions under way at most (modes post and epoll)
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) cap: Option<u32>,
-    /// N: transactions that a worker may run a turn
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) batch: u32,
+    /// How many transactions run at once (C; modes post and epoll): a number from 1 to 256,
+    /// or the admission controller that decides on it while the server runs. auto limits
+    /// only where that helps; `lull policies` lists them all
+    #[arg(long, value_name = "auto|N|NAME")]
+    pub(crate) concurrency: Option<Concurrency>,
+    /// N: transactions that a worker may run a turn [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) batch: Option<u32>,
     /// D: pause between rounds, at most 100ms; by default none, which hands slots on at
     /// once, and 1ms in mode epoll, the least there
     #[arg(long)]
     pub(crate) delay: Option<Nanos>,
-    /// Lets an admission controller decide on cap, batch and pause while the server runs: auto closes
-    /// the gate only where that helps (`lull policies` lists them all); with --mode epoll
-    /// it decides on those of that mode
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["cap", "batch", "delay"])]
-    pub(crate) admission: Option<String>,
     /// A key of that admission controller, as in a config: goal="tail"
-    #[arg(long = "key", value_name = "KEY=VALUE", requires = "admission")]
+    #[arg(long = "key", value_name = "KEY=VALUE", requires = "concurrency")]
     pub(crate) keys: Vec<String>,
     /// What is asked of the server, for an admission controller that minds it: p99=50ms,
     /// throughput=1000. With a bound and without --mode, auto lets workers rest where
     /// nothing else helps
-    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "admission")]
+    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "concurrency")]
     pub(crate) objectives: Vec<String>,
     /// What some clients are promised, each alone, by pslo, utslo, or one of them behind
     /// reef: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
-    #[arg(long = "promise", value_name = "KEYS", requires = "admission")]
+    #[arg(long = "promise", value_name = "KEYS", requires = "concurrency")]
     pub(crate) promises: Vec<String>,
-    /// How long one transaction counts against the cap, 1ms to 1s; it runs on after
+    /// How long one transaction counts as running, 1ms to 1s; it runs on after
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,
     /// The server's protocol; by default by the name of its program
@@ -100,6 +98,24 @@ pub(crate) struct GateArgs {
     /// standard error then
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl GateArgs {
+    /// The admission controller that decides on the concurrency, if one does.
+    pub(crate) fn controller(&self) -> Option<&str> {
+        match &self.concurrency {
+            Some(Concurrency::Controlled(controller)) => Some(&controller.name),
+            Some(Concurrency::Limit(_)) | None => None,
+        }
+    }
+
+    /// The concurrency, if it is a number.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        match self.concurrency {
+            Some(Concurrency::Limit(limit)) => Some(limit),
+            Some(Concurrency::Controlled(_)) | None => None,
+        }
+    }
 }
 
 /// What the gate does.

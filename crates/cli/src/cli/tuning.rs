@@ -1,4 +1,4 @@
-//! Arguments of `lull sweep`, `lull intlog`, `lull tune` and `lull trace`.
+//! Arguments of `lull sweep`, `lull lab interrupts`, `lull tune` and `lull lab trace`.
 
 use clap::Args;
 use lull_measure::{Hertz, Nanos};
@@ -24,7 +24,7 @@ pub(crate) struct SweepArgs {
     pub(crate) json: bool,
 }
 
-/// `lull intlog`.
+/// `lull lab interrupts`.
 #[derive(Debug, Args)]
 pub(crate) struct IntlogArgs {
     /// The server to simulate (examples/tune/netserver.toml)
@@ -87,7 +87,7 @@ pub(crate) struct TuneArgs {
     pub(crate) json: bool,
 }
 
-/// `lull trace`.
+/// `lull lab trace`.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// A recording in the form of the public cache traces; `-` reads standard input

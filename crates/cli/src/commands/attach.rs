@@ -34,6 +34,13 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
         ));
     }
     if args.environment {
+        if let Some(name) = args.gate.controller() {
+            let what = format!(
+                "--environment cannot be used with --concurrency {name}: an admission controller \
+                 decides only while `lull attach` runs"
+            );
+            return Err(UsageError(what).into());
+        }
         directory.write_rules(&rules)?;
         return print_environment(&library, &directory.page_path());
     }

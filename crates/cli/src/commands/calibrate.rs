@@ -196,7 +196,10 @@ impl Bench<'_> {
             true => self.critical(config, app, &mut session),
             false => Ok(best_effort(&session)),
         };
-        let ended = found.as_ref().map(|_| ()).map_err(|error| anyhow::anyhow!("{error:#}"));
+        let ended = found
+            .as_ref()
+            .map(|_| ())
+            .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
         session.close()?.tell(&ended, &say)?;
         found
     }

@@ -213,7 +213,7 @@ impl Demo {
             rows: result::rows(&self.pairs, percentile, bound),
             energy_source: self.energy_source,
             record,
-            figure: drawn.inspect_err(|error| say::told(format_args!("{error:#}"))).ok(),
+            figure: drawn.inspect_err(|error| say::told(lull_agent::error::describe(error))).ok(),
             caveat: caveat(cores),
         };
         (self.session, findings)

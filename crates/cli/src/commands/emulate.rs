@@ -1,4 +1,4 @@
-//! `lull emulate`: a core made slower by a duty cycler.
+//! `lull lab emulate`: a core made slower by a duty cycler.
 
 use super::UsageError;
 use crate::cli::EmulateArgs;

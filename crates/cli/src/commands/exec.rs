@@ -45,7 +45,8 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let Some(program) = args.command.first() else {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
     };
-    let obstacle = obstacle(program).map_err(|error| UsageError(format!("{error:#}")))?;
+    let obstacle =
+        obstacle(program).map_err(|error| UsageError(lull_agent::error::describe(&error)))?;
     if args.ebpf || obstacle.is_some() {
         return watch_sockets(args, &settings, obstacle);
     }

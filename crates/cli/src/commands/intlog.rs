@@ -1,4 +1,4 @@
-//! `lull intlog`: what every interrupt of a simulated or live server brought.
+//! `lull lab interrupts`: what every interrupt of a simulated or live server brought.
 //!
 //! The rows are those of the authors' kernel log (seed 001, section 3.4), but
 //! for instructions, cache misses and joules of single interrupts. A live

@@ -1,7 +1,7 @@
 //! `lull lab`: the papers' tables, theirs and ours side by side.
 
 use super::UsageError;
-use crate::cli::{LabAction, LabArgs, LabRunArgs};
+use crate::cli::{LabRunArgs, ListArgs};
 use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
@@ -11,21 +11,20 @@ use lull_lab::registry::{ALL, find};
 use lull_lab::report::Report;
 use std::path::Path;
 
-pub(crate) fn run(args: LabArgs) -> anyhow::Result<()> {
-    match args.action {
-        LabAction::List { json: true } => super::print_json(&ALL),
-        LabAction::List { json: false } => {
-            let row = |it: &&lull_lab::experiment::Experiment| {
-                vec![it.name.to_owned(), it.summary.to_owned(), it.paper.to_owned()]
-            };
-            println!("{}", table(&["experiment", "what it shows", "from"], ALL.iter().map(row)));
-            Ok(())
-        }
-        LabAction::Run(args) => run_one(&args),
+/// Prints the experiments.
+pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
+    if args.json {
+        return super::print_json(&ALL);
     }
+    let row = |it: &&lull_lab::experiment::Experiment| {
+        vec![it.name.to_owned(), it.summary.to_owned(), it.paper.to_owned()]
+    };
+    println!("{}", table(&["experiment", "what it shows", "from"], ALL.iter().map(row)));
+    Ok(())
 }
 
-fn run_one(args: &LabRunArgs) -> anyhow::Result<()> {
+/// Runs one experiment and prints its table.
+pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     let experiment = find(&args.name).map_err(|error| UsageError(error.to_string()))?;
     if let Some(directory) = &args.figures {
         std::fs::create_dir_all(directory)

@@ -1,4 +1,4 @@
-//! `lull mix`: which cores to buy for a target and a load.
+//! `lull lab mix`: which cores to buy for a target and a load.
 
 use super::UsageError;
 use crate::cli::MixArgs;

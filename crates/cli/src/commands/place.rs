@@ -1,4 +1,4 @@
-//! `lull place`: the options server under several dispatchers in turn.
+//! `lull lab dispatch`: the options server under several dispatchers in turn.
 //!
 //! Server, open-loop client and placing are one process; what alternates is
 //! the dispatcher alone. Each keeps what it has learnt from block to block, and a

@@ -1,4 +1,4 @@
-//! `lull trace`: rates for a load from a recording of a cache's requests.
+//! `lull lab trace`: rates for a load from a recording of a cache's requests.
 
 use super::UsageError;
 use crate::cli::TraceArgs;
@@ -58,7 +58,7 @@ fn binned(
 }
 
 fn text(recording: &Path, rates: &[(f64, f64)]) -> String {
-    let mut text = format!("# lull trace {}\ntime_s,rate_per_s\n", recording.display());
+    let mut text = format!("# lull lab trace {}\ntime_s,rate_per_s\n", recording.display());
     for (time_s, rate_per_s) in rates {
         // Writing into a String cannot fail.
         let _ = writeln!(text, "{time_s},{rate_per_s}");

@@ -1,4 +1,4 @@
-//! `lull tune-pid`: gains from open-loop step responses.
+//! `lull lab tune-pid`: gains from open-loop step responses.
 
 use super::UsageError;
 use crate::cli::TunePidArgs;

@@ -74,14 +74,14 @@ fn a_file_that_places_nothing_is_refused_with_line_and_key() {
 fn slow_downs_that_cannot_be_are_bad_usage() {
     let scene = Scene::new();
     let emulate = |core: &str, slowdown: &str| {
-        scene.run(&["emulate", "--core", core, "--slowdown", slowdown, "--", "true"])
+        scene.run(&["lab", "emulate", "--core", core, "--slowdown", slowdown, "--", "true"])
     };
     for slowdown in ["1", "0.5", "nan", "1000000"] {
         emulate("0", slowdown).refused(2, "write more than 1");
     }
     emulate("1023", "2").refused(1, "core 1023");
-    scene.run(&["place", "--slow", "0", "--fast", "0"]).refused(2, "name two");
-    let nameless = ["place", "--slow", "0", "--fast", "1", "--dispatchers", "no-such"];
+    scene.run(&["lab", "dispatch", "--slow", "0", "--fast", "0"]).refused(2, "name two");
+    let nameless = ["lab", "dispatch", "--slow", "0", "--fast", "1", "--dispatchers", "no-such"];
     if cores() > 1 {
         scene.run(&nameless).refused(2, "no-such");
     }
@@ -93,7 +93,8 @@ fn a_killed_emulation_leaves_no_thread_on_its_core() {
         return skip("only root may make threads real-time");
     }
     let scene = Scene::new();
-    let mut emulation = scene.start(scene.lull(&["emulate", "--core", "0", "--slowdown", "1.3"]));
+    let mut emulation =
+        scene.start(scene.lull(&["lab", "emulate", "--core", "0", "--slowdown", "1.3"]));
     let pid = emulation.pid();
     // SCHED_FIFO is 1.
     emulation.wait_for("a real-time thread", || threads(pid).values().any(|one| one.policy == "1"));

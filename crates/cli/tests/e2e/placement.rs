@@ -5,7 +5,7 @@ use crate::support::scene::Scene;
 #[test]
 fn mix_names_the_thriftiest_cores_that_are_in_time() {
     let scene = Scene::new();
-    let arguments = ["mix", "--quick", "--rate", "20", "--target", "200ms"];
+    let arguments = ["lab", "mix", "--quick", "--rate", "20", "--target", "200ms"];
     let given = ["--mix", "slow:15", "--mix", "slow:8,fast:1", "--mix", "fast:2"];
     let all: Vec<_> = arguments.iter().chain(&given).chain(&["--json"]).copied().collect();
     let answer = scene.run(&all).well().json();
@@ -30,7 +30,7 @@ fn mix_refuses_what_it_cannot_buy_or_know() {
         (&["--rate", "20", "--profile", wrong], "wrong:2: `ten`"),
     ];
     for (arguments, why) in cases {
-        let all: Vec<_> = ["mix"].iter().chain(arguments).copied().collect();
+        let all: Vec<_> = ["lab", "mix"].iter().chain(arguments).copied().collect();
         let ended = scene.run(&all);
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {}", ended.err);
         assert!(ended.err.contains(why), "{arguments:?}: {}", ended.err);
@@ -42,7 +42,8 @@ fn tune_pid_gives_gains_a_lag_and_a_figure() {
     let scene = Scene::new();
     let figure = scene.path("steps.svg");
     let path = figure.to_str().unwrap();
-    let answer = scene.run(&["tune-pid", "--quick", "--rate", "25", "--figure", path, "--json"]);
+    let answer =
+        scene.run(&["lab", "tune-pid", "--quick", "--rate", "25", "--figure", path, "--json"]);
     let tuned = answer.well().json();
     assert!(tuned[0]["kp"].as_f64().unwrap() > 0.0 && tuned[0]["ki"].as_f64().unwrap() > 0.0);
     assert!(std::fs::read_to_string(&figure).unwrap().contains("</svg>"));
@@ -51,7 +52,7 @@ fn tune_pid_gives_gains_a_lag_and_a_figure() {
 #[test]
 fn tune_pid_says_where_there_is_nothing_to_control() {
     let scene = Scene::new();
-    let ended = scene.run(&["tune-pid", "--quick", "--rate", "220"]);
+    let ended = scene.run(&["lab", "tune-pid", "--quick", "--rate", "220"]);
     assert_eq!(ended.status.code(), Some(2), "{}", ended.err);
     assert!(ended.err.contains("more than the cores serve"), "{}", ended.err);
 }

@@ -64,7 +64,8 @@ network = "30us"
 
 fn lull(scene: &Scene, command: &str, text: &str, further: &[&str]) -> Ended {
     let file = scene.write("server.toml", text);
-    let mut all = vec![command.as_ref(), file.as_os_str()];
+    let mut all: Vec<&std::ffi::OsStr> = command.split(' ').map(AsRef::as_ref).collect();
+    all.push(file.as_os_str());
     all.extend(further.iter().map(|argument| AsRef::<std::ffi::OsStr>::as_ref(*argument)));
     scene.run(&all)
 }
@@ -126,7 +127,7 @@ fn every_interrupt_has_its_row_and_a_longer_delay_has_fewer() {
     let [csv, figure] = ["o.csv", "o.svg"].map(|it| text_of(&scene.path(it)));
     let with = |delay: &str| {
         let arguments = ["--delay", delay, "--frequency", "2GHz", "--out", &csv, "--json"];
-        let cores = lull(&scene, "intlog", SMALL, &arguments).well().json();
+        let cores = lull(&scene, "lab interrupts", SMALL, &arguments).well().json();
         let of = |core: &serde_json::Value| core["interrupts"].as_u64().unwrap();
         let counted: u64 = cores.as_array().unwrap().iter().map(of).sum();
         let mut rows = csv::Reader::from_path(&csv).unwrap();
@@ -139,18 +140,29 @@ fn every_interrupt_has_its_row_and_a_longer_delay_has_fewer() {
     };
     let (short, long) = (with("100us"), with("400us"));
     assert!(long < short, "{long} {short}");
-    let ended = lull(&scene, "intlog", SMALL, &["--figure", &figure]).well();
+    let ended = lull(&scene, "lab interrupts", SMALL, &["--figure", &figure]).well();
     assert!(ended.out.contains("C1 (%)"), "{}", ended.out);
     assert!(std::fs::read_to_string(&figure).unwrap().starts_with("<svg"));
-    lull(&scene, "intlog", SMALL, &["--rate=0"]).refused(2, "above 0");
+    lull(&scene, "lab interrupts", SMALL, &["--rate=0"]).refused(2, "above 0");
 }
 
 #[test]
 fn this_machines_interrupts_are_logged_or_it_is_said_what_forbids_it() {
     let scene = Scene::new();
     let [csv, figure] = ["live.csv", "live.svg"].map(|it| text_of(&scene.path(it)));
-    let arguments =
-        ["intlog", "--live", "300ms", "--core", "0", "--out", &csv, "--figure", &figure, "--json"];
+    let arguments = [
+        "lab",
+        "interrupts",
+        "--live",
+        "300ms",
+        "--core",
+        "0",
+        "--out",
+        &csv,
+        "--figure",
+        &figure,
+        "--json",
+    ];
     let ended = scene.run(&arguments);
     if ended.status.code() != Some(0) {
         assert!(ended.err.contains("eBPF: ") && ended.err.contains("; "), "{}", ended.err);
@@ -173,9 +185,11 @@ fn this_machines_interrupts_are_logged_or_it_is_said_what_forbids_it() {
 #[test]
 fn a_log_is_of_a_scenario_or_of_this_machine_and_not_of_both() {
     let scene = Scene::new();
-    scene.run(&["intlog"]).refused(2, "required");
-    scene.run(&["intlog", "x.toml", "--live", "1s"]).refused(2, "cannot be used with");
-    scene.run(&["intlog", "--live", "1s", "--core", "9999"]).refused(2, "there is no core 9999");
+    scene.run(&["lab", "interrupts"]).refused(2, "required");
+    scene.run(&["lab", "interrupts", "x.toml", "--live", "1s"]).refused(2, "cannot be used with");
+    scene
+        .run(&["lab", "interrupts", "--live", "1s", "--core", "9999"])
+        .refused(2, "there is no core 9999");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn tail_latency(roots: &Roots) -> String {
 /// A gate belongs to an app and not to the machine.
 fn no_gate() -> Missing {
     Missing::because(
-        "no app has a gate: give one latency = \"preload\" and gate = { cap = 16 } in the config",
+        "no app has a gate: give one latency = \"preload\" and concurrency = 16 in the config",
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! C, N and D stay what the config says until others are set: by a person,
 //! or a policy that has them among its knobs (`bayop` with `gate-cap`,
-//! `gate-batch`, `gate-delay`). It is what `gate = { cap = 16 }` is before an app
+//! `gate-batch`, `gate-delay`). It is what `concurrency = 16` is before an app
 //! of `lull run`, so that the same policy finds the same knobs in the simulator
 //! and on a live server. All other admission controllers choose the numbers themselves, and
 //! a policy that would set them is refused beside them. Ours.

@@ -38,7 +38,7 @@ const RESTING_LONGER: Setting = Setting {
 const AUTO: Setting = Setting {
     name: "auto, p99 of 10 ms",
     exec: Some(&[
-        "--admission",
+        "--concurrency",
         "auto",
         "--mode",
         "epoll",

@@ -38,7 +38,7 @@ pub(super) struct Setting {
 pub(super) const BARE: Setting = Setting { name: "bare", exec: None, options: &[] };
 pub(super) const STATS: Setting = Setting { name: "watched", exec: Some(&[]), options: &[] };
 pub(super) const CAP_16: Setting =
-    Setting { name: "cap 16", exec: Some(&["--cap", "16"]), options: &[] };
+    Setting { name: "cap 16", exec: Some(&["--concurrency", "16"]), options: &[] };
 
 /// A figure of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]

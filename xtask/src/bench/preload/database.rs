@@ -24,20 +24,20 @@ const POOL: Setting = Setting {
     exec: None,
     options: &["--thread-handling=pool-of-threads"],
 };
-const CAP_8: Setting = Setting { name: "cap 8", exec: Some(&["--cap", "8"]), options: &[] };
+const CAP_8: Setting = Setting { name: "cap 8", exec: Some(&["--concurrency", "8"]), options: &[] };
 const BY_SIGNAL: Setting = Setting {
     name: "cap 16 by signal",
-    exec: Some(&["--cap", "16", "--wake", "signal"]),
+    exec: Some(&["--concurrency", "16", "--wake", "signal"]),
     options: &[],
 };
 const AUTO: Setting = Setting {
     name: "auto",
-    exec: Some(&["--admission", "auto", "--key", "goal=\"throughput\""]),
+    exec: Some(&["--concurrency", "auto", "--key", "goal=\"throughput\""]),
     options: &[],
 };
 const AUTO_TAIL: Setting = Setting {
     name: "auto for tails",
-    exec: Some(&["--admission", "auto", "--key", "goal=\"tail\""]),
+    exec: Some(&["--concurrency", "auto", "--key", "goal=\"tail\""]),
     options: &[],
 };
 

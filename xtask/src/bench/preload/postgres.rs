@@ -27,7 +27,8 @@ pub(super) const NOBODY: u32 = 65_534;
 /// How long it may take from listening to answering.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
 
-const AUTO: Setting = Setting { name: "auto", exec: Some(&["--admission", "auto"]), options: &[] };
+const AUTO: Setting =
+    Setting { name: "auto", exec: Some(&["--concurrency", "auto"]), options: &[] };
 const SETTINGS: [Setting; 4] = [BARE, STATS, CAP_16, AUTO];
 
 /// A server with its data, and where its clients log.

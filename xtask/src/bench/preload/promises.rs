@@ -25,7 +25,7 @@ pub(super) const PORT: u16 = 27_617;
 const PSLO: Setting = Setting {
     name: "pslo, cap 16",
     exec: Some(&[
-        "--admission",
+        "--concurrency",
         "pslo",
         "--key",
         "cap=16",

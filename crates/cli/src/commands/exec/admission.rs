@@ -17,11 +17,11 @@ pub(super) fn live_admission(
     runtime: &Arc<Runtime>,
     closed: Settings,
 ) -> Result<Option<LiveAdmission>, UsageError> {
-    let Some(name) = &args.admission else { return Ok(None) };
+    let Some(name) = args.controller() else { return Ok(None) };
     let asked = args.objectives.iter().map(|text| objective(text));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let post = Post {
-        name: name.clone(),
+        name: name.to_owned(),
         keys: table(&args.keys)?,
         closed,
         workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &asked),
@@ -29,7 +29,7 @@ pub(super) fn live_admission(
         promises: promises(&args.promises)?,
     };
     let admission = LiveAdmission::new(&post, Arc::clone(runtime));
-    admission.map(Some).map_err(|error| UsageError(format!("--admission {name}: {error}")))
+    admission.map(Some).map_err(|error| UsageError(format!("--concurrency {name}: {error}")))
 }
 
 /// Keys as a config would have them, each in its argument.

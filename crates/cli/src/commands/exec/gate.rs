@@ -15,8 +15,9 @@ const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
 /// # Errors
 /// A time that the gate would not keep, by its option; options that do not fit.
 pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageError> {
-    let has_admission = args.admission.is_some();
-    let mode = match (args.mode, args.cap) {
+    check_options(args)?;
+    let has_admission = args.controller().is_some();
+    let mode = match (args.mode, args.limit()) {
         (Some(ExecMode::Epoll), _) => Mode::Epoll,
         (Some(ExecMode::Stats), _) if has_admission => return Err(nothing_to_control()),
         (Some(ExecMode::Post), _) | (None, Some(_)) => Mode::Post,
@@ -27,8 +28,8 @@ pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageEr
     let usual = Settings::default();
     Ok(Settings {
         mode,
-        cap: args.cap.unwrap_or(usual.cap),
-        batch: args.batch,
+        cap: args.limit().unwrap_or(usual.cap),
+        batch: args.batch.unwrap_or(1),
         isr_delay_ns: pause.0,
         slot_lease_ns: slot_lease(args.slot_lease)?.0,
         ..usual
@@ -36,9 +37,33 @@ pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageEr
 }
 
 fn nothing_to_control() -> UsageError {
-    let words = "--admission: in mode stats nobody waits, so that there is nothing to control: \
-                 leave out --mode, or write post or epoll";
+    let words = "--concurrency: no worker waits in mode stats, so an admission controller has \
+                 nothing to control: leave out --mode, or write post or epoll";
     UsageError(words.to_owned())
+}
+
+/// Refuses options that only an admission controller uses where there is none, and those
+/// that it decides on itself where there is one.
+fn check_options(args: &GateArgs) -> Result<(), UsageError> {
+    let used = |options: &[(&'static str, bool)]| {
+        options.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option)
+    };
+    let for_controller = [
+        ("--key", !args.keys.is_empty()),
+        ("--objective", !args.objectives.is_empty()),
+        ("--promise", !args.promises.is_empty()),
+    ];
+    let controlled = [("--batch", args.batch.is_some()), ("--delay", args.delay.is_some())];
+    let error = match (args.controller(), used(&for_controller), used(&controlled)) {
+        (None, Some(option), _) => {
+            format!("{option} is for an admission controller: write --concurrency auto")
+        }
+        (Some(name), _, Some(option)) => {
+            format!("{option} cannot be used with --concurrency {name}, which decides on it")
+        }
+        _ => return Ok(()),
+    };
+    Err(UsageError(error))
 }
 
 /// The pause D of a gate that was given this one, or none.

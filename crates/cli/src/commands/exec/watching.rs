@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// What the gate does until the first look: one that an admission controller is to close is open.
 pub(in crate::commands) fn at_first(args: &GateArgs, settings: Settings) -> Settings {
-    let mode = if args.admission.is_some() { Mode::Stats } else { settings.mode };
+    let mode = if args.controller().is_some() { Mode::Stats } else { settings.mode };
     Settings { mode, ..settings }
 }
 

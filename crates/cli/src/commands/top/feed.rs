@@ -54,7 +54,7 @@ impl Source {
         loop {
             let lost = match self.follow() {
                 Ok(()) => "the agent has ended".to_owned(),
-                Err(error) => format!("{error:#}"),
+                Err(error) => lull_agent::error::describe(&error),
             };
             if self.sender.send(Update::Lost(lost)).is_err() {
                 return;

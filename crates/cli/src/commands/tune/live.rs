@@ -46,7 +46,10 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     let tuned = search(&mut session, &store, &mut picture);
     picture.close();
     let record = session.record().display().to_string();
-    let ended = tuned.as_ref().map(|_| ()).map_err(|error| anyhow!("{error:#}"));
+    let ended = tuned
+        .as_ref()
+        .map(|_| ())
+        .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
     session.close()?.tell(&ended, &say)?;
     say(&format!("knobs are as they were; the record is {record}"));
     tuned

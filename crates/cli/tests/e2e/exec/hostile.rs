@@ -67,7 +67,8 @@ fn a_program_without_a_loader_has_no_gate() {
     let mut elf = vec![0u8; 128];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
     std::fs::write(&program, elf).unwrap();
-    let options: [&[&str]; 3] = [&["--cap", "4"], &["--mode", "epoll"], &["--admission", "auto"]];
+    let options: [&[&str]; 3] =
+        [&["--concurrency", "4"], &["--mode", "epoll"], &["--concurrency", "auto"]];
     for options in options {
         let command = ["--", program.to_str().unwrap()];
         let ended = scene.run(&[&["exec"], options, &command].concat());
@@ -80,16 +81,16 @@ fn an_admission_controller_that_cannot_be_had_is_refused_before_the_server_start
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 10] = [
-        (&["--mode", "stats", "--admission", "manual"], "nothing to control"),
-        (&["--mode", "epoll", "--admission", "auto"], "state a tail objective"),
-        (&["--mode", "epoll", "--admission", "open"], "`open` never closes"),
-        (&["--objective", "p99=50ms"], "--admission"),
-        (&["--admission", "auto", "--objective", "p99=fast"], "--objective p99=fast"),
-        (&["--mode", "epoll", "--admission", "utslo"], "--admission utslo: "),
-        (&["--admission", "autoo"], "no admission controller is called `autoo`"),
-        (&["--admission", "pslo"], "none is promised a percentile"),
-        (&["--admission", "auto", "--key", "goal=tail"], "--key goal=tail"),
-        (&["--admission", "auto", "--key", "goal=\"tale\""], "tale"),
+        (&["--mode", "stats", "--concurrency", "manual"], "nothing to control"),
+        (&["--mode", "epoll", "--concurrency", "auto"], "state a tail objective"),
+        (&["--mode", "epoll", "--concurrency", "open"], "`open` never closes"),
+        (&["--objective", "p99=50ms"], "--concurrency"),
+        (&["--concurrency", "auto", "--objective", "p99=fast"], "--objective p99=fast"),
+        (&["--mode", "epoll", "--concurrency", "utslo"], "--concurrency utslo: "),
+        (&["--concurrency", "autoo"], "no admission controller is called `autoo`"),
+        (&["--concurrency", "pslo"], "none is promised a percentile"),
+        (&["--concurrency", "auto", "--key", "goal=tail"], "--key goal=tail"),
+        (&["--concurrency", "auto", "--key", "goal=\"tale\""], "tale"),
     ];
     for (options, words) in cases {
         let command = ["--", "touch", marker.to_str().unwrap()];
@@ -105,10 +106,10 @@ fn waking_by_signal_is_refused_where_it_cannot_be_or_nobody_waits() {
     let cases: [(&[&str], &str); 3] = [
         (&["--wake", "signal"], "--wake signal: in mode stats no worker waits"),
         (
-            &["--wake", "signal", "--cap", "4", "--protocol", "postgres"],
+            &["--wake", "signal", "--concurrency", "4", "--protocol", "postgres"],
             "--wake signal: PostgreSQL's workers are processes",
         ),
-        (&["--wake", "bell", "--cap", "4"], "bell"),
+        (&["--wake", "bell", "--concurrency", "4"], "bell"),
     ];
     for (options, words) in cases {
         let command = ["--", "touch", marker.to_str().unwrap()];

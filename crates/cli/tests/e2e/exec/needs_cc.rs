@@ -41,7 +41,7 @@ fn built_with(scene: &Scene, name: &str, more: &[&str]) -> String {
 
 /// Starts it under a gate of one, with what stands before its command line.
 fn start(scene: &Scene, mode: &str, before: &[&str], idle_ms: &str) -> Server {
-    start_with(scene, &["--mode", mode, "--cap", "1"], before, idle_ms)
+    start_with(scene, &["--mode", mode, "--concurrency", "1"], before, idle_ms)
 }
 
 /// As [`start`], with all that the gate is told.
@@ -190,7 +190,7 @@ fn a_client_that_goes_away_ends_its_worker_whether_it_rests_or_waits() {
 #[test]
 fn what_nobody_waits_for_takes_a_turn_too() {
     let scene = Scene::new();
-    let gate = ["--mode", "post", "--cap", "1", "--slot-lease", "1s"];
+    let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
     let server = start_with(&scene, &gate, &[], "-1");
     let mut holder = Client::connect(&server);
     // More than once: on a machine that stands still the slot may be overdue first.
@@ -214,7 +214,7 @@ fn a_query_behind_what_nobody_waits_for_has_the_same_turn() {
     let rounds = 20;
     for mode in MODES {
         let scene = Scene::new();
-        let gate = ["--mode", mode, "--cap", "1", "--slot-lease", "1s"];
+        let gate = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
         let server = start_with(&scene, &gate, &[], "-1");
         let (mut first, mut second) = (Client::connect(&server), Client::connect(&server));
         for round in 1..=rounds {
@@ -332,7 +332,7 @@ fn does_all(
 ) {
     for (mode, wake) in MODES.into_iter().flat_map(|mode| WAKES.map(|wake| (mode, wake))) {
         let scene = Scene::new();
-        let gate = ["--mode", mode, "--cap", "1", "--wake", wake];
+        let gate = ["--mode", mode, "--concurrency", "1", "--wake", wake];
         let before = before(&scene);
         let before: Vec<&str> = before.iter().map(String::as_str).collect();
         let server = start_with(&scene, &gate, &before, "-1");

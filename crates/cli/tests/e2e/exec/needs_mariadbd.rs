@@ -176,7 +176,7 @@ fn every_query_of_a_connection_is_counted() {
 #[test]
 fn an_admission_controller_moves_the_gate_of_a_live_server() {
     let scene = Scene::new();
-    let options = ["--admission", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
+    let options = ["--concurrency", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
     let database = Database::start(&scene, &options);
     let many = "begin; select 1; select 2; commit;".repeat(50);
     let clients: Vec<Child> = (0..8).map(|_| database.client(&many)).collect();
@@ -212,7 +212,7 @@ fn run_for(scene: &Scene, key: &str, options: &[&str]) -> (Agent, u16) {
 #[test]
 fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
     let scene = Scene::new();
-    let (agent, port) = run_with(&scene, "gate = { cap = 4 }");
+    let (agent, port) = run_with(&scene, "concurrency = 4");
     // More than one epoch's worth, so that the run has begun by the end of it.
     let answered = "SELECT CAST(total(completed_requests_per_second * 0.2) AS INTEGER) \
                     FROM app_epochs";
@@ -230,7 +230,7 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
 #[test]
 fn an_admission_controller_of_a_run_acts_on_the_gate_and_the_record_tells_of_it() {
     let scene = Scene::new();
-    let admission = "admission = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let admission = "concurrency = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
     let (agent, port) = run_with(&scene, admission);
     wait_for("a decision in the record", || {
         let clients: Vec<Child> =
@@ -252,7 +252,7 @@ fn an_admission_controller_of_a_run_acts_on_the_gate_and_the_record_tells_of_it(
 #[test]
 fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     let scene = Scene::new();
-    let admission = "admission = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
+    let admission = "concurrency = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
     let proof = ["--prove", "12s", "--block", "1s", "--json"];
     let (agent, port) = run_for(&scene, admission, &proof);
     let ended = agent.wait_while(|| {
@@ -278,7 +278,7 @@ fn search(scene: &Scene, command: &[String], port: u16) -> Command {
         "[policy]\nname = \"bayop\"\nknobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]\n\
          settle = \"600ms\"\nwindow = \"600ms\"\ntrials = 6\nload_change = 1.0\n\
          allow_modelled = true\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
-         objectives = [{{ p99 = \"1s\" }}]\nlatency = \"preload\"\ngate = {{ cap = 4 }}\n\
+         objectives = [{{ p99 = \"1s\" }}]\nlatency = \"preload\"\nconcurrency = 4\n\
          ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
     );
     let (config, store) = (scene.config("silence = \"1h\"", &app), scene.path("spots.sqlite"));
@@ -322,7 +322,7 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
 #[test]
 fn a_lock_holder_under_a_gate_of_one_neither_deadlocks_nor_times_out() {
     let scene = Scene::new();
-    let database = Database::start(&scene, &["--cap", "1"]);
+    let database = Database::start(&scene, &["--concurrency", "1"]);
     // The first holds the row; the second wants it and has the only slot once
     // the first one's is overdue; the first must be able to commit all the same.
     let mut holder = database.client(
@@ -350,7 +350,7 @@ mod needs_sysbench {
     #[ignore = "slow: seconds of load on a database"]
     fn sixty_four_connections_under_a_gate_of_eight_finish_without_an_error() {
         let scene = Scene::new();
-        let database = Database::start(&scene, &["--cap", "8"]);
+        let database = Database::start(&scene, &["--concurrency", "8"]);
         database.prepare();
         text(&database.sysbench(64, 5, "run").output().unwrap());
         let seen = database.server.seen();
@@ -368,7 +368,7 @@ mod needs_sysbench {
              connection = sysbench.sql.driver():connect()\nend\n\
              function event()\nconnection:query(\"select sleep(0.03)\")\nend\n";
         let scene = Scene::new();
-        let keys = ["--admission", "auto", "--key", "most_cap=16"];
+        let keys = ["--concurrency", "auto", "--key", "most_cap=16"];
         let database = Database::start(&scene, &keys);
         let script = scene.write("sleeps.lua", SLEEPS);
         let mut load = database.sysbench_with(script.to_str().unwrap(), 64, 15, "run");
@@ -385,7 +385,7 @@ mod needs_sysbench {
     #[ignore = "slow: seconds of load on a database"]
     fn a_server_ends_in_order_while_workers_are_parked() {
         let scene = Scene::new();
-        let database = Database::start(&scene, &["--cap", "1", "--slot-lease", "1s"]);
+        let database = Database::start(&scene, &["--concurrency", "1", "--slot-lease", "1s"]);
         database.prepare();
         let mut load = database.sysbench(64, 60, "run").spawn().unwrap();
         let running = "select count(*) > 60 from information_schema.processlist";
@@ -400,7 +400,7 @@ mod needs_sysbench {
     #[ignore = "slow: seconds of load on a database"]
     fn when_the_agent_is_killed_parked_workers_run_on_and_the_server_too() {
         let scene = Scene::new();
-        let database = Database::start(&scene, &["--cap", "1", "--slot-lease", "1s"]);
+        let database = Database::start(&scene, &["--concurrency", "1", "--slot-lease", "1s"]);
         database.prepare();
         let load = database.sysbench(32, 6, "run").spawn().unwrap();
         let running = "select count(*) > 30 from information_schema.processlist";

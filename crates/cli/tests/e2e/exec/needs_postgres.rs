@@ -70,7 +70,7 @@ impl Database {
 
 #[test]
 fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
-    let (database, _scene) = Database::start(&["--cap", "2"]);
+    let (database, _scene) = Database::start(&["--concurrency", "2"]);
     // Its usual transaction: BEGIN, five statements of which some wait for each
     // other's row locks, END.
     let done = text(&database.pgbench(&["-n", "-c", "8", "-t", "25"]));
@@ -87,7 +87,7 @@ fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
 
 #[test]
 fn a_client_that_goes_away_in_mid_transaction_leaves_no_slot_behind() {
-    let (database, _scene) = Database::start(&["--cap", "1"]);
+    let (database, _scene) = Database::start(&["--concurrency", "1"]);
     for _ in 0..3 {
         let mut clients = database.client(&["-n", "-c", "4", "-T", "60"]).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(300));

@@ -10,7 +10,7 @@ fn every_command_of_redis_is_counted_and_none_waits() {
     let (scene, port) = (Scene::new(), free_port());
     let text = port.to_string();
     let command = ["redis-server", "--port", &text, "--save", ""];
-    let server = Server::start(&scene, &["--cap", "1"], &command, port);
+    let server = Server::start(&scene, &["--concurrency", "1"], &command, port);
     let mut load = Command::new("redis-benchmark");
     load.args(["-p", &text, "-n", "2000", "-c", "20", "-t", "ping_mbulk", "-q"]);
     assert!(load.stdout(Stdio::null()).status().unwrap().success());

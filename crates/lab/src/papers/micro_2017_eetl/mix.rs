@@ -1,6 +1,6 @@
 //! Fig. 15: the best mix of cores at equal peak power, for each target and load.
 //!
-//! The comparison itself is [`super::core_mix`], which `lull mix` runs too.
+//! The comparison itself is [`super::core_mix`], which `lull lab mix` runs too.
 
 use super::SEED_FILE;
 use super::core_mix as mix;

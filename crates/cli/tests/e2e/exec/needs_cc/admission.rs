@@ -4,7 +4,7 @@ use super::*;
 
 /// Starts the server under an admission controller in mode epoll, and waits for its decision.
 fn under(scene: &Scene, admission: &[&str], decision: &str) -> Server {
-    let gate = [&["--mode", "epoll", "--admission"], admission].concat();
+    let gate = [&["--mode", "epoll", "--concurrency"], admission].concat();
     let mut server = start_with(scene, &gate, &[], "-1");
     server.agent.as_mut().unwrap().wait_until_said(decision);
     server
@@ -74,7 +74,7 @@ fn promises_to_some_clients_leave_no_query_of_any_without_its_answer() {
         let promise =
             format!("from = \"127.0.0.0/8\", connections = 2, objective = {{ {objective} }}");
         let policy: &[&str] = if admission == "reef" { &["--key", "policy=\"pslo\""] } else { &[] };
-        let gate = ["--admission", admission, "--promise", &promise, "--key", "cap=2"];
+        let gate = ["--concurrency", admission, "--promise", &promise, "--key", "cap=2"];
         let mut server = start_with(&scene, &[&gate, policy].concat(), &[], "-1");
         server.agent.as_mut().unwrap().wait_until_said("transactions at a time");
         load(server.port, 8, 40);

@@ -54,7 +54,7 @@ fn queries(client: &mut Client, count: usize) {
     (0..count).for_each(|_| assert!(client.query("work").is_some()));
 }
 
-const GATE_OF_ONE: [&str; 4] = ["--cap", "1", "--slot-lease", "1s"];
+const GATE_OF_ONE: [&str; 4] = ["--concurrency", "1", "--slot-lease", "1s"];
 
 #[test]
 fn a_server_that_was_there_before_its_agent_is_watched_from_then_on() {
@@ -150,7 +150,7 @@ fn a_second_agent_is_refused_and_told_whom_to_stop() {
     let first = attached(&scene, &[]);
     let place = page_directory(&scene);
     let words = format!("page has an agent already, process {}: stop it first", first.pid());
-    scene.run(&["attach", &place, "--cap", "1"]).refused(1, &words);
+    scene.run(&["attach", &place, "--concurrency", "1"]).refused(1, &words);
     // Which is no reason not to say how servers find it.
     environment(&scene, &[]);
     let mut client = Client::connect_to(port);
@@ -239,7 +239,7 @@ fn an_admission_controller_decides_while_it_is_attached_and_leaves_the_gate_open
     let (server, port) = free(&scene);
     for cap in [1, 2] {
         let key = format!("cap={cap}");
-        let gate = ["--protocol", "mysql", "--admission", "manual", "--key", &key];
+        let gate = ["--protocol", "mysql", "--concurrency", "manual", "--key", &key];
         let mut agent = attached(&scene, &gate);
         agent.wait_until_said(&format!("manual: {cap} transactions at a time"));
         let mut client = Client::connect_to(port);
@@ -257,7 +257,7 @@ fn a_run_takes_the_latency_of_a_server_that_it_did_not_start() {
     let app = format!(
         "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
          objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n\
-         page = {:?}\ngate = {{ cap = 1 }}\npid = {}\n",
+         page = {:?}\nconcurrency = 1\npid = {}\n",
         page_directory(&scene),
         server.pid()
     );
@@ -289,7 +289,7 @@ fn what_cannot_be_asked_of_an_agent_is_refused() {
     let odd = odd.to_str().unwrap();
     scene.run(&["attach", odd, "--environment"]).refused(2, "name a directory of letters");
     scene.run(&["attach", &place, "--delay", "1s"]).refused(2, "--delay is 1s, not in");
-    scene.run(&["attach", &place, "--admission", "nobody"]).refused(2, "--admission nobody");
+    scene.run(&["attach", &place, "--concurrency", "nobody"]).refused(2, "--concurrency nobody");
     scene.run(&["attach", "/proc/self/status"]).refused(1, "is no directory");
     if is_root() {
         scene

@@ -76,7 +76,7 @@ fn who_finds_no_room_is_served_and_counted_and_a_place_that_is_free_is_used_agai
 #[ignore = "slow: twenty thousand connections in turn"]
 fn twenty_thousand_connections_in_turn_all_find_a_place_and_none_is_missed() {
     let scene = Scene::new();
-    let server = crowd(&scene, &["--cap", "4"]);
+    let server = crowd(&scene, &["--concurrency", "4"]);
     for turn in 1..=2 * CONNECTIONS {
         let mut client = Client::connect(&server);
         assert!(client.query("work").is_some());
@@ -99,7 +99,7 @@ fn descriptors_that_are_used_again_under_load_mix_no_connections_up() {
     let queries_of = |client: usize, turn: usize| 1 + (client * 7 + turn * 3) % 5;
     for mode in MODES {
         let scene = Scene::new();
-        let server = start_with(&scene, &["--mode", mode, "--cap", "2"], &[], "-1");
+        let server = start_with(&scene, &["--mode", mode, "--concurrency", "2"], &[], "-1");
         let port = server.port;
         std::thread::scope(|scope| {
             for client in 0..CLIENTS {

@@ -52,5 +52,5 @@ fn what_the_kernel_does_not_see_is_said() {
     }
     let ended = scene.run(&["exec", "--ebpf", "--", "sleep", "0.3"]).well();
     assert!(ended.err.contains("listens at a TCP port"), "{}", ended.err);
-    scene.run(&["exec", "--ebpf", "--cap", "4", "--", "true"]).refused(2, "--cap");
+    scene.run(&["exec", "--ebpf", "--concurrency", "4", "--", "true"]).refused(2, "--concurrency");
 }

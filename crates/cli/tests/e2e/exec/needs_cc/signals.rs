@@ -4,7 +4,7 @@
 use super::*;
 
 fn by_signal(scene: &Scene, mode: &str) -> Server {
-    start_with(scene, &["--mode", mode, "--cap", "1", "--wake", "signal"], &[], "-1")
+    start_with(scene, &["--mode", mode, "--concurrency", "1", "--wake", "signal"], &[], "-1")
 }
 
 fn signals(seen: &Value) -> u64 {

@@ -23,7 +23,7 @@ fn a_database_that_was_started_before_its_agent_is_watched_by_each_that_comes() 
     let scene = Scene::new();
     let database = free(&scene);
     for _ in 0..2 {
-        let agent = attached(&scene, &["--cap", "1"]);
+        let agent = attached(&scene, &["--concurrency", "1"]);
         ended(database.client(&"begin; select 1; commit;".repeat(20)));
         let seen = agent.interrupt().well().json();
         assert!(of_class(&seen, "gated").iter().any(|queries| *queries >= 60), "{seen}");
@@ -47,7 +47,7 @@ mod needs_sysbench {
                 if load.try_wait().unwrap().is_some() {
                     break;
                 }
-                let agent = attached(&scene, &["--mode", mode, "--cap", "4"]);
+                let agent = attached(&scene, &["--mode", mode, "--concurrency", "4"]);
                 std::thread::sleep(std::time::Duration::from_millis(300));
                 if round % 2 == 0 {
                     agent.signal(Signal::KILL);

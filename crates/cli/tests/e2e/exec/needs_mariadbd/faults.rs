@@ -91,7 +91,7 @@ fn connections_with_tls_are_served_and_never_made_to_wait() {
     let scene = Scene::new();
     let tls = with_tls(&scene);
     let tls = tls.each_ref().map(String::as_str);
-    let options = ["--mode", "epoll", "--cap", "1", "--slot-lease", "1s"];
+    let options = ["--mode", "epoll", "--concurrency", "1", "--slot-lease", "1s"];
     let database = Database::start_with(&scene, &options, &tls);
     // A transaction has the only slot: whoever is to wait does.
     let holder = database.client("begin; select sleep(1); commit");
@@ -112,7 +112,7 @@ fn administrators_come_through_a_closed_gate_by_socket_and_by_port() {
     let scene = Scene::new();
     let extra = free_port();
     let (port, option) = (extra.to_string(), format!("--extra-port={extra}"));
-    let options = ["--cap", "1", "--slot-lease", "1s", "--exempt-port", &port];
+    let options = ["--concurrency", "1", "--slot-lease", "1s", "--exempt-port", &port];
     let more = [&option, "--extra-max-connections=5"];
     let database = Database::start_with(&scene, &options, &more);
     // Holds the slot, and takes it again when its lease is over.
@@ -137,7 +137,7 @@ mod needs_sysbench {
     fn clients_that_are_killed_leave_neither_slots_nor_connections_behind() {
         for mode in ["post", "epoll"] {
             let scene = Scene::new();
-            let options = ["--mode", mode, "--cap", "2"];
+            let options = ["--mode", mode, "--concurrency", "2"];
             let database = Database::start(&scene, &options);
             database.prepare();
             for _ in 0..3 {
@@ -162,7 +162,7 @@ mod needs_sysbench {
 
     fn workers_are_called_without_an_agent(wake: &str) {
         let scene = Scene::new();
-        let options = ["--mode", "epoll", "--cap", "1", "--wake", wake];
+        let options = ["--mode", "epoll", "--concurrency", "1", "--wake", wake];
         let database = Database::start(&scene, &options);
         database.prepare();
         let mut idle = database.idle_client("select 1");

@@ -41,8 +41,8 @@ mod needs_mariadb_client_test {
     fn mariadbs_own_client_tests_say_the_same_of_a_gated_server() {
         let scenes = [Scene::new(), Scene::new(), Scene::new()];
         let bare = bare(&scenes[0]);
-        let post = Database::start(&scenes[1], &["--cap", "2"]);
-        let epoll = Database::start(&scenes[2], &["--mode", "epoll", "--cap", "2"]);
+        let post = Database::start(&scenes[1], &["--concurrency", "2"]);
+        let epoll = Database::start(&scenes[2], &["--mode", "epoll", "--concurrency", "2"]);
         let ports = [bare.port, post.server.port, epoll.server.port];
         let names = names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

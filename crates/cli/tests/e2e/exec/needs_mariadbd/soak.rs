@@ -86,7 +86,7 @@ impl Soak {
 /// So many events on a server with this before its command line.
 fn soak(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], (seed, events): (u32, u32)) {
     let tls = with_tls(scene);
-    let options = ["--mode", mode, "--wake", wake, "--cap", "2", "--protocol", "mysql"];
+    let options = ["--mode", mode, "--wake", wake, "--concurrency", "2", "--protocol", "mysql"];
     let before: Vec<&str> = before.iter().map(String::as_str).collect();
     let tls = tls.each_ref().map(String::as_str);
     let database = Database::start_behind(scene, &options, &before, &tls);

@@ -36,7 +36,7 @@ mod needs_valgrind {
             ];
             let command = command.iter().map(String::as_str);
             let command: Vec<&str> = before.into_iter().chain(command).chain(after).collect();
-            let options = ["--cap", "2", "--wake", wake, "--protocol", "mysql"];
+            let options = ["--concurrency", "2", "--wake", wake, "--protocol", "mysql"];
             let server = Server::start(&scene, &options, &command, port);
             let many = "begin; select 1; select 2; commit;".repeat(5) + "select 7";
             let clients: Vec<Child> = (0..6).map(|_| client(port, "mysql", &many)).collect();
