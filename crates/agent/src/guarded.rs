@@ -12,12 +12,13 @@ use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spaw
 pub fn open_ledger(
     directory: StateDir,
     roots: &Roots,
+    guard: GuardCommand,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(Ledger, GuardHandle)> {
     let Opened { ledger, recovery } = Ledger::open(directory, roots)?;
     if let Some(recovery) = recovery {
         say(&recovery.to_string());
     }
-    let guard = spawn(GuardCommand::default(), &ledger)?;
+    let guard = spawn(guard, &ledger)?;
     Ok((ledger, guard))
 }

@@ -1,4 +1,17 @@
 //! The agent as a library: watches apps, lets a policy decide, and writes the knobs.
+//!
+//! [`Agent`] starts a run from a [`config::Config`]; the [`session::Session`] that it
+//! returns yields an epoch at a time (what was observed, what was decided) and restores
+//! every knob when it is closed. `examples/embed.rs` is a whole program.
+//!
+//! Nothing here prints, ends the process, handles signals or reads arguments: messages go
+//! to [`Agent::notify`], and a [`Stop`] ends a run. A second process, the guard, restores
+//! the knobs if this one dies; it runs the `lull` program ([`Agent::program`]).
+//!
+//! The other modules are the parts of a run that programs use on their own: records
+//! ([`record`], [`recorded`]), the search's findings ([`spots`]), comparisons ([`blocks`],
+//! [`proof`]), gates ([`admission`], [`library`]), and words for people ([`status`],
+//! [`text`]).
 
 pub mod admission;
 pub mod blocks;
@@ -16,10 +29,12 @@ pub mod record;
 pub mod recorded;
 mod renamed;
 pub mod session;
-pub mod signals;
 pub mod spots;
 pub mod status;
 pub mod text;
+
+pub use lull_host::plant::Stop;
+pub use session::Agent;
 
 /// The commit of this build, or `unknown` where it was built outside a git work tree.
 pub const COMMIT: &str = env!("LULL_COMMIT");

@@ -10,7 +10,7 @@ mod reference;
 mod shadow;
 mod steered;
 
-pub use open::Opening;
+pub use open::Agent;
 pub use policy::{policy_of, search_of, tuning_of};
 pub use reference::bound_by_ideal;
 
@@ -117,6 +117,20 @@ impl Session {
             self.recorder.note("guard_respawned", &status.to_string())?;
         }
         Ok(epoch)
+    }
+
+    /// Turns epoch by epoch until a stop is requested or a turn fails.
+    pub fn epochs(&mut self) -> impl Iterator<Item = Result<Epoch, TurnError>> + '_ {
+        let mut is_over = false;
+        std::iter::from_fn(move || {
+            if is_over {
+                return None;
+            }
+            let turned = self.turn("on");
+            is_over = turned.is_err();
+            let is_stopped = matches!(turned, Err(TurnError::Plant(PlantError::Stopped)));
+            (!is_stopped).then_some(turned)
+        })
     }
 
     /// Lets admission controllers decide on gates, or opens these meanwhile.

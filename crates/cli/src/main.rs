@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod progress;
 mod say;
+mod signals;
 mod text;
 
 use lull_agent::error::UsageError;

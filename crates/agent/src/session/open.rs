@@ -11,13 +11,13 @@ use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
-use crate::{guarded, prometheus, signals};
+use crate::{guarded, prometheus};
 use anyhow::Context;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
-use lull_host::guard::{GuardHandle, Ledger, StateDir};
+use lull_host::guard::{GuardCommand, GuardHandle, Ledger, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
@@ -31,16 +31,27 @@ use std::time::{Duration, SystemTime};
 /// How long a started app may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How to open a session.
-pub struct Opening<'a> {
-    /// What to run.
-    pub config: Config,
-    /// Whether plans are only journalled.
-    pub dry_run: bool,
-    /// Told to the user while it takes time.
-    pub say: &'a dyn Fn(&str),
-    /// Changes what is known of the apps once their references are measured.
-    pub adjust: &'a dyn Fn(&mut HostPlant),
+/// An agent that is not started yet: a config, and what its caller hands in.
+///
+/// ```no_run
+/// # fn main() -> anyhow::Result<()> {
+/// use lull_agent::{Agent, config::Config};
+/// let config = Config::load("lull.toml".as_ref())?;
+/// let mut session = Agent::new(config).notify(&|text| eprintln!("{text}")).start()?;
+/// for epoch in session.epochs().take(100) {
+///     eprintln!("entropy {}", epoch?.standing.entropy.system);
+/// }
+/// session.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Agent<'a> {
+    config: Config,
+    dry_run: bool,
+    program: Option<PathBuf>,
+    stop: Option<Stop>,
+    say: &'a dyn Fn(&str),
+    adjust: &'a dyn Fn(&mut HostPlant),
 }
 
 /// What is started before there is a plant.
@@ -72,9 +83,51 @@ struct Around {
     posts: Vec<(String, Post, Arc<Runtime>)>,
 }
 
-impl Opening<'_> {
-    /// Checks, starts, measures references, and takes the knobs.
-    pub fn open(self) -> anyhow::Result<Session> {
+impl<'a> Agent<'a> {
+    /// An agent for this config, which applies its plans and reports nothing.
+    pub fn new(config: Config) -> Self {
+        Self { config, dry_run: false, program: None, stop: None, say: &|_| {}, adjust: &|_| {} }
+    }
+
+    /// Whether plans are only recorded and no knob is written.
+    #[must_use]
+    pub fn dry_run(self, dry_run: bool) -> Self {
+        Self { dry_run, ..self }
+    }
+
+    /// The `lull` program, which runs as guard and load client, and as any app whose
+    /// `start` names `lull`. The default is the running executable, which must then be
+    /// `lull`.
+    #[must_use]
+    pub fn program(self, lull: impl Into<PathBuf>) -> Self {
+        Self { program: Some(lull.into()), ..self }
+    }
+
+    /// A request to this ends the run after the epoch, or while it starts.
+    #[must_use]
+    pub fn stop(self, stop: Stop) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Called with each message for the user while the agent starts.
+    #[must_use]
+    pub fn notify(self, say: &'a dyn Fn(&str)) -> Self {
+        Self { say, ..self }
+    }
+
+    /// Called once the apps' references are measured; may change what is known of them.
+    #[must_use]
+    pub fn adjust(self, adjust: &'a dyn Fn(&mut HostPlant)) -> Self {
+        Self { adjust, ..self }
+    }
+
+    /// Checks the config against the machine, starts the apps, measures references, and
+    /// takes the knobs.
+    ///
+    /// # Errors
+    /// What cannot be had, before any knob is written: a key of the config, a program, a
+    /// gauge, the ledger, or the record. Whatever was started is ended again.
+    pub fn start(self) -> anyhow::Result<Session> {
         let roots = Roots::default();
         let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
         policy_of(&self.config, &machine, &self.config.specs())?;
@@ -88,13 +141,13 @@ impl Opening<'_> {
         reference::check(&self.config)?;
         self.check_programs()?;
         self.check_kernel(&roots)?;
-        let stop = signals::stop_request()?;
+        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let stand = self.stand(&place)?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
-        let started = self.start(place, &roots, &socket, &stop)?;
+        let started = self.start_apps(place, &roots, &socket, &stop)?;
         let Started { ledger, guard, push, apps, library } = started;
         let posts = self.posts(&apps);
         let mut plant = HostPlant::new(HostConfig {
@@ -228,14 +281,14 @@ impl Opening<'_> {
         Ok(Some(Stand::take(options)?))
     }
 
-    fn start(
+    fn start_apps(
         &self,
         place: StateDir,
         roots: &Roots,
         socket: &Path,
         stop: &Stop,
     ) -> anyhow::Result<Started> {
-        let (mut ledger, guard) = guarded::open_ledger(place, roots, self.say)?;
+        let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
         // Before any app starts, so that none pushes into the void.
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;
@@ -323,9 +376,10 @@ impl Opening<'_> {
         socket: &Path,
         ready: Option<Ready>,
     ) -> anyhow::Result<Launch> {
-        // `lull` means this very program, so that examples work uninstalled.
+        // So that examples work where `lull` is not installed.
         if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
-            *program = std::env::current_exe()?.to_string_lossy().into_owned();
+            let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
+            *program = lull.to_string_lossy().into_owned();
         }
         let env = vec![
             ("LULL_SOCKET".to_owned(), socket.display().to_string()),
@@ -355,6 +409,12 @@ impl Opening<'_> {
         // Several loads may be on one app; each has its own log.
         let name = format!("load-{number}-{}", load.app);
         self.launch(&name, argv, &load.app, socket, None)
+    }
+
+    fn guard(&self) -> GuardCommand {
+        let usual = GuardCommand::default();
+        let program = self.program.clone().unwrap_or(usual.program);
+        GuardCommand { program, ..usual }
     }
 
     fn socket(&self, place: &StateDir) -> PathBuf {

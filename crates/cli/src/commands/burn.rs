@@ -1,8 +1,8 @@
 //! `lull burn`: a built-in best-effort app.
 
 use crate::cli::BurnArgs;
+use crate::signals;
 use crate::text::number;
-use lull_agent::signals;
 use lull_workload::apps::burner::{self, BurnerConfig};
 use lull_workload::push::PushConfig;
 

@@ -17,18 +17,18 @@ mod write;
 
 use crate::cli::{CalibrateApps, CalibrateArgs, CalibrateMachine, Cli, Command, LoadArgs};
 use crate::commands::{UsageError, load};
+use crate::signals;
+use crate::signals::stop_request;
 use crate::text::{number, table};
 use crate::{progress, say};
 use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
 use lull_agent::config::{AppSection, Config, LoadSection, MeasureWord, Reference};
-use lull_agent::session::{Opening, Session};
-use lull_agent::signals;
+use lull_agent::session::{Agent, Session};
 use lull_control::{
     AppId, Capability, Class, CoreSet, Observation, Plan, Plant, Policy, Reason, Rng, Setting,
 };
-use lull_host::plant::HostPlant;
 use lull_measure::{Latency, Nanos};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{LoadConfig, run_watched};
@@ -185,13 +185,8 @@ impl Bench<'_> {
         self.bar.set_message(format!("{}, starting", app.name));
         let is_critical = app.class == Class::LatencyCritical;
         let say = |text: &str| self.bar.suspend(|| say::told(text));
-        let opening = Opening {
-            config: alone(config, app),
-            dry_run: false,
-            say: &say,
-            adjust: &|_: &mut HostPlant| {},
-        };
-        let mut session = opening.open()?;
+        let agent = Agent::new(alone(config, app)).stop(stop_request()?).notify(&say);
+        let mut session = agent.start()?;
         let found = match is_critical {
             true => self.critical(config, app, &mut session),
             false => Ok(best_effort(&session)),

@@ -9,12 +9,13 @@ mod result;
 
 use crate::cli::CompareArgs;
 use crate::commands::UsageError;
+use crate::signals::stop_request;
 use crate::{progress, say};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::recorded::{Part, Run};
-use lull_agent::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
+use lull_agent::session::{Agent, Session, TurnError, bound_by_ideal, policy_of};
 use lull_host::plant::HostPlant;
 use lull_measure::Nanos;
 use result::{Refused, Report};
@@ -32,9 +33,9 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let adjust =
         |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
     // The session begins with a policy that suits any machine.
-    let opening =
-        Opening { config: config.under("unmanaged"), dry_run: false, say: &say, adjust: &adjust };
-    let mut session = opening.open()?;
+    let agent =
+        Agent::new(config.under("unmanaged")).stop(stop_request()?).notify(&say).adjust(&adjust);
+    let mut session = agent.start()?;
     let (policies, refused) = suited(args, &config, &session);
     refused.iter().for_each(|one| say::told(format!("{}: {}", one.policy, one.why)));
     let ended = alternate(args, &config, &mut session, &policies);

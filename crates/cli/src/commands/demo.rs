@@ -10,6 +10,7 @@ mod figure;
 mod result;
 
 use crate::cli::DemoArgs;
+use crate::signals::stop_request;
 use crate::{progress, say};
 use anyhow::Context;
 use block::Block;
@@ -17,7 +18,7 @@ use figure::{Figure, Point};
 use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::located::Located;
-use lull_agent::session::{Opening, Session, TurnError, bound_by_ideal, policy_of};
+use lull_agent::session::{Agent, Session, TurnError, bound_by_ideal, policy_of};
 use lull_control::{AppId, Capability, Epoch, Plant};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, probe};
@@ -49,8 +50,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     say("starting the options server, its load and a memory-bound best-effort app");
     // The objective follows from the tail that was just measured alone.
     let bound = |plant: &mut HostPlant| bound_by_ideal(plant, ROOM);
-    let opening = Opening { config, dry_run: false, say: &say, adjust: &bound };
-    let session = opening.open()?;
+    let agent = Agent::new(config).stop(stop_request()?).notify(&say).adjust(&bound);
+    let session = agent.start()?;
     let cores = session.plant().machine().cores.len();
     let mut demo = Demo::new(args, keys, session);
     let alternated = demo.alternate();

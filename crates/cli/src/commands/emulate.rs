@@ -2,9 +2,9 @@
 
 use super::UsageError;
 use crate::cli::EmulateArgs;
+use crate::signals;
 use crate::{alongside, say};
 use anyhow::bail;
-use lull_agent::signals;
 use lull_control::CoreId;
 use lull_host::Roots;
 use lull_host::emulate::{Cycler, EmulateError, Emulated, TOLERANCE};

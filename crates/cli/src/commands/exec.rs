@@ -72,7 +72,7 @@ fn watch_sockets(
 ) -> anyhow::Result<()> {
     let program = &args.command[0];
     if let Some(why) = obstacle {
-        if settings.mode.gates() || args.gate.admission.is_some() {
+        if settings.mode.gates() || args.gate.controller().is_some() {
             return Err(UsageError(format!("{why}, so that it has no gate")).into());
         }
         say::told(format_args!("{why}: the kernel watches its sockets instead"));

@@ -2,10 +2,11 @@
 
 use super::put_back;
 use crate::cli::HoldArgs;
+use crate::signals;
 use crate::{alongside, say};
-use lull_agent::{guarded, signals};
+use lull_agent::guarded;
 use lull_host::Roots;
-use lull_host::guard::StateDir;
+use lull_host::guard::{GuardCommand, StateDir};
 use lull_host::knobs::hold;
 use lull_host::plant::Stop;
 
@@ -13,7 +14,8 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
-    let (mut ledger, guard) = guarded::open_ledger(place, &roots, &|text| say::told(text))?;
+    let (mut ledger, guard) =
+        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::told(text))?;
     let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
         Ok(held) => held,
         Err(error) => {

@@ -2,8 +2,8 @@
 
 use crate::cli::LoadArgs;
 use crate::progress;
+use crate::signals;
 use anyhow::Context;
-use lull_agent::signals;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
 use lull_workload::client::{LoadConfig, run_watched};

@@ -10,9 +10,9 @@ mod result;
 
 use crate::cli::PlaceArgs;
 use crate::progress;
+use crate::signals;
 use anyhow::{Context, bail};
 use lull_agent::dispatched::{Placed, WORKERS};
-use lull_agent::signals;
 use lull_control::CoreId;
 use lull_host::Roots;
 use lull_host::dispatch::{Seated, Tally};

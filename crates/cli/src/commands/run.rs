@@ -6,10 +6,11 @@ mod prove;
 use crate::cli::RunArgs;
 use crate::commands::UsageError;
 use crate::say;
+use crate::signals::stop_request;
 use anyhow::bail;
 use display::Display;
 use lull_agent::config::Config;
-use lull_agent::session::{Opening, Session, TurnError};
+use lull_agent::session::{Agent, Session, TurnError};
 use lull_control::{Epoch, PlantError};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let say = |text: &str| say::told(text);
     let mut session =
-        Opening { config, dry_run: args.dry_run, say: &say, adjust: &|_| {} }.open()?;
+        Agent::new(config).dry_run(args.dry_run).stop(stop_request()?).notify(&say).start()?;
     say(&format!("recording to {}", session.record().display()));
     session.page().into_iter().for_each(say);
     let mut blocks = None;

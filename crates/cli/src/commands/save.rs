@@ -1,8 +1,8 @@
 //! Files of results: whole, or not there.
 
 use super::UsageError;
+use crate::signals::stop_flag;
 use anyhow::Context;
-use lull_agent::signals::stop_flag;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

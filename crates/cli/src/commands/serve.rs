@@ -2,9 +2,9 @@
 
 use crate::cli::{BuiltinServer, ServeArgs};
 use crate::say;
+use crate::signals;
 use lull_agent::dispatched::{Placed, WORKERS};
 use lull_agent::located::Located;
-use lull_agent::signals;
 use lull_host::guard::GuardCommand;
 use lull_marks::{Config, ConfigError, Dispatch};
 use lull_workload::apps::options::{Server, ServerConfig, ServerReport};

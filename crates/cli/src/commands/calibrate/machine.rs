@@ -4,13 +4,14 @@
 use crate::cli::MeasureArgs;
 use crate::commands::{UsageError, put_back};
 use crate::say;
+use crate::signals;
 use anyhow::Context;
-use lull_agent::{guarded, signals};
+use lull_agent::guarded;
 use lull_control::{CoreId, Plant};
 use lull_host::apps::GRACE;
 use lull_host::calibrate::Bench;
 use lull_host::gauges::energy::{Energy, PowerModel};
-use lull_host::guard::StateDir;
+use lull_host::guard::{GuardCommand, StateDir};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostConfig, HostPlant, Roots};
 use lull_measure::Nanos;
@@ -58,7 +59,8 @@ pub(super) fn measured<T>(
     let roots = Roots::default();
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
-    let (ledger, guard) = guarded::open_ledger(place, &roots, &|text| say::told(text))?;
+    let (ledger, guard) =
+        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::told(text))?;
     let plant = HostPlant::new(HostConfig {
         apps: Vec::new(),
         push: None,

@@ -2,7 +2,7 @@
 
 use super::{Log, MOST, Row};
 use crate::commands::UsageError;
-use lull_agent::signals;
+use crate::signals;
 use lull_control::CoreId;
 use lull_host::bpf::{self, InterruptLog, LogRows};
 use lull_host::gauges::idle::IdleState;

@@ -9,11 +9,12 @@ use super::{Hunt, STOPPED, Tuned};
 use crate::cli::TuneArgs;
 use crate::commands::UsageError;
 use crate::say::told;
+use crate::signals::stop_request;
 use crate::text::number;
 use anyhow::{anyhow, bail};
 use lull_agent::config::Config;
 use lull_agent::located::Located;
-use lull_agent::session::{Opening, Session, TurnError, search_of, tuning_of};
+use lull_agent::session::{Agent, Session, TurnError, search_of, tuning_of};
 use lull_agent::spots::{Key, Store, Subject};
 use lull_control::journal::Event;
 use lull_control::{
@@ -41,7 +42,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     let config = config(source, args)?;
     let store = Store::open(&args.store)?;
     let say = |text: &str| told(text);
-    let mut session = Opening { config, dry_run: false, say: &say, adjust: &|_| {} }.open()?;
+    let mut session = Agent::new(config).stop(stop_request()?).notify(&say).start()?;
     let mut picture = Picture::new(args.json);
     let tuned = search(&mut session, &store, &mut picture);
     picture.close();

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// A flag that the first stop signal sets.
-pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
@@ -21,7 +21,7 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
 }
 
 /// A stop request that also ends the agent's wait for its epoch, caught from here on.
-pub fn stop_request() -> io::Result<Stop> {
+pub(crate) fn stop_request() -> io::Result<Stop> {
     let stop = Stop::new()?;
     // The flag is there for the second signal only.
     let _seen = stop_flag()?;
