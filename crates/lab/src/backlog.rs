@@ -10,7 +10,7 @@
 use crate::trial::{PlantAt, Trial};
 use lull_measure::Nanos;
 use lull_sim::model::{Model, Step};
-use lull_sim::plant::Turned;
+use lull_sim::plant::ControllerTurn;
 
 /// Measures the control error of every plant of a trial, window by window.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl ErrorMeter {
     }
 
     /// Adds one window of one plant; returns its backlog in seconds.
-    pub fn observe(&mut self, turned: &Turned<'_>) -> f64 {
+    pub fn observe(&mut self, turned: &ControllerTurn<'_>) -> f64 {
         let plant = turned.plant;
         let server = turned.engine.server_totals(self.plants[plant].server);
         let piece_s = self.piece_s[plant];
@@ -88,7 +88,7 @@ impl ErrorMeter {
 }
 
 /// `util * clock rate * time window`, in seconds at full speed.
-fn work_done(turned: &Turned<'_>, top_hz: f64) -> f64 {
+fn work_done(turned: &ControllerTurn<'_>, top_hz: f64) -> f64 {
     let epoch_s = turned.seen.epoch.as_secs_f64();
     let cores = turned.seen.cores.iter();
     cores

@@ -8,7 +8,7 @@ use crate::report::Report;
 use lull_control::PolicyError;
 use lull_control::dispatcher::DispatcherError;
 use lull_sim::dispatch::DispatchModelError;
-use lull_sim::oversubscribed::ServerModelError;
+use lull_sim::oversubscribed::OversubscribedModelError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ pub enum LabError {
     Node(#[from] DispatchModelError),
     /// An oversubscribed server cannot be built.
     #[error(transparent)]
-    Server(#[from] ServerModelError),
+    Server(#[from] OversubscribedModelError),
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] DrawError),

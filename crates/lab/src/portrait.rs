@@ -21,7 +21,7 @@ use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
 
 use lull_sim::dispatch::DispatchModelError;
 use lull_sim::model::ModelError;
-use lull_sim::oversubscribed::ServerModelError;
+use lull_sim::oversubscribed::OversubscribedModelError;
 use lull_sim::plant::PlantSpecError;
 
 /// Seed of all random numbers.
@@ -57,7 +57,7 @@ macro_rules! of_scene {
 
 of_scene!(
     ModelError,
-    ServerModelError,
+    OversubscribedModelError,
     DispatchModelError,
     PlantSpecError,
     PlantError,

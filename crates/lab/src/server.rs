@@ -15,7 +15,7 @@ use lull_control::Capability;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::search::{Place, Space};
 use lull_sim::model::ModelError;
-use lull_sim::netserver::{NetServer, ServerModel, ServerTotals};
+use lull_sim::netserver::{NetServer, NetServerModel, NetServerTotals};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -140,7 +140,7 @@ impl Cell {
     /// # Errors
     /// If the model cannot be simulated.
     pub fn measure(
-        model: &ServerModel,
+        model: &NetServerModel,
         rate_per_s: f64,
         setting: ServerSetting,
         run: Run,
@@ -153,7 +153,7 @@ impl Cell {
     pub fn from_totals(
         rate_per_s: f64,
         setting: ServerSetting,
-        totals: &ServerTotals,
+        totals: &NetServerTotals,
         cores: usize,
     ) -> Self {
         let tail = |percent| quantile_us(&totals.latency, percent);
@@ -193,11 +193,11 @@ impl Cell {
 /// # Errors
 /// If the model cannot be simulated.
 pub fn measure(
-    model: &ServerModel,
+    model: &NetServerModel,
     rate_per_s: f64,
     setting: ServerSetting,
     run: Run,
-) -> Result<ServerTotals, ModelError> {
+) -> Result<NetServerTotals, ModelError> {
     let mut server = NetServer::new(&model.at_rate(rate_per_s), run.seed, run.replication)?;
     setting.apply_to(&mut server);
     server.run_until(run.warmup);
@@ -211,7 +211,7 @@ pub fn measure(
 /// # Errors
 /// If the model cannot be simulated.
 pub fn sweep(
-    model: &ServerModel,
+    model: &NetServerModel,
     rates_per_s: &[f64],
     settings: &[ServerSetting],
     run: Run,

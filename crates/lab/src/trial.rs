@@ -5,8 +5,7 @@ use crate::progress::Progress;
 use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
 use lull_policies::POLICIES;
-
-use lull_sim::plant::{PlantSpec, System, Turned};
+use lull_sim::plant::{ControllerTurn, PlantSpec, System};
 use lull_sim::stats::{Estimate, Experiment, Failure, Runs, Warmup};
 use lull_sim::{Model, Totals};
 use rayon::prelude::*;
@@ -128,7 +127,7 @@ impl Trial<'_> {
     pub fn follow(
         &self,
         replication: u64,
-        mut look: impl FnMut(&Turned<'_>),
+        mut look: impl FnMut(&ControllerTurn<'_>),
     ) -> Result<Totals, Failure> {
         let stopped = |stop| Failure::Stopped { replication, stop };
         let mut system = self.system(replication)?;
@@ -151,7 +150,7 @@ impl Trial<'_> {
         numbers: Range<u64>,
         progress: &Progress<'_>,
         start: impl Fn() -> S + Sync,
-        look: impl Fn(&mut S, &Turned<'_>) + Sync,
+        look: impl Fn(&mut S, &ControllerTurn<'_>) + Sync,
     ) -> Result<Vec<(Totals, S)>, Failure> {
         in_order(numbers, progress, |replication| {
             let mut state = start();

@@ -22,7 +22,8 @@ use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, Node};
+use lull_sim::dispatch::{DispatchModel, DispatchSimulation};
+use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -183,7 +184,9 @@ fn respond(
         let (before, after) = (fixed(step_ms[0])?, fixed(step_ms[1])?);
         let dispatcher = Box::new(Stepped { before, after, left: BEFORE });
         let requests = EPOCH * (BEFORE + AFTER) as u64;
-        let outcome = Node::measure(model, dispatcher, (setup.seed, replication), (0, requests))?;
+        let streams = Replication { seed: setup.seed, number: replication };
+        let length = RunLength { warmup: 0, counted: requests };
+        let outcome = DispatchSimulation::measure(model, dispatcher, streams, length)?;
         setup.progress.step();
         let tail = |tail: Option<Nanos>| tail.map_or(f64::NAN, Nanos::as_millis_f64);
         Ok(outcome.beats.iter().map(|beat| tail(beat.tail)).collect())

@@ -11,7 +11,9 @@ use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::POLICIES;
 
 use lull_sim::model::{Distribution, Shape};
-use lull_sim::node::{Activity, Client, LoadStep, NodeApp, NodeModel, NodePlant, Scheduler};
+use lull_sim::node::{
+    Activity, LoadStep, NodeApp, NodeClient, NodeModel, NodePlant, NodeScheduler,
+};
 use lull_workload::arrivals::Process;
 use rand::SeedableRng;
 
@@ -38,7 +40,7 @@ fn truth(times: f64) -> NodeModel {
         load: vec![step(0, 800.0), step(10, 1600.0), step(20, 800.0), step(30, 1200.0)],
         arrivals: Process::Poisson,
         delay: Some(lognormal(150, 0.5)),
-        client: Some(Client {
+        client: Some(NodeClient {
             app: "client".to_owned(),
             work: Distribution::constant(Nanos::from_micros(20)),
         }),
@@ -48,7 +50,7 @@ fn truth(times: f64) -> NodeModel {
         name: "truth".to_owned(),
         cores: 3,
         frequency: "2GHz".parse().unwrap(),
-        scheduler: Scheduler { wakeup_lead: None, switch_cost, ..Scheduler::default() },
+        scheduler: NodeScheduler { wakeup_lead: None, switch_cost, ..NodeScheduler::default() },
         cache: None,
         memory: None,
         refresh: Nanos::from_millis(10),

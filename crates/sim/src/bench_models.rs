@@ -1,7 +1,7 @@
 //! The models on which the simulator's speed is measured.
 //!
-//! A library reads no clock, so these only set up and run; who measures takes
-//! process CPU time around [`Bench::run`]. The same models run in other
+//! The library reads no clock: a benchmark measures process CPU time around
+//! [`BenchModel::run`]. The same models run in other
 //! simulators for comparison: M/M/1, a closed tandem network, a closed network
 //! of processor-sharing stations, and the n-tier system of Wang and others
 //! (TRIOS 2013) under DVFS controllers.
@@ -19,7 +19,7 @@ use lull_measure::{Hertz, Nanos, Watts};
 
 /// A model to be timed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bench {
+pub struct BenchModel {
     /// Name for tables.
     pub name: &'static str,
     /// The model.
@@ -32,9 +32,9 @@ pub struct Bench {
     pub length: Nanos,
 }
 
-/// What a timed run did.
+/// Counts of a timed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct BenchCounts {
     /// Events.
     pub events: u64,
     /// Requests answered.
@@ -42,9 +42,9 @@ pub struct Done {
 }
 
 /// All benchmark models.
-pub fn benches() -> Vec<Bench> {
+pub fn benches() -> Vec<BenchModel> {
     let steered = vec!["tomcat", "mysql"];
-    let bench = |name, model, warmup_s, length_s, steered: &[&'static str]| Bench {
+    let bench = |name, model, warmup_s, length_s, steered: &[&'static str]| BenchModel {
         name,
         model,
         steered: steered.to_vec(),
@@ -61,7 +61,7 @@ pub fn benches() -> Vec<Bench> {
     ]
 }
 
-impl Bench {
+impl BenchModel {
     /// A system that has run its warm-up.
     ///
     /// # Errors
@@ -88,12 +88,12 @@ impl Bench {
     ///
     /// # Errors
     /// If a bound is reached.
-    pub fn run(&self, system: &mut System) -> Result<Done, Failure> {
+    pub fn run(&self, system: &mut System) -> Result<BenchCounts, Failure> {
         let before = system.engine().events();
         let until = self.warmup + self.length;
         system.run_until(until).map_err(|stop| Failure::Stopped { replication: 0, stop })?;
         let answered = (0..system.engine().app_count()).map(|app| system.engine().responses(app).0);
-        Ok(Done { events: system.engine().events() - before, answered: answered.sum() })
+        Ok(BenchCounts { events: system.engine().events() - before, answered: answered.sum() })
     }
 }
 
@@ -107,7 +107,7 @@ pub fn mm1() -> Model {
     }
 }
 
-/// Clients who think and then visit stations in a row, work in milliseconds.
+/// Clients that think and then visit stations in a row, work in milliseconds.
 pub fn closed(clients: u32, think_s: u64, work_ms: &[u64], discipline: Discipline) -> Model {
     let name = |number: usize| format!("station{number}");
     let tier = |number| Tier { discipline, ..Tier::named(&name(number)) };
@@ -120,7 +120,7 @@ pub fn closed(clients: u32, think_s: u64, work_ms: &[u64], discipline: Disciplin
     }
 }
 
-/// 1000 clients who think for 7 s and share stations of 4, 6.5 and 5 ms.
+/// 1000 clients that think for 7 s and share stations of 4, 6.5 and 5 ms.
 pub fn sharing() -> Model {
     let mut model = closed(1000, 7, &[4, 6, 5], Discipline::Sharing);
     model.app[0].steps[1] = Step::visit("station1", exponential(6_500));

@@ -1,19 +1,19 @@
-//! A node whose requests are placed one by one on cores of several speeds.
+//! A machine whose requests are dispatched one by one to cores of several speeds.
 //!
-//! The machine of EETL (MICRO-50, seed 002): asymmetric cores, or cores each
-//! with its own frequency, that serve independent sequential requests under a
-//! [`Dispatcher`](lull_control::dispatcher::Dispatcher). What the tier model of
-//! [`crate::model`] cannot say is said here: which core runs which request,
-//! what moving it costs, and how the cores slow each other down.
+//! The machine of EETL (MICRO-50, 2017): asymmetric cores, or cores each with its
+//! own frequency, that serve independent sequential requests under a
+//! [`Dispatcher`](lull_control::dispatcher::Dispatcher). Unlike the tiers of
+//! [`crate::model`], it models which core runs which request, the cost of a
+//! migration, and how the cores slow each other down.
 //!
-//! All running requests are slowed by one common factor, so their ends lie on
-//! one virtual clock: a start or an end changes the clock's pace and touches no
-//! other request. Dispatchers are asked at the moments of
-//! [`lull_control::dispatcher`], which makes threshold crossings exact.
+//! All running requests are slowed by one common factor, so that one virtual clock
+//! has the ends of them all: a start or an end changes the clock's pace and touches
+//! no other request. The dispatcher is called at the instants that
+//! [`lull_control::dispatcher`] lists, so that threshold crossings are exact.
 //!
-//! Power is that of the busy cores at their types, plus a static part a core
-//! in proportion to its speed; energy is integrated between changes. Moving
-//! costs time without progress at the new core's full power (section 5.4).
+//! Power is that of the busy cores by type, plus a static part for each core in
+//! proportion to its speed; energy is integrated between changes. A migration takes
+//! time without progress at the full power of the new core (EETL, section 5.4).
 
 mod model;
 mod node;
@@ -23,6 +23,6 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use model::{DispatchModel, DispatchModelError, Rate, Work, top_speeds};
-pub use node::Node;
-pub use outcome::{BeatSeen, Outcome};
+pub use model::{DispatchModel, DispatchModelError, RateStep, RequestWork, top_speeds};
+pub use node::DispatchSimulation;
+pub use outcome::{BeatRecord, DispatchTotals};

@@ -22,12 +22,12 @@ mod totals;
 mod watch;
 
 pub use totals::{AppTotals, DomainTotals, ServerTotals, Totals};
-pub(crate) use watch::Calls;
+pub(crate) use watch::CallCounts;
 
 use crate::model::Draw;
 use crate::order::{Key, MOST_EVENTS};
-use crate::random::Stream;
-use crate::timers::{Purpose, Timers, owner_of};
+use crate::replication::Stream;
+use crate::timers::{TimerPurpose, Timers, owner_of};
 use crate::tree::WinnerTree;
 use lane::Lane;
 use lull_measure::Nanos;
@@ -35,10 +35,10 @@ use power::Domain;
 use program::Programs;
 use request::{Fifo, Requests};
 use server::{Permits, Server};
-use source::{Answered, SourceState};
+use source::{AfterAnswer, SourceState};
 use tier::TierState;
 
-/// Sequence numbers kept back, so that one event cannot run over the end.
+/// Sequence numbers held in reserve, so that one event cannot exhaust them.
 const SPARE_SEQUENCES: u64 = 1 << 32;
 
 /// One replication of a model, at some point of simulated time.
@@ -47,13 +47,13 @@ pub struct Engine {
     now_ns: u64,
     sequence: u64,
     events: u64,
-    /// Number of events at which bounds are looked at.
+    /// Number of events at which the engine checks its bounds next.
     pause_at: u64,
     clocks: WinnerTree,
     timers: Timers,
     lanes: Vec<Lane>,
     domains: Vec<Domain>,
-    hardware: power::Hardware,
+    hardware: power::MachineParts,
     servers: Vec<Server>,
     queues: Vec<Fifo>,
     permits: Vec<Permits>,
@@ -72,6 +72,9 @@ pub struct Engine {
     limits: crate::model::Limits,
     fault: Option<Stop>,
     counted_since_ns: u64,
+    /// Requests in flight when counting began.
+    #[cfg(debug_assertions)]
+    in_flight_at_start: u32,
 }
 
 /// Where a named pool's permits are: one set, or one per server of a tier.
@@ -160,10 +163,12 @@ impl Engine {
             }
         }
         self.now_ns = self.now_ns.max(until.0);
+        #[cfg(debug_assertions)]
+        self.assert_conservation();
         Ok(())
     }
 
-    /// Looks whether a bound is reached, and sets when to look next.
+    /// Checks whether a bound is reached, and sets when to check next.
     #[cold]
     fn review(&mut self) -> Result<(), Stop> {
         let spare = MOST_EVENTS.saturating_sub(self.sequence);
@@ -171,14 +176,14 @@ impl Engine {
             let ran_out = Stop::Events { at: self.now(), events: self.events };
             self.fault.get_or_insert(ran_out);
         }
-        // Few events schedule more than a handful of others; a burst of more
-        // is what the spare numbers are for.
+        // An event rarely schedules more than a handful of others, so `spare / 64`
+        // events fit; `SPARE_SEQUENCES` covers a burst of more.
         self.pause_at = self.limits.events.min(self.events + spare / 64);
         self.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// The next event where it may be a timer or beyond `until_ns`; returns
-    /// whether there was one.
+    /// Handles the next event where it may be a timer or at `until_ns` or later.
+    /// Returns whether there was an event before `until_ns`.
     #[inline(never)]
     fn other_event(&mut self, clock: Key, until_ns: u64) -> bool {
         let timer = self.timers.first();
@@ -195,6 +200,7 @@ impl Engine {
 
     #[inline(always)]
     fn clock_event(&mut self, key: Key) {
+        debug_assert!(key.time_ns() >= self.now_ns, "time never goes back");
         self.now_ns = key.time_ns();
         let owner = key.owner() as usize;
         if owner < self.lanes.len() {
@@ -206,12 +212,13 @@ impl Engine {
     }
 
     fn timer_event(&mut self, key: Key) {
+        debug_assert!(key.time_ns() >= self.now_ns, "time never goes back");
         self.now_ns = key.time_ns();
         self.timers.pop();
         match owner_of(key) {
-            (Purpose::Think, app) => self.admit(app),
-            (Purpose::Phase, app) => self.phase(app),
-            (Purpose::Resume, lane) => self.resume(lane, key.sequence()),
+            (TimerPurpose::Think, app) => self.admit(app),
+            (TimerPurpose::Phase, app) => self.phase(app),
+            (TimerPurpose::Resume, lane) => self.resume(lane, key.sequence()),
         }
         self.drain_ready();
     }
@@ -219,6 +226,7 @@ impl Engine {
     #[inline(always)]
     fn next_sequence(&mut self) -> u64 {
         self.sequence += 1;
+        debug_assert!(self.sequence < MOST_EVENTS, "`review` stops the run before numbers run out");
         self.sequence
     }
 
@@ -237,7 +245,7 @@ impl Engine {
         let next = source.next_ns();
         self.set_source(app, next);
         if let Some(ends) = ends {
-            self.set_timer(ends, Purpose::Phase, app);
+            self.set_timer(ends, TimerPurpose::Phase, app);
         }
     }
 
@@ -253,7 +261,7 @@ impl Engine {
         self.clocks.set(leaf, Key::new(time_ns, sequence, leaf as u32));
     }
 
-    fn set_timer(&mut self, time_ns: u64, purpose: Purpose, index: usize) -> u64 {
+    fn set_timer(&mut self, time_ns: u64, purpose: TimerPurpose, index: usize) -> u64 {
         let sequence = self.next_sequence();
         self.timers.push(time_ns, sequence, purpose, index);
         sequence
@@ -263,10 +271,10 @@ impl Engine {
     #[inline(always)]
     fn client_thinks(&mut self, app: usize) {
         match self.apps[app].source.answer(self.now_ns) {
-            Answered::Nothing => {}
-            Answered::Retime(next) => self.set_source(app, next),
-            Answered::Timer(time) => {
-                self.set_timer(time, Purpose::Think, app);
+            AfterAnswer::Nothing => {}
+            AfterAnswer::Retime(next) => self.set_source(app, next),
+            AfterAnswer::Timer(time) => {
+                self.set_timer(time, TimerPurpose::Think, app);
             }
         }
     }
@@ -279,7 +287,8 @@ impl Engine {
     }
 
     fn continue_ready(&mut self) {
-        // First granted, first continued; a continuation may grant more.
+        // Continue in the order of the grants. A continuation may grant more, which
+        // extends the list.
         let mut at = 0;
         while at < self.ready.len() {
             let request = self.ready[at];
@@ -288,5 +297,17 @@ impl Engine {
             self.proceed(request, at);
         }
         self.ready.clear();
+    }
+
+    /// Asserts that every request that arrived is answered, lost or in flight.
+    ///
+    /// Counts restart when the warm-up ends, while requests that are then in flight
+    /// are answered later: in flight = in flight at the start + arrived - answered - lost.
+    #[cfg(debug_assertions)]
+    fn assert_conservation(&self) {
+        let sum = |count: fn(&AppState) -> u64| self.apps.iter().map(count).sum::<u64>();
+        let came = u64::from(self.in_flight_at_start) + sum(|app| app.arrived);
+        let left = sum(|app| app.answered) + sum(|app| app.lost);
+        assert_eq!(came - left, u64::from(self.in_flight()), "requests are conserved");
     }
 }

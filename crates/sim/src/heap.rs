@@ -18,12 +18,12 @@ pub(crate) struct MinHeap<K> {
 }
 
 impl<K: Copy + Ord> MinHeap<K> {
-    /// No keys.
+    /// Creates an empty heap.
     pub(crate) const fn new() -> Self {
         Self { keys: Vec::new() }
     }
 
-    /// The smallest key.
+    /// Returns the smallest key.
     pub(crate) fn peek(&self) -> Option<K> {
         self.keys.first().copied()
     }
@@ -35,7 +35,7 @@ impl<K: Copy + Ord> MinHeap<K> {
         climb(&mut self.keys, key);
     }
 
-    /// Takes out the smallest key.
+    /// Removes and returns the smallest key.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<K> {
         let last = self.keys.pop()?;
@@ -47,7 +47,7 @@ impl<K: Copy + Ord> MinHeap<K> {
             keys[gap] = keys[child];
             gap = child;
         }
-        // The last parent may have fewer.
+        // The last parent may have fewer than `WAYS` children.
         let children = keys.get(WAYS * gap + 1..).unwrap_or_default();
         if let Some((which, least)) = children.iter().copied().enumerate().min_by_key(|one| one.1) {
             keys[gap] = least;
@@ -78,7 +78,7 @@ fn least_of<K: Ord>(four: &[K]) -> usize {
     select_unpredictable(four[high] < four[low], high, low)
 }
 
-/// Puts `key` into the last place and lets it climb past greater parents.
+/// Writes `key` to the last position and moves it up past greater parents.
 #[inline(always)]
 fn climb<K: Copy + Ord>(keys: &mut [K], key: K) {
     let mut at = keys.len() - 1;

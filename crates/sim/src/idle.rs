@@ -1,16 +1,16 @@
 //! Idle states of a core: what they save, what entering them costs, and a
 //! governor that chooses among them.
 //!
-//! Plain parts, for whatever model has cores: a list of [`IdleState`]s, one
-//! [`Governor`] a core that is asked when the core runs out of work and told
-//! how long it stayed idle, and one [`Ledger`] a core that adds up residency,
-//! entries and energy.
+//! Every machine model uses a list of [`IdleState`]s and, for each core, one
+//! [`IdleGovernor`] and one [`IdleTotals`]. The core calls the governor when it runs
+//! out of work and reports the length of the stay when it wakes; the totals add up
+//! residency, entries and energy.
 //!
 //! # What an idle interval costs
 //!
 //! An interval lasts from the last instruction before to the first one after,
-//! exit latency included. Its energy in one state is (REEF, seed 000, section
-//! 2.1 and Fig. 2, in the form of a sum that the figure allows)
+//! exit latency included. Its energy in one state is (REEF, SoCC 2025, section 2.1
+//! and Fig. 2)
 //!
 //! ```text
 //! E(x) = entry + power * max(x - transition, 0)
@@ -18,7 +18,7 @@
 //!
 //! so that short stays cost more than not sleeping at all. Only the figure's
 //! two anchors are printed (above C0's power below 300 us, below it from
-//! 1000 us on), and no entry energy, so [`Entry`] offers what can be fitted to
+//! 1000 us on), and no entry energy, so [`EntryCost`] offers what can be fitted to
 //! them: one break-even (model A), or a plateau between both anchors (model B).
 //! The two agree from the plateau's end on.
 
@@ -47,13 +47,13 @@ pub struct IdleState {
     pub transition: Nanos,
     /// What each entry costs.
     #[serde(default)]
-    pub entry: Entry,
+    pub entry: EntryCost,
 }
 
 /// What entering and leaving a state costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Entry {
+pub enum EntryCost {
     /// So many joules each time.
     Energy(Joules),
     /// As much as makes a stay of `at` cost what `watts` would (model A).
@@ -75,13 +75,13 @@ pub enum Entry {
     },
 }
 
-impl Default for Entry {
+impl Default for EntryCost {
     fn default() -> Self {
         Self::Energy(Joules(0.0))
     }
 }
 
-/// Idle states that cannot be.
+/// Why idle states are not valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum IdleError {
     /// No state at all.
@@ -121,7 +121,7 @@ impl IdleState {
             watts,
             watts_per_ghz: 0.0,
             transition: Nanos::ZERO,
-            entry: Entry::default(),
+            entry: EntryCost::default(),
         }
     }
 
@@ -133,10 +133,9 @@ impl IdleState {
     /// Energy of each entry and exit, on a core at this frequency.
     pub fn entry_energy(&self, at: Hertz) -> Joules {
         match self.entry {
-            Entry::Energy(energy) => energy,
-            Entry::BreakEven { at: stay, watts } | Entry::Plateau { from: stay, watts, .. } => {
-                self.entry_for(stay, watts, at)
-            }
+            EntryCost::Energy(energy) => energy,
+            EntryCost::BreakEven { at: stay, watts }
+            | EntryCost::Plateau { from: stay, watts, .. } => self.entry_for(stay, watts, at),
         }
     }
 
@@ -151,7 +150,7 @@ impl IdleState {
     pub fn energy(&self, span: Nanos, at: Hertz) -> Joules {
         let flat = self.power(at).during(span.saturating_sub(self.transition));
         match self.entry {
-            Entry::Plateau { from, to, watts } if span > from => {
+            EntryCost::Plateau { from, to, watts } if span > from => {
                 let beyond = span.saturating_sub(to);
                 watts.during(span.saturating_sub(beyond)) + self.power(at).during(beyond)
             }
@@ -165,7 +164,8 @@ impl IdleState {
         if power.0 >= instead.0 {
             return None;
         }
-        // Where the transition alone already pays, it is not slept at all.
+        // The entry energy can be saved before the transition is over: there is then no
+        // time in the state at the break-even.
         let entry = self.entry_energy(at);
         let awake = Nanos::from_secs_f64(entry.0 / instead.0);
         if awake <= self.transition {
@@ -193,7 +193,7 @@ pub fn check(states: &[IdleState]) -> Result<(), IdleError> {
         }
         let joules = state.entry_energy(Hertz(0)).0;
         range("entry", joules, joules >= 0.0 && joules.is_finite(), "0 J or more")?;
-        if let Entry::Plateau { from, to, .. } = state.entry {
+        if let EntryCost::Plateau { from, to, .. } = state.entry {
             range("entry.plateau.to", to.as_secs_f64(), from <= to, "`from` or longer")?;
         }
     }
@@ -212,7 +212,7 @@ pub fn check(states: &[IdleState]) -> Result<(), IdleError> {
 /// How a core chooses its idle state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum IdleRule {
     /// By a prediction of how long it will be idle, as Linux's menu governor.
     #[default]
     Menu,
@@ -235,8 +235,8 @@ const TICK: Nanos = Nanos(4_000_000);
 /// divided by `1 + 10 n`, n threads of this core waiting for I/O. That divisor
 /// is what keeps cores of an I/O-bound server out of deep states.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Governor {
-    rule: Rule,
+pub struct IdleGovernor {
+    rule: IdleRule,
     stays_us: [f64; LOOKS_BACK],
     next: usize,
     seen: usize,
@@ -251,9 +251,9 @@ pub struct Governor {
 /// to 0.1 s and more.
 const MAGNITUDES: usize = 6;
 
-impl Governor {
-    /// A governor that has seen nothing yet.
-    pub fn new(rule: Rule) -> Self {
+impl IdleGovernor {
+    /// Creates a governor without history.
+    pub fn new(rule: IdleRule) -> Self {
         Self {
             rule,
             stays_us: [0.0; LOOKS_BACK],
@@ -268,7 +268,7 @@ impl Governor {
     /// (`None`: not known), with so many of its threads waiting for I/O.
     pub fn choose(&mut self, states: &[IdleState], timer: Option<Nanos>, io_waiters: u32) -> usize {
         let last = states.len().saturating_sub(1);
-        if let Rule::Always(index) = self.rule {
+        if let IdleRule::Always(index) = self.rule {
             return index.min(last);
         }
         let expected_us = self.expect(timer, io_waiters);
@@ -280,7 +280,7 @@ impl Governor {
         states.iter().rposition(fits).unwrap_or(0)
     }
 
-    /// Takes note of how long the core was idle.
+    /// Records how long the core was idle.
     pub fn woke(&mut self, stay: Nanos) {
         let stay_us = stay.as_micros_f64();
         if let Some((bucket, timer_us)) = self.pending.take() {
@@ -322,9 +322,9 @@ impl Governor {
     }
 }
 
-/// What one core spent idle.
+/// Idle time and energy of one core.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ledger {
+pub struct IdleTotals {
     /// Time in each state.
     pub residency: Vec<Nanos>,
     /// Entries into each state.
@@ -333,8 +333,8 @@ pub struct Ledger {
     pub energy: Joules,
 }
 
-impl Ledger {
-    /// Nothing spent yet in so many states.
+impl IdleTotals {
+    /// Creates totals of zero for this many states.
     pub fn new(states: usize) -> Self {
         Self { residency: vec![Nanos::ZERO; states], entries: vec![0; states], energy: Joules(0.0) }
     }
@@ -395,17 +395,17 @@ mod tests {
     }
 
     /// C6 of the E5-2650 v4 with the spec's example powers.
-    fn c6(entry: Entry) -> IdleState {
+    fn c6(entry: EntryCost) -> IdleState {
         let transition = us(133);
         IdleState { transition, entry, ..IdleState::new("C6", us(400), us(133), Watts(0.3)) }
     }
 
     fn model_a() -> IdleState {
-        c6(Entry::BreakEven { at: us(1000), watts: C0 })
+        c6(EntryCost::BreakEven { at: us(1000), watts: C0 })
     }
 
     fn model_b() -> IdleState {
-        c6(Entry::Plateau { from: us(300), to: us(1000), watts: C0 })
+        c6(EntryCost::Plateau { from: us(300), to: us(1000), watts: C0 })
     }
 
     fn mean_power(state: &IdleState, span: Nanos) -> f64 {
@@ -463,15 +463,15 @@ mod tests {
         assert!(refused(&|states| states.reverse()).contains("[1].residency"));
         assert!(refused(&|states| states[0].exit = us(50)).contains("[1].exit"));
         assert!(refused(&|states| states[1].watts = Watts(f64::NAN)).contains("[1].watts is NaN"));
-        let gains = Entry::Energy(Joules(-1.0));
+        let gains = EntryCost::Energy(Joules(-1.0));
         assert!(refused(&|states| states[2].entry = gains).contains("[2].entry"));
-        let folded = Entry::Plateau { from: us(900), to: us(300), watts: C0 };
+        let folded = EntryCost::Plateau { from: us(900), to: us(300), watts: C0 };
         assert!(refused(&|states| states[2].entry = folded).contains("entry.plateau.to"));
     }
 
     #[test]
     fn regular_stays_are_expected_again_and_outliers_are_not() {
-        let mut governor = Governor::new(Rule::Menu);
+        let mut governor = IdleGovernor::new(IdleRule::Menu);
         let states = xeon();
         for stay in [50, 50, 3000, 52, 49, 51, 50, 50] {
             governor.woke(us(stay));
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn threads_that_wait_for_io_keep_a_core_from_deep_states() {
         let states = xeon();
-        let mut governor = Governor::new(Rule::Menu);
+        let mut governor = IdleGovernor::new(IdleRule::Menu);
         for _ in 0..8 {
             governor.woke(us(2000));
         }
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn timers_that_never_ring_are_believed_less_and_less() {
         let states = xeon();
-        let mut governor = Governor::new(Rule::Menu);
+        let mut governor = IdleGovernor::new(IdleRule::Menu);
         assert_eq!(governor.choose(&states, None, 0), 2, "at first the tick is believed");
         // Stays without a pattern, all far from the tick's 4 ms.
         for stay in [30, 400, 90, 250, 20, 600, 140, 60].iter().cycle().take(64) {
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn one_allowed_state_is_always_entered() {
-        let mut governor = Governor::new(Rule::Always(2));
+        let mut governor = IdleGovernor::new(IdleRule::Always(2));
         assert_eq!(governor.choose(&xeon(), Some(Nanos(1)), 100), 2);
     }
 
@@ -526,7 +526,7 @@ mod tests {
             entry = { break-even = { at = "1ms", watts = 3.0 } }
         "#;
         let state: IdleState = toml::from_str(text).unwrap();
-        assert_eq!(state.entry, Entry::BreakEven { at: us(1000), watts: C0 });
+        assert_eq!(state.entry, EntryCost::BreakEven { at: us(1000), watts: C0 });
         let error = toml::from_str::<IdleState>(&format!("{text}\nentri = 1")).unwrap_err();
         assert!(error.to_string().contains("entri"), "{error}");
     }
@@ -549,7 +549,7 @@ mod tests {
             (0usize..3, 1u64..5000), 0..50
         )) {
             let states = xeon();
-            let mut ledger = Ledger::new(states.len());
+            let mut ledger = IdleTotals::new(states.len());
             for (index, stay) in &stays {
                 ledger.spend(&states, *index, us(*stay), Hertz::from_khz(2_000_000));
             }
@@ -568,7 +568,7 @@ mod tests {
             cuts_us in prop::collection::vec(1u64..2000, 1..6),
         ) {
             let states = xeon();
-            let (mut parts, mut whole) = (Ledger::new(3), Ledger::new(3));
+            let (mut parts, mut whole) = (IdleTotals::new(3), IdleTotals::new(3));
             let mut from = Nanos::ZERO;
             for cut in &cuts_us {
                 let to = from + us(*cut);

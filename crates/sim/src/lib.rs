@@ -1,5 +1,5 @@
-//! The discrete-event simulator: what happens to requests on a system of
-//! servers, under the policies that also run on live hosts.
+//! The discrete-event simulator: requests on a system of servers, under the policies
+//! that also run on live hosts.
 //!
 //! # From a model to figures
 //!
@@ -32,22 +32,21 @@
 //!
 //! [`model`] is plain data, readable from TOML and checked before anything is
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
-//! engine to policies through the seam that hosts have, and drives many of
-//! them on one clock. [`placed`] is a node whose requests are placed one by one
-//! on cores of several speeds. [`oversubscribed`] is a server with more threads
+//! engine to policies through the `Plant` trait that hosts implement, and drives many
+//! of them on one clock. [`dispatch`] is a machine whose requests are dispatched one
+//! by one to cores of several speeds. [`oversubscribed`] is a server with more threads
 //! than cores, behind a gate. [`idle`] has the idle states of cores and their
-//! governor. [`stats`] runs replications in parallel and turns them into means
-//! with intervals. [`theory`] knows exact answers.
+//! governor. [`stats`] runs replications in parallel and computes means with
+//! confidence intervals. [`theory`] has exact results of queueing theory.
 //!
 //! # How time passes
 //!
 //! Time is whole nanoseconds. Events are totally ordered by (time, sequence
-//! number of their scheduling). What is re-timed at nearly every event, the
-//! next end of work of each group of cores and the next arrival of each
-//! source, sits in a winner tree with one leaf each; the rare one-shot timers
-//! sit in a heap. There is no third place where the future hides, so there are
-//! no stale events but interrupted frequency transitions, which are told by
-//! their sequence number.
+//! number of their scheduling). The event queue has two parts. A winner tree has
+//! one leaf for each clock that is re-timed at nearly every event: the next end of
+//! work of each group of cores, and the next arrival of each source. A heap has the
+//! rare one-shot timers. The only stale events are those of interrupted frequency
+//! transitions; the engine recognises them by their sequence number.
 //!
 //! Work is drawn when a request arrives, in time on a reference core at its
 //! highest frequency, and served against a *virtual clock* per group of cores.
@@ -56,14 +55,14 @@
 //! with ten thousand. Thinking clients are not events: all of one app share a
 //! single clock, which is exact for exponential think times.
 //!
-//! # How randomness is kept apart
+//! # Random streams and common random numbers
 //!
 //! Every use of randomness (arrivals, work, path, routing, phases, policies)
 //! of every source in every replication has its own generator, seeded from
-//! (seed, replication, use, index). Two policies that run the same replication
-//! meet the same requests with the same work, so that their difference
-//! ([`stats::Runs::difference`]) is far more precise than either figure. The
-//! same seed gives the same bytes on any number of threads.
+//! (seed, replication, purpose, index). Two policies that run the same replication
+//! receive the same requests with the same work (common random numbers), so that
+//! their difference ([`stats::Runs::difference`]) is far more precise than either
+//! figure. The same seed gives the same bytes on any number of threads.
 //!
 //! # What is modelled, and what is not yet
 //!
@@ -71,15 +70,12 @@
 //! P-states and power; order of arrival, processor sharing, and priorities
 //! with and without preemption; threads, pools and backlogs with push-back,
 //! blocking after service, and loss; routing; closed, open, bursty and
-//! modulated sources. In tiers idle states, network cards and gates are not modelled:
-//! what a plant lacks it states as a missing capability or gauge, with the
-//! reason. They fit in where the lane of cores (pace, power), the operations
-//! of a program (gates) and the plant (knobs, gauges) are.
+//! modulated sources. Tiers have no idle states, network cards or gates; a plant
+//! reports each as a missing capability or gauge, with the reason.
 //!
-//! A tier's server knows no threads on cores. [`node`] does, for one machine:
-//! run queues with slices and affinity, cache ways, memory bandwidth. A server
-//! behind a network card, with interrupts, idle states and power, is
-//! [`netserver`].
+//! A tier's server does not model threads on cores. [`node`] does, for one machine:
+//! run queues with slices and affinity, cache ways, memory bandwidth. [`netserver`]
+//! is a server behind a network card, with interrupts, idle states and power.
 
 pub mod bench_models;
 pub mod dispatch;
@@ -92,7 +88,7 @@ pub mod node;
 mod order;
 pub mod oversubscribed;
 pub mod plant;
-mod random;
+mod replication;
 pub mod stats;
 pub mod theory;
 mod timers;
@@ -100,3 +96,4 @@ mod tree;
 
 pub use engine::{AppTotals, DomainTotals, Engine, ServerTotals, Stop, Totals};
 pub use model::{Model, ModelError};
+pub use replication::{Replication, RunLength};

@@ -46,6 +46,7 @@ mod source;
 
 pub use distribution::{Distribution, Shape};
 pub(crate) use distribution::{Draw, Unit};
+pub(crate) use error::{Checked, above_0, at_least_0, at_least_one, at_most, fail, range};
 pub use error::{ModelError, Problem};
 pub use hardware::{Cores, MachineModel, PState};
 pub use source::{Closed, Open, Phase, Schedule, Source, Spans};
@@ -67,7 +68,7 @@ pub struct Model {
     pub pool: Vec<Pool>,
     /// Sources of requests and what the requests do.
     pub app: Vec<App>,
-    /// Where a run gives up.
+    /// Bounds at which a run stops.
     #[serde(default)]
     pub limits: Limits,
 }
@@ -171,7 +172,7 @@ pub struct Pool {
 pub struct App {
     /// Name, unique among apps.
     pub name: String,
-    /// Where the requests come from.
+    /// The arrival process of its requests.
     pub source: Source,
     /// Class at tiers with priorities; 0 goes first.
     #[serde(default)]
@@ -200,8 +201,8 @@ pub enum Step {
         /// What is done meanwhile.
         steps: Vec<Self>,
     },
-    /// Takes one of several ways.
-    Choose(Vec<Way>),
+    /// Takes one of several branches.
+    Choose(Vec<Branch>),
     /// Does the steps, then with this probability again, and so on.
     Repeat {
         /// Probability of one more pass after each pass.
@@ -211,18 +212,18 @@ pub enum Step {
     },
 }
 
-/// One way of a [`Step::Choose`].
+/// One branch of a [`Step::Choose`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Way {
-    /// How often it is taken; all ways sum to 1.
+pub struct Branch {
+    /// Probability that it is taken; those of all branches sum to 1.
     pub probability: f64,
     /// What is done on it; may be empty.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
 
-/// Where a run stops instead of going on for ever.
+/// Bounds of a run, so that an overloaded model ends with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {

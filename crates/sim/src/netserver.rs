@@ -3,19 +3,19 @@
 //!
 //! Every core has a vector of the card. A packet that reaches it interrupts
 //! as soon as the *ITR delay* since the last interrupt is over; the vector
-//! stays masked while the core polls, and polling pre-empts the app. Packets
-//! that were sent raise interrupts too. Then the thread is woken, asks what is
-//! ready, serves it and goes back to sleep; the core chooses an idle state by
-//! a menu-like governor ([`crate::idle`]). All of it costs cycles, so that a
-//! longer delay saves work by batching, and a lower frequency makes the rest
-//! last longer. A second stack serves requests where packets are received,
-//! without threads, as a specialised OS does.
+//! stays masked while the core polls, and polling preempts the app. Transmitted
+//! packets raise interrupts too. Polling then wakes the app's thread, which fetches
+//! the ready requests (`epoll_wait`), serves them and goes back to sleep; the core
+//! chooses an idle state by a governor like Linux's menu ([`crate::idle`]). Every
+//! step costs cycles: a longer delay saves cycles by batching, and a lower frequency
+//! makes each step longer. A second stack serves requests where packets are
+//! received, without threads, as a specialised OS does.
 //!
 //! ```
 //! use lull_measure::Nanos;
-//! use lull_sim::netserver::{NetServer, ServerModel};
+//! use lull_sim::netserver::{NetServer, NetServerModel};
 //!
-//! let model: ServerModel = toml::from_str(include_str!("example.toml"))?;
+//! let model: NetServerModel = toml::from_str(include_str!("example.toml"))?;
 //! let mut server = NetServer::new(&model, 1, 0)?;
 //! server.run_until(Nanos::from_millis(200));
 //! let totals = server.totals();
@@ -41,45 +41,45 @@ mod parts;
 mod plant;
 mod totals;
 
-pub use log::Interrupt;
+pub use log::InterruptRecord;
 pub use model::{
-    AppModel, FrequencyGovernor, Moderation, NicModel, PingPong, PowerModel, ServerModel, Stack,
+    AppModel, FrequencyGovernor, Moderation, NetServerModel, NicModel, PingPong, PowerModel, Stack,
     Traffic,
 };
 pub use plant::NetServerPlant;
-pub use totals::ServerTotals;
+pub use totals::NetServerTotals;
 
 use crate::model::ModelError;
-use crate::random::Streams;
-use client::Client;
+use crate::replication::Replication;
+use client::CoreTraffic;
 use core::Core;
-use log::Log;
+use log::InterruptLog;
 use lull_measure::{Hertz, Joules, Nanos};
 use moderation::Moderator;
-use parts::Common;
+use parts::CoreConfig;
 
 /// One replication of a server.
 #[derive(Debug, Clone)]
 pub struct NetServer {
-    model: ServerModel,
-    common: Common,
+    model: NetServerModel,
+    config: CoreConfig,
     now_ns: u64,
     cores: Vec<Core>,
     packages: Vec<Package>,
-    /// Whether somebody else than the driver has set a delay.
+    /// The delay that a policy has set; `None` while the driver chooses it.
     delay: Option<Nanos>,
-    /// When the governor looks next.
+    /// Time of the governor's next sample.
     tick_ns: u64,
-    origin: totals::Origin,
+    baseline: totals::NetServerBaseline,
 }
 
 /// Cores that share one frequency.
 #[derive(Debug, Clone)]
 struct Package {
     frequency: Hertz,
-    /// Whether somebody else than the governor has set it.
+    /// Whether a policy has set the frequency, which then overrides the governor.
     held: bool,
-    /// Energy of what is not idle, up to `at_ns`.
+    /// Energy of uncore and running cores, up to `at_ns`.
     energy: Joules,
     at_ns: u64,
     /// Busy time of its cores at `at_ns`, and at the last tick each.
@@ -92,10 +92,10 @@ impl NetServer {
     ///
     /// # Errors
     /// If the model cannot be simulated.
-    pub fn new(model: &ServerModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
+    pub fn new(model: &NetServerModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
-        let streams = Streams { seed, replication };
-        let clients = Client::of(model, streams);
+        let streams = Replication { seed, number: replication };
+        let clients = CoreTraffic::of(model, streams);
         let core = |(index, client)| Core::new(model, client, streams, index);
         let package = |_| Package {
             frequency: model.highest(),
@@ -105,20 +105,20 @@ impl NetServer {
             busy_ns: 0,
             ticked_ns: vec![0; usize::from(model.cores_a_package())],
         };
-        let common = Common {
+        let config = CoreConfig {
             stack: model.stack.clone(),
             nic: model.nic.clone(),
             app: model.app.clone(),
             idle: model.idle.clone(),
         };
         let mut server = Self {
-            common,
+            config,
             now_ns: 0,
             cores: clients.into_iter().enumerate().map(core).collect(),
             packages: (0..model.packages).map(package).collect(),
             delay: None,
             tick_ns: 0,
-            origin: totals::Origin::default(),
+            baseline: totals::NetServerBaseline::default(),
             model: model.clone(),
         };
         server.tick_ns = server.period_ns();
@@ -132,16 +132,16 @@ impl NetServer {
     }
 
     /// The model that it runs.
-    pub fn model(&self) -> &ServerModel {
+    pub fn model(&self) -> &NetServerModel {
         &self.model
     }
 
-    /// Lets time pass up to this moment.
+    /// Runs all events up to `end`.
     pub fn run_until(&mut self, end: Nanos) {
         while self.now_ns < end.0 {
             let next_ns = end.0.min(self.tick_ns);
             for core in &mut self.cores {
-                core.run_until(next_ns, &self.common);
+                core.run_until(next_ns, &self.config);
             }
             self.now_ns = next_ns;
             if next_ns == self.tick_ns {
@@ -179,16 +179,16 @@ impl NetServer {
     /// Keeps a log of the first `most` interrupts of every core.
     pub fn keep_log(&mut self, most: usize) {
         for core in &mut self.cores {
-            core.log = Some(Log::new(most));
+            core.log = Some(InterruptLog::new(most));
         }
     }
 
     /// The log of a core; empty if none is kept.
-    pub fn log(&self, core: usize) -> &[Interrupt] {
-        self.cores[core].log.as_ref().map_or(&[], Log::entries)
+    pub fn log(&self, core: usize) -> &[InterruptRecord] {
+        self.cores[core].log.as_ref().map_or(&[], InterruptLog::entries)
     }
 
-    /// How often the governor looks; never if it has nothing to decide.
+    /// Returns the governor's sampling period; `u64::MAX` if it has nothing to decide.
     fn period_ns(&self) -> u64 {
         match self.model.governor {
             FrequencyGovernor::Performance => u64::MAX,
@@ -196,7 +196,7 @@ impl NetServer {
         }
     }
 
-    /// The governor looks at what each package did since it looked last.
+    /// The governor samples the load of each package since its last sample.
     fn tick(&mut self) {
         let period_ns = self.period_ns();
         self.tick_ns = self.tick_ns.saturating_add(period_ns);
@@ -215,7 +215,8 @@ impl NetServer {
         }
     }
 
-    /// What `ondemand` takes at this load: the closest of the table.
+    /// Returns the frequency that `ondemand` chooses at this load: the closest of the
+    /// table.
     fn ondemand(&self, load: f64, up: f64) -> Hertz {
         let all = &self.model.frequencies;
         let (lowest, highest) = (all[0].0 as f64, self.model.highest().0 as f64);
@@ -237,7 +238,8 @@ impl NetServer {
         }
     }
 
-    /// Books a package's energy up to now, while its frequency is still that of then.
+    /// Adds up a package's energy up to now. Must be called before its frequency
+    /// changes, because the energy of the past is that of the old frequency.
     fn meter(&mut self, package: usize) {
         let energy = self.energy_of(package);
         let busy_ns = self.cores_of(package).map(|core| self.cores[core].busy_ns()).sum();

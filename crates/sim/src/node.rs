@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use lull_measure::Nanos;
-//! use lull_sim::node::{Node, NodeModel};
+//! use lull_sim::node::{NodeSimulation, NodeModel};
 //!
 //! let model: NodeModel = toml::from_str(r#"
 //!     name = "two cores"
@@ -28,17 +28,17 @@
 //!     threads = 2
 //!     activity = "endless"
 //! "#)?;
-//! let mut node = Node::new(&model, 1, 0)?;
+//! let mut node = NodeSimulation::new(&model, 1, 0)?;
 //! node.run_until(Nanos::from_secs(10));
 //! let totals = node.totals();
 //! assert!(totals.apps[0].answered > 7000);
 //! let busy: f64 = totals.apps.iter().map(|app| app.busy_cores).sum();
-//! assert!((busy - 2.0).abs() < 1e-9, "somebody always wants to run");
+//! assert!((busy - 2.0).abs() < 1e-9, "some thread always wants to run");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Work is drawn when a request arrives, from a stream of its own for each
-//! app, so that all policies meet the same requests with the same work. The
+//! app, so that all policies receive the same requests with the same work. The
 //! machine has one frequency and no power model; simultaneous multithreading
 //! and sockets are not modelled.
 
@@ -54,31 +54,31 @@ mod schedule;
 mod totals;
 
 pub use model::{
-    Activity, Cache, Client, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, REFRESH, Scheduler,
-    Throttle,
+    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler,
+    REFRESH, Throttle,
 };
 pub use plant::{NodePlant, NodePlantError};
 pub use totals::{NodeAppTotals, NodeTotals};
 
 use crate::model::{Draw, ModelError};
 use crate::order::{Key, NEVER_NS, round_ns};
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use crate::tree::WinnerTree;
 use contention::Contention;
-use level::Level;
+use level::TimeWeightedCount;
 use lull_measure::{Latency, Nanos};
 use queue::{
-    CoreState, DispatchState, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, Thread, Treatment,
+    CoreState, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, TaskQueue, Thread, ThreadScheduling,
 };
 use requests::Requests;
-use totals::Origin;
+use totals::NodeBaseline;
 
 /// Work below this, in nanoseconds, is rounding and done.
 const DONE_NS: f64 = 1.0;
 
 /// One replication of a node.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct NodeSimulation {
     now_ns: u64,
     sequence: u64,
     events: u64,
@@ -87,7 +87,7 @@ pub struct Node {
     cores: Vec<CoreState>,
     threads: Vec<Thread>,
     apps: Vec<AppState>,
-    scheduler: Scheduler,
+    scheduler: NodeScheduler,
     wakeups: Stream,
     contention: Contention,
     refresh_ns: u64,
@@ -96,22 +96,22 @@ pub struct Node {
     /// Threads that wait, by class.
     queued: [usize; 3],
     /// Whether any thread waits.
-    pressure: Level,
+    pressure: TimeWeightedCount,
     frequency_hz: f64,
-    origin: Origin,
+    baseline: NodeBaseline,
 }
 
 /// One app.
 #[derive(Debug, Clone)]
 struct AppState {
-    treatment: Treatment,
+    treatment: ThreadScheduling,
     work: Work,
     ipc: f64,
     /// Work done per time on a core.
     pace: f64,
-    running: Level,
-    queued: Level,
-    outstanding: Level,
+    running: TimeWeightedCount,
+    queued: TimeWeightedCount,
+    outstanding: TimeWeightedCount,
     /// `running` at the last refresh.
     ran_ns: u128,
     arrived: u64,
@@ -122,20 +122,20 @@ struct AppState {
     window: Latency,
     /// Since the start of what is counted.
     latency: Latency,
-    /// Every latency, if asked for.
+    /// Every latency, if `keep_log` was called.
     log: Option<Vec<Nanos>>,
 }
 
-/// Where an app's work comes from.
+/// The work of an app's threads.
 #[derive(Debug, Clone)]
 enum Work {
     Requests(Box<Requests>),
-    Clients(DispatchState),
+    Clients(TaskQueue),
     Endless,
     Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
 }
 
-impl Node {
+impl NodeSimulation {
     /// A fresh replication.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Node {
     pub fn new(model: &NodeModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
         let cores = usize::from(model.cores);
-        let streams = Streams { seed, replication };
+        let streams = Replication { seed, number: replication };
         let mut node = Self {
             now_ns: 0,
             sequence: 0,
@@ -153,14 +153,14 @@ impl Node {
             threads: Vec::new(),
             apps: Vec::new(),
             scheduler: model.scheduler,
-            wakeups: streams.stream(Use::Wakeups, 0),
+            wakeups: streams.stream(StreamPurpose::Wakeups, 0),
             contention: Contention::new(model),
             refresh_ns: model.refresh.0,
             idle: u64::MAX >> (64 - cores),
             queued: [0; 3],
-            pressure: Level::default(),
+            pressure: TimeWeightedCount::default(),
             frequency_hz: model.frequency.0 as f64,
-            origin: Origin::default(),
+            baseline: NodeBaseline::default(),
         };
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);
@@ -174,7 +174,7 @@ impl Node {
         Ok(node)
     }
 
-    fn add_app(&mut self, model: &NodeModel, number: usize, streams: Streams) {
+    fn add_app(&mut self, model: &NodeModel, number: usize, streams: Replication) {
         let app = &model.app[number];
         let first = self.threads.len();
         let threads = first..first + app.threads as usize;
@@ -190,14 +190,13 @@ impl Node {
             Activity::Endless => Work::Endless,
             Activity::Phases { work } => Work::Phases {
                 draw: work.draw(),
-                stream: streams.stream(Use::Work, number),
+                stream: streams.stream(StreamPurpose::Work, number),
                 threads: threads.collect(),
                 waiting: app.threads as usize,
             },
-            Activity::Clients => Work::Clients(DispatchState {
-                free: threads.rev().collect(),
-                ..DispatchState::default()
-            }),
+            Activity::Clients => {
+                Work::Clients(TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() })
+            }
             Activity::Requests { .. } => {
                 let requests = Requests::of(model, number, threads, streams);
                 Work::Requests(Box::new(requests.expect("the activity is requests")))
@@ -205,7 +204,7 @@ impl Node {
         };
         let mask = u64::MAX >> (64 - self.cores.len());
         let pace = 1.0 / self.contention.slowdown(number);
-        let treatment = Treatment { mask, rank: NORMAL, weight: NICE_0_WEIGHT };
+        let treatment = ThreadScheduling { mask, rank: NORMAL, weight: NICE_0_WEIGHT };
         self.apps.push(AppState::new(work, app.ipc, pace, treatment));
     }
 
@@ -235,13 +234,14 @@ impl Node {
         self.events
     }
 
-    /// Lets everything happen that is due before `until`.
+    /// Runs all events before `until` and moves the clock there.
     pub fn run_until(&mut self, until: Nanos) {
         loop {
             let key = self.clocks.first();
             if key.time_ns() >= until.0 {
                 break;
             }
+            debug_assert!(key.time_ns() >= self.now_ns, "time never goes back");
             self.now_ns = key.time_ns();
             self.events += 1;
             let leaf = key.owner() as usize;
@@ -323,7 +323,7 @@ impl Node {
         }
     }
 
-    /// Brings cache shares, memory latency and with them all paces up to date.
+    /// Updates cache shares and memory latency, and with them the paces of all apps.
     fn refresh(&mut self) {
         let (now_ns, refresh_ns) = (self.now_ns, self.refresh_ns);
         let running = self.apps.iter_mut().map(|app| {
@@ -346,15 +346,15 @@ impl Node {
 }
 
 impl AppState {
-    fn new(work: Work, ipc: f64, pace: f64, treatment: Treatment) -> Self {
+    fn new(work: Work, ipc: f64, pace: f64, treatment: ThreadScheduling) -> Self {
         Self {
             treatment,
             work,
             ipc,
             pace,
-            running: Level::default(),
-            queued: Level::default(),
-            outstanding: Level::default(),
+            running: TimeWeightedCount::default(),
+            queued: TimeWeightedCount::default(),
+            outstanding: TimeWeightedCount::default(),
             ran_ns: 0,
             arrived: 0,
             answered: 0,

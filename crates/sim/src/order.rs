@@ -12,12 +12,12 @@ const OWNER_BITS: u32 = 24;
 /// Bits of the sequence number.
 const SEQUENCE_BITS: u32 = 40;
 
-/// Most owners (stations, sources) that a key can tell apart.
+/// Most owners (stations, sources) that a key can distinguish.
 pub(crate) const MOST_OWNERS: usize = 1 << 20;
 /// Most schedulings in one run; the engine stops before it wraps.
 pub(crate) const MOST_EVENTS: u64 = 1 << SEQUENCE_BITS;
 
-/// The time of what does not happen.
+/// The time of an event that is not scheduled.
 pub(crate) const NEVER_NS: u64 = u64::MAX;
 
 /// Nearest whole number of nanoseconds to a span that is not negative.
@@ -33,7 +33,7 @@ pub(crate) fn round_ns(span: f64) -> u64 {
     }
 }
 
-/// When an event happens, which of two simultaneous ones goes first, and whose it is.
+/// Time, sequence number and owner of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     time_ns: u64,
@@ -61,7 +61,7 @@ impl Key {
     /// The earlier of two, without a branch: which one it is cannot be predicted.
     #[inline(always)]
     pub(crate) fn earlier(self, other: Self) -> Self {
-        // Selected by halves, for a 128-bit selection becomes a jump.
+        // Select by halves: the compiler turns a 128-bit selection into a jump.
         let mine = self.number() < other.number();
         Self {
             time_ns: select_unpredictable(mine, self.time_ns, other.time_ns),
@@ -69,20 +69,20 @@ impl Key {
         }
     }
 
-    /// When.
+    /// Returns the time of the event.
     #[inline(always)]
     pub(crate) fn time_ns(self) -> u64 {
         self.time_ns
     }
 
-    /// Whose.
+    /// Returns the owner of the event.
     #[inline(always)]
     pub(crate) fn owner(self) -> u32 {
         self.low as u32 & ((1 << OWNER_BITS) - 1)
     }
 
-    /// The scheduling's number, unique in a run: it doubles as the generation
-    /// by which a stale timer is told from a valid one.
+    /// Returns the sequence number of its scheduling, which is unique in a run. It also
+    /// serves as a generation: a timer is stale if its owner has a newer one.
     #[inline(always)]
     pub(crate) fn sequence(self) -> u64 {
         self.low >> OWNER_BITS

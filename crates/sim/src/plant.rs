@@ -1,33 +1,33 @@
-//! Simulated plants: what a policy sees of the simulator.
+//! Simulated plants: servers of an engine under policies.
 //!
-//! A plant is one simulated server. Policies reach it through exactly the seam
-//! that a host has: [`SimPlant`] is a whole simulation in which one server is
-//! steered, and [`System`] drives many plants on one clock, each under its own
+//! A plant is one simulated server. Policies use it through the `Plant` trait, as
+//! they use a host. [`SimPlant`] is a whole simulation in which one server is
+//! controlled, and [`System`] drives many plants on one clock, each under its own
 //! controller with its own epoch.
 
 mod machine;
 mod seen;
 mod system;
 
-pub use system::{Managed, PlantSide, System, Turned};
+pub use system::{ControllerTurn, ManagedPlant, System, UnmanagedPlant};
 
 use crate::engine::{Engine, Stop};
 use crate::model::{Model, ModelError};
 use lull_control::{AppSpec, Applied, Machine, Observation, Outcome, Plant, PlantError, Setting};
 use lull_measure::Nanos;
 use machine::machine_of;
-use seen::Window;
+use seen::EpochBaseline;
 
-/// What a plant is: a server of a model and the apps that it answers for there.
+/// Specification of a plant: a server of a model, and the apps that it observes there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlantSpec {
     /// Name of the tier.
     pub tier: String,
     /// Number of the server within its tier.
     pub server: usize,
-    /// Apps as policies are to see them; their names are those of the model.
-    /// Latency is that of the calls to this server. An app left out is not
-    /// watched, which is quicker.
+    /// Apps that the plant observes; their names are those of the model. Latency is that
+    /// of the calls to this server. An app that is left out is not recorded, which is
+    /// faster.
     pub apps: Vec<AppSpec>,
 }
 
@@ -56,23 +56,23 @@ pub enum PlantSpecError {
     },
 }
 
-/// One plant without the engine: what belongs to its server.
+/// The state of one plant without the engine.
 #[derive(Debug, Clone)]
-struct Side {
+struct ServerPart {
     server: usize,
     machine: Machine,
     apps: Vec<AppSpec>,
     /// Index in the model of each app.
     app_ids: Vec<usize>,
     original: Vec<Setting>,
-    window: Window,
+    window: EpochBaseline,
 }
 
 /// A simulation seen as one plant: one of its servers.
 #[derive(Debug, Clone)]
 pub struct SimPlant {
     engine: Engine,
-    side: Side,
+    side: ServerPart,
 }
 
 impl SimPlant {
@@ -82,7 +82,7 @@ impl SimPlant {
     /// If the model cannot be simulated or lacks the server or an app.
     pub fn new(model: &Model, spec: &PlantSpec, seed: u64) -> Result<Self, PlantSpecError> {
         let mut engine = Engine::new(model, seed, 0)?;
-        let side = Side::new(&mut engine, model, spec)?;
+        let side = ServerPart::new(&mut engine, model, spec)?;
         Ok(Self { engine, side })
     }
 
@@ -92,7 +92,7 @@ impl SimPlant {
     }
 }
 
-impl Side {
+impl ServerPart {
     fn new(engine: &mut Engine, model: &Model, spec: &PlantSpec) -> Result<Self, PlantSpecError> {
         let no_server =
             || PlantSpecError::NoServer { tier: spec.tier.clone(), server: spec.server };
@@ -114,10 +114,10 @@ impl Side {
             apps: spec.apps.clone(),
             app_ids,
             original: Vec::new(),
-            window: Window::default(),
+            window: EpochBaseline::default(),
         };
         side.original = side.settings(engine);
-        side.window = Window::start(engine, server);
+        side.window = EpochBaseline::start(engine, server);
         Ok(side)
     }
 
@@ -158,7 +158,7 @@ impl Plant for SimPlant {
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         let until = self.engine.now().saturating_add(epoch);
         self.engine.run_until(until).map_err(|stop| lost(&stop))?;
-        Ok(self.side.see(&mut self.engine))
+        Ok(self.side.observe(&mut self.engine))
     }
 
     fn settings(&self) -> Vec<Setting> {

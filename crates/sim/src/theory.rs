@@ -1,4 +1,4 @@
-//! What queueing theory says: the values that simulations are held to.
+//! Results of queueing theory, with which simulations are compared.
 //!
 //! Formulas as in Kleinrock, *Queueing Systems* volume 1 (1975), and Lavenberg
 //! (ed.), *Computer Performance Modeling Handbook* (1983). Rates are per
@@ -8,11 +8,11 @@ mod cases;
 mod mva;
 
 pub use cases::{Case, Quantity, cases};
-pub use mva::{Network, Solution, mva};
+pub use mva::{ClosedNetwork, NetworkState, mva};
 
 /// A queue's steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Queue {
+pub struct SteadyState {
     /// Busy share of each server.
     pub utilisation: f64,
     /// Mean time between arrival and departure.
@@ -27,12 +27,12 @@ pub struct Queue {
 /// does not depend on the shape of the work (section 4.4 of volume 2).
 ///
 /// `None` if it is unstable.
-pub fn mm1(arrivals_per_s: f64, work_s: f64) -> Option<Queue> {
+pub fn mm1(arrivals_per_s: f64, work_s: f64) -> Option<SteadyState> {
     mmc(arrivals_per_s, work_s, 1)
 }
 
 /// M/M/c (Erlang C); `None` if it is unstable.
-pub fn mmc(arrivals_per_s: f64, work_s: f64, servers: u32) -> Option<Queue> {
+pub fn mmc(arrivals_per_s: f64, work_s: f64, servers: u32) -> Option<SteadyState> {
     let load = arrivals_per_s * work_s;
     let utilisation = load / f64::from(servers);
     if utilisation >= 1.0 {
@@ -40,26 +40,26 @@ pub fn mmc(arrivals_per_s: f64, work_s: f64, servers: u32) -> Option<Queue> {
     }
     let waits = erlang_c(load, servers);
     let response_s = work_s + waits * work_s / (f64::from(servers) - load);
-    Some(Queue { utilisation, response_s, present: arrivals_per_s * response_s, lost: 0.0 })
+    Some(SteadyState { utilisation, response_s, present: arrivals_per_s * response_s, lost: 0.0 })
 }
 
 /// M/G/1 in order of arrival (Pollaczek-Khinchine); `cv2` is the squared
 /// coefficient of variation of the work. `None` if it is unstable.
-pub fn mg1(arrivals_per_s: f64, work_s: f64, cv2: f64) -> Option<Queue> {
+pub fn mg1(arrivals_per_s: f64, work_s: f64, cv2: f64) -> Option<SteadyState> {
     let utilisation = arrivals_per_s * work_s;
     if utilisation >= 1.0 {
         return None;
     }
     let wait_s = utilisation * work_s * (1.0 + cv2) / (2.0 * (1.0 - utilisation));
     let response_s = work_s + wait_s;
-    Some(Queue { utilisation, response_s, present: arrivals_per_s * response_s, lost: 0.0 })
+    Some(SteadyState { utilisation, response_s, present: arrivals_per_s * response_s, lost: 0.0 })
 }
 
 /// M/M/c/K: room for `room` requests, in service or waiting; others are lost.
 ///
 /// With `room == servers` this is the Erlang loss system, whose loss does not
 /// depend on the shape of the work.
-pub fn mmck(arrivals_per_s: f64, work_s: f64, servers: u32, room: u32) -> Queue {
+pub fn mmck(arrivals_per_s: f64, work_s: f64, servers: u32, room: u32) -> SteadyState {
     let load = arrivals_per_s * work_s;
     // Probabilities relative to that of an empty system, state by state.
     let (mut weight, mut sum, mut present, mut busy) = (1.0, 1.0, 0.0, 0.0);
@@ -73,7 +73,7 @@ pub fn mmck(arrivals_per_s: f64, work_s: f64, servers: u32, room: u32) -> Queue 
     let lost = weight / sum;
     let (present, busy) = (present / sum, busy / sum);
     let response_s = present / (arrivals_per_s * (1.0 - lost));
-    Queue { utilisation: busy / f64::from(servers), response_s, present, lost }
+    SteadyState { utilisation: busy / f64::from(servers), response_s, present, lost }
 }
 
 /// Two classes of exponential work on one server, each `(arrivals per second,

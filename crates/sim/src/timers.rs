@@ -1,17 +1,16 @@
 //! One-shot timers: a heap of packed keys.
 //!
-//! Few things need it (think times that are not exponential, phase changes,
-//! the end of a frequency transition): whatever is re-timed lives in the
-//! winner tree. A radix heap would be quicker from some 1e5 pending timers on,
-//! but it cannot tell its earliest key without committing to it, and here a
-//! station's event usually comes first.
+//! Only think times that are not exponential, phase changes and the ends of
+//! frequency transitions are timers; clocks that are re-timed are in the winner
+//! tree. A radix heap is faster from about 1e5 pending timers on, but reading its
+//! earliest key advances it, and here a station's event usually precedes the timer.
 
 use crate::heap::MinHeap;
 use crate::order::Key;
 
 /// What a timer is for; with the index it makes a key's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum TimerPurpose {
     /// A client of this app stops thinking.
     Think,
     /// This app's schedule moves to its next phase.
@@ -27,7 +26,7 @@ const INDEX_BITS: u32 = 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     heap: MinHeap<Key>,
-    /// The earliest, at hand for the comparison at every event.
+    /// The earliest timer, cached for the comparison at every event.
     first: Key,
 }
 
@@ -43,14 +42,21 @@ impl Timers {
         self.first
     }
 
-    /// Takes out the earliest timer.
+    /// Removes the earliest timer.
     pub(crate) fn pop(&mut self) {
-        self.heap.pop();
+        let popped = self.heap.pop();
+        debug_assert_eq!(popped.unwrap_or(Key::NEVER), self.first, "the cached timer is the first");
         self.first = self.heap.peek().unwrap_or(Key::NEVER);
     }
 
     /// Adds a timer.
-    pub(crate) fn push(&mut self, time_ns: u64, sequence: u64, purpose: Purpose, index: usize) {
+    pub(crate) fn push(
+        &mut self,
+        time_ns: u64,
+        sequence: u64,
+        purpose: TimerPurpose,
+        index: usize,
+    ) {
         let owner = (purpose as u32) << INDEX_BITS | index as u32;
         let key = Key::new(time_ns, sequence, owner);
         self.first = self.first.min(key);
@@ -59,12 +65,12 @@ impl Timers {
 }
 
 /// What a timer's key is for, and the index of the app or lane.
-pub(crate) fn owner_of(key: Key) -> (Purpose, usize) {
+pub(crate) fn owner_of(key: Key) -> (TimerPurpose, usize) {
     let index = (key.owner() & ((1 << INDEX_BITS) - 1)) as usize;
     let purpose = match key.owner() >> INDEX_BITS {
-        0 => Purpose::Think,
-        1 => Purpose::Phase,
-        _ => Purpose::Resume,
+        0 => TimerPurpose::Think,
+        1 => TimerPurpose::Phase,
+        _ => TimerPurpose::Resume,
     };
     (purpose, index)
 }
@@ -77,15 +83,15 @@ mod tests {
     fn simultaneous_timers_fire_in_the_order_in_which_they_were_set() {
         let mut timers = Timers::new();
         for (sequence, index) in [(0, 7), (1, 3), (2, 5)] {
-            timers.push(100, sequence, Purpose::Think, index);
+            timers.push(100, sequence, TimerPurpose::Think, index);
         }
-        timers.push(50, 3, Purpose::Resume, 9);
+        timers.push(50, 3, TimerPurpose::Resume, 9);
         let mut order = Vec::new();
         while timers.first() != Key::NEVER {
             order.push(owner_of(timers.first()));
             timers.pop();
         }
-        let think = Purpose::Think;
-        assert_eq!(order, [(Purpose::Resume, 9), (think, 7), (think, 3), (think, 5)]);
+        let think = TimerPurpose::Think;
+        assert_eq!(order, [(TimerPurpose::Resume, 9), (think, 7), (think, 3), (think, 5)]);
     }
 }

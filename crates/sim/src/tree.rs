@@ -7,7 +7,7 @@
 
 use crate::order::Key;
 
-/// Levels above the first at which a change of the winner is likely.
+/// Levels from the leaf in which a change of the winner is likely.
 const UNSURE_LEVELS: u32 = 3;
 
 /// The earliest of a fixed number of clocks.
@@ -35,7 +35,7 @@ impl WinnerTree {
     /// Sets clock `leaf`; [`Key::NEVER`] stops it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, key: Key) {
-        // As many leaves as pairs.
+        // There are as many leaves as pairs, so leaf `i` is node `pairs.len() + i`.
         let mut at = leaf + self.pairs.len();
         let mut winner = key;
         // Stopping where the winner stays pays only further up: near the leaf

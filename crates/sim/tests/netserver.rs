@@ -3,14 +3,14 @@
 use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::netserver::{
-    FrequencyGovernor, Moderation, NetServer, NetServerPlant, PingPong, ServerModel, ServerTotals,
-    Traffic,
+    FrequencyGovernor, Moderation, NetServer, NetServerModel, NetServerPlant, NetServerTotals,
+    PingPong, Traffic,
 };
 use lull_sim::node::LoadStep;
 
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
 
-fn model() -> ServerModel {
+fn model() -> NetServerModel {
     toml::from_str(include_str!("../src/netserver/example.toml")).unwrap()
 }
 
@@ -19,7 +19,7 @@ fn app() -> AppSpec {
 }
 
 /// A second of the server at a rate, a frequency and a delay, after a warm-up.
-fn run(model: &ServerModel, frequency: Hertz, delay_us: u64) -> ServerTotals {
+fn run(model: &NetServerModel, frequency: Hertz, delay_us: u64) -> NetServerTotals {
     let mut server = NetServer::new(model, 1, 0).unwrap();
     server.set_frequency(0, Some(frequency));
     server.set_delay(Some(Nanos::from_micros(delay_us)));
@@ -29,7 +29,7 @@ fn run(model: &ServerModel, frequency: Hertz, delay_us: u64) -> ServerTotals {
     server.totals()
 }
 
-fn p99_us(totals: &ServerTotals) -> f64 {
+fn p99_us(totals: &NetServerTotals) -> f64 {
     totals.latency.quantile(Percentile::P99).unwrap().as_micros_f64()
 }
 
@@ -203,7 +203,7 @@ fn knobs_are_rounded_refused_and_given_back() {
 
 #[test]
 fn models_that_make_no_sense_are_refused_by_key() {
-    let refused = |change: &dyn Fn(&mut ServerModel)| {
+    let refused = |change: &dyn Fn(&mut NetServerModel)| {
         let mut model = model();
         change(&mut model);
         NetServer::new(&model, 1, 0).unwrap_err().to_string()

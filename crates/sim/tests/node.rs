@@ -8,8 +8,8 @@ use lull_measure::compliance::late_share;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
-    Activity, Cache, Client, LoadStep, Memory, MemoryUse, Node, NodeApp, NodeModel, NodePlant,
-    Scheduler, Throttle,
+    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodePlant,
+    NodeScheduler, NodeSimulation, Throttle,
 };
 use proptest::prelude::*;
 use rayon::prelude::*;
@@ -38,7 +38,7 @@ fn node(cores: u16, app: Vec<NodeApp>) -> NodeModel {
         name: "test".to_owned(),
         cores,
         frequency: "2GHz".parse().unwrap(),
-        scheduler: Scheduler::default(),
+        scheduler: NodeScheduler::default(),
         cache: Some(Cache { ways: 20, reference_ways: None, way_bytes: 1 << 20 }),
         memory: Some(Memory {
             peak_bytes_per_s: 20e9,
@@ -52,7 +52,7 @@ fn node(cores: u16, app: Vec<NodeApp>) -> NodeModel {
 
 /// Without cache and memory, and with switches that cost nothing: a queue.
 fn bare(cores: u16, app: Vec<NodeApp>) -> NodeModel {
-    let scheduler = Scheduler { switch_cost: Nanos::ZERO, ..Scheduler::default() };
+    let scheduler = NodeScheduler { switch_cost: Nanos::ZERO, ..NodeScheduler::default() };
     NodeModel { cache: None, memory: None, scheduler, ..node(cores, app) }
 }
 
@@ -137,7 +137,7 @@ fn alone(cores: u16, rate_per_s: f64) -> f64 {
     let app = requests("q", u32::from(cores), rate_per_s, Shape::Exponential);
     let model = bare(cores, vec![app]);
     let runs = (0..8u64).into_par_iter().map(|replication| {
-        let mut node = Node::new(&model, 7, replication).unwrap();
+        let mut node = NodeSimulation::new(&model, 7, replication).unwrap();
         node.run_until(SECOND * 2);
         node.forget();
         node.run_until(SECOND * 102);
@@ -183,8 +183,8 @@ fn waiting(wakeup_lead: Option<Nanos>, wakeup_chance: f64) -> f64 {
     let Activity::Requests { work, .. } = &mut app.activity else { unreachable!() };
     work.mean = Nanos::from_micros(10);
     let model = bare(1, vec![app, batch("c", 1, Activity::Endless)]);
-    let scheduler = Scheduler { wakeup_lead, wakeup_chance, ..model.scheduler };
-    let mut node = Node::new(&NodeModel { scheduler, ..model }, 3, 0).unwrap();
+    let scheduler = NodeScheduler { wakeup_lead, wakeup_chance, ..model.scheduler };
+    let mut node = NodeSimulation::new(&NodeModel { scheduler, ..model }, 3, 0).unwrap();
     node.run_until(SECOND * 2000);
     let totals = node.totals();
     late_share(&totals.apps[0].latency, Nanos::from_micros(20)).unwrap()
@@ -229,7 +229,7 @@ fn threads_leave_cores_that_they_may_no_longer_use() {
 #[test]
 fn threads_at_a_barrier_leave_their_cores_to_others() {
     let busy = |app: Vec<NodeApp>, watched: usize| {
-        let mut node = Node::new(&bare(4, app), 1, 0).unwrap();
+        let mut node = NodeSimulation::new(&bare(4, app), 1, 0).unwrap();
         node.run_until(SECOND * 10);
         let totals = node.totals();
         (totals.apps[watched].busy_cores, totals.utilisation.iter().sum::<f64>())
@@ -248,7 +248,7 @@ fn ipc_tells_of_interference_and_cpu_time_does_not() {
     let noisy = MemoryUse { share: 0.9, bytes_per_s: 12e9, floor: 0.9, ways: 2.0 };
     apps.push(NodeApp { memory: noisy, ..batch("noise", 2, Activity::Endless) });
     let run = |model: &NodeModel| {
-        let mut node = Node::new(model, 1, 0).unwrap();
+        let mut node = NodeSimulation::new(model, 1, 0).unwrap();
         node.run_until(SECOND * 2);
         let app = node.totals().apps.remove(0);
         (app.ipc, app.busy_cores)
@@ -275,12 +275,12 @@ fn a_bad_node_is_refused_by_key() {
     for (key, break_it) in broken {
         let mut model = three();
         break_it(&mut model);
-        let error = Node::new(&model, 1, 0).unwrap_err();
+        let error = NodeSimulation::new(&model, 1, 0).unwrap_err();
         assert_eq!(error.key, key, "{error}");
     }
-    let strange = [AppSpec::best_effort("nobody")];
+    let strange = [AppSpec::best_effort("stranger")];
     let text = NodePlant::new(&three(), &strange, 1, 0).unwrap_err().to_string();
-    assert!(text.contains("nobody") && text.contains("a, b, c, d"), "{text}");
+    assert!(text.contains("stranger") && text.contains("a, b, c, d"), "{text}");
     let silent = [AppSpec::latency_critical("d", Percentile::P95, SECOND)];
     assert!(NodePlant::new(&three(), &silent, 1, 0).is_err());
 }
@@ -417,7 +417,7 @@ fn with_client(client: &str) -> NodeModel {
         load: vec![LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 }],
         arrivals: "constant".parse().unwrap(),
         delay: Some(constant(1_000)),
-        client: Some(Client { app: client.to_owned(), work: constant(50) }),
+        client: Some(NodeClient { app: client.to_owned(), work: constant(50) }),
     };
     let app = vec![batch("a", 2, activity), batch("clients", 1, Activity::Clients)];
     bare(2, app.into_iter().map(|app| NodeApp { memory: MemoryUse::default(), ..app }).collect())
@@ -425,7 +425,7 @@ fn with_client(client: &str) -> NodeModel {
 
 #[test]
 fn a_request_passes_through_its_client_twice_and_its_delay_keeps_no_core() {
-    let mut node = Node::new(&with_client("clients"), 1, 0).unwrap();
+    let mut node = NodeSimulation::new(&with_client("clients"), 1, 0).unwrap();
     node.run_until(SECOND * 10);
     let totals = node.totals();
     let [app, client] = [&totals.apps[0], &totals.apps[1]];
@@ -439,8 +439,8 @@ fn a_request_passes_through_its_client_twice_and_its_delay_keeps_no_core() {
 
 #[test]
 fn a_client_that_is_none_is_refused() {
-    for name in ["a", "nobody"] {
-        let error = Node::new(&with_client(name), 1, 0).unwrap_err();
+    for name in ["a", "stranger"] {
+        let error = NodeSimulation::new(&with_client(name), 1, 0).unwrap_err();
         assert_eq!(error.key, "app[0].activity.requests.client.app", "{error}");
     }
 }

@@ -8,7 +8,11 @@ use lull_control::{
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::model::Distribution;
-use lull_sim::oversubscribed::{CoRunner, Scheduler, Served, Server, ServerModel, ServerPlant};
+use lull_sim::oversubscribed::{
+    CoRunner, OversubscribedModel, OversubscribedPlant, OversubscribedServer, OversubscribedTotals,
+    ThreadScheduler,
+};
+use lull_sim::{Replication, RunLength};
 use proptest::prelude::*;
 
 /// No gate.
@@ -38,22 +42,22 @@ impl Admission for Kept {
     }
 }
 
-/// A plant before whose workers stands a gate with these numbers.
-fn kept(cap: u32, batch: u32, delay: Nanos) -> ServerPlant {
+/// A plant with a gate of these numbers before its workers.
+fn kept(cap: u32, batch: u32, delay: Nanos) -> OversubscribedPlant {
     let gate = Kept(Numbers { cap, batch, delay });
-    ServerPlant::new(&model(), Box::new(gate), 1, 0).unwrap()
+    OversubscribedPlant::new(&model(), Box::new(gate), 1, 0).unwrap()
 }
 
-const FAIR: Scheduler = Scheduler::Fair {
+const FAIR: ThreadScheduler = ThreadScheduler::Fair {
     slice: Nanos::from_millis(3),
     credit: Nanos::from_millis(12),
     preempt: Nanos::from_millis(4),
 };
-const SOL: Scheduler =
-    Scheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
+const SOL: ThreadScheduler =
+    ThreadScheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
 
 /// 4 cores, 8 promised connections and 24 others, and a device that is quick enough.
-fn model() -> ServerModel {
+fn model() -> OversubscribedModel {
     let text = r#"
         cores = 4
         [frequency]
@@ -92,22 +96,23 @@ fn model() -> ServerModel {
     toml::from_str(text).unwrap()
 }
 
-fn with(scheduler: Scheduler, co_runners: &[u32]) -> ServerModel {
+fn with(scheduler: ThreadScheduler, co_runners: &[u32]) -> OversubscribedModel {
     let co_runner = |(index, threads): (usize, &u32)| CoRunner {
         name: format!("runner {index}"),
         threads: *threads,
     };
     let co_runner = co_runners.iter().enumerate().map(co_runner).collect();
-    ServerModel { scheduler, co_runner, ..model() }
+    OversubscribedModel { scheduler, co_runner, ..model() }
 }
 
-fn plant(model: &ServerModel) -> ServerPlant {
-    ServerPlant::new(model, Box::new(Open), 1, 0).unwrap()
+fn plant(model: &OversubscribedModel) -> OversubscribedPlant {
+    OversubscribedPlant::new(model, Box::new(Open), 1, 0).unwrap()
 }
 
-fn measure(model: &ServerModel) -> Served {
-    let lengths = (Nanos::from_millis(200), Nanos::from_secs(2));
-    Server::measure(model, Box::new(Open), (1, 0), lengths).unwrap()
+fn measure(model: &OversubscribedModel) -> OversubscribedTotals {
+    let lengths = RunLength { warmup: Nanos::from_millis(200), counted: Nanos::from_secs(2) };
+    let streams = Replication { seed: 1, number: 0 };
+    OversubscribedServer::measure(model, Box::new(Open), streams, lengths).unwrap()
 }
 
 fn rate(seen: &Observation, app: usize) -> f64 {
@@ -121,7 +126,7 @@ fn rate(seen: &Observation, app: usize) -> f64 {
 
 #[test]
 fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
-    for model in [with(Scheduler::Queues, &[]), with(FAIR, &[3, 2]), with(SOL, &[2])] {
+    for model in [with(ThreadScheduler::Queues, &[]), with(FAIR, &[3, 2]), with(SOL, &[2])] {
         conformance::check(Nanos::from_millis(20), || plant(&model));
     }
 }
@@ -149,7 +154,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
         let outcomes = set.apply(&wanted).outcomes;
         assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
         let mut begun = kept(cap, batch, delay);
-        let answered = |plant: &mut ServerPlant| {
+        let answered = |plant: &mut OversubscribedPlant| {
             // Turns of the numbers before have ended by then.
             plant.observe(Nanos::from_millis(200)).unwrap();
             let seen = plant.observe(Nanos::from_secs(2)).unwrap();
@@ -167,14 +172,14 @@ fn an_admission_controller_that_chooses_its_numbers_lends_none() {
     let got = plant.apply(&[Setting::GateCap(AppId(0), 4)]).outcomes[0].got.clone();
     let Got::Refused { why } = got else { panic!("{got:?}") };
     assert!(why.contains("manual"), "{why}");
-    // One gate of all classes is the knob of the first, and nobody else's.
+    // One gate of all classes is the knob of the first class and of no other.
     let got = kept(4, 1, Nanos::ZERO).apply(&[Setting::GateCap(AppId(1), 4)]).outcomes;
     assert!(matches!(&got[0].got, Got::Refused { .. }), "{got:?}");
 }
 
 #[test]
 fn an_app_runs_on_its_cores_and_nowhere_else() {
-    for scheduler in [Scheduler::Queues, FAIR, SOL] {
+    for scheduler in [ThreadScheduler::Queues, FAIR, SOL] {
         let mut plant = plant(&with(scheduler, &[]));
         plant.observe(Nanos::from_millis(50)).unwrap();
         for app in [AppId(0), AppId(1)] {
@@ -187,7 +192,7 @@ fn an_app_runs_on_its_cores_and_nowhere_else() {
             seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).collect();
         assert!(busy[0] > 0.9 && busy[1] > 0.9, "{scheduler:?}: {busy:?}");
         assert_eq!(busy[2], 0.0, "{scheduler:?}: {busy:?}");
-        let agent = matches!(scheduler, Scheduler::Central { .. });
+        let agent = matches!(scheduler, ThreadScheduler::Central { .. });
         assert_eq!(busy[3], f64::from(u8::from(agent)), "{scheduler:?}: {busy:?}");
     }
 }
@@ -195,7 +200,7 @@ fn an_app_runs_on_its_cores_and_nowhere_else() {
 #[test]
 fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
     let mut model = model();
-    // Queries so slow to come that cores sleep longer than the break-even, and shorter.
+    // Queries so rare that some sleeps are longer than the break-even, and some shorter.
     model.class[0].connections = 2;
     model.class[1].connections = 1;
     model.query.round_trip = Distribution::exponential(Nanos::from_millis(3));
@@ -207,7 +212,7 @@ fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
     let share = seen.c6_opportunity.unwrap();
     assert_eq!(Some(share), served.c6_opportunity(C6_BREAK_EVEN));
     assert!(share > 0.1 && share < 0.95, "{share}");
-    // A core that nobody used has neither slept to an end nor worked.
+    // A core that no thread used has neither ended a sleep nor worked.
     let cores = seen.cores.iter().filter_map(|core| core.c6_opportunity.clone().ok());
     let (low, high) = (cores.clone().fold(1.0, f64::min), cores.fold(0.0, f64::max));
     assert!(low <= share && share <= high, "{low} {share} {high}");
@@ -217,7 +222,7 @@ fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
 }
 
 #[test]
-fn the_schedulers_own_core_is_nobodys() {
+fn no_app_runs_on_the_schedulers_own_core() {
     let mut plant = plant(&with(SOL, &[]));
     let agent: CoreSet = "3".parse().unwrap();
     let got = plant.apply(&[Setting::Cores(AppId(0), agent)]).outcomes[0].got.clone();
@@ -251,9 +256,9 @@ fn fair_threads_have_equal_time_whoever_they_belong_to() {
     assert!((3.85..=4.0).contains(&(cores[0] + cores[1])), "{cores:?}");
 }
 
-/// One connection, which asks every 10 ms and hardly matters.
-fn quiet(model: ServerModel) -> ServerModel {
-    let mut model = ServerModel { class: vec![model.class[1].clone()], ..model };
+/// One connection with a query every 10 ms: a negligible load.
+fn quiet(model: OversubscribedModel) -> OversubscribedModel {
+    let mut model = OversubscribedModel { class: vec![model.class[1].clone()], ..model };
     model.class[0].connections = 1;
     model.query.round_trip.mean = Nanos::from_millis(10);
     model
@@ -263,24 +268,26 @@ fn quiet(model: ServerModel) -> ServerModel {
 fn a_thread_that_sleeps_a_lot_is_not_held_up_by_those_who_never_do() {
     let model = quiet(with(FAIR, &[8]));
     let beside = measure(&model).latency().mean().unwrap();
-    let alone = measure(&ServerModel { co_runner: Vec::new(), ..model }).latency().mean().unwrap();
+    let alone =
+        measure(&OversubscribedModel { co_runner: Vec::new(), ..model }).latency().mean().unwrap();
     assert!(beside < alone.scale(1.2), "{beside} {alone}");
 }
 
 #[test]
-fn without_slices_nobody_could_stop_a_co_runner() {
-    let refused = Server::new(&with(Scheduler::Queues, &[1]), Box::new(Open), 1, 0).err();
+fn a_co_runner_needs_a_scheduler_with_slices() {
+    let refused =
+        OversubscribedServer::new(&with(ThreadScheduler::Queues, &[1]), Box::new(Open), 1, 0).err();
     assert!(refused.unwrap().to_string().contains("scheduler with time slices"));
-    let one = ServerModel { cores: 1, ..with(SOL, &[]) };
-    let refused = Server::new(&one, Box::new(Open), 1, 0).err().unwrap().to_string();
+    let one = OversubscribedModel { cores: 1, ..with(SOL, &[]) };
+    let refused = OversubscribedServer::new(&one, Box::new(Open), 1, 0).err().unwrap().to_string();
     assert!(refused.contains("the agent has one to itself"), "{refused}");
 }
 
 #[test]
 fn a_central_queue_serves_in_order_of_waking() {
-    // The agent's core is busy and serves nobody; the others share one queue.
+    // The agent's core is busy and runs no thread; the others share one queue.
     let served = measure(&with(SOL, &[]));
-    let queues = measure(&ServerModel { cores: 3, ..model() });
+    let queues = measure(&OversubscribedModel { cores: 3, ..model() });
     let ratio = served.throughput_per_s() / queues.throughput_per_s();
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
     assert!(served.busy > queues.busy + Nanos::from_secs(1), "the agent spins");
@@ -292,12 +299,12 @@ fn other_promises_reach_an_admission_controller_or_make_a_new_one() {
     let bound = Nanos::from_millis(5);
     let tight = Some(Objective::Tail { percentile: Percentile::P99, bound });
     let mut made = false;
-    let anew = || {
+    let rebuild = || {
         made = true;
         Ok::<_, std::convert::Infallible>(Box::new(Open) as Box<dyn Admission>)
     };
-    plant.retarget(&[tight, None], anew).unwrap();
-    assert!(made, "one that knows no promises is made anew");
+    plant.retarget(&[tight, None], rebuild).unwrap();
+    assert!(made, "an admission controller that cannot change its objectives is rebuilt");
     assert_eq!(plant.apps()[0].tail(), Some((Percentile::P99, bound)));
 }
 
@@ -323,7 +330,7 @@ proptest! {
         prop_assert_eq!(served.busy + idle, served.span * 4);
         let cpu: Nanos = served.spent.iter().map(|spent| spent.cpu).sum();
         let agent = if kind == 1 { served.span } else { Nanos::ZERO };
-        prop_assert_eq!(cpu + agent, served.busy, "busy time is somebody's");
+        prop_assert_eq!(cpu + agent, served.busy, "busy time is that of a party or the agent");
         for (came, answers) in served.came.iter().zip(&served.answers) {
             prop_assert!(came.abs_diff(*answers) <= 1);
         }

@@ -70,7 +70,7 @@ fn a_plant_shows_load_latency_and_energy() {
     let mut plant = plant("web");
     plant.observe(Nanos::from_secs(1)).unwrap();
     let seen = plant.observe(Nanos::from_secs(10)).unwrap();
-    // 1000 of the 2000 requests a second come here, each 1 ms on one of four
+    // 1000 of the 2000 requests per second arrive here, each 1 ms on one of four
     // cores at full speed; the batch app adds a little.
     let used: f64 = seen.cores.iter().map(|core| core.utilisation.as_ref().unwrap()).sum();
     assert!((1.0..1.3).contains(&used), "{used}");
@@ -196,7 +196,7 @@ fn a_plant_that_does_not_exist_is_refused_by_name() {
     let error = SimPlant::new(&model(), &missing, 1).unwrap_err().to_string();
     assert_eq!(error, "tier `web` has no server 2");
     let mut stranger = spec("web");
-    stranger.apps[0].name = "nobody".to_owned();
+    stranger.apps[0].name = "stranger".to_owned();
     let error = SimPlant::new(&model(), &stranger, 1).unwrap_err().to_string();
-    assert_eq!(error, "the model has no app `nobody`");
+    assert_eq!(error, "the model has no app `stranger`");
 }

@@ -8,7 +8,7 @@ use lull_sim::model::{
 };
 use proptest::prelude::*;
 
-/// Requests come for one second; then there is time to drain.
+/// Requests arrive for one second; then the system drains.
 const LOADED: Nanos = Nanos::from_secs(1);
 const DRAINED: Nanos = Nanos::from_secs(400);
 

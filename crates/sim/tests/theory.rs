@@ -25,7 +25,7 @@ fn judge(case: &Case, runs: &Runs) -> Result<(), String> {
     for totals in &runs.totals {
         for (number, server) in totals.servers.iter().enumerate() {
             let (present, flow) = server.little(totals.span);
-            // Both count the same but for who is present at the two ends.
+            // Both count the same except for the requests present at the two ends.
             if (present - flow).abs() > 0.05 * present {
                 return Err(format!("{}: Little at {number}: {present} {flow}", case.name));
             }

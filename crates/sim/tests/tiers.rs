@@ -1,11 +1,11 @@
-//! Threads, pools and blocking: what holds up whom.
+//! Threads, pools and blocking between tiers.
 
 use lull_measure::Nanos;
-use lull_sim::bench_models::{Bench, benches, ntier};
+use lull_sim::bench_models::{BenchModel, benches, ntier};
 use lull_sim::model::{Model, Source};
 use lull_sim::plant::System;
 use lull_sim::stats::{Experiment, Warmup};
-use lull_sim::theory::{Network, mva};
+use lull_sim::theory::{ClosedNetwork, mva};
 use lull_sim::{Engine, Totals};
 
 /// Two single-core servers in a row; the second takes ten times as long.
@@ -93,9 +93,9 @@ fn one_of_each_tier_without_pools_is_a_product_form_network() {
     for tier in &mut model.tier {
         tier.machine = None;
     }
-    // The demands of Tomcat come in two slices, which processor sharing does not notice.
+    // Tomcat's demand is in two slices, which processor sharing does not notice.
     let demands = [0.00015, 0.00096, 0.0001, 0.00106];
-    let network = Network { think_s: 7.0, stations: demands.map(|work| (work, 1)).to_vec() };
+    let network = ClosedNetwork { think_s: 7.0, stations: demands.map(|work| (work, 1)).to_vec() };
     for clients in [3_000, 7_000] {
         model.app[0].source = Source::clients(clients, Nanos::from_secs(7));
         let exact = mva(&network, clients).throughput_per_s;
@@ -107,7 +107,7 @@ fn one_of_each_tier_without_pools_is_a_product_form_network() {
 #[test]
 fn benchmark_models_run_under_their_controllers() {
     for bench in benches().into_iter().take(4) {
-        let short = Bench { length: bench.warmup, warmup: bench.warmup.scale(0.1), ..bench };
+        let short = BenchModel { length: bench.warmup, warmup: bench.warmup.scale(0.1), ..bench };
         let mut system = short.start(1).unwrap();
         let done = short.run(&mut system).unwrap();
         assert!(done.events > done.answered && done.answered > 100, "{}: {done:?}", short.name);

@@ -1,4 +1,4 @@
-//! The open-loop client: sends when requests are due, whatever the server does.
+//! The open-loop client: it sends requests when they are due, however slow the server is.
 //!
 //! A request's latency runs from its *intended* send time to the last byte of
 //! its reply, so that a server that stalls is charged for every request that
@@ -10,15 +10,15 @@
 //! - *service*: from the write to the last byte of the reply.
 //!
 //! One thread drives all connections with epoll and nanosecond time-outs. A
-//! second one, off the critical path, sums up windows and pushes them to the agent.
-//! With `spin` set, the client does not sleep through the last stretch before a
-//! due time; that buys tens of microseconds of lag for a busy core, which on a
-//! machine shared with the server hurts more than it helps, so it is off.
+//! second one, off the critical path, summarises windows and pushes them to the agent.
+//! With `spin` set, the client busy-waits through the last stretch before a due
+//! time. That reduces lag by tens of microseconds and keeps a core busy, which hurts
+//! more than it helps on a machine shared with the server; the default is off.
 //!
-//! A request that is not finished after `timeout` counts as timed out and enters
-//! the latencies with its age then, found at the end of a window: leaving it out
-//! would hide the worst. A lost connection fails the requests on it and is
-//! made anew with growing pauses.
+//! A request that is not finished after `timeout` counts as timed out. It enters the
+//! latencies with its age at the end of that window, because leaving it out would
+//! hide the longest latencies. When a connection is lost, its requests fail and the
+//! client reconnects after growing pauses.
 
 mod config;
 mod connection;
@@ -38,7 +38,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Puts a load on a server until its duration is over or `stop` is set.
+/// Loads a server until the configured duration is over or `stop` is set.
 ///
 /// # Errors
 /// If the configuration makes no sense, the server cannot be reached at the
@@ -48,7 +48,7 @@ pub fn run(config: &LoadConfig, stop: &AtomicBool) -> Result<LoadReport, LoadErr
     run_watched(config, stop, |_| {})
 }
 
-/// As [`run`], and shows every window to `watch` when it is over, on another thread.
+/// As [`run`], and calls `watch` with every finished window, on another thread.
 ///
 /// # Errors
 /// As [`run`].
@@ -63,27 +63,28 @@ pub fn run_watched(
     let server = reach(config)?;
     let rng = Generator::seed_from_u64(config.seed);
     if config.preload && config.target.address.protocol() == target::Protocol::Memcached {
-        // Its own stream: with and without it the same requests follow.
+        // Preloading draws from a stream of its own, so that the requests of the run
+        // are the same with and without it.
         let mut values = rng.clone();
         values.long_jump();
         target::preload(server, &config.target.memcached()?, &mut values, stop)?;
     }
-    let (reporting, desk) = reporter::open();
+    let (windows, reporter) = reporter::channel();
     std::thread::scope(|scope| {
         let push = config.push.as_ref();
         let builder = std::thread::Builder::new().name("lull-report".to_owned());
         let reporter = builder
-            .spawn_scoped(scope, move || desk.work(push, watch))
+            .spawn_scoped(scope, move || reporter.run(push, watch))
             .map_err(|source| LoadError::System { what: "start a thread", source })?;
-        let engine = Engine::new(config, target, server, schedule, rng, reporting)?;
-        let ran = engine.run(stop);
-        // The engine has gone and with it the reporter's last work.
+        let engine = Engine::new(config, target, server, schedule, rng, windows)?;
+        let result = engine.run(stop);
+        // The engine is dropped, which closes its channel: the reporter ends.
         let windows = reporter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok(LoadReport::new(config, server, ran?, windows))
+        Ok(LoadReport::new(config, server, result?, windows))
     })
 }
 
-/// The first of the host's addresses that takes a connection.
+/// Returns the first address of the host that accepts a connection.
 fn reach(config: &LoadConfig) -> Result<SocketAddr, LoadError> {
     let mut last = None;
     for address in config.target.address.resolve()? {

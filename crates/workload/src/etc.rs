@@ -28,7 +28,7 @@ const SMALL_VALUES: [f64; 15] = [
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
 
-/// What an ETC load asks for.
+/// Parameters of an ETC load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcConfig {
@@ -36,7 +36,7 @@ pub struct EtcConfig {
     pub records: u32,
     /// Share of requests that store, from 0 to 1; the others read.
     pub set_share: f64,
-    /// Which keys are asked for.
+    /// How often each key is requested.
     pub popularity: Popularity,
 }
 
@@ -46,11 +46,11 @@ impl Default for EtcConfig {
     }
 }
 
-/// Which keys are asked for; as text `uniform` or `zipf:EXPONENT`.
+/// How often each key is requested; as text `uniform` or `zipf:EXPONENT`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Popularity {
-    /// All alike.
+    /// All keys are equally likely.
     #[default]
     Uniform,
     /// The key of rank `i` in proportion to `i^-exponent`.
@@ -60,13 +60,13 @@ pub enum Popularity {
     },
 }
 
-/// Why a load is none.
+/// Why an ETC load is not valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EtcError {
     /// There are no keys.
     #[error("records = 0: a load needs at least one key")]
     NoRecords,
-    /// The share of SETs is no share.
+    /// The share of SETs is not between 0 and 1.
     #[error("set_share = {0}: write a share from 0 to 1")]
     SetShare(f64),
     /// The text names no popularity.

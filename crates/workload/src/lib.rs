@@ -1,10 +1,10 @@
-//! Load and the apps it falls on.
+//! Load generation and the built-in apps.
 //!
-//! [`arrivals`] says when requests are due and [`etc`] what they ask for;
-//! [`target`] speaks the servers' protocols; [`client`] sends in open loop and
-//! measures from the intended send time; [`push`] reports to the agent;
-//! [`apps`] are the built-in latency-critical server and best-effort burners;
-//! [`selfcheck`] measures the client itself.
+//! [`arrivals`] computes when requests are due and [`etc`] draws their content;
+//! [`target`] encodes and decodes the servers' protocols; [`client`] sends in open
+//! loop and measures latency from the intended send time; [`push`] reports to the
+//! agent; [`apps`] are the built-in latency-critical server and best-effort burners;
+//! [`selfcheck`] measures the error of the client itself.
 
 pub mod apps;
 pub mod arrivals;

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Events taken at once.
 const BATCH: usize = 256;
 
-/// What a socket is waited for.
+/// The events for which a socket is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Bytes to read.
@@ -25,7 +25,7 @@ pub(crate) enum Interest {
     Write,
     /// Either.
     Both,
-    /// Bytes to read, once; then silent until asked again.
+    /// Bytes to read, once; then nothing until `change` re-arms it.
     ReadOnce,
 }
 
@@ -40,18 +40,18 @@ impl Interest {
     }
 }
 
-/// A set of sockets to wait for, each with a number of the caller's.
+/// A set of sockets to wait for, each with a number that the caller chooses.
 #[derive(Debug)]
 pub(crate) struct Poller {
     epoll: OwnedFd,
 }
 
-/// What has happened, reused from wait to wait.
+/// The events of one wait; the buffer is reused.
 pub(crate) struct Events {
     list: Vec<Event>,
 }
 
-/// One thing that has happened.
+/// One event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready {
     /// The socket's number.
@@ -67,7 +67,7 @@ impl Events {
         Self { list: Vec::with_capacity(BATCH) }
     }
 
-    /// The event at a place of the list.
+    /// Returns the event at an index of the list.
     pub(crate) fn get(&self, index: usize) -> Option<Ready> {
         let Event { flags, data } = *self.list.get(index)?;
         let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
@@ -142,7 +142,7 @@ mod tests {
         let ready = events.get(0).unwrap();
         assert!(ready.number == 7 && ready.read && !ready.write);
         poller.wait(&mut events, Duration::ZERO).unwrap();
-        assert!(events.get(0).is_none(), "told twice of what was to be told once");
+        assert!(events.get(0).is_none(), "a one-shot event was reported twice");
         poller.change(&ours, 7, Interest::ReadOnce).unwrap();
         poller.wait(&mut events, Duration::ZERO).unwrap();
         assert!(events.get(0).is_some());

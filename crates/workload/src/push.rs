@@ -20,13 +20,13 @@ pub struct PushConfig {
     pub app: String,
 }
 
-/// How long an agent that is away is left alone.
+/// Pause between two attempts to connect to the agent.
 const PAUSE: Nanos = Nanos::from_millis(500);
 
 /// Pushes messages and never waits for the agent.
 ///
-/// While the agent is away or slow, messages are dropped and counted; it is
-/// looked for again twice a second.
+/// While the agent is absent or slow, messages are dropped and counted. The pusher
+/// tries to reconnect twice a second.
 #[derive(Debug)]
 pub struct Pusher {
     socket: PathBuf,
@@ -44,7 +44,7 @@ impl Pusher {
         Self { socket, stream: None, retry_at: Nanos::ZERO, out: Vec::new(), sent: 0, dropped: 0 }
     }
 
-    /// Hands a message to the socket; whether it was taken.
+    /// Writes a message to the socket. Returns whether the socket took it.
     pub fn push(&mut self, message: &Message) -> bool {
         let taken = self.try_push(message);
         *(if taken { &mut self.sent } else { &mut self.dropped }) += 1;
@@ -56,7 +56,7 @@ impl Pusher {
         self.sent
     }
 
-    /// Messages dropped since the agent was away or slow.
+    /// Messages dropped because the agent was absent or slow.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -65,8 +65,8 @@ impl Pusher {
         if self.stream.is_none() && !self.connect() {
             return false;
         }
-        // A line half written must be ended before the next may follow; an agent
-        // that has not taken the last one yet does not get another.
+        // A partly written line must be completed before the next one may follow. An
+        // agent that has not taken the last line yet does not get another.
         if !self.flush() || !self.out.is_empty() {
             return false;
         }
@@ -84,7 +84,8 @@ impl Pusher {
         self.stream.is_some()
     }
 
-    /// Connects without waiting for room in the agent's backlog, as std would.
+    /// Connects without blocking; `UnixStream::connect` waits while the agent's
+    /// backlog is full.
     fn open(&self) -> Result<UnixStream, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -92,7 +93,7 @@ impl Pusher {
         Ok(UnixStream::from(socket))
     }
 
-    /// Writes what the socket takes; whether the connection still stands.
+    /// Writes what the socket takes. Returns whether the connection is still open.
     fn flush(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let mut written = 0;

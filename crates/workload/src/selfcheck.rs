@@ -1,4 +1,4 @@
-//! How exact the client is: a server of known delay, and a load on it.
+//! Measures the error of the client with a server of known delay.
 //!
 //! The reference server answers every request after a busy wait of a known
 //! length, one request at a time, on a thread of its own. Whatever latency the
@@ -97,7 +97,7 @@ impl ReferenceServer {
         Ok(())
     }
 
-    /// Answers what one client asks; a client that is gone leaves its slot.
+    /// Answers one client's requests; a client that has disconnected frees its slot.
     fn serve(&mut self, slot: &mut Option<TcpStream>, answered: &mut u64) {
         let Some(stream) = slot else { return };
         let mut bytes = [0; 4096];
@@ -175,7 +175,7 @@ impl SelfCheck {
     }
 }
 
-/// What a measurement found.
+/// The result of a self-check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SelfCheckReport {
     /// The server's known delay.
@@ -216,7 +216,8 @@ pub fn measure(check: &SelfCheck) -> Result<SelfCheckReport, LoadError> {
     config.duration = Some(check.duration + WARMUP);
     config.warmup = WARMUP;
     config.spin = check.spin;
-    // A server that falls behind shows in the latencies, not in missing requests.
+    // A long drain: a server that falls behind must show in the latencies, not as
+    // missing requests.
     config.drain = Nanos::from_secs(20);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

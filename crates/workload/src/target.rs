@@ -1,7 +1,7 @@
 //! The servers that a client can load, and their protocols.
 //!
 //! A [`Target`] writes requests; a [`Decoder`], one per connection, reads the
-//! replies. Neither does I/O nor keeps time. Replies come in the order of the
+//! replies. Neither does I/O nor keeps time. Replies arrive in the order of the
 //! requests, so that the client needs no identifiers and may pipeline.
 
 mod address;
@@ -16,7 +16,7 @@ pub use options::Options;
 
 use crate::Generator;
 
-/// A server's protocol and what is asked of it.
+/// A server's protocol and the requests that are sent in it.
 pub trait Target: Send {
     /// Appends the next request to `out`.
     fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>);
@@ -28,7 +28,7 @@ pub trait Target: Send {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As asked.
+    /// Answered.
     Done,
     /// Answered: there is no such key.
     Miss,
@@ -36,25 +36,26 @@ pub enum Outcome {
     Failed,
 }
 
-/// Reads one connection's replies from bytes that come in any portions.
+/// Decodes one connection's replies from bytes that arrive in any portions.
 pub trait Decoder: Send {
-    /// Consumes what it can of `input` and appends the outcome of each reply
-    /// that ends in it; the number of bytes consumed. The caller keeps the
-    /// others and passes them again, with more behind them.
+    /// Consumes what it can of `input`, appends the outcome of each reply that ends
+    /// in it, and returns the number of bytes consumed. The caller keeps the other
+    /// bytes and passes them again, followed by more.
     ///
     /// At most [`MAX_HEAD_BYTES`] are left unconsumed.
     ///
     /// # Errors
-    /// If the bytes are not of the protocol; the connection is then of no use.
+    /// If the bytes do not follow the protocol; the connection must then be closed.
     fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>)
     -> Result<usize, ProtocolError>;
 
-    /// The server has closed the connection: the outcome that this completes, if any.
+    /// Called when the server has closed the connection. Returns the outcome of the
+    /// reply that this completes, if any.
     fn close(&mut self) -> Option<Outcome> {
         None
     }
 
-    /// Whether the server has announced that it answers nothing further here.
+    /// Returns whether the server has announced that it will close this connection.
     fn is_last(&self) -> bool {
         false
     }
@@ -72,12 +73,12 @@ pub enum ProtocolError {
         /// The protocol spoken.
         protocol: &'static str,
     },
-    /// Something else than the protocol allows here.
+    /// The server sent something that the protocol does not allow here.
     #[error("the server sent `{got}`: is this a {protocol} server?")]
     Unexpected {
         /// The protocol spoken.
         protocol: &'static str,
-        /// The beginning of what came.
+        /// The beginning of the unexpected bytes.
         got: String,
     },
 }
@@ -89,8 +90,8 @@ impl ProtocolError {
     }
 }
 
-/// The first line of `input` without its ending, and its length with it;
-/// `None` if it has not come in full.
+/// Returns the first line of `input` without its ending, and its length with the
+/// ending; `None` if the line is incomplete.
 fn first_line<'a>(
     protocol: &'static str,
     input: &'a [u8],

@@ -9,8 +9,9 @@ use lull_host::dispatch::{DispatchState, Floor};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, Node, Work};
+use lull_sim::dispatch::{DispatchModel, DispatchSimulation, RequestWork};
 use lull_sim::model::{Distribution, Shape};
+use lull_sim::{Replication, RunLength};
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 
@@ -29,6 +30,8 @@ const SOLVE_MS: f64 = 100.0;
 const RUN_MS: f64 = 50.0;
 
 const REQUESTS: u64 = 30_000;
+const LENGTH: RunLength<u64> = RunLength { warmup: 0, counted: REQUESTS };
+const STREAMS: Replication = Replication { seed: 1, number: 0 };
 const PROFILE: usize = 8000;
 const TARGET: Nanos = Nanos::from_millis(200);
 /// Load of the run, in the middle of figure 9.
@@ -43,7 +46,12 @@ fn amp() -> DispatchModel {
         move_cost: Nanos::from_micros(300),
         static_watts: Watts(0.02),
         interference: 0.009,
-        ..DispatchModel::new(types, Supply::Fixed(vec![13, 2]), RATE_PER_S, Work::Drawn(work))
+        ..DispatchModel::new(
+            types,
+            Supply::Fixed(vec![13, 2]),
+            RATE_PER_S,
+            RequestWork::Drawn(work),
+        )
     }
 }
 
@@ -128,7 +136,9 @@ fn at_the_desk_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Res
 fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
     let dispatcher = build(model, "eetl", profile)?;
     let mut outcome = None;
-    let ns = ns_each(1, || outcome = Some(Node::measure(model, dispatcher, (1, 0), (0, REQUESTS))));
+    let ns = ns_each(1, || {
+        outcome = Some(DispatchSimulation::measure(model, dispatcher, STREAMS, LENGTH))
+    });
     black_box(outcome).transpose()?;
     Ok(ns / 1e6)
 }
@@ -184,7 +194,7 @@ fn record(model: &DispatchModel, profile: &[Nanos]) -> Result<Recorded> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let inner = build(model, "eetl", profile)?;
     let recorder = Box::new(Recorder { inner, asked: Arc::clone(&asked) });
-    let outcome = Node::measure(model, recorder, (1, 0), (0, REQUESTS))?;
+    let outcome = DispatchSimulation::measure(model, recorder, STREAMS, LENGTH)?;
     let asked = asked.lock().map(|asked| asked.clone()).unwrap_or_default();
     Ok(Recorded { asked, events: outcome.events })
 }

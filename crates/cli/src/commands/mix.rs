@@ -9,7 +9,7 @@ use lull_lab::experiment::Setup;
 use lull_lab::mix::{Compared, Mix, best_mix, compare_at, paper_mixes, parse};
 use lull_lab::progress::Progress;
 use lull_measure::Nanos;
-use lull_sim::dispatch::Work;
+use lull_sim::dispatch::RequestWork;
 use serde::Serialize;
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn mixes(given: &[String]) -> anyhow::Result<Vec<Mix>> {
 }
 
 /// One time a line; empty lines and those that begin with # are left out.
-fn read_profile(path: &Path) -> anyhow::Result<Work> {
+fn read_profile(path: &Path) -> anyhow::Result<RequestWork> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     let mut list = Vec::new();
@@ -84,7 +84,7 @@ fn read_profile(path: &Path) -> anyhow::Result<Work> {
         );
         return Err(UsageError(what).into());
     }
-    Ok(Work::Listed(list))
+    Ok(RequestWork::Listed(list))
 }
 
 fn print(answer: &Answer) {

@@ -15,13 +15,14 @@ use lull_host::dispatch::{DispatchState, Floor, Order};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, Node, Work};
+use lull_sim::dispatch::{DispatchModel, DispatchSimulation, RequestWork};
 use lull_sim::model::{Distribution, Shape};
+use lull_sim::{Replication, RunLength};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 
 const ANSWERS: usize = 3000;
-const STREAMS: (u64, u64) = (21, 0);
+const STREAMS: Replication = Replication { seed: 21, number: 0 };
 const NEAR_NS: u64 = 1000;
 
 /// A move that a dispatcher decided on.
@@ -202,7 +203,7 @@ impl Stage {
 fn model(supply: Supply, rate_per_s: f64) -> DispatchModel {
     let types = vec![CoreSpeed::new("slow", 1.0, 1.0), CoreSpeed::new("fast", 2.0, 6.8)];
     let work = Distribution { mean: Nanos(94_400_000), shape: Shape::Gamma { cv2: 0.37 } };
-    DispatchModel::new(types, supply, rate_per_s, Work::Drawn(work))
+    DispatchModel::new(types, supply, rate_per_s, RequestWork::Drawn(work))
 }
 
 fn dispatcher(
@@ -220,8 +221,12 @@ fn dispatcher(
 
 fn simulated(model: &DispatchModel, which: (&str, &str)) -> Came {
     let (tell, told) = channel();
-    let outcome =
-        Node::measure(model, dispatcher(model, which, tell), STREAMS, (0, ANSWERS as u64));
+    let outcome = DispatchSimulation::measure(
+        model,
+        dispatcher(model, which, tell),
+        STREAMS,
+        RunLength { warmup: 0, counted: ANSWERS as u64 },
+    );
     let outcome = outcome.unwrap();
     let (latencies_ns, busy_s) = (outcome.latencies_ns, outcome.busy_s);
     Came { moves: told.iter().collect(), latencies_ns, busy_s }

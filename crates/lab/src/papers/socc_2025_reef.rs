@@ -16,7 +16,9 @@ pub(crate) mod steered;
 mod system;
 
 /// A model of MongoDB with this many connections, all best effort.
-pub(crate) fn mongo_with_connections(connections: u32) -> lull_sim::oversubscribed::ServerModel {
+pub(crate) fn mongo_with_connections(
+    connections: u32,
+) -> lull_sim::oversubscribed::OversubscribedModel {
     system::set_connections(&system::mongo().0, connections)
 }
 

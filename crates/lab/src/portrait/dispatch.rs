@@ -7,7 +7,7 @@ use crate::trial::estimate_of;
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, Node};
+use lull_sim::dispatch::{DispatchModel, DispatchSimulation};
 use serde::Deserialize;
 
 /// What every dispatcher is drawn beside.
@@ -87,7 +87,7 @@ fn measured(
     let percentile = Percentile::P99;
     let site = Site { ladder: &ladder, percentile, target: BOUND, profile: &profile };
     let built = DISPATCHERS.build(dispatcher, &toml::Table::new(), &site)?;
-    let mut node = Node::new(&model, built, SEED, replication)?;
+    let mut node = DispatchSimulation::new(&model, built, SEED, replication)?;
     node.run_until(WARMUP);
     node.forget();
     node.run_until(WARMUP + LENGTH);

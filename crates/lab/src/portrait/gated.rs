@@ -9,7 +9,10 @@ use lull_measure::compliance::Patience;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
-use lull_sim::oversubscribed::{ConnectionClass, Served, Server, ServerModel};
+use lull_sim::oversubscribed::{
+    ConnectionClass, OversubscribedModel, OversubscribedServer, OversubscribedTotals,
+};
+use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 
 /// What every admission controller is drawn beside.
@@ -43,7 +46,7 @@ fn promise(admission: &str) -> Option<Objective> {
 }
 
 /// The server with so many connections, and what some of them are promised.
-fn scene(promise: Option<Objective>, connections: u32) -> ServerModel {
+fn scene(promise: Option<Objective>, connections: u32) -> OversubscribedModel {
     let mut model = mongo_with_connections(connections);
     if promise.is_some() {
         let rest =
@@ -59,7 +62,7 @@ fn scene(promise: Option<Objective>, connections: u32) -> ServerModel {
 }
 
 /// One curve of a panel: its value of one run.
-type Value = fn(&Served) -> f64;
+type Value = fn(&OversubscribedTotals) -> f64;
 
 /// Panels with the axis and the value of each.
 fn views(admission: &str) -> [(String, Axis, Value); 3] {
@@ -68,7 +71,7 @@ fn views(admission: &str) -> [(String, Axis, Value); 3] {
     let Some(promise) = promise(admission) else {
         let title =
             format!("{admission}: p99 latency over the connections, each a thread of the server");
-        let all: Value = Served::throughput_per_s;
+        let all: Value = OversubscribedTotals::throughput_per_s;
         let rate = ("Throughput".to_owned(), Axis::linear("queries/s"), all);
         return [(title, Axis::log("p99 (ms)"), |served| p99_ms(&served.latency())), power, rate];
     };
@@ -113,7 +116,7 @@ pub(super) fn panels(admission: &str) -> Result<Vec<Figure>, PortraitError> {
 fn over_connections(
     admission: &str,
     promise: Option<Objective>,
-) -> Result<Vec<(f64, Served)>, PortraitError> {
+) -> Result<Vec<(f64, OversubscribedTotals)>, PortraitError> {
     let one = |connections: &u32| {
         let model = scene(promise, *connections);
         Ok((f64::from(*connections), measured(admission, &model)?))
@@ -122,11 +125,19 @@ fn over_connections(
     all.into_iter().collect()
 }
 
-fn measured(admission: &str, model: &ServerModel) -> Result<Served, PortraitError> {
+fn measured(
+    admission: &str,
+    model: &OversubscribedModel,
+) -> Result<OversubscribedTotals, PortraitError> {
     let objectives = model.objectives();
     // One core is left to the system.
     let site = Site::of(&objectives, model.cores.max(2) - 1);
     let config: toml::Table = config(admission).parse().expect("configs of portraits are TOML");
     let built = ADMISSION_CONTROLLERS.build(admission, &config, &site)?;
-    Ok(Server::measure(model, built, (SEED, 0), (WARMUP, LENGTH))?)
+    Ok(OversubscribedServer::measure(
+        model,
+        built,
+        Replication { seed: SEED, number: 0 },
+        RunLength { warmup: WARMUP, counted: LENGTH },
+    )?)
 }

@@ -13,7 +13,7 @@ use lull_control::AppSpec;
 use lull_measure::{Hertz, Nanos};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
-    Activity, Client, LoadStep, MemoryUse, NodeApp, NodeModel, REFRESH, Scheduler,
+    Activity, LoadStep, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler, REFRESH,
 };
 use lull_workload::arrivals::Process;
 use serde::Serialize;
@@ -180,12 +180,12 @@ impl Fit {
             let threads = u32::from(known.cores);
             app.push(node_app("the rest of the machine", threads, Activity::requests(work, load)));
         }
-        let scheduler = Scheduler {
+        let scheduler = NodeScheduler {
             slice: self.slice,
             wakeup_lead: Some(Nanos::ZERO),
             wakeup_chance: self.wakeup_chance,
             switch_cost: SWITCH,
-            ..Scheduler::default()
+            ..NodeScheduler::default()
         };
         let model = NodeModel {
             name: recording.machine.name.clone(),
@@ -217,7 +217,7 @@ impl Fit {
             load,
             arrivals,
             delay: (fit.delay_ns >= 1.0).then(|| spread(fit.delay_ns, fit.cv2)),
-            client: client.map(|app| Client { app, work: pass }),
+            client: client.map(|app| NodeClient { app, work: pass }),
         }
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use crate::trial::rules;
     use lull_control::{AppSpec, EpochRule, Plant};
     use lull_measure::Nanos;
-    use lull_sim::node::{Activity, NodeApp, NodeModel, NodePlant, Scheduler};
+    use lull_sim::node::{Activity, NodeApp, NodeModel, NodePlant, NodeScheduler};
     use std::collections::BTreeMap;
 
     const EPOCH: Nanos = Nanos::from_millis(500);
@@ -106,7 +106,7 @@ mod tests {
             name: "any".to_owned(),
             cores: 1,
             frequency: lull_measure::Hertz(1),
-            scheduler: Scheduler::default(),
+            scheduler: NodeScheduler::default(),
             cache: None,
             memory: None,
             refresh: EPOCH,

@@ -16,8 +16,9 @@ use crate::report::number_text;
 use lull_control::{AppSpec, Class, PolicyError, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_policies::POLICIES;
-
-use lull_sim::node::{Activity, Cache, Memory, MemoryUse, Node, NodeApp, NodeModel, Scheduler};
+use lull_sim::node::{
+    Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, NodeSimulation,
+};
 use lull_sim::stats::Failure;
 use serde::Deserialize;
 
@@ -46,7 +47,7 @@ struct NodeSection {
     cores: u16,
     frequency: Hertz,
     #[serde(default)]
-    scheduler: Scheduler,
+    scheduler: NodeScheduler,
     cache: Option<Cache>,
     memory: Option<Memory>,
     refresh: Option<Nanos>,
@@ -272,7 +273,7 @@ impl NodeAppSection {
         }
         let mut alone = model.clone();
         alone.app.retain(|app| app.name == self.name);
-        let mut node = Node::new(&alone, seed, 0)?;
+        let mut node = NodeSimulation::new(&alone, seed, 0)?;
         node.run_until(ALONE);
         node.forget();
         node.run_until(ALONE.saturating_add(ALONE));

@@ -14,7 +14,7 @@ use lull_control::{Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{self, DispatchModel, Node};
+use lull_sim::dispatch::{self, DispatchModel, DispatchSimulation};
 use serde::Deserialize;
 
 /// Default number of requests in the profile that dispatchers are built from: as in EETL
@@ -126,7 +126,7 @@ impl DispatchScenario {
 
     fn replicate(&self, variant: &DispatchVariant, replication: u64) -> Result<Sample, String> {
         let dispatcher = self.build(variant).map_err(|error| error.to_string())?;
-        let node = Node::new(&self.model, dispatcher, self.frame.seed, replication);
+        let node = DispatchSimulation::new(&self.model, dispatcher, self.frame.seed, replication);
         let mut node = node.map_err(|error| error.to_string())?;
         node.run_until(self.frame.warmup);
         node.forget();
@@ -142,7 +142,12 @@ impl DispatchScenario {
         Ok(Sample { values: values.collect(), requests })
     }
 
-    fn value(&self, what: DispatchFigure, outcome: &dispatch::Outcome, latency: &Latency) -> f64 {
+    fn value(
+        &self,
+        what: DispatchFigure,
+        outcome: &dispatch::DispatchTotals,
+        latency: &Latency,
+    ) -> f64 {
         let (span_s, count) = (outcome.span.as_secs_f64(), outcome.latencies_ns.len() as f64);
         match what {
             DispatchFigure::Response(response) => response.value(Answers {

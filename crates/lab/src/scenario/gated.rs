@@ -14,8 +14,7 @@ use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
-
-use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
+use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedPlant, OversubscribedTotals};
 use rand::SeedableRng;
 use serde::Deserialize;
 
@@ -34,7 +33,7 @@ pub struct GatedFile {
     title: String,
     #[serde(default)]
     run: RunSection,
-    gated: ServerModel,
+    gated: OversubscribedModel,
     #[serde(default)]
     scheme: Vec<SchemeSection>,
 }
@@ -51,7 +50,7 @@ struct SchemeSection {
 #[derive(Debug, Clone)]
 pub struct Gated {
     pub(super) frame: Frame<GateScheme, GateFigure>,
-    model: ServerModel,
+    model: OversubscribedModel,
 }
 
 /// A name in a registry and its keys.
@@ -115,7 +114,7 @@ impl Gated {
         let gate = ADMISSION_CONTROLLERS
             .build(name, config, &site)
             .map_err(|error| variant.wrong("admission", error))?;
-        let plant = ServerPlant::new(&self.model, gate, self.frame.seed, replication)
+        let plant = OversubscribedPlant::new(&self.model, gate, self.frame.seed, replication)
             .map_err(|error| Wrong::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
             POLICIES
@@ -151,7 +150,7 @@ impl Gated {
         Ok(Sample { values: values.collect(), requests: answered.collect() })
     }
 
-    fn value(&self, what: GateFigure, served: &Served) -> f64 {
+    fn value(&self, what: GateFigure, served: &OversubscribedTotals) -> f64 {
         let cores_s = served.span.as_secs_f64() * f64::from(self.model.cores);
         match what {
             GateFigure::Response(class, response) => {
@@ -174,7 +173,7 @@ impl Gated {
 
 /// One replication under way.
 struct Replication {
-    plant: ServerPlant,
+    plant: OversubscribedPlant,
     policy: Option<Box<dyn Policy>>,
     rng: Rng,
 }
@@ -270,7 +269,7 @@ fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<GateSchem
 }
 
 /// All figures: class by class, then energy and cores.
-fn figures(model: &ServerModel) -> Vec<(Quantity, GateFigure)> {
+fn figures(model: &OversubscribedModel) -> Vec<(Quantity, GateFigure)> {
     let mut all = Vec::new();
     for (at, class) in model.class.iter().enumerate() {
         let tail = class.objective.and_then(|objective| match objective {

@@ -5,7 +5,7 @@ use super::{Grid, Run};
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_policies::search::Space;
-use lull_sim::netserver::{NetServerPlant, ServerModel, Traffic};
+use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
 use serde::Deserialize;
 
 /// The file (docs/scenario.md, "A network server").
@@ -13,7 +13,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServerFile {
     /// The server.
-    pub server: ServerModel,
+    pub server: NetServerModel,
     /// The objective of its app, such as `{ p99 = "500us" }`.
     pub objective: WrittenObjective,
     /// Loads to go through, in requests per second; that of the model if empty.
@@ -40,7 +40,7 @@ pub struct ServerFile {
 #[derive(Debug, Clone)]
 pub struct ServerScenario {
     /// The server.
-    pub model: ServerModel,
+    pub model: NetServerModel,
     /// Its app.
     pub app: AppSpec,
     /// Loads, in requests per second.
@@ -106,7 +106,7 @@ impl ServerFile {
     }
 }
 
-fn space(model: &ServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
+fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
     let wrong = |key: &str, message: String| ServerFileError { key: key.to_owned(), message };
     let plant = NetServerPlant::new(model, app.clone(), 0, 0);
     let plant = plant.map_err(|error| wrong("server", error.to_string()))?;

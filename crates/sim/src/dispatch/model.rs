@@ -1,13 +1,13 @@
-//! What a placed node is made of and what comes to it: plain data.
+//! The model of a dispatched machine and its load: plain data.
 
 use crate::model::{Distribution, Shape};
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
 use lull_measure::{Nanos, Watts};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-/// A node and its load.
+/// A dispatched machine and its load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DispatchModel {
@@ -16,41 +16,42 @@ pub struct DispatchModel {
     /// Cores of them.
     pub supply: Supply,
     /// Arrivals: Poisson at the first rate, then at the next; the last one stays.
-    pub load: Vec<Rate>,
+    pub load: Vec<RateStep>,
     /// Work of a request, as time alone on a core of speed 1.
-    pub work: Work,
-    /// Time without progress when a request changes its core or a core its speed.
+    pub work: RequestWork,
+    /// Cost of a migration: time without progress when a request changes its core, or
+    /// its core changes its speed.
     #[serde(default)]
     pub move_cost: Nanos,
-    /// Static power of a core for each unit of its highest speed, drawn idle
-    /// too and whatever its level.
+    /// Static power of a core for each unit of its highest speed, at every level and
+    /// also while idle.
     #[serde(default)]
     pub static_watts: Watts,
     /// How much all running requests are slowed for each unit of running
     /// speed beyond the first: pace 1/(1 + x (sum of speeds - 1)).
     #[serde(default)]
     pub interference: f64,
-    /// Age at which a request is taken off unanswered, so that one that never
-    /// ends, or whose thread has died, does not hold its core for ever.
+    /// Age at which a request is abandoned, so that one that never ends, or whose
+    /// thread has died, does not hold its core for ever.
     #[serde(default)]
     pub abandon: Option<Nanos>,
 }
 
-/// Poisson arrivals.
+/// Poisson arrivals at one rate, for a number of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct RateStep {
     /// Requests per second.
     pub rate_per_s: f64,
-    /// How many arrive at this rate; the last rate lasts.
+    /// Requests at this rate; none for the last step, which never ends.
     #[serde(default)]
     pub requests: Option<u64>,
 }
 
-/// Where the work of requests comes from.
+/// Distribution of the work of requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Work {
+pub enum RequestWork {
     /// Drawn from a distribution.
     Drawn(Distribution),
     /// Drawn from a list, each entry as likely: a measured profile.
@@ -66,28 +67,28 @@ pub enum DispatchModelError {
     /// A number out of its range.
     #[error("{key} is {value}, must be {wanted}")]
     Range {
-        /// Which.
+        /// The key.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// What it may be.
+        /// The accepted range.
         wanted: &'static str,
     },
     /// A list without entries.
     #[error("{0} is empty: give at least one entry")]
     Empty(&'static str),
     /// A rate that never ends, before the last.
-    #[error("load[{0}] has no `requests`, so load[{next}] would never come", next = .0 + 1)]
+    #[error("load[{0}] has no `requests`, so load[{next}] would never begin", next = .0 + 1)]
     Endless(usize),
 }
 
 impl DispatchModel {
     /// A node of these cores under Poisson arrivals, without any overhead.
-    pub fn new(types: Vec<CoreSpeed>, supply: Supply, rate_per_s: f64, work: Work) -> Self {
+    pub fn new(types: Vec<CoreSpeed>, supply: Supply, rate_per_s: f64, work: RequestWork) -> Self {
         Self {
             types,
             supply,
-            load: vec![Rate { rate_per_s, requests: None }],
+            load: vec![RateStep { rate_per_s, requests: None }],
             work,
             move_cost: Nanos::ZERO,
             static_watts: Watts(0.0),
@@ -99,7 +100,7 @@ impl DispatchModel {
     /// The same node at a constant rate.
     #[must_use]
     pub fn at_rate(&self, rate_per_s: f64) -> Self {
-        Self { load: vec![Rate { rate_per_s, requests: None }], ..self.clone() }
+        Self { load: vec![RateStep { rate_per_s, requests: None }], ..self.clone() }
     }
 
     /// The core types, checked.
@@ -131,9 +132,9 @@ impl DispatchModel {
         let value = self.interference;
         range("interference", value, value >= 0.0 && value.is_finite(), "0 or more")?;
         match &self.work {
-            Work::Listed(list) if list.is_empty() => Err(DispatchModelError::Empty("work")),
-            Work::Listed(_) => Ok(()),
-            Work::Drawn(work) => {
+            RequestWork::Listed(list) if list.is_empty() => Err(DispatchModelError::Empty("work")),
+            RequestWork::Listed(_) => Ok(()),
+            RequestWork::Drawn(work) => {
                 let mean = work.mean.0 as f64;
                 range("work.mean", mean, mean > 0.0, "above 0")?;
                 let cv2 = work.shape.cv2();
@@ -148,20 +149,20 @@ impl DispatchModel {
         }
     }
 
-    /// Draws a profile: the work of this many requests, as a service would
-    /// measure it to provision itself.
+    /// Draws a profile: the work of this many requests, as an operator would measure
+    /// it before choosing a dispatcher.
     ///
     /// # Errors
     /// If the model is not sound.
     pub fn profile(&self, requests: usize, seed: u64) -> Result<Vec<Nanos>, DispatchModelError> {
         self.check()?;
         let mut draw = self.work.draw();
-        let mut stream = Streams { seed, replication: 0 }.stream(Use::Profile, 0);
+        let mut stream = Replication { seed, number: 0 }.stream(StreamPurpose::Profile, 0);
         Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
     }
 }
 
-/// The speeds of all cores at their fastest: what the node can do at once.
+/// Returns the sum of the highest speeds of all cores: the capacity of the machine.
 pub fn top_speeds(ladder: &Ladder) -> f64 {
     let speed = |kind: usize| ladder.types()[kind].speed;
     if ladder.scales() {
@@ -170,7 +171,7 @@ pub fn top_speeds(ladder: &Ladder) -> f64 {
     (0..ladder.types().len()).map(|kind| speed(kind) * ladder.cores(kind) as f64).sum()
 }
 
-impl Work {
+impl RequestWork {
     /// Mean work of a request; zero of an empty list.
     pub fn mean(&self) -> Nanos {
         match self {

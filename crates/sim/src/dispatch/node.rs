@@ -1,19 +1,19 @@
-//! One run of a placed node.
+//! One replication of a dispatched machine.
 
 mod cores;
 
 use super::model::{DispatchModel, DispatchModelError, top_speeds};
-use super::outcome::{BeatSeen, Outcome};
+use super::outcome::{BeatRecord, DispatchTotals};
 use super::source::Source;
 use crate::heap::MinHeap;
 use crate::order::{Key, NEVER_NS};
-use crate::random::Streams;
+use crate::replication::{Replication, RunLength};
 use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, Ladder, Meter, Place};
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// The type of a request that waits.
-const NOWHERE: usize = usize::MAX;
+/// The core type of a request that waits.
+const NO_CORE_TYPE: usize = usize::MAX;
 
 /// One request in the system.
 #[derive(Debug, Clone, Copy)]
@@ -22,20 +22,21 @@ struct Request {
     arrival_ns: u64,
     /// All its work, in nanoseconds at speed 1.
     work: f64,
-    /// Work left when it was last placed.
+    /// Work left when it last started on a core.
     left: f64,
     /// Virtual time of its end on its present core.
     end: f64,
     kind: usize,
-    /// Place in the list of running requests.
+    /// Index in the list of running requests.
     at: usize,
-    /// The only timer of it that is valid, and when it rings.
+    /// Sequence number of its valid timer, and the time of that. Older timers of the
+    /// request stay in the event queue and are stale.
     timer: u64,
     timer_ns: u64,
 }
 
-/// A node under one dispatcher, one replication.
-pub struct Node {
+/// A machine under one dispatcher: one replication.
+pub struct DispatchSimulation {
     ladder: Ladder,
     speeds: Vec<f64>,
     dispatcher: Box<dyn Dispatcher>,
@@ -44,7 +45,7 @@ pub struct Node {
     model: DispatchModel,
 
     now_ns: u64,
-    /// Virtual time: what a request alone on the node would have had of it.
+    /// Virtual time: it passes at the common pace of all running requests.
     virtual_ns: f64,
     pace: f64,
     watts: f64,
@@ -69,20 +70,20 @@ pub struct Node {
 
     meter: Option<Meter>,
     answered: u64,
-    counts: Outcome,
+    counts: DispatchTotals,
     counted_from_ns: u64,
 }
 
 /// What happens next.
 #[derive(Clone, Copy)]
-enum Next {
+enum NextEvent {
     End(usize),
     Timer(Key),
     Beat,
     Arrival,
 }
 
-impl Node {
+impl DispatchSimulation {
     /// An empty node before its first arrival.
     ///
     /// # Errors
@@ -102,9 +103,9 @@ impl Node {
             attention: dispatcher.attention(),
             first_come: dispatcher.first_come(),
             meter: dispatcher.beat().map(Meter::new),
-            source: Source::new(model, Streams { seed, replication }),
+            source: Source::new(model, Replication { seed, number: replication }),
             abandon_ns: model.abandon.map_or(NEVER_NS, |age| age.0),
-            counts: Outcome::empty(types),
+            counts: DispatchTotals::empty(types),
             busy: vec![0; types],
             model: model.clone(),
             ladder,
@@ -131,7 +132,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Runs until this many more requests are answered or taken off.
+    /// Runs until this many more requests are answered or abandoned.
     pub fn run(&mut self, requests: u64) {
         let until = self.answered.saturating_add(requests);
         while self.answered < until {
@@ -151,38 +152,38 @@ impl Node {
         self.advance(until.0.max(self.now_ns));
     }
 
-    /// Requests that have come and not been answered or taken off.
+    /// Returns the number of requests that have arrived and are not answered or abandoned.
     pub fn in_system(&self) -> usize {
         self.active.len()
     }
 
-    /// Forgets what was counted, at the end of a warm-up.
+    /// Restarts all counts, at the end of a warm-up.
     pub fn forget(&mut self) {
-        self.counts = Outcome::empty(self.speeds.len());
+        self.counts = DispatchTotals::empty(self.speeds.len());
         self.counted_from_ns = self.now_ns;
     }
 
-    /// What was counted.
-    pub fn outcome(mut self) -> Outcome {
+    /// Returns the totals.
+    pub fn outcome(mut self) -> DispatchTotals {
         self.counts.span = Nanos(self.now_ns - self.counted_from_ns);
         self.counts
     }
 
-    /// A warm-up and then a counted part, in requests.
+    /// Runs a warm-up and then a counted part, and returns the totals of the latter.
     ///
     /// # Errors
     /// If the model is not sound.
     pub fn measure(
         model: &DispatchModel,
         dispatcher: Box<dyn Dispatcher>,
-        streams: (u64, u64),
-        (warmup, requests): (u64, u64),
-    ) -> Result<Outcome, DispatchModelError> {
-        let mut node = Self::new(model, dispatcher, streams.0, streams.1)?;
-        node.run(warmup);
+        Replication { seed, number }: Replication,
+        requests: RunLength<u64>,
+    ) -> Result<DispatchTotals, DispatchModelError> {
+        let mut node = Self::new(model, dispatcher, seed, number)?;
+        node.run(requests.warmup);
         node.forget();
-        node.counts.latencies_ns.reserve(requests as usize);
-        node.run(requests);
+        node.counts.latencies_ns.reserve(requests.counted as usize);
+        node.run(requests.counted);
         Ok(node.outcome())
     }
 
@@ -191,16 +192,16 @@ impl Node {
         self.act(time_ns, next);
     }
 
-    fn act(&mut self, time_ns: u64, next: Next) {
+    fn act(&mut self, time_ns: u64, next: NextEvent) {
         self.advance(time_ns);
         match next {
-            Next::End(at) => {
+            NextEvent::End(at) => {
                 self.counts.events += 1;
                 self.leave(at, true);
             }
-            Next::Timer(key) => self.ring(key),
-            Next::Beat => self.beat(),
-            Next::Arrival => {
+            NextEvent::Timer(key) => self.ring(key),
+            NextEvent::Beat => self.beat(),
+            NextEvent::Arrival => {
                 self.counts.events += 1;
                 self.arrive();
             }
@@ -208,12 +209,12 @@ impl Node {
     }
 
     /// The earliest of ends, timers, beats and arrivals; in this order at one time.
-    fn next(&mut self) -> (u64, Next) {
-        let mut best = (self.source.next_ns, Next::Arrival);
+    fn next(&mut self) -> (u64, NextEvent) {
+        let mut best = (self.source.next_ns, NextEvent::Arrival);
         if let Some(meter) = &self.meter
             && meter.next().0 <= best.0
         {
-            best = (meter.next().0, Next::Beat);
+            best = (meter.next().0, NextEvent::Beat);
         }
         while let Some(key) = self.timers.peek() {
             if self.slots[key.owner() as usize].timer != key.sequence() {
@@ -221,7 +222,7 @@ impl Node {
                 continue;
             }
             if key.time_ns() <= best.0 {
-                best = (key.time_ns(), Next::Timer(key));
+                best = (key.time_ns(), NextEvent::Timer(key));
             }
             break;
         }
@@ -233,12 +234,17 @@ impl Node {
         }
         let span = (first.0 - self.virtual_ns) / self.pace;
         let end_ns = self.now_ns.saturating_add(span.max(0.0).ceil() as u64);
-        if end_ns <= best.0 && !self.ends.is_empty() { (end_ns, Next::End(first.1)) } else { best }
+        if end_ns <= best.0 && !self.ends.is_empty() {
+            (end_ns, NextEvent::End(first.1))
+        } else {
+            best
+        }
     }
 
-    /// Lets time pass without anything happening in it.
+    /// Advances the clock to `time_ns` and adds up energy and busy time.
     #[inline]
     fn advance(&mut self, time_ns: u64) {
+        debug_assert!(time_ns >= self.now_ns, "time never goes back");
         let span = (time_ns - self.now_ns) as f64;
         self.now_ns = time_ns;
         self.virtual_ns += span * self.pace;
@@ -256,7 +262,7 @@ impl Node {
             work,
             left: work,
             end: f64::INFINITY,
-            kind: NOWHERE,
+            kind: NO_CORE_TYPE,
             at: 0,
             timer: u64::MAX,
             timer_ns: NEVER_NS,
@@ -282,7 +288,7 @@ impl Node {
         self.settle();
     }
 
-    /// A running request leaves: answered, or taken off.
+    /// A running request leaves: answered or abandoned.
     fn leave(&mut self, at: usize, answered: bool) {
         let slot = self.running[at];
         let kind = self.slots[slot as usize].kind;
@@ -312,7 +318,7 @@ impl Node {
         }
     }
 
-    /// A timer of a request: its age has come.
+    /// A request has reached the age of its timer.
     fn ring(&mut self, key: Key) {
         self.timers.pop();
         self.counts.events += 1;
@@ -320,7 +326,7 @@ impl Node {
         self.stop_timer(slot);
         let request = self.slots[slot as usize];
         if self.now_ns - request.arrival_ns >= self.abandon_ns {
-            if request.kind != NOWHERE {
+            if request.kind != NO_CORE_TYPE {
                 return self.leave(request.at, false);
             }
             self.waiting.retain(|waiting| *waiting != slot);
@@ -332,12 +338,12 @@ impl Node {
         }
     }
 
-    /// Shows the dispatcher what was measured.
+    /// Passes the measurements of a period to the dispatcher.
     fn beat(&mut self) {
         let Some(meter) = &mut self.meter else { return };
         let seen = meter.read(Nanos(self.now_ns), self.active.len());
         self.dispatcher.adjust(&seen);
-        self.counts.beats.push(BeatSeen {
+        self.counts.beats.push(BeatRecord {
             time: seen.now,
             answered: self.answered,
             tail: seen.tail,
@@ -347,13 +353,14 @@ impl Node {
         self.ask_all_running();
     }
 
-    /// New thresholds hold for requests under way too.
+    /// Calls the dispatcher for all running requests, because new thresholds apply to
+    /// them too.
     fn ask_all_running(&mut self) {
         self.ask_running(self.active.len());
         self.settle();
     }
 
-    /// Asks the running ones among the oldest.
+    /// Calls the dispatcher for the running requests among the `oldest` oldest.
     fn ask_running(&mut self, oldest: usize) {
         let mut left = self.running.len();
         for older in 0..oldest {
@@ -361,15 +368,16 @@ impl Node {
             if left == 0 {
                 return;
             }
-            if self.slots[slot as usize].kind != NOWHERE {
+            if self.slots[slot as usize].kind != NO_CORE_TYPE {
                 left -= 1;
                 self.ask(slot, older);
             }
         }
     }
 
-    /// Asks all whom an arrival or a departure concerns: the old first, for
-    /// they make room, then those who wait, while there are free cores.
+    /// Calls the dispatcher for all requests that an arrival or a departure concerns:
+    /// first the oldest running ones, because they may free cores, then the waiting
+    /// ones, while there are free cores.
     fn settle(&mut self) {
         let oldest = match self.attention {
             Attention::Ages => 0,
@@ -396,14 +404,14 @@ impl Node {
         self.active.partition_point(|(other, _)| *other < id)
     }
 
-    /// Asks the dispatcher about a request; whether it moved.
+    /// Calls the dispatcher for a request. Returns whether the request started or moved.
     fn ask(&mut self, slot: u32, older: usize) -> bool {
         let request = self.slots[slot as usize];
         let age_ns = self.now_ns - request.arrival_ns;
         let ask = Ask {
             age: Nanos(age_ns),
             done: Nanos((request.work - self.work_left(&request)) as u64),
-            on: (request.kind != NOWHERE).then_some(request.kind),
+            on: (request.kind != NO_CORE_TYPE).then_some(request.kind),
             older,
             active: self.active.len(),
             work: Some(Nanos(request.work as u64)),
@@ -444,10 +452,10 @@ impl Node {
     }
 
     fn work_left(&self, request: &Request) -> f64 {
-        if request.kind == NOWHERE {
+        if request.kind == NO_CORE_TYPE {
             return request.left;
         }
-        // While it moves, the time that the move takes counts as work.
+        // During a migration its cost counts as work, so clamp to the work at the start.
         ((request.end - self.virtual_ns) * self.speeds[request.kind]).clamp(0.0, request.left)
     }
 }

@@ -1,33 +1,33 @@
-//! What a run of a placed node counted.
+//! Totals of a dispatched machine.
 
 use lull_measure::{Joules, Nanos, Percentile};
 
-/// What one run counted after its warm-up.
+/// Totals of one run after its warm-up.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct DispatchTotals {
     /// Simulated time that was counted.
     pub span: Nanos,
     /// Energy in it, static part included.
     pub energy: Joules,
     /// Latencies of the answers, in order of their ends, in nanoseconds.
     pub latencies_ns: Vec<u64>,
-    /// Moves between core types, or changes of a core's level under a request.
+    /// Migrations between core types, or changes of a core's level under a request.
     pub moves: u64,
-    /// Requests taken off unanswered.
+    /// Requests abandoned because they reached the age `abandon`.
     pub abandoned: u64,
-    /// Arrivals, ends and ages that were acted on.
+    /// Events: arrivals, ends and timers.
     pub events: u64,
-    /// Times that the dispatcher was asked.
+    /// Calls of the dispatcher.
     pub asked: u64,
     /// Core time in each type, in seconds.
     pub busy_s: Vec<f64>,
-    /// What the dispatcher was shown after each beat, and what it made of it.
-    pub beats: Vec<BeatSeen>,
+    /// The observations that the dispatcher received, and its thresholds after each.
+    pub beats: Vec<BeatRecord>,
 }
 
-/// One beat of the dispatcher's controller.
+/// One period of the dispatcher's controller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BeatSeen {
+pub struct BeatRecord {
     /// Since the start of the run, warm-up included.
     pub time: Nanos,
     /// Requests answered since then.
@@ -36,11 +36,11 @@ pub struct BeatSeen {
     pub tail: Option<Nanos>,
     /// Measured arrivals per second.
     pub rate_per_s: Option<f64>,
-    /// The thresholds after it.
+    /// The thresholds that the dispatcher chose.
     pub thresholds: Vec<Nanos>,
 }
 
-impl Outcome {
+impl DispatchTotals {
     /// Energy a request, in joules; `None` without answers.
     pub fn energy_per_request(&self) -> Option<f64> {
         let answers = self.latencies_ns.len();
@@ -51,9 +51,9 @@ impl Outcome {
     pub fn tail(&self, percentile: Percentile) -> Option<Nanos> {
         let mut sorted = self.latencies_ns.clone();
         let count = sorted.len();
-        // Rounded against 0.99 * 2000 = 1980.0000000000002.
-        let place = (percentile.fraction() * count as f64 - 1e-9).ceil().max(1.0) as usize;
-        (count > 0).then(|| Nanos(*sorted.select_nth_unstable(place - 1).1))
+        // The subtraction corrects products such as 0.99 * 2000 = 1980.0000000000002.
+        let rank = (percentile.fraction() * count as f64 - 1e-9).ceil().max(1.0) as usize;
+        (count > 0).then(|| Nanos(*sorted.select_nth_unstable(rank - 1).1))
     }
 
     /// Mean latency; `None` without answers.

@@ -1,7 +1,7 @@
-//! Where requests come from: Poisson arrivals, each with its work.
+//! The arrival process: Poisson arrivals, each with its work.
 
-use super::model::{DispatchModel, DispatchModelError, Rate, WorkDraw};
-use crate::random::{Stream, Streams, Use};
+use super::model::{DispatchModel, DispatchModelError, RateStep, WorkDraw};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use rand_distr::{Distribution as _, Exp1};
 
@@ -18,11 +18,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(model: &DispatchModel, streams: Streams) -> Self {
+    pub(super) fn new(model: &DispatchModel, streams: Replication) -> Self {
         let first = model.load[0];
         let mut source = Self {
-            arrivals: streams.stream(Use::Arrivals, 0),
-            works: streams.stream(Use::Work, 0),
+            arrivals: streams.stream(StreamPurpose::Arrivals, 0),
+            works: streams.stream(StreamPurpose::Work, 0),
             work: model.work.draw(),
             next_ns: 0,
             phase: 0,
@@ -38,8 +38,8 @@ impl Source {
         (unit * 1e9 / rate_per_s) as u64
     }
 
-    /// The arriving request's number and work; sets the next arrival.
-    pub(super) fn draw(&mut self, load: &[Rate]) -> (u64, f64) {
+    /// Returns the arriving request's number and work, and sets the next arrival.
+    pub(super) fn draw(&mut self, load: &[RateStep]) -> (u64, f64) {
         let id = self.next_id;
         self.next_id += 1;
         self.left = self.left.saturating_sub(1);
@@ -53,18 +53,18 @@ impl Source {
 }
 
 impl DispatchModel {
-    /// The first requests that a replication meets, arrival and work of each:
-    /// what another plant is given that is to meet the same ones.
+    /// Returns arrival and work of the first requests of a replication, so that another
+    /// plant can run the same requests.
     ///
     /// # Errors
     /// If the model is not sound.
     pub fn requests(
         &self,
         requests: usize,
-        (seed, replication): (u64, u64),
+        replication: Replication,
     ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
         self.check()?;
-        let mut source = Source::new(self, Streams { seed, replication });
+        let mut source = Source::new(self, replication);
         let mut next = || {
             let arrival = Nanos(source.next_ns);
             (arrival, Nanos(source.draw(&self.load).1 as u64))

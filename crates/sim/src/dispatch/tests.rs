@@ -1,8 +1,9 @@
-//! The node against what can be worked out by hand or by theory.
+//! The dispatched machine against values computed by hand or by queueing theory.
 
 use super::*;
 use crate::model::Distribution;
 use crate::theory;
+use crate::{Replication, RunLength};
 use lull_control::dispatcher::{
     Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Every, Seen, Supply,
 };
@@ -30,14 +31,22 @@ impl Dispatcher for At {
     }
 }
 
+const fn streams(seed: u64, number: u64) -> Replication {
+    Replication { seed, number }
+}
+
+const fn length(warmup: u64, counted: u64) -> RunLength<u64> {
+    RunLength { warmup, counted }
+}
+
 const MS: u64 = 1_000_000;
 
 fn two_types() -> Vec<CoreSpeed> {
     vec![CoreSpeed::new("slow", 1.0, 1.0), CoreSpeed::new("fast", 2.0, 6.8)]
 }
 
-fn constant(ms: u64) -> Work {
-    Work::Drawn(Distribution::constant(Nanos::from_millis(ms)))
+fn constant(ms: u64) -> RequestWork {
+    RequestWork::Drawn(Distribution::constant(Nanos::from_millis(ms)))
 }
 
 /// So rare requests that they never meet.
@@ -45,8 +54,9 @@ fn lonely(supply: Supply, work_ms: u64) -> DispatchModel {
     DispatchModel::new(two_types(), supply, 0.01, constant(work_ms))
 }
 
-fn run(model: &DispatchModel, age: Option<Nanos>, requests: u64) -> Outcome {
-    Node::measure(model, Box::new(At(age)), (1, 0), (0, requests)).unwrap()
+fn run(model: &DispatchModel, age: Option<Nanos>, requests: u64) -> DispatchTotals {
+    DispatchSimulation::measure(model, Box::new(At(age)), streams(1, 0), length(0, requests))
+        .unwrap()
 }
 
 #[test]
@@ -97,13 +107,18 @@ fn static_power_is_drawn_by_idle_cores_too() {
 fn one_type_of_cores_is_the_queue_of_theory() {
     // M/M/3 at load 0.8: mean response from Erlang's C formula.
     let types = vec![CoreSpeed::new("core", 1.0, 1.0)];
-    let work = Work::Drawn(Distribution::exponential(Nanos::from_millis(10)));
+    let work = RequestWork::Drawn(Distribution::exponential(Nanos::from_millis(10)));
     let model = DispatchModel::new(types, Supply::Fixed(vec![3]), 240.0, work);
     let outcomes: Vec<f64> = (0..8)
         .map(|replication| {
             let dispatcher = Box::new(At(None));
-            let outcome =
-                Node::measure(&model, dispatcher, (7, replication), (20_000, 100_000)).unwrap();
+            let outcome = DispatchSimulation::measure(
+                &model,
+                dispatcher,
+                streams(7, replication),
+                length(20_000, 100_000),
+            )
+            .unwrap();
             let busy = outcome.energy.0 / outcome.span.as_secs_f64();
             assert!((busy / 2.4 - 1.0).abs() < 0.02, "power is utilisation: {busy}");
             outcome.mean().unwrap().as_millis_f64()
@@ -118,7 +133,7 @@ fn one_type_of_cores_is_the_queue_of_theory() {
 fn a_request_that_never_ends_is_taken_off_and_frees_its_core() {
     let mut model = lonely(Supply::Fixed(vec![1, 0]), 1);
     let endless = Nanos::from_secs(1_000_000);
-    model.work = Work::Listed(vec![endless]);
+    model.work = RequestWork::Listed(vec![endless]);
     model.load[0].rate_per_s = 10.0;
     model.abandon = Some(Nanos::from_secs(5));
     let outcome = run(&model, None, 100);
@@ -132,7 +147,7 @@ fn the_same_replication_meets_the_same_requests_under_any_dispatcher() {
         two_types(),
         Supply::Fixed(vec![4, 1]),
         20.0,
-        Work::Drawn(Distribution::exponential(Nanos::from_millis(50))),
+        RequestWork::Drawn(Distribution::exponential(Nanos::from_millis(50))),
     );
     let early = run(&model, Some(Nanos::from_millis(20)), 2000);
     let late = run(&model, None, 2000);
@@ -158,7 +173,7 @@ impl Dispatcher for Watcher {
     }
 }
 
-fn watch(every: Every, load: Vec<Rate>, requests: u64) -> Vec<Seen> {
+fn watch(every: Every, load: Vec<RateStep>, requests: u64) -> Vec<Seen> {
     let mut model = lonely(Supply::Fixed(vec![64, 0]), 10);
     model.load = load;
     let beat = Beat {
@@ -168,13 +183,19 @@ fn watch(every: Every, load: Vec<Rate>, requests: u64) -> Vec<Seen> {
         bound: Some(Nanos::from_millis(9)),
     };
     let (to, from) = channel();
-    Node::measure(&model, Box::new(Watcher(beat, to)), (3, 0), (0, requests)).unwrap();
+    DispatchSimulation::measure(
+        &model,
+        Box::new(Watcher(beat, to)),
+        streams(3, 0),
+        length(0, requests),
+    )
+    .unwrap();
     from.iter().collect()
 }
 
 #[test]
 fn beats_come_by_answers_or_by_time_with_what_was_measured() {
-    let steady = || vec![Rate { rate_per_s: 100.0, requests: None }];
+    let steady = || vec![RateStep { rate_per_s: 100.0, requests: None }];
     let seen = watch(Every::Answers(500), steady(), 2000);
     assert_eq!(seen.len(), 4);
     for one in &seen {
@@ -190,9 +211,9 @@ fn beats_come_by_answers_or_by_time_with_what_was_measured() {
 #[test]
 fn the_rate_changes_after_as_many_requests_as_it_says() {
     let load = vec![
-        Rate { rate_per_s: 10.0, requests: Some(1000) },
-        Rate { rate_per_s: 90.0, requests: Some(1000) },
-        Rate { rate_per_s: 10.0, requests: None },
+        RateStep { rate_per_s: 10.0, requests: Some(1000) },
+        RateStep { rate_per_s: 90.0, requests: Some(1000) },
+        RateStep { rate_per_s: 10.0, requests: None },
     ];
     let seen = watch(Every::Answers(500), load, 3000);
     let rates: Vec<_> = seen.iter().map(|one| one.rate_per_s.unwrap().round()).collect();
@@ -204,16 +225,18 @@ fn the_rate_changes_after_as_many_requests_as_it_says() {
 #[test]
 fn the_requests_of_a_replication_are_those_that_its_node_meets() {
     let mut model = lonely(Supply::Fixed(vec![1, 0]), 1);
-    model.work = Work::Drawn(Distribution::exponential(Nanos::from_millis(50)));
-    let outcome = Node::measure(&model, Box::new(At(None)), (11, 3), (0, 200)).unwrap();
-    let requests = model.requests(200, (11, 3)).unwrap();
+    model.work = RequestWork::Drawn(Distribution::exponential(Nanos::from_millis(50)));
+    let outcome =
+        DispatchSimulation::measure(&model, Box::new(At(None)), streams(11, 3), length(0, 200))
+            .unwrap();
+    let requests = model.requests(200, streams(11, 3)).unwrap();
     for ((_, work), latency_ns) in requests.iter().zip(&outcome.latencies_ns) {
         assert!(latency_ns.abs_diff(work.0) <= 1, "alone, each takes its work: {work}");
     }
     let (last, work) = requests[199];
     assert!(outcome.span.0.abs_diff((last + work).0) <= 1, "and it came when it is said to");
     model.load.clear();
-    assert!(model.requests(1, (11, 3)).is_err());
+    assert!(model.requests(1, streams(11, 3)).is_err());
 }
 
 #[test]
@@ -221,12 +244,12 @@ fn a_model_that_cannot_be_run_is_refused_by_its_key() {
     let refused = |change: &dyn Fn(&mut DispatchModel)| {
         let mut model = lonely(Supply::Fixed(vec![1, 1]), 1);
         change(&mut model);
-        Node::new(&model, Box::new(At(None)), 1, 0).err().unwrap().to_string()
+        DispatchSimulation::new(&model, Box::new(At(None)), 1, 0).err().unwrap().to_string()
     };
     assert!(refused(&|m| m.load.clear()).contains("load is empty"));
     assert!(refused(&|m| m.load[0].rate_per_s = 0.0).contains("load.rate_per_s is 0"));
-    assert!(refused(&|m| m.load.push(m.load[0])).contains("load[1] would never come"));
-    assert!(refused(&|m| m.work = Work::Listed(Vec::new())).contains("work is empty"));
+    assert!(refused(&|m| m.load.push(m.load[0])).contains("load[1] would never begin"));
+    assert!(refused(&|m| m.work = RequestWork::Listed(Vec::new())).contains("work is empty"));
     assert!(refused(&|m| m.types.reverse()).contains("from slow to fast"));
     assert!(refused(&|m| m.static_watts = Watts(-1.0)).contains("static_watts is -1"));
     assert!(refused(&|m| m.interference = f64::NAN).contains("interference"));

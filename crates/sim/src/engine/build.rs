@@ -1,7 +1,7 @@
 //! From a checked model to an engine at time 0.
 
 use super::lane::Lane;
-use super::power::{Domain, Hardware};
+use super::power::{Domain, MachineParts};
 use super::program::compile;
 use super::request::{Fifo, NONE, Requests};
 use super::samples::Samples;
@@ -12,8 +12,8 @@ use super::tier::TierState;
 use super::watch::Watches;
 use super::{AppState, Engine, PoolGroup};
 use crate::model::{App, Discipline, Draw, Model, ModelError, Source, Tier, Unit};
-use crate::random::{Streams, Use};
-use crate::timers::{Purpose, Timers};
+use crate::replication::{Replication, StreamPurpose};
+use crate::timers::{TimerPurpose, Timers};
 use crate::tree::WinnerTree;
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
     /// If the model cannot be simulated; the error names the key.
     pub fn new(model: &Model, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
-        let streams = Streams { seed, replication };
+        let streams = Replication { seed, number: replication };
         let mut engine = Self::empty(model);
         for tier in &model.tier {
             engine.add_tier(model, tier, streams);
@@ -47,7 +47,7 @@ impl Engine {
     fn empty(model: &Model) -> Self {
         let programs = compile(model);
         let amounts = programs.amounts.iter().map(Vec::len).max().unwrap_or(0);
-        // Of clients that wait for answers there are never more in flight than there are.
+        // A closed app has at most as many requests in flight as clients.
         let clients = model.app.iter().map(|app| match &app.source {
             Source::Closed(closed) => closed.clients as usize,
             Source::Open(_) => 0,
@@ -62,7 +62,7 @@ impl Engine {
             timers: Timers::new(),
             lanes: Vec::new(),
             domains: Vec::new(),
-            hardware: Hardware::default(),
+            hardware: MachineParts::default(),
             servers: Vec::new(),
             queues: Vec::new(),
             permits: Vec::new(),
@@ -79,13 +79,15 @@ impl Engine {
             limits: model.limits,
             fault: None,
             counted_since_ns: 0,
+            #[cfg(debug_assertions)]
+            in_flight_at_start: 0,
         }
     }
 
-    fn add_tier(&mut self, model: &Model, tier: &Tier, streams: Streams) {
+    fn add_tier(&mut self, model: &Model, tier: &Tier, streams: Replication) {
         let index = self.tiers.len();
         let first = self.servers.len() as u32;
-        let stream = streams.stream(Use::Route, index);
+        let stream = streams.stream(StreamPurpose::Route, index);
         self.tiers.push(TierState::new(first, tier.servers, &tier.routing, stream));
         let machine = model.machine_of(tier);
         let ids = self.hardware.add(&machine);
@@ -134,11 +136,11 @@ impl Engine {
         }
     }
 
-    fn add_app(&mut self, app: &App, index: usize, streams: Streams) {
+    fn add_app(&mut self, app: &App, index: usize, streams: Replication) {
         let mut source = SourceState::new(&app.source, streams, index);
         if let Source::Closed(closed) = &app.source {
             for time in source.first_thoughts(closed.clients) {
-                self.set_timer(time, Purpose::Think, index);
+                self.set_timer(time, TimerPurpose::Think, index);
             }
         }
         let draws = &self.programs.amounts[index];
@@ -152,8 +154,8 @@ impl Engine {
             class: self.class_of[index],
             source,
             draws,
-            work: Samples::new(streams.stream(Use::Work, index), &units),
-            path: streams.stream(Use::Path, index),
+            work: Samples::new(streams.stream(StreamPurpose::Work, index), &units),
+            path: streams.stream(StreamPurpose::Path, index),
             arrived: 0,
             answered: 0,
             lost: 0,

@@ -2,7 +2,7 @@
 
 use super::program::{NO_VISIT, Op};
 use super::request::NONE;
-use super::server::Asked;
+use super::server::PermitOutcome;
 use super::{Engine, Stop};
 use crate::model::Discipline;
 use rand::RngExt;
@@ -17,8 +17,8 @@ impl Engine {
         }
         state.arrived += 1;
         let request = self.requests.take(app as u16, state.class, self.now_ns);
-        // All work is drawn now: what a request asks for must not depend on
-        // how a policy delays it.
+        // Draw all work at arrival: a request's demand must not depend on how a policy
+        // delays it (common random numbers).
         let amounts = self.requests.amounts(request);
         for ((draw, at_arrival), amount) in state.draws.iter().zip(amounts) {
             if *at_arrival {
@@ -42,7 +42,7 @@ impl Engine {
     fn go_on(&mut self, request: u32, at: u32) {
         match self.programs.ops[at as usize] {
             Op::Done => self.end(request, true),
-            // Behind it are the three operations that it stands for.
+            // Skip the three operations behind it, which it replaces.
             Op::VisitOnly { server, amount } => {
                 self.work(request, server, (amount, at + 4, false));
             }
@@ -71,18 +71,18 @@ impl Engine {
                 }
                 Op::Enter { tier, visit, same_as, way_out } => {
                     match self.enter(request, tier.into(), visit.into(), same_as) {
-                        Asked::Granted => {}
-                        Asked::Waits => return self.requests.get(request).next_op = at,
-                        Asked::Refused => at = self.refuse(request, visit, way_out),
+                        PermitOutcome::Granted => {}
+                        PermitOutcome::Waits => return self.requests.get(request).next_op = at,
+                        PermitOutcome::Refused => at = self.refuse(request, visit, way_out),
                     }
                 }
                 Op::Leave { visit } => self.leave(request, visit.into(), true),
                 Op::Acquire { pool, visit, way_out } => {
                     let permits = self.permits_of(request, pool, visit);
                     match self.permits[permits].ask(request) {
-                        Asked::Granted => {}
-                        Asked::Waits => return self.requests.get(request).next_op = at,
-                        Asked::Refused => at = way_out,
+                        PermitOutcome::Granted => {}
+                        PermitOutcome::Waits => return self.requests.get(request).next_op = at,
+                        PermitOutcome::Refused => at = way_out,
                     }
                 }
                 Op::Release { pool, visit } => {
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn enter(&mut self, request: u32, tier: usize, visit: usize, same_as: u8) -> Asked {
+    fn enter(&mut self, request: u32, tier: usize, visit: usize, same_as: u8) -> PermitOutcome {
         let same = self.number_of(request, same_as);
         let chosen = self.tiers[tier].choose(same);
         *self.requests.server(request, visit) = chosen;
@@ -137,7 +137,7 @@ impl Engine {
         server.counts.call_moments_ns -= i128::from(self.now_ns);
         self.tiers[tier].pending(chosen, server.pending, true);
         if server.threads == NONE {
-            return Asked::Granted;
+            return PermitOutcome::Granted;
         }
         self.permits[server.threads as usize].ask(request)
     }
@@ -157,6 +157,7 @@ impl Engine {
     fn refuse(&mut self, request: u32, visit: u8, way_out: u32) -> u32 {
         let refusing = *self.requests.server(request, visit.into());
         let server = &mut self.servers[refusing as usize];
+        debug_assert!(server.pending > 0, "a refused call was pending");
         server.pending -= 1;
         server.counts.call_moments_ns += i128::from(self.now_ns);
         self.tiers[server.tier as usize].pending(refusing, server.pending, false);
@@ -170,6 +171,7 @@ impl Engine {
     fn leave(&mut self, request: u32, visit: usize, answered: bool) {
         let left = *self.requests.server(request, visit);
         let server = &mut self.servers[left as usize];
+        debug_assert!(server.pending > 0, "a call that ends was pending");
         server.pending -= 1;
         server.counts.answers += u64::from(answered);
         server.counts.call_moments_ns += i128::from(self.now_ns);
@@ -220,7 +222,7 @@ impl Engine {
         self.client_thinks(app);
     }
 
-    /// A piece of work comes to a server's cores.
+    /// A piece of work arrives at a server's cores.
     #[inline(always)]
     fn work(&mut self, request: u32, server: u32, (amount, then, keeps_core): (u16, u32, bool)) {
         let server_index = server as usize;
@@ -338,7 +340,7 @@ impl Engine {
         self.retime(lane_index);
     }
 
-    /// A request that came at `queued_ns` gives up its core of a lane; returns
+    /// A request that arrived at `queued_ns` gives up its core of a lane; returns
     /// the one that takes it, with its work.
     #[inline(always)]
     fn depart(&mut self, lane_index: usize, queued_ns: u64) -> Option<(u32, f64)> {
@@ -373,6 +375,7 @@ impl Engine {
             return;
         }
         let lane = lane as usize;
+        debug_assert!(self.lanes[lane].held > 0, "the request holds a core of this lane");
         self.lanes[lane].held -= 1;
         self.lanes[lane].advance(self.now_ns);
         if let Some((next, work_ns)) = self.depart(lane, queued_ns) {

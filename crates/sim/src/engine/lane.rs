@@ -10,7 +10,7 @@ use crate::heap::MinHeap;
 use crate::order::{NEVER_NS, round_ns};
 
 /// Running requests and the virtual clock of a group of cores. All of it in two
-/// adjacent cache lines: with thousands of lanes it comes from memory each time.
+/// adjacent cache lines: with thousands of lanes each use reads it from memory.
 #[derive(Debug, Clone)]
 #[repr(align(128))]
 pub(crate) struct Lane {
@@ -101,6 +101,7 @@ impl Lane {
     /// Brings clock and busy time up to now.
     #[inline(always)]
     pub(crate) fn advance(&mut self, now_ns: u64) {
+        debug_assert!(now_ns >= self.at_ns, "time never goes back");
         let passed = now_ns - self.at_ns;
         self.at_ns = now_ns;
         self.busy_ns += passed * u64::from(self.busy());
@@ -161,13 +162,14 @@ impl Lane {
     /// Starts a request where no other runs.
     #[inline(always)]
     fn start_alone(&mut self, request: u32, work_ns: f64) {
-        // Counting from 0 again keeps the virtual clock precise for ever.
+        // Restarting at 0 whenever the lane is empty keeps the virtual clock precise:
+        // an f64 has nanosecond resolution only up to 2^53 ns.
         self.virtual_ns = 0.0;
         self.first = Job::new(work_ns, 0, request);
         self.starts = 1;
     }
 
-    /// The request whose time has come.
+    /// Returns the running request that ends first.
     #[inline(always)]
     pub(crate) fn finished(&self) -> u32 {
         self.first.request()
@@ -185,9 +187,10 @@ impl Lane {
         }
     }
 
-    /// Ends the request whose time has come; the lane must be advanced to now.
+    /// Ends the request that ends first; the lane must be advanced to now.
     #[inline(always)]
     pub(crate) fn finish(&mut self) -> u32 {
+        debug_assert!(self.running > 0, "a request that ends was running");
         let job = self.first;
         // The event's time was rounded to a nanosecond; the work was not.
         self.virtual_ns = job.end_ns();
@@ -209,7 +212,7 @@ impl Lane {
         if self.running == 1 { Job::NONE } else { self.others.pop().unwrap_or(Job::NONE) }
     }
 
-    /// Takes out a running request and says how much work it has left.
+    /// Removes a running request and returns its remaining work.
     pub(crate) fn interrupt(&mut self, request: u32) -> f64 {
         let mut taken = self.first;
         if taken.request() == request {
@@ -221,6 +224,7 @@ impl Lane {
                 !found
             });
         }
+        debug_assert_eq!(taken.request(), request, "an interrupted request was running");
         self.running -= 1;
         self.changed();
         (taken.end_ns() - self.virtual_ns).max(0.0)
@@ -256,7 +260,7 @@ impl Lane {
         self.at_ns + round_ns(left_ns.max(0.0))
     }
 
-    /// Sets the pace to what each of those who run gets.
+    /// Sets the pace to the share of each running request.
     #[inline(always)]
     fn changed(&mut self) {
         if self.shared {

@@ -5,7 +5,7 @@ use lull_measure::{Joules, Watts};
 
 /// All kinds of core group of a model.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hardware {
+pub(crate) struct MachineParts {
     /// Core groups, and the index of the machine of each.
     pub(crate) groups: Vec<Cores>,
     /// Static power of each machine, `None` where no power is modelled.
@@ -38,7 +38,7 @@ pub(crate) struct Domain {
     pub(crate) resumes: Option<u64>,
 }
 
-impl Hardware {
+impl MachineParts {
     /// Adds a machine and returns the indices of it and of its first group.
     pub(crate) fn add(&mut self, machine: &MachineModel) -> (u32, u32) {
         let first = self.groups.len() as u32;
@@ -84,7 +84,7 @@ impl Domain {
     }
 
     /// Turns the busy time since the last bill into energy at the present P-state.
-    pub(crate) fn bill(&mut self, hardware: &Hardware, busy_ns: u64, now_ns: u64) {
+    pub(crate) fn bill(&mut self, hardware: &MachineParts, busy_ns: u64, now_ns: u64) {
         self.dynamic = self.dynamic_energy(hardware, busy_ns).0;
         self.billed_ns = busy_ns;
         if let Some(time) = self.residency_ns.get_mut(self.pstate) {
@@ -93,8 +93,8 @@ impl Domain {
         self.since_ns = now_ns;
     }
 
-    /// Starts counting anew.
-    pub(crate) fn forget(&mut self, hardware: &Hardware, busy_ns: u64, now_ns: u64) {
+    /// Restarts all counts.
+    pub(crate) fn forget(&mut self, hardware: &MachineParts, busy_ns: u64, now_ns: u64) {
         self.bill(hardware, busy_ns, now_ns);
         (self.forgot_busy_ns, self.forgot_dynamic) = (busy_ns, self.dynamic);
         self.residency_ns.fill(0);
@@ -102,7 +102,7 @@ impl Domain {
     }
 
     /// Dynamic energy from the start up to now.
-    pub(crate) fn dynamic_energy(&self, hardware: &Hardware, busy_ns: u64) -> Joules {
+    pub(crate) fn dynamic_energy(&self, hardware: &MachineParts, busy_ns: u64) -> Joules {
         let activity = hardware.groups[self.group as usize].activity;
         let busy_s = (busy_ns - self.billed_ns) as f64 / 1e9;
         let power = hardware.pstate(self).map_or(0.0, |state| state.dynamic_power(activity).0);

@@ -58,8 +58,8 @@ pub(crate) struct Programs {
     pub(crate) entries: Vec<u32>,
     /// Each app's amounts of work and whether they are drawn at arrival.
     pub(crate) amounts: Vec<Vec<(Distribution, bool)>>,
-    /// Tiers whose calls are not counted apart from their work: each call is
-    /// one piece of work and nothing else, and nobody watches.
+    /// Tiers whose calls are not counted separately from their work: each call is
+    /// one piece of work and nothing else, and no plant watches the tier.
     pub(crate) plain: Vec<bool>,
     /// Most calls of any app.
     pub(crate) visits: usize,
@@ -149,7 +149,7 @@ impl<'m> Compiler<'m> {
         self.to.ops.len() as u32
     }
 
-    /// `blocks` says that a blocking tier is called right behind the last step.
+    /// `blocks` is whether a blocking tier is called right after the last step.
     fn steps(&mut self, steps: &'m [Step], visit: u8, blocks: bool) {
         let mut left_open = None;
         for (at, step) in steps.iter().enumerate() {

@@ -8,16 +8,16 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// Amounts of work and visits that a record has room for; further ones live elsewhere.
 const INLINE: usize = 6;
 
-/// Requests for which there is room before they come: 32 MB of addresses.
+/// Most records that are reserved in advance: 32 MB of address space.
 const ROOM_MAX: usize = 1 << 18;
 
 /// A request in flight, in two adjacent cache lines: with many thousand in
-/// flight a request has left the cache each time its turn comes. What every
-/// turn asks for is in the first, its amounts of work in the second.
+/// flight a request has left the cache before each of its turns. The first line has
+/// what every turn uses, the second the amounts of work.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(128))]
 pub(crate) struct Request {
-    /// When its present work came to its server.
+    /// When its present work arrived at its server.
     pub(crate) queued_ns: u64,
     /// Next operation of its program.
     pub(crate) next_op: u32,
@@ -83,9 +83,9 @@ pub(crate) struct Fifo {
 }
 
 impl Requests {
-    /// No requests yet; each will have at most so many amounts of work and visits.
-    /// There is room for so many: as it grows, all are in memory twice for a
-    /// moment, and room that nobody uses takes none.
+    /// Creates a slab with room for `requests`, each with at most this many amounts of
+    /// work and visits. Reserved room costs address space only, while growing copies
+    /// all records and has them in memory twice for a moment.
     pub(crate) fn new(requests: usize, amounts: usize, visits: usize) -> Self {
         Self {
             records: Vec::with_capacity(requests.min(ROOM_MAX)),
@@ -132,6 +132,7 @@ impl Requests {
     /// Ends a request, whose index may be used again; returns its last record.
     #[inline(always)]
     pub(crate) fn drop(&mut self, request: u32) -> &Request {
+        debug_assert!(self.live > 0, "only a request in flight ends");
         let record = &mut self.records[request as usize];
         record.link = self.free;
         self.free = request;
@@ -145,9 +146,9 @@ impl Requests {
         &mut self.records[request as usize]
     }
 
-    /// Says that a record will soon be asked for: with many in flight it has left
-    /// the cache, and what comes before its turn hides the time that it takes.
-    /// It is written to, for what comes after a read waits until the read is done.
+    /// Prefetches a record that will soon be used: with many requests in flight it has
+    /// left the cache, and the work before its turn hides the latency of memory. It is
+    /// a write because later instructions would wait for a read to complete.
     #[inline(always)]
     pub(crate) fn expect(&mut self, request: u32) {
         if let Some(record) = self.records.get_mut(request as usize) {
@@ -194,12 +195,12 @@ impl Fifo {
     /// An empty queue.
     pub(crate) const EMPTY: Self = Self { head: NONE, tail: NONE };
 
-    /// Adds behind the last, without a branch: whether there is one is as good
-    /// as random wherever a queue matters.
+    /// Appends without a branch: in a busy queue, whether it is empty cannot be
+    /// predicted.
     #[inline(always)]
     pub(crate) fn push(&mut self, requests: &mut Requests, request: u32) {
         let is_first = self.head == NONE;
-        // The first one links to itself, until it is the last.
+        // The first request links to itself here; the next line sets its link to NONE.
         let before = select_unpredictable(is_first, request, self.tail);
         requests.records[before as usize].link = request;
         requests.records[request as usize].link = NONE;
@@ -216,7 +217,7 @@ impl Fifo {
         self.head = request;
     }
 
-    /// Takes the first, and says how much work its present operation is.
+    /// Removes the first request and returns it with the work of its present operation.
     #[inline(always)]
     pub(crate) fn pop(&mut self, requests: &Requests) -> Option<(u32, f64)> {
         let first = self.head;

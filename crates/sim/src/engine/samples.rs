@@ -1,12 +1,12 @@
-//! Random numbers drawn ahead, where all that is drawn is of one kind.
+//! Random numbers drawn in batches, where a stream has samples of one kind only.
 //!
 //! Each sample waits for the generator's state, and the event that needs it
-//! waits for the sample. Drawn in batches the state stays in registers and
-//! samples overlap, so that the next event's time is there when it is asked
-//! for. What comes is what sampling one by one gives, number for number.
+//! waits for the sample. In a batch the state stays in registers and the samples
+//! overlap, so that the next event's time is available when it is needed. The
+//! numbers are the same as those drawn one by one.
 
 use crate::model::{Draw, Unit};
-use crate::random::Stream;
+use crate::replication::Stream;
 
 /// Samples of a batch: half a kilobyte, which stays in the nearest cache.
 const AHEAD: usize = 64;
@@ -49,7 +49,8 @@ impl Samples {
         if !self.is_exponential {
             return unit.sample(&mut self.stream);
         }
-        // A copy, for the compiler keeps no state in registers that may be seen.
+        // Copy the generator: the compiler keeps its state in registers only where no
+        // other reference can see it.
         let mut stream = self.stream.clone();
         for sample in &mut self.ahead {
             *sample = Unit::Exponential.sample(&mut stream);
@@ -64,11 +65,11 @@ impl Samples {
 mod tests {
     use super::*;
     use crate::model::Shape;
-    use crate::random::{Streams, Use};
+    use crate::replication::{Replication, StreamPurpose};
 
     #[test]
     fn samples_drawn_ahead_are_those_drawn_one_by_one() {
-        let stream = || Streams { seed: 5, replication: 1 }.stream(Use::Work, 0);
+        let stream = || Replication { seed: 5, number: 1 }.stream(StreamPurpose::Work, 0);
         for shape in [Shape::Exponential, Shape::Lognormal { cv2: 2.0 }] {
             let (unit, other) = (Unit::of(shape), Unit::Exponential);
             let mut samples = Samples::new(stream(), &[unit, other]);

@@ -11,7 +11,7 @@ pub(crate) struct Server {
     /// First of its lanes, and how many.
     pub(crate) first_lane: u32,
     pub(crate) lanes: u32,
-    /// Who waits for a core, where there are no priorities.
+    /// Requests that wait for a core, where there are no priorities.
     pub(crate) queue: Fifo,
     /// First of its queues by priority class, where there are.
     pub(crate) first_queue: u32,
@@ -30,13 +30,13 @@ pub(crate) struct Server {
 /// What a server counts; zeroed when the warm-up ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// Integral of those present over time if everybody had left at time 0: each
-    /// arrival takes its time away and each departure adds its own, which
-    /// costs one addition and gives the integral exactly.
+    /// Sum of departure times minus sum of arrival times. With `now` times the number
+    /// present added, it is the exact integral over time of the number present, for
+    /// one addition per arrival and departure.
     pub(crate) moments_ns: i128,
     /// Requests at the cores when counting began.
     stayed: u64,
-    /// Pieces of work that came, and that left.
+    /// Pieces of work that arrived, and that left.
     pub(crate) arrivals: u64,
     pub(crate) departures: u64,
     /// Sum of the times between coming and leaving.
@@ -47,14 +47,14 @@ pub(crate) struct Counts {
 }
 
 impl Server {
-    /// A piece of work comes.
+    /// A piece of work arrives.
     #[inline(always)]
     pub(crate) fn come(&mut self, now_ns: u64) {
         self.counts.arrivals += 1;
         self.counts.moments_ns -= i128::from(now_ns);
     }
 
-    /// A piece of work that came at `queued_ns` leaves.
+    /// A piece of work that arrived at `queued_ns` leaves.
     #[inline(always)]
     pub(crate) fn go(&mut self, now_ns: u64, queued_ns: u64) {
         self.counts.departures += 1;
@@ -64,10 +64,14 @@ impl Server {
 
     /// Requests at its cores: waiting, running, or holding a core.
     pub(crate) fn present(&self) -> u32 {
+        debug_assert!(
+            self.counts.stayed + self.counts.arrivals >= self.counts.departures,
+            "only work that arrived departs"
+        );
         (self.counts.stayed + self.counts.arrivals - self.counts.departures) as u32
     }
 
-    /// Counts anew from now on.
+    /// Restarts all counts.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let stayed = self.present();
         let moments_ns = -i128::from(now_ns) * i128::from(stayed);
@@ -102,10 +106,10 @@ impl Server {
     }
 }
 
-/// Permits, and who waits for one.
+/// Permits, and the requests that wait for one.
 #[derive(Debug, Clone)]
 pub(crate) struct Permits {
-    /// Permits that nobody holds.
+    /// Free permits.
     pub(crate) free: u32,
     /// How many may wait; [`NONE`] is no limit.
     backlog: u32,
@@ -116,9 +120,9 @@ pub(crate) struct Permits {
     pub(crate) refused: u64,
 }
 
-/// What came of asking for a permit.
+/// The result of requesting a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum PermitOutcome {
     Granted,
     Waits,
     Refused,
@@ -133,17 +137,17 @@ impl Permits {
 
     /// Takes a permit, or queues, or is refused.
     #[inline]
-    pub(crate) fn ask(&mut self, request: u32) -> Asked {
+    pub(crate) fn ask(&mut self, request: u32) -> PermitOutcome {
         if self.free > 0 {
             self.free -= 1;
-            return Asked::Granted;
+            return PermitOutcome::Granted;
         }
         if self.waiting.len() as u64 >= u64::from(self.backlog) {
             self.refused += 1;
-            return Asked::Refused;
+            return PermitOutcome::Refused;
         }
         self.waiting.push_back(request);
-        Asked::Waits
+        PermitOutcome::Waits
     }
 
     /// Gives a permit back; it goes to the request that waited longest, if any.
@@ -154,7 +158,7 @@ impl Permits {
         next
     }
 
-    /// The request whose turn it is when the next permit comes back.
+    /// Returns the request that gets the next permit to be given back.
     #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
         self.waiting.front().copied()

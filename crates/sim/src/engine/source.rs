@@ -1,4 +1,4 @@
-//! Sources at work: when the next request of an app arrives.
+//! The arrival process of an app: when its next request arrives.
 //!
 //! A gap is drawn with mean 1 and used up at the present rate, so a change of
 //! rate (a phase, a client that begins to think) stretches or squeezes what is
@@ -9,7 +9,7 @@
 use super::samples::Samples;
 use crate::model::{Draw, Schedule, Shape, Source, Spans, Unit};
 use crate::order::{NEVER_NS, round_ns};
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 
 /// An app's source.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ enum Clients {
     Timed { think: Draw },
 }
 
-/// Where a schedule stands.
+/// State of a schedule.
 #[derive(Debug, Clone)]
 struct Phases {
     schedule: Schedule,
@@ -68,7 +68,7 @@ struct Phases {
 
 impl SourceState {
     /// A source at time 0: all clients think.
-    pub(crate) fn new(source: &Source, streams: Streams, app: usize) -> Self {
+    pub(crate) fn new(source: &Source, streams: Replication, app: usize) -> Self {
         let (gap, rate, clients) = match source {
             Source::Open(open) => (Unit::of(open.gaps), open.rate_per_s / 1e9, Clients::Open),
             Source::Closed(closed) if closed.think.shape == Shape::Exponential => {
@@ -83,7 +83,7 @@ impl SourceState {
         };
         let phases = source.schedule().map(|schedule| Phases {
             schedule: schedule.clone(),
-            stream: streams.stream(Use::Phases, app),
+            stream: streams.stream(StreamPurpose::Phases, app),
             next: 0,
         });
         // A client's own think time may be anything.
@@ -91,7 +91,7 @@ impl SourceState {
             Clients::Timed { think } => vec![gap, *think.unit()],
             Clients::Open | Clients::Superposed { .. } => vec![gap],
         };
-        let mut samples = Samples::new(streams.stream(Use::Arrivals, app), &units);
+        let mut samples = Samples::new(streams.stream(StreamPurpose::Arrivals, app), &units);
         let left = samples.draw(&gap);
         Self { left, at_ns: 0, pace: Pace::of(rate), gap, clients, samples, phases }
     }
@@ -109,6 +109,7 @@ impl SourceState {
     #[inline(always)]
     pub(crate) fn arrive(&mut self, now_ns: u64) -> u64 {
         if let Clients::Superposed { thinking, frozen, paces, .. } = &mut self.clients {
+            debug_assert!(*thinking > 0, "only a thinking client sends a request");
             *thinking -= 1;
             self.pace = paces.of(thinking.saturating_sub(*frozen));
         }
@@ -117,18 +118,19 @@ impl SourceState {
         self.next_ns()
     }
 
-    /// A client has its answer and thinks; says what to schedule.
+    /// A client receives its answer and thinks. Returns what to schedule.
     #[inline(always)]
-    pub(crate) fn answer(&mut self, now_ns: u64) -> Answered {
+    pub(crate) fn answer(&mut self, now_ns: u64) -> AfterAnswer {
         match &mut self.clients {
-            Clients::Open => Answered::Nothing,
-            Clients::Superposed { thinking, frozen, paces, .. } => {
+            Clients::Open => AfterAnswer::Nothing,
+            Clients::Superposed { all, thinking, frozen, paces } => {
+                debug_assert!(*thinking < *all, "only a waiting client receives an answer");
                 *thinking += 1;
                 let pace = paces.of(thinking.saturating_sub(*frozen));
                 self.change_pace(now_ns, pace);
-                Answered::Retime(self.next_ns())
+                AfterAnswer::Retime(self.next_ns())
             }
-            Clients::Timed { think } => Answered::Timer(after(now_ns, think, &mut self.samples)),
+            Clients::Timed { think } => AfterAnswer::Timer(after(now_ns, think, &mut self.samples)),
         }
     }
 
@@ -201,9 +203,9 @@ impl Paces {
     }
 }
 
-/// What an answer leads to.
+/// What the engine schedules after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum AfterAnswer {
     /// Nothing.
     Nothing,
     /// The shared clock goes off at another time.

@@ -1,7 +1,7 @@
 //! Steering a running engine: P-states of frequency domains.
 
 use super::Engine;
-use crate::timers::Purpose;
+use crate::timers::TimerPurpose;
 
 impl Engine {
     /// Sets a server's frequency domain to a P-state (an index, fastest first),
@@ -30,8 +30,9 @@ impl Engine {
         if transition_ns == 0 {
             self.lanes[lane].set_speed(self.hardware.speed(group, pstate));
         } else {
-            // A transition under way starts anew; its old timer is then stale.
-            let resumes = self.set_timer(now_ns + transition_ns, Purpose::Resume, lane);
+            // A change during a transition restarts it; the timer of the first is then
+            // stale, which `resume` sees by its sequence number.
+            let resumes = self.set_timer(now_ns + transition_ns, TimerPurpose::Resume, lane);
             self.domains[lane].resumes = Some(resumes);
             self.lanes[lane].set_speed(0.0);
         }

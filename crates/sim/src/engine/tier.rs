@@ -2,7 +2,7 @@
 
 use crate::model::Routing;
 use crate::order::Key;
-use crate::random::Stream;
+use crate::replication::Stream;
 use crate::tree::WinnerTree;
 use rand::RngExt;
 
@@ -69,8 +69,8 @@ impl TierState {
         }
     }
 
-    /// Tells the rule how many requests are pending at a server now; `entered`
-    /// says whether one just chose it.
+    /// Updates the rule with the number of requests pending at a server; `entered` is
+    /// whether a request has just chosen it.
     #[inline(always)]
     pub(crate) fn pending(&mut self, server: u32, pending: u32, entered: bool) {
         if let Rule::Least { tree, chosen, choices } = &mut self.rule {
@@ -113,10 +113,10 @@ fn cumulative(list: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Streams, Use};
+    use crate::replication::{Replication, StreamPurpose};
 
     fn tier(servers: u32, routing: &Routing) -> TierState {
-        let stream = Streams { seed: 1, replication: 0 }.stream(Use::Route, 0);
+        let stream = Replication { seed: 1, number: 0 }.stream(StreamPurpose::Route, 0);
         TierState::new(10, servers, routing, stream)
     }
 

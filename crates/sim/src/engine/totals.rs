@@ -1,4 +1,4 @@
-//! What an engine has counted since the warm-up ended.
+//! Totals of an engine since the warm-up ended.
 
 use super::Engine;
 use lull_measure::{Gauge, Hertz, Joules, Latency, Missing, Nanos, Watts};
@@ -43,7 +43,7 @@ pub struct ServerTotals {
     pub waiting: u32,
     /// Requests now called here and not answered, wherever they are.
     pub pending: u32,
-    /// Pieces of work that came, and that were done.
+    /// Pieces of work that arrived.
     pub arrivals: u64,
     /// Pieces of work done.
     pub departures: u64,
@@ -105,9 +105,13 @@ impl ServerTotals {
 }
 
 impl Engine {
-    /// Forgets what was counted, at the end of a warm-up.
+    /// Restarts all counts, at the end of a warm-up.
     pub fn forget(&mut self) {
         self.counted_since_ns = self.now_ns;
+        #[cfg(debug_assertions)]
+        {
+            self.in_flight_at_start = self.requests.live();
+        }
         for app in &mut self.apps {
             (app.arrived, app.answered, app.lost, app.response_ns) = (0, 0, 0, 0);
             app.latency.clear();
@@ -121,7 +125,7 @@ impl Engine {
         self.permits.iter_mut().for_each(|permits| permits.refused = 0);
     }
 
-    /// What was counted up to now.
+    /// Returns everything counted up to now.
     pub fn totals(&self) -> Totals {
         Totals {
             span: self.counted_span(),

@@ -1,7 +1,7 @@
-//! Watching calls of some servers, one by one: the latency gauge of a plant.
+//! The latency gauge of a plant: records each call of an app to a server.
 //!
-//! Counting is on everywhere; single latencies are kept only where a plant
-//! asks for them, since a histogram per server would not fit for thousands.
+//! Every server counts its calls. Single latencies are recorded only where a plant
+//! requests them, because histograms of thousands of servers would not fit in memory.
 
 use super::Engine;
 use lull_measure::{Latency, Nanos};
@@ -13,22 +13,22 @@ pub(crate) struct Watches {
     by: BTreeMap<(u32, u16), Watch>,
 }
 
-/// Calls of one app to one server since the last look.
+/// Calls of one app to one server since the last observation.
 #[derive(Debug, Clone, Default)]
 struct Watch {
     latencies: Vec<Nanos>,
     calls: u64,
     errors: u64,
-    /// When the open ones came, by request and visit.
+    /// Start times of the open calls, by request and visit.
     open: BTreeMap<(u32, usize), u64>,
 }
 
-/// What became of calls between two looks.
+/// Calls of one app to one server between two observations.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Calls {
+pub(crate) struct CallCounts {
     /// Latencies of the answered ones, from the choice of the server.
     pub(crate) latency: Latency,
-    /// Calls that came.
+    /// Calls that arrived.
     pub(crate) came: u64,
     /// Calls that failed: refused here or behind.
     pub(crate) failed: u64,
@@ -45,7 +45,7 @@ impl Watches {
         !self.by.is_empty()
     }
 
-    /// A call comes to a server, of an app.
+    /// Records the start of a call of an app to a server.
     pub(super) fn call(&mut self, to: (u32, u16), call: (u32, usize), now_ns: u64) {
         if let Some(watch) = self.by.get_mut(&to) {
             watch.calls += 1;
@@ -53,7 +53,7 @@ impl Watches {
         }
     }
 
-    /// It ends, with an answer or without.
+    /// Records the end of a call, with an answer or without.
     pub(super) fn end(&mut self, to: (u32, u16), call: (u32, usize), now_ns: u64, answered: bool) {
         let Some(watch) = self.by.get_mut(&to) else { return };
         let called_ns = watch.open.remove(&call).unwrap_or(now_ns);
@@ -66,8 +66,8 @@ impl Watches {
 }
 
 impl Engine {
-    /// Keeps the latency of each call of an app to a server. To be asked for
-    /// before the first event, so that no call is seen by half.
+    /// Records the latency of each call of an app to a server from now on. Must be called
+    /// before the first event, so that no call has begun before.
     pub(crate) fn watch(&mut self, server: usize, app: usize) {
         debug_assert!(self.events == 0, "a plant is made before its system runs");
         let tier = self.servers[server].tier as usize;
@@ -75,13 +75,13 @@ impl Engine {
         self.watches.by.entry((server as u32, app as u16)).or_default();
     }
 
-    /// What became of the watched calls since the last look; `None` if they
-    /// are not watched.
-    pub(crate) fn look(&mut self, server: usize, app: usize) -> Option<Calls> {
+    /// Takes the watched calls since the last observation; `None` if they are not
+    /// watched.
+    pub(crate) fn look(&mut self, server: usize, app: usize) -> Option<CallCounts> {
         let now_ns = self.now_ns;
         let watch = self.watches.by.get_mut(&(server as u32, app as u16))?;
         let latency = watch.latencies.drain(..).collect();
-        Some(Calls {
+        Some(CallCounts {
             latency,
             came: std::mem::take(&mut watch.calls),
             failed: std::mem::take(&mut watch.errors),

@@ -1,8 +1,8 @@
-//! Refuses models that cannot be simulated, naming the key.
+//! Checks of a model; errors name the key.
 
 use super::{
-    App, Cores, Discipline, Distribution, MachineModel, Model, ModelError, Pool, Problem, Routing,
-    Schedule, Shape, Source, Step, Tier, WhenFull,
+    App, Checked, Cores, Discipline, Distribution, MachineModel, Model, Pool, Problem, Routing,
+    Schedule, Shape, Source, Step, Tier, WhenFull, at_least_one, at_most, fail, range,
 };
 use crate::order::{MOST_EVENTS, MOST_OWNERS};
 use std::collections::BTreeSet;
@@ -22,10 +22,8 @@ const MOST_NAMED: u64 = 1 << 12;
 const MOST_CLIENTS: u64 = 1 << 30;
 const MOST_TIMED_CLIENTS: u64 = 1 << 24;
 
-type Checked = Result<(), ModelError>;
-
 impl Model {
-    /// Checks everything that can be told without running.
+    /// Checks everything that can be checked without running the model.
     ///
     /// # Errors
     /// The first thing found that cannot be simulated, with its key.
@@ -65,7 +63,7 @@ impl Model {
         at_most(self.tier.len() as u64, MOST_NAMED, "tiers", "tier")?;
         at_most(self.pool.len() as u64, MOST_NAMED, "pools", "pool")?;
         at_most(self.limits.events, MOST_EVENTS - 1, "events", "limits.events")?;
-        above_zero(self.limits.in_flight, "a limit", "limits.in_flight")?;
+        at_least_one(self.limits.in_flight, "a limit", "limits.in_flight")?;
         let permits = |pool: &Pool| pool.per.as_ref().map_or(1, |tier| self.servers_of(tier));
         let pools = self.pool.iter().map(|pool| u64::from(permits(pool))).sum();
         at_most(pools, 1 << 20, "pools", "pool")
@@ -76,9 +74,9 @@ impl Model {
     }
 
     fn check_tier(&self, tier: &Tier, key: &str) -> Checked {
-        above_zero(tier.servers, "servers", &format!("{key}.servers"))?;
+        at_least_one(tier.servers, "servers", &format!("{key}.servers"))?;
         if let Some(threads) = tier.threads {
-            above_zero(threads, "threads", &format!("{key}.threads"))?;
+            at_least_one(threads, "threads", &format!("{key}.threads"))?;
         }
         if let Some(name) = &tier.machine
             && !self.machine.contains_key(name)
@@ -100,7 +98,7 @@ impl Model {
             Routing::Probabilities(list) => {
                 let (found, wanted) = (list.len(), tier.servers as usize);
                 if found != wanted {
-                    return refuse(key, Problem::Length { found, wanted });
+                    return fail(key, Problem::Length { found, wanted });
                 }
                 probabilities(list.iter().copied(), key)
             }
@@ -110,7 +108,7 @@ impl Model {
     }
 
     fn check_pool(&self, pool: &Pool, key: &str) -> Checked {
-        above_zero(pool.size, "permits", &format!("{key}.size"))?;
+        at_least_one(pool.size, "permits", &format!("{key}.size"))?;
         pool.per.as_ref().map_or(Ok(()), |name| self.tier_named(name, &format!("{key}.per")))
     }
 
@@ -182,7 +180,7 @@ impl<'m> Path<'m> {
                 let key = format!("{key}.repeat");
                 let wanted = "at least 0 and below 1";
                 let inside = (0.0..1.0).contains(probability);
-                in_range(*probability, inside, wanted, &format!("{key}.probability"))?;
+                range(*probability, inside, wanted, &format!("{key}.probability"))?;
                 some(steps, &key, "say what is repeated")?;
                 self.steps(steps, &format!("{key}.steps"))
             }
@@ -191,7 +189,7 @@ impl<'m> Path<'m> {
 
     fn work(&self, work: Distribution, key: &str) -> Checked {
         if self.inside.is_empty() {
-            return refuse(key, Problem::NoServer);
+            return fail(key, Problem::NoServer);
         }
         check_distribution(work, key)
     }
@@ -228,7 +226,7 @@ impl<'m> Path<'m> {
         if self.called.contains(tier) {
             return Ok(());
         }
-        refuse(key, Problem::NotCalled { tier: tier.to_owned() })
+        fail(key, Problem::NotCalled { tier: tier.to_owned() })
     }
 
     /// The tier whose core a request holds when `step` is over.
@@ -253,7 +251,7 @@ impl<'m> Path<'m> {
     }
 }
 
-/// Whether some work is done whatever way is taken.
+/// Whether some work is done on every branch.
 fn works(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
         Step::Work(_) => true,
@@ -268,7 +266,7 @@ fn check_machine(machine: &MachineModel, key: &str) -> Checked {
     some(&machine.cores, &format!("{key}.cores"), "a machine needs cores")?;
     at_most(u64::from(machine.core_count()), MOST_CORES, "cores", key)?;
     let watts = machine.static_watts.0;
-    in_range(watts, watts >= 0.0, "0 or more", &format!("{key}.static_watts"))?;
+    range(watts, watts >= 0.0, "0 or more", &format!("{key}.static_watts"))?;
     for (at, group) in machine.cores.iter().enumerate() {
         check_cores(group, &format!("{key}.cores[{at}]"))?;
     }
@@ -276,13 +274,12 @@ fn check_machine(machine: &MachineModel, key: &str) -> Checked {
 }
 
 fn check_cores(group: &Cores, key: &str) -> Checked {
-    above_zero(group.count, "cores", &format!("{key}.count"))?;
+    at_least_one(group.count, "cores", &format!("{key}.count"))?;
     let positive =
-        |value: f64, name: &str| in_range(value, value > 0.0, "above 0", &format!("{key}.{name}"));
+        |value: f64, name: &str| range(value, value > 0.0, "above 0", &format!("{key}.{name}"));
     positive(group.speed, "speed")?;
-    let amount = |value: f64, name: &str| {
-        in_range(value, value >= 0.0, "0 or more", &format!("{key}.{name}"))
-    };
+    let amount =
+        |value: f64, name: &str| range(value, value >= 0.0, "0 or more", &format!("{key}.{name}"));
     amount(group.activity, "activity")?;
     amount(group.static_watts.0, "static_watts")?;
     for (at, state) in group.pstates.iter().enumerate() {
@@ -302,7 +299,7 @@ fn check_source(source: &Source, key: &str) -> Checked {
     match source {
         Source::Closed(closed) => {
             let key = format!("{key}.closed");
-            above_zero(closed.clients, "clients", &format!("{key}.clients"))?;
+            at_least_one(closed.clients, "clients", &format!("{key}.clients"))?;
             let timed = closed.think.shape != Shape::Exponential;
             let most = if timed { MOST_TIMED_CLIENTS } else { MOST_CLIENTS };
             at_most(closed.clients.into(), most, "clients", &format!("{key}.clients"))?;
@@ -315,7 +312,7 @@ fn check_source(source: &Source, key: &str) -> Checked {
             let key = format!("{key}.open");
             let rate = open.rate_per_s;
             let inside = rate > 0.0 && rate <= 1e9;
-            in_range(rate, inside, "above 0 and at most 1e9", &format!("{key}.rate_per_s"))?;
+            range(rate, inside, "above 0 and at most 1e9", &format!("{key}.rate_per_s"))?;
             check_shape(open.gaps, &format!("{key}.gaps"))?;
             check_schedule(open.schedule.as_ref(), 1e9, &key)
         }
@@ -331,7 +328,7 @@ fn check_schedule(schedule: Option<&Schedule>, most: f64, key: &str) -> Checked 
         check_span(phase.span.0, "a span", &format!("{key}.span"))?;
         let inside = phase.level >= 0.0 && phase.level <= most;
         let wanted = "0 or more, and at most the clients (closed) or 1e9 per second (open)";
-        in_range(phase.level, inside, wanted, &format!("{key}.level"))?;
+        range(phase.level, inside, wanted, &format!("{key}.level"))?;
     }
     let silent = schedule.phases.iter().all(|phase| phase.level == 0.0);
     refuse_if(silent, "every phase has level 0: nothing ever arrives", || key.clone())
@@ -344,15 +341,15 @@ fn check_distribution(distribution: Distribution, key: &str) -> Checked {
 
 fn check_span(span_ns: u64, what: &'static str, key: &str) -> Checked {
     if span_ns == 0 {
-        return refuse(key, Problem::Zero { what });
+        return fail(key, Problem::Zero { what });
     }
     at_most(span_ns, LONGEST_NS, "ns", key)
 }
 
 fn check_shape(shape: Shape, key: &str) -> Checked {
-    let cv2 = |value: f64, inside: bool, wanted| in_range(value, inside, wanted, key);
+    let cv2 = |value: f64, inside: bool, wanted| range(value, inside, wanted, key);
     match shape {
-        Shape::Erlang { stages } => above_zero(stages, "stages", &format!("{key}.stages")),
+        Shape::Erlang { stages } => at_least_one(stages, "stages", &format!("{key}.stages")),
         Shape::HyperExponential { cv2: v } => cv2(v, (1.0..=1e6).contains(&v), "from 1 to 1e6"),
         Shape::Lognormal { cv2: v } | Shape::Gamma { cv2: v } => {
             cv2(v, v > 1e-6 && v <= 1e6, "above 1e-6 and at most 1e6")
@@ -364,41 +361,21 @@ fn check_shape(shape: Shape, key: &str) -> Checked {
 fn probabilities(list: impl Iterator<Item = f64>, key: &str) -> Checked {
     let mut sum = 0.0;
     for (at, value) in list.enumerate() {
-        in_range(value, (0.0..=1.0).contains(&value), "from 0 to 1", &format!("{key}[{at}]"))?;
+        range(value, (0.0..=1.0).contains(&value), "from 0 to 1", &format!("{key}[{at}]"))?;
         sum += value;
     }
     if (sum - 1.0).abs() > SUM_TOLERANCE {
-        return refuse(key, Problem::Probabilities { sum });
+        return fail(key, Problem::Probabilities { sum });
     }
     Ok(())
 }
 
-fn refuse(key: &str, problem: Problem) -> Checked {
-    Err(ModelError { key: key.to_owned(), problem })
-}
-
 fn refuse_if(wrong: bool, why: &'static str, key: impl Fn() -> String) -> Checked {
-    if wrong { refuse(&key(), Problem::Conflict(why)) } else { Ok(()) }
-}
-
-/// NaN fails `inside`, as comparisons with it do; infinities are refused here.
-fn in_range(value: f64, inside: bool, wanted: &'static str, key: &str) -> Checked {
-    if inside && value.is_finite() {
-        return Ok(());
-    }
-    refuse(key, Problem::Range { value, wanted })
-}
-
-fn above_zero(value: u32, what: &'static str, key: &str) -> Checked {
-    if value == 0 { refuse(key, Problem::Zero { what }) } else { Ok(()) }
-}
-
-fn at_most(found: u64, most: u64, what: &'static str, key: &str) -> Checked {
-    if found > most { refuse(key, Problem::TooMany { what, found, most }) } else { Ok(()) }
+    if wrong { fail(&key(), Problem::Conflict(why)) } else { Ok(()) }
 }
 
 fn some<T>(list: &[T], key: &str, wanted: &'static str) -> Checked {
-    if list.is_empty() { refuse(key, Problem::Empty { wanted }) } else { Ok(()) }
+    if list.is_empty() { fail(key, Problem::Empty { wanted }) } else { Ok(()) }
 }
 
 fn unknown<'a>(
@@ -409,14 +386,14 @@ fn unknown<'a>(
 ) -> Checked {
     let known: Vec<&str> = known.collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-    refuse(key, Problem::Unknown { what, name: name.to_owned(), known })
+    fail(key, Problem::Unknown { what, name: name.to_owned(), known })
 }
 
 fn unique<'a>(names: impl Iterator<Item = &'a str>, key: &str) -> Checked {
     let mut seen = BTreeSet::new();
     for (at, name) in names.enumerate() {
         if !seen.insert(name) {
-            return refuse(
+            return fail(
                 &format!("{key}[{at}].name"),
                 Problem::Duplicate { name: name.to_owned() },
             );

@@ -1,6 +1,6 @@
 //! Distributions of work, think times and gaps.
 
-use crate::random::Stream;
+use crate::replication::Stream;
 use lull_measure::Nanos;
 use rand::RngExt;
 use rand_distr::{Distribution as _, Exp1, Gamma, LogNormal};
@@ -183,7 +183,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Streams, Use};
+    use crate::replication::{Replication, StreamPurpose};
 
     #[test]
     fn every_shape_has_the_mean_and_the_spread_it_states() {
@@ -198,7 +198,7 @@ mod tests {
         ];
         for (index, shape) in shapes.into_iter().enumerate() {
             let draw = Distribution::exponential(Nanos(1000)).shaped(shape).draw();
-            let mut stream = Streams { seed: 1, replication: 0 }.stream(Use::Work, index);
+            let mut stream = Replication { seed: 1, number: 0 }.stream(StreamPurpose::Work, index);
             let samples: Vec<f64> = (0..400_000).map(|_| draw.sample(&mut stream)).collect();
             let mean = samples.iter().sum::<f64>() / samples.len() as f64;
             let square = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>();

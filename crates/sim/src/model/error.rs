@@ -86,3 +86,37 @@ pub enum Problem {
     #[error("{0}")]
     Conflict(&'static str),
 }
+
+/// Result of a check.
+pub(crate) type Checked = Result<(), ModelError>;
+
+/// Fails a check of `key`.
+pub(crate) fn fail(key: impl Into<String>, problem: Problem) -> Checked {
+    Err(ModelError { key: key.into(), problem })
+}
+
+/// Fails unless `inside` holds and the value is finite. NaN fails every comparison and
+/// therefore `inside`.
+pub(crate) fn range(value: f64, inside: bool, wanted: &'static str, key: &str) -> Checked {
+    if inside && value.is_finite() { Ok(()) } else { fail(key, Problem::Range { value, wanted }) }
+}
+
+/// Fails unless a number is above 0.
+pub(crate) fn above_0(value: f64, key: &str) -> Checked {
+    range(value, value > 0.0, "above 0", key)
+}
+
+/// Fails unless a number is 0 or more.
+pub(crate) fn at_least_0(value: f64, key: &str) -> Checked {
+    range(value, value >= 0.0, "0 or more", key)
+}
+
+/// Fails if there are none of `what`.
+pub(crate) fn at_least_one(found: impl Into<u64>, what: &'static str, key: &str) -> Checked {
+    if found.into() == 0 { fail(key, Problem::Zero { what }) } else { Ok(()) }
+}
+
+/// Fails if there are more than `most` of `what`.
+pub(crate) fn at_most(found: u64, most: u64, what: &'static str, key: &str) -> Checked {
+    if found > most { fail(key, Problem::TooMany { what, found, most }) } else { Ok(()) }
+}

@@ -1,4 +1,4 @@
-//! What a model asks of its tiers, by arithmetic alone.
+//! Offered load and service demands of a model, computed without simulating it.
 
 use super::{MachineModel, Model, Source, Step, Tier};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::{Distribution, Shape};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Where an app's requests come from.
+/// The arrival process of an app's requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -32,7 +32,7 @@ pub struct Closed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// Mean arrivals per second, unless a schedule says otherwise.
+    /// Mean arrivals per second, unless there is a schedule.
     pub rate_per_s: f64,
     /// Shape of the gaps; exponential ones make a Poisson process.
     #[serde(default)]
@@ -51,7 +51,7 @@ pub struct Schedule {
     /// Whether to start again after the last one; otherwise it lasts.
     #[serde(default = "yes")]
     pub cycle: bool,
-    /// Whether phases last exactly or on average as long as they say.
+    /// Whether phases have exactly or on average their `span`.
     #[serde(default)]
     pub spans: Spans,
 }
@@ -106,14 +106,13 @@ impl Schedule {
         Self { phases, cycle: true, spans: Spans::Fixed }
     }
 
-    /// Length of all phases together, where they come again and again and
-    /// last exactly as long as they say.
+    /// Returns the length of a cycle, where the phases repeat and have fixed lengths.
     pub fn cycle_length(&self) -> Option<Nanos> {
         let fixed = self.cycle && self.spans == Spans::Fixed;
         fixed.then(|| Nanos(self.phases.iter().map(|phase| phase.span.0).sum()))
     }
 
-    /// The same phases, stretched or squeezed to a cycle of this length.
+    /// Returns the same phases, scaled to a cycle of this length.
     #[must_use]
     pub fn with_cycle(&self, cycle: Nanos) -> Self {
         let now: u64 = self.phases.iter().map(|phase| phase.span.0).sum();

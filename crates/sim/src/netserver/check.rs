@@ -1,8 +1,8 @@
-//! Refuses servers that cannot be simulated, naming the key.
+//! Checks of a server's model; errors name the key.
 
-use super::model::{FrequencyGovernor, PingPong, ServerModel, Stack, Traffic};
+use super::model::{FrequencyGovernor, NetServerModel, PingPong, Stack, Traffic};
 use crate::idle;
-use crate::model::{ModelError, Problem};
+use crate::model::{Checked, Problem, above_0, at_least_0, fail, range};
 use lull_measure::Nanos;
 
 /// Most cores, packages times cores.
@@ -10,10 +10,8 @@ const MOST_CORES: u64 = 64;
 /// Most requests a second: a nanosecond apart.
 const MOST_PER_S: f64 = 1e9;
 
-type Checked = Result<(), ModelError>;
-
-impl ServerModel {
-    /// Checks everything that can be told without running.
+impl NetServerModel {
+    /// Checks everything that can be checked without running the model.
     ///
     /// # Errors
     /// The first thing found that cannot be simulated, with its key.
@@ -26,7 +24,7 @@ impl ServerModel {
             return fail("frequencies", Problem::Conflict(what));
         }
         if let FrequencyGovernor::Ondemand { period, up } = self.governor {
-            above(period.as_secs_f64(), "governor.ondemand.period")?;
+            above_0(period.as_secs_f64(), "governor.ondemand.period")?;
             range(up, (0.0..=1.0).contains(&up), "0 to 1", "governor.ondemand.up")?;
         }
         if let Err(error) = idle::check(&self.idle) {
@@ -35,7 +33,7 @@ impl ServerModel {
         self.check_power()?;
         self.check_nic()?;
         check_stack(&self.stack)?;
-        above(self.app.cycles, "app.cycles")?;
+        above_0(self.app.cycles, "app.cycles")?;
         let cv2 = self.app.shape.cv2();
         range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", "app.shape.cv2")?;
         self.check_traffic()
@@ -76,17 +74,17 @@ impl ServerModel {
     }
 
     fn check_nic(&self) -> Checked {
-        above(self.nic.delay_step.as_secs_f64(), "nic.delay-step")?;
-        above(self.nic.delay_max.as_secs_f64(), "nic.delay-max")?;
-        above(f64::from(self.nic.buckets), "nic.buckets")?;
-        above(f64::from(self.nic.budget), "nic.budget")
+        above_0(self.nic.delay_step.as_secs_f64(), "nic.delay-step")?;
+        above_0(self.nic.delay_max.as_secs_f64(), "nic.delay-max")?;
+        above_0(f64::from(self.nic.buckets), "nic.buckets")?;
+        above_0(f64::from(self.nic.budget), "nic.budget")
     }
 
     fn check_traffic(&self) -> Checked {
         match &self.traffic {
             Traffic::PingPong(pair) => check_pair(pair),
             Traffic::Open { load, connections, .. } => {
-                above(f64::from(*connections), "traffic.open.connections")?;
+                above_0(f64::from(*connections), "traffic.open.connections")?;
                 let begins = load.first().is_some_and(|step| step.from == Nanos::ZERO);
                 if !begins || !load.is_sorted_by(|a, b| a.from < b.from) {
                     let what = "the first step begins at 0s, and each later than the one before";
@@ -114,12 +112,12 @@ fn check_stack(stack: &Stack) -> Checked {
     ] {
         at_least_0(cycles, key)?;
     }
-    above(f64::from(stack.events), "stack.events")
+    above_0(f64::from(stack.events), "stack.events")
 }
 
 fn check_pair(pair: &PingPong) -> Checked {
-    above(pair.bytes as f64, "traffic.ping-pong.bytes")?;
-    above(f64::from(pair.segment), "traffic.ping-pong.segment")?;
+    above_0(pair.bytes as f64, "traffic.ping-pong.bytes")?;
+    above_0(f64::from(pair.segment), "traffic.ping-pong.segment")?;
     range(
         f64::from(pair.window),
         pair.window >= 2,
@@ -127,20 +125,4 @@ fn check_pair(pair: &PingPong) -> Checked {
         "traffic.ping-pong.window",
     )?;
     at_least_0(pair.cycles_per_byte, "traffic.ping-pong.cycles-per-byte")
-}
-
-fn fail(key: impl Into<String>, problem: Problem) -> Checked {
-    Err(ModelError { key: key.into(), problem })
-}
-
-fn range(value: f64, holds: bool, wanted: &'static str, key: &str) -> Checked {
-    if holds { Ok(()) } else { fail(key, Problem::Range { value, wanted }) }
-}
-
-fn above(value: f64, key: &str) -> Checked {
-    range(value, value.is_finite() && value > 0.0, "above 0", key)
-}
-
-fn at_least_0(value: f64, key: &str) -> Checked {
-    range(value, value.is_finite() && value >= 0.0, "0 or more", key)
 }

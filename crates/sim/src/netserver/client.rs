@@ -1,17 +1,17 @@
-//! Who sends to one core: a share of many connections, or one that plays
-//! ping-pong with large messages.
+//! The traffic of one core: a share of many connections, or one connection that
+//! exchanges large messages.
 
-use super::model::{PingPong, ServerModel, Traffic};
+use super::model::{NetServerModel, PingPong, Traffic};
 use crate::order::NEVER_NS;
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use rand::RngExt;
 use rand_distr::{Distribution, Exp1};
 use std::collections::VecDeque;
 
-/// What comes next on the wire to a core.
+/// The next event on the wire to a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coming {
-    /// The schedule has only changed.
+pub(super) enum WireEvent {
+    /// No frame.
     Nothing,
     /// A request of one frame.
     Request,
@@ -24,26 +24,26 @@ pub(super) enum Coming {
 pub(super) enum Delivered {
     /// A request of its own.
     Request,
-    /// No request; so many frames more may leave.
+    /// No complete request; this many further frames may leave.
     Part(u32),
-    /// The last frame of a message that came.
+    /// The last frame of a message.
     Message,
 }
 
 /// The traffic of one core.
 #[derive(Debug, Clone)]
-pub(super) enum Client {
+pub(super) enum CoreTraffic {
     /// None.
     Silent,
     /// Poisson arrivals.
-    Open(Open),
+    Open(OpenArrivals),
     /// One connection.
-    Paired(Box<Pair>),
+    Paired(Box<PingPongState>),
 }
 
 /// Poisson arrivals whose rate has steps.
 #[derive(Debug, Clone)]
-pub(super) struct Open {
+pub(super) struct OpenArrivals {
     /// From when, and arrivals per nanosecond.
     steps: Vec<(u64, f64)>,
     at: usize,
@@ -54,7 +54,7 @@ pub(super) struct Open {
 
 /// A ping-pong and where it is.
 #[derive(Debug, Clone)]
-pub(super) struct Pair {
+pub(super) struct PingPongState {
     config: PingPong,
     frame_ns: u64,
     /// Frames of a message.
@@ -74,13 +74,13 @@ pub(super) struct Pair {
     began_ns: u64,
 }
 
-impl Client {
+impl CoreTraffic {
     /// The clients of all cores.
-    pub(super) fn of(model: &ServerModel, streams: Streams) -> Vec<Self> {
+    pub(super) fn of(model: &NetServerModel, streams: Replication) -> Vec<Self> {
         let cores = usize::from(model.cores);
         match &model.traffic {
             Traffic::PingPong(config) => {
-                let pair = Self::Paired(Box::new(Pair::new(config, model.nic.frame.0)));
+                let pair = Self::Paired(Box::new(PingPongState::new(config, model.nic.frame.0)));
                 std::iter::once(pair)
                     .chain(std::iter::repeat_n(Self::Silent, cores.saturating_sub(1)))
                     .collect()
@@ -90,15 +90,15 @@ impl Client {
                 let open = |(core, share): (usize, f64)| {
                     let steps =
                         load.iter().map(|step| (step.from.0, step.rate_per_s * share / 1e9));
-                    let stream = streams.stream(Use::Arrivals, core);
-                    Self::Open(Open::new(steps.collect(), stream, network.0))
+                    let stream = streams.stream(StreamPurpose::Arrivals, core);
+                    Self::Open(OpenArrivals::new(steps.collect(), stream, network.0))
                 };
                 shares.into_iter().enumerate().map(open).collect()
             }
         }
     }
 
-    /// When the next frame comes.
+    /// Returns the time of the next event on the wire.
     #[inline(always)]
     pub(super) fn next_ns(&self) -> u64 {
         match self {
@@ -108,18 +108,18 @@ impl Client {
         }
     }
 
-    /// It comes.
+    /// Takes the next event on the wire.
     #[inline]
-    pub(super) fn come(&mut self, now_ns: u64) -> Coming {
+    pub(super) fn come(&mut self, now_ns: u64) -> WireEvent {
         match self {
-            Self::Silent => Coming::Nothing,
+            Self::Silent => WireEvent::Nothing,
             Self::Open(open) => {
                 open.schedule(now_ns);
-                Coming::Request
+                WireEvent::Request
             }
             Self::Paired(pair) => {
                 pair.coming.pop_front();
-                Coming::Frame
+                WireEvent::Frame
             }
         }
     }
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// When the first frame of the message came.
+    /// Returns when the first frame of the message arrived.
     pub(super) fn began_ns(&self) -> u64 {
         match self {
             Self::Paired(pair) => pair.began_ns,
@@ -169,15 +169,15 @@ impl Client {
     }
 }
 
-impl Open {
+impl OpenArrivals {
     fn new(steps: Vec<(u64, f64)>, stream: Stream, network_ns: u64) -> Self {
         let mut open = Self { steps, at: 0, next_ns: 0, stream, network_ns };
         open.schedule(0);
         open
     }
 
-    /// The first arrival after this time. Where the rate changes the rest of
-    /// the gap is drawn anew, which for exponential gaps is exact.
+    /// Draws the first arrival after this time. Where the rate changes, the rest of the
+    /// gap is drawn again, which is exact because exponential gaps are memoryless.
     #[inline]
     fn schedule(&mut self, from_ns: u64) {
         let mut from_ns = from_ns;
@@ -199,7 +199,7 @@ impl Open {
     }
 }
 
-impl Pair {
+impl PingPongState {
     fn new(config: &PingPong, frame_ns: u64) -> Self {
         let frames = config.bytes.div_ceil(u64::from(config.segment)).max(1) as u32;
         let mut pair = Self {
@@ -250,7 +250,7 @@ impl Pair {
         self.send_away(self.frames.min(self.config.window), now_ns)
     }
 
-    /// The server's frames leave, and one acknowledgement for every two comes back.
+    /// The server's frames leave, and one acknowledgement returns for every two.
     fn send_away(&mut self, most: u32, now_ns: u64) -> u32 {
         let count = most.min(self.unsent);
         for _ in 0..count {
@@ -264,7 +264,7 @@ impl Pair {
         }
         if self.unsent == 0 && count > 0 {
             let back_ns = 2 * self.config.network.0 + self.config.turnaround.0;
-            // What is still acknowledged comes before the next message.
+            // Outstanding acknowledgements arrive before the next message.
             self.message(self.wire_ns + back_ns);
         }
         count
@@ -287,8 +287,8 @@ impl Pair {
 
 /// Shares of the connections that each core has: connections are hashed to
 /// buckets, buckets dealt to cores in turn (receive-side scaling).
-fn shares(connections: u32, buckets: u32, cores: usize, streams: Streams) -> Vec<f64> {
-    let mut stream = streams.stream(Use::Route, 0);
+fn shares(connections: u32, buckets: u32, cores: usize, streams: Replication) -> Vec<f64> {
+    let mut stream = streams.stream(StreamPurpose::Route, 0);
     let mut counts = vec![0u32; cores];
     for _ in 0..connections {
         counts[stream.random_range(0..buckets) as usize % cores] += 1;
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use lull_measure::Nanos;
 
-    const STREAMS: Streams = Streams { seed: 1, replication: 0 };
+    const STREAMS: Replication = Replication { seed: 1, number: 0 };
 
     #[test]
     fn hashing_gives_every_connection_to_one_core_and_some_cores_more() {
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn arrivals_have_the_rate_of_their_step() {
         let steps = vec![(0, 1e-4), (1_000_000_000, 0.0), (2_000_000_000, 4e-4)];
-        let mut open = Open::new(steps, STREAMS.stream(Use::Arrivals, 0), 0);
+        let mut open = OpenArrivals::new(steps, STREAMS.stream(StreamPurpose::Arrivals, 0), 0);
         let mut counts = [0u32; 3];
         while open.next_ns < 3_000_000_000 {
             counts[(open.next_ns / 1_000_000_000) as usize] += 1;
@@ -326,16 +326,16 @@ mod tests {
         assert!(counts[2].abs_diff(400_000) < 3000, "{counts:?}");
     }
 
-    fn pair(bytes: u64, window: u32) -> Pair {
+    fn pair(bytes: u64, window: u32) -> PingPongState {
         let network = Nanos::from_micros(5);
         let turnaround = Nanos::from_micros(10);
         let segment = 1448;
         let config = PingPong { bytes, segment, window, network, turnaround, cycles_per_byte: 0.0 };
-        Pair::new(&config, 1230)
+        PingPongState::new(&config, 1230)
     }
 
-    /// Plays one message with a server that takes frames `delay_ns` after they come.
-    fn play(pair: &mut Pair, delay_ns: u64) -> (u32, u64) {
+    /// Plays one message with a server that takes frames `delay_ns` after they arrive.
+    fn play(pair: &mut PingPongState, delay_ns: u64) -> (u32, u64) {
         let (mut frames, mut now_ns) = (0, 0);
         while let Some(at_ns) = pair.coming.pop_front() {
             now_ns = now_ns.max(at_ns) + delay_ns;
@@ -374,7 +374,7 @@ mod tests {
         let on_wire = small.on_wire_ns();
         assert_eq!(small.coming.front(), Some(&(20_000 + on_wire + 10_000 + 10_000)));
         assert!(!small.replies);
-        // A large reply is held up until acknowledgements come.
+        // A large reply waits for acknowledgements.
         let mut large = pair(64 * 1024, 10);
         play(&mut large, 0);
         assert_eq!(large.answer(1_000_000), 10);

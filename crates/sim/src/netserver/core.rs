@@ -5,22 +5,22 @@
 //! next such moment, and the next event is the earliest of three times: an
 //! arrival, the end of what runs, an interrupt.
 
-use super::client::{Client, Coming, Delivered};
-use super::log::{Interrupt, Log};
-use super::model::ServerModel;
-use super::moderation::{Harvest, Moderator};
-use super::parts::{Common, Request, Sums};
-use crate::idle::Governor;
+use super::client::{CoreTraffic, Delivered, WireEvent};
+use super::log::{InterruptLog, InterruptRecord};
+use super::model::NetServerModel;
+use super::moderation::{Moderator, PacketCounts};
+use super::parts::{CoreConfig, CoreSums, Request};
+use crate::idle::IdleGovernor;
 use crate::model::Unit;
 use crate::order::NEVER_NS;
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::{Hertz, Latency, Nanos};
 use std::collections::VecDeque;
 
 /// A piece of work on the core.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    what: What,
+    what: StepKind,
     /// Cycles left when it (re)started.
     cycles: f64,
     /// Memory time left then.
@@ -31,14 +31,14 @@ struct Step {
 
 /// What a step does. Polling is never interrupted; the rest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum StepKind {
     /// A round of polling takes this much from the card.
     Round { rx: u32, tx: u32 },
     /// The thread is woken.
     Wake,
-    /// It asks what is ready.
+    /// It fetches the ready requests (`epoll_wait`).
     Ask,
-    /// It serves the first request that it has got.
+    /// It serves the first of these requests.
     Serve,
     /// It goes to sleep.
     Sleep,
@@ -46,7 +46,7 @@ enum What {
 
 /// What the core does now.
 #[derive(Debug, Clone, Copy)]
-enum Doing {
+enum CoreActivity {
     Idle {
         state: usize,
         since_ns: u64,
@@ -65,7 +65,7 @@ pub(super) struct Core {
     now_ns: u64,
     hertz: Hertz,
     cycles_per_ns: f64,
-    doing: Doing,
+    doing: CoreActivity,
     until_ns: u64,
     interrupt_ns: u64,
     open_ns: u64,
@@ -73,21 +73,21 @@ pub(super) struct Core {
     moderator: Moderator,
     ring: VecDeque<Request>,
     sent: u32,
-    rx: Harvest,
-    tx: Harvest,
+    rx: PacketCounts,
+    tx: PacketCounts,
     paused: Option<Step>,
     asleep: bool,
     sockets: VecDeque<Request>,
     batch: u32,
-    client: Client,
+    client: CoreTraffic,
     work: Unit,
     work_stream: Stream,
-    governor: Governor,
+    governor: IdleGovernor,
     since_logged: Logged,
-    sums: Sums,
+    sums: CoreSums,
     /// Since the window was last taken.
     pub(super) window: Latency,
-    pub(super) log: Option<Log>,
+    pub(super) log: Option<InterruptLog>,
 }
 
 /// Counters at the last logged interrupt.
@@ -99,13 +99,18 @@ struct Logged {
 
 impl Core {
     /// A core that is idle at time 0, with its share of the traffic.
-    pub(super) fn new(model: &ServerModel, client: Client, streams: Streams, index: usize) -> Self {
+    pub(super) fn new(
+        model: &NetServerModel,
+        client: CoreTraffic,
+        streams: Replication,
+        index: usize,
+    ) -> Self {
         let states = model.idle.len();
         let mut core = Self {
             now_ns: 0,
             hertz: Hertz(0),
             cycles_per_ns: 0.0,
-            doing: Doing::Idle { state: 0, since_ns: 0 },
+            doing: CoreActivity::Idle { state: 0, since_ns: 0 },
             until_ns: NEVER_NS,
             interrupt_ns: NEVER_NS,
             open_ns: 0,
@@ -113,18 +118,18 @@ impl Core {
             moderator: Moderator::new(model.nic.moderation),
             ring: VecDeque::new(),
             sent: 0,
-            rx: Harvest::NONE,
-            tx: Harvest::NONE,
+            rx: PacketCounts::NONE,
+            tx: PacketCounts::NONE,
             paused: None,
             asleep: true,
             sockets: VecDeque::new(),
             batch: 0,
             client,
             work: Unit::of(model.app.shape),
-            work_stream: streams.stream(Use::Work, index),
-            governor: Governor::new(model.idle_rule),
+            work_stream: streams.stream(StreamPurpose::Work, index),
+            governor: IdleGovernor::new(model.idle_rule),
             since_logged: Logged { cycles: 0.0, idle: vec![Nanos::ZERO; states] },
-            sums: Sums::new(states),
+            sums: CoreSums::new(states),
             window: Latency::default(),
             log: None,
         };
@@ -135,22 +140,23 @@ impl Core {
     }
 
     /// Runs to this time.
-    pub(super) fn run_until(&mut self, end_ns: u64, common: &Common) {
+    pub(super) fn run_until(&mut self, end_ns: u64, config: &CoreConfig) {
         loop {
             let coming_ns = self.client.next_ns();
             let next_ns = coming_ns.min(self.until_ns).min(self.interrupt_ns);
             if next_ns > end_ns {
                 break;
             }
+            debug_assert!(next_ns >= self.now_ns, "time never goes back");
             self.now_ns = next_ns;
-            // An order for what happens at once: work ends, then the card sees
-            // what came, then it interrupts.
+            // The order of simultaneous events: work ends, then packets reach the card,
+            // then the card interrupts.
             if self.until_ns == next_ns {
-                self.finish(common);
+                self.finish(config);
             } else if coming_ns == next_ns {
-                self.arrive(common);
+                self.arrive(config);
             } else {
-                self.interrupt(common);
+                self.interrupt(config);
             }
         }
         self.now_ns = end_ns;
@@ -163,7 +169,7 @@ impl Core {
         }
         self.hertz = hertz;
         self.cycles_per_ns = hertz.0 as f64 / 1e9;
-        if let Doing::Working(step) = self.doing {
+        if let CoreActivity::Working(step) = self.doing {
             let left = self.left_of(step);
             self.book(step, step.cycles - left.cycles);
             self.work_on(left);
@@ -175,7 +181,7 @@ impl Core {
         self.moderator = moderator;
     }
 
-    /// Requests that came and were not answered, and the arrival of the oldest.
+    /// Returns the number of unanswered requests, and the arrival of the oldest.
     pub(super) fn outstanding(&self) -> (u64, Option<u64>) {
         let count = self.ring.len() + self.sockets.len();
         let oldest = self.sockets.front().or_else(|| self.ring.front());
@@ -183,14 +189,14 @@ impl Core {
     }
 
     /// Sums up to now, with what is under way.
-    pub(super) fn sums(&self, common: &Common) -> Sums {
+    pub(super) fn sums(&self, config: &CoreConfig) -> CoreSums {
         let mut sums = self.sums.clone();
         match self.doing {
-            Doing::Idle { state, since_ns } | Doing::Leaving { state, since_ns } => {
+            CoreActivity::Idle { state, since_ns } | CoreActivity::Leaving { state, since_ns } => {
                 let span = Nanos(self.now_ns - since_ns);
-                sums.idle.spend(&common.idle, state, span, self.hertz);
+                sums.idle.spend(&config.idle, state, span, self.hertz);
             }
-            Doing::Working(step) => {
+            CoreActivity::Working(step) => {
                 let done = step.cycles - self.left_of(step).cycles;
                 sums.cycles += done;
                 sums.busy_ns += self.now_ns - step.from_ns;
@@ -199,10 +205,10 @@ impl Core {
         sums
     }
 
-    /// Time neither idle nor leaving an idle state, up to now.
+    /// Returns the time that the core was neither idle nor leaving an idle state.
     pub(super) fn busy_ns(&self) -> u64 {
         let running_ns = match self.doing {
-            Doing::Working(step) => self.now_ns - step.from_ns,
+            CoreActivity::Working(step) => self.now_ns - step.from_ns,
             _ => 0,
         };
         self.sums.busy_ns + running_ns
@@ -221,11 +227,11 @@ impl Core {
     fn work_on(&mut self, step: Step) {
         let span_ns = step.cycles / self.cycles_per_ns + step.memory_ns;
         self.until_ns = self.now_ns + (span_ns as u64).max(1);
-        self.doing = Doing::Working(Step { from_ns: self.now_ns, ..step });
+        self.doing = CoreActivity::Working(Step { from_ns: self.now_ns, ..step });
     }
 
     #[inline]
-    fn start(&mut self, what: What, cycles: f64, memory_ns: f64) {
+    fn start(&mut self, what: StepKind, cycles: f64, memory_ns: f64) {
         self.work_on(Step { what, cycles, memory_ns, from_ns: self.now_ns });
     }
 
@@ -236,24 +242,24 @@ impl Core {
         self.sums.busy_ns += self.now_ns - step.from_ns;
     }
 
-    fn arrive(&mut self, common: &Common) {
+    fn arrive(&mut self, config: &CoreConfig) {
         match self.client.come(self.now_ns) {
-            Coming::Nothing => return,
-            Coming::Frame => {
+            WireEvent::Nothing => return,
+            WireEvent::Frame => {
                 self.ring.push_back(Request { arrived_ns: self.now_ns, work: 0.0 });
             }
-            Coming::Request => {
+            WireEvent::Request => {
                 self.sums.arrived += 1;
                 let work = self.work.sample(&mut self.work_stream);
                 self.ring.push_back(Request { arrived_ns: self.now_ns, work });
             }
         }
         self.sums.rx_packets += 1;
-        self.rx.add(1, common.app.rx_bytes);
+        self.rx.add(1, config.app.rx_bytes);
         self.arm();
     }
 
-    /// The card has something to tell: as soon as its vector may interrupt.
+    /// Schedules an interrupt for as soon as the vector may interrupt.
     #[inline]
     fn arm(&mut self) {
         if !self.masked && self.interrupt_ns == NEVER_NS {
@@ -261,97 +267,97 @@ impl Core {
         }
     }
 
-    fn interrupt(&mut self, common: &Common) {
+    fn interrupt(&mut self, config: &CoreConfig) {
         self.interrupt_ns = NEVER_NS;
         self.masked = true;
         self.open_ns = self.now_ns + self.moderator.delay_ns();
         self.sums.interrupts += 1;
         match self.doing {
-            Doing::Idle { state, since_ns } => {
-                self.doing = Doing::Leaving { state, since_ns };
-                self.until_ns = self.now_ns + common.idle[state].exit.0;
+            CoreActivity::Idle { state, since_ns } => {
+                self.doing = CoreActivity::Leaving { state, since_ns };
+                self.until_ns = self.now_ns + config.idle[state].exit.0;
                 return;
             }
-            Doing::Working(step) => {
+            CoreActivity::Working(step) => {
                 let left = self.left_of(step);
                 self.book(step, step.cycles - left.cycles);
                 self.paused = Some(left);
             }
-            Doing::Leaving { .. } => {}
+            CoreActivity::Leaving { .. } => {}
         }
-        self.round(common.stack.interrupt_cycles, common);
-        self.note(common);
+        self.round(config.stack.interrupt_cycles, config);
+        self.note(config);
     }
 
     /// A round of polling, after so many cycles of other work.
-    fn round(&mut self, before_cycles: f64, common: &Common) {
-        let rx = (self.ring.len() as u32).min(common.nic.budget);
+    fn round(&mut self, before_cycles: f64, config: &CoreConfig) {
+        let rx = (self.ring.len() as u32).min(config.nic.budget);
         let tx = std::mem::take(&mut self.sent);
-        let stack = &common.stack;
+        let stack = &config.stack;
         let mut cycles =
             before_cycles + f64::from(rx) * stack.rx_cycles + f64::from(tx) * stack.tx_clean_cycles;
         let mut memory_ns = 0.0;
         if stack.run_to_completion {
             let work: f64 = self.ring.iter().take(rx as usize).map(|request| request.work).sum();
-            cycles += work * common.app.cycles;
+            cycles += work * config.app.cycles;
             memory_ns = f64::from(rx) * stack.memory.0 as f64;
         }
-        self.start(What::Round { rx, tx }, cycles, memory_ns);
+        self.start(StepKind::Round { rx, tx }, cycles, memory_ns);
     }
 
-    /// What runs has come to its end.
-    fn finish(&mut self, common: &Common) {
+    /// The present step has ended, or the core has left its idle state.
+    fn finish(&mut self, config: &CoreConfig) {
         let step = match self.doing {
-            Doing::Leaving { state, since_ns } => {
+            CoreActivity::Leaving { state, since_ns } => {
                 let stay = Nanos(self.now_ns - since_ns);
-                self.sums.idle.spend(&common.idle, state, stay, self.hertz);
+                self.sums.idle.spend(&config.idle, state, stay, self.hertz);
                 self.sums.wakeups += 1;
                 self.governor.woke(stay);
-                self.round(common.stack.interrupt_cycles, common);
-                self.note(common);
+                self.round(config.stack.interrupt_cycles, config);
+                self.note(config);
                 return;
             }
-            Doing::Idle { .. } => return,
-            Doing::Working(step) => step,
+            CoreActivity::Idle { .. } => return,
+            CoreActivity::Working(step) => step,
         };
         self.book(step, step.cycles);
         match step.what {
-            What::Round { rx, .. } => self.end_round(rx, step, common),
-            What::Wake | What::Ask => self.serve_or(step.what, common),
-            What::Serve => self.end_request(common),
-            What::Sleep => self.end_sleep(common),
+            StepKind::Round { rx, .. } => self.end_round(rx, step, config),
+            StepKind::Wake | StepKind::Ask => self.serve_or(step.what, config),
+            StepKind::Serve => self.end_request(config),
+            StepKind::Sleep => self.end_sleep(config),
         }
     }
 
-    fn end_round(&mut self, rx: u32, step: Step, common: &Common) {
-        if common.stack.run_to_completion {
-            self.reply_to_round(rx, step, common);
+    fn end_round(&mut self, rx: u32, step: Step, config: &CoreConfig) {
+        if config.stack.run_to_completion {
+            self.reply_to_round(rx, step, config);
         } else {
             for _ in 0..rx {
                 let Some(frame) = self.ring.pop_front() else { break };
-                if let Some(request) = self.deliver(frame, self.now_ns, common) {
+                if let Some(request) = self.deliver(frame, self.now_ns, config) {
                     self.sockets.push_back(request);
                 }
             }
         }
-        let more = !self.ring.is_empty() || (self.sent > 0 && common.nic.tx_interrupts);
+        let more = !self.ring.is_empty() || (self.sent > 0 && config.nic.tx_interrupts);
         if more {
-            self.round(0.0, common);
+            self.round(0.0, config);
             return;
         }
         self.moderator.update(self.now_ns, self.rx, self.tx);
-        (self.rx, self.tx) = (Harvest::NONE, Harvest::NONE);
+        (self.rx, self.tx) = (PacketCounts::NONE, PacketCounts::NONE);
         self.masked = false;
-        self.resume(common);
+        self.resume(config);
     }
 
     /// A frame reaches its socket: a request at once, or a message with its last frame.
     #[inline]
-    fn deliver(&mut self, frame: Request, at_ns: u64, common: &Common) -> Option<Request> {
+    fn deliver(&mut self, frame: Request, at_ns: u64, config: &CoreConfig) -> Option<Request> {
         match self.client.deliver(at_ns) {
             Delivered::Request => Some(frame),
             Delivered::Part(frames) => {
-                self.send(frames, common);
+                self.send(frames, config);
                 None
             }
             Delivered::Message => {
@@ -363,107 +369,108 @@ impl Core {
 
     /// Frames leave.
     #[inline]
-    fn send(&mut self, frames: u32, common: &Common) {
+    fn send(&mut self, frames: u32, config: &CoreConfig) {
         self.sums.tx_packets += u64::from(frames);
-        self.tx.add(frames, common.app.tx_bytes);
+        self.tx.add(frames, config.app.tx_bytes);
         self.sent += frames;
     }
 
-    /// Polling is over: back to what it interrupted, or to the thread, or to rest.
-    fn resume(&mut self, common: &Common) {
+    /// Polling is over: resumes the interrupted step, or runs the thread, or goes idle.
+    fn resume(&mut self, config: &CoreConfig) {
         if let Some(step) = self.paused.take() {
             self.work_on(step);
         } else if self.sockets.is_empty() {
-            self.rest(common);
+            self.rest(config);
         } else if std::mem::replace(&mut self.asleep, false) {
-            self.start(What::Wake, common.stack.wake_cycles, 0.0);
+            self.start(StepKind::Wake, config.stack.wake_cycles, 0.0);
         } else {
-            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+            self.start(StepKind::Ask, config.stack.poll_cycles, 0.0);
         }
     }
 
-    /// The app is served in the same round in which its packets came: replies
-    /// leave evenly over it.
-    fn reply_to_round(&mut self, rx: u32, step: Step, common: &Common) {
+    /// Run to completion: requests are served in the round in which their packets are
+    /// received, and replies leave evenly over it.
+    fn reply_to_round(&mut self, rx: u32, step: Step, config: &CoreConfig) {
         let whole_ns = self.now_ns - step.from_ns;
         for at in 1..=u64::from(rx) {
             let Some(request) = self.ring.pop_front() else { break };
             let left_ns = step.from_ns + whole_ns * at / u64::from(rx);
-            if let Some(request) = self.deliver(request, left_ns, common) {
-                self.reply(request, left_ns, common);
+            if let Some(request) = self.deliver(request, left_ns, config) {
+                self.reply(request, left_ns, config);
             }
         }
     }
 
-    fn serve_or(&mut self, done: What, common: &Common) {
-        let stack = &common.stack;
-        if done == What::Wake {
-            self.start(What::Ask, stack.poll_cycles, 0.0);
+    fn serve_or(&mut self, done: StepKind, config: &CoreConfig) {
+        let stack = &config.stack;
+        if done == StepKind::Wake {
+            self.start(StepKind::Ask, stack.poll_cycles, 0.0);
             return;
         }
         self.batch = (self.sockets.len() as u32).min(stack.events);
         match self.batch {
-            0 => self.start(What::Sleep, stack.sleep_cycles, 0.0),
-            _ => self.serve(common),
+            0 => self.start(StepKind::Sleep, stack.sleep_cycles, 0.0),
+            _ => self.serve(config),
         }
     }
 
-    fn serve(&mut self, common: &Common) {
+    fn serve(&mut self, config: &CoreConfig) {
         let work = self.sockets.front().map_or(0.0, |request| request.work);
         let extra = self.client.message_cycles();
-        let cycles = work * common.app.cycles + extra;
-        self.start(What::Serve, cycles, common.stack.memory.0 as f64);
+        let cycles = work * config.app.cycles + extra;
+        self.start(StepKind::Serve, cycles, config.stack.memory.0 as f64);
     }
 
-    fn end_request(&mut self, common: &Common) {
+    fn end_request(&mut self, config: &CoreConfig) {
         if let Some(request) = self.sockets.pop_front() {
-            self.reply(request, self.now_ns, common);
+            self.reply(request, self.now_ns, config);
         }
+        debug_assert!(self.batch > 0, "a request that ends is of the present batch");
         self.batch -= 1;
         if self.batch > 0 {
-            self.serve(common);
+            self.serve(config);
         } else {
-            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+            self.start(StepKind::Ask, config.stack.poll_cycles, 0.0);
         }
     }
 
     #[inline]
-    fn reply(&mut self, request: Request, at_ns: u64, common: &Common) {
+    fn reply(&mut self, request: Request, at_ns: u64, config: &CoreConfig) {
         self.sums.answered += 1;
         let latency_ns = at_ns - request.arrived_ns + self.client.network_ns();
         self.window.record(Nanos(latency_ns));
         let frames = self.client.reply(at_ns);
-        self.send(frames, common);
-        if common.nic.tx_interrupts {
+        self.send(frames, config);
+        if config.nic.tx_interrupts {
             self.arm();
         }
     }
 
-    fn end_sleep(&mut self, common: &Common) {
+    fn end_sleep(&mut self, config: &CoreConfig) {
         if !self.sockets.is_empty() {
-            self.start(What::Ask, common.stack.poll_cycles, 0.0);
+            self.start(StepKind::Ask, config.stack.poll_cycles, 0.0);
             return;
         }
         self.asleep = true;
-        self.rest(common);
+        self.rest(config);
     }
 
-    fn rest(&mut self, common: &Common) {
-        let state = self.governor.choose(&common.idle, None, 0);
-        self.doing = Doing::Idle { state, since_ns: self.now_ns };
+    fn rest(&mut self, config: &CoreConfig) {
+        let state = self.governor.choose(&config.idle, None, 0);
+        self.doing = CoreActivity::Idle { state, since_ns: self.now_ns };
         self.until_ns = NEVER_NS;
     }
 
-    /// Logs an interrupt, if asked for.
-    fn note(&mut self, common: &Common) {
+    /// Logs an interrupt, if a log is kept.
+    fn note(&mut self, config: &CoreConfig) {
         if self.log.is_none() {
             return;
         }
-        let sums = self.sums(common);
+        let sums = self.sums(config);
         let idle: Vec<Nanos> = sums.idle.residency.clone();
         let before = std::mem::replace(&mut self.since_logged.idle, idle.clone());
         let cycles = std::mem::replace(&mut self.since_logged.cycles, sums.cycles);
-        let entry = Interrupt {
+        let entry = InterruptRecord {
             time: Nanos(self.now_ns),
             rx_packets: self.rx.packets,
             rx_bytes: self.rx.bytes,

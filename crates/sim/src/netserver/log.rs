@@ -1,4 +1,4 @@
-//! What one interrupt brought: the per-interrupt log of the authors' `intlog`.
+//! The log of interrupts, as the `intlog` of the BayOp paper's authors has it.
 
 use lull_measure::Nanos;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The authors' log also has instructions and cache misses of the core's
 /// counters; the simulator has no such thing and leaves them out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Interrupt {
+pub struct InterruptRecord {
     /// When the handler began.
     pub time: Nanos,
     /// Frames received.
@@ -29,24 +29,24 @@ pub struct Interrupt {
 
 /// The interrupts of a core, up to a bound.
 #[derive(Debug, Clone)]
-pub(super) struct Log {
-    entries: Vec<Interrupt>,
+pub(super) struct InterruptLog {
+    entries: Vec<InterruptRecord>,
     most: usize,
 }
 
-impl Log {
+impl InterruptLog {
     /// Keeps at most so many.
     pub(super) fn new(most: usize) -> Self {
         Self { entries: Vec::new(), most }
     }
 
-    pub(super) fn push(&mut self, entry: Interrupt) {
+    pub(super) fn push(&mut self, entry: InterruptRecord) {
         if self.entries.len() < self.most {
             self.entries.push(entry);
         }
     }
 
-    pub(super) fn entries(&self) -> &[Interrupt] {
+    pub(super) fn entries(&self) -> &[InterruptRecord] {
         &self.entries
     }
 }

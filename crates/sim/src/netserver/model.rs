@@ -1,6 +1,6 @@
 //! A network server as plain data.
 
-use crate::idle::{IdleState, Rule};
+use crate::idle::{IdleRule, IdleState};
 use crate::model::Shape;
 use crate::node::LoadStep;
 use lull_measure::{Hertz, Nanos, Watts};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// One server: packages of cores behind one network card, and the app on them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ServerModel {
+pub struct NetServerModel {
     /// A name for people.
     pub name: String,
     /// Cores of all packages, at most 64.
@@ -18,15 +18,15 @@ pub struct ServerModel {
     pub packages: u16,
     /// The frequencies that can be set, ascending.
     pub frequencies: Vec<Hertz>,
-    /// What the kernel does with frequencies while nobody sets them.
+    /// The kernel's governor of the frequencies that no policy sets.
     #[serde(default)]
     pub governor: FrequencyGovernor,
-    /// What cores do while idle, shallowest state first.
+    /// Idle states of the cores, shallowest first.
     pub idle: Vec<IdleState>,
-    /// How they choose.
+    /// How a core chooses its idle state.
     #[serde(default)]
-    pub idle_rule: Rule,
-    /// What power costs.
+    pub idle_rule: IdleRule,
+    /// Power of cores and packages.
     pub power: PowerModel,
     /// The network card.
     pub nic: NicModel,
@@ -34,7 +34,7 @@ pub struct ServerModel {
     pub stack: Stack,
     /// What the app does for a request.
     pub app: AppModel,
-    /// Who sends.
+    /// The requests that arrive.
     pub traffic: Traffic,
 }
 
@@ -85,7 +85,7 @@ pub struct PowerModel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NicModel {
-    /// What its driver does while nobody sets a delay.
+    /// How its driver moderates interrupts while no policy sets a delay.
     pub moderation: Moderation,
     /// Largest ITR delay.
     pub delay_max: Nanos,
@@ -158,7 +158,7 @@ pub struct AppModel {
     pub tx_bytes: u32,
 }
 
-/// Who sends requests.
+/// The clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Traffic {
@@ -196,7 +196,7 @@ pub struct PingPong {
     pub cycles_per_byte: f64,
 }
 
-impl ServerModel {
+impl NetServerModel {
     /// Cores of one package.
     pub fn cores_a_package(&self) -> u16 {
         self.cores / self.packages.max(1)

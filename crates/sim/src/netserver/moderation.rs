@@ -5,13 +5,13 @@
 
 use super::model::Moderation;
 
-/// Longest delay that ixgbe since 4.15 comes to, in microseconds.
+/// Longest and shortest delay of ixgbe since 4.15, in microseconds.
 const IXGBE_MOST_US: u64 = 126;
 const IXGBE_LEAST_US: u64 = 10;
-/// One jiffy at 250 Hz: after that much silence ixgbe begins anew.
+/// One jiffy at 250 Hz: after a silence of this length ixgbe resets its state.
 const JIFFY_NS: u64 = 4_000_000;
 
-/// The delay of one vector and what its driver remembers.
+/// The delay of one vector and the state of its driver.
 #[derive(Debug, Clone)]
 pub(super) struct Moderator {
     kind: Moderation,
@@ -29,14 +29,14 @@ enum Class {
     Bulk,
 }
 
-/// What came and went since the last interrupt.
+/// Packets and bytes of one direction since the last interrupt.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Harvest {
+pub(super) struct PacketCounts {
     pub(super) packets: u64,
     pub(super) bytes: u64,
 }
 
-impl Harvest {
+impl PacketCounts {
     /// Nothing yet.
     pub(super) const NONE: Self = Self { packets: 0, bytes: 0 };
 
@@ -65,9 +65,9 @@ impl Moderator {
         self.delay_ns
     }
 
-    /// Polling has ended: the driver looks at what it brought.
+    /// Updates the delay at the end of polling, from what it received and sent.
     #[inline]
-    pub(super) fn update(&mut self, now_ns: u64, rx: Harvest, tx: Harvest) {
+    pub(super) fn update(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
         match self.kind {
             Moderation::Fixed(_) => {}
             Moderation::IxgbeClassic => self.classic(now_ns, rx, tx),
@@ -78,9 +78,9 @@ impl Moderator {
     }
 
     /// Bytes per microsecond since the last interrupt, in classes of 10 and 20.
-    fn classic(&mut self, now_ns: u64, rx: Harvest, tx: Harvest) {
+    fn classic(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
         let elapsed_us = ((now_ns - self.updated_ns) / 1000).max(1);
-        let next = |class: Class, harvest: Harvest| {
+        let next = |class: Class, harvest: PacketCounts| {
             let rate = harvest.bytes / elapsed_us;
             match class {
                 Class::Lowest if rate > 10 => Class::Low,
@@ -101,8 +101,8 @@ impl Moderator {
         self.delay_ns = 10 * new * old / (9 * new + old);
     }
 
-    /// Each direction has its own wish; the vector takes the shorter.
-    fn ixgbe(&mut self, now_ns: u64, rx: Harvest, tx: Harvest) {
+    /// Each direction computes a delay; the vector uses the shorter one.
+    fn ixgbe(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
         if now_ns - self.updated_ns > JIFFY_NS {
             (self.delay_ns, self.latency) = (IXGBE_LEAST_US * 1000, true);
             return;
@@ -114,7 +114,7 @@ impl Moderator {
         (self.delay_ns, self.latency) = (delay_us * 1000, latency);
     }
 
-    fn e1000e(&mut self, rx: Harvest, tx: Harvest) {
+    fn e1000e(&mut self, rx: PacketCounts, tx: PacketCounts) {
         self.class = slower(e1000e_class(self.class, rx), e1000e_class(self.class, tx));
         let per_s = match self.class {
             Class::Lowest => 70_000,
@@ -136,9 +136,10 @@ fn slower(a: Class, b: Class) -> Class {
     }
 }
 
-/// A direction's wish in microseconds, and whether it minds latency.
-fn ixgbe_wish(harvest: Harvest, current_us: u64, latency: bool) -> (u64, bool) {
-    let Harvest { packets, bytes } = harvest;
+/// Returns the delay that a direction wants, in microseconds, and whether it is in
+/// latency mode.
+fn ixgbe_wish(harvest: PacketCounts, current_us: u64, latency: bool) -> (u64, bool) {
+    let PacketCounts { packets, bytes } = harvest;
     let longer = (current_us + 2).min(IXGBE_MOST_US);
     match packets {
         0 => (longer, latency),
@@ -163,8 +164,8 @@ fn ixgbe_by_size(size: u64, latency: bool) -> u64 {
     2 * work.div_ceil(512)
 }
 
-fn e1000e_class(class: Class, harvest: Harvest) -> Class {
-    let Harvest { packets, bytes } = harvest;
+fn e1000e_class(class: Class, harvest: PacketCounts) -> Class {
+    let PacketCounts { packets, bytes } = harvest;
     if packets == 0 {
         return class;
     }
@@ -190,8 +191,8 @@ mod tests {
     use super::*;
     use lull_measure::Nanos;
 
-    const fn of(packets: u64, bytes: u64) -> Harvest {
-        Harvest { packets, bytes }
+    const fn of(packets: u64, bytes: u64) -> PacketCounts {
+        PacketCounts { packets, bytes }
     }
 
     #[test]
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn ixgbe_begins_anew_after_a_jiffy_of_silence() {
+    fn ixgbe_resets_after_a_jiffy_of_silence() {
         let mut vector = Moderator::new(Moderation::Ixgbe);
         for turn in 1..50 {
             vector.update(turn * 100_000, of(20, 2000), of(20, 2000));

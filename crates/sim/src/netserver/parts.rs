@@ -1,11 +1,11 @@
-//! What a core is given, what goes through it, and what it adds up.
+//! Types of a core: its configuration, its requests and its sums.
 
 use super::model::{AppModel, NicModel, Stack};
-use crate::idle::{IdleState, Ledger};
+use crate::idle::{IdleState, IdleTotals};
 
-/// What all cores have in common.
+/// Configuration that all cores share.
 #[derive(Debug, Clone)]
-pub(super) struct Common {
+pub(super) struct CoreConfig {
     pub(super) stack: Stack,
     pub(super) nic: NicModel,
     pub(super) app: AppModel,
@@ -23,7 +23,7 @@ pub(super) struct Request {
 
 /// Sums of a core since its start.
 #[derive(Debug, Clone)]
-pub(super) struct Sums {
+pub(super) struct CoreSums {
     pub(super) interrupts: u64,
     pub(super) rx_packets: u64,
     pub(super) tx_packets: u64,
@@ -32,10 +32,10 @@ pub(super) struct Sums {
     pub(super) arrived: u64,
     pub(super) answered: u64,
     pub(super) wakeups: u64,
-    pub(super) idle: Ledger,
+    pub(super) idle: IdleTotals,
 }
 
-impl Sums {
+impl CoreSums {
     /// Nothing yet, on a core with so many idle states.
     pub(super) fn new(states: usize) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Sums {
             arrived: 0,
             answered: 0,
             wakeups: 0,
-            idle: Ledger::new(states),
+            idle: IdleTotals::new(states),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A network server as policies see it.
+//! The plant of a network server.
 
-use super::parts::Sums;
-use super::{NetServer, ServerModel, Traffic};
+use super::parts::CoreSums;
+use super::{NetServer, NetServerModel, Traffic};
 use crate::model::ModelError;
 use lull_control::{
     AppSeen, AppSpec, Applied, Capabilities, Capability, Coalescing, Core, CoreId, CoreSeen,
@@ -18,15 +18,15 @@ pub struct NetServerPlant {
     server: NetServer,
     machine: Machine,
     apps: Vec<AppSpec>,
-    seen: Seen,
+    snapshot: NetServerSnapshot,
 }
 
-/// Sums at the last look.
+/// Sums at the last observation.
 #[derive(Debug, Clone)]
-struct Seen {
+struct NetServerSnapshot {
     time: Nanos,
     energy: Joules,
-    cores: Vec<Sums>,
+    cores: Vec<CoreSums>,
 }
 
 impl NetServerPlant {
@@ -35,14 +35,14 @@ impl NetServerPlant {
     /// # Errors
     /// If the model cannot be simulated.
     pub fn new(
-        model: &ServerModel,
+        model: &NetServerModel,
         app: AppSpec,
         seed: u64,
         replication: u64,
     ) -> Result<Self, ModelError> {
         let server = NetServer::new(model, seed, replication)?;
         let machine = machine_of(model, &app);
-        Ok(Self { seen: Seen::of(&server), server, machine, apps: vec![app] })
+        Ok(Self { snapshot: NetServerSnapshot::of(&server), server, machine, apps: vec![app] })
     }
 
     /// The simulation, to look at.
@@ -55,40 +55,41 @@ impl NetServerPlant {
         &mut self.server
     }
 
-    fn see(&mut self) -> Observation {
-        let before = std::mem::replace(&mut self.seen, Seen::of(&self.server));
-        let epoch = self.seen.time - before.time;
+    fn observation(&mut self) -> Observation {
+        let before = std::mem::replace(&mut self.snapshot, NetServerSnapshot::of(&self.server));
+        let epoch = self.snapshot.time - before.time;
         let none = || Missing::because("an epoch of no length");
         let per_s = |count: u64| match epoch {
             Nanos::ZERO => Err(none()),
             _ => Ok(count as f64 / epoch.as_secs_f64()),
         };
-        let pairs = || self.seen.cores.iter().zip(&before.cores);
-        let count = |of: fn(&Sums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum();
+        let pairs = || self.snapshot.cores.iter().zip(&before.cores);
+        let count = |of: fn(&CoreSums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum();
         let energy = EnergySeen {
-            energy: self.seen.energy - before.energy,
+            energy: self.snapshot.energy - before.energy,
             source: EnergySource::Measured("the simulated packages' counters".to_owned()),
         };
-        let cores = (0..self.server.cores.len()).map(|core| self.see_core(core, &before, epoch));
+        let cores =
+            (0..self.server.cores.len()).map(|core| self.core_observation(core, &before, epoch));
         let cores = cores.collect();
         let unread = Missing::because("the simulated server has no such gauge");
         let (interrupts, rx) = (count(|sums| sums.interrupts), count(|sums| sums.rx_packets));
         let packets: u64 = rx + count(|sums| sums.tx_packets);
         Observation {
-            time: self.seen.time,
+            time: self.snapshot.time,
             epoch,
-            apps: vec![self.see_app(&before, epoch)],
+            apps: vec![self.app_observation(&before, epoch)],
             cores,
             energy: Ok(energy),
             interrupts_per_s: per_s(interrupts),
             packets_per_s: per_s(packets),
-            ..Observation::unknown(self.seen.time, epoch, &unread)
+            ..Observation::unknown(self.snapshot.time, epoch, &unread)
         }
     }
 
-    fn see_core(&self, core: usize, before: &Seen, epoch: Nanos) -> CoreSeen {
+    fn core_observation(&self, core: usize, before: &NetServerSnapshot, epoch: Nanos) -> CoreSeen {
         let package = core / usize::from(self.server.model.cores_a_package());
-        let (now, then) = (&self.seen.cores[core], &before.cores[core]);
+        let (now, then) = (&self.snapshot.cores[core], &before.cores[core]);
         let share = |part_ns: u64| match epoch {
             Nanos::ZERO => Err(Missing::because("an epoch of no length")),
             _ => Ok((part_ns as f64 / epoch.0 as f64).min(1.0)),
@@ -102,7 +103,7 @@ impl NetServerPlant {
         }
     }
 
-    fn see_app(&mut self, before: &Seen, epoch: Nanos) -> AppSeen {
+    fn app_observation(&mut self, before: &NetServerSnapshot, epoch: Nanos) -> AppSeen {
         let unread = Missing::because("the simulated server has no such gauge");
         let unknown = AppSeen { alive: true, ..AppSeen::unknown(&unread) };
         let window = self.server.take_window();
@@ -110,8 +111,9 @@ impl NetServerPlant {
             return unknown;
         }
         let seconds = epoch.as_secs_f64();
-        let pairs = || self.seen.cores.iter().zip(&before.cores);
-        let sum = |of: fn(&Sums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum::<u64>();
+        let pairs = || self.snapshot.cores.iter().zip(&before.cores);
+        let sum =
+            |of: fn(&CoreSums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum::<u64>();
         let waiting = self.server.cores.iter().map(super::core::Core::outstanding);
         let (outstanding, oldest) = waiting.fold((0, None), |(all, first), (count, oldest)| {
             (all + count, [first, oldest].into_iter().flatten().min())
@@ -122,7 +124,8 @@ impl NetServerPlant {
             completed_per_s: sum(|sums| sums.answered) as f64 / seconds,
             errors_per_s: 0.0,
             outstanding,
-            oldest: oldest.map(|arrived_ns: u64| self.seen.time.saturating_sub(Nanos(arrived_ns))),
+            oldest: oldest
+                .map(|arrived_ns: u64| self.snapshot.time.saturating_sub(Nanos(arrived_ns))),
             ..LatencySeen::default()
         };
         let cycles: f64 = pairs().map(|(now, then)| now.cycles - then.cycles).sum();
@@ -173,7 +176,7 @@ impl NetServerPlant {
     }
 }
 
-/// What came of a setting that became this.
+/// Returns the result of a setting.
 fn answer(same: bool, clamped: Option<(Setting, String)>) -> Got {
     match clamped {
         Some((to, why)) => Got::Clamped { to, why },
@@ -182,7 +185,7 @@ fn answer(same: bool, clamped: Option<(Setting, String)>) -> Got {
     }
 }
 
-impl Seen {
+impl NetServerSnapshot {
     fn of(server: &NetServer) -> Self {
         Self { time: server.now(), energy: server.energy(), cores: server.sums() }
     }
@@ -199,7 +202,7 @@ impl Plant for NetServerPlant {
 
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.server.run_until(self.server.now().saturating_add(epoch));
-        Ok(self.see())
+        Ok(self.observation())
     }
 
     /// A package that its governor steers has no frequency setting, as on a host.
@@ -229,7 +232,7 @@ impl Plant for NetServerPlant {
     }
 }
 
-fn machine_of(model: &ServerModel, app: &AppSpec) -> Machine {
+fn machine_of(model: &NetServerModel, app: &AppSpec) -> Machine {
     let each = model.cores_a_package();
     let core =
         |id| Core { id: CoreId(id), core_type: 0, package: id / each, smt_leader: CoreId(id) };
@@ -261,7 +264,7 @@ fn machine_of(model: &ServerModel, app: &AppSpec) -> Machine {
 /// Why no gate's numbers can be set.
 const NO_GATE: &str = "the simulated server's threads are its cores': none waits at a gate";
 
-fn capabilities(model: &ServerModel, app: &AppSpec) -> Capabilities {
+fn capabilities(model: &NetServerModel, app: &AppSpec) -> Capabilities {
     let open = matches!(model.traffic, Traffic::Open { .. });
     let found = [
         (Capability::Frequency, true, ""),

@@ -1,15 +1,15 @@
-//! What a server did over a span.
+//! Totals of a network server.
 
 use super::NetServer;
-use super::parts::Sums;
+use super::parts::CoreSums;
 use lull_measure::{Joules, Latency, Nanos};
 
-/// What a server did since the start of what is counted.
+/// Totals of a network server since counting began.
 #[derive(Debug, Clone)]
-pub struct ServerTotals {
+pub struct NetServerTotals {
     /// How long that was.
     pub span: Nanos,
-    /// Requests that came.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Requests answered.
     pub answered: u64,
@@ -35,9 +35,9 @@ pub struct ServerTotals {
 
 /// Sums when counting began.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Origin {
+pub(super) struct NetServerBaseline {
     since: Nanos,
-    cores: Vec<Sums>,
+    cores: Vec<CoreSums>,
     energy: Joules,
     /// Latencies that were taken out of the windows since.
     taken: Latency,
@@ -49,7 +49,7 @@ impl NetServer {
         for core in &mut self.cores {
             core.window.clear();
         }
-        self.origin = Origin {
+        self.baseline = NetServerBaseline {
             since: self.now(),
             cores: self.sums(),
             energy: self.energy(),
@@ -58,25 +58,25 @@ impl NetServer {
     }
 
     /// What was counted up to now.
-    pub fn totals(&self) -> ServerTotals {
-        let mut latency = self.origin.taken.clone();
+    pub fn totals(&self) -> NetServerTotals {
+        let mut latency = self.baseline.taken.clone();
         for core in &self.cores {
             latency.merge(&core.window);
         }
-        let (now, then) = (self.sums(), &self.origin.cores);
-        let sum = |of: &dyn Fn(&Sums) -> u64| {
+        let (now, then) = (self.sums(), &self.baseline.cores);
+        let sum = |of: &dyn Fn(&CoreSums) -> u64| {
             let pairs = now.iter().zip(then);
             pairs.map(|(now, then)| of(now) - of(then)).sum::<u64>()
         };
         let cycles = now.iter().zip(then).map(|(now, then)| now.cycles - then.cycles).sum();
         let states = self.model.idle.len();
         let residency = |state: usize| Nanos(sum(&|sums| sums.idle.residency[state].0));
-        ServerTotals {
-            span: self.now() - self.origin.since,
+        NetServerTotals {
+            span: self.now() - self.baseline.since,
             arrived: sum(&|sums| sums.arrived),
             answered: sum(&|sums| sums.answered),
             latency,
-            energy: self.energy() - self.origin.energy,
+            energy: self.energy() - self.baseline.energy,
             cycles,
             busy: Nanos(sum(&|sums| sums.busy_ns)),
             interrupts: sum(&|sums| sums.interrupts),
@@ -100,16 +100,16 @@ impl NetServer {
             window.merge(&core.window);
             core.window.clear();
         }
-        self.origin.taken.merge(&window);
+        self.baseline.taken.merge(&window);
         window
     }
 
-    pub(super) fn sums(&self) -> Vec<Sums> {
-        self.cores.iter().map(|core| core.sums(&self.common)).collect()
+    pub(super) fn sums(&self) -> Vec<CoreSums> {
+        self.cores.iter().map(|core| core.sums(&self.config)).collect()
     }
 }
 
-impl ServerTotals {
+impl NetServerTotals {
     /// Mean power over the span, in watts.
     pub fn watts(&self) -> f64 {
         self.energy.over(self.span).map_or(0.0, |watts| watts.0)

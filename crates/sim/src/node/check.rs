@@ -1,9 +1,9 @@
-//! Refuses nodes that cannot be simulated, naming the key.
+//! Checks of a node's model; errors name the key.
 
 use super::model::{
-    Activity, Cache, Client, LoadStep, Memory, MemoryUse, NodeApp, NodeModel, Scheduler,
+    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler,
 };
-use crate::model::{Distribution, ModelError, Problem};
+use crate::model::{Checked, Distribution, Problem, above_0, at_least_one, at_most, fail, range};
 use lull_measure::Nanos;
 use lull_workload::arrivals::{Schedule, ScheduleError};
 use std::collections::BTreeSet;
@@ -14,18 +14,16 @@ const MOST_WAYS: u64 = 64;
 /// Most threads of one app and of all.
 const MOST_THREADS: u64 = 1 << 14;
 
-type Checked = Result<(), ModelError>;
-
 impl NodeModel {
-    /// Checks everything that can be told without running.
+    /// Checks everything that can be checked without running the model.
     ///
     /// # Errors
     /// The first thing found that cannot be simulated, with its key.
     pub fn check(&self) -> Checked {
         at_least_one(u64::from(self.cores), "cores", "cores")?;
         at_most(u64::from(self.cores), MOST_CORES, "cores", "cores")?;
-        positive(self.frequency.0 as f64, "frequency")?;
-        some_time(self.refresh, "refresh")?;
+        above_0(self.frequency.0 as f64, "frequency")?;
+        span_above_0(self.refresh, "refresh")?;
         check_scheduler(&self.scheduler)?;
         self.cache.as_ref().map_or(Ok(()), check_cache)?;
         self.memory.as_ref().map_or(Ok(()), check_memory)?;
@@ -48,7 +46,7 @@ impl NodeModel {
 
     /// The client of an app's requests is one of the node's, and is a client.
     fn check_client(&self, app: &NodeApp, key: &str) -> Checked {
-        let Activity::Requests { client: Some(Client { app: name, .. }), .. } = &app.activity
+        let Activity::Requests { client: Some(NodeClient { app: name, .. }), .. } = &app.activity
         else {
             return Ok(());
         };
@@ -61,10 +59,10 @@ impl NodeModel {
     }
 }
 
-fn check_scheduler(scheduler: &Scheduler) -> Checked {
-    some_time(scheduler.slice, "scheduler.slice")?;
-    some_time(scheduler.real_time_slice, "scheduler.real-time-slice")?;
-    some_time(scheduler.balance, "scheduler.balance")?;
+fn check_scheduler(scheduler: &NodeScheduler) -> Checked {
+    span_above_0(scheduler.slice, "scheduler.slice")?;
+    span_above_0(scheduler.real_time_slice, "scheduler.real-time-slice")?;
+    span_above_0(scheduler.balance, "scheduler.balance")?;
     let chance = scheduler.wakeup_chance;
     range(chance, (0.0..=1.0).contains(&chance), "0 to 1", "scheduler.wakeup-chance")?;
     if scheduler.switch_cost.saturating_add(scheduler.cold_cost) >= scheduler.slice {
@@ -82,7 +80,7 @@ fn check_cache(cache: &Cache) -> Checked {
 }
 
 fn check_memory(memory: &Memory) -> Checked {
-    positive(memory.peak_bytes_per_s, "memory.peak-bytes-per-s")?;
+    above_0(memory.peak_bytes_per_s, "memory.peak-bytes-per-s")?;
     let queueing = memory.queueing;
     range(queueing, (0.0..=1e3).contains(&queueing), "0 to 1000", "memory.queueing")?;
     let Some(throttle) = memory.throttle else { return Ok(()) };
@@ -93,7 +91,7 @@ fn check_memory(memory: &Memory) -> Checked {
 
 fn check_app(app: &NodeApp, key: &str) -> Checked {
     at_least_one(u64::from(app.threads), "threads", &format!("{key}.threads"))?;
-    positive(app.ipc, &format!("{key}.ipc"))?;
+    above_0(app.ipc, &format!("{key}.ipc"))?;
     check_use(&app.memory, &format!("{key}.memory"))?;
     match &app.activity {
         Activity::Endless | Activity::Clients => Ok(()),
@@ -135,7 +133,7 @@ fn problem(error: ScheduleError) -> Problem {
 }
 
 fn check_work(work: &Distribution, key: &str) -> Checked {
-    some_time(work.mean, &format!("{key}.mean"))?;
+    span_above_0(work.mean, &format!("{key}.mean"))?;
     let cv2 = work.shape.cv2();
     range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", &format!("{key}.shape.cv2"))
 }
@@ -146,7 +144,7 @@ fn check_use(memory: &MemoryUse, key: &str) -> Checked {
     let traffic = bytes_per_s.is_finite() && bytes_per_s >= 0.0;
     range(bytes_per_s, traffic, "at least 0", &format!("{key}.bytes-per-s"))?;
     range(floor, floor > 0.0 && floor <= 1.0, "above 0, at most 1", &format!("{key}.floor"))?;
-    positive(ways, &format!("{key}.ways"))?;
+    above_0(ways, &format!("{key}.ways"))?;
     if bytes_per_s > 0.0 && share == 0.0 {
         let what = "an app with memory traffic waits for it: give a `share` above 0";
         return fail(format!("{key}.share"), Problem::Conflict(what));
@@ -154,26 +152,6 @@ fn check_use(memory: &MemoryUse, key: &str) -> Checked {
     Ok(())
 }
 
-fn fail(key: impl Into<String>, problem: Problem) -> Checked {
-    Err(ModelError { key: key.into(), problem })
-}
-
-fn range(value: f64, holds: bool, wanted: &'static str, key: &str) -> Checked {
-    if holds { Ok(()) } else { fail(key, Problem::Range { value, wanted }) }
-}
-
-fn positive(value: f64, key: &str) -> Checked {
-    range(value, value.is_finite() && value > 0.0, "above 0", key)
-}
-
-fn some_time(span: Nanos, key: &str) -> Checked {
-    range(span.as_secs_f64(), span > Nanos::ZERO, "above 0", key)
-}
-
-fn at_least_one(found: u64, what: &'static str, key: &str) -> Checked {
-    if found == 0 { fail(key, Problem::Zero { what }) } else { Ok(()) }
-}
-
-fn at_most(found: u64, most: u64, what: &'static str, key: &str) -> Checked {
-    if found > most { fail(key, Problem::TooMany { what, found, most }) } else { Ok(()) }
+fn span_above_0(span: Nanos, key: &str) -> Checked {
+    above_0(span.as_secs_f64(), key)
 }

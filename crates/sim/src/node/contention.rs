@@ -1,9 +1,9 @@
-//! What apps do to each other through cache and memory.
+//! Contention of apps for cache and memory.
 //!
 //! An app with misses `r` (relative to alone with all ways) and memory latency
 //! `L` (relative to idle memory) takes `1 + share (r L - 1)` times as long.
 //! `L = 1 + q u²/(1 - u)` rises with the utilisation `u` of memory, and the
-//! traffic that makes up `u` falls as everybody slows down: a fixed point in
+//! traffic that makes up `u` falls as all apps slow down: a fixed point in
 //! one unknown, found by bisection. An app that is throttled to a part of the
 //! peak slows down until its own traffic fits.
 //!
@@ -27,13 +27,13 @@ const TRICKLE: f64 = 1.0;
 pub(super) struct Contention {
     cache: Option<Cache>,
     memory: Option<Memory>,
-    apps: Vec<Footprint>,
+    apps: Vec<AppFootprint>,
     latency: f64,
 }
 
 /// One app's part.
 #[derive(Debug, Clone)]
-struct Footprint {
+struct AppFootprint {
     wants: MemoryUse,
     /// Ways it may fill.
     mask: u64,
@@ -49,11 +49,11 @@ struct Footprint {
 }
 
 impl Contention {
-    /// Everything open to everybody, nothing running.
+    /// Creates a state in which every app may use all ways and nothing runs.
     pub(super) fn new(model: &NodeModel) -> Self {
         let ways = model.cache.map_or(0, |cache| cache.ways);
         let mask = if ways == 0 { 0 } else { u64::MAX >> (64 - ways) };
-        let footprint = |wants| Footprint {
+        let footprint = |wants| AppFootprint {
             wants,
             mask,
             percent: 100,
@@ -111,7 +111,7 @@ impl Contention {
         let mut left = self.apps.iter().fold(0, |all, app| all | app.mask);
         while left != 0 {
             let first = left & left.wrapping_neg();
-            let users = |app: &Footprint| app.mask & first != 0;
+            let users = |app: &AppFootprint| app.mask & first != 0;
             // All ways with exactly these users at once.
             let region = self.apps.iter().fold(left, |region, app| {
                 if users(app) { region & app.mask } else { region & !app.mask }
@@ -140,12 +140,12 @@ impl Contention {
     fn settle_misses(&mut self, app: usize) {
         let Some(cache) = self.cache else { return };
         let all = f64::from(cache.reference_ways.unwrap_or(cache.ways));
-        let Footprint { wants, ways, .. } = self.apps[app];
+        let AppFootprint { wants, ways, .. } = self.apps[app];
         let misses = |ways: f64| wants.floor + (1.0 - wants.floor) * (-ways / wants.ways).exp();
         self.apps[app].misses = misses(ways) / misses(all);
     }
 
-    /// The latency at which memory serves just the traffic that comes at that latency.
+    /// Finds the latency that is consistent with the traffic at that latency (fixed point).
     fn settle_latency(&mut self) {
         let Some(memory) = self.memory else {
             self.apps.iter_mut().for_each(|app| app.slowdown = app.slowed(1.0, None));
@@ -169,13 +169,13 @@ impl Contention {
 
     /// The latency that traffic at this latency leads to.
     fn latency_at(&self, memory: &Memory, latency: f64) -> f64 {
-        let traffic = |app: &Footprint| app.demand() / app.slowed(latency, Some(memory));
+        let traffic = |app: &AppFootprint| app.demand() / app.slowed(latency, Some(memory));
         let load = self.apps.iter().map(traffic).sum::<f64>() / memory.peak_bytes_per_s;
         if load < 1.0 { 1.0 + memory.queueing * load * load / (1.0 - load) } else { f64::INFINITY }
     }
 }
 
-impl Footprint {
+impl AppFootprint {
     /// Bytes per second if nothing slowed it down.
     fn demand(&self) -> f64 {
         self.running * self.wants.bytes_per_s * self.misses
@@ -186,7 +186,7 @@ impl Footprint {
         self.demand() / self.slowdown
     }
 
-    /// Slow-down at a memory latency, and at least what its throttle asks for.
+    /// Returns the slow-down at a memory latency, and at least that of its throttle.
     fn slowed(&self, latency: f64, memory: Option<&Memory>) -> f64 {
         let free = 1.0 + self.wants.share * (self.misses * latency - 1.0);
         match memory {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_ways_go_to_who_misses_more_and_isolation_protects() {
+    fn shared_ways_go_to_the_app_that_misses_more_and_isolation_protects() {
         let apps = endless("quiet", 0.3, 0.2e9) + &endless("stream", 0.9, 4e9);
         let mut state = Contention::new(&model(&apps));
         settled(&mut state, &[1.0, 2.0]);

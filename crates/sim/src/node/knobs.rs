@@ -1,7 +1,7 @@
-//! What can be set on a node.
+//! The knobs of a node.
 
-use super::Node;
-use super::queue::{IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, Treatment, weight_of_nice};
+use super::NodeSimulation;
+use super::queue::{IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, weight_of_nice};
 use lull_control::{AppId, CoreId, CoreSet, Got, Machine, Scheduling, Setting, WayMask};
 
 /// Lowest and highest nice value.
@@ -9,15 +9,15 @@ const NICE: std::ops::RangeInclusive<i8> = -20..=19;
 /// Lowest and highest SCHED_RR priority.
 const PRIORITY: std::ops::RangeInclusive<u8> = 1..=99;
 
-/// What a setting comes to.
-enum Answer {
-    /// It is legal, or is after this much bending.
+/// Result of checking a setting.
+enum SettingCheck {
+    /// It is legal, or this legal setting replaces it for the reason given.
     Set(Setting, Option<String>),
-    /// It is not.
+    /// It is refused for this reason.
     Refuse(String),
 }
 
-impl Node {
+impl NodeSimulation {
     /// The knobs of an app as they are; `class` is what was last set.
     pub(super) fn settings_of(
         &self,
@@ -39,13 +39,13 @@ impl Node {
         all
     }
 
-    /// Makes a legal setting of an app real.
+    /// Applies a legal setting of an app.
     fn put(&mut self, app: usize, setting: &Setting) {
         let treatment = self.apps[app].treatment;
         match setting {
             Setting::Cores(_, cores) => {
                 let mask = cores.iter().fold(0, |mask, core| mask | 1 << core.0);
-                self.treat(app, Treatment { mask, ..treatment });
+                self.treat(app, ThreadScheduling { mask, ..treatment });
             }
             Setting::Scheduling(_, class) => {
                 let (rank, weight) = match class {
@@ -53,7 +53,7 @@ impl Node {
                     Scheduling::Normal { nice } => (NORMAL, weight_of_nice(*nice)),
                     Scheduling::RoundRobin { priority } => (NORMAL + priority, NICE_0_WEIGHT),
                 };
-                self.treat(app, Treatment { rank, weight, ..treatment });
+                self.treat(app, ThreadScheduling { rank, weight, ..treatment });
             }
             Setting::CacheWays(_, ways) => self.contention.set_mask(app, ways.0),
             Setting::MemoryBandwidth(_, percent) => self.contention.set_percent(app, *percent),
@@ -70,16 +70,16 @@ impl Node {
         now: &[Setting],
         machine: &Machine,
     ) -> Got {
-        let (app, to, bent) = match (app, judge(wanted, machine)) {
-            (_, Answer::Refuse(why)) => return Got::Refused { why },
+        let (app, to, clamped) = match (app, check_setting(wanted, machine)) {
+            (_, SettingCheck::Refuse(why)) => return Got::Refused { why },
             (None, _) => return Got::Refused { why: "the node has no such app".to_owned() },
-            (Some(app), Answer::Set(to, bent)) => (app, to, bent),
+            (Some(app), SettingCheck::Set(to, clamped)) => (app, to, clamped),
         };
         let already = now.contains(&to);
         if !already {
             self.put(app, &to);
         }
-        match bent {
+        match clamped {
             Some(why) => Got::Clamped { to, why },
             None if already => Got::Already,
             None => Got::Done,
@@ -87,50 +87,50 @@ impl Node {
     }
 }
 
-fn judge(wanted: &Setting, machine: &Machine) -> Answer {
+fn check_setting(wanted: &Setting, machine: &Machine) -> SettingCheck {
     if let Err(why) = machine.capabilities.get(wanted.knob().capability()) {
-        return Answer::Refuse(why.to_string());
+        return SettingCheck::Refuse(why.to_string());
     }
-    let legal = || Answer::Set(wanted.clone(), None);
+    let legal = || SettingCheck::Set(wanted.clone(), None);
     match wanted {
         Setting::Cores(_, cores) if cores.is_empty() => {
-            Answer::Refuse("an app needs at least one core".to_owned())
+            SettingCheck::Refuse("an app needs at least one core".to_owned())
         }
         Setting::Cores(_, cores) if !cores.is_subset(&machine.all_cores()) => {
-            Answer::Refuse(format!("the node has cores {} only", machine.all_cores()))
+            SettingCheck::Refuse(format!("the node has cores {} only", machine.all_cores()))
         }
         Setting::Scheduling(_, Scheduling::Normal { nice }) if !NICE.contains(nice) => {
-            Answer::Refuse(format!("nice {nice} is outside -20 to 19"))
+            SettingCheck::Refuse(format!("nice {nice} is outside -20 to 19"))
         }
         Setting::Scheduling(_, Scheduling::RoundRobin { priority })
             if !PRIORITY.contains(priority) =>
         {
-            Answer::Refuse(format!("priority {priority} is outside 1 to 99"))
+            SettingCheck::Refuse(format!("priority {priority} is outside 1 to 99"))
         }
-        Setting::CacheWays(_, ways) => judge_ways(*ways, wanted, machine),
-        Setting::MemoryBandwidth(app, percent) => judge_percent(*app, *percent, machine),
+        Setting::CacheWays(_, ways) => check_ways(*ways, wanted, machine),
+        Setting::MemoryBandwidth(app, percent) => check_percent(*app, *percent, machine),
         _ => legal(),
     }
 }
 
-fn judge_ways(mask: WayMask, wanted: &Setting, machine: &Machine) -> Answer {
+fn check_ways(mask: WayMask, wanted: &Setting, machine: &Machine) -> SettingCheck {
     let ways = machine.cache.as_ref().map_or(0, |cache| cache.ways);
     if mask.0 == 0 || mask.0 & !WayMask::run(0, ways).0 != 0 {
-        return Answer::Refuse(format!("{mask} is no part of the cache's {ways} ways"));
+        return SettingCheck::Refuse(format!("{mask} is no part of the cache's {ways} ways"));
     }
     if !mask.is_contiguous() {
-        return Answer::Refuse(format!("{mask} is not one run of ways"));
+        return SettingCheck::Refuse(format!("{mask} is not one run of ways"));
     }
-    Answer::Set(wanted.clone(), None)
+    SettingCheck::Set(wanted.clone(), None)
 }
 
-fn judge_percent(app: AppId, percent: u8, machine: &Machine) -> Answer {
+fn check_percent(app: AppId, percent: u8, machine: &Machine) -> SettingCheck {
     let Some(control) = &machine.bandwidth else {
-        return Answer::Refuse("the node's bandwidth cannot be divided".to_owned());
+        return SettingCheck::Refuse("the node's bandwidth cannot be divided".to_owned());
     };
     let step = u32::from(control.step_percent);
     let stepped = (u32::from(percent).div_ceil(step) * step).min(100) as u8;
     let to = stepped.max(control.min_percent);
     let why = format!("shares are steps of {step} % from {} % on", control.min_percent);
-    Answer::Set(Setting::MemoryBandwidth(app, to), (to != percent).then_some(why))
+    SettingCheck::Set(Setting::MemoryBandwidth(app, to), (to != percent).then_some(why))
 }

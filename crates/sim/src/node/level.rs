@@ -1,14 +1,14 @@
-//! A count that changes over time, and its integral.
+//! A count over time with its integral.
 
-/// A number of things and how long how many there were.
+/// A count, such as the number of waiting threads, and its integral over time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Level {
+pub(super) struct TimeWeightedCount {
     value: u32,
     since_ns: u64,
     integral_ns: u128,
 }
 
-impl Level {
+impl TimeWeightedCount {
     /// The count now.
     pub(super) fn value(&self) -> u32 {
         self.value
@@ -17,6 +17,7 @@ impl Level {
     /// Sets the count.
     #[inline]
     pub(super) fn set(&mut self, now_ns: u64, value: u32) {
+        debug_assert!(now_ns >= self.since_ns, "time never goes back");
         self.integral_ns = self.integral_at(now_ns);
         self.since_ns = now_ns;
         self.value = value;
@@ -31,6 +32,7 @@ impl Level {
     /// One less.
     #[inline]
     pub(super) fn fall(&mut self, now_ns: u64) {
+        debug_assert!(self.value > 0, "a count is never negative");
         self.set(now_ns, self.value - 1);
     }
 

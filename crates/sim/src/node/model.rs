@@ -21,7 +21,7 @@ pub struct NodeModel {
     pub frequency: Hertz,
     /// How threads share cores.
     #[serde(default)]
-    pub scheduler: Scheduler,
+    pub scheduler: NodeScheduler,
     /// The last-level cache; without one, work does not depend on ways.
     #[serde(default)]
     pub cache: Option<Cache>,
@@ -31,7 +31,7 @@ pub struct NodeModel {
     /// How often cache shares and memory latency are brought up to date.
     #[serde(default = "refresh")]
     pub refresh: Nanos,
-    /// What runs.
+    /// The apps.
     pub app: Vec<NodeApp>,
 }
 
@@ -39,26 +39,26 @@ pub struct NodeModel {
 /// have them, in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-pub struct Scheduler {
+pub struct NodeScheduler {
     /// How long a thread runs before a waiting one of its class gets the core.
     pub slice: Nanos,
     /// The same among real-time threads of one priority (Linux: 100 ms).
     pub real_time_slice: Nanos,
-    /// What it costs a core to begin with another thread than its last.
+    /// Time of a switch to another thread than the core's last one.
     pub switch_cost: Nanos,
-    /// What it costs on top if that is a thread of another app, which finds
-    /// the core's own caches cold.
+    /// Additional time of a switch to a thread of another app, which finds the core's
+    /// own caches cold.
     pub cold_cost: Nanos,
     /// How far the running thread must be ahead in virtual time for a waking
     /// one of its class to take the core at once; never if absent.
     pub wakeup_lead: Option<Nanos>,
-    /// Share of those wake-ups that do take it. Linux's fair class has rules
-    /// (eligibility, protected slices) that follow from a core's whole past:
-    /// seen from one thread they are a chance.
+    /// Probability that such a wake-up takes the core. Linux's fair class decides by
+    /// rules that depend on a core's whole history (eligibility, protected slices); this
+    /// model replaces them by a probability.
     pub wakeup_chance: f64,
     /// How much virtual time a sleeper may lag behind, so that it soon runs.
     pub sleeper_credit: Nanos,
-    /// How often lengths of run queues are evened out. Idle cores pull at once.
+    /// Interval between two balancings of run queues. Idle cores pull threads at once.
     pub balance: Nanos,
 }
 
@@ -124,7 +124,7 @@ pub enum Activity {
     Requests {
         /// Work of a request: time on a core alone with all resources.
         work: Distribution,
-        /// When requests come.
+        /// Arrival rate over time.
         load: Vec<LoadStep>,
         /// How their gaps vary.
         #[serde(default)]
@@ -133,9 +133,9 @@ pub enum Activity {
         /// occupies nothing of the node.
         #[serde(default)]
         delay: Option<Distribution>,
-        /// Who sends the requests, where that happens on this node too.
+        /// The client that sends the requests, if it runs on this node too.
         #[serde(default)]
-        client: Option<Client>,
+        client: Option<NodeClient>,
     },
     /// They send the requests of other apps and take their answers.
     Clients,
@@ -154,7 +154,7 @@ pub enum Activity {
 /// served, and is answered when the client has done as much work again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Client {
+pub struct NodeClient {
     /// An app whose activity is `clients`.
     pub app: String,
     /// Work of sending a request, and again of taking its answer.
@@ -189,7 +189,7 @@ pub struct MemoryUse {
     pub ways: f64,
 }
 
-impl Default for Scheduler {
+impl Default for NodeScheduler {
     /// Linux's fair class on eight cores in round numbers, no wake-up
     /// preemption; 10 us for a switch with its cold caches.
     fn default() -> Self {
@@ -221,7 +221,7 @@ impl NodeModel {
 }
 
 impl Activity {
-    /// Serves Poisson arrivals that come from elsewhere.
+    /// Serves Poisson arrivals whose clients run on another machine.
     pub fn requests(work: Distribution, load: Vec<LoadStep>) -> Self {
         Self::Requests { work, load, arrivals: Process::Poisson, delay: None, client: None }
     }

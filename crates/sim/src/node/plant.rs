@@ -1,7 +1,7 @@
-//! A node as policies see it.
+//! The plant of a node.
 
-use super::totals::Counters;
-use super::{Node, NodeModel, Throttle};
+use super::totals::AppCounters;
+use super::{NodeModel, NodeSimulation, Throttle};
 use crate::model::ModelError;
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
@@ -18,14 +18,14 @@ use lull_measure::{Gauge, Hertz, Missing, Nanos};
 /// A simulated node under a policy.
 #[derive(Debug, Clone)]
 pub struct NodePlant {
-    node: Node,
+    node: NodeSimulation,
     machine: Machine,
     apps: Vec<AppSpec>,
     /// Number in the model of each app.
     numbers: Vec<usize>,
     classes: Vec<Scheduling>,
     frequency: Hertz,
-    seen: Seen,
+    snapshot: NodeSnapshot,
 }
 
 /// Why a node cannot be watched.
@@ -50,11 +50,11 @@ pub enum NodePlantError {
     },
 }
 
-/// Counters at the last look.
+/// Counters at the last observation.
 #[derive(Debug, Clone)]
-struct Seen {
+struct NodeSnapshot {
     time: Nanos,
-    apps: Vec<Counters>,
+    apps: Vec<AppCounters>,
     busy_ns: Vec<u128>,
     pressure_ns: u128,
 }
@@ -73,7 +73,7 @@ impl NodePlant {
         seed: u64,
         replication: u64,
     ) -> Result<Self, NodePlantError> {
-        let node = Node::new(model, seed, replication)?;
+        let node = NodeSimulation::new(model, seed, replication)?;
         let number = |spec: &AppSpec| {
             let app = spec.name.clone();
             let known = || model.app.iter().map(|app| app.name.clone()).collect::<Vec<_>>();
@@ -86,7 +86,7 @@ impl NodePlant {
             Ok(number)
         };
         let numbers = apps.iter().map(number).collect::<Result<Vec<_>, _>>()?;
-        let seen = Seen::of(&node);
+        let snapshot = NodeSnapshot::of(&node);
         Ok(Self {
             machine: machine_of(model, apps),
             apps: apps.to_vec(),
@@ -94,54 +94,55 @@ impl NodePlant {
             frequency: model.frequency,
             numbers,
             node,
-            seen,
+            snapshot,
         })
     }
 
     /// The simulation, to look at.
-    pub fn node(&self) -> &Node {
+    pub fn node(&self) -> &NodeSimulation {
         &self.node
     }
 
     /// The simulation, to forget a warm-up or to keep a log.
-    pub fn node_mut(&mut self) -> &mut Node {
+    pub fn node_mut(&mut self) -> &mut NodeSimulation {
         &mut self.node
     }
 
-    fn see(&mut self) -> Observation {
-        let now = Seen::of(&self.node);
-        let before = std::mem::replace(&mut self.seen, now);
-        let epoch = self.seen.time - before.time;
+    fn observation(&mut self) -> Observation {
+        let now = NodeSnapshot::of(&self.node);
+        let before = std::mem::replace(&mut self.snapshot, now);
+        let epoch = self.snapshot.time - before.time;
         let epoch_ns = epoch.0 as f64;
-        let apps = (0..self.apps.len()).map(|app| self.see_app(app, &before, epoch)).collect();
+        let apps =
+            (0..self.apps.len()).map(|app| self.app_observation(app, &before, epoch)).collect();
         let share = |part_ns: u128| match epoch {
             Nanos::ZERO => Err(Missing::because("an epoch of no length")),
             _ => Ok((part_ns as f64 / epoch_ns).min(1.0)),
         };
-        let busy = self.seen.busy_ns.iter().zip(&before.busy_ns);
+        let busy = self.snapshot.busy_ns.iter().zip(&before.busy_ns);
         let no_states = Missing::because("the simulated node has no idle states");
         let core = |utilisation| CoreSeen {
             utilisation,
             frequency: Ok(self.frequency),
             ..CoreSeen::unknown(&no_states)
         };
-        let untold = Missing::because("the simulated node does not tell single waits and gaps");
+        let untold = Missing::because("the simulated node does not record single waits and gaps");
         Observation {
-            time: self.seen.time,
+            time: self.snapshot.time,
             epoch,
             apps,
             cores: busy.map(|(now, then)| core(share(now - then))).collect(),
             energy: Err(Missing::because("the simulated node has no power model")),
-            cpu_pressure: share(self.seen.pressure_ns - before.pressure_ns),
+            cpu_pressure: share(self.snapshot.pressure_ns - before.pressure_ns),
             interrupts_per_s: Err(Missing::because("the simulated node has no interrupts")),
             packets_per_s: Err(Missing::because("the simulated node has no network")),
-            ..Observation::unknown(self.seen.time, epoch, &untold)
+            ..Observation::unknown(self.snapshot.time, epoch, &untold)
         }
     }
 
-    fn see_app(&mut self, app: usize, before: &Seen, epoch: Nanos) -> AppSeen {
+    fn app_observation(&mut self, app: usize, before: &NodeSnapshot, epoch: Nanos) -> AppSeen {
         let number = self.numbers[app];
-        let counted = self.seen.apps[number].since(&before.apps[number]);
+        let counted = self.snapshot.apps[number].since(&before.apps[number]);
         let latency = self.apps[app].is_latency_critical();
         let none = Missing::because("an epoch of no length");
         let seconds = epoch.as_secs_f64();
@@ -174,8 +175,8 @@ impl NodePlant {
     }
 }
 
-/// A node shows what a host without resctrl monitors shows, so that nothing
-/// decided here depends on more.
+/// A node has the gauges of a host without resctrl monitors, so that no policy comes
+/// to depend on more.
 fn unread(what: &str) -> Missing {
     Missing::because(format!("the simulated node has no gauge of {what}"))
 }
@@ -187,9 +188,9 @@ fn progress(latency_critical: bool, per_s: f64) -> Gauge<Progress> {
     Ok(Progress { per_s, source: ProgressSource::Simulated })
 }
 
-impl Node {
-    /// Requests of an app since the last look.
-    fn take_latency(&mut self, app: usize, counted: &Counters, epoch: Nanos) -> LatencySeen {
+impl NodeSimulation {
+    /// Takes the latencies of an app since the last observation.
+    fn take_latency(&mut self, app: usize, counted: &AppCounters, epoch: Nanos) -> LatencySeen {
         let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
         let oldest = self.oldest_ns(app);
         LatencySeen {
@@ -204,8 +205,8 @@ impl Node {
     }
 }
 
-impl Seen {
-    fn of(node: &Node) -> Self {
+impl NodeSnapshot {
+    fn of(node: &NodeSimulation) -> Self {
         let now_ns = node.now_ns;
         Self {
             time: node.now(),
@@ -227,7 +228,7 @@ impl Plant for NodePlant {
 
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.node.run_until(self.node.now().saturating_add(epoch));
-        Ok(self.see())
+        Ok(self.observation())
     }
 
     fn settings(&self) -> Vec<Setting> {

@@ -1,6 +1,6 @@
-//! Cores with their run queues, threads, and who goes first.
+//! Cores with their run queues, threads, and the order of threads.
 
-use super::level::Level;
+use super::level::TimeWeightedCount;
 use std::collections::VecDeque;
 
 /// No request.
@@ -18,9 +18,9 @@ pub(super) const NICE_0_WEIGHT: f64 = 1024.0;
 /// Weight of SCHED_IDLE threads (Linux: 3).
 pub(super) const IDLE_WEIGHT: f64 = 3.0;
 
-/// How a thread stands against others: 0 SCHED_IDLE, 1 SCHED_OTHER, above
-/// that SCHED_RR priority plus 1. A higher rank takes the core at once; ranks
-/// 0 and 1 share it by weight.
+/// Scheduling class and priority: 0 is SCHED_IDLE, 1 is SCHED_OTHER, higher ones are
+/// the SCHED_RR priority plus 1. A higher rank preempts a lower one; ranks 0 and 1
+/// share a core by weight.
 pub(super) type Rank = u8;
 pub(super) const IDLE: Rank = 0;
 pub(super) const NORMAL: Rank = 1;
@@ -44,7 +44,7 @@ pub(super) struct Thread {
     pub(super) left_ns: f64,
     /// Weighted time on cores, relative to the clock of its core.
     pub(super) virtual_ns: f64,
-    /// What it is doing for whom, while it serves requests.
+    /// Its task, while it serves requests.
     pub(super) task: Task,
 }
 
@@ -79,7 +79,7 @@ pub(super) enum Pass {
 
 /// Tasks that wait for threads, and threads that wait for tasks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct DispatchState {
+pub(super) struct TaskQueue {
     pub(super) queue: VecDeque<Task>,
     /// The last that became free goes first: its caches are warm.
     pub(super) free: Vec<usize>,
@@ -92,14 +92,14 @@ pub(super) struct CoreState {
     /// The thread that ran last.
     pub(super) last: Option<usize>,
     pub(super) queue: Vec<usize>,
-    /// Up to when the running thread's time is accounted for.
+    /// Time up to which the running thread's core time is accounted for.
     pub(super) counted_ns: u64,
-    /// From when on its work is not yet; later than now during a switch.
+    /// Time up to which its work is accounted for; later than now during a switch.
     pub(super) since_ns: u64,
     pub(super) slice_end_ns: u64,
     /// Virtual time of its fair queue; never goes back.
     pub(super) clock_ns: f64,
-    pub(super) busy: Level,
+    pub(super) busy: TimeWeightedCount,
 }
 
 impl CoreState {
@@ -111,15 +111,15 @@ impl CoreState {
 
 /// How the threads of an app are scheduled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Treatment {
+pub(super) struct ThreadScheduling {
     /// Cores they may run on.
     pub(super) mask: u64,
     pub(super) rank: Rank,
     pub(super) weight: f64,
 }
 
-impl Treatment {
-    /// What a time on a core comes to in virtual time.
+impl ThreadScheduling {
+    /// Converts time on a core to virtual time.
     #[inline]
     pub(super) fn virtual_ns(&self, span_ns: f64) -> f64 {
         // The same without the division, which every event would wait for.
@@ -130,7 +130,7 @@ impl Treatment {
 /// How long work takes at a pace.
 #[inline]
 pub(super) fn time_of(work_ns: f64, pace: f64) -> f64 {
-    // As above: apps that nobody slows down have this pace.
+    // As above, without the division: an app without contention has this pace.
     if pace == 1.0 { work_ns } else { work_ns / pace }
 }
 

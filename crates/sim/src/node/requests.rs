@@ -1,12 +1,12 @@
 //! Requests on their way: due, sent by a client that may run here too, served,
 //! answered.
 
-use super::model::{Activity, Client, NodeModel};
-use super::queue::{DispatchState, Pass, State, Task};
-use super::{Node, Work, check};
+use super::model::{Activity, NodeClient, NodeModel};
+use super::queue::{Pass, State, Task, TaskQueue};
+use super::{NodeSimulation, Work, check};
 use crate::model::Draw;
 use crate::order::NEVER_NS;
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Arrivals;
 
@@ -18,7 +18,7 @@ pub(super) struct Requests {
     delay: Option<(Draw, Stream)>,
     /// The client's app, and what a pass through it costs.
     client: Option<(usize, Draw, Stream)>,
-    desk: DispatchState,
+    desk: TaskQueue,
 }
 
 impl Requests {
@@ -27,7 +27,7 @@ impl Requests {
         model: &NodeModel,
         number: usize,
         threads: std::ops::Range<usize>,
-        streams: Streams,
+        streams: Replication,
     ) -> Option<Self> {
         let Activity::Requests { work, load, arrivals, delay, client } =
             &model.app[number].activity
@@ -36,16 +36,16 @@ impl Requests {
         };
         let stream = |purpose| streams.stream(purpose, number);
         let schedule = check::schedule(load).expect("the model is checked");
-        let client = client.as_ref().map(|Client { app, work }| {
+        let client = client.as_ref().map(|NodeClient { app, work }| {
             let app = model.app_named(app).expect("the model is checked");
-            (app, work.draw(), stream(Use::Client))
+            (app, work.draw(), stream(StreamPurpose::Client))
         });
         Some(Self {
-            arrivals: Arrivals::new(*arrivals, schedule, stream(Use::Arrivals)),
-            work: (work.draw(), stream(Use::Work)),
-            delay: delay.map(|delay| (delay.draw(), stream(Use::Delay))),
+            arrivals: Arrivals::new(*arrivals, schedule, stream(StreamPurpose::Arrivals)),
+            work: (work.draw(), stream(StreamPurpose::Work)),
+            delay: delay.map(|delay| (delay.draw(), stream(StreamPurpose::Delay))),
             client,
-            desk: DispatchState { free: threads.rev().collect(), ..DispatchState::default() },
+            desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
         })
     }
 
@@ -54,8 +54,8 @@ impl Requests {
         self.arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0)
     }
 
-    /// All that a request will take is drawn when it is due, so that every
-    /// policy meets the same requests.
+    /// Draws all demands of a request when it is due, so that every policy receives the
+    /// same requests.
     fn draw(&mut self, owner: usize, now_ns: u64) -> (usize, Task) {
         let served_ns = self.work.0.sample(&mut self.work.1);
         let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
@@ -80,9 +80,9 @@ impl Requests {
     }
 }
 
-impl Node {
+impl NodeSimulation {
     /// The tasks and threads of an app that has tasks.
-    fn desk_mut(&mut self, app: usize) -> Option<&mut DispatchState> {
+    fn desk_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
         match &mut self.apps[app].work {
             Work::Requests(requests) => Some(&mut requests.desk),
             Work::Clients(desk) => Some(desk),

@@ -1,13 +1,13 @@
-//! Which thread runs where: waking, queues, slices, stealing, balancing.
+//! The thread scheduler: waking, run queues, slices, stealing, balancing.
 
-use super::Node;
-use super::queue::{NORMAL, Rank, State, Treatment};
+use super::NodeSimulation;
+use super::queue::{NORMAL, Rank, State, ThreadScheduling};
 use super::queue::{class_of, cores_of, goes_before, take_turns, time_of};
 use crate::order::{NEVER_NS, round_ns};
 use rand::RngExt;
 
-impl Node {
-    fn treatment(&self, thread: usize) -> &Treatment {
+impl NodeSimulation {
+    fn treatment(&self, thread: usize) -> &ThreadScheduling {
         &self.apps[self.threads[thread].app].treatment
     }
 
@@ -19,7 +19,7 @@ impl Node {
     /// a thread of lower rank, or the shortest queue. The last core it ran on
     /// goes first among equals.
     pub(super) fn place(&mut self, thread: usize, wakes: bool) {
-        let Treatment { mask, rank, .. } = *self.treatment(thread);
+        let ThreadScheduling { mask, rank, .. } = *self.treatment(thread);
         let last = self.threads[thread].core;
         if let Some(core) = self.idle_core(mask, last) {
             self.arrive(thread, core, wakes);
@@ -103,9 +103,12 @@ impl Node {
         let queue = &mut self.cores[core].queue;
         let at = queue.iter().position(|other| *other == thread).expect("it is queued here");
         queue.remove(at);
+        debug_assert_eq!(self.threads[thread].state, State::Queued, "only queued threads wait");
         let app = self.threads[thread].app;
         self.apps[app].queued.fall(self.now_ns);
-        self.queued[class_of(self.apps[app].treatment.rank)] -= 1;
+        let queued = &mut self.queued[class_of(self.apps[app].treatment.rank)];
+        debug_assert!(*queued > 0, "the class has a waiting thread");
+        *queued -= 1;
         self.note_pressure();
     }
 
@@ -122,6 +125,7 @@ impl Node {
             true => self.scheduler.real_time_slice,
             false => self.scheduler.slice,
         };
+        debug_assert!(self.cores[core].current.is_none(), "a core runs one thread at a time");
         let (now_ns, app) = (self.now_ns, self.threads[thread].app);
         let last = self.cores[core].last;
         let switches = last != Some(thread);
@@ -211,7 +215,7 @@ impl Node {
     /// A thread of at least this class from the longest queue that has one for this core.
     fn steal(&self, core: usize, least_class: usize) -> Option<usize> {
         let fits = |thread: usize| {
-            let Treatment { mask, rank, .. } = *self.treatment(thread);
+            let ThreadScheduling { mask, rank, .. } = *self.treatment(thread);
             mask & 1 << core != 0 && class_of(rank) >= least_class
         };
         let mut found: Option<(usize, usize)> = None;
@@ -242,7 +246,7 @@ impl Node {
         self.enqueue(core, current);
     }
 
-    /// Brings the running thread's account up to now.
+    /// Accounts core time and work of the running thread up to now.
     pub(super) fn credit(&mut self, core: usize) {
         let now_ns = self.now_ns;
         let state = &mut self.cores[core];
@@ -284,7 +288,7 @@ impl Node {
         };
         let state = &mut self.cores[core];
         if state.slice_end_ns <= now_ns {
-            // A thread that ran alone renewed its slice again and again.
+            // A thread that ran alone has renewed its slice each time it ended.
             let passed = (now_ns - state.slice_end_ns) / slice_ns + 1;
             state.slice_end_ns += passed * slice_ns;
         }
@@ -313,33 +317,34 @@ impl Node {
         }
     }
 
-    /// Treats an app's threads otherwise from now on.
-    pub(super) fn treat(&mut self, app: usize, treatment: Treatment) {
+    /// Changes how an app's threads are scheduled from now on.
+    pub(super) fn treat(&mut self, app: usize, treatment: ThreadScheduling) {
         if self.apps[app].treatment == treatment {
             return;
         }
         (0..self.cores.len()).for_each(|core| self.credit(core));
-        // Out of all queues under the old treatment, back under the new one.
+        // Dequeue under the old treatment and place again under the new one: the counts
+        // of waiting threads are by class, which may change.
         let mine: Vec<usize> =
             (0..self.threads.len()).filter(|thread| self.threads[*thread].app == app).collect();
-        let mut homeless = Vec::new();
+        let mut displaced = Vec::new();
         for thread in mine {
             let core = self.threads[thread].core;
             match self.threads[thread].state {
                 State::Sleeping => {}
                 State::Queued => {
                     self.dequeue(core, thread);
-                    homeless.push(thread);
+                    displaced.push(thread);
                 }
                 State::Running if treatment.mask & 1 << core == 0 => {
                     self.halt(core);
-                    homeless.push(thread);
+                    displaced.push(thread);
                 }
                 State::Running => {}
             }
         }
         self.apps[app].treatment = treatment;
-        homeless.into_iter().for_each(|thread| self.place(thread, false));
+        displaced.into_iter().for_each(|thread| self.place(thread, false));
         self.settle();
     }
 

@@ -1,20 +1,20 @@
-//! What a replication counted.
+//! Totals of a node.
 
-use super::Node;
+use super::NodeSimulation;
 use lull_measure::{Latency, Nanos};
 
-/// Counters at the start of what is counted.
+/// Counters when counting began.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Origin {
+pub(super) struct NodeBaseline {
     time_ns: u64,
-    apps: Vec<Counters>,
+    apps: Vec<AppCounters>,
     busy_ns: Vec<u128>,
     pressure_ns: u128,
 }
 
 /// An app's running totals.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counters {
+pub(super) struct AppCounters {
     pub(super) arrived: u64,
     pub(super) answered: u64,
     pub(super) switches: u64,
@@ -24,7 +24,7 @@ pub(super) struct Counters {
     pub(super) outstanding_ns: u128,
 }
 
-/// What a node did in the counted time.
+/// Totals of a node over the counted time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeTotals {
     /// The counted time.
@@ -39,10 +39,10 @@ pub struct NodeTotals {
     pub events: u64,
 }
 
-/// What one app did in the counted time.
+/// Totals of one app over the counted time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeAppTotals {
-    /// Requests that came.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Requests that were answered.
     pub answered: u64,
@@ -62,11 +62,11 @@ pub struct NodeAppTotals {
     pub ipc: f64,
 }
 
-impl Node {
-    /// Forgets what was counted so far, and counts from now on.
+impl NodeSimulation {
+    /// Restarts all counts.
     pub fn forget(&mut self) {
         let now_ns = self.now_ns;
-        self.origin = Origin {
+        self.baseline = NodeBaseline {
             time_ns: now_ns,
             apps: (0..self.apps.len()).map(|app| self.counters(app)).collect(),
             busy_ns: self.cores.iter().map(|core| core.busy.integral_at(now_ns)).collect(),
@@ -78,12 +78,12 @@ impl Node {
         }
     }
 
-    /// Keeps every single latency of an app from now on.
+    /// Records every single latency of an app from now on.
     pub fn keep_log(&mut self, app: usize) {
         self.apps[app].log = Some(Vec::new());
     }
 
-    /// The latencies kept of an app, in order of completion; none if not asked for.
+    /// Returns the recorded latencies of an app, in order of completion.
     pub fn log(&self, app: usize) -> &[Nanos] {
         self.apps[app].log.as_deref().unwrap_or_default()
     }
@@ -91,12 +91,12 @@ impl Node {
     /// What was counted.
     pub fn totals(&self) -> NodeTotals {
         let now_ns = self.now_ns;
-        let span_ns = (now_ns - self.origin.time_ns) as f64;
-        let cores = self.cores.iter().zip(&self.origin.busy_ns);
+        let span_ns = (now_ns - self.baseline.time_ns) as f64;
+        let cores = self.cores.iter().zip(&self.baseline.busy_ns);
         let busy = cores.map(|(core, before)| core.busy.integral_at(now_ns) - before);
-        let pressure_ns = self.pressure.integral_at(now_ns) - self.origin.pressure_ns;
+        let pressure_ns = self.pressure.integral_at(now_ns) - self.baseline.pressure_ns;
         NodeTotals {
-            span: Nanos(now_ns - self.origin.time_ns),
+            span: Nanos(now_ns - self.baseline.time_ns),
             apps: (0..self.apps.len()).map(|app| self.app_totals(app, span_ns)).collect(),
             utilisation: busy.map(|busy_ns| busy_ns as f64 / span_ns).collect(),
             pressure: pressure_ns as f64 / span_ns,
@@ -106,7 +106,7 @@ impl Node {
 
     fn app_totals(&self, app: usize, span_ns: f64) -> NodeAppTotals {
         let state = &self.apps[app];
-        let counted = self.counters(app).since(&self.origin.apps[app]);
+        let counted = self.counters(app).since(&self.baseline.apps[app]);
         let busy_ns = counted.busy_ns as f64;
         NodeAppTotals {
             arrived: counted.arrived,
@@ -121,16 +121,16 @@ impl Node {
         }
     }
 
-    /// An app's running totals now; changes nothing, so that who looks does
-    /// not alter what happens.
-    pub(super) fn counters(&self, app: usize) -> Counters {
+    /// Returns an app's counters now. Changes no state, so that an observation does not
+    /// change the simulation.
+    pub(super) fn counters(&self, app: usize) -> AppCounters {
         let (state, now_ns) = (&self.apps[app], self.now_ns);
         let running = self
             .cores
             .iter()
             .filter(|core| core.current.is_some_and(|thread| self.threads[thread].app == app));
         let uncounted = running.map(|core| now_ns.saturating_sub(core.since_ns) as f64);
-        Counters {
+        AppCounters {
             arrived: state.arrived,
             answered: state.answered,
             switches: state.switches,
@@ -142,8 +142,8 @@ impl Node {
     }
 }
 
-impl Counters {
-    /// What came since then.
+impl AppCounters {
+    /// Returns the differences to earlier counters.
     pub(super) fn since(&self, then: &Self) -> Self {
         Self {
             arrived: self.arrived - then.arrived,

@@ -1,11 +1,11 @@
-//! The cores: run queues, idle states, frequencies, and the energy of it all.
+//! The cores: run queues, idle states, frequencies and energy.
 
 mod steer;
 
-use super::counts::Spent;
-use super::model::{Governor, ServerModel};
-use super::schedule::{Ready, Schedule};
-use crate::idle::{self, Ledger};
+use super::counts::CoreTime;
+use super::model::{Governor, OversubscribedModel};
+use super::schedule::{Ready, RunQueues};
+use crate::idle::{self, IdleTotals};
 use crate::order::{NEVER_NS, round_ns};
 use lull_measure::{Hertz, Joules, Nanos};
 use std::collections::VecDeque;
@@ -34,13 +34,13 @@ pub(super) struct Core {
     slice_ns: u64,
     /// Its party.
     party: usize,
-    /// The thread that was cut last, for which going on costs nothing.
+    /// The thread that was preempted last: if it continues, there is no switch to pay.
     cut: Option<u32>,
     queue: VecDeque<Ready>,
     frequency: Hertz,
-    /// Set by somebody else than the governor.
+    /// The frequency that a policy has set, which overrides the governor.
     pub(super) held: Option<Hertz>,
-    governor: idle::Governor,
+    governor: idle::IdleGovernor,
     /// Threads that ran here last and wait for I/O.
     io_waiters: u32,
     /// Everything below is up to date as of this time.
@@ -59,26 +59,26 @@ pub(super) struct Core {
 pub(super) struct CoreCounts {
     pub(super) busy: Nanos,
     pub(super) active: Joules,
-    pub(super) idle: Ledger,
+    pub(super) idle: IdleTotals,
     /// Hertz times nanoseconds.
     pub(super) hertz_ns: f64,
     pub(super) busy_hertz_ns: f64,
     /// Idle intervals that have ended.
     pub(super) intervals: Vec<Nanos>,
     /// What each party had.
-    pub(super) spent: Vec<Spent>,
+    pub(super) spent: Vec<CoreTime>,
 }
 
 impl CoreCounts {
-    fn new(model: &ServerModel) -> Self {
+    fn new(model: &OversubscribedModel) -> Self {
         Self {
             busy: Nanos::ZERO,
             active: Joules(0.0),
-            idle: Ledger::new(model.idle.len()),
+            idle: IdleTotals::new(model.idle.len()),
             hertz_ns: 0.0,
             busy_hertz_ns: 0.0,
             intervals: Vec::new(),
-            spent: vec![Spent::default(); model.class.len() + model.co_runner.len()],
+            spent: vec![CoreTime::default(); model.class.len() + model.co_runner.len()],
         }
     }
 }
@@ -94,7 +94,7 @@ pub(super) struct Cores {
     party_of: Vec<usize>,
     /// Since when each thread has wanted to run.
     ready_ns: Vec<u64>,
-    schedule: Schedule,
+    schedule: RunQueues,
     /// Cores that were woken for threads which had to leave another.
     roused: Vec<usize>,
     /// Cores that a thread is idle on, to leave a full search early.
@@ -102,7 +102,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    pub(super) fn new(model: &ServerModel) -> Self {
+    pub(super) fn new(model: &OversubscribedModel) -> Self {
         let count = model.cores as usize;
         let party_of = model.parties();
         let frequency = match model.frequency.governor {
@@ -122,7 +122,7 @@ impl Cores {
             queue: VecDeque::new(),
             frequency,
             held: None,
-            governor: idle::Governor::new(model.idle_rule),
+            governor: idle::IdleGovernor::new(model.idle_rule),
             io_waiters: 0,
             counted_ns: 0,
             counts: CoreCounts::new(model),
@@ -136,7 +136,7 @@ impl Cores {
             allowed: vec![vec![true; count]; parties],
             last: (0..party_of.len()).map(|thread| thread % count).collect(),
             ready_ns: vec![0; party_of.len()],
-            schedule: Schedule::new(model.scheduler, party_of.len(), count),
+            schedule: RunQueues::new(model.scheduler, party_of.len(), count),
             party_of,
             roused: Vec::new(),
             idle: count as u32,
@@ -149,10 +149,11 @@ impl Cores {
         cores
     }
 
-    /// A thread with work becomes runnable; the core that is to be timed anew.
+    /// A thread with work becomes runnable. Returns the core whose event must be
+    /// rescheduled.
     pub(super) fn wake(
         &mut self,
-        model: &ServerModel,
+        model: &OversubscribedModel,
         thread: u32,
         work: f64,
         now_ns: u64,
@@ -207,9 +208,14 @@ impl Cores {
         Some(ring.min_by_key(|index| self.all[*index].queue.len()).unwrap_or(last))
     }
 
-    /// A core's event: it has woken up, or its thread has ended its work, in
-    /// which case that thread is told, or its slice.
-    pub(super) fn ring(&mut self, model: &ServerModel, index: usize, now_ns: u64) -> Option<u32> {
+    /// Handles a core's event: it has woken up, or its thread has ended its work or its
+    /// slice. Returns the thread if its work has ended.
+    pub(super) fn ring(
+        &mut self,
+        model: &OversubscribedModel,
+        index: usize,
+        now_ns: u64,
+    ) -> Option<u32> {
         let core = &mut self.all[index];
         core.account(model, now_ns);
         if let State::Idle { since_ns, .. } = core.state {
@@ -231,8 +237,8 @@ impl Cores {
         None
     }
 
-    /// A thread that was cut waits again.
-    fn put_back(&mut self, model: &ServerModel, index: usize, ready: Ready, now_ns: u64) {
+    /// A preempted thread waits again.
+    fn put_back(&mut self, model: &OversubscribedModel, index: usize, ready: Ready, now_ns: u64) {
         if !self.allowed[self.party_of[ready.0 as usize]][index] {
             let roused = self.wake(model, ready.0, ready.1, now_ns);
             self.roused.extend(roused);
@@ -243,14 +249,15 @@ impl Cores {
         }
     }
 
-    /// Cores that are to be timed anew because threads had to leave another.
+    /// Returns the cores whose events must be rescheduled because threads had to leave
+    /// another core.
     pub(super) fn roused(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.roused)
     }
 
     /// The core takes its next thread, from its own queue or the longest one
     /// that may give it one, or goes idle.
-    pub(super) fn dispatch(&mut self, model: &ServerModel, index: usize, now_ns: u64) {
+    pub(super) fn dispatch(&mut self, model: &OversubscribedModel, index: usize, now_ns: u64) {
         let next = self.take(index);
         let core = &mut self.all[index];
         core.account(model, now_ns);
@@ -307,18 +314,26 @@ impl Cores {
     }
 
     /// A thread begins or ends to wait for I/O.
-    pub(super) fn io(&mut self, model: &ServerModel, thread: u32, begins: bool, now_ns: u64) {
+    pub(super) fn io(
+        &mut self,
+        model: &OversubscribedModel,
+        thread: u32,
+        begins: bool,
+        now_ns: u64,
+    ) {
         let core = &mut self.all[self.last[thread as usize]];
         core.account(model, now_ns);
         if begins {
             core.io_waiters += 1;
         } else {
+            debug_assert!(core.io_waiters > 0, "a thread of this core waited for I/O");
             core.io_waiters -= 1;
         }
     }
 
-    /// The frequency governor looks at all cores; those that are to be timed anew.
-    pub(super) fn tick(&mut self, model: &ServerModel, now_ns: u64) -> Vec<usize> {
+    /// The frequency governor samples all cores. Returns those whose events must be
+    /// rescheduled.
+    pub(super) fn tick(&mut self, model: &OversubscribedModel, now_ns: u64) -> Vec<usize> {
         let Governor::Ondemand { period, up, .. } = model.frequency.governor else {
             return Vec::new();
         };
@@ -336,12 +351,12 @@ impl Cores {
     }
 
     /// Brings all counts up to date.
-    pub(super) fn account(&mut self, model: &ServerModel, now_ns: u64) {
+    pub(super) fn account(&mut self, model: &OversubscribedModel, now_ns: u64) {
         self.all.iter_mut().for_each(|core| core.account(model, now_ns));
     }
 
     /// Forgets what was counted.
-    pub(super) fn forget(&mut self, model: &ServerModel) {
+    pub(super) fn forget(&mut self, model: &OversubscribedModel) {
         for core in &mut self.all {
             core.counts = CoreCounts::new(model);
         }
@@ -349,7 +364,7 @@ impl Cores {
 }
 
 /// Linux's proportional rule, rounded up to a step.
-fn ondemand(model: &ServerModel, load: f64, up: f64) -> Hertz {
+fn ondemand(model: &OversubscribedModel, load: f64, up: f64) -> Hertz {
     let frequency = &model.frequency;
     if load > up {
         return frequency.highest;
@@ -360,7 +375,7 @@ fn ondemand(model: &ServerModel, load: f64, up: f64) -> Hertz {
 }
 
 impl Core {
-    /// Idle, and not already woken for somebody.
+    /// Returns whether it is idle and no thread has woken it yet.
     fn may_take(&self) -> bool {
         matches!(self.state, State::Idle { wakes: false, .. })
     }
@@ -370,8 +385,8 @@ impl Core {
         self.frequency
     }
 
-    /// Goes on at another frequency; whether it is to be timed anew.
-    fn change(&mut self, model: &ServerModel, wanted: Hertz, now_ns: u64) -> bool {
+    /// Changes the frequency. Returns whether its event must be rescheduled.
+    fn change(&mut self, model: &OversubscribedModel, wanted: Hertz, now_ns: u64) -> bool {
         if wanted == self.frequency {
             return false;
         }
@@ -395,7 +410,7 @@ impl Core {
     }
 
     /// Work left now, at the highest frequency.
-    fn left_at(&self, model: &ServerModel, now_ns: u64) -> f64 {
+    fn left_at(&self, model: &OversubscribedModel, now_ns: u64) -> f64 {
         if self.thread.is_none() {
             return self.left;
         }
@@ -404,7 +419,7 @@ impl Core {
     }
 
     /// Times the end of the thread's work.
-    fn pace(&mut self, model: &ServerModel, now_ns: u64) {
+    fn pace(&mut self, model: &OversubscribedModel, now_ns: u64) {
         let pace = self.frequency.0 as f64 / model.frequency.highest.0 as f64;
         self.paced_ns = now_ns;
         self.ends_ns = now_ns.saturating_add(round_ns(self.left / pace));
@@ -412,7 +427,8 @@ impl Core {
     }
 
     /// Brings its counts up to date.
-    fn account(&mut self, model: &ServerModel, now_ns: u64) {
+    fn account(&mut self, model: &OversubscribedModel, now_ns: u64) {
+        debug_assert!(now_ns >= self.counted_ns, "time never goes back");
         let span = Nanos(now_ns - self.counted_ns);
         if span == Nanos::ZERO {
             return;
@@ -443,13 +459,13 @@ impl Core {
     }
 }
 
-fn io_is_busy(model: &ServerModel) -> bool {
+fn io_is_busy(model: &OversubscribedModel) -> bool {
     matches!(model.frequency.governor, Governor::Ondemand { io_is_busy: true, .. })
 }
 
 /// Power of a running core: `base + dynamic (f / highest) (V / highest V)^2`,
 /// the voltage linear in the frequency.
-pub(super) fn active_power(model: &ServerModel, at: Hertz) -> lull_measure::Watts {
+pub(super) fn active_power(model: &OversubscribedModel, at: Hertz) -> lull_measure::Watts {
     let (power, frequency) = (&model.power, &model.frequency);
     let (low, high) = (frequency.lowest.0 as f64, frequency.highest.0 as f64);
     let above = if high > low { (at.0 as f64 - low) / (high - low) } else { 1.0 };

@@ -1,20 +1,20 @@
-//! What a run of an oversubscribed server counted.
+//! Totals of an oversubscribed server.
 
 use lull_measure::{Joules, Latency, Nanos, Percentile, Watts, efficiency, ideal_batch};
 
-/// What one run counted after its warm-up.
+/// Totals of one run after its warm-up.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Served {
+pub struct OversubscribedTotals {
     /// Simulated time that was counted.
     pub span: Nanos,
-    /// What each class had.
-    pub classes: Vec<ClassServed>,
+    /// Latencies by class of connections.
+    pub classes: Vec<ClassTotals>,
     /// Queries answered, by connection.
     pub answers: Vec<u64>,
-    /// Queries that came in it, by connection.
+    /// Queries that arrived, by connection.
     pub came: Vec<u64>,
     /// Energy of the cores and of the rest.
-    pub energy: Energy,
+    pub energy: EnergyParts,
     /// Busy time of all cores.
     pub busy: Nanos,
     /// Time of all cores in each idle state.
@@ -32,20 +32,20 @@ pub struct Served {
     /// Share of the device's rate in use.
     pub device: f64,
     /// Mean threads by state.
-    pub threads: Threads,
+    pub threads: MeanThreads,
     /// Most turns that were held at a time.
     pub most_turns: u32,
     /// Turns, rounds and decisions of the gate.
-    pub gate: GateServed,
+    pub gate: GateTotals,
     /// Core time of each class, and then of each co-runner.
-    pub spent: Vec<Spent>,
-    /// Events that were acted on.
+    pub spent: Vec<CoreTime>,
+    /// Events.
     pub events: u64,
 }
 
 /// Core time of a class of connections or of a co-runner.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Spent {
+pub struct CoreTime {
     /// Time on cores.
     pub cpu: Nanos,
     /// Work done in it: ns of a core at its highest frequency, which is what
@@ -57,9 +57,9 @@ pub struct Spent {
     pub waited: Nanos,
 }
 
-/// What one class of connections had.
+/// Latencies of one class of connections.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ClassServed {
+pub struct ClassTotals {
     /// Latencies of the answers, from arrival to answer.
     pub latency: Latency,
     /// Sum of the latencies, and of their squares, in s and s².
@@ -70,7 +70,7 @@ pub struct ClassServed {
 
 /// Parts of the energy.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Energy {
+pub struct EnergyParts {
     /// Of running cores.
     pub active: Joules,
     /// Of idle cores, entries included.
@@ -81,7 +81,7 @@ pub struct Energy {
 
 /// Mean numbers of threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Threads {
+pub struct MeanThreads {
     /// On a core or waiting for one (R).
     pub running: f64,
     /// In I/O (D).
@@ -94,23 +94,23 @@ pub struct Threads {
 
 /// What the gate did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GateServed {
+pub struct GateTotals {
     /// Turns begun.
     pub turns: u64,
     /// Rounds begun.
     pub rounds: u64,
-    /// Times that the admission controller was asked.
+    /// Calls of the admission controller.
     pub decisions: u64,
 }
 
-impl Energy {
+impl EnergyParts {
     /// All of it.
     pub fn total(&self) -> Joules {
         self.active + self.idle + self.fixed
     }
 }
 
-impl Served {
+impl OversubscribedTotals {
     /// Queries answered per second.
     pub fn throughput_per_s(&self) -> f64 {
         self.answers.iter().sum::<u64>() as f64 / self.span.as_secs_f64()
@@ -166,7 +166,7 @@ impl Served {
     /// Standard deviation of the latency over its mean; `None` without answers.
     pub fn variation(&self) -> Option<f64> {
         let count: u64 = self.answers.iter().sum();
-        let sum = |part: fn(&ClassServed) -> f64| self.classes.iter().map(part).sum::<f64>();
+        let sum = |part: fn(&ClassTotals) -> f64| self.classes.iter().map(part).sum::<f64>();
         let mean = sum(|class| class.sum_s) / count as f64;
         let square = sum(|class| class.sum_s2) / count as f64;
         (count > 0 && mean > 0.0).then(|| (square - mean * mean).max(0.0).sqrt() / mean)
@@ -178,7 +178,7 @@ impl Served {
         self.residency[state].0 as f64 / all.0 as f64
     }
 
-    /// C6 opportunity for a break-even, seed 000 equation (2).
+    /// C6 opportunity for a break-even time (REEF, equation 2).
     pub fn c6_opportunity(&self, threshold: Nanos) -> Option<f64> {
         ideal_batch::c6_opportunity(self.intervals.iter().copied(), self.busy, threshold)
     }

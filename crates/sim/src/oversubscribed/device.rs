@@ -2,7 +2,7 @@
 
 use super::model::{Device, Order};
 use crate::order::round_ns;
-use crate::random::Stream;
+use crate::replication::Stream;
 use rand::RngExt;
 
 /// The state of a device.
@@ -21,12 +21,12 @@ pub(super) struct Storage {
 
 /// What the device does next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Next {
+pub(super) enum DeviceStep {
     /// This connection's I/O is in service from now on.
     Start(u32),
-    /// Nothing before this time, at which a token is there.
+    /// Nothing before this time, at which there will be a token.
     At(u64),
-    /// Nothing before something ends or comes.
+    /// Nothing before an I/O ends or arrives.
     Rest,
 }
 
@@ -36,7 +36,7 @@ impl Storage {
         Self { model, order, free, tokens, updated_ns: 0, waiting: Vec::new(), started: 0 }
     }
 
-    /// An I/O of this connection has come.
+    /// An I/O of this connection arrives.
     pub(super) fn submit(&mut self, connection: u32) {
         self.waiting.push(connection);
     }
@@ -44,6 +44,7 @@ impl Storage {
     /// An I/O in service has ended.
     pub(super) fn end(&mut self) {
         self.free += 1;
+        debug_assert!(self.free <= self.model.channels, "an I/O that ends held a channel");
     }
 
     /// I/Os started since the beginning.
@@ -57,17 +58,18 @@ impl Storage {
     }
 
     /// Starts one I/O if it can.
-    pub(super) fn next(&mut self, now_ns: u64) -> Next {
+    pub(super) fn next(&mut self, now_ns: u64) -> DeviceStep {
         if self.waiting.is_empty() || self.free == 0 {
-            return Next::Rest;
+            return DeviceStep::Rest;
         }
         let per_ns = self.model.rate_per_s / 1e9;
         self.tokens =
             self.model.burst.min(self.tokens + (now_ns - self.updated_ns) as f64 * per_ns);
         self.updated_ns = now_ns;
-        // What is short of a token by rounding of the time is a token.
+        // The time of the next token is rounded to a nanosecond: what is missing by that
+        // counts as a whole token.
         if self.tokens < 1.0 - per_ns {
-            return Next::At(now_ns + round_ns((1.0 - self.tokens) / per_ns).max(1));
+            return DeviceStep::At(now_ns + round_ns((1.0 - self.tokens) / per_ns).max(1));
         }
         self.tokens -= 1.0;
         self.free -= 1;
@@ -76,7 +78,7 @@ impl Storage {
             Order::Fifo => 0,
             Order::Random => self.order.random_range(0..self.waiting.len()),
         };
-        Next::Start(match self.model.order {
+        DeviceStep::Start(match self.model.order {
             Order::Fifo => self.waiting.remove(place),
             Order::Random => self.waiting.swap_remove(place),
         })
@@ -86,36 +88,36 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::{Streams, Use};
+    use crate::replication::{Replication, StreamPurpose};
 
     fn storage(order: Order) -> Storage {
         let model = Device { channels: 2, rate_per_s: 1000.0, burst: 3.0, order };
-        Storage::new(model, Streams { seed: 1, replication: 0 }.stream(Use::Device, 0))
+        Storage::new(model, Replication { seed: 1, number: 0 }.stream(StreamPurpose::Device, 0))
     }
 
     #[test]
     fn a_burst_starts_at_once_as_far_as_channels_go_then_at_the_rate() {
         let mut device = storage(Order::Fifo);
         (0..6).for_each(|connection| device.submit(connection));
-        assert_eq!([device.next(0), device.next(0)], [Next::Start(0), Next::Start(1)]);
-        assert_eq!(device.next(0), Next::Rest, "both channels are busy");
+        assert_eq!([device.next(0), device.next(0)], [DeviceStep::Start(0), DeviceStep::Start(1)]);
+        assert_eq!(device.next(0), DeviceStep::Rest, "both channels are busy");
         device.end();
         device.end();
-        assert_eq!(device.next(0), Next::Start(2));
-        assert_eq!(device.next(0), Next::At(1_000_000), "the burst is over: 1 ms a token");
-        assert_eq!(device.next(1_000_000), Next::Start(3));
+        assert_eq!(device.next(0), DeviceStep::Start(2));
+        assert_eq!(device.next(0), DeviceStep::At(1_000_000), "the burst is over: 1 ms a token");
+        assert_eq!(device.next(1_000_000), DeviceStep::Start(3));
         assert_eq!(device.started(), 4);
         assert_eq!(device.share(4, 0.008), 0.5);
     }
 
     #[test]
-    fn a_random_order_serves_everybody_once() {
+    fn a_random_order_serves_every_connection_once() {
         let mut device = storage(Order::Random);
         (0..50).for_each(|connection| device.submit(connection));
         let mut served = Vec::new();
         for step in 1..=50_u64 {
             match device.next(step * 1_000_000_000) {
-                Next::Start(connection) => served.push(connection),
+                DeviceStep::Start(connection) => served.push(connection),
                 other => panic!("{other:?}"),
             }
             device.end();

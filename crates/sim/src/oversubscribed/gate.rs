@@ -1,17 +1,16 @@
 //! The gate before the workers: the on-call gate of live servers, and its agent.
 //!
-//! Who waits, who holds a slot, whose turn is next, when a turn is over and how
-//! many queries are left for more is decided by [`lull_oncall::Gate`], the code
-//! that runs inside servers. What is here is what the agent does there: it writes
-//! an admission controller's admission into the gate's settings and seats. A connection whose
-//! query has come and is not admitted *waits*. One that is admitted holds a
-//! *turn* for as many queries as its batch and its allowance say, over its round
-//! trips, so that a synchronous client's batch is a batch. Rounds are made here:
-//! those that are listed have a batch and the others none.
+//! [`lull_oncall::Gate`], the code that runs inside live servers, decides which
+//! connections wait, which hold a slot, whose turn is next and when a turn ends. This
+//! module does what the agent does there: it writes the limits of the admission
+//! controller into the gate's settings and seats. A connection whose query has arrived
+//! and is not admitted *waits*. An admitted one holds a *turn* for as many queries as
+//! its batch and its allowance permit, across its round trips. Rounds are formed here:
+//! connections listed in a round have a batch, the others have none.
 //!
-//! The gate's clock stands still. How long a turn outlasts its last answer is
-//! the model's lease, and rounds and rests are the server's events; so the
-//! gate's own leases and pauses are no part of a simulation.
+//! The gate's clock stands still. How long a turn outlasts its last answer is the
+//! model's lease, and rounds and pauses are events of the server; the gate's own
+//! leases and pauses are not simulated.
 
 use lull_control::admission::{Pace, RoundLimits};
 use lull_oncall::sync::AtomicU64;
@@ -24,13 +23,13 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-/// What the gate's clock says, always.
+/// The gate's time, which stands still in the simulation.
 const NOW_NS: u64 = 0;
 
-/// A connection, as the gate's agent knows it.
+/// The agent's state of a connection.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    /// Listed in the present round, its turn still to come.
+struct ConnectionState {
+    /// Listed in the present round; its turn has not begun.
     listed: bool,
     /// Whether a query of it is in service.
     served: bool,
@@ -55,15 +54,15 @@ struct Woken(RefCell<Vec<u32>>);
 pub(super) struct Gate {
     pub(super) admission: RoundLimits,
     memory: Memory,
-    places: Vec<Place>,
-    /// Whom the next round's list begins with.
+    places: Vec<ConnectionState>,
+    /// The connection at which the next round's list begins.
     hand: usize,
-    /// Connections listed, their turns still to come.
+    /// Connections listed whose turns have not begun.
     listed: u32,
     /// Turns held now, and the most at any time.
     pub(super) running: u32,
     pub(super) most_running: u32,
-    /// Connections that may run and were not told yet.
+    /// Connections that may run and that `admit` has not returned yet.
     ready: VecDeque<u32>,
     /// Queries that wait, by connection: what admission controllers see.
     pub(super) waiting: Vec<u32>,
@@ -101,7 +100,7 @@ impl Gate {
         Self {
             admission: RoundLimits::open(connections),
             memory: Memory::new(connections),
-            places: vec![Place::default(); connections],
+            places: vec![ConnectionState::default(); connections],
             hand: 0,
             listed: 0,
             running: 0,
@@ -113,7 +112,7 @@ impl Gate {
         }
     }
 
-    /// Whether every query runs when it comes.
+    /// Returns whether every query runs when it arrives.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.admission.pace, Pace::Open { .. })
     }
@@ -122,7 +121,7 @@ impl Gate {
         self.memory.seats[connection as usize].is_admitted()
     }
 
-    /// A query has come; whether it runs at once, without a turn of its own.
+    /// A query arrives. Returns whether it runs at once, without beginning a turn.
     pub(super) fn offer(&mut self, connection: u32) -> bool {
         let index = connection as usize;
         let passes = self.has_turn(connection) || self.is_open();
@@ -142,7 +141,7 @@ impl Gate {
         false
     }
 
-    /// A query was answered; whether its connection keeps the turn for the next.
+    /// A query is answered. Returns whether its connection keeps the turn.
     pub(super) fn answered(&mut self, connection: u32) -> bool {
         self.answers += 1;
         self.places[connection as usize].served = false;
@@ -165,18 +164,20 @@ impl Gate {
 
     /// Counts a turn that has just ended, if one has, and those that it made room for.
     fn after_turn(&mut self, connection: u32, had: bool) {
-        self.running -= u32::from(had && !self.has_turn(connection));
+        let ended = had && !self.has_turn(connection);
+        debug_assert!(!ended || self.running > 0, "a turn that ends was held");
+        self.running -= u32::from(ended);
         self.begin_turns(None);
     }
 
-    /// Those that were woken look at the gate, and their turns begin; who was told
-    /// to run as its query came has looked.
+    /// Woken connections check the gate, and their turns begin. `has_looked` is the
+    /// connection that was admitted when its query arrived and need not check again.
     fn begin_turns(&mut self, has_looked: Option<u32>) {
         for connection in self.memory.woken.0.take() {
             if has_looked != Some(connection) {
                 let woken = &self.memory.woken;
                 let decision = self.memory.gate().check(Id(connection), NOW_NS, woken);
-                debug_assert_eq!(decision, Decision::Run, "nobody is woken in vain");
+                debug_assert_eq!(decision, Decision::Run, "every woken connection may run");
             }
             if self.has_turn(connection) {
                 self.begin_turn(connection as usize);
@@ -227,14 +228,14 @@ impl Gate {
         self.pump();
     }
 
-    /// The gate looks whom it may admit by what it was told since.
+    /// Lets the gate admit connections under its present settings.
     fn pump(&mut self) {
         self.memory.gate().pump(NOW_NS, &self.memory.woken);
         self.begin_turns(None);
     }
 
-    /// Starts a round: lists those who wait, from the ring's hand on, those who
-    /// go first before the others; how many there are.
+    /// Starts a round: lists waiting connections from the ring's hand on, those marked
+    /// `first` before the others. Returns their number.
     pub(super) fn start_round(&mut self, turns: u32) -> u32 {
         self.turns = 0;
         self.answers = 0;
@@ -277,10 +278,11 @@ impl Gate {
         self.listed == 0 && self.running == 0
     }
 
-    /// The next connection that may run and was not told yet.
+    /// Returns the next connection that may run.
     pub(super) fn admit(&mut self) -> Option<u32> {
         let connection = self.ready.pop_front()?;
         self.places[connection as usize].served = true;
+        debug_assert!(self.waiting[connection as usize] > 0, "an admitted query waited");
         self.waiting[connection as usize] -= 1;
         Some(connection)
     }

@@ -1,6 +1,6 @@
-//! What an oversubscribed server is made of and what comes to it: plain data.
+//! The model of an oversubscribed server and its load: plain data.
 
-use crate::idle::{self, IdleError, IdleState, Rule};
+use crate::idle::{self, IdleError, IdleRule, IdleState};
 use crate::model::{Distribution, Shape};
 use lull_control::Objective;
 use lull_measure::{Hertz, Nanos, Watts};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 /// A server, its machine and its connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ServerModel {
+pub struct OversubscribedModel {
     /// Cores that its workers run on.
     pub cores: u32,
-    /// Frequencies of the cores and who chooses them.
+    /// Frequencies of the cores and their governor.
     pub frequency: Frequency,
     /// Power of cores and the rest.
     pub power: Power,
@@ -20,7 +20,7 @@ pub struct ServerModel {
     pub idle: Vec<IdleState>,
     /// How they are chosen.
     #[serde(default)]
-    pub idle_rule: Rule,
+    pub idle_rule: IdleRule,
     /// What all workers share for storage.
     pub device: Device,
     /// How workers slow each other down.
@@ -29,14 +29,14 @@ pub struct ServerModel {
     /// What scheduling costs.
     #[serde(default)]
     pub costs: Costs,
-    /// What a query asks for.
+    /// Demands of a query.
     pub query: Query,
     /// How long a turn at the gate outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
-    /// Who runs next on a core.
+    /// The scheduler of threads.
     #[serde(default)]
-    pub scheduler: Scheduler,
+    pub scheduler: ThreadScheduler,
     /// The connections.
     pub class: Vec<ConnectionClass>,
     /// Apps beside the server that only compute, on the same cores.
@@ -52,12 +52,12 @@ const fn lease() -> Nanos {
 /// A scheduler of threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Scheduler {
+pub enum ThreadScheduler {
     /// A queue a core, in order of waking, and no time slices: enough where
     /// work between two blockings is far shorter than a slice.
     #[default]
     Queues,
-    /// A queue a core, and who has run least goes first: Linux's CFS with each
+    /// A queue for each core; the thread that has run least goes first: Linux's CFS with each
     /// thread in a cgroup of its own and equal weights.
     Fair {
         /// Longest time that a thread runs while another waits.
@@ -113,7 +113,7 @@ pub enum Governor {
     Ondemand {
         /// How often it looks.
         period: Nanos,
-        /// The load above which it asks for the highest.
+        /// Load above which it chooses the highest.
         up: f64,
         /// Whether time in which a core is idle but one of its threads waits
         /// for I/O is load (`io_is_busy`, the default on Intel).
@@ -145,7 +145,7 @@ pub struct Device {
     pub rate_per_s: f64,
     /// I/Os that it starts at once after a rest.
     pub burst: f64,
-    /// Which of those who wait is next.
+    /// Order in which waiting I/Os start.
     pub order: Order,
 }
 
@@ -198,7 +198,7 @@ pub struct Costs {
     pub intercept: Nanos,
 }
 
-/// What a query asks for: core, device, core.
+/// Demands of a query: core, device, core.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
@@ -220,14 +220,14 @@ pub struct ConnectionClass {
     pub name: String,
     /// How many.
     pub connections: u32,
-    /// What is asked of each.
+    /// Objective of each.
     #[serde(default)]
     pub objective: Option<Objective>,
 }
 
 /// A model that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ServerModelError {
+pub enum OversubscribedModelError {
     /// The idle states.
     #[error("idle{0}")]
     Idle(#[from] IdleError),
@@ -242,7 +242,7 @@ pub enum ServerModelError {
         wanted: &'static str,
     },
     /// Two classes of one name.
-    #[error("class.name `{0}` is there twice: each class needs a name of its own")]
+    #[error("class.name `{0}` is used twice: each class needs a name of its own")]
     Twice(String),
     /// Apps that never block, and nothing that stops them.
     #[error("co_runner needs a scheduler with time slices: write scheduler = {{ fair = ... }}")]
@@ -254,7 +254,7 @@ const MOST_CONNECTIONS: u32 = 1 << 20;
 /// Most cores.
 const MOST_CORES: u32 = 4096;
 
-impl ServerModel {
+impl OversubscribedModel {
     /// Connections of all classes.
     pub fn connections(&self) -> u32 {
         self.class.iter().map(|class| class.connections).sum()
@@ -275,7 +275,7 @@ impl ServerModel {
         self.classes().into_iter().chain(runners).collect()
     }
 
-    /// What is asked of each connection, in order.
+    /// Returns the objective of each connection, in order.
     pub fn objectives(&self) -> Vec<Option<Objective>> {
         self.classes().into_iter().map(|class| self.class[class].objective).collect()
     }
@@ -284,7 +284,7 @@ impl ServerModel {
     ///
     /// # Errors
     /// The first fault, by its key.
-    pub fn check(&self) -> Result<(), ServerModelError> {
+    pub fn check(&self) -> Result<(), OversubscribedModelError> {
         within("cores", f64::from(self.cores), (1.0, f64::from(MOST_CORES)), "from 1 to 4096")?;
         idle::check(&self.idle)?;
         self.check_frequency()?;
@@ -295,16 +295,16 @@ impl ServerModel {
         self.check_scheduler()
     }
 
-    fn check_scheduler(&self) -> Result<(), ServerModelError> {
+    fn check_scheduler(&self) -> Result<(), OversubscribedModelError> {
         let slice =
             |key, slice: Nanos| within(key, slice.0 as f64, (1e3, f64::MAX), "at least 1 us");
         match self.scheduler {
-            Scheduler::Queues if !self.co_runner.is_empty() => {
-                return Err(ServerModelError::NoSlices);
+            ThreadScheduler::Queues if !self.co_runner.is_empty() => {
+                return Err(OversubscribedModelError::NoSlices);
             }
-            Scheduler::Queues => {}
-            Scheduler::Fair { slice: length, .. } => slice("scheduler.fair.slice", length)?,
-            Scheduler::Central { slice: length, .. } => {
+            ThreadScheduler::Queues => {}
+            ThreadScheduler::Fair { slice: length, .. } => slice("scheduler.fair.slice", length)?,
+            ThreadScheduler::Central { slice: length, .. } => {
                 slice("scheduler.central.slice", length)?;
                 let cores = f64::from(self.cores);
                 let wanted = "2 or more: the agent has one to itself";
@@ -320,13 +320,13 @@ impl ServerModel {
                 .chain(self.class.iter().map(|class| &class.name))
                 .any(|name| *name == app.name)
             {
-                return Err(ServerModelError::Twice(app.name.clone()));
+                return Err(OversubscribedModelError::Twice(app.name.clone()));
             }
         }
         Ok(())
     }
 
-    fn check_frequency(&self) -> Result<(), ServerModelError> {
+    fn check_frequency(&self) -> Result<(), OversubscribedModelError> {
         let Frequency { lowest, highest, step, governor } = self.frequency;
         let top = highest.0 as f64;
         within("frequency.highest", top, (1.0, f64::MAX), "above 0 Hz")?;
@@ -340,7 +340,7 @@ impl ServerModel {
         Ok(())
     }
 
-    fn check_power(&self) -> Result<(), ServerModelError> {
+    fn check_power(&self) -> Result<(), OversubscribedModelError> {
         let power = &self.power;
         let any = (0.0, f64::MAX);
         within("power.active_base", power.active_base.0, any, "0 W or more")?;
@@ -349,7 +349,7 @@ impl ServerModel {
         within("power.voltage_ratio", power.voltage_ratio, (0.01, 1.0), "from 0.01 to 1")
     }
 
-    fn check_device(&self) -> Result<(), ServerModelError> {
+    fn check_device(&self) -> Result<(), OversubscribedModelError> {
         let device = &self.device;
         let channels = f64::from(device.channels);
         within("device.channels", channels, (1.0, f64::MAX), "1 or more")?;
@@ -361,7 +361,7 @@ impl ServerModel {
         within("contention.most", f64::from(most), (1.0, f64::MAX), "1 or more")
     }
 
-    fn check_query(&self) -> Result<(), ServerModelError> {
+    fn check_query(&self) -> Result<(), OversubscribedModelError> {
         let Query { before, io, after, round_trip } = self.query;
         spread("query.before", before)?;
         spread("query.io", io)?;
@@ -372,13 +372,13 @@ impl ServerModel {
         within("query", mean, (1e3, f64::MAX), "at least 1 us from answer to answer")
     }
 
-    fn check_classes(&self) -> Result<(), ServerModelError> {
+    fn check_classes(&self) -> Result<(), OversubscribedModelError> {
         let sum: u64 = self.class.iter().map(|class| u64::from(class.connections)).sum();
         let most = f64::from(MOST_CONNECTIONS);
         within("class.connections", sum as f64, (1.0, most), "from 1 to 1048576 in all")?;
         for (index, class) in self.class.iter().enumerate() {
             if self.class[..index].iter().any(|other| other.name == class.name) {
-                return Err(ServerModelError::Twice(class.name.clone()));
+                return Err(OversubscribedModelError::Twice(class.name.clone()));
             }
             match class.objective {
                 Some(Objective::Throughput { floor_per_s }) => {
@@ -406,15 +406,15 @@ fn within(
     value: f64,
     (low, high): (f64, f64),
     wanted: &'static str,
-) -> Result<(), ServerModelError> {
+) -> Result<(), OversubscribedModelError> {
     if value >= low && value <= high {
         return Ok(());
     }
-    Err(ServerModelError::Range { key, value, wanted })
+    Err(OversubscribedModelError::Range { key, value, wanted })
 }
 
 /// Refuses shapes that do not exist.
-fn spread(key: &'static str, distribution: Distribution) -> Result<(), ServerModelError> {
+fn spread(key: &'static str, distribution: Distribution) -> Result<(), OversubscribedModelError> {
     let cv2 = distribution.shape.cv2();
     let holds = match distribution.shape {
         Shape::Constant => true,
@@ -425,5 +425,5 @@ fn spread(key: &'static str, distribution: Distribution) -> Result<(), ServerMod
         return Ok(());
     }
     let wanted = "of cv2 above 0, at least 1 if hyper-exponential";
-    Err(ServerModelError::Range { key, value: cv2, wanted })
+    Err(OversubscribedModelError::Range { key, value: cv2, wanted })
 }

@@ -3,9 +3,9 @@
 //! works on meanwhile, and neither knows of the other; where it only keeps its
 //! numbers (`manual`), they are knobs of the policy as those of a live gate are.
 
-use super::counts::Spent;
-use super::model::{ConnectionClass, ServerModel, ServerModelError};
-use super::server::{Meter, Server};
+use super::counts::CoreTime;
+use super::model::{ConnectionClass, OversubscribedModel, OversubscribedModelError};
+use super::server::{OversubscribedServer, ServerSnapshot};
 use lull_control::admission::{Admission, Numbers};
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, Capabilities, Capability, Class, Core, CoreId, CoreSeen,
@@ -21,45 +21,45 @@ use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 /// Frequencies that a policy is offered at most.
 const STEPS_MAX: usize = 1000;
 /// Why no number of the gate can be set.
-const CHOOSES: &str = "the admission at the gate chooses its numbers itself: write admission = \
-                       { name = \"manual\" } to leave them to a policy";
+const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its numbers itself: \
+                               write admission = { name = \"manual\" } to leave them to a policy";
 
 /// A simulated server under a policy and an admission controller.
-pub struct ServerPlant {
-    server: Server,
-    model: ServerModel,
+pub struct OversubscribedPlant {
+    server: OversubscribedServer,
+    model: OversubscribedModel,
     machine: Machine,
     apps: Vec<AppSpec>,
-    seen: Meter,
-    /// What is at the gate, and what was there first, if it can be set.
+    snapshot: ServerSnapshot,
+    /// The gate's numbers now and at the start; `None` if they cannot be set.
     numbers: Option<Numbers>,
     original: Option<Numbers>,
 }
 
-impl ServerPlant {
+impl OversubscribedPlant {
     /// A fresh replication.
     ///
     /// # Errors
     /// If the model is not sound.
     pub fn new(
-        model: &ServerModel,
+        model: &OversubscribedModel,
         admission: Box<dyn Admission>,
         seed: u64,
         replication: u64,
-    ) -> Result<Self, ServerModelError> {
-        let mut server = Server::new(model, admission, seed, replication)?;
+    ) -> Result<Self, OversubscribedModelError> {
+        let mut server = OversubscribedServer::new(model, admission, seed, replication)?;
         server.take_windows();
         let apps = Self::specs(model);
         let numbers = server.numbers();
         let gates = numbers.map(|_| gate_of(model, &apps)).into_iter().collect();
         let machine = machine_of(model, &apps).with_gates(gates, "simulated");
-        let seen = server.meter();
+        let snapshot = server.snapshot();
         let original = numbers;
-        Ok(Self { seen, server, model: model.clone(), machine, apps, numbers, original })
+        Ok(Self { snapshot, server, model: model.clone(), machine, apps, numbers, original })
     }
 
     /// The apps of a model as policies know them: classes, then co-runners.
-    pub fn specs(model: &ServerModel) -> Vec<AppSpec> {
+    pub fn specs(model: &OversubscribedModel) -> Vec<AppSpec> {
         let class = |class: &ConnectionClass| AppSpec {
             class: match class.objective {
                 Some(objective) if objective.minds_latency() => Class::LatencyCritical,
@@ -78,7 +78,7 @@ impl ServerPlant {
     }
 
     /// The simulation, to look at.
-    pub fn server(&mut self) -> &mut Server {
+    pub fn server(&mut self) -> &mut OversubscribedServer {
         &mut self.server
     }
 
@@ -86,65 +86,69 @@ impl ServerPlant {
     pub fn forget(&mut self) {
         self.server.forget();
         self.server.take_windows();
-        self.seen = self.server.meter();
+        self.snapshot = self.server.snapshot();
     }
 
-    /// Other things are asked of the classes from now on, in order; `anew`
-    /// makes an admission controller for them if the one at the gate cannot go on.
+    /// Changes the objectives of the classes, in order. `rebuild` creates an admission
+    /// controller for them if the present one cannot continue.
     ///
     /// # Errors
-    /// Whatever `anew` answers.
+    /// The error of `rebuild`.
     pub fn retarget<E>(
         &mut self,
         objectives: &[Option<Objective>],
-        anew: impl FnOnce() -> Result<Box<dyn Admission>, E>,
+        rebuild: impl FnOnce() -> Result<Box<dyn Admission>, E>,
     ) -> Result<(), E> {
         for (class, objective) in self.model.class.iter_mut().zip(objectives) {
             class.objective = *objective;
         }
         self.apps = Self::specs(&self.model);
-        self.server.retarget(&self.model.objectives(), anew)?;
-        // One that was made anew has its own.
+        self.server.retarget(&self.model.objectives(), rebuild)?;
+        // A rebuilt admission controller has numbers of its own.
         self.numbers = self.server.numbers();
         Ok(())
     }
 
-    fn see(&mut self) -> Observation {
-        let now = self.server.meter();
-        let before = std::mem::replace(&mut self.seen, now);
-        let epoch = self.seen.time - before.time;
+    fn observation(&mut self) -> Observation {
+        let now = self.server.snapshot();
+        let before = std::mem::replace(&mut self.snapshot, now);
+        let epoch = self.snapshot.time - before.time;
         let windows = self.server.take_windows();
         let mut apps: Vec<AppSeen> = windows
             .into_iter()
             .enumerate()
-            .map(|(class, window)| self.see_class(class, window, &before, epoch))
+            .map(|(class, window)| self.class_observation(class, window, &before, epoch))
             .collect();
-        apps.extend((apps.len()..self.apps.len()).map(|app| self.see_runner(app, &before, epoch)));
+        apps.extend(
+            (apps.len()..self.apps.len())
+                .map(|app| self.co_runner_observation(app, &before, epoch)),
+        );
         let energy = EnergySeen {
-            energy: self.seen.energy - before.energy,
+            energy: self.snapshot.energy - before.energy,
             source: EnergySource::Measured("the simulated server's meter".to_owned()),
         };
-        let cores = (0..self.machine.cores.len()).map(|core| self.see_core(core, &before, epoch));
+        let cores =
+            (0..self.machine.cores.len()).map(|core| self.core_observation(core, &before, epoch));
         let unread = no_gauge();
-        let sleeps = self.see_sleeps(&before);
+        let sleeps = self.sleeps_since(&before);
         let busy = self.busy_since(&before);
         Observation {
-            time: self.seen.time,
+            time: self.snapshot.time,
             epoch,
             c6_opportunity: opportunity(&sleeps, busy),
             idle_gaps: quantiles(sleeps),
             cores: cores.collect(),
             apps,
             energy: Ok(energy),
-            ..Observation::unknown(self.seen.time, epoch, &unread)
+            ..Observation::unknown(self.snapshot.time, epoch, &unread)
         }
     }
 
-    fn see_core(&self, core: usize, before: &Meter, epoch: Nanos) -> CoreSeen {
-        let (now, then) = (self.seen.cores[core], before.cores[core]);
+    fn core_observation(&self, core: usize, before: &ServerSnapshot, epoch: Nanos) -> CoreSeen {
+        let (now, then) = (self.snapshot.cores[core], before.cores[core]);
         let share = |part: Nanos| per(epoch, part.0 as f64 / 1e9).map(|share| share.min(1.0));
         let sleeps = self.server.sleeps(core, before.sleeps[core]);
-        let together = Missing::because("the simulated server tells idle states together");
+        let together = Missing::because("the simulated server reports all idle states together");
         CoreSeen {
             utilisation: share(now.0 - then.0),
             idle_residency: share(now.1 - then.1),
@@ -155,19 +159,25 @@ impl ServerPlant {
     }
 
     /// Sleeps of all cores that ended in the epoch.
-    fn see_sleeps(&self, before: &Meter) -> Vec<Nanos> {
+    fn sleeps_since(&self, before: &ServerSnapshot) -> Vec<Nanos> {
         let each = before.sleeps.iter().enumerate();
         each.flat_map(|(core, count)| self.server.sleeps(core, *count)).copied().collect()
     }
 
-    fn busy_since(&self, before: &Meter) -> Nanos {
-        let pairs = self.seen.cores.iter().zip(&before.cores);
+    fn busy_since(&self, before: &ServerSnapshot) -> Nanos {
+        let pairs = self.snapshot.cores.iter().zip(&before.cores);
         pairs.map(|(now, then)| now.0 - then.0).sum()
     }
 
-    fn see_class(&self, class: usize, window: Latency, before: &Meter, epoch: Nanos) -> AppSeen {
-        let seen = self.see_threads(class, before, epoch);
-        let (now, then) = (self.seen.queries[class], before.queries[class]);
+    fn class_observation(
+        &self,
+        class: usize,
+        window: Latency,
+        before: &ServerSnapshot,
+        epoch: Nanos,
+    ) -> AppSeen {
+        let seen = self.thread_observation(class, before, epoch);
+        let (now, then) = (self.snapshot.queries[class], before.queries[class]);
         let rate = |count: u64| per(epoch, count as f64);
         let (Ok(offered_per_s), Ok(completed_per_s)) = (rate(now.0 - then.0), rate(now.1 - then.1))
         else {
@@ -189,16 +199,16 @@ impl ServerPlant {
         AppSeen { latency: Ok(latency), ..seen }
     }
 
-    fn see_runner(&self, app: usize, before: &Meter, epoch: Nanos) -> AppSeen {
+    fn co_runner_observation(&self, app: usize, before: &ServerSnapshot, epoch: Nanos) -> AppSeen {
         let work_ns = self.spent(app, before).work_ns;
         let progress = per(epoch, work_ns / 1e9)
             .map(|per_s| Progress { per_s, source: ProgressSource::Simulated });
-        AppSeen { progress, ..self.see_threads(app, before, epoch) }
+        AppSeen { progress, ..self.thread_observation(app, before, epoch) }
     }
 
     /// What is seen of any app's threads: at one instruction a cycle, work is
     /// instructions.
-    fn see_threads(&self, app: usize, before: &Meter, epoch: Nanos) -> AppSeen {
+    fn thread_observation(&self, app: usize, before: &ServerSnapshot, epoch: Nanos) -> AppSeen {
         let spent = self.spent(app, before);
         let instructions = spent.work_ns * self.model.frequency.highest.as_ghz();
         AppSeen {
@@ -211,9 +221,9 @@ impl ServerPlant {
         .with_reading(INSTRUCTIONS, per(epoch, instructions))
     }
 
-    fn spent(&self, app: usize, before: &Meter) -> Spent {
-        let (now, then) = (self.seen.spent[app], before.spent[app]);
-        Spent {
+    fn spent(&self, app: usize, before: &ServerSnapshot) -> CoreTime {
+        let (now, then) = (self.snapshot.spent[app], before.spent[app]);
+        CoreTime {
             cpu: now.cpu - then.cpu,
             work_ns: now.work_ns - then.work_ns,
             starts: now.starts - then.starts,
@@ -276,7 +286,7 @@ impl ServerPlant {
 }
 
 /// The gate as a knob.
-impl ServerPlant {
+impl OversubscribedPlant {
     fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
         let (Some(gate), Some(before)) = (self.machine.gate(app), self.numbers) else {
             return Got::Refused { why: format!("app {} has no gate of its own", app.0) };
@@ -314,7 +324,7 @@ impl ServerPlant {
     }
 }
 
-impl Plant for ServerPlant {
+impl Plant for OversubscribedPlant {
     fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -325,7 +335,7 @@ impl Plant for ServerPlant {
 
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.server.run_until(self.server.now().saturating_add(epoch));
-        Ok(self.see())
+        Ok(self.observation())
     }
 
     /// A core that the governor steers has no frequency setting, as on a host.
@@ -360,7 +370,7 @@ impl Plant for ServerPlant {
     }
 }
 
-/// What is asked of one connection, as asked of all of its class: floors add up.
+/// Converts the objective of one connection to that of its class: floors add up.
 fn of_all(objective: Objective, class: &ConnectionClass) -> Objective {
     match objective {
         Objective::Throughput { floor_per_s } => {
@@ -403,7 +413,7 @@ fn set_of(cores: &[bool]) -> CoreSet {
 
 /// The one gate of all classes. It is listed under the first that is promised a
 /// latency: the objective that a search goes by is its.
-fn gate_of(model: &ServerModel, apps: &[AppSpec]) -> GateControl {
+fn gate_of(model: &OversubscribedModel, apps: &[AppSpec]) -> GateControl {
     let first = apps.iter().position(AppSpec::is_latency_critical).unwrap_or(0);
     GateControl {
         app: AppId(first as u16),
@@ -414,7 +424,7 @@ fn gate_of(model: &ServerModel, apps: &[AppSpec]) -> GateControl {
     }
 }
 
-fn machine_of(model: &ServerModel, apps: &[AppSpec]) -> Machine {
+fn machine_of(model: &OversubscribedModel, apps: &[AppSpec]) -> Machine {
     let count = model.cores as u16;
     let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
     let frequency = &model.frequency;
@@ -462,9 +472,9 @@ fn capabilities(apps: &[AppSpec]) -> Capabilities {
         (Capability::CacheWays, false, "the simulated server has no cache model"),
         (Capability::MemoryBandwidth, false, "the simulated server has no memory model"),
         (Capability::Coalescing, false, "the simulated server has no network card"),
-        (Capability::GateCap, false, CHOOSES),
-        (Capability::GateBatch, false, CHOOSES),
-        (Capability::GateDelay, false, CHOOSES),
+        (Capability::GateCap, false, GATE_NOT_MANUAL),
+        (Capability::GateBatch, false, GATE_NOT_MANUAL),
+        (Capability::GateDelay, false, GATE_NOT_MANUAL),
         (Capability::SchedulerEvents, false, "the simulated server has sums of waits only"),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {

@@ -1,16 +1,16 @@
-//! Who runs next, and for how long: three schedulers of threads.
+//! Three schedulers of threads: which thread runs next, and for how long.
 //!
-//! *Queues* is enough for threads that block long before a slice is over.
-//! *Fair* is Linux's CFS as far as it shows here (Molnar's design, as in the
-//! kernel's sched-design-CFS): who has run least goes first, one that wakes is
-//! credited a little, and takes the place of one that has run much more. With
-//! equal weights, a cgroup a thread (cgroup v2 `cpu.weight`, the baseline
-//! Cgroup(cpu) of REEF, seed 000) comes to the same. *Central* is ghOSt's `sol`
-//! (Humphries and others, SOSP'21; the baseline ghOSt(sol)): one queue in order
-//! of waking, an agent that spins on a core of its own, and a slice of 1 ms in
-//! the seed; who is cut goes to the back, if anybody waits at all.
+//! *Queues* has no slices, which is enough for threads that block long before a slice
+//! is over. *Fair* is Linux's CFS (the kernel's `sched-design-CFS`) reduced to what
+//! matters here: the thread that has run least goes first; a thread that wakes is
+//! credited at most a small lag, and preempts one that has run much more. One cgroup
+//! per thread with equal weights (cgroup v2 `cpu.weight`, the baseline Cgroup(cpu) of
+//! REEF) is equivalent. *Central* is ghOSt's `sol` (Humphries et al., SOSP 2021; the
+//! baseline ghOSt(sol) of REEF, with a slice of 1 ms): one queue in order of waking,
+//! and an agent that spins on a core of its own. A preempted thread goes to the back
+//! of the queue.
 
-use super::model::Scheduler;
+use super::model::ThreadScheduler;
 use crate::order::NEVER_NS;
 use std::collections::VecDeque;
 
@@ -19,8 +19,8 @@ pub(super) type Ready = (u32, f64);
 
 /// What a scheduler keeps.
 #[derive(Debug, Clone)]
-pub(super) struct Schedule {
-    rule: Scheduler,
+pub(super) struct RunQueues {
+    rule: ThreadScheduler,
     /// Time that each thread has run, by the clock of the core that it is on (fair).
     ran_ns: Vec<f64>,
     /// That clock: the most that the least of a core's threads had run so far.
@@ -29,18 +29,18 @@ pub(super) struct Schedule {
     line: VecDeque<Ready>,
 }
 
-impl Schedule {
-    pub(super) fn new(rule: Scheduler, threads: usize, cores: usize) -> Self {
+impl RunQueues {
+    pub(super) fn new(rule: ThreadScheduler, threads: usize, cores: usize) -> Self {
         let (ran_ns, clock_ns) = (vec![0.0; threads], vec![0.0; cores]);
         Self { rule, ran_ns, clock_ns, line: VecDeque::new() }
     }
 
     /// The core on which the scheduler itself spins.
     pub(super) fn agent(&self) -> Option<usize> {
-        matches!(self.rule, Scheduler::Central { .. }).then(|| self.clock_ns.len() - 1)
+        matches!(self.rule, ThreadScheduler::Central { .. }).then(|| self.clock_ns.len() - 1)
     }
 
-    /// Whether those who find no idle core wait in one line.
+    /// Returns whether threads that find no idle core wait in one queue.
     pub(super) fn is_central(&self) -> bool {
         self.agent().is_some()
     }
@@ -48,20 +48,20 @@ impl Schedule {
     /// Longest time that a thread runs while another waits.
     pub(super) fn slice_ns(&self) -> u64 {
         match self.rule {
-            Scheduler::Queues => NEVER_NS,
-            Scheduler::Fair { slice, .. } | Scheduler::Central { slice, .. } => slice.0,
+            ThreadScheduler::Queues => NEVER_NS,
+            ThreadScheduler::Fair { slice, .. } | ThreadScheduler::Central { slice, .. } => slice.0,
         }
     }
 
     /// Time from the decision to a thread's start.
     pub(super) fn dispatch_ns(&self) -> u64 {
         match self.rule {
-            Scheduler::Central { dispatch, .. } => dispatch.0,
-            Scheduler::Queues | Scheduler::Fair { .. } => 0,
+            ThreadScheduler::Central { dispatch, .. } => dispatch.0,
+            ThreadScheduler::Queues | ThreadScheduler::Fair { .. } => 0,
         }
     }
 
-    /// Those who wait in the one line.
+    /// Returns the one queue.
     pub(super) fn line(&mut self) -> &mut VecDeque<Ready> {
         &mut self.line
     }
@@ -79,7 +79,7 @@ impl Schedule {
 
     /// A thread that slept after it ran on one core wakes on another.
     pub(super) fn wakes(&mut self, thread: u32, from: usize, to: usize) {
-        let Scheduler::Fair { credit, .. } = self.rule else { return };
+        let ThreadScheduler::Fair { credit, .. } = self.rule else { return };
         self.moves(thread, from, to);
         let ran_ns = &mut self.ran_ns[thread as usize];
         *ran_ns = ran_ns.max(self.clock_ns[to] - credit.0 as f64);
@@ -96,20 +96,22 @@ impl Schedule {
         self.ran_ns[thread as usize] += span_ns as f64;
     }
 
-    /// Place in a queue of who is next.
+    /// Returns the index in a queue of the thread that is next.
     pub(super) fn next(&self, queue: &VecDeque<Ready>) -> Option<usize> {
         let ran_ns = |place: usize| self.ran_ns[queue[place].0 as usize];
         match self.rule {
-            Scheduler::Fair { .. } => {
+            ThreadScheduler::Fair { .. } => {
                 (0..queue.len()).min_by(|a, b| ran_ns(*a).total_cmp(&ran_ns(*b)))
             }
-            Scheduler::Queues | Scheduler::Central { .. } => (!queue.is_empty()).then_some(0),
+            ThreadScheduler::Queues | ThreadScheduler::Central { .. } => {
+                (!queue.is_empty()).then_some(0)
+            }
         }
     }
 
     /// Whether one that has woken takes the place of one that has been running so long.
     pub(super) fn preempts(&self, woken: u32, running: u32, for_ns: u64) -> bool {
-        let Scheduler::Fair { preempt, .. } = self.rule else { return false };
+        let ThreadScheduler::Fair { preempt, .. } = self.rule else { return false };
         let ahead_ns = self.ran_ns[running as usize] + for_ns as f64 - self.ran_ns[woken as usize];
         ahead_ns > preempt.0 as f64
     }

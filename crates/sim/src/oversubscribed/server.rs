@@ -1,21 +1,21 @@
-//! One run of an oversubscribed server.
+//! One replication of an oversubscribed server.
 
 mod reading;
 mod steered;
 
 use super::cores::Cores;
-use super::counts::Served;
-use super::device::{Next, Storage};
+use super::counts::OversubscribedTotals;
+use super::device::{DeviceStep, Storage};
 use super::gate::Gate;
-use super::model::{Governor, ServerModel, ServerModelError};
+use super::model::{Governor, OversubscribedModel, OversubscribedModelError};
 use crate::heap::MinHeap;
 use crate::model::Draw;
 use crate::order::{Key, NEVER_NS, round_ns};
-use crate::random::{Stream, Streams, Use};
+use crate::replication::{Replication, RunLength, Stream, StreamPurpose};
 use lull_control::admission::{Admission, Answered, Pace, RoundSeen, Seen};
 use lull_measure::{Latency, Missing, Nanos};
-use reading::Sums;
-pub(super) use steered::Meter;
+use reading::ServerSums;
+pub(super) use steered::ServerSnapshot;
 
 /// Where a connection's query is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ struct Connection {
 
 /// What an event is about; with an index it is a key's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum EventKind {
     Core,
     Io,
     Arrival,
@@ -69,7 +69,7 @@ struct Parts {
 /// Where the gate's rounds are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A timer will start what comes next.
+    /// A timer will start the next round or decision.
     Rest,
     /// A round is under way since a time.
     Round(u64),
@@ -78,8 +78,8 @@ enum Phase {
 }
 
 /// A server under one admission controller, one replication.
-pub struct Server {
-    model: ServerModel,
+pub struct OversubscribedServer {
+    model: OversubscribedModel,
     class_of: Vec<usize>,
     admission: Box<dyn Admission>,
     now_ns: u64,
@@ -102,27 +102,27 @@ pub struct Server {
     runnable: u32,
     in_io: u32,
     queries: u32,
-    sums: Sums,
+    sums: ServerSums,
     /// Latencies since a plant last took them, by class; none without a plant.
     windows: Option<Vec<Latency>>,
 }
 
-impl Server {
+impl OversubscribedServer {
     /// A server whose connections all send their first query within one round trip.
     ///
     /// # Errors
     /// If the model is not sound.
     pub fn new(
-        model: &ServerModel,
+        model: &OversubscribedModel,
         admission: Box<dyn Admission>,
         seed: u64,
         replication: u64,
-    ) -> Result<Self, ServerModelError> {
+    ) -> Result<Self, OversubscribedModelError> {
         model.check()?;
-        let streams = Streams { seed, replication };
+        let streams = Replication { seed, number: replication };
         let count = model.connections() as usize;
         let connection = |index| Connection {
-            works: streams.stream(Use::Work, index),
+            works: streams.stream(StreamPurpose::Work, index),
             stage: Stage::Outside,
             arrived_ns: 0,
             before: 0.0,
@@ -138,7 +138,7 @@ impl Server {
             events: MinHeap::new(),
             sequence: 0,
             cores: Cores::new(model),
-            storage: Storage::new(model.device, streams.stream(Use::Device, 0)),
+            storage: Storage::new(model.device, streams.stream(StreamPurpose::Device, 0)),
             device_due: u64::MAX,
             gate: Gate::new(count),
             gate_due: u64::MAX,
@@ -157,7 +157,7 @@ impl Server {
             runnable: 0,
             in_io: 0,
             queries: 0,
-            sums: Sums::default(),
+            sums: ServerSums::default(),
             windows: None,
             model: model.clone(),
         };
@@ -171,27 +171,27 @@ impl Server {
     /// # Errors
     /// If the model is not sound.
     pub fn measure(
-        model: &ServerModel,
+        model: &OversubscribedModel,
         admission: Box<dyn Admission>,
-        (seed, replication): (u64, u64),
-        (warmup, length): (Nanos, Nanos),
-    ) -> Result<Served, ServerModelError> {
-        let mut server = Self::new(model, admission, seed, replication)?;
+        Replication { seed, number }: Replication,
+        RunLength { warmup, counted }: RunLength<Nanos>,
+    ) -> Result<OversubscribedTotals, OversubscribedModelError> {
+        let mut server = Self::new(model, admission, seed, number)?;
         server.run_until(warmup);
         server.forget();
-        server.run_until(warmup + length);
+        server.run_until(warmup + counted);
         Ok(server.served())
     }
 
     fn start(&mut self) {
         for index in 0..self.connections.len() {
             let trip = self.parts.round_trip.sample(&mut self.connections[index].works);
-            // Spread over one round trip, so that they do not come as one.
+            // Spread first arrivals over one round trip, so that they are not simultaneous.
             let share = index as f64 / self.connections.len() as f64;
-            self.schedule(round_ns(trip * share), Purpose::Arrival, index);
+            self.schedule(round_ns(trip * share), EventKind::Arrival, index);
         }
         if let Governor::Ondemand { period, .. } = self.model.frequency.governor {
-            self.schedule(period.0, Purpose::Tick, 0);
+            self.schedule(period.0, EventKind::Tick, 0);
         }
         let threads = self.model.parties().len();
         for thread in self.connections.len()..threads {
@@ -201,11 +201,6 @@ impl Server {
             }
         }
         self.gate_timer(0);
-    }
-
-    /// Simulated time.
-    pub fn now(&self) -> Nanos {
-        Nanos(self.now_ns)
     }
 
     /// Advances to a time.
@@ -220,8 +215,10 @@ impl Server {
         self.pass(time.0);
     }
 
-    /// Time passes without anything happening.
+    /// Advances the clock and the integrals of the counts.
     fn pass(&mut self, to_ns: u64) {
+        debug_assert!(to_ns >= self.now_ns, "time never goes back");
+        debug_assert!(self.in_service <= self.queries, "a query in service is a query");
         let span_ns = (to_ns - self.now_ns) as f64;
         self.sums.running_ns += span_ns * f64::from(self.runnable);
         self.sums.disk_ns += span_ns * f64::from(self.in_io);
@@ -229,7 +226,7 @@ impl Server {
         self.now_ns = to_ns;
     }
 
-    fn schedule(&mut self, at_ns: u64, purpose: Purpose, index: usize) -> u64 {
+    fn schedule(&mut self, at_ns: u64, purpose: EventKind, index: usize) -> u64 {
         self.sequence += 1;
         let owner = (purpose as u32) << INDEX_BITS | index as u32;
         self.events.push(Key::new(at_ns, self.sequence, owner));
@@ -240,17 +237,17 @@ impl Server {
         self.sums.events += 1;
         let (kind, index) = owner_of(key);
         match kind {
-            Purpose::Core if self.cores.all[index].due == key.sequence() => self.core(index),
-            Purpose::Io => self.io_ends(index as u32),
-            Purpose::Arrival => self.arrive(index as u32),
-            Purpose::Device if self.device_due == key.sequence() => self.pump(),
-            Purpose::Tick => self.tick(),
-            Purpose::Gate if self.gate_due == key.sequence() => self.decide(),
-            Purpose::Lease if self.connections[index].lease == key.sequence() => {
+            EventKind::Core if self.cores.all[index].due == key.sequence() => self.core(index),
+            EventKind::Io => self.io_ends(index as u32),
+            EventKind::Arrival => self.arrive(index as u32),
+            EventKind::Device if self.device_due == key.sequence() => self.pump(),
+            EventKind::Tick => self.tick(),
+            EventKind::Gate if self.gate_due == key.sequence() => self.decide(),
+            EventKind::Lease if self.connections[index].lease == key.sequence() => {
                 self.lapse(index as u32);
             }
-            // Stale: timed anew since.
-            Purpose::Core | Purpose::Device | Purpose::Gate | Purpose::Lease => {}
+            // Stale: the owner has been rescheduled since.
+            EventKind::Core | EventKind::Device | EventKind::Gate | EventKind::Lease => {}
         }
     }
 
@@ -259,13 +256,14 @@ impl Server {
         let due_ns = self.cores.all[index].due_ns;
         let sequence = match due_ns {
             NEVER_NS => u64::MAX,
-            _ => self.schedule(due_ns, Purpose::Core, index),
+            _ => self.schedule(due_ns, EventKind::Core, index),
         };
         self.cores.all[index].due = sequence;
     }
 
     fn core(&mut self, index: usize) {
         if let Some(thread) = self.cores.ring(&self.model, index, self.now_ns) {
+            debug_assert!(self.runnable > 0, "a thread that ends its work was runnable");
             self.runnable -= 1;
             self.work_ends(thread);
         }
@@ -281,7 +279,7 @@ impl Server {
             self.time_core(index);
         }
         if let Governor::Ondemand { period, .. } = self.model.frequency.governor {
-            self.schedule(self.now_ns + period.0, Purpose::Tick, 0);
+            self.schedule(self.now_ns + period.0, EventKind::Tick, 0);
         }
     }
 
@@ -345,21 +343,22 @@ impl Server {
         self.device_due = u64::MAX;
         loop {
             match self.storage.next(self.now_ns) {
-                Next::Start(index) => {
+                DeviceStep::Start(index) => {
                     let io_ns = round_ns(self.connections[index as usize].io);
-                    self.schedule(self.now_ns + io_ns, Purpose::Io, index as usize);
+                    self.schedule(self.now_ns + io_ns, EventKind::Io, index as usize);
                 }
-                Next::At(at_ns) => {
-                    self.device_due = self.schedule(at_ns, Purpose::Device, 0);
+                DeviceStep::At(at_ns) => {
+                    self.device_due = self.schedule(at_ns, EventKind::Device, 0);
                     return;
                 }
-                Next::Rest => return,
+                DeviceStep::Rest => return,
             }
         }
     }
 
     fn io_ends(&mut self, index: u32) {
         self.storage.end();
+        debug_assert!(self.in_io > 0, "an I/O that ends was in flight");
         self.in_io -= 1;
         self.cores.io(&self.model, index, false, self.now_ns);
         let connection = &mut self.connections[index as usize];
@@ -371,6 +370,7 @@ impl Server {
 
     /// A query is answered, and its client's next one is on its way.
     fn answer(&mut self, index: u32) {
+        debug_assert!(self.in_service > 0, "an answered query was in service");
         self.in_service -= 1;
         self.queries -= 1;
         let number = index as usize;
@@ -384,10 +384,10 @@ impl Server {
             windows[self.class_of[number]].record(latency);
         }
         self.answered.push(Answered { connection: index, latency, queries: 1 });
-        self.schedule(self.now_ns + round_ns(trip), Purpose::Arrival, number);
+        self.schedule(self.now_ns + round_ns(trip), EventKind::Arrival, number);
         if self.gate.answered(index) {
             let over_ns = self.now_ns + self.model.lease.0;
-            self.connections[number].lease = self.schedule(over_ns, Purpose::Lease, number);
+            self.connections[number].lease = self.schedule(over_ns, EventKind::Lease, number);
         }
         self.admit();
     }
@@ -419,10 +419,10 @@ impl Server {
     }
 
     fn gate_timer(&mut self, at_ns: u64) {
-        self.gate_due = self.schedule(at_ns, Purpose::Gate, 0);
+        self.gate_due = self.schedule(at_ns, EventKind::Gate, 0);
     }
 
-    /// Asks the admission controller, and goes on as it says.
+    /// Calls the admission controller and applies its decision.
     fn decide(&mut self) {
         let (starts, then_ns) = self.decided;
         let span_s = Nanos(self.now_ns - then_ns).as_secs_f64();
@@ -459,23 +459,23 @@ impl Server {
         self.admit();
     }
 
-    /// Starts a round, or waits for somebody to start it for: a query, or the
-    /// next decision if those who wait have no allowance now.
+    /// Starts a round. If no connection can be listed, the round starts with the next
+    /// query, or at the next decision if all waiting connections lack an allowance.
     fn start_round(&mut self, turns: u32, again: Nanos, overlaps: bool) {
         let listed = self.gate.start_round(turns.max(1));
-        let nobody = listed == 0 && self.gate.running == 0;
-        if nobody && self.gate.waiting.iter().all(|queries| *queries == 0) {
+        let is_empty = listed == 0 && self.gate.running == 0;
+        if is_empty && self.gate.waiting.iter().all(|queries| *queries == 0) {
             self.phase = Phase::Starved;
             return;
         }
-        if nobody || overlaps {
+        if is_empty || overlaps {
             self.gate_timer(self.now_ns + again.0.max(100_000));
         }
-        self.phase = if nobody { Phase::Rest } else { Phase::Round(self.now_ns) };
-        self.sums.gate.rounds += u64::from(!nobody);
+        self.phase = if is_empty { Phase::Rest } else { Phase::Round(self.now_ns) };
+        self.sums.gate.rounds += u64::from(!is_empty);
     }
 
-    /// Whether a core rests while somebody waits for it.
+    /// Returns whether a core is idle while a thread waits for it.
     #[cfg(test)]
     pub(super) fn wastes(&self) -> bool {
         let co_runners: u32 = self.model.co_runner.iter().map(|app| app.threads).sum();
@@ -483,15 +483,15 @@ impl Server {
     }
 }
 
-fn owner_of(key: Key) -> (Purpose, usize) {
+fn owner_of(key: Key) -> (EventKind, usize) {
     let purpose = match key.owner() >> INDEX_BITS {
-        0 => Purpose::Core,
-        1 => Purpose::Io,
-        2 => Purpose::Arrival,
-        3 => Purpose::Device,
-        4 => Purpose::Tick,
-        5 => Purpose::Gate,
-        _ => Purpose::Lease,
+        0 => EventKind::Core,
+        1 => EventKind::Io,
+        2 => EventKind::Arrival,
+        3 => EventKind::Device,
+        4 => EventKind::Tick,
+        5 => EventKind::Gate,
+        _ => EventKind::Lease,
     };
     (purpose, (key.owner() & ((1 << INDEX_BITS) - 1)) as usize)
 }

@@ -1,6 +1,7 @@
 //! What holds for every server, whatever the admission controller.
 
 use super::*;
+use crate::{Replication, RunLength};
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::{Nanos, Percentile};
 use proptest::prelude::*;
@@ -32,7 +33,7 @@ fn rounds(turns: u32, pause_us: u64) -> Pace {
 }
 
 /// A small server of one class.
-fn model(connections: u32) -> ServerModel {
+fn model(connections: u32) -> OversubscribedModel {
     toml::from_str(&text(connections)).unwrap()
 }
 
@@ -79,16 +80,29 @@ fn text(connections: u32) -> String {
     )
 }
 
-fn measure(model: &ServerModel, admission: Box<dyn Admission>, length_ms: u64) -> Served {
-    let lengths = (Nanos::from_millis(500), Nanos::from_millis(length_ms));
-    Server::measure(model, admission, (1, 0), lengths).unwrap()
+fn measure(
+    model: &OversubscribedModel,
+    admission: Box<dyn Admission>,
+    length_ms: u64,
+) -> OversubscribedTotals {
+    let lengths =
+        RunLength { warmup: Nanos::from_millis(500), counted: Nanos::from_millis(length_ms) };
+    OversubscribedServer::measure(model, admission, Replication { seed: 1, number: 0 }, lengths)
+        .unwrap()
 }
 
 #[test]
 fn the_same_seed_gives_the_same_figures() {
     let run = |seed| {
-        let lengths = (Nanos::from_millis(100), Nanos::from_millis(500));
-        Server::measure(&model(64), gate(64, 3, 2, rounds(3, 500)), (seed, 0), lengths).unwrap()
+        let lengths =
+            RunLength { warmup: Nanos::from_millis(100), counted: Nanos::from_millis(500) };
+        OversubscribedServer::measure(
+            &model(64),
+            gate(64, 3, 2, rounds(3, 500)),
+            Replication { seed, number: 0 },
+            lengths,
+        )
+        .unwrap()
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).answers, run(2).answers);
@@ -142,7 +156,7 @@ fn rests_between_rounds_let_cores_sleep() {
     let no_rest = measure(&model(64), gate(64, 3, 2, rounds(3, 0)), 4000);
     let rest = measure(&model(64), gate(64, 3, 2, rounds(3, 3000)), 4000);
     let threshold = Nanos::from_millis(1);
-    let slept = |served: &Served| served.c6_opportunity(threshold).unwrap();
+    let slept = |served: &OversubscribedTotals| served.c6_opportunity(threshold).unwrap();
     assert!(slept(&rest) > slept(&no_rest) + 0.2, "{} {}", slept(&rest), slept(&no_rest));
     assert!(rest.residency_share(1) > no_rest.residency_share(1));
     assert!(rest.power() < no_rest.power());
@@ -180,10 +194,10 @@ fn a_cap_of_one_serves_one_at_a_time() {
 
 #[test]
 fn a_model_that_cannot_be_is_refused_by_its_key() {
-    let refused = |change: &dyn Fn(&mut ServerModel)| {
+    let refused = |change: &dyn Fn(&mut OversubscribedModel)| {
         let mut model = model(4);
         change(&mut model);
-        Server::new(&model, open(4), 1, 0).err().expect("refused").to_string()
+        OversubscribedServer::new(&model, open(4), 1, 0).err().expect("refused").to_string()
     };
     assert!(refused(&|model| model.cores = 0).starts_with("cores is 0"));
     assert!(refused(&|model| model.device.rate_per_s = f64::NAN).contains("device.rate_per_s"));
@@ -197,7 +211,8 @@ fn a_model_that_cannot_be_is_refused_by_its_key() {
             .contains("frequency.lowest")
     );
     assert!(refused(&|model| model.contention.kappa = -1.0).contains("contention.kappa"));
-    let error = toml::from_str::<ServerModel>(&(text(4) + "foo = 1\n")).unwrap_err().to_string();
+    let error =
+        toml::from_str::<OversubscribedModel>(&(text(4) + "foo = 1\n")).unwrap_err().to_string();
     assert!(error.contains("foo"), "{error}");
 }
 
@@ -223,11 +238,11 @@ proptest! {
             _ => gate(count, cap, batch, Pace::Rounds { turns, pause: Nanos::ZERO, every }),
         };
         let model = model(connections);
-        let mut server = Server::new(&model, admission, seed, 0).unwrap();
+        let mut server = OversubscribedServer::new(&model, admission, seed, 0).unwrap();
         server.run_until(Nanos::from_millis(50));
         server.forget();
         let before = server.served().threads;
-        prop_assert_eq!(before, Threads { sleeping: f64::from(connections), ..before });
+        prop_assert_eq!(before, MeanThreads { sleeping: f64::from(connections), ..before });
         let mut wasted = false;
         for step in 51..=250 {
             server.run_until(Nanos::from_millis(step));
@@ -236,7 +251,7 @@ proptest! {
         let served = server.served();
         prop_assert!(!wasted, "a core rested while a thread waited for one");
 
-        // Each connection has one query at most, so what came was answered, but for one.
+        // Each connection has one query at most, so all but one of those that arrived are answered.
         for (came, answers) in served.came.iter().zip(&served.answers) {
             prop_assert!(came.abs_diff(*answers) <= 1, "{came} {answers}");
         }
@@ -269,8 +284,10 @@ proptest! {
     #[test]
     fn littles_law_holds(connections in 4u32..60, cap in 1u32..20, seed in 0u64..100) {
         let admission = gate(connections as usize, cap, 2, flow());
-        let lengths = (Nanos::from_millis(300), Nanos::from_secs(4));
-        let served = Server::measure(&model(connections), admission, (seed, 0), lengths).unwrap();
+        let lengths = RunLength { warmup: Nanos::from_millis(300), counted: Nanos::from_secs(4) };
+        let streams = Replication { seed, number: 0 };
+        let model = model(connections);
+        let served = OversubscribedServer::measure(&model, admission, streams, lengths).unwrap();
         let mean_s = served.classes[0].sum_s / served.classes[0].latency.count() as f64;
         let queries = served.throughput_per_s() * mean_s;
         // What was in the system at either end is counted on one side only.

@@ -1,4 +1,4 @@
-//! A model's machine as policies see it, and its knobs.
+//! The machine of a plant: cores, capabilities and knobs.
 
 use super::PlantSpec;
 use crate::engine::Engine;

@@ -1,7 +1,7 @@
-//! What a plant sees of its server in one epoch.
+//! Observations of a plant.
 
-use super::Side;
-use crate::engine::{Calls, Engine};
+use super::ServerPart;
+use crate::engine::{CallCounts, Engine};
 use lull_control::{
     AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
     ProgressSource,
@@ -13,13 +13,13 @@ const FORMULA: &str = "C*V^2*f per busy core + static";
 
 /// Counters at the end of the last epoch.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Window {
+pub(super) struct EpochBaseline {
     time: Nanos,
     busy: Vec<Nanos>,
     energy: Option<Joules>,
 }
 
-impl Window {
+impl EpochBaseline {
     /// Counters as they are now.
     pub(super) fn start(engine: &Engine, server: usize) -> Self {
         Self {
@@ -30,13 +30,13 @@ impl Window {
     }
 }
 
-impl Side {
-    /// What happened since the last look.
-    pub(super) fn see(&mut self, engine: &mut Engine) -> Observation {
+impl ServerPart {
+    /// Returns the observation since the last one.
+    pub(super) fn observe(&mut self, engine: &mut Engine) -> Observation {
         let epoch = engine.now() - self.window.time;
-        let cores = self.see_cores(engine, epoch);
-        let energy = self.see_energy(engine);
-        let apps = self.see_apps(engine, epoch);
+        let cores = self.observe_cores(engine, epoch);
+        let energy = self.observe_energy(engine);
+        let apps = self.observe_apps(engine, epoch);
         self.window.time = engine.now();
         let unknown =
             Missing::because("a tier's server has no run-queue pressure in the simulator");
@@ -50,8 +50,8 @@ impl Side {
         }
     }
 
-    /// The cores of a domain are not told apart: each shows the domain's mean.
-    fn see_cores(&mut self, engine: &Engine, epoch: Nanos) -> Vec<CoreSeen> {
+    /// The engine counts domains, not cores: each core reports its domain's mean.
+    fn observe_cores(&mut self, engine: &Engine, epoch: Nanos) -> Vec<CoreSeen> {
         let mut all = Vec::with_capacity(self.machine.cores.len());
         for (number, domain) in self.machine.domains.iter().enumerate() {
             let busy = engine.busy(self.server, number);
@@ -75,25 +75,25 @@ impl Side {
         all
     }
 
-    fn see_energy(&mut self, engine: &Engine) -> Gauge<EnergySeen> {
+    fn observe_energy(&mut self, engine: &Engine) -> Gauge<EnergySeen> {
         let now = engine.energy(self.server)?;
         let before = self.window.energy.replace(now).unwrap_or_default();
         let energy = Joules((now.0 - before.0).max(0.0));
         Ok(EnergySeen { energy, source: EnergySource::Modelled(FORMULA.to_owned()) })
     }
 
-    fn see_apps(&self, engine: &mut Engine, epoch: Nanos) -> Vec<AppSeen> {
+    fn observe_apps(&self, engine: &mut Engine, epoch: Nanos) -> Vec<AppSeen> {
         let specs = self.apps.iter().zip(&self.app_ids);
         specs
             .map(|(spec, id)| {
                 let calls = engine.look(self.server, *id);
-                see_app(spec, calls.expect("a plant watches its apps"), epoch)
+                observe_app(spec, calls.expect("a plant watches its apps"), epoch)
             })
             .collect()
     }
 }
 
-fn see_app(spec: &AppSpec, calls: Calls, epoch: Nanos) -> AppSeen {
+fn observe_app(spec: &AppSpec, calls: CallCounts, epoch: Nanos) -> AppSeen {
     let other = Missing::because("the simulator does not model it for a tier's server");
     let mut seen = AppSeen { alive: true, ..AppSeen::unknown(&other) };
     let per_s = |count: u64| count as f64 / epoch.as_secs_f64();

@@ -1,9 +1,9 @@
 //! Many plants on one clock, each under its own controller.
 
-use super::{PlantSpec, PlantSpecError, Side};
+use super::{PlantSpec, PlantSpecError, ServerPart};
 use crate::engine::{Engine, Stop};
 use crate::model::Model;
-use crate::random::{Streams, Use};
+use crate::replication::{Replication, StreamPurpose};
 use lull_control::journal::Entry;
 use lull_control::{
     AppSpec, Applied, Controller, EpochRule, LimitsError, Machine, Observation, Pace, Plant,
@@ -19,38 +19,38 @@ use std::collections::BinaryHeap;
 /// plants were put under control, and before any event of that time.
 pub struct System {
     engine: Engine,
-    streams: Streams,
-    managed: Vec<Managed>,
+    streams: Replication,
+    managed: Vec<ManagedPlant>,
     /// When each plant is due next, and its number.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
 /// A plant under a controller.
-pub struct Managed {
-    side: Side,
+pub struct ManagedPlant {
+    side: ServerPart,
     controller: Controller,
     rng: Rng,
     pace: Pace,
 }
 
-/// One turn of one controller.
-pub struct Turned<'t> {
+/// One decision of one controller.
+pub struct ControllerTurn<'t> {
     /// Number of the plant, in the order in which they were put under control.
     pub plant: usize,
     /// What was seen.
     pub seen: &'t Observation,
-    /// How the apps stand.
+    /// State of the apps' objectives.
     pub standing: &'t Standing,
-    /// What was done, and why.
+    /// Journal entries: changes and their reasons.
     pub entries: &'t [Entry],
-    /// The simulation as it stands after the turn.
+    /// The simulation after the turn.
     pub engine: &'t Engine,
 }
 
-/// A side together with the engine: the seam as controllers know it.
-struct View<'v> {
+/// A server together with the engine, as a `Plant` for controllers.
+struct PlantView<'v> {
     engine: &'v mut Engine,
-    side: &'v mut Side,
+    side: &'v mut ServerPart,
 }
 
 impl System {
@@ -60,16 +60,20 @@ impl System {
     /// If the model cannot be simulated.
     pub fn new(model: &Model, seed: u64, replication: u64) -> Result<Self, crate::ModelError> {
         let engine = Engine::new(model, seed, replication)?;
-        let streams = Streams { seed, replication };
+        let streams = Replication { seed, number: replication };
         Ok(Self { engine, streams, managed: Vec::new(), due: BinaryHeap::new() })
     }
 
-    /// What policies see of a server: needed to construct the policy for it.
+    /// Prepares a server as a plant; its machine and apps are needed to build a policy.
     ///
     /// # Errors
     /// If the model lacks the server or an app.
-    pub fn plant(&mut self, model: &Model, spec: &PlantSpec) -> Result<PlantSide, PlantSpecError> {
-        Ok(PlantSide(Side::new(&mut self.engine, model, spec)?))
+    pub fn plant(
+        &mut self,
+        model: &Model,
+        spec: &PlantSpec,
+    ) -> Result<UnmanagedPlant, PlantSpecError> {
+        Ok(UnmanagedPlant(ServerPart::new(&mut self.engine, model, spec)?))
     }
 
     /// Puts a plant under a policy, from now on, with a fixed epoch (a span) or
@@ -79,17 +83,17 @@ impl System {
     /// If the limits of the rules do not fit the machine.
     pub fn manage(
         &mut self,
-        plant: PlantSide,
+        plant: UnmanagedPlant,
         policy: Box<dyn Policy>,
         rules: Rules,
         epoch: impl Into<EpochRule>,
     ) -> Result<usize, LimitsError> {
         let mut side = plant.0;
-        let view = View { engine: &mut self.engine, side: &mut side };
+        let view = PlantView { engine: &mut self.engine, side: &mut side };
         let controller = Controller::new(policy, rules, &view)?;
         let number = self.managed.len();
-        let rng = self.streams.stream(Use::Policy, number);
-        let managed = Managed { side, controller, rng, pace: Pace::new(epoch.into()) };
+        let rng = self.streams.stream(StreamPurpose::Policy, number);
+        let managed = ManagedPlant { side, controller, rng, pace: Pace::new(epoch.into()) };
         self.due.push(Reverse((managed.next_turn(self.engine.now()), number)));
         self.managed.push(managed);
         Ok(number)
@@ -110,7 +114,7 @@ impl System {
     pub fn run_with(
         &mut self,
         until: Nanos,
-        mut look: impl FnMut(&Turned<'_>),
+        mut look: impl FnMut(&ControllerTurn<'_>),
     ) -> Result<(), Stop> {
         while let Some(Reverse((time, number))) = self.due.peek().copied()
             && time < until
@@ -135,15 +139,15 @@ impl System {
     }
 
     /// The plants under control, by number.
-    pub fn managed(&self) -> &[Managed] {
+    pub fn managed(&self) -> &[ManagedPlant] {
         &self.managed
     }
 }
 
 /// A server made ready for a controller.
-pub struct PlantSide(Side);
+pub struct UnmanagedPlant(ServerPart);
 
-impl PlantSide {
+impl UnmanagedPlant {
     /// Its machine.
     pub fn machine(&self) -> &Machine {
         &self.0.machine
@@ -155,9 +159,14 @@ impl PlantSide {
     }
 }
 
-impl Managed {
-    fn turn(&mut self, engine: &mut Engine, number: usize, look: &mut impl FnMut(&Turned<'_>)) {
-        let seen = self.side.see(engine);
+impl ManagedPlant {
+    fn turn(
+        &mut self,
+        engine: &mut Engine,
+        number: usize,
+        look: &mut impl FnMut(&ControllerTurn<'_>),
+    ) {
+        let seen = self.side.observe(engine);
         self.pace.note(&seen);
         let turn = self.controller.turn(&seen, &mut self.rng);
         let applied = match turn.changes.as_slice() {
@@ -165,8 +174,13 @@ impl Managed {
             changes => self.side.apply(engine, changes),
         };
         let (standing, entries) = self.controller.conclude(turn, applied);
-        let turned =
-            Turned { plant: number, seen: &seen, standing: &standing, entries: &entries, engine };
+        let turned = ControllerTurn {
+            plant: number,
+            seen: &seen,
+            standing: &standing,
+            entries: &entries,
+            engine,
+        };
         look(&turned);
     }
 
@@ -190,13 +204,14 @@ impl Managed {
         self.pace.epoch()
     }
 
-    /// When it is due again; an epoch of no length would never let time pass.
+    /// Returns when it is due next. An epoch of 0 counts as 1 ns, because otherwise time
+    /// would not advance.
     fn next_turn(&self, now: Nanos) -> Nanos {
         now.saturating_add(self.pace.epoch().max(Nanos(1)))
     }
 }
 
-impl Plant for View<'_> {
+impl Plant for PlantView<'_> {
     fn machine(&self) -> &Machine {
         &self.side.machine
     }
@@ -208,7 +223,7 @@ impl Plant for View<'_> {
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         let until = self.engine.now().saturating_add(epoch);
         self.engine.run_until(until).map_err(|stop| super::lost(&stop))?;
-        Ok(self.side.see(self.engine))
+        Ok(self.side.observe(self.engine))
     }
 
     fn settings(&self) -> Vec<Setting> {

@@ -8,8 +8,8 @@ use lull_control::LimitsError;
 use lull_measure::Nanos;
 use rayon::prelude::*;
 
-/// Replications run at a time. Fixed, so that how far a precision rule runs
-/// over its mark does not depend on the number of threads.
+/// Replications run at a time. It is fixed, so that the number of replications of a
+/// precision rule does not depend on the number of threads.
 const ROUND: u64 = 4;
 /// Slices of the pilot run on which the warm-up is judged.
 const SLICES: u64 = 1000;
@@ -17,12 +17,12 @@ const SLICES: u64 = 1000;
 /// How a model is run: warm-up, length, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Experiment {
-    /// What is forgotten at the start of each replication.
+    /// Warm-up of each replication, which is not counted.
     pub warmup: Warmup,
     /// Counted time of each replication, after the warm-up.
     pub length: Nanos,
-    /// First replication's number; others count on. Policies that are to meet
-    /// the same requests run the same numbers.
+    /// Number of the first replication. Policies that run the same numbers receive the
+    /// same requests (common random numbers).
     pub first: u64,
     /// Replications to run, at least.
     pub replications: u64,
@@ -44,7 +44,7 @@ pub enum Warmup {
 pub struct Precision {
     /// Wanted half width of the 95 % interval, relative to the mean.
     pub relative: f64,
-    /// Replications after which to give up.
+    /// Most replications.
     pub most: u64,
 }
 
@@ -82,17 +82,17 @@ pub enum Failure {
 /// The replications of one model under one set of policies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Runs {
-    /// Forgotten at the start of each.
+    /// Warm-up of each replication.
     pub warmup: Nanos,
-    /// What each counted, in order.
+    /// Totals of each replication, in order.
     pub totals: Vec<Totals>,
 }
 
 impl Experiment {
     /// Runs all replications; `make` sets up the one with a number.
     ///
-    /// The result is the same to the last bit on any number of threads:
-    /// replications share nothing and are put in order before anything is added up.
+    /// The result is the same to the last bit on any number of threads: replications
+    /// share no state, and sums are computed in the order of their numbers.
     ///
     /// # Errors
     /// The first failure, in the order of the replications.

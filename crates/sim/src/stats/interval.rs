@@ -3,7 +3,7 @@
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// A mean and how far it may be off.
+/// A mean with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// Mean of the values.
@@ -43,8 +43,8 @@ impl Estimate {
         self.near(value, 1.0)
     }
 
-    /// Whether a value lies within `factor` times the interval. Who looks at
-    /// many intervals needs more than one of them: each misses one time in twenty.
+    /// Returns whether a value lies within `factor` times the interval. A test of many
+    /// intervals needs a factor above 1, because each 95 % interval misses one time in 20.
     pub fn near(&self, value: f64, factor: f64) -> bool {
         (value - self.mean).abs() <= factor * self.half_width
     }
@@ -65,7 +65,7 @@ pub fn batch_means(series: &[f64], batches: usize) -> Option<Estimate> {
     if length == 0 || batches < 2 {
         return None;
     }
-    // What does not fill a batch is left off at the start, nearest to the warm-up.
+    // Drop the values that do not fill a batch at the start, nearest to the warm-up.
     let rest = series.len() - length * batches;
     let means: Vec<f64> = series[rest..]
         .chunks_exact(length)
@@ -74,10 +74,10 @@ pub fn batch_means(series: &[f64], batches: usize) -> Option<Estimate> {
     Estimate::of(&means)
 }
 
-/// Mean and interval of the differences `ours - theirs` of replications that
-/// met the same requests (common random numbers).
+/// Returns mean and interval of the differences `ours - theirs` of replications with
+/// the same requests (common random numbers).
 ///
-/// Much narrower than two separate intervals, since what both share cancels.
+/// Much narrower than two separate intervals, because common variation cancels.
 /// `None` if the numbers of replications differ or are 0.
 pub fn paired(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
     if ours.len() != theirs.len() {

@@ -1,4 +1,4 @@
-//! How much of a run's start to forget: MSER-5.
+//! The length of the warm-up: MSER-5.
 //!
 //! White, Cobb and Spratt, A comparison of five steady-state truncation
 //! heuristics for simulation, WSC 2000: of the means of batches of five,

@@ -1,6 +1,6 @@
 //! Models whose steady state is known exactly, ready to be simulated.
 
-use super::{Network, erlang_b, mg1, mm1, mm1_priority, mmc, mmck, mva};
+use super::{ClosedNetwork, erlang_b, mg1, mm1, mm1_priority, mmc, mmck, mva};
 use crate::engine::Totals;
 use crate::model::{
     App, Cores, Discipline, Distribution, MachineModel, Model, Pool, Shape, Source, Step, Tier,
@@ -198,7 +198,7 @@ fn closed() -> Vec<Case> {
 
 /// A closed network of stations, one after the other.
 fn network(customers: u32, stations: &[(f64, u32)], think_s: f64, discipline: Discipline) -> Case {
-    let exact = mva(&Network { think_s, stations: stations.to_vec() }, customers);
+    let exact = mva(&ClosedNetwork { think_s, stations: stations.to_vec() }, customers);
     let work = |work_s: f64| Nanos::from_secs_f64(work_s);
     let mut model = Model::default();
     let mut steps = Vec::new();

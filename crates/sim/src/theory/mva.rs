@@ -7,7 +7,7 @@
 
 /// A closed network: what each customer needs per round.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Network {
+pub struct ClosedNetwork {
     /// Think time between rounds, in seconds.
     pub think_s: f64,
     /// Stations: mean work per round in seconds, and number of servers.
@@ -16,7 +16,7 @@ pub struct Network {
 
 /// A closed network's steady state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Solution {
+pub struct NetworkState {
     /// Rounds completed per second.
     pub throughput_per_s: f64,
     /// Mean time of a round without the thinking, in seconds.
@@ -40,7 +40,7 @@ struct Station {
 ///
 /// Holds for processor sharing with any work, and for FCFS with exponential
 /// work of one mean.
-pub fn mva(network: &Network, customers: u32) -> Solution {
+pub fn mva(network: &ClosedNetwork, customers: u32) -> NetworkState {
     let mut stations: Vec<Station> = network.stations.iter().map(Station::empty).collect();
     let (mut throughput, mut response) = (0.0, 0.0);
     for customers in 1..=customers {
@@ -52,7 +52,7 @@ pub fn mva(network: &Network, customers: u32) -> Solution {
         }
     }
     let busy = |station: &Station| throughput * station.work_s / f64::from(station.servers);
-    Solution {
+    NetworkState {
         throughput_per_s: throughput,
         response_s: response,
         present: stations.iter().map(|station| station.present).collect(),
@@ -66,7 +66,8 @@ impl Station {
         Self { work_s, servers, present: 0.0, few }
     }
 
-    /// What an arriving customer meets is the steady state with one less.
+    /// Arrival theorem: an arriving customer finds the steady state of the network with
+    /// one customer less (Reiser and Lavenberg 1980).
     fn response(&self) -> f64 {
         let servers = f64::from(self.servers);
         let idle: f64 = self
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn the_three_station_benchmark_has_its_known_throughput() {
         let stations = vec![(0.10, 1), (0.12, 1), (0.08, 1)];
-        let network = Network { think_s: 10.0, stations };
+        let network = ClosedNetwork { think_s: 10.0, stations };
         for (customers, known) in [(10, 0.9681), (100, 8.1093), (200, 8.3333)] {
             let throughput = mva(&network, customers).throughput_per_s;
             assert!((throughput - known).abs() < 5e-5, "{customers}: {throughput}");
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn as_many_servers_as_customers_is_a_delay() {
-        let solved = mva(&Network { think_s: 5.0, stations: vec![(1.0, 8)] }, 8);
+        let solved = mva(&ClosedNetwork { think_s: 5.0, stations: vec![(1.0, 8)] }, 8);
         assert!((solved.response_s - 1.0).abs() < 1e-9);
         assert!((solved.throughput_per_s - 8.0 / 6.0).abs() < 1e-9);
     }
@@ -127,7 +128,7 @@ mod tests {
         let sum: f64 = weights.iter().sum();
         let busy = |state: usize| (state as f64).min(f64::from(servers));
         let chain: f64 = weights.iter().enumerate().map(|(n, w)| busy(n) * w / sum).sum();
-        let solved = mva(&Network { think_s, stations: vec![(1.0, servers)] }, customers);
+        let solved = mva(&ClosedNetwork { think_s, stations: vec![(1.0, servers)] }, customers);
         assert!((solved.throughput_per_s - chain).abs() < 1e-9, "{solved:?} {chain}");
     }
 }

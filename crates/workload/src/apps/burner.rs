@@ -1,4 +1,4 @@
-//! Best-effort apps that use all of one resource and count what they get done.
+//! Best-effort apps that use all of one resource and count their progress.
 //!
 //! `compute` prices Asian options, which needs no memory beyond the caches and
 //! counts paths; `memory` runs the STREAM triad `a[i] = b[i] + s c[i]`
@@ -43,13 +43,15 @@ impl Default for BurnerConfig {
 /// Why a burner cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum BurnerError {
-    /// There would be nobody to work.
+    /// The configuration has no threads.
     #[error("threads = 0: a burner needs at least one thread")]
     NoThreads,
     /// The arrays do not fit into memory.
-    #[error("cannot allocate {bytes} bytes to burn: ask for less, such as memory:64MiB")]
+    #[error(
+        "cannot allocate {bytes} bytes for the arrays: write a smaller size, such as memory:64MiB"
+    )]
     Memory {
-        /// Bytes asked for by one thread.
+        /// Bytes that one thread requested.
         bytes: u64,
     },
     /// The system refuses a thread.
@@ -57,10 +59,10 @@ pub enum BurnerError {
     Thread(std::io::Error),
 }
 
-/// What a burner got done.
+/// The progress of a burner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BurnerReport {
-    /// What it did, as it was named.
+    /// Its work, as configured.
     pub work: String,
     /// Threads doing it.
     pub threads: usize,
@@ -74,11 +76,11 @@ pub struct BurnerReport {
     pub progress_per_second: f64,
     /// Messages taken by the agent's socket, and dropped.
     pub pushed_messages: u64,
-    /// Messages dropped since the agent was away or slow.
+    /// Messages dropped because the agent was absent or slow.
     pub dropped_messages: u64,
 }
 
-/// How often progress is pushed and the end looked for.
+/// Interval between two pushes of progress.
 const PUSH_EVERY: Nanos = Nanos::from_millis(100);
 
 /// Burns until the duration is over or `stop` is set. Threads are named
@@ -117,7 +119,7 @@ pub fn run_counted(
                 }
             }
         }
-        // A thread that finds no memory ends at once, and with it the whole.
+        // A thread that cannot allocate its arrays ends at once and ends the whole run.
         let failed = || workers.iter().any(thread::ScopedJoinHandle::is_finished);
         let pushed = watch_over(config, count, || stop.load(Ordering::Relaxed) || failed());
         over.store(true, Ordering::Relaxed);
@@ -140,7 +142,7 @@ pub fn run_counted(
     })
 }
 
-/// Pushes progress until the end; messages taken and dropped.
+/// Pushes progress until the end. Returns the numbers of messages sent and dropped.
 fn watch_over(config: &BurnerConfig, count: &AtomicU64, is_over: impl Fn() -> bool) -> (u64, u64) {
     let mut pusher = config.push.as_ref().map(|push| (Pusher::new(push.socket.clone()), push));
     let begin = clock::now();
@@ -173,7 +175,7 @@ fn watch_over(config: &BurnerConfig, count: &AtomicU64, is_over: impl Fn() -> bo
 }
 
 impl fmt::Display for BurnerReport {
-    /// One line for a person.
+    /// Writes the report in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { work, threads, unit, total, seconds, progress_per_second, .. } = self;
         write!(
@@ -244,7 +246,7 @@ mod tests {
         assert!(matches!(run(&config, &AtomicBool::new(false)), Err(BurnerError::NoThreads)));
     }
 
-    /// The totals that are pushed, read to the end; `look` sees them as they come.
+    /// Reads the pushed totals to the end, and calls `look` after each read.
     fn totals(mut stream: UnixStream, look: impl Fn(&[f64])) -> Vec<f64> {
         let (mut lines, mut totals) = (LineReader::new(MAX_LINE_BYTES), Vec::new());
         while lines.fill(&mut stream).unwrap() != Fill::End {

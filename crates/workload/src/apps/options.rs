@@ -7,7 +7,7 @@
 //! PRICE s0 k r q sigma t m n seed     spot, strike, rate, dividend yield, volatility,
 //!                                     years, steps, paths, seed of the random numbers
 //! OK price stderr service_us queue_us price and its standard error, time at work and in the queue
-//! ERR reason                          the request was not understood, or not taken on
+//! ERR reason                          the request is malformed, or was refused
 //! ```
 //!
 //! The price is `e^(-rT) mean(max(A - K, 0))` with `A` the arithmetic mean of a
@@ -29,5 +29,5 @@ pub use price::{Estimate, estimate};
 pub use protocol::{AsianCall, RequestError};
 pub use server::{Around, Server, ServerConfig, ServerError, ServerReport};
 
-/// Where the server listens unless told otherwise.
+/// The default port of the server.
 pub const DEFAULT_PORT: u16 = 7300;

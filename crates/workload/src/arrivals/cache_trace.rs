@@ -8,10 +8,10 @@
 //! timestamp (s), key, key size, value size, client, operation, TTL
 //! ```
 //!
-//! A key may hold commas, so that the last fields are counted from the end.
-//! What comes out are the mean rates of bins of time, as the traces of rates
-//! are written that loads take. Seed 001 (section 5.2) bins a day by the hour
-//! and scales it so that the busiest hour is the peak that its server has.
+//! A key may contain commas, so that the last fields are counted from the end.
+//! The result is the mean rate of each bin of time, which is the form of the rate
+//! traces that loads read. The BayOp paper (section 5.2) bins a day by the hour and
+//! scales it so that the busiest hour is the peak rate of its server.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -19,17 +19,17 @@ use std::path::{Path, PathBuf};
 
 /// Fields of a row at least; a key with commas has more.
 const FIELDS: usize = 7;
-/// Where the operation stands, from the end.
+/// Position of the operation, counted from the end.
 const OPERATION: usize = 1;
-/// Most bins that are made.
+/// Most bins of one result.
 const BINS_MAX: f64 = 1e6;
 
-/// What is made of a recording.
+/// How a recording is binned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Binning {
-    /// What is left out of its beginning, in seconds.
+    /// Seconds that are skipped at its beginning.
     pub from_s: f64,
-    /// How much is taken; a recording that ends before is refused.
+    /// Seconds that are binned; a recording that ends before is refused.
     pub span_s: f64,
     /// Length of a bin.
     pub bin_s: f64,
@@ -47,7 +47,7 @@ pub enum CacheTraceError {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A row cannot be used.
@@ -65,7 +65,8 @@ pub enum CacheTraceError {
     },
     /// It ends before the span does.
     #[error(
-        "{} ends after {there_s} s, and {wanted_s} s are wanted: take less, or a longer recording",
+        "{} ends after {there_s} s, and {wanted_s} s are wanted: shorten the span, or use a \
+         longer recording",
         file.display()
     )]
     Short {
@@ -73,11 +74,11 @@ pub enum CacheTraceError {
         file: PathBuf,
         /// Seconds that it has.
         there_s: f64,
-        /// Seconds that were asked for.
+        /// Seconds that were requested.
         wanted_s: f64,
     },
     /// No request counts.
-    #[error("{} has no request that counts in this span: is the operation right?", file.display())]
+    #[error("{} has no such request in this span: is the operation right?", file.display())]
     Nothing {
         /// The file.
         file: PathBuf,
@@ -87,7 +88,7 @@ pub enum CacheTraceError {
     Binning(String),
 }
 
-/// Mean rates by bin: seconds from the first bin, and requests a second.
+/// Returns the mean rate of each bin: seconds from the first bin, and requests per second.
 ///
 /// Reading ends with the span: the rest of a long recording costs nothing.
 ///
@@ -122,7 +123,8 @@ pub fn bin(
             counts[at] += 1;
         }
     }
-    // Times are whole seconds: the last of the span says that it is there.
+    // Timestamps are whole seconds: a request in the last second of the span shows that
+    // the recording covers it.
     if last_s + 1.0 < wanted_s {
         let there_s = if first_s.is_some() { last_s + 1.0 } else { 0.0 };
         return Err(CacheTraceError::Short { file: file.to_owned(), there_s, wanted_s });
@@ -141,11 +143,11 @@ impl Binning {
         let bins = self.span_s / self.bin_s;
         let is_time = |time: f64| time.is_finite() && time > 0.0;
         if !is_time(self.span_s) || !is_time(self.bin_s) || !self.from_s.is_finite() {
-            return refuse("the span and a bin must each be longer than nothing".to_owned());
+            return refuse("the span and the bin must each be longer than 0 s".to_owned());
         }
         if (bins - bins.round()).abs() > 1e-9 || bins < 1.0 {
             let (span_s, bin_s) = (self.span_s, self.bin_s);
-            return refuse(format!("{span_s} s are no whole number of bins of {bin_s} s"));
+            return refuse(format!("{span_s} s is no whole number of bins of {bin_s} s"));
         }
         if bins > BINS_MAX {
             return refuse(format!("{bins} bins are too many: {BINS_MAX} at most"));

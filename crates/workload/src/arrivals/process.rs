@@ -1,4 +1,4 @@
-//! The shape of the gaps between requests, apart from their rate.
+//! The distribution of the gaps between requests, scaled to a mean of 1.
 
 use crate::distribution::GeneralisedPareto;
 use rand::{Rng, RngExt};
@@ -16,7 +16,7 @@ pub enum Process {
     /// Exponential gaps: many independent users.
     #[default]
     Poisson,
-    /// Equal gaps: a load without surprises.
+    /// Equal gaps.
     Constant,
     /// Generalised Pareto gaps, heavier-tailed than exponential for shapes above 0.
     ///
@@ -29,7 +29,7 @@ pub enum Process {
     },
 }
 
-/// Why a text is no arrival process.
+/// Why a text does not name an arrival process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an arrival process: {problem}")]
 pub struct ProcessError {

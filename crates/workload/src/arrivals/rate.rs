@@ -1,4 +1,4 @@
-//! A request rate as one writes it on a command line or in a config.
+//! A request rate, as written on a command line or in a config.
 
 use super::schedule::{Schedule, ScheduleError};
 use super::trace::{self, Steps, TraceError};
@@ -41,7 +41,7 @@ pub enum Rate {
     },
 }
 
-/// Why a text is no rate, or a rate no schedule.
+/// Why a text is not a rate, or a rate cannot be a schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum RateError {
     /// The text has none of the known forms.

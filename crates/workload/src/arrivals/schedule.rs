@@ -1,4 +1,4 @@
-//! Rates over time, and the way from operational to real time.
+//! Rates over time, and the conversion from operational to real time.
 
 /// A stretch of time over which the rate is constant or changes evenly.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Schedule {
     cyclic: bool,
 }
 
-/// Why rates make no schedule.
+/// Why rates are not a valid schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// A rate is negative, no number, or beyond the clock's resolution.
@@ -33,7 +33,7 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// One rate for good.
+    /// One rate for ever.
     ///
     /// # Errors
     /// If the rate is 0 or no rate.
@@ -113,7 +113,7 @@ impl Schedule {
             }
             left -= segment.length_s;
         }
-        // Rounding may leave a hair beyond the last segment of a cycle.
+        // Rounding may leave a rest beyond the last segment of a cycle.
         self.segments.last().map_or(0.0, |segment| segment.to)
     }
 
@@ -152,7 +152,7 @@ impl Segment {
         self.from + self.slope() * at
     }
 
-    /// How long `requests` of them take, from `at` seconds after its start.
+    /// Returns the time in which `requests` are due, from `at` seconds after its start.
     fn time_for(&self, requests: f64, at: f64) -> f64 {
         let (rate, slope) = (self.rate(at), self.slope());
         // The positive root of slope/2 t² + rate t = requests, in the form that
@@ -161,7 +161,7 @@ impl Segment {
     }
 }
 
-/// A place in a schedule that moves by operational time.
+/// A position in a schedule, advanced in operational time.
 #[derive(Debug, Clone)]
 pub(super) struct Cursor {
     schedule: Schedule,
@@ -176,7 +176,7 @@ impl Cursor {
         Self { schedule, index: 0, begun_s: 0.0, into_s: 0.0 }
     }
 
-    /// Moves on by `requests` mean requests; the instant in seconds, or `None`
+    /// Advances by `requests` mean requests. Returns the instant in seconds, or `None`
     /// if the schedule has ended at rate 0.
     pub(super) fn advance(&mut self, mut requests: f64) -> Option<f64> {
         loop {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_told_for_every_instant() {
+    fn a_schedule_has_a_rate_for_every_instant() {
         let burst = Schedule::burst(30.0, 1.0, 10.0, 3.0).unwrap();
         assert_eq!([0.5, 1.0, 3.9, 4.2].map(|at| burst.rate_at(at)), [30.0, 10.0, 10.0, 30.0]);
         let ramp = Schedule::ramps(&[(5.0, 0.0), (15.0, 100.0)]).unwrap();

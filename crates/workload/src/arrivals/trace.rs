@@ -26,7 +26,7 @@ pub enum TraceError {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A row cannot be used.

@@ -1,4 +1,4 @@
-//! What load to put on which server.
+//! The configuration of a load: target, rate, connections and timing.
 
 use crate::arrivals::{Process, Rate};
 use crate::push::PushConfig;
@@ -7,11 +7,11 @@ use lull_measure::Nanos;
 use lull_measure::push::MAX_NAME_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// A load.
+/// Configuration of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadConfig {
-    /// The server and what is asked of it.
+    /// The server, and which requests are sent to it.
     pub target: TargetConfig,
     /// How many requests are due, over time.
     pub rate: Rate,
@@ -21,10 +21,10 @@ pub struct LoadConfig {
     /// Connections held open.
     #[serde(default = "default_connections")]
     pub connections: usize,
-    /// Requests under way at most on one connection.
+    /// Most requests in flight on one connection.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// How long requests fall due, warm-up included; without it until stopped.
+    /// How long requests fall due, warm-up included; until stopped if absent.
     #[serde(default)]
     pub duration: Option<Nanos>,
     /// Requests due before this are left out of the report.
@@ -39,7 +39,7 @@ pub struct LoadConfig {
     /// How long to wait for replies after the last request was due.
     #[serde(default = "default_drain")]
     pub drain: Nanos,
-    /// The last stretch before a due time that the client does not sleep through.
+    /// The last stretch before a due time, through which the client busy-waits.
     #[serde(default)]
     pub spin: Nanos,
     /// Seed of arrivals and requests: the same seed sends the same requests.
@@ -53,7 +53,7 @@ pub struct LoadConfig {
     pub push: Option<PushConfig>,
 }
 
-/// A value that makes no load.
+/// A configuration value that is out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: {problem}")]
 pub struct ConfigError {
@@ -111,7 +111,7 @@ impl LoadConfig {
         }
     }
 
-    /// Whether the numbers make a load; the rate and target are checked apart.
+    /// Checks the numbers. The rate and the target are checked where they are built.
     ///
     /// # Errors
     /// Names the first key that is out of range.

@@ -1,4 +1,4 @@
-//! One connection to the server: bytes out, bytes in, requests under way.
+//! One connection to the server: bytes out, bytes in, requests in flight.
 
 use super::ledger::Request;
 use crate::target::{Decoder, Outcome, ProtocolError};
@@ -10,43 +10,43 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// First and longest pause before a lost connection is made anew.
+/// First and longest pause before the client reconnects a lost connection.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(10);
 const LONGEST_PAUSE: Nanos = Nanos::from_secs(1);
 
 /// Whether a connection can carry requests.
 #[derive(Debug)]
 pub(super) enum State {
-    /// To be made anew from this instant on.
+    /// Lost; to be reconnected from this instant on.
     Down(Nanos),
-    /// Begun at this instant, not yet made.
+    /// Connecting since this instant.
     Connecting(Nanos, TcpStream),
     /// Open.
     Up(TcpStream),
 }
 
-/// A connection and all that hangs on it.
+/// A connection with its buffers and its requests in flight.
 pub(super) struct Connection {
     pub(super) state: State,
-    /// Counts how often it was made, so that what refers to an earlier one is known.
+    /// Increases with each loss, so that slots of an earlier connection are recognised.
     pub(super) generation: u32,
     decoder: Box<dyn Decoder>,
-    /// In the order of their replies; the last `unsent` are still in `out` only.
+    /// Requests in the order of their replies; the last `unsent` are not yet written.
     pub(super) in_flight: VecDeque<Request>,
     unsent: usize,
     out: Vec<u8>,
     written: usize,
-    /// Received bytes that the decoder wants to see again.
+    /// Received bytes that the decoder has not consumed yet.
     held: Vec<u8>,
     pause: Nanos,
 }
 
-/// What a flush achieved.
+/// Result of a flush.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// All is written.
+    /// All bytes are written.
     Done,
-    /// The socket takes no more: wait until it does.
+    /// The socket buffer is full: wait until it is writable.
     Blocked,
 }
 
@@ -92,7 +92,7 @@ impl Connection {
         Ok(self.stream().expect("connecting has a stream"))
     }
 
-    /// Ends connecting, when the socket has told that it is over.
+    /// Completes a connection attempt after the socket has become writable.
     pub(super) fn finish(&mut self) -> std::io::Result<&TcpStream> {
         let State::Connecting(_, stream) = &self.state else {
             return Err(ErrorKind::NotConnected.into());
@@ -119,8 +119,8 @@ impl Connection {
         matches!(self.state, State::Up(_))
     }
 
-    /// Drops the socket; the requests that were under way are handed out.
-    /// `decoder` is a fresh one for the next time.
+    /// Drops the socket and returns the requests that were in flight.
+    /// `decoder` is the decoder of the next connection.
     pub(super) fn lose(
         &mut self,
         now: Nanos,
@@ -138,15 +138,15 @@ impl Connection {
         self.in_flight.drain(..)
     }
 
-    /// Notes a request as under way: whether it is the first since the last
-    /// flush, and where the caller appends its bytes.
+    /// Adds a request in flight. Returns whether it is the first since the last
+    /// flush, and the buffer to which the caller appends its bytes.
     pub(super) fn push(&mut self, request: Request) -> (bool, &mut Vec<u8>) {
         self.in_flight.push_back(request);
         self.unsent += 1;
         (self.unsent == 1, &mut self.out)
     }
 
-    /// Notes `now` as the send time of what has not been written yet.
+    /// Sets `now` as the send time of all requests that are not written yet.
     pub(super) fn stamp(&mut self, now: Nanos) -> impl Iterator<Item = &Request> {
         let first = self.in_flight.len() - std::mem::take(&mut self.unsent);
         self.in_flight.range_mut(first..).map(move |request| {
@@ -155,7 +155,7 @@ impl Connection {
         })
     }
 
-    /// Writes what waits to be written.
+    /// Writes the bytes that wait in the output buffer.
     pub(super) fn flush(&mut self) -> Result<Flush, Loss> {
         let State::Up(stream) = &mut self.state else { return Ok(Flush::Blocked) };
         while self.written < self.out.len() {
@@ -171,7 +171,7 @@ impl Connection {
         Ok(Flush::Done)
     }
 
-    /// Reads once into `scratch` and decodes; outcomes in the order of `in_flight`.
+    /// Reads once into `scratch` and decodes. Appends outcomes in the order of `in_flight`.
     pub(super) fn read(
         &mut self,
         scratch: &mut [u8],
@@ -206,12 +206,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the server has announced that it answers nothing further here.
+    /// Returns whether the server has announced that it will close this connection.
     pub(super) fn is_last(&self) -> bool {
         self.decoder.is_last()
     }
 
-    /// The oldest request under way that has not been counted as timed out.
+    /// Returns the due time of the oldest request that has not been counted as timed out.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         self.in_flight.iter().find(|request| !request.timed_out).map(|request| request.due)
     }

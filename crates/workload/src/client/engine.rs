@@ -1,10 +1,10 @@
-//! The loop that sends what is due and takes in what is answered.
+//! The client's event loop: it sends requests that are due and reads replies.
 
 use super::config::LoadConfig;
 use super::connection::{Connection, Flush, Loss, State};
 use super::ledger::{Ledger, Request, RunResult};
 use super::report::LoadError;
-use super::reporter::Reporting;
+use super::reporter::WindowSender;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::poller::{Events, Interest, Poller, Ready, wake_exactly};
 use crate::target::{Outcome, Target};
@@ -15,17 +15,17 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Requests taken up before the first of them is written, after a pause in which
-/// many fell due.
+/// Most due requests that are encoded before the first of them is written: after a
+/// pause many are due at once.
 const BATCH: usize = 64;
-/// How soon a stop is noticed at the latest.
-const LOOK: Nanos = Nanos::from_millis(50);
-/// How long the connections may take to be made before the clock starts, and later.
-const PATIENCE: Nanos = Nanos::from_secs(2);
+/// Longest sleep, so that a stop is noticed within this time.
+const STOP_POLL: Nanos = Nanos::from_millis(50);
+/// Time-out of a connection attempt, and of all attempts before the run starts.
+const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(2);
 
-/// A place for one request on a connection, valid while its generation lasts.
+/// Room for one request on a connection, valid for one generation of it.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RequestSlot {
     connection: usize,
     generation: u32,
 }
@@ -40,16 +40,16 @@ pub(super) struct Engine<'a> {
     /// Real time of the schedule's 0.
     start: Nanos,
     next_due: Option<Nanos>,
-    /// The last due time taken up.
+    /// The due time of the last request that was taken from the schedule.
     last_due: Nanos,
-    /// Intended send times of requests that no connection was free for.
+    /// Due times of requests that wait for a free slot.
     waiting: VecDeque<Nanos>,
     connections: Vec<Connection>,
-    /// Free places, longest free first.
-    free: VecDeque<Place>,
+    /// Free slots; the one that has been free longest is first.
+    free: VecDeque<RequestSlot>,
     /// Connections with something to write.
     unflushed: Vec<usize>,
-    /// The first instant at which a connection is to be made anew.
+    /// The next instant at which a lost connection is to be reconnected.
     retry_at: Nanos,
     poller: Poller,
     events: Events,
@@ -57,7 +57,7 @@ pub(super) struct Engine<'a> {
     outcomes: Vec<Outcome>,
     ledger: Ledger,
     window_end: Nanos,
-    reporting: Reporting,
+    windows: WindowSender,
     losses: u64,
     last_loss: Option<String>,
 }
@@ -73,13 +73,12 @@ impl<'a> Engine<'a> {
         server: SocketAddr,
         schedule: Schedule,
         mut rng: Generator,
-        mut reporting: Reporting,
+        mut windows: WindowSender,
     ) -> Result<Self, LoadError> {
         let gaps = rng.clone();
-        // Two streams that never meet: when requests are due must not depend on
-        // what they ask for.
+        // Two disjoint streams: due times must not depend on the requests' content.
         rng.jump();
-        let window = reporting.spare().unwrap_or_default();
+        let window = windows.spare().unwrap_or_default();
         Ok(Self {
             config,
             connections: (0..config.connections)
@@ -102,7 +101,7 @@ impl<'a> Engine<'a> {
             outcomes: Vec::new(),
             ledger: Ledger::new(Nanos::ZERO, window),
             window_end: Nanos::MAX,
-            reporting,
+            windows,
             losses: 0,
             last_loss: None,
         })
@@ -123,13 +122,13 @@ impl<'a> Engine<'a> {
         self.end(now)
     }
 
-    /// Makes the connections before the clock starts.
+    /// Opens the connections before the schedule starts.
     fn connect_all(&mut self, stop: &AtomicBool) -> Result<(), LoadError> {
         let begin = clock::now();
         let mut now = begin;
         while self.connections.iter().any(|connection| !connection.is_up()) {
-            if now.saturating_sub(begin) > PATIENCE || stop.load(Ordering::Relaxed) {
-                // The run begins with those there are; the others are tried again.
+            if now.saturating_sub(begin) > CONNECT_TIMEOUT || stop.load(Ordering::Relaxed) {
+                // The run starts with the connections that are up; `tick` retries the others.
                 break;
             }
             self.retry(now);
@@ -149,7 +148,7 @@ impl<'a> Engine<'a> {
         self.draw_next();
     }
 
-    /// The next due time, or none once the duration is over.
+    /// Draws the next due time; none once the duration is over.
     fn draw_next(&mut self) {
         let longest = self.config.duration.unwrap_or(Nanos::MAX);
         let next = self.arrivals.next().filter(|due| *due < longest);
@@ -168,7 +167,7 @@ impl<'a> Engine<'a> {
         now >= end && (idle || now >= end + self.config.drain)
     }
 
-    /// Takes up requests that are due and sends what can be sent.
+    /// Takes requests that are due from the schedule and sends those that have a slot.
     fn take_up(&mut self, now: Nanos) {
         for _ in 0..BATCH {
             let Some(due) = self.next_due.filter(|due| *due <= now) else { break };
@@ -180,7 +179,7 @@ impl<'a> Engine<'a> {
         self.dispatch(Nanos::ZERO);
     }
 
-    /// Gives waiting requests the free places; none was free before `freed`.
+    /// Sends waiting requests in free slots; no slot was free before `freed`.
     fn dispatch(&mut self, freed: Nanos) {
         while !self.waiting.is_empty() {
             let Some(index) = self.free_connection() else { break };
@@ -201,7 +200,7 @@ impl<'a> Engine<'a> {
 
     fn free_connection(&mut self) -> Option<usize> {
         loop {
-            let Place { connection, generation } = self.free.pop_front()?;
+            let RequestSlot { connection, generation } = self.free.pop_front()?;
             if self.connections[connection].generation == generation {
                 return Some(connection);
             }
@@ -221,7 +220,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Changes what a connection is waited for.
+    /// Changes the events for which the poller watches a connection.
     fn watch(&mut self, index: usize, interest: Interest) {
         let Some(stream) = self.connections[index].stream() else { return };
         if let Err(error) = self.poller.change(stream, index as u64, interest) {
@@ -230,7 +229,7 @@ impl<'a> Engine<'a> {
     }
 
     fn sleep_and_hear(&mut self, now: Nanos) -> Result<(), LoadError> {
-        let timer = self.window_end.min(self.retry_at).min(now + LOOK);
+        let timer = self.window_end.min(self.retry_at).min(now + STOP_POLL);
         let due = self.next_due.map_or(Nanos::MAX, |due| due.saturating_sub(self.config.spin));
         let pause = timer.min(due).saturating_sub(clock::now());
         self.poll(pause.into())?;
@@ -283,19 +282,21 @@ impl<'a> Engine<'a> {
             Ok(()) => {}
         }
         self.dispatch(now);
-        // A due request does not wait until all replies of a batch are taken in.
+        // Send due requests between two connections' replies: a batch of replies must
+        // not add lag.
         self.take_up(now);
     }
 
-    /// Books the outcomes of a connection; whether there were more than requests.
+    /// Records the outcomes of a connection. Returns whether there were more outcomes
+    /// than requests.
     fn settle(&mut self, index: usize, now: Nanos) -> bool {
         let connection = &mut self.connections[index];
-        let place = Place { connection: index, generation: connection.generation };
+        let slot = RequestSlot { connection: index, generation: connection.generation };
         let last = connection.is_last();
         for outcome in self.outcomes.drain(..) {
             let Some(request) = connection.in_flight.pop_front() else { return true };
             if !last {
-                self.free.push_back(place);
+                self.free.push_back(slot);
             }
             match outcome {
                 _ if request.timed_out => {}
@@ -319,8 +320,8 @@ impl<'a> Engine<'a> {
         let connection = &mut self.connections[index];
         match connection.finish() {
             Ok(_) => {
-                let place = Place { connection: index, generation: connection.generation };
-                self.free.extend(std::iter::repeat_n(place, self.config.depth));
+                let slot = RequestSlot { connection: index, generation: connection.generation };
+                self.free.extend(std::iter::repeat_n(slot, self.config.depth));
                 self.watch(index, Interest::Read);
                 self.dispatch(clock::now());
             }
@@ -328,7 +329,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Drops a connection and fails what was under way on it.
+    /// Drops a connection and fails its requests in flight.
     fn lose(&mut self, index: usize, loss: &Loss) {
         let now = clock::now();
         let announced = matches!(loss, Loss::Announced);
@@ -347,7 +348,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What is to be done at certain times only.
+    /// Does what is due at certain times: reconnecting and closing windows.
     fn tick(&mut self, now: Nanos) {
         if now >= self.retry_at {
             self.retry(now);
@@ -360,7 +361,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Makes the connections anew whose pause is over.
+    /// Reconnects the connections after their pauses.
     fn retry(&mut self, now: Nanos) {
         self.retry_at = Nanos::MAX;
         for index in 0..self.connections.len() {
@@ -383,14 +384,14 @@ impl<'a> Engine<'a> {
     fn give_up_connecting(&mut self, now: Nanos) {
         for index in 0..self.connections.len() {
             let slow = matches!(self.connections[index].state,
-                State::Connecting(since, _) if now.saturating_sub(since) > PATIENCE);
+                State::Connecting(since, _) if now.saturating_sub(since) > CONNECT_TIMEOUT);
             if slow {
                 self.lose(index, &Loss::Io(std::io::ErrorKind::TimedOut.into()));
             }
         }
     }
 
-    /// Counts requests that have become too old; those waiting are dropped.
+    /// Counts requests that exceed the time-out; those that wait for a slot are dropped.
     fn time_out(&mut self, now: Nanos) {
         let too_old = |due: Nanos| now.saturating_sub(due) >= self.config.timeout;
         while let Some(due) = self.waiting.pop_front_if(|due| too_old(*due)) {
@@ -414,23 +415,24 @@ impl<'a> Engine<'a> {
         self.window_end = now + self.config.window;
     }
 
-    /// Hands the window to the reporter and goes on with a spare one.
+    /// Passes the window to the reporter and continues with a spare one.
     fn close_window(&mut self, now: Nanos) {
         let (outstanding, oldest) = (self.outstanding(), self.oldest(now));
         let window = &mut self.ledger.window;
         window.length = now.saturating_sub(window.start);
         (window.outstanding, window.oldest) = (outstanding, oldest);
         self.ledger.close_window();
-        self.reporting.exchange(&mut self.ledger.window);
+        self.windows.exchange(&mut self.ledger.window);
     }
 
     fn outstanding(&self) -> u64 {
         let under_way = self.connections.iter().flat_map(|connection| &connection.in_flight);
+        // A request that timed out is finished for the statistics; its reply is dropped.
         let alive = under_way.filter(|request| !request.timed_out).count();
         (alive + self.waiting.len()) as u64
     }
 
-    /// The age of the oldest request that is not finished; 0 if there is none.
+    /// Returns the age of the oldest unfinished request; 0 if there is none.
     fn oldest(&self, now: Nanos) -> Nanos {
         let under_way = self.connections.iter().filter_map(Connection::oldest);
         let oldest = under_way.chain(self.waiting.front().copied()).min();
@@ -450,7 +452,7 @@ impl<'a> Engine<'a> {
             oldest: self.oldest(now),
             losses: self.losses,
             last_loss: self.last_loss,
-            dropped_windows: self.reporting.dropped(),
+            dropped_windows: self.windows.dropped(),
             total: self.ledger.total,
         })
     }

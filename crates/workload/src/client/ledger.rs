@@ -1,4 +1,4 @@
-//! What became of the requests: counts and latencies, by window and in total.
+//! Counts and latencies of requests, by window and in total.
 
 use lull_measure::{Latency, Nanos, RequestSample, SampledRequest, Sampler};
 use serde::Serialize;
@@ -16,12 +16,12 @@ pub(super) struct Counts {
     pub(super) timed_out: u64,
 }
 
-/// One stretch of the run as it is handed to the reporter.
+/// One window of the run, as the reporter receives it.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     pub(super) start: Nanos,
     pub(super) length: Nanos,
-    /// It began before the warm-up was over.
+    /// Whether it began before the warm-up was over.
     pub(super) warmup: bool,
     pub(super) counts: Counts,
     pub(super) outstanding: u64,
@@ -31,11 +31,11 @@ pub(super) struct Window {
     pub(super) sample: RequestSample,
 }
 
-/// Most requests of a window that are told one by one.
+/// Most requests of a window that are reported one by one.
 const SAMPLE_MAX: usize = 16;
 
 impl Window {
-    /// Forgets everything, keeping the memory.
+    /// Clears all counts and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.counts = Counts::default();
         self.latency.clear();
@@ -78,11 +78,11 @@ pub(super) struct Request {
     pub(super) ready: Nanos,
     /// When it was written to the connection.
     pub(super) sent: Nanos,
-    /// It has been counted as timed out: its reply will be dropped.
+    /// Whether it has been counted as timed out: its reply is then dropped.
     pub(super) timed_out: bool,
 }
 
-/// Books every event in the current window and, if the request is no warm-up, in the total.
+/// Records every event in the current window and, after the warm-up, in the total.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// Requests due from here on are reported.
@@ -135,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// Puts the sample into the window, before that is handed over.
+    /// Moves the sample into the window, before the reporter receives it.
     pub(super) fn close_window(&mut self) {
         self.window.sample = self.sampler.take();
     }

@@ -1,4 +1,4 @@
-//! What a load run tells when it is over.
+//! The report of a load run.
 
 use super::config::{ConfigError, LoadConfig};
 use super::ledger::RunResult;
@@ -10,13 +10,13 @@ use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Why a load could not be put on.
+/// Why a server could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A value makes no sense.
+    /// A configuration value is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The rate is none.
+    /// The rate is not valid.
     #[error(transparent)]
     Rate(#[from] RateError),
     /// The target cannot be used.
@@ -25,12 +25,12 @@ pub enum LoadError {
     /// Keys could not be stored ahead of the run.
     #[error(transparent)]
     Preload(#[from] PreloadError),
-    /// Nobody answers.
+    /// No address of the host accepts a connection.
     #[error("cannot connect to {address}: {source}; is the server running and the port right?")]
     Unreachable {
         /// The target.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The system refuses something.
@@ -38,7 +38,7 @@ pub enum LoadError {
     System {
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -81,7 +81,7 @@ pub struct Pushed {
     pub dropped_messages: u64,
 }
 
-/// The reporter's work.
+/// The result of the reporter.
 #[derive(Debug)]
 pub(super) struct Windows {
     pub(super) reports: Vec<WindowReport>,
@@ -129,21 +129,22 @@ pub struct LoadReport {
     pub oldest_outstanding_seconds: f64,
     /// Connections lost or not made.
     pub connection_losses: u64,
-    /// Why the last of them was.
+    /// Cause of the last loss.
     pub last_connection_loss: Option<String>,
     /// From the intended send time to the last byte of the reply.
     pub latency: Summary,
     /// From the write to the last byte of the reply.
     pub service: Summary,
-    /// Until a connection was free; up to 0.13 us, the histogram's first bucket, is none.
+    /// Time until a connection was free. Values up to 0.13 us, the histogram's first
+    /// bucket, mean no wait.
     pub wait: Summary,
     /// How late the client itself was in sending.
     pub lag: Summary,
     /// Latencies in full: base64 of the HDR V2 format.
     pub histogram: String,
-    /// What was pushed to the agent, if one was named.
+    /// Messages pushed to the agent; `None` without an agent.
     pub pushed: Option<Pushed>,
-    /// Windows forgotten since the machine was too busy to sum them up.
+    /// Windows dropped because the reporter was too slow.
     pub dropped_windows: u64,
     /// Every window, warm-up included; the last 100,000 of them.
     #[serde(skip)]
@@ -157,11 +158,11 @@ impl LoadReport {
     pub(super) fn new(
         config: &LoadConfig,
         server: SocketAddr,
-        ran: RunResult,
+        result: RunResult,
         windows: Windows,
     ) -> Self {
-        let (counts, total) = (ran.total.counts, ran.total);
-        let seconds = ran.measured.as_secs_f64();
+        let (counts, total) = (result.total.counts, result.total);
+        let seconds = result.measured.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Self {
             target: config.target.address.to_string(),
@@ -180,17 +181,17 @@ impl LoadReport {
             missed_requests: counts.missed,
             failed_requests: counts.failed,
             timed_out_requests: counts.timed_out,
-            outstanding_requests: ran.outstanding,
-            oldest_outstanding_seconds: ran.oldest.as_secs_f64(),
-            connection_losses: ran.losses,
-            last_connection_loss: ran.last_loss,
+            outstanding_requests: result.outstanding,
+            oldest_outstanding_seconds: result.oldest.as_secs_f64(),
+            connection_losses: result.losses,
+            last_connection_loss: result.last_loss,
             latency: (&total.latency).into(),
             service: (&total.service).into(),
             wait: (&total.wait).into(),
             lag: (&total.lag).into(),
             histogram: total.latency.to_base64(),
             pushed: windows.pushed,
-            dropped_windows: ran.dropped_windows,
+            dropped_windows: result.dropped_windows,
             windows: windows.reports,
             latencies: total.latency,
         }
@@ -198,7 +199,7 @@ impl LoadReport {
 }
 
 impl fmt::Display for LoadReport {
-    /// The run for a person: a line of counts, then one of each distribution.
+    /// Writes a line of rates, a line of counts, then one line for each distribution.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -1,7 +1,7 @@
-//! The thread that sums up windows and pushes them, off the load's critical path.
+//! The thread that summarises windows and pushes them, off the load's critical path.
 //!
-//! Packing a histogram takes tens of microseconds, during which the engine would
-//! be late. Windows travel between the two in boxes that are used again.
+//! Encoding a histogram takes tens of microseconds, during which the engine would
+//! send late. Windows travel between the two threads in boxes that are reused.
 
 use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
@@ -11,43 +11,43 @@ use lull_measure::{Nanos, Percentile};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Boxes in use: one filled, one summed up, two for a slow moment.
-const BOXES: usize = 4;
-/// Windows kept for the report; the oldest go first. Over two hours at 100 ms.
-const KEPT: usize = 100_000;
+/// Window buffers: one is filled, one is summarised, two absorb a slow moment.
+const BUFFERS: usize = 4;
+/// Most windows in the report, which drops the oldest: over two hours at 100 ms.
+const MAX_REPORTS: usize = 100_000;
 
-/// The engine's end.
-pub(super) struct Reporting {
+/// The engine's end of the channel.
+pub(super) struct WindowSender {
     full: SyncSender<Box<Window>>,
     spare: Receiver<Box<Window>>,
     dropped: u64,
 }
 
-/// The reporter's end.
-pub(super) struct DispatchState {
+/// The reporter's end of the channel.
+pub(super) struct Reporter {
     full: Receiver<Box<Window>>,
     spare: SyncSender<Box<Window>>,
 }
 
-/// Both ends.
-pub(super) fn open() -> (Reporting, DispatchState) {
-    let (full_in, full_out) = sync_channel(BOXES);
-    let (spare_in, spare_out) = sync_channel(BOXES);
-    for _ in 0..BOXES {
+/// Creates the channel, with all buffers at the engine's end.
+pub(super) fn channel() -> (WindowSender, Reporter) {
+    let (full_in, full_out) = sync_channel(BUFFERS);
+    let (spare_in, spare_out) = sync_channel(BUFFERS);
+    for _ in 0..BUFFERS {
         spare_in.send(Box::default()).expect("the receiver is at hand and the channel has room");
     }
-    let reporting = Reporting { full: full_in, spare: spare_out, dropped: 0 };
-    (reporting, DispatchState { full: full_out, spare: spare_in })
+    let sender = WindowSender { full: full_in, spare: spare_out, dropped: 0 };
+    (sender, Reporter { full: full_out, spare: spare_in })
 }
 
-impl Reporting {
-    /// An empty box, if the reporter has one left.
+impl WindowSender {
+    /// Returns an empty buffer, if one is free.
     pub(super) fn spare(&mut self) -> Option<Box<Window>> {
         self.spare.try_recv().ok()
     }
 
-    /// Hands over a full box for an empty one, never waiting: if the reporter is
-    /// that far behind, the window is forgotten and counted.
+    /// Exchanges a full buffer for an empty one without waiting. If no buffer is
+    /// free, the window is dropped and counted.
     pub(super) fn exchange(&mut self, window: &mut Box<Window>) {
         let Some(spare) = self.spare() else {
             self.dropped += 1;
@@ -55,7 +55,8 @@ impl Reporting {
             return;
         };
         let full = std::mem::replace(window, spare);
-        // There is room for every box; a reporter that has gone reports its own end.
+        // The channel has room for every buffer. If the reporter has ended, its join
+        // reports why.
         let _ = self.full.try_send(full);
     }
 
@@ -64,9 +65,9 @@ impl Reporting {
     }
 }
 
-impl DispatchState {
-    /// Sums up windows until the engine has gone.
-    pub(super) fn work(
+impl Reporter {
+    /// Summarises windows until the engine drops its end.
+    pub(super) fn run(
         self,
         push: Option<&PushConfig>,
         mut watch: impl FnMut(&WindowReport),
@@ -79,12 +80,12 @@ impl DispatchState {
                 push_window(pusher, &mut window, app);
             }
             watch(&report);
-            if kept.len() == KEPT {
+            if kept.len() == MAX_REPORTS {
                 kept.pop_front();
             }
             kept.push_back(report);
             window.clear();
-            // Fails only if the engine has gone, which the next receive tells.
+            // Fails only if the engine has ended; the next receive then ends the loop.
             let _ = self.spare.try_send(window);
         }
         let pushed = pusher.map(|(pusher, _)| Pushed {
@@ -130,7 +131,7 @@ fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
         sample: Some(std::mem::take(&mut window.sample)).filter(|sample| !sample.is_empty()),
     }));
     pusher.push(&message);
-    // Taken back, so that its memory is used again.
+    // Move the histogram back, so that its memory is reused.
     if let Message::Latency(sent) = message {
         window.latency = sent.histogram;
     }
@@ -142,22 +143,22 @@ mod tests {
 
     #[test]
     fn the_engine_never_waits_for_a_reporter_that_does_nothing() {
-        let (mut reporting, _desk) = open();
+        let (mut reporting, _reporter) = channel();
         let mut window = reporting.spare().unwrap();
         for _ in 0..10 {
             window.counts.due = 3;
             reporting.exchange(&mut window);
             assert_eq!(window.counts.due, 0, "a window was counted twice");
         }
-        assert_eq!(reporting.dropped(), 10 - (BOXES as u64 - 1));
+        assert_eq!(reporting.dropped(), 10 - (BUFFERS as u64 - 1));
     }
 
     #[test]
-    fn boxes_come_back_empty() {
-        let (mut reporting, desk) = open();
+    fn buffers_come_back_empty() {
+        let (mut reporting, reporter) = channel();
         let mut window = reporting.spare().unwrap();
         std::thread::scope(|scope| {
-            let desk = scope.spawn(|| desk.work(None, |_| {}));
+            let reporter = scope.spawn(|| reporter.run(None, |_| {}));
             for round in 0..20 {
                 assert!(window.latency.is_empty() && window.counts == Default::default());
                 window.counts.due = round;
@@ -166,7 +167,7 @@ mod tests {
             }
             let dropped = reporting.dropped();
             drop(reporting);
-            let reports = desk.join().unwrap().reports;
+            let reports = reporter.join().unwrap().reports;
             assert_eq!(reports.len() as u64 + dropped, 20);
             assert!(reports.iter().all(|report| report.latency.count == 1));
         });

@@ -49,7 +49,7 @@ pub enum TargetError {
     Resolve {
         /// The target.
         address: Address,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The ETC mix is wrong.
@@ -60,16 +60,16 @@ pub enum TargetError {
     Demand(#[from] DemandError),
 }
 
-/// A server and what is asked of it.
+/// A server, and the requests that are sent to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetConfig {
     /// The server.
     pub address: Address,
-    /// What a memcached is asked.
+    /// The requests to a memcached.
     #[serde(default)]
     pub etc: EtcConfig,
-    /// What the options server is asked.
+    /// The requests to the options server.
     #[serde(default)]
     pub demand: Demand,
 }

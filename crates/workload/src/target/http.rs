@@ -155,7 +155,8 @@ fn chunk_size(input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
     }
 }
 
-/// What a response's head says about its body and the connection (RFC 9112 sections 6 and 9).
+/// What a response's head specifies for its body and the connection (RFC 9112, sections 6
+/// and 9).
 #[derive(Debug, Default)]
 struct Head {
     status: u16,

@@ -74,7 +74,7 @@ enum Expect {
 #[derive(Debug, Default)]
 struct Replies {
     expect: Expect,
-    /// A value has come since the last `END`.
+    /// Whether a value has arrived since the last `END`.
     hit: bool,
 }
 
@@ -161,7 +161,7 @@ pub enum PreloadError {
     Io {
         /// The server.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The server answers something else.

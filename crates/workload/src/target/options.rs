@@ -6,7 +6,7 @@ use crate::apps::options::Demand;
 
 const PROTOCOL: &str = "lull options";
 
-/// Prices to ask for, drawn from a [`Demand`].
+/// Requests for prices, drawn from a [`Demand`].
 #[derive(Debug, Clone)]
 pub struct Options {
     demand: Demand,

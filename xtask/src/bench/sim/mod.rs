@@ -15,7 +15,7 @@ use super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::{Bench, Context, process, report::Report};
 use anyhow::{Context as _, Result, bail};
 use contender::{By, Contender, Outcome, Per};
-use lull_sim::theory::{self, Network};
+use lull_sim::theory::{self, ClosedNetwork};
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
 
@@ -92,7 +92,7 @@ const LARGEST: &str = "ntier-10000";
 
 fn closed_response_s(customers: u32, think_s: f64, work_s: [f64; 3]) -> f64 {
     let stations = work_s.map(|work_s| (work_s, 1)).to_vec();
-    theory::mva(&Network { think_s, stations }, customers).response_s
+    theory::mva(&ClosedNetwork { think_s, stations }, customers).response_s
 }
 
 fn run(context: &Context) -> Result<Report> {

@@ -3,7 +3,7 @@
 use crate::bench::process::memory;
 use crate::bench::stats::ns_each;
 use anyhow::{Context as _, Result};
-use lull_sim::bench_models::{Done, benches};
+use lull_sim::bench_models::{BenchCounts, benches};
 use serde_json::{Value, json};
 
 /// Runs a model and prints what it took, as the other simulators do.
@@ -21,7 +21,7 @@ fn outcome(name: &str, seed: u64) -> Result<Value> {
     let mut system = bench.start(seed)?;
     let mut ran = None;
     let cpu_ns = ns_each(1, || ran = Some(bench.run(&mut system)));
-    let Done { events, answered } = ran.context("the model did not run")??;
+    let BenchCounts { events, answered } = ran.context("the model did not run")??;
     let engine = system.engine();
     let response_ns: u128 = (0..engine.app_count()).map(|app| engine.responses(app).1).sum();
     Ok(json!({

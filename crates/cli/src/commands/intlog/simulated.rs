@@ -7,7 +7,7 @@ use crate::commands::sweep::read;
 use lull_agent::located::Located;
 use lull_lab::server::{ServerScenario, ServerSetting};
 use lull_measure::Nanos;
-use lull_sim::netserver::{Interrupt, NetServer};
+use lull_sim::netserver::{InterruptRecord, NetServer};
 use std::path::Path;
 
 /// Simulates a scenario's server.
@@ -25,7 +25,7 @@ pub(super) fn log(path: &Path, args: &IntlogArgs) -> anyhow::Result<Log> {
     })
 }
 
-fn row(it: &Interrupt) -> Row {
+fn row(it: &InterruptRecord) -> Row {
     Row {
         time: it.time,
         counts: [it.rx_packets, it.rx_bytes, it.tx_packets, it.tx_bytes].map(Some),

@@ -14,7 +14,7 @@ use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
 use lull_policies::search::{Method, Place, Space};
 use lull_sim::ModelError;
-use lull_sim::netserver::ServerModel;
+use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
 use lull_workload::arrivals::{Steps, parse_trace};
 use rayon::prelude::*;
@@ -49,8 +49,8 @@ pub(super) enum Arm {
 
 /// What is compared over a day.
 pub(super) struct Plan {
-    pub(super) linux: ServerModel,
-    pub(super) ebbrt: ServerModel,
+    pub(super) linux: NetServerModel,
+    pub(super) ebbrt: NetServerModel,
     pub(super) objectives: Vec<Objective>,
     /// Rates of Co-PI's profile, per second.
     pub(super) profiled: [f64; 3],
@@ -77,7 +77,7 @@ pub(super) struct Day {
 
 /// A server at one rate; each setting is simulated once, when it is first needed.
 struct Hour<'a> {
-    model: &'a ServerModel,
+    model: &'a NetServerModel,
     space: &'a Space,
     rate_per_s: f64,
     trial: Run,
@@ -223,7 +223,7 @@ fn trial(setup: &Setup<'_>, peak_per_s: f64) -> Run {
 }
 
 impl<'a> Hour<'a> {
-    fn new(trial: Run, model: &'a ServerModel, space: &'a Space, rate_per_s: f64) -> Self {
+    fn new(trial: Run, model: &'a NetServerModel, space: &'a Space, rate_per_s: f64) -> Self {
         let length = trial.length.scale(HELD_OVER_TRIAL);
         let hold = Run { warmup: trial.warmup + trial.length, length, ..trial };
         let (tried, holds) = (BTreeMap::new(), BTreeMap::new());

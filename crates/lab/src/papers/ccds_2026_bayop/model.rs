@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::server::{Cell, sweep};
 use lull_control::Rng;
 use lull_policies::search::response::{Form, Measured, Response, fit};
-use lull_sim::netserver::ServerModel;
+use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
 
@@ -48,7 +48,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn measured(model: &ServerModel, cells: &[Cell], load: f64) -> Vec<Measured> {
+fn measured(model: &NetServerModel, cells: &[Cell], load: f64) -> Vec<Measured> {
     let fastest = model.highest().as_ghz();
     let cells = cells.iter().filter(|cell| cell.rate_per_s == load);
     let met = cells.filter(|cell| OBJECTIVES[0].met_by(cell));

@@ -5,7 +5,7 @@ use super::system::{Scenario, run as length, scenario};
 use crate::prelude::*;
 use crate::server::{Cell, ServerSetting, sweep};
 use lull_measure::Nanos;
-use lull_sim::netserver::{Moderation, NetServer, ServerModel};
+use lull_sim::netserver::{Moderation, NetServer, NetServerModel};
 use lull_sim::stats::Failure;
 
 /// The experiment.
@@ -148,7 +148,7 @@ fn shapes(sizes: &[MessageSize]) -> Vec<Row> {
 
 /// Fig. 2: how many delays the newer driver's rule takes during a run.
 fn adapts(setup: &Setup<'_>, scenario: &Scenario) -> Result<f64, LabError> {
-    let mut model: ServerModel = scenario.netpipe(&scenario.linux(), 64 << 10);
+    let mut model: NetServerModel = scenario.netpipe(&scenario.linux(), 64 << 10);
     model.nic.moderation = Moderation::Ixgbe;
     let mut server = NetServer::new(&model, setup.seed, 0).map_err(Failure::from)?;
     server.keep_log(100_000);

@@ -9,7 +9,7 @@ use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::search::{Method, Place, PriorMean, Reading, Rules, Space};
 use lull_sim::ModelError;
-use lull_sim::netserver::{NetServer, ServerModel};
+use lull_sim::netserver::{NetServer, NetServerModel};
 use lull_sim::stats::Failure;
 use rand::RngExt;
 use rayon::prelude::*;
@@ -79,7 +79,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 fn surface(
     setup: &Setup<'_>,
-    model: &ServerModel,
+    model: &NetServerModel,
     load: f64,
     objective: Objective,
 ) -> Result<Surface, LabError> {

@@ -5,7 +5,7 @@ use super::trials::measured;
 use super::{SEED_FILE, mutilate};
 use crate::prelude::*;
 use crate::server::{Cell, ServerSetting, pareto, sweep};
-use lull_sim::netserver::{Moderation, ServerModel};
+use lull_sim::netserver::{Moderation, NetServerModel};
 use lull_sim::stats::Failure;
 
 /// The experiment.
@@ -45,7 +45,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn swept(setup: &Setup<'_>, model: &ServerModel) -> Result<Swept, LabError> {
+fn swept(setup: &Setup<'_>, model: &NetServerModel) -> Result<Swept, LabError> {
     let (settings, run) = (study(model)?.settings(), length(setup));
     let cells = sweep(model, &LOADS, &settings, run, &setup.progress).map_err(Failure::from)?;
     let by_default = [ServerSetting::DEFAULT];
@@ -230,7 +230,7 @@ fn specialised(linux: &Swept, ebbrt: &Swept, load: f64) -> Row {
 /// What the paper's load generator would have printed for the best pair.
 fn by_mutilate(
     setup: &Setup<'_>,
-    model: &ServerModel,
+    model: &NetServerModel,
     best: Option<&Cell>,
 ) -> Result<Option<Row>, LabError> {
     let Some(best) = best else { return Ok(None) };

@@ -7,7 +7,7 @@ use lull_control::{AppSpec, Plant};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_policies::search::Space;
 use lull_sim::netserver::{
-    AppModel, NetServerPlant, PingPong, PowerModel, ServerModel, Stack, Traffic,
+    AppModel, NetServerModel, NetServerPlant, PingPong, PowerModel, Stack, Traffic,
 };
 use lull_sim::stats::Failure;
 use serde::Deserialize;
@@ -43,7 +43,7 @@ pub(super) const OBJECTIVES: [Objective; 3] = [
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Scenario {
-    server: ServerModel,
+    server: NetServerModel,
     ebbrt: Stack,
     ebbrt_app: AppModel,
     silo: AppModel,
@@ -71,17 +71,17 @@ pub(super) fn scenario() -> (Scenario, Vec<String>) {
 
 impl Scenario {
     /// memcached on Linux.
-    pub(super) fn linux(&self) -> ServerModel {
+    pub(super) fn linux(&self) -> NetServerModel {
         self.server.clone()
     }
 
     /// memcached on the specialised OS.
-    pub(super) fn ebbrt(&self) -> ServerModel {
+    pub(super) fn ebbrt(&self) -> NetServerModel {
         let deepest = self.server.idle.len() - 1;
-        let mut model = ServerModel {
+        let mut model = NetServerModel {
             stack: self.ebbrt.clone(),
             app: self.ebbrt_app.clone(),
-            idle_rule: lull_sim::idle::Rule::Always(deepest),
+            idle_rule: lull_sim::idle::IdleRule::Always(deepest),
             ..self.server.clone()
         };
         model.nic.tx_interrupts = false;
@@ -90,18 +90,18 @@ impl Scenario {
     }
 
     /// Silo on Linux.
-    pub(super) fn silo(&self) -> ServerModel {
+    pub(super) fn silo(&self) -> NetServerModel {
         self.with_silo(self.linux())
     }
 
     /// Silo on the specialised OS, which saves nothing within a transaction.
-    pub(super) fn silo_on_ebbrt(&self) -> ServerModel {
+    pub(super) fn silo_on_ebbrt(&self) -> NetServerModel {
         self.with_silo(self.ebbrt())
     }
 
-    fn with_silo(&self, on: ServerModel) -> ServerModel {
+    fn with_silo(&self, on: NetServerModel) -> NetServerModel {
         let name = on.name.replace(&on.app.name, &self.silo.name);
-        ServerModel { app: self.silo.clone(), name, ..on }
+        NetServerModel { app: self.silo.clone(), name, ..on }
     }
 
     /// The apps of TailBench.
@@ -115,16 +115,24 @@ impl Scenario {
     }
 
     /// An app on another machine, under Linux.
-    pub(super) fn on(&self, machine: &Machine, app: &AppModel) -> ServerModel {
+    pub(super) fn on(&self, machine: &Machine, app: &AppModel) -> NetServerModel {
         let Machine { name, cores, packages, frequencies, power } = machine.clone();
         let name = format!("{name}, {}", app.name);
-        ServerModel { name, cores, packages, frequencies, power, app: app.clone(), ..self.linux() }
+        NetServerModel {
+            name,
+            cores,
+            packages,
+            frequencies,
+            power,
+            app: app.clone(),
+            ..self.linux()
+        }
     }
 
     /// NetPIPE with messages of this size on a server.
-    pub(super) fn netpipe(&self, on: &ServerModel, bytes: u64) -> ServerModel {
+    pub(super) fn netpipe(&self, on: &NetServerModel, bytes: u64) -> NetServerModel {
         let pair = PingPong { bytes, ..self.netpipe.clone() };
-        ServerModel { traffic: Traffic::PingPong(pair), ..on.clone() }
+        NetServerModel { traffic: Traffic::PingPong(pair), ..on.clone() }
     }
 }
 
@@ -141,7 +149,7 @@ impl Objective {
 }
 
 /// The app of a server, as policies see it.
-pub(super) fn app(model: &ServerModel, objective: Objective) -> AppSpec {
+pub(super) fn app(model: &NetServerModel, objective: Objective) -> AppSpec {
     let percentile = Percentile::new(objective.percentile).unwrap_or(Percentile::P99);
     let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
     AppSpec::latency_critical(&model.app.name, percentile, bound)
@@ -151,12 +159,12 @@ pub(super) fn app(model: &ServerModel, objective: Objective) -> AppSpec {
 ///
 /// # Errors
 /// If the model cannot be simulated.
-pub(super) fn study(model: &ServerModel) -> Result<Grid, LabError> {
+pub(super) fn study(model: &NetServerModel) -> Result<Grid, LabError> {
     Ok(Grid { space: space(model)?, delays_us: Some(DELAYS_US.to_vec()), frequencies_ghz: None })
 }
 
 /// Every setting that a server has.
-pub(super) fn space(model: &ServerModel) -> Result<Space, LabError> {
+pub(super) fn space(model: &NetServerModel) -> Result<Space, LabError> {
     let plant = NetServerPlant::new(model, app(model, OBJECTIVES[0]), 0, 0);
     let plant = plant.map_err(Failure::from)?;
     let knobs = [lull_control::Capability::Coalescing, lull_control::Capability::Frequency];

@@ -8,7 +8,7 @@ use crate::server::{Run, ServerSetting};
 use lull_control::Rng;
 use lull_measure::Nanos;
 use lull_policies::search::{Method, Place};
-use lull_sim::netserver::{AppModel, ServerModel};
+use lull_sim::netserver::{AppModel, NetServerModel};
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
 
@@ -89,7 +89,7 @@ fn bars(setup: &Setup<'_>, scenario: &Scenario) -> Result<Vec<Bar>, LabError> {
 /// The bars of one app at one load.
 fn of_load(
     setup: &Setup<'_>,
-    model: &ServerModel,
+    model: &NetServerModel,
     machine: usize,
     load: f64,
 ) -> Result<Vec<Bar>, LabError> {

@@ -7,7 +7,7 @@ use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
 use lull_policies::search::{Method, Place, Reading, Rules, Search, Space};
 use lull_sim::ModelError;
-use lull_sim::netserver::ServerModel;
+use lull_sim::netserver::NetServerModel;
 use rand::SeedableRng;
 
 /// Delays of the authors' script, and none.
@@ -29,7 +29,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// If the model cannot be simulated.
-pub(super) fn grid(model: &ServerModel) -> Result<Grid, LabError> {
+pub(super) fn grid(model: &NetServerModel) -> Result<Grid, LabError> {
     Ok(Grid { space: space(model)?, delays_us: Some(DELAYS_US.into()), frequencies_ghz: None })
 }
 
@@ -66,7 +66,7 @@ pub(super) fn search<E>(
 /// # Errors
 /// If the model cannot be simulated.
 pub(super) fn measured(
-    model: &ServerModel,
+    model: &NetServerModel,
     rate_per_s: f64,
     setting: ServerSetting,
     run: Run,

@@ -7,7 +7,7 @@ use super::system::{DispatchBench, DispatchCell, scenario};
 use crate::prelude::*;
 use lull_control::dispatcher::DispatcherError;
 use lull_measure::{Nanos, Watts};
-use lull_sim::dispatch::{DispatchModel, Work};
+use lull_sim::dispatch::{DispatchModel, RequestWork};
 use lull_sim::stats::Estimate;
 use serde::Serialize;
 
@@ -113,18 +113,18 @@ pub fn parse(text: &str) -> Result<Mix, MixError> {
 pub fn compare_at(
     setup: &Setup<'_>,
     mixes: &[Mix],
-    work: Option<&Work>,
+    work: Option<&RequestWork>,
     target: Nanos,
     rate_per_s: f64,
 ) -> Result<Vec<Compared>, LabError> {
-    let lucene = Work::Drawn(scenario().lucene);
+    let lucene = RequestWork::Drawn(scenario().lucene);
     compare(&DispatchBench::new(setup, target), mixes, work.unwrap_or(&lucene), rate_per_s)
 }
 
 pub(crate) fn compare(
     bench: &DispatchBench<'_>,
     mixes: &[Mix],
-    work: &Work,
+    work: &RequestWork,
     rate_per_s: f64,
 ) -> Result<Vec<Compared>, LabError> {
     let scenario = scenario();

@@ -4,7 +4,7 @@ use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
 use super::system::{DispatchBench, judged, scenario};
 use crate::prelude::*;
-use lull_sim::dispatch::Outcome;
+use lull_sim::dispatch::DispatchTotals;
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -30,7 +30,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut report = judged(&EXPERIMENT, title, setup);
     for (number, (name, config)) in BANDS.into_iter().enumerate() {
         let runs = under_spikes(&bench, "eetl", config)?;
-        let each = |value: &dyn Fn(&Outcome) -> f64| {
+        let each = |value: &dyn Fn(&DispatchTotals) -> f64| {
             estimate_of(&runs.iter().map(value).collect::<Vec<_>>())
         };
         let late = each(&|outcome| late_percent(outcome, 200.0));

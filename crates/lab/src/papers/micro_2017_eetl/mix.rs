@@ -7,7 +7,7 @@ use super::core_mix as mix;
 use super::system::{DispatchBench, Scenario, judged, scenario};
 use crate::prelude::*;
 use lull_measure::Nanos;
-use lull_sim::dispatch::Work;
+use lull_sim::dispatch::RequestWork;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -56,7 +56,7 @@ fn least_energy(
     scenario: &Scenario,
     rate_per_s: f64,
 ) -> Result<Option<BestMix>, LabError> {
-    let work = Work::Drawn(scenario.lucene);
+    let work = RequestWork::Drawn(scenario.lucene);
     let compared = mix::compare(bench, &mix::paper_mixes(), &work, rate_per_s)?;
     let target_ms = bench.target.as_millis_f64() as u64;
     Ok(mix::best_mix(&compared).map(|mix| {

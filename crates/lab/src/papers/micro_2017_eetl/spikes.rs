@@ -1,10 +1,11 @@
 //! Fig. 14: load between 10 and 90 requests per second, and the tail kept.
 
 use super::SEED_FILE;
-use super::system::{DispatchBench, Lengths, judged, scenario};
+use super::system::{DispatchBench, judged, scenario};
 use crate::prelude::*;
 use lull_measure::Nanos;
-use lull_sim::dispatch::{BeatSeen, DispatchModel, Outcome, Rate};
+use lull_sim::RunLength;
+use lull_sim::dispatch::{BeatRecord, DispatchModel, DispatchTotals, RateStep};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -22,19 +23,20 @@ const EACH: u64 = 20_000;
 
 /// The 2F-13S node under the spikes.
 pub(super) fn spiky(requests_each: u64) -> DispatchModel {
-    let load = RATES.iter().map(|rate| Rate { rate_per_s: *rate, requests: Some(requests_each) });
+    let load =
+        RATES.iter().map(|rate| RateStep { rate_per_s: *rate, requests: Some(requests_each) });
     DispatchModel { load: load.collect(), ..scenario().default_amp() }
 }
 
 /// Share of epochs whose tail exceeds 1.05 targets, in percent.
-pub(super) fn late_percent(outcome: &Outcome, target_ms: f64) -> f64 {
+pub(super) fn late_percent(outcome: &DispatchTotals, target_ms: f64) -> f64 {
     let late =
-        |beat: &&BeatSeen| beat.tail.is_some_and(|tail| tail.as_millis_f64() > 1.05 * target_ms);
+        |beat: &&BeatRecord| beat.tail.is_some_and(|tail| tail.as_millis_f64() > 1.05 * target_ms);
     100.0 * outcome.beats.iter().filter(late).count() as f64 / outcome.beats.len() as f64
 }
 
 /// The largest tail of any epoch, in ms.
-pub(super) fn peak_ms(outcome: &Outcome) -> f64 {
+pub(super) fn peak_ms(outcome: &DispatchTotals) -> f64 {
     let tails = outcome.beats.iter().filter_map(|beat| beat.tail);
     tails.max().map_or(f64::NAN, Nanos::as_millis_f64)
 }
@@ -44,7 +46,7 @@ pub(super) fn under_spikes(
     bench: &DispatchBench<'_>,
     dispatcher: &str,
     config: &str,
-) -> Result<Vec<Outcome>, LabError> {
+) -> Result<Vec<DispatchTotals>, LabError> {
     let each = bench.setup.either(EACH, 2000);
     let requests = each * RATES.len() as u64;
     bench.outcomes(
@@ -52,7 +54,7 @@ pub(super) fn under_spikes(
         &spiky(each),
         dispatcher,
         config,
-        Lengths { warmup: 0, counted: requests },
+        RunLength { warmup: 0, counted: requests },
     )
 }
 
@@ -62,7 +64,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
     let eetl = under_spikes(&bench, "eetl", "")?;
     let tail = under_spikes(&bench, "tl", "")?;
-    let values = |of_one: &dyn Fn(&Outcome) -> f64| {
+    let values = |of_one: &dyn Fn(&DispatchTotals) -> f64| {
         estimate_of(&eetl.iter().map(of_one).collect::<Vec<_>>())
     };
     let energy = eetl.iter().zip(&tail).map(|(ours, theirs)| ours.energy.0 / theirs.energy.0);
@@ -100,9 +102,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn figures(outcome: &Outcome) -> [Figure; 2] {
-    let across = |beat: &BeatSeen| beat.answered as f64 / 1e3;
-    let points = |value: fn(&BeatSeen) -> Option<f64>| -> Vec<Point> {
+fn figures(outcome: &DispatchTotals) -> [Figure; 2] {
+    let across = |beat: &BeatRecord| beat.answered as f64 / 1e3;
+    let points = |value: fn(&BeatRecord) -> Option<f64>| -> Vec<Point> {
         let beats = outcome.beats.iter();
         beats.filter_map(|beat| Some(Point::at(across(beat), value(beat)?))).collect()
     };

@@ -5,9 +5,10 @@ use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, Node, Outcome, Work};
+use lull_sim::dispatch::{DispatchModel, DispatchSimulation, DispatchTotals, RequestWork};
 use lull_sim::model::Distribution;
 use lull_sim::stats::Estimate;
+use lull_sim::{Replication, RunLength};
 use lull_workload::apps::options::Demand;
 use rand::SeedableRng;
 use rayon::prelude::*;
@@ -72,7 +73,7 @@ fn choices() -> Vec<String> {
 
 impl Scenario {
     fn node(&self, types: Vec<CoreSpeed>, supply: Supply, cost: Nanos) -> DispatchModel {
-        let work = Work::Drawn(self.lucene);
+        let work = RequestWork::Drawn(self.lucene);
         DispatchModel {
             move_cost: cost,
             static_watts: Watts(self.static_watts),
@@ -102,7 +103,7 @@ impl Scenario {
     /// Lengths of the finance server's requests: those of the built-in options
     /// server, scaled so that their p99 has the ratio to its target that
     /// Lucene's has (276 of 400 ms of slow work).
-    pub(super) fn finance(&self) -> Work {
+    pub(super) fn finance(&self) -> RequestWork {
         let demand = Demand { base_paths: 1000.0, ..Demand::default() };
         let mut rng = lull_workload::Generator::seed_from_u64(6);
         let mut paths: Vec<f64> =
@@ -111,7 +112,7 @@ impl Scenario {
         let p99 = *paths.select_nth_unstable_by(place - 1, f64::total_cmp).1;
         let wanted_s = 0.69 * 2.0 * self.finance_target.as_secs_f64();
         let work = |paths: f64| Nanos::from_secs_f64(paths / p99 * wanted_s);
-        Work::Listed(paths.into_iter().map(work).collect())
+        RequestWork::Listed(paths.into_iter().map(work).collect())
     }
 }
 
@@ -122,13 +123,6 @@ pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
     let speeds = f64::from(slow) + 2.0 * f64::from(fast);
     let model = scenario.amp(&[("slow", slow), ("fast", fast)]);
     DispatchModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
-}
-
-/// Requests of a run before counting, and requests that are counted.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lengths {
-    pub(super) warmup: u64,
-    pub(super) counted: u64,
 }
 
 /// Runs dispatchers and holds them to a target.
@@ -178,10 +172,10 @@ impl<'a> DispatchBench<'a> {
     }
 
     /// Warm-up, long enough for the controller, and what is counted.
-    fn lengths(&self) -> Lengths {
+    fn lengths(&self) -> RunLength<u64> {
         self.setup.either(
-            Lengths { warmup: 15_000, counted: 20_000 },
-            Lengths { warmup: 4_000, counted: 4_000 },
+            RunLength { warmup: 15_000, counted: 20_000 },
+            RunLength { warmup: 4_000, counted: 4_000 },
         )
     }
 
@@ -206,7 +200,7 @@ impl<'a> DispatchBench<'a> {
     ) -> Result<DispatchCell, LabError> {
         let model = model.at_rate(rate_per_s);
         let outcomes = self.outcomes(seed, &model, dispatcher, config, self.lengths())?;
-        let each = |value: fn(&Outcome) -> f64| outcomes.iter().map(value).collect();
+        let each = |value: fn(&DispatchTotals) -> f64| outcomes.iter().map(value).collect();
         Ok(DispatchCell {
             rate_per_s,
             energy_mj: each(|one| 1e3 * one.energy_per_request().unwrap_or(f64::NAN)),
@@ -223,8 +217,8 @@ impl<'a> DispatchBench<'a> {
         model: &DispatchModel,
         name: &str,
         config: &str,
-        lengths: Lengths,
-    ) -> Result<Vec<Outcome>, LabError> {
+        lengths: RunLength<u64>,
+    ) -> Result<Vec<DispatchTotals>, LabError> {
         let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
         let profile = model.profile(8000, seed)?;
         let site = Site {
@@ -237,16 +231,12 @@ impl<'a> DispatchBench<'a> {
         self.setup.progress.expect(self.replications());
         let run = |replication| {
             let dispatcher = DISPATCHERS.build(name, &config, &site)?;
-            let outcome = Node::measure(
-                model,
-                dispatcher,
-                (seed, replication),
-                (lengths.warmup, lengths.counted),
-            )?;
+            let streams = Replication { seed, number: replication };
+            let outcome = DispatchSimulation::measure(model, dispatcher, streams, lengths)?;
             self.setup.progress.step();
             Ok(outcome)
         };
-        let all: Vec<Result<Outcome, LabError>> =
+        let all: Vec<Result<DispatchTotals, LabError>> =
             (0..self.replications()).into_par_iter().map(run).collect();
         all.into_iter().collect()
     }
@@ -412,7 +402,7 @@ mod tests {
 
     #[test]
     fn the_finance_demand_is_in_reach_of_its_target_and_mostly_short() {
-        let Work::Listed(mut list) = scenario().finance() else { panic!("a list") };
+        let RequestWork::Listed(mut list) = scenario().finance() else { panic!("a list") };
         list.sort_unstable();
         let (median, p99) = (list[2000].as_millis_f64(), list[3960].as_millis_f64());
         assert!((130.0..145.0).contains(&p99) && median < p99 / 6.0, "{median} {p99}");

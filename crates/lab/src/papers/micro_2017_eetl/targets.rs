@@ -6,7 +6,7 @@ use super::curves::{DispatcherCurve, panels};
 use super::system::{DispatchBench, Scenario, judged, scenario};
 use crate::prelude::*;
 use lull_measure::Nanos;
-use lull_sim::dispatch::{DispatchModel, Work};
+use lull_sim::dispatch::{DispatchModel, RequestWork};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -57,7 +57,7 @@ fn sized(
     let mut demand = scenario.lucene;
     demand.mean = demand.mean.scale(size);
     let target = Nanos::from_secs_f64(0.67 * SLOW_TAIL_MS * size / 1e3);
-    let model = DispatchModel { work: Work::Drawn(demand), ..scenario.default_amp() };
+    let model = DispatchModel { work: RequestWork::Drawn(demand), ..scenario.default_amp() };
     let bench = DispatchBench::judging(setup, target)?;
     let loads = [10.0, 33.0, 66.0].map(|rate| rate / size);
     // Table 2's bands are in requests of the default size.
@@ -75,7 +75,7 @@ fn sized(
 /// "Mean 30, p99 180 ms": on a slow core or a fast one?
 fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = DispatchBench::judging(setup, scenario.lucene_target)?;
-    let ratio = |work: Work| -> Result<_, LabError> {
+    let ratio = |work: RequestWork| -> Result<_, LabError> {
         let model = DispatchModel { work, ..scenario.default_amp() };
         let eetl = bench.cell(&model, "eetl", "", 10.0)?;
         Ok(bench.cell(&model, "tl", "", 10.0)?.energy_over(&eetl))
@@ -88,8 +88,8 @@ fn modified(scenario: &Scenario, setup: &Setup<'_>) -> Result<Vec<Row>, LabError
     Ok(vec![
         row(
             "modified demand in slow-core time, TL / EETL, 10/s",
-            ratio(Work::Drawn(scenario.modified))?,
+            ratio(RequestWork::Drawn(scenario.modified))?,
         ),
-        row("modified demand in fast-core time, TL / EETL, 10/s", ratio(Work::Drawn(fast))?),
+        row("modified demand in fast-core time, TL / EETL, 10/s", ratio(RequestWork::Drawn(fast))?),
     ])
 }

@@ -5,9 +5,9 @@ use super::system::{BREAK_EVEN, GateBench, choices, mongo, set_connections, tail
 use crate::prelude::*;
 use lull_measure::ideal_batch::{Overhead, batch_idle, smallest_batch};
 use lull_measure::{Hertz, Nanos, Percentile, Watts};
-use lull_sim::idle::{Entry, IdleState};
+use lull_sim::idle::{EntryCost, IdleState};
 use lull_sim::model::Distribution;
-use lull_sim::oversubscribed::{Served, ServerModel};
+use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -22,7 +22,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 const C0: Watts = Watts(3.0);
 const DEEP: Watts = Watts(0.3);
 
-fn c6(entry: Entry) -> IdleState {
+fn c6(entry: EntryCost) -> IdleState {
     let transition = Nanos::from_micros(133);
     let state = IdleState::new("C6", Nanos::from_micros(400), transition, DEEP);
     IdleState { transition, entry, ..state }
@@ -32,8 +32,8 @@ fn c6(entry: Entry) -> IdleState {
 fn models() -> [(&'static str, IdleState); 2] {
     let from = Nanos::from_micros(300);
     [
-        ("one break-even", c6(Entry::BreakEven { at: BREAK_EVEN, watts: C0 })),
-        ("plateau", c6(Entry::Plateau { from, to: BREAK_EVEN, watts: C0 })),
+        ("one break-even", c6(EntryCost::BreakEven { at: BREAK_EVEN, watts: C0 })),
+        ("plateau", c6(EntryCost::Plateau { from, to: BREAK_EVEN, watts: C0 })),
     ]
 }
 
@@ -104,7 +104,7 @@ fn batches() -> Vec<Row> {
 
 /// 256 connections with 2000 queries a second in all, on a server without a
 /// device to wait for.
-fn calm() -> ServerModel {
+fn calm() -> OversubscribedModel {
     let mut model = set_connections(&mongo().0, 256);
     model.query.io = Distribution::constant(Nanos::from_micros(1));
     model.query.round_trip = Distribution::exponential(Nanos::from_millis(128));
@@ -117,7 +117,8 @@ fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::settled(setup);
     let model = calm();
     let open = bench.cell(&model, "open", "")?;
-    let slept = |served: &Served| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
+    let slept =
+        |served: &OversubscribedTotals| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
     let why = "the paper shows equation 2 and no value of it; on 2 cores, 2000 queries/s";
     let mut rows = vec![Row::reported(
         "C6 opportunity of 1 ms, no gate",

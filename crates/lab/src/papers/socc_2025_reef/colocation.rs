@@ -6,7 +6,7 @@ use super::steered::{Course, Scheme, Times, courses};
 use super::system::{choices, hertz, in_c6, mysql, tail_ms, throughput, watts};
 use crate::prelude::*;
 use lull_measure::Percentile;
-use lull_sim::oversubscribed::{CoRunner, Served, ServerModel};
+use lull_sim::oversubscribed::{CoRunner, OversubscribedModel, OversubscribedTotals};
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -23,10 +23,10 @@ const CO_RUNNERS: [&str; 3] = ["frecmine", "streamcluster", "fluidanimate"];
 /// Threads of each (ours: 24 cores, three apps).
 const THREADS: u32 = 8;
 
-fn model() -> ServerModel {
+fn model() -> OversubscribedModel {
     let co_runner =
         CO_RUNNERS.map(|name| CoRunner { name: name.to_owned(), threads: THREADS }).to_vec();
-    ServerModel { scheduler: FAIR, co_runner, ..mysql().0 }
+    OversubscribedModel { scheduler: FAIR, co_runner, ..mysql().0 }
 }
 
 fn schemes() -> [Scheme; 4] {
@@ -43,12 +43,12 @@ fn schemes() -> [Scheme; 4] {
 }
 
 /// Mean speed of the co-runners, over their threads' alone.
-fn co_runners(served: &Served) -> f64 {
+fn co_runners(served: &OversubscribedTotals) -> f64 {
     let each = (0..CO_RUNNERS.len()).map(|index| served.co_runner_cores(index));
     each.sum::<f64>() / f64::from(THREADS) / CO_RUNNERS.len() as f64
 }
 
-fn instructions(served: &Served) -> f64 {
+fn instructions(served: &OversubscribedTotals) -> f64 {
     served.instructions
 }
 
@@ -75,30 +75,34 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn ratio(ours: &[Course], theirs: &[Course], value: fn(&Served) -> f64) -> Estimate {
+fn ratio(ours: &[Course], theirs: &[Course], value: fn(&OversubscribedTotals) -> f64) -> Estimate {
     let pairs = ours.iter().zip(theirs);
     let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
     estimate_of(&each.collect::<Vec<_>>())
 }
 
-fn percent(ours: &[Course], theirs: &[Course], value: fn(&Served) -> f64) -> Estimate {
+fn percent(
+    ours: &[Course],
+    theirs: &[Course],
+    value: fn(&OversubscribedTotals) -> f64,
+) -> Estimate {
     let ratio = ratio(ours, theirs, value);
     let mean = 100.0 * (ratio.mean - 1.0);
     Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
 }
 
-fn p99(served: &Served) -> f64 {
+fn p99(served: &OversubscribedTotals) -> f64 {
     tail_ms(served, Percentile::P99)
 }
 
-fn p999(served: &Served) -> f64 {
+fn p999(served: &OversubscribedTotals) -> f64 {
     tail_ms(served, Percentile::P999)
 }
 
 /// MySQL itself.
 fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
-    let held = |what: &str, printed, value: fn(&Served) -> f64, tolerance| {
+    let held = |what: &str, printed, value: fn(&OversubscribedTotals) -> f64, tolerance| {
         let row = format!("MySQL: {what}, REEF against SATORI");
         Row::held(row, "%", printed, percent(reef, satori, value), tolerance)
     };

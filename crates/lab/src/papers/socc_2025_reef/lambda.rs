@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, ee_p99, ee_p999, mongo, p99_over_mean, tpp};
 use crate::prelude::*;
-use lull_sim::oversubscribed::{Served, ServerModel};
+use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -24,7 +24,7 @@ const AT_110: usize = 5;
 /// REEF whose rounds follow lambda alone, and REEF with its cap.
 fn sweep(
     bench: &GateBench<'_>,
-    model: &ServerModel,
+    model: &OversubscribedModel,
     overlap: bool,
 ) -> Result<Vec<GateCell>, LabError> {
     // A device counts as busy from 95 % on (section 3.1).
@@ -67,8 +67,9 @@ fn knee(cells: &[GateCell]) -> f64 {
 }
 
 fn rows(loose: &[GateCell], capped: &[GateCell]) -> Vec<Row> {
-    let over =
-        |one: usize, other: usize, value: fn(&Served) -> f64| loose[one].over(&loose[other], value);
+    let over = |one: usize, other: usize, value: fn(&OversubscribedTotals) -> f64| {
+        loose[one].over(&loose[other], value)
+    };
     let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
     let last = LIMITS.len() - 1;
     vec![
@@ -108,7 +109,7 @@ fn rows(loose: &[GateCell], capped: &[GateCell]) -> Vec<Row> {
 }
 
 fn figures(loose: &[GateCell], capped: &[GateCell]) -> [Figure; 2] {
-    let points = |cells: &[GateCell], value: fn(&Served) -> f64| -> Vec<Point> {
+    let points = |cells: &[GateCell], value: fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
         let each = LIMITS.into_iter().zip(cells);
         each.map(|(limit, cell)| Point::at(limit, cell.mean(value).mean)).collect()
     };

@@ -7,7 +7,7 @@ use super::system::{
 };
 use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::oversubscribed::{Costs, Scheduler, Served, ServerModel};
+use lull_sim::oversubscribed::{Costs, OversubscribedModel, OversubscribedTotals, ThreadScheduler};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -19,10 +19,10 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// ghOSt's sol with the paper's quantum of 1 ms.
-const SOL: Scheduler =
-    Scheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
+const SOL: ThreadScheduler =
+    ThreadScheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
 /// Linux's CFS on eight CPUs and more: 3 ms, half of 24 ms, 4 ms.
-pub(super) const FAIR: Scheduler = Scheduler::Fair {
+pub(super) const FAIR: ThreadScheduler = ThreadScheduler::Fair {
     slice: Nanos::from_millis(3),
     credit: Nanos::from_millis(12),
     preempt: Nanos::from_millis(4),
@@ -31,7 +31,7 @@ pub(super) const FAIR: Scheduler = Scheduler::Fair {
 /// What is printed of one scheduler.
 struct Print {
     name: &'static str,
-    scheduler: Scheduler,
+    scheduler: ThreadScheduler,
     switch: Nanos,
     tpp: f64,
     throughput: f64,
@@ -90,11 +90,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 fn compared(
     bench: &GateBench<'_>,
-    model: &ServerModel,
+    model: &OversubscribedModel,
     print: &Print,
 ) -> Result<Vec<Row>, LabError> {
     let costs = Costs { switch: print.switch, ..model.costs };
-    let model = ServerModel { scheduler: print.scheduler, costs, ..model.clone() };
+    let model = OversubscribedModel { scheduler: print.scheduler, costs, ..model.clone() };
     let window = "window = \"500ms\"";
     let open = bench.cell(&model, "open", "")?;
     let apples = bench.cell(&model, "apples", window)?;
@@ -151,10 +151,11 @@ const WHY: &str = "the paper's AppleS is not published; ours with turns of 4 kee
 
 fn reported(print: &Print, reef: &GateCell, apples: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}, REEF against AppleS", print.name);
-    let percent = |what: &str, printed: Option<f64>, value: &dyn Fn(&Served) -> f64| {
-        Row::reported(row(what), "%", printed, reef.change_percent(apples, value), WHY)
-    };
-    let tail = |at: Percentile| move |served: &Served| tail_ms(served, at);
+    let percent =
+        |what: &str, printed: Option<f64>, value: &dyn Fn(&OversubscribedTotals) -> f64| {
+            Row::reported(row(what), "%", printed, reef.change_percent(apples, value), WHY)
+        };
+    let tail = |at: Percentile| move |served: &OversubscribedTotals| tail_ms(served, at);
     let printed = |index: usize| print.machine.map(|all| all[index]);
     let c6 = printed(2);
     vec![

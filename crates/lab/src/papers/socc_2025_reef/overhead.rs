@@ -4,7 +4,7 @@ use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, in_c6, mongo, watts};
 use crate::prelude::*;
 use lull_measure::Nanos;
-use lull_sim::oversubscribed::{Costs, Served, ServerModel};
+use lull_sim::oversubscribed::{Costs, OversubscribedModel, OversubscribedTotals};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -22,7 +22,7 @@ const BATCH: u32 = 2;
 /// Times a thread begins to run in a query: when it comes, and after its I/O.
 const STARTS: f64 = 2.0;
 
-fn sweep(bench: &GateBench<'_>, model: &ServerModel) -> Result<Vec<GateCell>, LabError> {
+fn sweep(bench: &GateBench<'_>, model: &OversubscribedModel) -> Result<Vec<GateCell>, LabError> {
     let cell = |rest_us: u64| {
         let config = format!(
             "cap = 23\nbatch = {BATCH}\nturns = \"cap\"\nload_per_s = 1e9\nleast_pause = \
@@ -35,7 +35,7 @@ fn sweep(bench: &GateBench<'_>, model: &ServerModel) -> Result<Vec<GateCell>, La
 
 /// Time a query that is let in waits for a core or for one to wake up, with
 /// the signal's share, in us.
-fn cost_us(model: &ServerModel) -> impl Fn(&Served) -> f64 {
+fn cost_us(model: &OversubscribedModel) -> impl Fn(&OversubscribedTotals) -> f64 {
     let Costs { wake, switch, .. } = model.costs;
     move |served| {
         let start_us = served.start_delay().as_micros_f64() + switch.as_micros_f64();
@@ -47,8 +47,10 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let (model, parameters) = mongo();
     let bench = GateBench::settled(setup);
     let cells = sweep(&bench, &model)?;
-    let free =
-        ServerModel { costs: Costs { intercept: Nanos::ZERO, ..model.costs }, ..model.clone() };
+    let free = OversubscribedModel {
+        costs: Costs { intercept: Nanos::ZERO, ..model.costs },
+        ..model.clone()
+    };
     let config = "cap = 23\nbatch = 2\nload_per_s = 16100.0";
     let (with, without) = (bench.cell(&model, "reef", config)?, bench.cell(&free, "reef", config)?);
     let mut report = EXPERIMENT.report("REEF, Fig. 11", setup);
@@ -65,7 +67,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn rows(model: &ServerModel, cells: &[GateCell]) -> Vec<Row> {
+fn rows(model: &OversubscribedModel, cells: &[GateCell]) -> Vec<Row> {
     let cost = cost_us(model);
     let exits = "a start from C6 takes the 133 us of Linux's table for this CPU; the printed \
                  16 us are less than the vendor's exit latency of C6, so the paper's cores must \
@@ -104,8 +106,8 @@ fn interception(with: &GateCell, without: &GateCell) -> Row {
     Row::reported("power of interception", "W", 0.87, ours, why)
 }
 
-fn figures(model: &ServerModel, cells: &[GateCell]) -> [Figure; 2] {
-    let points = |value: &dyn Fn(&Served) -> f64| -> Vec<Point> {
+fn figures(model: &OversubscribedModel, cells: &[GateCell]) -> [Figure; 2] {
+    let points = |value: &dyn Fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
         let each = RESTS_US.into_iter().zip(cells);
         each.map(|(us, cell)| Point::at(us as f64 / 1e3, cell.mean(value).mean)).collect()
     };

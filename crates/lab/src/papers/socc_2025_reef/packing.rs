@@ -6,7 +6,7 @@ use super::system::{
 };
 use crate::prelude::*;
 use lull_measure::Watts;
-use lull_sim::oversubscribed::{Served, ServerModel};
+use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -26,16 +26,16 @@ const AT_8: usize = 4;
 const AT_24: usize = 7;
 
 /// The server on so many cores; the others sleep in C6.
-fn packed(model: &ServerModel, cores: u32) -> ServerModel {
+fn packed(model: &OversubscribedModel, cores: u32) -> OversubscribedModel {
     let asleep = f64::from(model.cores - cores) * model.idle[super::system::C6].watts.0;
-    let mut packed = ServerModel { cores, ..model.clone() };
+    let mut packed = OversubscribedModel { cores, ..model.clone() };
     packed.power.fixed = Watts(packed.power.fixed.0 + asleep);
     packed
 }
 
 fn sweep(
     bench: &GateBench<'_>,
-    model: &ServerModel,
+    model: &OversubscribedModel,
     gate: impl Fn(u32) -> (&'static str, String),
 ) -> Result<Vec<GateCell>, LabError> {
     let cell = |cores: u32| {
@@ -118,8 +118,8 @@ fn rows(open: &[GateCell]) -> Vec<Row> {
 
 /// Power and thread states by cores, and the effect of REEF.
 fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
-    let disk = |served: &Served| served.threads.disk;
-    let running = |served: &Served| served.threads.running;
+    let disk = |served: &OversubscribedTotals| served.threads.disk;
+    let running = |served: &OversubscribedTotals| served.threads.running;
     let r_name = "threads that run or want to (R), 8 cores over 2";
     let mut rows = ratio_rows(
         open,
@@ -142,12 +142,12 @@ fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
 }
 
 fn figures(open: &[GateCell], reef: &[GateCell]) -> [Figure; 3] {
-    let points = |cells: &[GateCell], value: fn(&Served) -> f64| -> Vec<Point> {
+    let points = |cells: &[GateCell], value: fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
         let each = CORES.into_iter().zip(cells);
         each.map(|(cores, cell)| Point::at(f64::from(cores), cell.mean(value).mean)).collect()
     };
     let axis = || Axis::linear("cores");
-    let both = |title: &str, label: &str, value: fn(&Served) -> f64| {
+    let both = |title: &str, label: &str, value: fn(&OversubscribedTotals) -> f64| {
         Figure::new(title, axis(), Axis::linear(label))
             .with_curve("self-serving", Look::Line, points(open, value))
             .with_curve("REEF", Look::Line, points(reef, value))

@@ -9,7 +9,7 @@ use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::compliance::{Patience, compliance, late_share};
 use lull_measure::{Nanos, Percentile};
-use lull_sim::oversubscribed::{ConnectionClass, Served, ServerModel};
+use lull_sim::oversubscribed::{ConnectionClass, OversubscribedModel, OversubscribedTotals};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -38,7 +38,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 /// 512 connections alike: Figs. 12 and 14.
-fn alike(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
+fn alike(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::searching(setup, 20, 6);
     let window = "window = \"500ms\"";
     let open = bench.cell(model, "open", "")?;
@@ -53,7 +53,7 @@ fn alike(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
         apples.over(&open, throughput),
         AtLeast(0.98),
     ));
-    let fair = |served: &Served| served.fairness().unwrap_or(f64::NAN);
+    let fair = |served: &OversubscribedTotals| served.fairness().unwrap_or(f64::NAN);
     rows.push(Row::held(
         "AppleS: Jain's index of the connections",
         "1",
@@ -71,11 +71,11 @@ const TURNS: &str = "turns of N have a p99 of N means: REEF's 2 against AppleS' 
 
 /// REEF against self-serving threads, held to what the mechanism gives.
 fn against_alone(reef: &GateCell, open: &GateCell) -> Vec<Row> {
-    let percent = |text: &str, printed, value: fn(&Served) -> f64, held| {
+    let percent = |text: &str, printed, value: fn(&OversubscribedTotals) -> f64, held| {
         let ours = reef.change_percent(open, value);
         Row::held(text, "%", printed, ours, held)
     };
-    let ratio = |text: &str, printed, value: fn(&Served) -> f64, held| {
+    let ratio = |text: &str, printed, value: fn(&OversubscribedTotals) -> f64, held| {
         Row::held(text, "1", printed, reef.over(open, value), held)
     };
     vec![
@@ -97,11 +97,11 @@ fn against_alone(reef: &GateCell, open: &GateCell) -> Vec<Row> {
 
 /// The same figures against a baseline of ours.
 fn against(name: &str, ours: &GateCell, theirs: &GateCell, why: &'static str) -> Vec<Row> {
-    let percent = |what: &str, printed: Option<f64>, value: fn(&Served) -> f64| {
+    let percent = |what: &str, printed: Option<f64>, value: fn(&OversubscribedTotals) -> f64| {
         let row = format!("{what}, REEF against {name}");
         Row::reported(row, "%", printed, ours.change_percent(theirs, value), why)
     };
-    let ratio = |what: &str, value: fn(&Served) -> f64| {
+    let ratio = |what: &str, value: fn(&OversubscribedTotals) -> f64| {
         let row = format!("{what}, REEF against {name}");
         Row::reported(row, "1", Printed::Nothing, ours.over(theirs, value), why)
     };
@@ -115,7 +115,7 @@ fn against(name: &str, ours: &GateCell, theirs: &GateCell, why: &'static str) ->
 }
 
 /// 16 connections with percentiles (section 5.2), 496 best effort.
-pub(super) fn latency_sensitive(model: &ServerModel) -> ServerModel {
+pub(super) fn latency_sensitive(model: &OversubscribedModel) -> OversubscribedModel {
     let class = |name: &str, connections, objective| ConnectionClass {
         name: name.to_owned(),
         connections,
@@ -124,7 +124,7 @@ pub(super) fn latency_sensitive(model: &ServerModel) -> ServerModel {
     let tail = |percentile, bound_ms| {
         Some(Objective::Tail { percentile, bound: Nanos::from_millis(bound_ms) })
     };
-    ServerModel {
+    OversubscribedModel {
         class: vec![
             class("p95 20 ms", 4, tail(Percentile::P95, 20)),
             class("p99 40 ms", 4, tail(Percentile::P99, 40)),
@@ -136,7 +136,7 @@ pub(super) fn latency_sensitive(model: &ServerModel) -> ServerModel {
 }
 
 /// The worst compliance of the classes with objectives.
-fn worst(model: &ServerModel) -> impl Fn(&Served) -> f64 {
+fn worst(model: &OversubscribedModel) -> impl Fn(&OversubscribedTotals) -> f64 {
     let promised: Vec<_> = model.class.iter().map(|class| class.objective).collect();
     move |served| {
         let each =
@@ -165,16 +165,16 @@ pub(super) fn short_rounds(policy: &str) -> String {
 }
 
 /// Throughput of the last class, best effort.
-fn best_effort(served: &Served) -> f64 {
+fn best_effort(served: &OversubscribedTotals) -> f64 {
     served.class_per_s(served.classes.len() - 1)
 }
 
 /// Throughput of the classes with objectives.
-fn promised_per_s(served: &Served) -> f64 {
+fn promised_per_s(served: &OversubscribedTotals) -> f64 {
     served.throughput_per_s() - best_effort(served)
 }
 
-fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
+fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, LabError> {
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, "open", "")?;
@@ -189,11 +189,11 @@ fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError
     );
     let mut rows = vec![missed];
     rows.extend(promise_rows("PSLO", &model, &pslo, &reef));
-    let p99_ms = |served: &Served| tail_ms(served, Percentile::P99);
-    let p999_ms = |served: &Served| tail_ms(served, Percentile::P999);
+    let p99_ms = |served: &OversubscribedTotals| tail_ms(served, Percentile::P99);
+    let p999_ms = |served: &OversubscribedTotals| tail_ms(served, Percentile::P999);
     let why = "PSLO's controller is ours";
     for (what, printed, value) in [
-        ("EE(TPP)", 29.39, tpp as fn(&Served) -> f64),
+        ("EE(TPP)", 29.39, tpp as fn(&OversubscribedTotals) -> f64),
         ("throughput", 2.99, throughput),
         ("p99", -42.20, p99_ms),
         ("p99.9", -56.33, p999_ms),
@@ -212,7 +212,7 @@ fn promised(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError
 /// Whether promises are kept, by a policy alone and under REEF.
 fn promise_rows(
     name: &'static str,
-    model: &ServerModel,
+    model: &OversubscribedModel,
     alone: &GateCell,
     reef: &GateCell,
 ) -> Vec<Row> {
@@ -239,14 +239,14 @@ fn promise_rows(
 }
 
 /// 16 connections with a disengagement ratio of 0.1 %, 496 best effort: Fig. 16.
-fn users(setup: &Setup<'_>, model: &ServerModel) -> Result<Vec<Row>, LabError> {
+fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, LabError> {
     let class = |name: &str, connections, objective| ConnectionClass {
         name: name.to_owned(),
         connections,
         objective,
     };
     let ratio = Some(Objective::Disengagement { ratio: 0.001 });
-    let model = ServerModel {
+    let model = OversubscribedModel {
         class: vec![class("users", 16, ratio), class("best effort", 496, None)],
         ..model.clone()
     };

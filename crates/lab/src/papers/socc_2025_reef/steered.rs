@@ -7,8 +7,7 @@ use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting}
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
-
-use lull_sim::oversubscribed::{Served, ServerModel, ServerPlant};
+use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedPlant, OversubscribedTotals};
 use rand::SeedableRng;
 use rayon::prelude::*;
 
@@ -53,9 +52,9 @@ pub(crate) struct ObservedSecond {
 /// One replication.
 pub(super) struct Course {
     /// From when it was settled until promises changed.
-    pub(super) before: Served,
+    pub(super) before: OversubscribedTotals,
     /// From then on.
-    pub(super) after: Served,
+    pub(super) after: OversubscribedTotals,
     pub(super) looks: Vec<ObservedSecond>,
 }
 
@@ -63,7 +62,7 @@ pub(super) struct Course {
 /// promised after the change.
 pub(super) fn courses(
     setup: &Setup<'_>,
-    model: &ServerModel,
+    model: &OversubscribedModel,
     later: &[Option<Objective>],
     scheme: &Scheme,
     times: Times,
@@ -82,7 +81,7 @@ pub(super) fn courses(
 /// A replication under way.
 struct SteeredRun<'a> {
     scheme: &'a Scheme,
-    plant: ServerPlant,
+    plant: OversubscribedPlant,
     policy: Option<Box<dyn Policy>>,
     rng: Rng,
     cores: u32,
@@ -90,14 +89,14 @@ struct SteeredRun<'a> {
 
 impl<'a> SteeredRun<'a> {
     fn new(
-        model: &ServerModel,
+        model: &OversubscribedModel,
         scheme: &'a Scheme,
         seed: u64,
         replication: u64,
     ) -> Result<Self, LabError> {
         let (name, config) = &scheme.gate;
         let gate = admission(name, config, &model.objectives(), model.cores)?;
-        let plant = ServerPlant::new(model, gate, seed, replication)?;
+        let plant = OversubscribedPlant::new(model, gate, seed, replication)?;
         let policy = policy(scheme, &plant)?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
         Ok(Self { scheme, plant, policy, rng, cores: model.cores })
@@ -200,7 +199,10 @@ fn admission(
     ADMISSION_CONTROLLERS.build(name, &config, &site)
 }
 
-fn policy(scheme: &Scheme, plant: &ServerPlant) -> Result<Option<Box<dyn Policy>>, PolicyError> {
+fn policy(
+    scheme: &Scheme,
+    plant: &OversubscribedPlant,
+) -> Result<Option<Box<dyn Policy>>, PolicyError> {
     let Some((name, config)) = &scheme.policy else { return Ok(None) };
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
     POLICIES.build(name, &config, plant.machine(), plant.apps()).map(Some)

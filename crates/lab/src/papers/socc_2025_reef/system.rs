@@ -5,8 +5,12 @@ use crate::sourced::{self, Parameter};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
-use lull_sim::oversubscribed::{ConnectionClass, Contention, Device, Served, Server, ServerModel};
+use lull_sim::oversubscribed::{
+    ConnectionClass, Contention, Device, OversubscribedModel, OversubscribedServer,
+    OversubscribedTotals,
+};
 use lull_sim::stats::Estimate;
+use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -16,7 +20,7 @@ pub(super) const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 pub(super) const C6: usize = 1;
 
 /// The model of MongoDB, and its parameters by source.
-pub(super) fn mongo() -> (ServerModel, Vec<Parameter>) {
+pub(super) fn mongo() -> (OversubscribedModel, Vec<Parameter>) {
     sourced::read(include_str!("mongo.toml"))
 }
 
@@ -29,16 +33,19 @@ struct Differences {
 }
 
 /// The model of MySQL, and the parameters that differ from MongoDB's.
-pub(super) fn mysql() -> (ServerModel, Vec<Parameter>) {
+pub(super) fn mysql() -> (OversubscribedModel, Vec<Parameter>) {
     let (other, parameters): (Differences, _) = sourced::read(include_str!("mysql.toml"));
     let Differences { device, contention } = other;
-    (ServerModel { device, contention, ..mongo().0 }, parameters)
+    (OversubscribedModel { device, contention, ..mongo().0 }, parameters)
 }
 
 /// The same server with so many connections, all best effort.
-pub(super) fn set_connections(model: &ServerModel, connections: u32) -> ServerModel {
+pub(super) fn set_connections(
+    model: &OversubscribedModel,
+    connections: u32,
+) -> OversubscribedModel {
     let class = ConnectionClass { connections, ..model.class[0].clone() };
-    ServerModel { class: vec![class], ..model.clone() }
+    OversubscribedModel { class: vec![class], ..model.clone() }
 }
 
 /// Runs servers.
@@ -51,7 +58,7 @@ pub(super) struct GateBench<'a> {
 
 /// One admission controller on one server, a run a replication.
 pub(super) struct GateCell {
-    pub(super) runs: Vec<Served>,
+    pub(super) runs: Vec<OversubscribedTotals>,
 }
 
 impl<'a> GateBench<'a> {
@@ -75,7 +82,7 @@ impl<'a> GateBench<'a> {
     /// Measures an admission controller on a server.
     pub(super) fn cell(
         &self,
-        model: &ServerModel,
+        model: &OversubscribedModel,
         name: &str,
         config: &str,
     ) -> Result<GateCell, LabError> {
@@ -86,12 +93,13 @@ impl<'a> GateBench<'a> {
         self.setup.progress.expect(self.replications());
         let run = |replication| {
             let admission = ADMISSION_CONTROLLERS.build(name, &config, &site)?;
-            let seeds = (self.setup.seed, replication);
-            let served = Server::measure(model, admission, seeds, (self.warmup, self.length))?;
+            let streams = Replication { seed: self.setup.seed, number: replication };
+            let length = RunLength { warmup: self.warmup, counted: self.length };
+            let served = OversubscribedServer::measure(model, admission, streams, length)?;
             self.setup.progress.step();
             Ok(served)
         };
-        let runs: Vec<Result<Served, LabError>> =
+        let runs: Vec<Result<OversubscribedTotals, LabError>> =
             (0..self.replications()).into_par_iter().map(run).collect();
         Ok(GateCell { runs: runs.into_iter().collect::<Result<_, _>>()? })
     }
@@ -99,18 +107,26 @@ impl<'a> GateBench<'a> {
 
 impl GateCell {
     /// The mean of a figure.
-    pub(super) fn mean(&self, value: impl Fn(&Served) -> f64) -> Estimate {
+    pub(super) fn mean(&self, value: impl Fn(&OversubscribedTotals) -> f64) -> Estimate {
         estimate_of(&self.runs.iter().map(value).collect::<Vec<_>>())
     }
 
     /// A figure over that of another cell that met the same queries.
-    pub(super) fn over(&self, other: &Self, value: impl Fn(&Served) -> f64) -> Estimate {
+    pub(super) fn over(
+        &self,
+        other: &Self,
+        value: impl Fn(&OversubscribedTotals) -> f64,
+    ) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
         estimate_of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
     }
 
     /// Its change in percent.
-    pub(super) fn change_percent(&self, other: &Self, value: impl Fn(&Served) -> f64) -> Estimate {
+    pub(super) fn change_percent(
+        &self,
+        other: &Self,
+        value: impl Fn(&OversubscribedTotals) -> f64,
+    ) -> Estimate {
         let ratio = self.over(other, value);
         let mean = 100.0 * (ratio.mean - 1.0);
         Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
@@ -121,7 +137,7 @@ impl GateCell {
         &self,
         other: &Self,
         factor: f64,
-        value: impl Fn(&Served) -> f64,
+        value: impl Fn(&OversubscribedTotals) -> f64,
     ) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
         let differences = pairs.map(|(ours, theirs)| factor * (value(ours) - value(theirs)));
@@ -142,52 +158,52 @@ pub(super) fn choices(parameters: &[Parameter]) -> Vec<String> {
 }
 
 /// Queries per second.
-pub(super) fn throughput(served: &Served) -> f64 {
+pub(super) fn throughput(served: &OversubscribedTotals) -> f64 {
     served.throughput_per_s()
 }
 
 /// Mean power, in watts.
-pub(super) fn watts(served: &Served) -> f64 {
+pub(super) fn watts(served: &OversubscribedTotals) -> f64 {
     served.power().0
 }
 
 /// EE(TPP).
-pub(super) fn tpp(served: &Served) -> f64 {
+pub(super) fn tpp(served: &OversubscribedTotals) -> f64 {
     served.efficiency().unwrap_or(f64::NAN)
 }
 
 /// EE(P99).
-pub(super) fn ee_p99(served: &Served) -> f64 {
+pub(super) fn ee_p99(served: &OversubscribedTotals) -> f64 {
     served.tail_efficiency(Percentile::P99).unwrap_or(f64::NAN)
 }
 
 /// EE(P99.9).
-pub(super) fn ee_p999(served: &Served) -> f64 {
+pub(super) fn ee_p999(served: &OversubscribedTotals) -> f64 {
     served.tail_efficiency(Percentile::P999).unwrap_or(f64::NAN)
 }
 
 /// The p99 over the mean latency.
-pub(super) fn p99_over_mean(served: &Served) -> f64 {
+pub(super) fn p99_over_mean(served: &OversubscribedTotals) -> f64 {
     served.tail_over_mean(Percentile::P99).unwrap_or(f64::NAN)
 }
 
 /// The p99.9 over the mean latency.
-pub(super) fn p999_over_mean(served: &Served) -> f64 {
+pub(super) fn p999_over_mean(served: &OversubscribedTotals) -> f64 {
     served.tail_over_mean(Percentile::P999).unwrap_or(f64::NAN)
 }
 
 /// Share of core time in C6.
-pub(super) fn in_c6(served: &Served) -> f64 {
+pub(super) fn in_c6(served: &OversubscribedTotals) -> f64 {
     served.residency_share(C6)
 }
 
 /// Mean frequency of the cores.
-pub(super) fn hertz(served: &Served) -> f64 {
+pub(super) fn hertz(served: &OversubscribedTotals) -> f64 {
     served.mean_hertz
 }
 
 /// A latency percentile, in ms.
-pub(super) fn tail_ms(served: &Served, at: Percentile) -> f64 {
+pub(super) fn tail_ms(served: &OversubscribedTotals, at: Percentile) -> f64 {
     served.latency().quantile(at).map_or(f64::NAN, Nanos::as_millis_f64)
 }
 
@@ -210,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_laws_of_contention_meet_the_points_of_figure_3() {
-        let at = |model: &ServerModel, threads| model.contention.instructions(threads);
+        let at = |model: &OversubscribedModel, threads| model.contention.instructions(threads);
         let (mongo, mysql) = (mongo().0, mysql().0);
         assert!((at(&mongo, 128) - 1.27).abs() < 0.01 && (at(&mongo, 512) - 1.27).abs() < 0.01);
         assert!((at(&mysql, 64) - 1.11).abs() < 0.01 && (at(&mysql, 512) - 6.14).abs() < 0.02);

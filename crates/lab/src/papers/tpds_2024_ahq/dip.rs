@@ -8,7 +8,7 @@ use super::sourced::{self, Parameter};
 use crate::prelude::*;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::node::{Node, NodeModel};
+use lull_sim::node::{NodeModel, NodeSimulation};
 use lull_sim::stats::Failure;
 
 /// The experiment.
@@ -302,7 +302,7 @@ fn specs(model: &NodeModel) -> Result<Vec<AppSpec>, Failure> {
         }
         let mut alone = model.clone();
         alone.app.retain(|other| other.name == app.name);
-        let mut node = Node::new(&alone, 0, 0)?;
+        let mut node = NodeSimulation::new(&alone, 0, 0)?;
         node.run_until(Nanos::from_secs(10));
         let mut spec = AppSpec::best_effort(&app.name);
         spec.solo_per_s = Some(node.totals().apps[0].work_per_s);

@@ -6,7 +6,7 @@ use super::{SEED_FILE, platform};
 use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::ModelError;
-use lull_sim::node::{Activity, LoadStep, Node, NodeModel};
+use lull_sim::node::{Activity, LoadStep, NodeModel, NodeSimulation};
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
 
@@ -129,7 +129,7 @@ impl KneeBench {
         let scale = work_of(&model, app) * 4;
         model.refresh = model.refresh.max(scale);
         model.scheduler.balance = model.scheduler.balance.max(scale);
-        let mut node = Node::new(&model, self.seed + seed_offset, 0)?;
+        let mut node = NodeSimulation::new(&model, self.seed + seed_offset, 0)?;
         let span = Nanos::from_secs_f64(times * self.requests / rate_per_s);
         node.run_until(span.scale(0.1));
         node.forget();

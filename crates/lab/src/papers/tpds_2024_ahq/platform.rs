@@ -5,7 +5,7 @@ use super::sourced::{Parameter, read};
 pub(super) use crate::colocation::Scene;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::node::{Activity, LoadStep, Node, NodeModel};
+use lull_sim::node::{Activity, LoadStep, NodeModel, NodeSimulation};
 use lull_sim::stats::Failure;
 
 /// Platform A with its apps; see the file for what is printed and what is not.
@@ -85,7 +85,7 @@ impl Platform {
     fn best_effort(&self, name: &str, threads: u32) -> Result<AppSpec, Failure> {
         let mut alone = self.model.clone();
         alone.app.retain(|app| app.name == name);
-        let mut node = Node::new(&alone, 0, 0)?;
+        let mut node = NodeSimulation::new(&alone, 0, 0)?;
         node.run_until(ALONE);
         let mut spec = AppSpec::best_effort(name);
         spec.threads = Some(threads);

@@ -1,14 +1,14 @@
-//! Who runs on which core, and how fast all go.
+//! Assignment of requests to cores, and the common pace.
 
-use super::{NOWHERE, Node};
+use super::{DispatchSimulation, NO_CORE_TYPE};
 
-impl Node {
-    /// Puts a request on a core of a type, from the queue or another core.
+impl DispatchSimulation {
+    /// Starts a request on a core of a type, from the queue or another core.
     pub(super) fn go(&mut self, slot: u32, kind: usize) {
         let mut request = self.slots[slot as usize];
         let left = self.work_left(&request);
         let mut cost = 0.0;
-        if request.kind == NOWHERE {
+        if request.kind == NO_CORE_TYPE {
             self.take(kind);
             request.at = self.running.len();
             self.running.push(slot);
@@ -31,7 +31,7 @@ impl Node {
         self.changed();
     }
 
-    /// Takes a request out of the list of the running ones.
+    /// Removes a request from the list of running requests.
     pub(super) fn stop(&mut self, at: usize) {
         self.running.swap_remove(at);
         self.ends.swap_remove(at);
@@ -41,11 +41,13 @@ impl Node {
     }
 
     fn take(&mut self, kind: usize) {
+        debug_assert!(self.free[kind] > 0, "a core of this type is free");
         self.busy[kind] += 1;
         self.count_free(kind, |free| free - 1);
     }
 
     pub(super) fn give_back(&mut self, kind: usize) {
+        debug_assert!(self.busy[kind] > 0, "a core of this type is busy");
         self.busy[kind] -= 1;
         self.count_free(kind, |free| free + 1);
     }
@@ -58,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Pace and power after cores started, stopped or changed.
+    /// Recomputes pace and power after cores started, stopped or changed.
     pub(super) fn changed(&mut self) {
         let each = self.busy.iter().zip(self.ladder.types());
         let (mut speed, mut watts) = (0.0, 0.0);

@@ -1,8 +1,7 @@
-//! What others than scheduler and governor do to the cores: which parties may
-//! use them, and at which frequency they are held.
+//! What a policy sets on the cores: which parties may use them, and their frequencies.
 
 use super::{Cores, Ready};
-use crate::oversubscribed::model::{Governor, ServerModel};
+use crate::oversubscribed::model::{Governor, OversubscribedModel};
 use lull_measure::Hertz;
 use std::collections::VecDeque;
 
@@ -17,17 +16,17 @@ impl Cores {
         self.schedule.agent() != Some(core)
     }
 
-    /// A party may use these cores and no others from now on; those that are
-    /// to be timed anew.
+    /// Confines a party to these cores. Returns the cores whose events must be
+    /// rescheduled.
     pub(in crate::oversubscribed) fn confine(
         &mut self,
-        model: &ServerModel,
+        model: &OversubscribedModel,
         party: usize,
         cores: Vec<bool>,
         now_ns: u64,
     ) -> Vec<usize> {
         self.allowed[party] = cores;
-        let (mut timed, mut homeless) = (Vec::new(), Vec::new());
+        let (mut timed, mut displaced) = (Vec::new(), Vec::new());
         for index in 0..self.all.len() {
             if self.allowed[party][index] {
                 continue;
@@ -38,23 +37,23 @@ impl Cores {
             let queue = std::mem::take(&mut core.queue);
             let (go, stay): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(goes);
             core.queue = stay;
-            homeless.extend(go.into_iter().map(|ready| (index, ready)));
+            displaced.extend(go.into_iter().map(|ready| (index, ready)));
             if core.thread.is_some() && core.party == party && core.cut_at(now_ns) {
                 timed.push(index);
             }
         }
-        for (index, (thread, work)) in homeless {
+        for (index, (thread, work)) in displaced {
             self.schedule.moves(thread, index, self.last[thread as usize]);
             timed.extend(self.wake(model, thread, work, now_ns));
         }
         timed
     }
 
-    /// A core's frequency is held, or left to the governor again; whether it
-    /// is to be timed anew.
+    /// Sets a core's frequency, or returns it to the governor. Returns whether the
+    /// core's event must be rescheduled.
     pub(in crate::oversubscribed) fn hold(
         &mut self,
-        model: &ServerModel,
+        model: &OversubscribedModel,
         index: usize,
         held: Option<Hertz>,
         now_ns: u64,

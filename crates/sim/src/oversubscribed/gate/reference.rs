@@ -1,19 +1,18 @@
-//! What the gate is to do, written down plainly: the model that the simulator had
-//! before it drove the on-call gate, kept to compare it with.
+//! A reference model of the gate, with which the tests compare the on-call gate.
 
 use lull_control::admission::{Pace, RoundLimits};
 use std::collections::VecDeque;
 
 /// A connection at the gate.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct ConnectionState {
     /// Queries that wait: 0 or 1, for connections are synchronous.
     waiting: u32,
     /// Queries left of the present turn; `None` without one.
     turn: Option<u32>,
     /// Queries left until the next decision.
     left: u32,
-    /// Listed in the present round, its turn still to come.
+    /// Listed in the present round; its turn has not begun.
     listed: bool,
     /// Whether a query of it is in service.
     served: bool,
@@ -23,17 +22,18 @@ struct Place {
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
     pub(super) admission: RoundLimits,
-    places: Vec<Place>,
+    places: Vec<ConnectionState>,
     /// Where the ring goes on.
     hand: usize,
     /// Turns held now, and the most at any time.
     pub(super) running: u32,
     pub(super) most_running: u32,
-    /// Connections whose turn in this round is to come.
+    /// Connections whose turn in this round has not begun.
     list: VecDeque<u32>,
     /// Queries that wait, by connection: what admission controllers see.
     pub(super) waiting: Vec<u32>,
-    /// Who has come while nobody waited: it takes a free slot and the ring stays.
+    /// The connection that arrived while no other waited: it takes a free slot and the
+    /// ring does not advance.
     alone: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Plain {
     pub(super) fn new(connections: usize) -> Self {
         Self {
             admission: RoundLimits::open(connections),
-            places: vec![Place::default(); connections],
+            places: vec![ConnectionState::default(); connections],
             hand: 0,
             running: 0,
             most_running: 0,
@@ -51,12 +51,12 @@ impl Plain {
         }
     }
 
-    /// Whether every query runs when it comes.
+    /// Returns whether every query runs when it arrives.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.admission.pace, Pace::Open { .. })
     }
 
-    /// A query has come; whether it runs at once.
+    /// A query arrives. Returns whether it runs at once.
     pub(super) fn offer(&mut self, connection: u32) -> bool {
         let open = self.is_open();
         let place = &mut self.places[connection as usize];
@@ -65,8 +65,8 @@ impl Plain {
             return true;
         }
         place.waiting += 1;
-        let nobody = self.waiting.iter().all(|queries| *queries == 0);
-        self.alone = nobody.then_some(connection as usize);
+        let none_waits = self.waiting.iter().all(|queries| *queries == 0);
+        self.alone = none_waits.then_some(connection as usize);
         self.waiting[connection as usize] += 1;
         false
     }
@@ -106,8 +106,8 @@ impl Plain {
         }
     }
 
-    /// Starts a round: lists those who wait, from the ring's hand on, those who
-    /// go first before the others; how many there are.
+    /// Starts a round: lists waiting connections from the ring's hand on, those marked
+    /// `first` before the others. Returns their number.
     pub(super) fn start_round(&mut self, turns: u32) -> u32 {
         let count = self.places.len();
         let start = self.hand;
@@ -186,7 +186,7 @@ impl Plain {
         let place = &mut self.places[index];
         place.listed = false;
         let queries = batch.min(place.left);
-        // What the turn does not use comes back with the next decision.
+        // The next decision restores the allowance that the turn does not use.
         place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
         place.turn = Some(queries);
         self.running += 1;

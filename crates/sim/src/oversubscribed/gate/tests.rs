@@ -30,7 +30,7 @@ fn flow() -> Pace {
 fn an_open_gate_lets_everything_through() {
     let mut gate = Gate::new(2);
     assert!(gate.offer(0) && gate.offer(1));
-    assert!(!gate.answered(0), "nobody holds a turn");
+    assert!(!gate.answered(0), "no connection holds a turn");
     assert_eq!(gate.running, 0);
 }
 
@@ -83,7 +83,7 @@ fn those_who_go_first_do_and_those_without_allowance_do_not() {
     gate.admission.allow[2].first = true;
     gate.decided();
     assert!(!gate.offer(0));
-    assert_eq!(admitted(&mut gate), [0; 0], "although nobody else is there");
+    assert_eq!(admitted(&mut gate), [0; 0], "although no other connection waits");
     [3, 1, 2].into_iter().for_each(|connection| assert!(!gate.offer(connection)));
     assert_eq!(admitted(&mut gate), [3]);
     gate.answered(3);
@@ -165,7 +165,7 @@ impl Pair {
         }
     }
 
-    /// Whoever may run now does, and both gates say who that is.
+    /// Runs the connections that may run now, after checking that both gates agree.
     fn admit(&mut self) {
         let ours = admitted(&mut self.ours);
         let plain: Vec<u32> = std::iter::from_fn(|| self.plain.admit()).collect();

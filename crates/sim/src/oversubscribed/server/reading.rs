@@ -1,14 +1,16 @@
-//! What a server counts, and how it is read.
+//! The sums of a server, and the totals computed from them.
 
-use super::super::counts::{ClassServed, Energy, GateServed, Served, Spent, Threads};
-use super::Server;
+use super::super::counts::{
+    ClassTotals, CoreTime, EnergyParts, GateTotals, MeanThreads, OversubscribedTotals,
+};
+use super::OversubscribedServer;
 use lull_measure::Nanos;
 
 /// Sums since the warm-up.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sums {
+pub(super) struct ServerSums {
     pub(super) from_ns: u64,
-    pub(super) classes: Vec<ClassServed>,
+    pub(super) classes: Vec<ClassTotals>,
     pub(super) answers: Vec<u64>,
     pub(super) came: Vec<u64>,
     /// Thread time in R and D, and query time, in ns.
@@ -18,39 +20,47 @@ pub(super) struct Sums {
     pub(super) work: f64,
     pub(super) instructions: f64,
     pub(super) started: u64,
-    pub(super) gate: GateServed,
+    pub(super) gate: GateTotals,
     pub(super) events: u64,
 }
 
-impl Server {
-    /// Forgets what was counted.
+impl OversubscribedServer {
+    /// Returns the simulated time.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.now_ns)
+    }
+
+    /// Restarts all counts.
     pub fn forget(&mut self) {
         self.cores.account(&self.model, self.now_ns);
         self.cores.forget(&self.model);
         self.gate.most_running = self.gate.running;
-        self.sums = Sums {
+        self.sums = ServerSums {
             from_ns: self.now_ns,
-            classes: vec![ClassServed::default(); self.model.class.len()],
+            classes: vec![ClassTotals::default(); self.model.class.len()],
             answers: vec![0; self.connections.len()],
             came: vec![0; self.connections.len()],
             started: self.storage.started(),
-            ..Sums::default()
+            ..ServerSums::default()
         };
     }
 
     /// What was counted since the warm-up.
-    pub fn served(&mut self) -> Served {
+    pub fn served(&mut self) -> OversubscribedTotals {
         self.cores.account(&self.model, self.now_ns);
         let sums = &self.sums;
         let span = Nanos(self.now_ns - sums.from_ns);
         let mean = |total_ns: f64| total_ns / (span.0 as f64).max(1.0);
         let (running, disk) = (mean(sums.running_ns), mean(sums.disk_ns));
-        let mut served = Served {
+        let mut served = OversubscribedTotals {
             span,
             classes: sums.classes.clone(),
             answers: sums.answers.clone(),
             came: sums.came.clone(),
-            energy: Energy { fixed: self.model.power.fixed.during(span), ..Energy::default() },
+            energy: EnergyParts {
+                fixed: self.model.power.fixed.during(span),
+                ..EnergyParts::default()
+            },
             busy: Nanos::ZERO,
             residency: vec![Nanos::ZERO; self.model.idle.len()],
             entries: vec![0; self.model.idle.len()],
@@ -59,7 +69,7 @@ impl Server {
             busy_hertz: 0.0,
             instructions: if sums.work > 0.0 { sums.instructions / sums.work } else { 1.0 },
             device: self.storage.share(self.storage.started() - sums.started, span.as_secs_f64()),
-            threads: Threads {
+            threads: MeanThreads {
                 running,
                 disk,
                 sleeping: self.connections.len() as f64 - running - disk,
@@ -75,9 +85,9 @@ impl Server {
     }
 
     /// Core time of each party.
-    pub(in crate::oversubscribed) fn spent(&self) -> Vec<Spent> {
+    pub(in crate::oversubscribed) fn spent(&self) -> Vec<CoreTime> {
         let parties = self.model.class.len() + self.model.co_runner.len();
-        let mut all = vec![Spent::default(); parties];
+        let mut all = vec![CoreTime::default(); parties];
         for core in &self.cores.all {
             for (sum, spent) in all.iter_mut().zip(&core.counts.spent) {
                 sum.cpu += spent.cpu;
@@ -89,7 +99,7 @@ impl Server {
         all
     }
 
-    fn add_cores(&self, served: &mut Served) {
+    fn add_cores(&self, served: &mut OversubscribedTotals) {
         let (mut hertz_ns, mut busy_hertz_ns) = (0.0, 0.0);
         for core in &self.cores.all {
             let counts = &core.counts;
@@ -112,7 +122,7 @@ impl Server {
     }
 }
 
-impl ClassServed {
+impl ClassTotals {
     /// Takes note of an answer.
     pub(super) fn record(&mut self, latency: Nanos) {
         self.latency.record(latency);

@@ -1,15 +1,15 @@
-//! What a plant does to a server, and reads of it, between two looks.
+//! The interface of a server to its plant.
 
 use super::super::cores::Core;
-use super::super::counts::Spent;
-use super::{Phase, Server, Stage};
+use super::super::counts::CoreTime;
+use super::{OversubscribedServer, Phase, Stage};
 use lull_control::Objective;
 use lull_control::admission::{Admission, Numbers};
 use lull_measure::{Hertz, Joules, Latency, Nanos};
 
-/// Sums at one look.
+/// Sums at one observation.
 #[derive(Debug, Clone)]
-pub(in crate::oversubscribed) struct Meter {
+pub(in crate::oversubscribed) struct ServerSnapshot {
     pub(in crate::oversubscribed) time: Nanos,
     pub(in crate::oversubscribed) energy: Joules,
     /// Busy and idle time of each core.
@@ -17,14 +17,14 @@ pub(in crate::oversubscribed) struct Meter {
     /// Sleeps of each core that have ended.
     pub(in crate::oversubscribed) sleeps: Vec<usize>,
     /// Core time of each party.
-    pub(in crate::oversubscribed) spent: Vec<Spent>,
-    /// Queries that came and that were answered, by class.
+    pub(in crate::oversubscribed) spent: Vec<CoreTime>,
+    /// Queries that arrived and that were answered, by class.
     pub(in crate::oversubscribed) queries: Vec<(u64, u64)>,
 }
 
-impl Server {
+impl OversubscribedServer {
     /// Reads everything that counts up.
-    pub(in crate::oversubscribed) fn meter(&mut self) -> Meter {
+    pub(in crate::oversubscribed) fn snapshot(&mut self) -> ServerSnapshot {
         self.cores.account(&self.model, self.now_ns);
         let since = Nanos(self.now_ns - self.sums.from_ns);
         let energy = |sum: Joules, core: &Core| sum + core.counts.active + core.counts.idle.energy;
@@ -35,7 +35,7 @@ impl Server {
             queries[*class].0 += self.sums.came[index];
             queries[*class].1 += self.sums.answers[index];
         }
-        Meter {
+        ServerSnapshot {
             time: self.now(),
             energy: self.cores.all.iter().fold(fixed, energy),
             cores: self.cores.all.iter().map(times).collect(),
@@ -90,7 +90,7 @@ impl Server {
         self.cores.all[core].frequency()
     }
 
-    /// The frequency that a core is held at by somebody else than the governor.
+    /// Returns the frequency that a policy has set for a core.
     pub(in crate::oversubscribed) fn held(&self, core: usize) -> Option<Hertz> {
         self.cores.all[core].held
     }
@@ -107,8 +107,8 @@ impl Server {
         self.admission.numbers().copied()
     }
 
-    /// Sets them. The gate goes by them at once, or after the round that is under
-    /// way: a round ends as it began.
+    /// Sets these numbers. They take effect at once, or after the present round: a
+    /// round ends with the numbers with which it began.
     pub(in crate::oversubscribed) fn set_numbers(&mut self, numbers: Numbers) {
         let Some(kept) = self.admission.numbers() else { return };
         *kept = numbers;
@@ -117,18 +117,18 @@ impl Server {
         }
     }
 
-    /// Other things are asked of the connections from now on; `anew` makes a
-    /// admission controller for them if the one at the gate cannot go on with them.
+    /// Changes the objectives of the connections. `rebuild` creates an admission
+    /// controller for them if the present one cannot continue.
     ///
     /// # Errors
-    /// Whatever `anew` answers.
+    /// The error of `rebuild`.
     pub fn retarget<E>(
         &mut self,
         objectives: &[Option<Objective>],
-        anew: impl FnOnce() -> Result<Box<dyn Admission>, E>,
+        rebuild: impl FnOnce() -> Result<Box<dyn Admission>, E>,
     ) -> Result<(), E> {
         if !self.admission.retarget(objectives) {
-            self.admission = anew()?;
+            self.admission = rebuild()?;
         }
         Ok(())
     }

@@ -28,16 +28,16 @@ pub enum Work {
     },
 }
 
-/// Why a text is no work.
+/// Why a text does not name a burner's work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a burner's work: write compute, memory or memory:256MiB")]
 pub struct WorkError {
     text: String,
 }
 
-/// Paths between two looks at whether to go on: about a millisecond.
+/// Paths between two checks of the stop flag: about a millisecond.
 const PATHS: u64 = 256;
-/// Elements between two looks: half a megabyte in each array.
+/// Elements between two checks: half a megabyte in each array.
 const ELEMENTS: usize = 64 * 1024;
 /// Two elements read and one written.
 const BYTES_AN_ELEMENT: u64 = 24;
@@ -109,7 +109,7 @@ fn stream(bytes: u64, count: &AtomicU64, over: &AtomicBool) -> Result<(), Burner
     Ok(())
 }
 
-/// An array whose pages are really there.
+/// Allocates an array and writes all of it, so that its pages are mapped.
 fn array(elements: u64, value: f64) -> Result<Vec<f64>, BurnerError> {
     let refused = || BurnerError::Memory { bytes: elements.saturating_mul(BYTES_AN_ELEMENT) };
     let length = usize::try_from(elements).map_err(|_| refused())?;
@@ -121,8 +121,8 @@ fn array(elements: u64, value: f64) -> Result<Vec<f64>, BurnerError> {
 
 const MIB: u64 = 1 << 20;
 
-/// Twice the last-level cache, 64 MiB at least and 512 MiB at most; 256 MiB
-/// where the kernel does not tell the caches' sizes.
+/// Returns twice the size of the last-level cache, at least 64 MiB and at most
+/// 512 MiB; 256 MiB where the kernel does not report cache sizes.
 pub fn default_buffer_bytes() -> u64 {
     let sizes = (0..8).filter_map(|index| {
         let file = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");

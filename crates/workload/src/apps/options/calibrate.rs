@@ -1,4 +1,4 @@
-//! How many paths make a request as long as one wants on this machine.
+//! Calibrates the number of paths so that requests take a given time on this machine.
 
 use super::price::Walk;
 use super::{AsianCall, Demand};
@@ -21,12 +21,12 @@ pub struct Calibration {
 const ROUNDS: u32 = 7;
 const ROUND_PATHS: u32 = 500;
 
-/// The demand of which half the requests take `median` or less of an
-/// undisturbed core. Takes some 20 ms at 252 steps.
+/// Returns the demand of which half the requests take at most `median` on an
+/// undisturbed core. Takes about 20 ms at 252 steps.
 pub fn calibrate(median: Nanos, steps: u32, rng: &mut Generator) -> Calibration {
     let path_ns = (0..ROUNDS).map(|_| time_a_path(steps, rng)).fold(f64::INFINITY, f64::min);
     let base_paths = median.0 as f64 / path_ns / Demand::median_length(rng);
-    // Where even the shortest request is longer than wanted, that is what there is.
+    // Where even the shortest request takes longer than `median`, the result is that one.
     Calibration { demand: Demand { base_paths: base_paths.clamp(0.01, 1e6), steps }, path_ns }
 }
 

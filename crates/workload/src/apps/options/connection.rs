@@ -22,16 +22,16 @@ pub(super) struct Connection {
 #[derive(Debug)]
 struct Input {
     lines: LineReader,
-    /// When the bytes now held came: the arrival of the requests in them.
+    /// When the buffered bytes were read: the arrival of the requests in them.
     came: Nanos,
 }
 
-/// What a read found.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Perhaps whole lines.
+    /// Bytes were read; there may be whole lines.
     Something,
-    /// The client is gone.
+    /// The client has closed the connection.
     End,
 }
 
@@ -43,7 +43,7 @@ impl Connection {
         Ok(Self { number, stream, input: Mutex::new(input) })
     }
 
-    /// Reads what there is. The lines read before must have been taken.
+    /// Reads the available bytes. All lines read before must have been taken.
     pub(super) fn read(&self) -> Heard {
         let mut input = self.lock();
         match input.lines.fill(&mut Unbuffered(&self.stream)) {
@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// The next request line with its arrival, if one has come in full.
+    /// Returns the next complete request line with its arrival.
     pub(super) fn next_line(&self) -> Option<(std::result::Result<String, LineTooLong>, Nanos)> {
         let mut input = self.lock();
         let came = input.came;
@@ -63,8 +63,8 @@ impl Connection {
         Some((line.map(|bytes| String::from_utf8_lossy(bytes).into_owned()), came))
     }
 
-    /// Writes a reply. A client that does not even take in this many bytes has
-    /// stopped reading and is given up rather than waited for.
+    /// Writes a reply. A client whose receive buffer cannot take these few bytes has
+    /// stopped reading: its connection is closed, so that no worker waits for it.
     pub(super) fn reply(&self, text: &str) {
         let wrote = (&self.stream).write(text.as_bytes());
         if wrote.ok() != Some(text.len()) {
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection; the next read tells the acceptor.
+    /// Ends the connection; the acceptor sees it with the next read.
     pub(super) fn give_up(&self) {
         // Fails only if the other end was faster.
         let _ = self.stream.shutdown(Shutdown::Both);

@@ -1,4 +1,4 @@
-//! What clients ask of the options server.
+//! The requests that clients send to the options server.
 
 use super::AsianCall;
 use crate::Generator;
@@ -22,7 +22,7 @@ pub struct Demand {
     pub steps: u32,
 }
 
-/// Why a demand is none.
+/// Why a demand is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum DemandError {
     /// The number of paths is out of range.

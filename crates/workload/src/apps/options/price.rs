@@ -14,10 +14,11 @@ pub struct Estimate {
     pub standard_error: f64,
 }
 
-/// Steps between two looks at whether to go on: about a millisecond.
+/// Path steps between two calls of `go_on`: about a millisecond.
 const STEPS_A_LOOK: u32 = 65_536;
 
-/// Prices an option; `None` if `go_on` says no, which is asked about every millisecond.
+/// Prices an option. Calls `go_on` about every millisecond and returns `None` once it
+/// returns `false`.
 ///
 /// The spot itself is not part of the mean: with one step the option is a
 /// European call.

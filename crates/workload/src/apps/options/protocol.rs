@@ -29,7 +29,7 @@ pub struct AsianCall {
     pub seed: u64,
 }
 
-/// Why a line is no request; the text of the `ERR` reply.
+/// Why a line is not a request; its text is that of the `ERR` reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Not `PRICE`.
@@ -49,7 +49,7 @@ pub enum RequestError {
     /// More work than the server takes on.
     #[error("m * n = {asked} path steps are more than the {limit} taken on: ask for fewer paths")]
     TooMuch {
-        /// Path steps asked for.
+        /// Path steps of the request.
         asked: u64,
         /// Path steps allowed.
         limit: u64,
@@ -67,7 +67,7 @@ impl AsianCall {
         .expect("writing to memory cannot fail");
     }
 
-    /// Steps of all paths together: the work the request asks for.
+    /// Returns the steps of all paths together: the work of the request.
     pub fn path_steps(&self) -> u64 {
         u64::from(self.steps) * u64::from(self.paths)
     }

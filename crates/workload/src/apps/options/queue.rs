@@ -49,7 +49,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Sends all workers home; what still waits is handed back.
+    /// Ends all workers. Returns the items that still wait.
     pub(super) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.closed = true;
@@ -59,7 +59,8 @@ impl<T> Queue<T> {
         left
     }
 
-    /// A panicking worker leaves the list whole, so that its poison may be ignored.
+    /// Ignores poison: no operation panics between two changes of the list, so that a
+    /// panicking worker leaves it consistent.
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

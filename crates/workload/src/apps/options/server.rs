@@ -30,7 +30,7 @@ pub struct ServerConfig {
     pub workers: usize,
     /// Requests that may wait for a worker; further ones are refused.
     pub queue: usize,
-    /// Path steps (`m * n`) that one request may ask for.
+    /// Most path steps (`m * n`) of one request.
     pub max_path_steps: u64,
     /// Connections held at once; further ones are closed.
     pub max_connections: usize,
@@ -57,7 +57,7 @@ pub enum ServerError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// There are no workers or there is no queue.
@@ -73,11 +73,11 @@ pub enum ServerError {
 pub struct ServerReport {
     /// Requests priced.
     pub answered_requests: u64,
-    /// Requests refused since the queue was full.
+    /// Requests refused because the queue was full.
     pub refused_requests: u64,
     /// Lines that were no requests.
     pub malformed_requests: u64,
-    /// Requests given up since the server was stopped.
+    /// Requests abandoned because the server was stopped.
     pub abandoned_requests: u64,
     /// Connections taken.
     pub connections: u64,
@@ -88,7 +88,7 @@ pub struct ServerReport {
 }
 
 impl fmt::Display for ServerReport {
-    /// The run for a person: a line of counts, then one of each distribution.
+    /// Writes a line of counts, then one line for each distribution.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -103,14 +103,14 @@ impl fmt::Display for ServerReport {
     }
 }
 
-/// Told of each request on the worker that prices it, from before its start to
-/// after its end: what places requests on cores stands here.
+/// Runs on the worker around each request, from before its start to after its end:
+/// this is where a dispatcher puts requests on cores.
 pub trait Around: Sync {
-    /// Runs `work`, once, for a request that came `age` ago. It may wait first.
+    /// Runs `work`, once, for a request that arrived `age` ago. It may wait first.
     fn around(&self, age: Nanos, work: &mut dyn FnMut());
 }
 
-/// Requests run as they come.
+/// Runs requests at once, without a dispatcher.
 struct Undispatched;
 
 impl Around for Undispatched {
@@ -129,7 +129,7 @@ pub struct Server {
 
 /// The number of the listening socket; connections count from 0.
 const LISTENER: u64 = u64::MAX;
-/// How soon a stop is noticed.
+/// Longest wait, so that a stop is noticed within this time.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Server {
@@ -240,7 +240,7 @@ impl Server {
                         shared.counts.connections.fetch_add(1, Ordering::Relaxed);
                     }
                 }
-                // Dropping it tells the client.
+                // Dropping the stream closes the connection, which the client sees.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -316,7 +316,7 @@ struct Counts {
 }
 
 impl Shared<'_> {
-    /// Reads a connection that has something to say.
+    /// Reads a connection that has bytes to read.
     fn hear(&self, table: &mut Table, number: usize) {
         let Some(connection) = table.slots.get(number).cloned().flatten() else { return };
         match connection.read() {
@@ -349,7 +349,7 @@ impl Shared<'_> {
                 }
             }
         }
-        // Fails only for a connection that is gone, which nobody waits for.
+        // Fails only for a connection that is closed, which needs no events any more.
         let _ = self.poller.change(&**connection, connection.number as u64, Interest::ReadOnce);
     }
 
@@ -369,7 +369,8 @@ impl Shared<'_> {
         job.connection.reply("ERR the server is stopping\n");
     }
 
-    /// A worker's life: service and queueing times of its requests.
+    /// Runs a worker until the queue is closed. Returns the service and queueing times
+    /// of its requests.
     fn work(&self, stop: &AtomicBool) -> (Latency, Latency) {
         let (mut service, mut queueing) = (Latency::default(), Latency::default());
         while let Some(job) = self.queue.pop() {
@@ -412,7 +413,7 @@ impl Counts {
     }
 }
 
-/// A thread's result; its panic goes on in this thread.
+/// Returns a thread's result, or resumes its panic in this thread.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

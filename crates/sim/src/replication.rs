@@ -1,4 +1,4 @@
-//! Random streams: one generator per (purpose, source, replication).
+//! Random streams: one generator for each purpose, source and replication.
 //!
 //! The four state words of a xoshiro256++ generator are the first outputs of
 //! SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
@@ -15,7 +15,7 @@ pub(crate) type Stream = Xoshiro256PlusPlus;
 
 /// What a stream is drawn for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Use {
+pub(crate) enum StreamPurpose {
     /// Gaps between arrivals and think times of an app.
     Arrivals = 1,
     /// Work of an app's requests.
@@ -40,20 +40,30 @@ pub(crate) enum Use {
     Wakeups = 11,
 }
 
-/// The streams of one replication.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Streams {
-    /// The user's seed.
-    pub(crate) seed: u64,
-    /// Which replication, from 0.
-    pub(crate) replication: u64,
+/// One replication of an experiment: the name of all its random streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replication {
+    /// The seed of the experiment, chosen by the user.
+    pub seed: u64,
+    /// Number of the replication, from 0.
+    pub number: u64,
 }
 
-impl Streams {
-    /// The stream for one use of source `index`.
-    pub(crate) fn stream(self, purpose: Use, index: usize) -> Stream {
+/// Length of one run, in requests or in simulated time: a warm-up that is not
+/// counted, then the part that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunLength<T> {
+    /// The warm-up.
+    pub warmup: T,
+    /// The counted part.
+    pub counted: T,
+}
+
+impl Replication {
+    /// Returns the stream that source `index` uses for `purpose`.
+    pub(crate) fn stream(self, purpose: StreamPurpose, index: usize) -> Stream {
         let source = (purpose as u64) << 32 | index as u64;
-        let mut state = [self.replication, source].into_iter().fold(self.seed, |state, part| {
+        let mut state = [self.number, source].into_iter().fold(self.seed, |state, part| {
             let mut next = state ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93);
             split_mix(&mut next)
         });
@@ -86,8 +96,14 @@ mod tests {
         for seed in 0..4 {
             for replication in 0..4 {
                 for index in 0..4 {
-                    for purpose in [Use::Arrivals, Use::Work, Use::Path, Use::Route] {
-                        let mut stream = Streams { seed, replication }.stream(purpose, index);
+                    for purpose in [
+                        StreamPurpose::Arrivals,
+                        StreamPurpose::Work,
+                        StreamPurpose::Path,
+                        StreamPurpose::Route,
+                    ] {
+                        let mut stream =
+                            Replication { seed, number: replication }.stream(purpose, index);
                         firsts.insert(stream.next_u64());
                     }
                 }
@@ -98,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_the_same_each_time() {
-        let make = || Streams { seed: 7, replication: 3 }.stream(Use::Work, 2).next_u64();
+        let make = || Replication { seed: 7, number: 3 }.stream(StreamPurpose::Work, 2).next_u64();
         assert_eq!(make(), make());
     }
 }
