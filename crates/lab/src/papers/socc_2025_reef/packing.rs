@@ -72,7 +72,7 @@ fn knee(cells: &[GateCell]) -> f64 {
 
 /// A claim on the ratio of a figure at two numbers of cores: text, claim, both cores as indices
 /// of [`CORES`], figure, tolerance.
-type Claim = (&'static str, &'static str, usize, usize, fn(&Served) -> f64, Tolerance);
+type Claim = (&'static str, &'static str, usize, usize, fn(&OversubscribedTotals) -> f64, Tolerance);
 
 fn ratio_rows(cells: &[GateCell], claims: &[Claim]) -> Vec<Row> {
     let mut rows = Vec::new();
