@@ -1,16 +1,11 @@
 //! Builds, checks and measures Lull: `cargo xtask --help` lists the tasks.
 
-#[cfg(feature = "bench")]
-mod bench;
 mod bpf;
 mod command;
 mod dispatch;
 mod docs;
-mod here;
 mod live;
 mod package;
-mod packages;
-mod release;
 mod rig;
 mod test;
 mod tidy;
@@ -20,6 +15,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use xtask::{here, packages, release, root};
 
 /// Blocks a policy in each scene of `cargo xtask live`, and their length: twenty minutes in all.
 const LIVE_ROUNDS: u32 = 5;
@@ -146,19 +142,6 @@ enum Task {
         #[arg(long)]
         full: bool,
     },
-    /// Run one model of `bench sim` and print what it took; started by that benchmark
-    #[cfg(feature = "bench")]
-    #[command(hide = true)]
-    SimModel {
-        /// Its name
-        name: String,
-        /// Seed of all random numbers
-        seed: u64,
-    },
-    /// Measure what the on-call runtime costs this process; started by `bench preload`
-    #[cfg(feature = "bench")]
-    #[command(hide = true)]
-    PreloadModel,
 }
 
 fn main() -> ExitCode {
@@ -185,10 +168,6 @@ fn main() -> ExitCode {
             validate::run(&root(), &validate::Options { rounds, block_s, page, records })
         }
         Task::Bench { names, list, full } => bench(&root(), &names, list, full),
-        #[cfg(feature = "bench")]
-        Task::SimModel { name, seed } => bench::sim_model(&name, seed),
-        #[cfg(feature = "bench")]
-        Task::PreloadModel => bench::preload_model(),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");
@@ -196,26 +175,15 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs benchmarks here, or in this program built anew: optimised, and with them.
+/// Runs benchmarks with `crates/bench`, built optimised: the tasks build without our crates,
+/// so that they run, and report what is wrong, when our crates do not build.
 fn bench(root: &Path, names: &[String], list: bool, full: bool) -> Result<ExitCode> {
-    #[cfg(feature = "bench")]
-    if !cfg!(debug_assertions) {
-        return if list { Ok(bench::list()) } else { bench::run(root, names, full) };
-    }
     let mut cargo = Command::new("cargo");
-    cargo.current_dir(root).args(["run", "--quiet", "--release", "--package", "xtask"]);
-    cargo.args(["--features", "bench", "--", "bench"]).args(names);
+    cargo.current_dir(root).args(["run", "--quiet", "--release", "--package", "lull-bench", "--"]);
+    cargo.args(names);
     for (flag, is_set) in [("--list", list), ("--full", full)] {
         cargo.args(is_set.then_some(flag));
     }
     let status = cargo.status().context("cannot start cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The repository's root: where cargo runs this, or, run by hand, where it was
-/// built. A program moved with its target directory must not check the old place.
-fn root() -> PathBuf {
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    here.parent().map_or(here.clone(), Path::to_path_buf)
 }

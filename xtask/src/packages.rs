@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Where a program is, looking where servers are installed too.
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     let mut places = std::env::split_paths(&path).chain(system).chain(postgresql());
@@ -19,24 +19,24 @@ fn postgresql() -> impl Iterator<Item = PathBuf> {
 }
 
 /// Installs Debian packages where this is root on a Debian; whether it could.
-pub(crate) fn install_packages(packages: &[&str]) -> bool {
+pub fn install_packages(packages: &[&str]) -> bool {
     may_install() && (install(packages) || (apt(&["update"]) && install(packages)))
 }
 
 /// Whether this is root on a Debian.
-pub(crate) fn may_install() -> bool {
+pub fn may_install() -> bool {
     let is_root = Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() == 0);
     is_root && Path::new("/usr/bin/apt-get").exists()
 }
 
 /// Installs Debian packages; whether apt could.
-pub(crate) fn install(packages: &[&str]) -> bool {
+pub fn install(packages: &[&str]) -> bool {
     let options = ["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"];
     apt(&[&options[..], packages].concat())
 }
 
 /// Runs `apt-get`; whether it succeeded.
-pub(crate) fn apt(arguments: &[&str]) -> bool {
+pub fn apt(arguments: &[&str]) -> bool {
     let mut command = Command::new("apt-get");
     // RUNLEVEL=1 keeps Debian from starting the services that it installs.
     command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");

@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// If cargo cannot be started or the binary does not build.
-pub(crate) fn binary(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
+pub fn binary(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
     build(root, package, ["--bin", name])?;
     Ok(target(root).join("release").join(name))
 }
@@ -17,14 +17,13 @@ pub(crate) fn binary(root: &Path, package: &str, name: &str) -> Result<PathBuf> 
 ///
 /// # Errors
 /// As [`binary`].
-#[cfg(feature = "bench")]
-pub(crate) fn example(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
+pub fn example(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
     build(root, package, ["--example", name])?;
     Ok(target(root).join("release/examples").join(name))
 }
 
 /// Where cargo puts what it builds.
-pub(crate) fn target(root: &Path) -> PathBuf {
+pub fn target(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     // A relative one is relative to where cargo runs, which is the root.
     root.join(target.unwrap_or_else(|| "target".into()))

@@ -21,6 +21,9 @@ const WORD: i32 = 0x10;
 pub(super) struct Guest<'a> {
     pub(super) machine: &'a Machine,
     pub(super) kernel: &'a Kernel,
+    /// Where emulators are unpacked.
+    pub(super) fetched: &'a Path,
+    /// Where the guests' own files are written.
     pub(super) place: &'a Path,
     pub(super) programs: &'a Programs,
 }
@@ -103,7 +106,7 @@ impl Guest<'_> {
         };
         let append =
             format!("{own} panic=-1 quiet lull_rig={} {}{filter}", machine.suite, machine.append);
-        let mut qemu = machine.emulator.command(self.place)?;
+        let mut qemu = machine.emulator.command(self.fetched)?;
         qemu.args(["-cpu", machine.cpu, "-smp", machine.smp])
             .arg("-kernel")
             .arg(&self.kernel.image)

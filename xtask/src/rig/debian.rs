@@ -2,6 +2,7 @@
 
 use crate::command::done;
 use anyhow::{Context, Result};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,6 +28,10 @@ pub(super) enum Package {
 /// The directory with the unpacked packages, which are fetched if they are not there yet.
 pub(super) fn provide(source: &Source, place: &Path) -> Result<PathBuf> {
     let root = place.join(source.name);
+    std::fs::create_dir_all(place)?;
+    // The runs of other clones fetch into the same directory.
+    let lock = File::create(place.join("lock"))?;
+    lock.lock().context("cannot lock the directory of what is fetched")?;
     if !root.join("done").exists() {
         let _ = std::fs::remove_dir_all(&root);
         std::fs::create_dir_all(&root)?;

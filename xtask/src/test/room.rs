@@ -9,8 +9,7 @@ const NEEDED_BYTES: u64 = 6_000_000_000;
 /// Says so if the disk may fill up: the linker then dies of a bus error, which
 /// tells nobody why.
 pub(super) fn warn(root: &Path) {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let target = crate::release::target(root);
     // It may still have to be made.
     let place = target.ancestors().find(|directory| directory.exists()).unwrap_or(root);
     let Ok(disk) = rustix::fs::statvfs(place) else { return };

@@ -135,7 +135,7 @@ mod tests {
     fn a_missed_bound_is_told_from_a_kept_one_and_from_none() {
         let report = report();
         assert_eq!(report.missed(), 1);
-        let page = report.markdown("name", "About", &Machine::here(&crate::root()));
+        let page = report.markdown("name", "About", &Machine::here(&xtask::root()));
         assert!(page.contains("| plain | 1.50 | 1.25 .. 2.00 | ns | – | reported |"), "{page}");
         assert!(page.contains("| ratio | <= 2.00 | kept |"), "{page}");
         assert!(page.contains("| 1/s | >= 20000 | missed |"), "{page}");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn json_has_an_open_side_as_null() {
-        let json = report().json("name", &Machine::here(&crate::root()));
+        let json = report().json("name", &Machine::here(&xtask::root()));
         assert_eq!(json["rows"][2]["bound"], json!([20e3, null]));
         assert_eq!(json["rows"][0]["bound"], Value::Null);
         assert_eq!(json["rows"][1]["verdict"], "kept");

@@ -1,7 +1,7 @@
 //! Our side of the comparison: one model in this process.
 
-use crate::bench::process::memory;
-use crate::bench::stats::ns_each;
+use crate::process::memory;
+use crate::stats::ns_each;
 use anyhow::{Context as _, Result};
 use lull_sim::bench_models::{BenchCounts, benches};
 use serde_json::{Value, json};

@@ -34,7 +34,7 @@ struct Pair {
 
 fn run(_: &Context) -> Result<Report> {
     let _pinned = Pinned::to_last_core()?;
-    let cores = crate::here::cores();
+    let cores = xtask::here::cores();
     let pair = RefCell::new(Pair::connect()?);
     let port = pair.borrow().server.local_addr()?.port();
     let watched_ns = |port: Option<u16>| {

@@ -1,8 +1,8 @@
 //! Ax, which the study used: what its suggestions cost, and what it finds.
 
 use super::{BOUND_US, Found, TRIALS, server, space};
-use crate::bench::Context;
-use crate::bench::python::Python;
+use crate::Context;
+use crate::python::Python;
 use anyhow::{Context as _, Result};
 use lull_control::Rng;
 use rand::SeedableRng;
@@ -30,7 +30,7 @@ struct Ended {
 /// # Errors
 /// If it cannot be installed.
 pub(super) fn installed(context: &Context) -> Result<Python> {
-    Python::of("suggest", &context.root, &context.target())
+    Python::of("suggest", &context.root)
 }
 
 /// One search by Ax on the same server, whose noise has this seed.

@@ -3,13 +3,11 @@
 use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
-use super::batching;
 use super::contest::{
     BARE, Bound, CAP_16, Case, Figure, Load, MANY_ROUNDS, ROUNDS, STATS, Served, Setting, at_least,
     at_most, how, measured,
 };
 use super::product::{Product, socket};
-use super::promises;
 use super::ran::Ran;
 use super::succeeded;
 use anyhow::{Context as _, Result, bail};
@@ -252,21 +250,17 @@ pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Res
     Ok(())
 }
 
-/// Measures ideal batching, in memory.
-pub(super) fn measure_batching(lull: &Path, report: &mut Report) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let product = &Product::MariaDb;
-    let field = Field { lull, place: place.path(), product, store: MEMORY };
-    batching::measure(|| started(&field, &batching::SETTINGS), report)
+/// Starts a server of each setting on the same data in memory, in the directory `place`.
+pub(super) fn start_in_memory(
+    lull: &Path,
+    place: &Path,
+    settings: &[Setting],
+) -> Result<Vec<Database>> {
+    started(&Field { lull, place, product: &Product::MariaDb, store: MEMORY }, settings)
 }
 
-/// Measures what promises to a few connections are worth.
-pub(super) fn measure_promises(lull: &Path, report: &mut Report) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let product = &Product::MariaDb;
-    let field = Field { lull, place: place.path(), product, store: MEMORY };
-    promises::measure(|| started(&field, &promises::SETTINGS), report)
-}
+/// The port through which the clients connect whose objective the server is to keep.
+pub(super) const PREFERRED_PORT: u16 = 27_617;
 
 /// Who is measured, and where.
 struct Field<'f> {
@@ -335,7 +329,7 @@ impl Database {
     /// Loads it by clients who were promised something, if any were.
     pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<Ran> {
         let has_port = self.setting.options.iter().any(|option| option.starts_with("--extra-port"));
-        let port = if has_port { promises::PORT } else { self.address.port() };
+        let port = if has_port { PREFERRED_PORT } else { self.address.port() };
         let address = SocketAddr::new(self.address.ip(), port);
         self.sysbench(Meeting::Tcp(address), load, &["run", &format!("--time={seconds}")])
     }

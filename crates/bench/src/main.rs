@@ -26,12 +26,13 @@ mod stats;
 mod suggest;
 mod tidy;
 
-use crate::release;
 use anyhow::{Context as _, Result};
+use clap::Parser;
 use machine::Machine;
 use report::Report;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use xtask::release;
 
 /// One benchmark.
 struct Bench {
@@ -95,26 +96,49 @@ impl Context {
     }
 }
 
-/// Runs one model of the simulator in this process and prints what it took.
-///
-/// # Errors
-/// If there is no such model or it cannot run.
-pub(crate) fn sim_model(name: &str, seed: u64) -> Result<ExitCode> {
-    sim::model(name, seed)?;
-    Ok(ExitCode::SUCCESS)
+/// The benchmarks.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Cli {
+    /// Which benchmarks; all without a name
+    names: Vec<String>,
+    /// Print the benchmarks and run none
+    #[arg(long)]
+    list: bool,
+    /// With all contenders
+    #[arg(long)]
+    full: bool,
 }
 
-/// Measures the calls of the on-call runtime in this process and prints.
-///
-/// # Errors
-/// If loopback or the kernel refuse.
-pub(crate) fn preload_model() -> Result<ExitCode> {
-    preload::model()?;
+/// What a benchmark starts in a process of its own.
+const SIM_MODEL: &str = "sim-model";
+const PRELOAD_MODEL: &str = "preload-model";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        [SIM_MODEL, name, seed] => sim_model(name, seed),
+        [PRELOAD_MODEL] => preload::model().map(|()| ExitCode::SUCCESS),
+        _ => {
+            let Cli { names, list: is_list, full } = Cli::parse();
+            if is_list { Ok(list()) } else { run(&xtask::root(), &names, full) }
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("cargo xtask bench: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs one model of the simulator in this process and prints what it took.
+fn sim_model(name: &str, seed: &str) -> Result<ExitCode> {
+    sim::model(name, seed.parse().context("a seed is a number")?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints every benchmark with its sentence.
-pub(crate) fn list() -> ExitCode {
+fn list() -> ExitCode {
     for bench in BENCHES.iter().chain(ON_REQUEST) {
         println!("{:<12} {}", bench.name, bench.about);
     }
@@ -125,7 +149,7 @@ pub(crate) fn list() -> ExitCode {
 ///
 /// # Errors
 /// If a name is unknown, a benchmark cannot run, or a result cannot be written.
-pub(crate) fn run(root: &Path, names: &[String], is_full: bool) -> Result<ExitCode> {
+fn run(root: &Path, names: &[String], is_full: bool) -> Result<ExitCode> {
     let context = Context { root: root.to_path_buf(), is_full };
     let machine = Machine::here(root);
     let mut missed = 0;

@@ -44,7 +44,7 @@ struct Used {
 
 fn run(_: &Context) -> Result<Report> {
     let _pinned = Pinned::to_last_core()?;
-    let cores = crate::here::cores();
+    let cores = xtask::here::cores();
     let mut contenders: Vec<BoxedContender<'_>> = vec![
         Box::new(play_ns),
         Box::new(|| {

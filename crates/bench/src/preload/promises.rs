@@ -4,9 +4,10 @@
 use super::super::stats::Summary;
 use super::Report;
 use super::contest::{BARE, CAP_16, Load, Served, Setting, in_turn};
-use super::database::Database;
+use super::database::{self, Database};
 use super::ran::Ran;
 use anyhow::{Context as _, Result, anyhow};
+use std::path::Path;
 use std::time::Duration;
 
 const ROUNDS: usize = 7;
@@ -20,8 +21,6 @@ const OTHERS: Load = Load { script: "oltp_read_write", connections: 128 };
 const PROMISED: Load = Load { script: "oltp_point_select", connections: 4 };
 const BOUND_MS: f64 = 20.0;
 
-/// The port of the server's that promised clients come through.
-pub(super) const PORT: u16 = 27_617;
 const PSLO: Setting = Setting {
     name: "pslo, cap 16",
     exec: Some(&[
@@ -51,11 +50,9 @@ struct Both {
 ///
 /// # Errors
 /// If a server or its clients fail.
-pub(super) fn measure(
-    start: impl FnOnce() -> Result<Vec<Database>>,
-    report: &mut Report,
-) -> Result<()> {
-    let servers = start()?;
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
     let pslo = servers.iter().find(|server| server.setting().name == PSLO.name);
     run(pslo.context("no server has promises")?, SETTLING_S)?;
     let seen = in_turn(ROUNDS, &SETTINGS, &servers, |server| run(server, RUN_S))?;
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn promised_clients_come_through_the_port_that_the_promise_names() {
-        let port = PORT.to_string();
+        let port = database::PREFERRED_PORT.to_string();
         let names = |all: &[&str]| all.iter().any(|text| text.contains(&port));
         assert!(names(PSLO.exec.unwrap()));
         assert!(names(PSLO.options));

@@ -6,7 +6,7 @@
 //! mounts what it needs, loads the modules, runs the tests for its machine,
 //! and hands the outcome to QEMU. Some machines have the program `lull` beside
 //! it, built in the same way, which tests start as a user would. Kernels, and a
-//! QEMU newer than this machine's, are unpacked under target/rig and never installed.
+//! QEMU newer than this machine's, are unpacked in [`xtask::cache`] and never installed.
 
 mod acpi;
 mod boot;
@@ -58,17 +58,22 @@ pub(crate) fn list() -> ExitCode {
 ///
 /// # Errors
 /// Why they cannot be had here: another processor, no package, no network.
-pub(crate) fn ready(root: &Path) -> Result<()> {
+pub(crate) fn ready() -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         bail!("its guests are x86_64 and this machine is {}", std::env::consts::ARCH);
     }
     provide()?;
-    let place = root.join("target/rig");
+    let fetched = fetched();
     for machine in in_ci() {
-        kernel::provide(machine.kernel, &place)
+        kernel::provide(machine.kernel, &fetched)
             .with_context(|| format!("no kernel {} from Debian", machine.kernel))?;
     }
     Ok(())
+}
+
+/// Where kernels and emulators lie, for all clones of this user.
+fn fetched() -> PathBuf {
+    xtask::cache().join("rig")
 }
 
 /// The machines that CI boots, by name.
@@ -87,15 +92,16 @@ fn in_ci() -> impl Iterator<Item = &'static Machine> {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let machines = chosen(options)?;
     provide()?;
-    let place = root.join("target/rig");
+    let (fetched, place) = (fetched(), xtask::release::target(root).join("rig"));
     let programs = Programs::all(root, &machines)?;
     let mut failed = Vec::new();
     for machine in machines {
         let started = Instant::now();
         println!("== rig {}: {}", machine.name, machine.about);
-        let kernel = kernel::provide(machine.kernel, &place)?;
+        let kernel = kernel::provide(machine.kernel, &fetched)?;
         let programs = &programs[machine.emulator.target()];
-        let guest = boot::Guest { machine, kernel: &kernel, place: &place, programs };
+        let guest =
+            boot::Guest { machine, kernel: &kernel, fetched: &fetched, place: &place, programs };
         let outcome = guest.run(options.filter.as_deref())?;
         println!("== rig {}: {outcome} in {} s", machine.name, started.elapsed().as_secs());
         if outcome != boot::Outcome::Passed {

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Keeps this thread, and children that it starts, on one core until it goes.
-pub(in crate::bench) struct Pinned {
+pub(crate) struct Pinned {
     before: CpuSet,
 }
 
@@ -14,7 +14,7 @@ impl Pinned {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(in crate::bench) fn to_last_core() -> Result<Self> {
+    pub(crate) fn to_last_core() -> Result<Self> {
         let last = cores(&sched_getaffinity(None)?).last();
         Self::to(last.context("this process may use no core")?)
     }
@@ -23,7 +23,7 @@ impl Pinned {
     ///
     /// # Errors
     /// If there are not so many, or the kernel refuses.
-    pub(in crate::bench) fn to_core(number: usize) -> Result<Self> {
+    pub(crate) fn to_core(number: usize) -> Result<Self> {
         Self::to(usable_core(number)?)
     }
 
@@ -35,7 +35,7 @@ impl Pinned {
 }
 
 /// Keeps a server's threads, and those that they start, on one core until it goes.
-pub(in crate::bench) struct PinnedServer {
+pub(crate) struct PinnedServer {
     pid: u32,
     before: CpuSet,
 }
@@ -46,7 +46,7 @@ impl PinnedServer {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(in crate::bench) fn to(pid: u32, core: usize) -> Result<Self> {
+    pub(crate) fn to(pid: u32, core: usize) -> Result<Self> {
         let before = sched_getaffinity(threads_at_work(pid)?.first().copied())?;
         let pinned = Self { pid, before };
         pinned.allow(&only(core))?;
@@ -76,7 +76,7 @@ impl Drop for PinnedServer {
 ///
 /// # Errors
 /// If there are not so many.
-pub(in crate::bench) fn usable_core(number: usize) -> Result<usize> {
+pub(crate) fn usable_core(number: usize) -> Result<usize> {
     let core = cores(&sched_getaffinity(None)?).nth(number);
     core.with_context(|| format!("this needs {} cores", number + 1))
 }

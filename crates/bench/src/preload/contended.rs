@@ -216,10 +216,10 @@ fn block(page: &Page<'_>, gate: Gate) -> Result<Block> {
     };
     std::thread::sleep(BLOCK);
     let block = Block { gate, begin_s, end_s: now_s()? };
-    if let Some(mut agent) = agent {
-        if agent.has_ended() {
-            bail!("the agent ended within its block");
-        }
+    if let Some(mut agent) = agent
+        && agent.has_ended()
+    {
+        bail!("the agent ended within its block");
     }
     Ok(block)
 }
@@ -280,7 +280,8 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 }
 
 fn rows(blocks: &[Block], outcomes: &[Outcome], report: &mut Report) {
-    let figures: [(&str, &'static str, fn(&Outcome) -> f64); 3] = [
+    type Figure = fn(&Outcome) -> f64;
+    let figures: [(&str, &'static str, Figure); 3] = [
         ("transactions", "1/s", |one| one.per_s),
         ("p50", "ms", |one| one.p50_ms),
         ("p99", "ms", |one| one.p99_ms),

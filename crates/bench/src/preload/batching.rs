@@ -6,11 +6,12 @@ use super::super::process::usage;
 use super::super::stats::Summary;
 use super::Report;
 use super::contest::{BARE, COUNTING, Load, Served, Setting, counting, in_turn};
-use super::database::Database;
+use super::database::{self, Database};
 use super::ran::Ran;
 use anyhow::{Context as _, Result, anyhow};
 use lull_host::bpf::{Division, Watch};
 use lull_measure::Nanos;
+use std::path::Path;
 use std::time::Duration;
 
 const ROUNDS: usize = 5;
@@ -70,14 +71,12 @@ struct Seen {
 ///
 /// # Errors
 /// If a server or its clients fail, or the kernel runs no programs at tracepoints.
-pub(super) fn measure(
-    start: impl FnOnce() -> Result<Vec<Database>>,
-    report: &mut Report,
-) -> Result<()> {
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
     let core = usable_core(SERVER)?;
     let _clients = Pinned::to_core(CLIENTS)?;
     // Whoever is above a server stays with the clients.
-    let servers = start()?;
+    let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
     if let Some(searching) = servers.iter().find(|server| server.setting().name == AUTO.name) {
         let _pinned = PinnedServer::to(searching.pid(), core)?;
         searching.load_at(LOAD, SEARCH_S, QUERIES_PER_S).context("auto searches")?;

@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     room::warn(root);
     let missing = needs::provide();
     let skips: Vec<&str> = missing.iter().flat_map(|name| ["--skip", name]).collect();
-    let rig = if options.rig && !options.quick { rig(root) } else { Rig::NotWanted };
+    let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
     let phases = Phases::new(options, &skips, &rig);
     let runner = Runner::new(root, profile(options), &skips)?;
     runner.run_all(&phases.front)?;
@@ -74,8 +74,8 @@ enum Rig {
 
 /// Fetches what the rig needs before anything runs: a missing network is no
 /// failed test.
-fn rig(root: &Path) -> Rig {
-    match crate::rig::ready(root) {
+fn rig() -> Rig {
+    match crate::rig::ready() {
         Ok(()) => Rig::Ready,
         Err(error) => {
             let why = format!("{error:#}");

@@ -108,7 +108,7 @@ fn rows(report: &mut Report, bare: &[Costs], watched: &[Costs]) {
 
 fn costs(lull: &Path, exec: Option<&[&str]>, own: &Path) -> Result<Costs> {
     let mut command = super::command(lull, exec, own);
-    let text = printed(command.arg("preload-model"))?.text;
+    let text = printed(command.arg(crate::PRELOAD_MODEL))?.text;
     let line = text.lines().find(|line| line.starts_with('{'));
     Ok(serde_json::from_str(line.context("the model printed no figures")?)?)
 }
@@ -117,7 +117,7 @@ fn costs(lull: &Path, exec: Option<&[&str]>, own: &Path) -> Result<Costs> {
 ///
 /// # Errors
 /// If loopback or the kernel refuse.
-pub(in crate::bench) fn model() -> Result<()> {
+pub(crate) fn model() -> Result<()> {
     let (query, call) = (costs_of(Shape::Query)?, costs_of(Shape::Call)?);
     let _one_core = super::super::pinned::Pinned::to_last_core()?;
     let (futex_ns, signal_ns) = (by_futex(), by_signal()?);

@@ -10,7 +10,6 @@ use super::process::{Running, printed};
 use super::server::{free_address, served};
 use super::stats::{BoxedContender, Summary, interleave, interleave_all};
 use super::{Bench, Context, report::Report};
-use crate::packages::on_path;
 use anyhow::{Context as _, Result, bail};
 use lull_measure::Nanos;
 use lull_workload::selfcheck::{self, ReferenceServer, SelfCheck};
@@ -22,6 +21,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use xtask::packages::on_path;
 
 pub(super) const BENCH: Bench = Bench {
     name: "load",

@@ -1,7 +1,7 @@
 //! A real Chromium without a window: when it first paints, and what it loads.
 
 use super::free_port;
-use crate::bench::process::Running;
+use crate::process::Running;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::{Read, Write};

@@ -19,12 +19,12 @@ mod sysbench;
 pub(super) use calls::model;
 
 use super::{Bench, Context, report::Report};
-use crate::packages::on_path;
 use anyhow::{Context as _, Result, bail};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask::packages::on_path;
 
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
@@ -48,14 +48,14 @@ pub(super) const BATCHING: Bench = Bench {
     name: "batching",
     about: "Ideal batching beside the bare server: how long a core sleeps when workers rest, \
             what it adds to latency, and what a query costs",
-    run: |context| reported(context, database::measure_batching),
+    run: |context| reported(context, batching::measure),
 };
 
 pub(super) const PROMISES: Bench = Bench {
     name: "promises",
     about: "What a few connections of a busy MariaDB are promised, kept by pslo, beside a plain \
             gate and the bare server",
-    run: |context| reported(context, database::measure_promises),
+    run: |context| reported(context, promises::measure),
 };
 
 pub(super) const SCRIPTS: Bench = Bench {

@@ -1,10 +1,10 @@
 //! Where a figure was measured: machine, kernel, compiler, commit.
 
-use crate::here;
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
+use xtask::here;
 
 /// What a figure depends on besides the code.
 pub(super) struct Machine {

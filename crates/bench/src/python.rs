@@ -17,13 +17,14 @@ const REQUIREMENTS: &str = "requirements.txt";
 
 impl Python {
     /// Makes the environment of a benchmark, whose directory has scripts and
-    /// requirements, under `target`, unless it is there and up to date.
+    /// requirements, in [`xtask::cache`], unless it is there and up to date.
     ///
     /// # Errors
     /// If there is no Python with `venv`, or no package index to install from.
-    pub(super) fn of(benchmark: &str, root: &Path, target: &Path) -> Result<Self> {
-        let scripts = root.join("xtask/src/bench").join(benchmark);
-        let python = Self { environment: target.join(format!("bench-{benchmark}-venv")), scripts };
+    pub(super) fn of(benchmark: &str, root: &Path) -> Result<Self> {
+        let scripts = root.join("crates/bench/src").join(benchmark);
+        let python =
+            Self { environment: xtask::cache().join(format!("bench-{benchmark}-venv")), scripts };
         let wanted = std::fs::read_to_string(python.scripts.join(REQUIREMENTS))?;
         let stamp = python.environment.join(REQUIREMENTS);
         if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {

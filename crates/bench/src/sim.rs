@@ -96,7 +96,7 @@ fn closed_response_s(customers: u32, think_s: f64, work_s: [f64; 3]) -> f64 {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let python = Python::of("sim", &context.root, &context.target())?;
+    let python = Python::of("sim", &context.root)?;
     let cases = cases()?;
     let mut report = Report::default();
     speed(&python, &cases, &mut report)?;

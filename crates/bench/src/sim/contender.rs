@@ -1,7 +1,7 @@
 //! One simulator on one model: a process that times itself.
 
-use crate::bench::process::printed;
-use crate::bench::python::Python;
+use crate::process::printed;
+use crate::python::Python;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::path::Path;
@@ -78,7 +78,7 @@ impl Contender<'_> {
             By::Ciw => self.python.script("ciw_models.py"),
         };
         if self.by == By::Ours {
-            command.arg("sim-model");
+            command.arg(crate::SIM_MODEL);
         }
         let text = printed(command.args([self.model, &seed.to_string()]))?.text;
         serde_json::from_str(&text).with_context(|| format!("{command:?} printed {text}"))
