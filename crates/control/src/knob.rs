@@ -1,8 +1,8 @@
 //! Every knob, described once: what it is called, where it is, what it is set to, and how it is
 //! shown.
 //!
-//! A knob is one row of [`KNOBS`], one variant each of [`Capability`], [`Knob`] and [`Setting`], and
-//! its arms in the four matches below, all in this file. The names in configs and output, the
+//! A knob is one row of [`KNOBS`], one variant each of [`Capability`], [`Knob`] and [`Setting`],
+//! and its arms in the four matches below, all in this file. The names in configs and output, the
 //! JSON of settings, bounds, dwell, the safe state, the metric of its state, the in-memory plant
 //! and the conformance suite follow from the row. What sets it on a host is a file in
 //! `host/src/knobs/`.

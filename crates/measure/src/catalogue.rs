@@ -211,7 +211,8 @@ metrics! {
         "Work done by a best-effort app, in its own unit.",
         "push, instructions retired, or CPU time; the record says which";
     CPU = "cpu", Ratio, App,
-        "CPU time used, in cores.", "the process CPU clock; /proc/PID/stat for reaped children", Mean;
+        "CPU time used, in cores.",
+        "the process CPU clock; /proc/PID/stat for reaped children", Mean;
     RUN_QUEUE_WAIT = "run_queue_wait", Ratio, App,
         "Time its threads were runnable but not running, in cores.",
         "/proc/PID/task/TID/schedstat", Mean;

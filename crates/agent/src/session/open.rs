@@ -1,5 +1,7 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
+mod launch;
+
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
@@ -13,6 +15,7 @@ use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
 use crate::{guarded, prometheus};
 use anyhow::Context;
+use launch::Surroundings;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
 use lull_host::gauges::push::PushGauge;
@@ -27,9 +30,6 @@ use rand::SeedableRng;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-
-/// How long a started app may take to become ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An agent that is not started yet: a config, and what its caller hands in.
 ///
@@ -65,13 +65,6 @@ struct Started {
 
 /// Where apps start.
 #[derive(Clone, Copy)]
-struct Surroundings<'a> {
-    roots: &'a Roots,
-    socket: &'a Path,
-    stop: &'a Stop,
-    library: Option<&'a Library>,
-}
-
 /// What a session has around its plant.
 struct Around {
     roots: Roots,
@@ -340,77 +333,6 @@ impl<'a> Agent<'a> {
         Queries::probe(roots).map(drop).map_err(refused)
     }
 
-    fn start_app(
-        &self,
-        app: &AppSection,
-        around: &Surroundings<'_>,
-        ledger: &mut Ledger,
-    ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
-        let Surroundings { roots, socket, stop, library } = *around;
-        let watch = watch_of(app, roots)?;
-        let target = match app.place().map_err(anyhow::Error::msg)? {
-            Where::Start(argv) => {
-                let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
-                let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
-                if let Some((watch, library)) = watch.as_ref().zip(library) {
-                    launch.env.extend(watch.environment(library.path()));
-                }
-                let handle = AppHandle::start(&launch, roots, ledger)?;
-                return Ok((handle, watch));
-            }
-            Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
-            Where::Cgroup(path) => Target::Cgroup(path),
-            Where::Unit(unit) => Target::Unit(unit),
-        };
-        let handle = AppHandle::attach(&app.name, &target, roots)
-            .with_context(|| format!("app `{}` cannot be attached", app.name))?;
-        Ok((handle, watch))
-    }
-
-    /// Started programs learn by environment where to push and as whom.
-    fn launch(
-        &self,
-        name: &str,
-        mut argv: Vec<String>,
-        app: &str,
-        socket: &Path,
-        ready: Option<Ready>,
-    ) -> anyhow::Result<Launch> {
-        // So that examples work where `lull` is not installed.
-        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
-            let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
-            *program = lull.to_string_lossy().into_owned();
-        }
-        let env = vec![
-            ("LULL_SOCKET".to_owned(), socket.display().to_string()),
-            ("LULL_APP".to_owned(), app.to_owned()),
-        ];
-        let directory = super::logs_of(&self.config);
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let output = Output::Log(directory.join(format!("{name}.log")));
-        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
-    }
-
-    fn load_launch(
-        &self,
-        number: usize,
-        load: &LoadSection,
-        socket: &Path,
-    ) -> anyhow::Result<Launch> {
-        let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
-        let options = [
-            ("--rate", load.rate.to_string()),
-            ("--arrivals", load.arrivals.to_string()),
-            ("--connections", load.connections.to_string()),
-        ];
-        argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
-        argv.extend(load.extra.iter().cloned());
-        // Several loads may be on one app; each has its own log.
-        let name = format!("load-{number}-{}", load.app);
-        self.launch(&name, argv, &load.app, socket, None)
-    }
-
     fn guard(&self) -> GuardCommand {
         let usual = GuardCommand::default();
         let program = self.program.clone().unwrap_or(usual.program);
@@ -520,14 +442,6 @@ fn facts(
         apps,
         policies: stand.takes_orders().then(suited),
     })
-}
-
-fn ready_at(address: &str, stop: &Stop) -> Ready {
-    let endpoint = match address.strip_prefix("unix:") {
-        Some(path) => Endpoint::Unix(path.into()),
-        None => Endpoint::Tcp(address.to_owned()),
-    };
-    Ready { endpoint, timeout: READY_TIMEOUT, stop: Some(stop.clone()) }
 }
 
 /// The record, made before anything is started: a place that cannot be

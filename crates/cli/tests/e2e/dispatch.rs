@@ -12,7 +12,8 @@ fn one_core(dispatcher: &str) -> String {
     let mine = cores_of(std::process::id().cast_signed());
     let first: String = mine.chars().take_while(char::is_ascii_digit).collect();
     format!(
-        "percentile = \"p99\"\ntarget = \"100ms\"\n\n[dispatcher]\nname = \"{dispatcher}\"\n\n[[core]]\n\
+        "percentile = \"p99\"\ntarget = \"100ms\"\n\n[dispatcher]\n\
+         name = \"{dispatcher}\"\n\n[[core]]\n\
          name = \"only\"\nspeed = 1.0\nwatts = 1.0\ncores = \"{first}\"\n"
     )
 }

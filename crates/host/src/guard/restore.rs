@@ -106,7 +106,8 @@ impl Original {
     }
 
     /// Makes one value safe for every objective at little cost, threads left
-    /// out. Returns whether that changed anything; a failure is reported when the value is restored.
+    /// out. Returns whether that changed anything; a failure is reported when the value is
+    /// restored.
     fn boost(&self, roots: &Roots) -> bool {
         match self {
             Self::Stopped { .. } | Self::Group { .. } => self.restore(roots) == Restored::Done,

@@ -152,7 +152,8 @@ impl Uncores {
 
     /// Whether the ledger's key names this domain.
     pub(super) fn is_of(&self, id: DialId, key: &Key) -> bool {
-        matches!((self.domains.get(&id), key), (Some(domain), Key::File(path)) if *path == domain.max)
+        let Key::File(path) = key else { return false };
+        self.domains.get(&id).is_some_and(|domain| *path == domain.max)
     }
 }
 

@@ -70,9 +70,11 @@ fn knee(cells: &[GateCell]) -> f64 {
     first.map_or(f64::NAN, |index| f64::from(CORES[index]))
 }
 
-/// A claim on the ratio of a figure at two numbers of cores: text, claim, both cores as indices
-/// of [`CORES`], figure, tolerance.
-type Claim = (&'static str, &'static str, usize, usize, fn(&OversubscribedTotals) -> f64, Tolerance);
+/// Reads one value of a simulated run.
+type Value = fn(&OversubscribedTotals) -> f64;
+/// A claim on the ratio of a value at two numbers of cores: text, claim, both cores as indices
+/// of [`CORES`], value, tolerance.
+type Claim = (&'static str, &'static str, usize, usize, Value, Tolerance);
 
 fn ratio_rows(cells: &[GateCell], claims: &[Claim]) -> Vec<Row> {
     let mut rows = Vec::new();

@@ -1,0 +1,104 @@
+//! Starting and attaching the apps and load clients of a config.
+
+use super::{Agent, watch_of};
+use crate::config::{AppSection, LoadSection, Where};
+use crate::library::Library;
+use anyhow::Context;
+use lull_host::Roots;
+use lull_host::apps::{AppHandle, Endpoint, Launch, Output, Ready, Target};
+use lull_host::guard::Ledger;
+use lull_host::oncall::Watch;
+use lull_host::plant::Stop;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a started app may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) struct Surroundings<'a> {
+    pub(super) roots: &'a Roots,
+    pub(super) socket: &'a Path,
+    pub(super) stop: &'a Stop,
+    pub(super) library: Option<&'a Library>,
+}
+
+impl Agent<'_> {
+    pub(super) fn start_app(
+        &self,
+        app: &AppSection,
+        around: &Surroundings<'_>,
+        ledger: &mut Ledger,
+    ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
+        let Surroundings { roots, socket, stop, library } = *around;
+        let watch = watch_of(app, roots)?;
+        let target = match app.place().map_err(anyhow::Error::msg)? {
+            Where::Start(argv) => {
+                let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
+                let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
+                if let Some((watch, library)) = watch.as_ref().zip(library) {
+                    launch.env.extend(watch.environment(library.path()));
+                }
+                let handle = AppHandle::start(&launch, roots, ledger)?;
+                return Ok((handle, watch));
+            }
+            Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
+            Where::Cgroup(path) => Target::Cgroup(path),
+            Where::Unit(unit) => Target::Unit(unit),
+        };
+        let handle = AppHandle::attach(&app.name, &target, roots)
+            .with_context(|| format!("app `{}` cannot be attached", app.name))?;
+        Ok((handle, watch))
+    }
+
+    /// Started programs learn by environment where to push and as whom.
+    fn launch(
+        &self,
+        name: &str,
+        mut argv: Vec<String>,
+        app: &str,
+        socket: &Path,
+        ready: Option<Ready>,
+    ) -> anyhow::Result<Launch> {
+        // So that examples work where `lull` is not installed.
+        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
+            let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
+            *program = lull.to_string_lossy().into_owned();
+        }
+        let env = vec![
+            ("LULL_SOCKET".to_owned(), socket.display().to_string()),
+            ("LULL_APP".to_owned(), app.to_owned()),
+        ];
+        let directory = super::logs_of(&self.config);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let output = Output::Log(directory.join(format!("{name}.log")));
+        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
+    }
+
+    pub(super) fn load_launch(
+        &self,
+        number: usize,
+        load: &LoadSection,
+        socket: &Path,
+    ) -> anyhow::Result<Launch> {
+        let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
+        let options = [
+            ("--rate", load.rate.to_string()),
+            ("--arrivals", load.arrivals.to_string()),
+            ("--connections", load.connections.to_string()),
+        ];
+        argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+        argv.extend(load.extra.iter().cloned());
+        // Several loads may be on one app; each has its own log.
+        let name = format!("load-{number}-{}", load.app);
+        self.launch(&name, argv, &load.app, socket, None)
+    }
+}
+
+fn ready_at(address: &str, stop: &Stop) -> Ready {
+    let endpoint = match address.strip_prefix("unix:") {
+        Some(path) => Endpoint::Unix(path.into()),
+        None => Endpoint::Tcp(address.to_owned()),
+    };
+    Ready { endpoint, timeout: READY_TIMEOUT, stop: Some(stop.clone()) }
+}
