@@ -171,7 +171,7 @@ fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(
     let by_program = || Protocol::from_program(file.as_encoded_bytes());
     let protocol = rules.protocol.unwrap_or_else(by_program);
     let reason = if !settings.mode.gates() {
-        "in mode stats no worker waits: choose --cap or --mode, or leave it out".to_owned()
+        "in mode stats no worker waits: choose --concurrency or --mode, or leave it out".to_owned()
     } else if protocol.workers_are_processes() {
         format!(
             "{}'s workers are processes, and only threads of one process can be sure which \
