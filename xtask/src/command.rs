@@ -16,7 +16,7 @@ pub(crate) fn done(command: &mut Command) -> Result<()> {
 ///
 /// # Errors
 /// As [`done`].
-pub(crate) fn said(command: &mut Command) -> Result<String> {
+pub(crate) fn read_output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;
     expect(output.status, command)?;
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn what_a_program_prints_is_returned_and_a_failure_names_it() {
-        assert_eq!(said(&mut shell("echo two; echo lines")).unwrap(), "two\nlines\n");
+        assert_eq!(read_output(&mut shell("echo two; echo lines")).unwrap(), "two\nlines\n");
         assert!(done(&mut shell("exit 0")).is_ok());
         let why = done(&mut shell("exit 3")).unwrap_err().to_string();
         assert!(why.contains("exit 3") && why.contains("status: 3"), "{why}");

@@ -23,7 +23,7 @@ const LIMITS: &str = "## What this shows, and what not
 - The load client and the server's own threads run on the same two cores, which
   the paper keeps apart: their delays are in every tail.
 - Energy is modelled from core time: an emulated core takes its full power
-  whatever it is said to be. Powers are EETL's table 4.
+  whatever speed it is declared to have. Powers are EETL's table 4.
 - A controller steps every 500 answers: within the first rounds EETL is still
   on its way from its first threshold, half of the target.
 - On a virtual machine the host's other guests are in every figure.

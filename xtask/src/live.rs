@@ -37,9 +37,9 @@ const LIMITS: &str = "## What this machine can show, and what not
 - What is steered is what the table of knobs above says. Without cache ways and
   memory bandwidth, what the best-effort app does to cache and memory is outside
   every policy's reach.
-- The load clients run on the same cores and are nobody's app: every tail has
+- The load clients run on the same cores and belong to no app: every tail has
   their delays in it, and priority for the servers is partly taken from them.
-- A policy that moves a unit every 500 ms begins anew in every block. These are
+- A policy that moves a unit every 500 ms starts again in every block. These are
   figures of its first seconds, not of what it would settle at.
 - On a virtual machine the host's other guests are in every figure. The
   intervals are wide where that matters; a difference is claimed only where its

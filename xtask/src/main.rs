@@ -115,7 +115,7 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
-    /// Foretell policies on real servers by `lull replay`, run them, and write what came of it
+    /// Predict policies on real servers by `lull replay`, run them, and write how they compare
     Validate {
         /// Blocks a policy in each scene
         #[arg(long, default_value_t = VALIDATE_ROUNDS)]

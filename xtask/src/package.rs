@@ -4,7 +4,7 @@
 //! musl, and a Debian package by cargo-deb with the program as this machine
 //! links it. Neither carries debug information.
 
-use crate::command::{done, said};
+use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
 use crate::release;
 use anyhow::{Context, Result, bail};
@@ -39,7 +39,7 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     done(build.args(["--target", &target]).env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?;
     let built = release::target(root).join(target).join("release/lull");
     refuse_dynamic(&built)?;
-    let version = said(Command::new(&built).arg("--version"))?;
+    let version = read_output(Command::new(&built).arg("--version"))?;
     let version = version.split_whitespace().nth(1).context("it has no version")?.to_owned();
     let program = place.join(format!("lull-{version}-linux-{ARCHITECTURE}"));
     std::fs::copy(&built, &program)?;
@@ -48,7 +48,8 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
 
 /// A program that names an interpreter is started by that, and needs libraries.
 fn refuse_dynamic(program: &Path) -> Result<()> {
-    let headers = said(Command::new("readelf").args(["--program-headers", "--wide"]).arg(program))?;
+    let headers =
+        read_output(Command::new("readelf").args(["--program-headers", "--wide"]).arg(program))?;
     if headers.lines().any(|line| line.trim_start().starts_with("INTERP")) {
         bail!("{} needs libraries of this machine", program.display());
     }
@@ -62,6 +63,6 @@ fn debian_package(root: &Path, place: &Path) -> Result<PathBuf> {
     let mut deb = Command::new("cargo");
     deb.current_dir(root).args(["deb", "--package", "lull-cli", "--strip", "--output"]).arg(place);
     // Its last line is the file.
-    let file = said(&mut deb)?.lines().last().map(PathBuf::from);
+    let file = read_output(&mut deb)?.lines().last().map(PathBuf::from);
     file.context("cargo-deb names no file")
 }

@@ -35,7 +35,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("dpkg-deb", "dpkg"),
 ];
 
-/// What `cargo xtask rig` was asked for.
+/// The arguments of `cargo xtask rig`.
 pub(crate) struct Options {
     /// Machines by name; without any those that CI boots.
     pub(crate) names: Vec<String>,
@@ -144,7 +144,7 @@ fn provide() -> Result<()> {
 /// What runs in guests, linked statically: a guest has no other file.
 struct Programs {
     tests: PathBuf,
-    /// The program itself, if a machine that was asked for has it.
+    /// The program itself, if a selected machine has it.
     lull: Option<PathBuf>,
 }
 

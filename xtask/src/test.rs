@@ -25,7 +25,7 @@ pub(crate) use needs::provide_all;
 /// The phase that boots the rig's machines.
 const RIG: &str = "real kernels";
 
-/// What `cargo xtask test` was asked for.
+/// The arguments of `cargo xtask test`.
 pub(crate) struct Options {
     /// Leave out the slow tests.
     pub(crate) quick: bool,
@@ -94,7 +94,8 @@ const ALL: [&str; 2] = ["--workspace", "--all-features"];
 /// All tests but the documentation's, which have a phase of their own.
 const KINDS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
 
-/// The gate under every interleaving; in a directory of its own, or all would be built anew.
+/// The gate under every interleaving, in a target directory of its own: its flags would make
+/// cargo build everything again.
 const MODEL: [&str; 8] = [
     "test",
     "--release",

@@ -1,11 +1,11 @@
-//! Replay against reality: what `lull replay` foretells of real servers, beside
+//! Replay against reality: what `lull replay` predicts of real servers, beside
 //! what then was measured. One command, one page.
 //!
 //! For each scene of examples/live one record is made in which the policies
 //! take turns (`lull compare`), so that what else the machine does meanwhile
-//! favours nobody. The blocks of the first policy are replayed; those of the
+//! favours no policy. The blocks of the first policy are replayed; those of the
 //! others are what the predictions are compared with, by `lull replay` itself:
-//! its reproduction of their own part tells what was measured there.
+//! its reproduction of their own part shows what was measured there.
 
 use crate::{here, live, release, test};
 use anyhow::{Context, Result, bail};
@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 /// The scenes of examples/live.
 const SCENES: [&str; 3] = ["memcached", "nginx", "options"];
 
-/// The policy that is replayed, then those that are foretold.
+/// The policy that is replayed, then those that are predicted.
 const POLICIES: [&str; 3] = ["unmanaged", "even", "lc-first"];
 
 /// A bound of so many times what the app has alone.
@@ -34,7 +34,7 @@ const INTRO: &str = "# Predicted and measured
 
 Written by `cargo xtask validate`; do not edit. `lull compare` runs the policies in
 turn on the scenes of `examples/live`; `lull replay` sees the blocks of the first
-policy and foretells the others ([replay.md](replay.md)). Ratios are predicted
+policy and predicts the others ([replay.md](replay.md)). Ratios are predicted
 over measured. Where the first policy itself was not reproduced within 25 %,
 `lull replay` would have refused to answer by default; the table is shown all the
 same, with what it was off by.
@@ -87,7 +87,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The record that stands for a scene, if one was given.
+/// The record that replaces a scene, if one was given.
 fn earlier<'a>(records: &'a [String], scene: &str) -> Option<&'a str> {
     let mut pairs = records.iter().filter_map(|record| record.split_once('='));
     pairs.find(|(name, _)| *name == scene).map(|(_, file)| file)
@@ -146,7 +146,7 @@ fn json(command: &mut Command) -> Result<Value> {
 
 /// How well the first policy was reproduced, and the table's head.
 fn judged(foretold: &Value) -> Result<String> {
-    let error = foretold["error"].as_f64().context("no error was told")?;
+    let error = foretold["error"].as_f64().context("no error was reported")?;
     let of = foretold["error_of"].as_str().unwrap_or_default();
     let verdict = if error <= ANSWERED { "answered" } else { "refused by default" };
     Ok(format!(

@@ -97,14 +97,14 @@ fn rows(
         How::BarePlant => "bare plant",
     };
     let what = |figure: &str| format!("{who}, {epoch_ms} ms epoch: {figure}");
-    let share = Summary::of(shares.iter().copied());
-    let memory = |of: fn(&Seen) -> f64| Summary::of(seen.iter().map(of));
+    let share = Summary::new(shares.iter().copied());
+    let memory = |of: fn(&Seen) -> f64| Summary::new(seen.iter().map(of));
     let peak = memory(|seen| seen.memory.peak_mb);
     if how == How::Agent {
         report.bounded(&what("CPU"), share, "% of a core", 0.0..=bound);
         report.bounded(&what("peak resident"), peak, "MB", 0.0..=RESIDENT_MAX_MB);
         let guard = seen.iter().filter_map(|seen| seen.guard).map(|guard| guard.resident_mb);
-        report.reported(&what("its guard, resident"), Summary::of(guard), "MB");
+        report.reported(&what("its guard, resident"), Summary::new(guard), "MB");
     } else {
         report.reported(&what("CPU"), share, "% of a core");
         report.reported(&what("peak resident"), peak, "MB");

@@ -29,7 +29,7 @@ const SPAN: Duration = Duration::from_millis(200);
 /// Exchanges of two switches each, and how often so many are made.
 const BURST: u64 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
-/// The pace that shares of a core are told for.
+/// The rate of events for which shares of a core are reported.
 const SWITCHES_PER_S: f64 = 50_000.0;
 /// The share of a core that the gauges may take at it, in percent.
 const SHARE_MOST: f64 = 1.0;
@@ -61,12 +61,12 @@ fn run(_: &Context) -> Result<Report> {
     let costs = interleave_all(ROUNDS, &mut contenders)?;
     let [none, watched, logged] = &costs[..] else { anyhow::bail!("three contenders") };
     let mut report = Report::default();
-    let each = |costs: &[f64]| Summary::of(costs.iter().copied());
+    let each = |costs: &[f64]| Summary::new(costs.iter().copied());
     report.reported("CPU time of a switch, no programs", each(none), "ns");
     report.reported("CPU time of a switch, the gauges' programs", each(watched), "ns");
-    report.reported("what the gauges add to a switch", Summary::of(more(watched, none)), "ns");
+    report.reported("what the gauges add to a switch", Summary::new(more(watched, none)), "ns");
     let share = |extra: Vec<f64>| {
-        Summary::of(extra.into_iter().map(|ns| 100.0 * ns * SWITCHES_PER_S / 1e9))
+        Summary::new(extra.into_iter().map(|ns| 100.0 * ns * SWITCHES_PER_S / 1e9))
     };
     let what = "the gauges at 50,000 switches/s";
     report.bounded(what, share(more(watched, none)), "% of a core", 0.0..=SHARE_MOST);
@@ -92,7 +92,7 @@ fn reading_us(cores: usize) -> Result<Summary> {
     const READINGS: usize = 1000;
     let watch = Watch::begin(cores)?;
     let read = || (0..READINGS).for_each(|_| drop(black_box(watch.read())));
-    Ok(Summary::of((0..ROUNDS).map(|_| ns_each(READINGS, read) / 1e3)))
+    Ok(Summary::new((0..ROUNDS).map(|_| ns_each(READINGS, read) / 1e3)))
 }
 
 /// CPU time of a switch, of two threads that play for the span.

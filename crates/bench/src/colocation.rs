@@ -48,10 +48,10 @@ fn run(_: &Context) -> Result<Report> {
         }],
     )?;
     let what = "250 s of the fluctuating scenario";
-    report.bounded(what, Summary::of(scenario_s), "s", 0.0..=SCENARIO_MAX_S);
+    report.bounded(what, Summary::new(scenario_s), "s", 0.0..=SCENARIO_MAX_S);
     let load = cost("ahq-load", false, 1)?;
-    report.bounded("all of ahq-load", Summary::of([load.wall_s]), "s", 0.0..=LOAD_MAX_S);
-    report.reported("its CPU time", Summary::of([load.cpu_s]), "s");
+    report.bounded("all of ahq-load", Summary::new([load.wall_s]), "s", 0.0..=LOAD_MAX_S);
+    report.reported("its CPU time", Summary::new([load.cpu_s]), "s");
     report.note(format!(
         "The scenario: ten cores, three latency-critical apps and Stream; CPU time of a whole \
          `ahq-fluctuating` over its number of runs, a few seeds of every strategy, so the mean \

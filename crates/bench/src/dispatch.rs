@@ -95,7 +95,7 @@ fn run(_: &Context) -> Result<Report> {
     ];
     let mut report = Report::default();
     for ((what, unit, most), costs) in rows.into_iter().zip(costs) {
-        report.bounded(what, Summary::of(costs), unit, 0.0..=most);
+        report.bounded(what, Summary::new(costs), unit, 0.0..=most);
     }
     report.note(format!(
         "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the desk's whole part: \
@@ -107,7 +107,7 @@ fn run(_: &Context) -> Result<Report> {
 }
 
 /// One decision of a desk with 13 slow and 2 fast cores, in nanoseconds: a
-/// request comes each 20 ms, is asked at its threshold, and leaves after 240 ms.
+/// request comes each 20 ms, is decided on at its threshold, and leaves after 240 ms.
 fn at_the_desk_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result<f64> {
     const ROUNDS: usize = 20_000;
     let ladder = model.ladder()?;
@@ -143,7 +143,7 @@ fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
     Ok(ns / 1e6)
 }
 
-/// What a dispatcher was asked in a run.
+/// The decisions that a dispatcher made in a run.
 struct Recorded {
     asked: Questions,
     events: u64,
@@ -151,7 +151,7 @@ struct Recorded {
 
 /// An [`Ask`] without what it borrows.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Decisions {
     age: Nanos,
     done: Nanos,
     on: Option<usize>,
@@ -159,10 +159,10 @@ struct Asked {
     active: usize,
 }
 
-/// What was asked, with the cores that were free then, by type.
-type Questions = Vec<(Asked, [u32; 2])>;
+/// Each request to decide on, with the cores that were free then, by type.
+type Questions = Vec<(Decisions, [u32; 2])>;
 
-/// Takes note of what it is asked, and asks another.
+/// Records each decision that is requested, and forwards it to another dispatcher.
 struct Recorder {
     inner: Box<dyn Dispatcher>,
     asked: Arc<Mutex<Questions>>,
@@ -172,7 +172,7 @@ impl Dispatcher for Recorder {
     fn place(&mut self, ask: &Ask<'_>) -> Answer {
         let Ask { age, done, on, older, active, .. } = *ask;
         if let Ok(mut asked) = self.asked.lock() {
-            asked.push((Asked { age, done, on, older, active }, [ask.free[0], ask.free[1]]));
+            asked.push((Decisions { age, done, on, older, active }, [ask.free[0], ask.free[1]]));
         }
         self.inner.place(ask)
     }
@@ -204,7 +204,7 @@ impl Recorded {
     fn replay_ns(&self, dispatcher: &mut dyn Dispatcher) -> f64 {
         let all = || {
             for (asked, free) in &self.asked {
-                let Asked { age, done, on, older, active } = *asked;
+                let Decisions { age, done, on, older, active } = *asked;
                 let ask = Ask { age, done, on, older, active, work: None, free };
                 black_box(dispatcher.place(black_box(&ask)));
             }

@@ -36,7 +36,7 @@ const CONNECTIONS: u32 = 64;
 /// What is measured, and what goes before.
 const MEASURED_S: u64 = 10;
 const WARMUP_S: u64 = 1;
-/// Achieved over asked, at least.
+/// Achieved over requested rate, at least.
 const ACHIEVED_MIN: f64 = 0.999;
 /// Requests of the bare client in a round, and the time between them.
 const BARE_REQUESTS: usize = 2_000;
@@ -124,19 +124,19 @@ fn full_rate(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 fn rate_rows(report: &mut Report, server: &str, seen: &[Loaded]) {
-    let of = |figure: fn(&Loaded) -> f64| Summary::of(seen.iter().map(figure));
+    let of = |figure: fn(&Loaded) -> f64| Summary::new(seen.iter().map(figure));
     let what = |figure: &str| format!("{server}: {figure}");
     let no_end = f64::INFINITY;
-    let rate = what("achieved / asked rate");
+    let rate = what("achieved / requested rate");
     report.bounded(&rate, of(Loaded::achieved), "ratio", ACHIEVED_MIN..=no_end);
     report.bounded(&what("answered / due"), of(Loaded::answered), "ratio", ACHIEVED_MIN..=no_end);
     let us = |seconds: Option<f64>| seconds.unwrap_or(f64::NAN) * 1e6;
     for (name, quantile) in QUANTILES {
-        let lag = Summary::of(seen.iter().map(|one| us(quantile(&one.lag))));
+        let lag = Summary::new(seen.iter().map(|one| us(quantile(&one.lag))));
         report.reported(&what(&format!("lag {name}")), lag, "us");
     }
     for (name, quantile) in &QUANTILES[..2] {
-        let latency = Summary::of(seen.iter().map(|one| us(quantile(&one.latency))));
+        let latency = Summary::new(seen.iter().map(|one| us(quantile(&one.latency))));
         report.reported(&what(&format!("latency {name}")), latency, "us");
     }
     report.reported(&what("CPU of the client"), of(|one| one.cores), "cores");
@@ -152,8 +152,8 @@ const QUANTILES: [(&str, Quantile); 3] = [
 ];
 
 impl Loaded {
-    /// The rate of sending over the rate asked for. A client that falls behind
-    /// sends all in the end, only later: what it asked for in the measured time
+    /// The rate of sending over the requested rate. A client that falls behind
+    /// sends all in the end, only later: what was requested in the measured time
     /// took that time and its lag.
     fn achieved(&self) -> f64 {
         let lag_s = self.lag.p99_seconds.unwrap_or(f64::INFINITY);
@@ -227,7 +227,7 @@ fn accuracy(report: &mut Report) -> Result<()> {
         }],
     )?;
     let mut row = |what: &str, values: &[f64]| {
-        let value = Summary::of(values.iter().copied());
+        let value = Summary::new(values.iter().copied());
         report.reported(&format!("beyond 300 us: {what}"), value, "us");
     };
     row("lull load", &ours);
@@ -254,7 +254,7 @@ fn bare_beyond_us(delay: Nanos) -> Result<f64> {
         stop.store(true, Ordering::Relaxed);
         latencies
     })?;
-    Ok(Summary::of(latencies).median - delay.as_micros_f64())
+    Ok(Summary::new(latencies).median - delay.as_micros_f64())
 }
 
 fn bare_latencies_us(address: SocketAddr) -> Result<Vec<f64>> {

@@ -64,7 +64,7 @@ const BENCHES: &[Bench] = &[
     replay::BENCH,
 ];
 
-/// Those that take long, or need what nobody installs for them: they run by their
+/// Those that take long, or need programs that are not installed for them: they run by their
 /// names only.
 const ON_REQUEST: &[Bench] =
     &[preload::SCRIPTS, preload::DISK, preload::POSTGRES, preload::CONTENDED, preload::MYSQL];

@@ -49,9 +49,9 @@ fn run(_: &Context) -> Result<Report> {
 /// Both costs, and their ratio round by round.
 fn compare(report: &mut Report, what: &str, [ours, raw]: &[Vec<f64>; 2]) {
     let ratios = ours.iter().zip(raw).map(|(ours, raw)| ours / raw);
-    report.reported(&format!("{what}: Latency"), Summary::of(ours.iter().copied()), "ns");
-    report.reported(&format!("{what}: hdrhistogram"), Summary::of(raw.iter().copied()), "ns");
-    let ratio = Summary::of(ratios);
+    report.reported(&format!("{what}: Latency"), Summary::new(ours.iter().copied()), "ns");
+    report.reported(&format!("{what}: hdrhistogram"), Summary::new(raw.iter().copied()), "ns");
+    let ratio = Summary::new(ratios);
     report.bounded(&format!("{what}: Latency / hdrhistogram"), ratio, "ratio", 0.0..=OVERHEAD_MAX);
 }
 

@@ -44,7 +44,7 @@ const COST_MAX_PERCENT: f64 = 0.5;
 const PAINT_MAX_MS: f64 = 300.0;
 const WEIGHT_MAX_KB: f64 = 200.0;
 const RECORD_MAX_MB: f64 = 2.0;
-/// The longest epoch that a hundred viewers may cause, over the length asked for.
+/// The longest epoch that a hundred viewers may cause, over the configured length.
 const STRETCH_MAX: f64 = 1.02;
 
 /// Programs and places.
@@ -95,15 +95,20 @@ fn cost(setup: &Setup, report: &mut Report) -> Result<()> {
     drop(contenders);
     let names = ["no page", "one viewer", "100 viewers"];
     for (name, shares) in names.iter().zip(&shares) {
-        let share = Summary::of(shares.iter().copied());
+        let share = Summary::new(shares.iter().copied());
         report.reported(&format!("{name}: CPU"), share, "% of a core");
     }
     let more = shares[1].iter().zip(&shares[0]).map(|(with, without)| with - without);
     let bound = f64::NEG_INFINITY..=COST_MAX_PERCENT;
-    report.bounded("page, API and metrics: CPU more", Summary::of(more), "% of a core", bound);
-    let stretch = |which: usize| Summary::of(seen[which].borrow().iter().copied());
-    report.reported("one viewer: longest epoch / asked", stretch(1), "ratio");
-    report.bounded("100 viewers: longest epoch / asked", stretch(2), "ratio", 0.0..=STRETCH_MAX);
+    report.bounded("page, API and metrics: CPU more", Summary::new(more), "% of a core", bound);
+    let stretch = |which: usize| Summary::new(seen[which].borrow().iter().copied());
+    report.reported("one viewer: longest epoch / configured", stretch(1), "ratio");
+    report.bounded(
+        "100 viewers: longest epoch / configured",
+        stretch(2),
+        "ratio",
+        0.0..=STRETCH_MAX,
+    );
     Ok(())
 }
 
@@ -119,9 +124,9 @@ fn browsed(setup: &Setup, report: &mut Report) -> Result<()> {
     let loads = (0..=LOADS).map(|_| driver.load(&format!("http://{address}/")));
     // The first load warms the browser up, not the page's cache, which is off.
     let loads = loads.skip(1).collect::<Result<Vec<_>>>()?;
-    let paint = Summary::of(loads.iter().map(|load| load.first_paint_ms));
+    let paint = Summary::new(loads.iter().map(|load| load.first_paint_ms));
     report.bounded("first paint on loopback", paint, "ms", 0.0..=PAINT_MAX_MS);
-    let weight = Summary::of(loads.iter().map(|load| load.bytes / 1e3));
+    let weight = Summary::new(loads.iter().map(|load| load.bytes / 1e3));
     report.bounded("weight of the page, all files", weight, "kB", 0.0..=WEIGHT_MAX_KB);
     Ok(())
 }
@@ -131,13 +136,13 @@ fn recorded(setup: &Setup, report: &mut Report) -> Result<()> {
     let [short, long] = sizes;
     let hours = (RECORDED_S[1] - RECORDED_S[0]) as f64 / 3600.0;
     let mb = (long? - short?) / 1e6 / hours / APPS as f64;
-    let size = Summary::of([mb]);
+    let size = Summary::new([mb]);
     report.bounded("record", size, "MB per app-hour", 0.0..=RECORD_MAX_MB);
     Ok(())
 }
 
 impl Setup {
-    /// The share of a core that the agent uses, and its longest epoch if somebody looks.
+    /// The share of a core that the agent uses, and its longest epoch if a viewer is connected.
     fn watched(&self, viewers: Option<usize>) -> Result<(f64, Option<f64>)> {
         let mut agent = self.agent(viewers.is_some(), None)?;
         let viewers = viewers

@@ -80,7 +80,7 @@ fn measure(mut group: Vec<Contender<'_>>, turns: Turns, report: &mut Report) -> 
     });
     let costs = interleave_all(turns.rounds, &mut boxed.collect::<Vec<_>>())?;
     for (name, costs) in names.iter().zip(&costs) {
-        let cost = Summary::of(costs.iter().copied());
+        let cost = Summary::new(costs.iter().copied());
         match max_us(name) {
             Some(max_us) => report.bounded(name, cost, "us", 0.0..=max_us),
             None => report.reported(name, cost, "us"),

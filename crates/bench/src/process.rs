@@ -192,7 +192,7 @@ pub(super) struct Printed {
 /// time, which a load client on a small machine would feel.
 ///
 /// # Errors
-/// If it cannot start or fails; it has then said why on standard error.
+/// If it cannot start or fails; its reason is then on standard error.
 pub(super) fn printed(command: &mut Command) -> Result<Printed> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = child.with_context(|| format!("cannot start {command:?}"))?;
@@ -211,10 +211,10 @@ pub(super) fn printed(command: &mut Command) -> Result<Printed> {
     Ok(Printed { text, cpu_s })
 }
 
-/// A child that is asked to end when this value goes.
+/// A child that gets SIGTERM when this value is dropped.
 pub(super) struct Running(Child);
 
-/// How long a child may take to end when asked.
+/// How long a child may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Running {

@@ -21,7 +21,7 @@ impl Python {
     ///
     /// # Errors
     /// If there is no Python with `venv`, or no package index to install from.
-    pub(super) fn of(benchmark: &str, root: &Path) -> Result<Self> {
+    pub(super) fn install(benchmark: &str, root: &Path) -> Result<Self> {
         let scripts = root.join("crates/bench/src").join(benchmark);
         let python =
             Self { environment: xtask::cache().join(format!("bench-{benchmark}-venv")), scripts };

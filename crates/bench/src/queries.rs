@@ -1,7 +1,7 @@
 //! What it costs that the kernel watches a server's queries (`latency = "ebpf"`).
 //!
 //! One thread is client and server: a query is four calls on two sockets, of which the
-//! server's two are watched, those of another server's are, or nobody's.
+//! server's two are watched, those of another server's are, or no server's.
 
 use super::pinned::Pinned;
 use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 pub(super) const BENCH: Bench = Bench {
     name: "queries",
     about: "A query on a TCP connection, watched by the kernel for latency = \"ebpf\", beside \
-            another server's that is, and nobody's",
+            another server's that is, and no server's",
     run,
 };
 
@@ -50,9 +50,9 @@ fn run(_: &Context) -> Result<Report> {
     ];
     let costs = interleave_all(ROUNDS, &mut contenders)?;
     let [none, own, others] = &costs[..] else { anyhow::bail!("three contenders") };
-    let more = |over: &[f64]| Summary::of(over.iter().zip(none).map(|(over, none)| over - none));
+    let more = |over: &[f64]| Summary::new(over.iter().zip(none).map(|(over, none)| over - none));
     let mut report = Report::default();
-    report.reported("a query, nobody watches", Summary::of(none.iter().copied()), "ns");
+    report.reported("a query, not watched", Summary::new(none.iter().copied()), "ns");
     report.reported("more where it is watched", more(own), "ns");
     report.reported("more where another server is", more(others), "ns");
     report.reported("reading what was seen, all cores", reading_us(cores, port)?, "us");
@@ -75,7 +75,7 @@ fn reading_us(cores: usize, port: u16) -> Result<Summary> {
     const READINGS: usize = 20;
     let watch = watching(cores, port)?;
     let read = || (0..READINGS).for_each(|_| drop(std::hint::black_box(watch.read())));
-    Ok(Summary::of((0..ROUNDS).map(|_| ns_each(READINGS, read) / 1e3)))
+    Ok(Summary::new((0..ROUNDS).map(|_| ns_each(READINGS, read) / 1e3)))
 }
 
 impl Pair {

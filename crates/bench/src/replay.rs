@@ -2,8 +2,8 @@
 //!
 //! The record is a real one of half a minute at 10,000 requests/s, its epochs
 //! repeated until there are ten minutes of them: a replay reads, samples and
-//! simulates the same amount as of ten recorded minutes, and nobody waits for
-//! them. One policy is foretold.
+//! simulates the same amount as of ten recorded minutes, and no user waits for
+//! them. One policy is predicted.
 
 use super::process::{cost, printed};
 use super::server::free_address;
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 pub(super) const BENCH: Bench = Bench {
     name: "replay",
-    about: "lull replay of 10 recorded minutes at 10,000 requests/s, one policy foretold: CPU \
+    about: "lull replay of 10 recorded minutes at 10,000 requests/s, one policy predicted: CPU \
             time on one core, and memory",
     run,
 };
@@ -27,7 +27,7 @@ const RATE_PER_S: u32 = 10_000;
 const RECORDED_S: u32 = 30;
 const REPLAYED_S: u32 = 600;
 const CPU_MAX_S: f64 = 20.0;
-/// Share of the requests asked for that must be in the record.
+/// Share of the generated requests that must be in the record.
 const KEPT_MIN: f64 = 0.9;
 
 /// Tables of a record by the column that numbers their epochs.
@@ -49,7 +49,7 @@ fn run(context: &Context) -> Result<Report> {
     for round in 0..=ROUNDS {
         let mut command = Command::new(&lull);
         command.arg("replay").arg(&record);
-        // Whether this machine was quiet enough to be foretold is another question.
+        // Whether this machine was quiet enough to be predicted is another question.
         command.args(["--policy", "even", "--max-error", "1e12", "--json"]);
         command.env("RAYON_NUM_THREADS", "1").stdout(Stdio::null()).stderr(Stdio::null());
         let now = cost(&mut command)?;
@@ -57,12 +57,12 @@ fn run(context: &Context) -> Result<Report> {
         costs.extend((round > 0).then_some(now));
     }
     let mut report = Report::default();
-    let cpu = Summary::of(costs.iter().map(|cost| cost.cpu_s));
+    let cpu = Summary::new(costs.iter().map(|cost| cost.cpu_s));
     report.bounded("replay and one prediction: CPU time", cpu, "s", 0.0..=CPU_MAX_S);
-    let peak = Summary::of(costs.iter().map(|cost| cost.rss_peak_mib));
+    let peak = Summary::new(costs.iter().map(|cost| cost.rss_peak_mib));
     report.reported("the same: peak resident", peak, "MiB");
     let size_mb = std::fs::metadata(&record)?.len() as f64 / 1e6;
-    report.reported("the record", Summary::of([size_mb]), "MB");
+    report.reported("the record", Summary::new([size_mb]), "MB");
     report.note(format!(
         "{ROUNDS} rounds on one thread; the record is {RECORDED_S} s of the built-in options \
          server under `lull load` at {RATE_PER_S} requests/s beside a burner, repeated to \
@@ -94,7 +94,7 @@ fn stretched(record: &Path, times: i64) -> Result<i64> {
         database.query_row(whole, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
     ensure!(
         rate >= KEPT_MIN * f64::from(RATE_PER_S),
-        "only {rate:.0} requests/s came: the machine is too busy for this benchmark"
+        "only {rate:.0} requests/s arrived: the machine is too busy for this benchmark"
     );
     let transaction = database.unchecked_transaction()?;
     for (table, column) in TABLES {

@@ -39,7 +39,7 @@ impl Report {
         self.rows.push(Row { what: what.to_owned(), value, unit, bound: Some(bound) });
     }
 
-    /// Adds a sentence on how the figures came about.
+    /// Adds a sentence on how the figures were measured.
     pub(super) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

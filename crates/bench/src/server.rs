@@ -51,7 +51,7 @@ pub(super) fn agent(command: &mut Command, log: &Path) -> Result<Running> {
     }
 }
 
-/// A port on loopback that nobody listens at now.
+/// A port on loopback at which no process listens now.
 ///
 /// # Errors
 /// What the kernel says.

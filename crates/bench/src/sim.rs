@@ -96,7 +96,7 @@ fn closed_response_s(customers: u32, think_s: f64, work_s: [f64; 3]) -> f64 {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let python = Python::of("sim", &context.root)?;
+    let python = Python::install("sim", &context.root)?;
     let cases = cases()?;
     let mut report = Report::default();
     speed(&python, &cases, &mut report)?;
@@ -156,7 +156,7 @@ fn speed(python: &Python, cases: &[Case], report: &mut Report) -> Result<()> {
 fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) {
     let what = |figure: &str| format!("{}: {figure}", case.title);
     for (by, rates, _) in all {
-        let rate = Summary::of(rates.iter().copied());
+        let rate = Summary::new(rates.iter().copied());
         match by {
             By::Ours => {
                 report.bounded(&what("lull"), rate, case.unit, case.least_m..=f64::INFINITY);
@@ -175,12 +175,12 @@ fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) 
     if let Some(response_s) = case.response_s {
         for (by, _, seen) in all {
             // The first run warms up, but its mean is as good as any.
-            let mean = Summary::of(seen.iter().map(|one| one.mean_response_s / response_s));
+            let mean = Summary::new(seen.iter().map(|one| one.mean_response_s / response_s));
             report.bounded(&what(&format!("mean of {}", by.name())), mean, "ratio", AGREEMENT);
         }
     }
     if case.model == LARGEST {
-        let peak = Summary::of(all[0].2.iter().map(|one| one.peak_mb));
+        let peak = Summary::new(all[0].2.iter().map(|one| one.peak_mb));
         report.bounded(&what("peak resident"), peak, "MB", 0.0..=RESIDENT_MAX_MB);
     }
 }
@@ -194,9 +194,9 @@ fn table(context: &Context, report: &mut Report) -> Result<()> {
     if cost.cpu_s <= 0.0 {
         bail!("lull lab took no time");
     }
-    let time = Summary::of([cost.wall_s]);
+    let time = Summary::new([cost.wall_s]);
     report.bounded("lull lab run ntier-table2", time, "s", 0.0..=TABLE_MAX_S);
-    report.reported("its CPU time", Summary::of([cost.cpu_s]), "s");
+    report.reported("its CPU time", Summary::new([cost.cpu_s]), "s");
     Ok(())
 }
 

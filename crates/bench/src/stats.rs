@@ -15,7 +15,7 @@ pub(super) struct Summary {
 
 impl Summary {
     /// Sums up at least one run.
-    pub(super) fn of(runs: impl IntoIterator<Item = f64>) -> Self {
+    pub(super) fn new(runs: impl IntoIterator<Item = f64>) -> Self {
         let mut runs: Vec<f64> = runs.into_iter().collect();
         runs.sort_by(f64::total_cmp);
         assert!(!runs.is_empty(), "a summary needs a run");
@@ -70,7 +70,7 @@ pub(super) fn interleave_all<T>(
 
 /// One contender's value over another's, round by round.
 pub(super) fn ratios(over: &[f64], under: &[f64]) -> Summary {
-    Summary::of(over.iter().zip(under).map(|(over, under)| over / under))
+    Summary::new(over.iter().zip(under).map(|(over, under)| over / under))
 }
 
 /// Nanoseconds of a core that each of `count` operations takes.
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn a_summary_is_the_median_between_the_quartiles() {
-        let five = Summary::of([5.0, 1.0, 4.0, 2.0, 3.0]);
+        let five = Summary::new([5.0, 1.0, 4.0, 2.0, 3.0]);
         assert_eq!(five, Summary { median: 3.0, low: 2.0, high: 4.0 });
-        let two = Summary::of([1.0, 2.0]);
+        let two = Summary::new([1.0, 2.0]);
         assert_eq!(two, Summary { median: 1.5, low: 1.25, high: 1.75 });
-        let one = Summary::of([7.0]);
+        let one = Summary::new([7.0]);
         assert_eq!(one, Summary { median: 7.0, low: 7.0, high: 7.0 });
     }
 

@@ -64,7 +64,7 @@ fn suggestions(report: &mut Report) -> Result<()> {
     };
     let costs = interleave_all(ROUNDS, &mut ways.map(contender).into_iter().collect::<Vec<_>>())?;
     for ((what, method, _), costs) in ways.into_iter().zip(costs) {
-        let cost = Summary::of(costs);
+        let cost = Summary::new(costs);
         match method {
             Method::Apart => report.bounded(what, cost, "ms", 0.0..=SUGGESTION_MAX_MS),
             _ => report.reported(what, cost, "ms"),
@@ -73,7 +73,7 @@ fn suggestions(report: &mut Report) -> Result<()> {
     report.note(format!(
         "Suggestions: CPU time of one thread, {ROUNDS} rounds in turn, each after the first \
          {TRIALS} trials of a search of its own over {} places of a server by formulas with 2 % \
-         of noise; hyper-parameters are fitted anew for each.",
+         of noise; hyper-parameters are fitted again for each.",
         u32::from(DELAYS) * u32::from(FREQUENCIES)
     ));
     Ok(())
@@ -93,7 +93,7 @@ fn suggestion_ms(method: Method, prior: PriorMean, seed: u64) -> Result<f64> {
     Ok(ns_each(1, || drop(black_box(search.ask(&mut rng)))) / 1e6)
 }
 
-/// What a search of [`TRIALS`] trials cost and came to.
+/// The cost and the result of a search of [`TRIALS`] trials.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     /// CPU time of one more suggestion.
@@ -121,13 +121,13 @@ fn beside_ax(python: &Python, report: &mut Report) -> Result<()> {
     let least = least_watts();
     for (who, found) in [("ours", &ours), ("Ax", &theirs)] {
         let gaps: Vec<Gap> = found.iter().map(|found| gap(least, &found.chosen)).collect();
-        let took = Summary::of(found.iter().map(|found| found.took_ms));
+        let took = Summary::new(found.iter().map(|found| found.took_ms));
         report.reported(&format!("suggestion beside Ax, {who}"), took, "ms");
-        let over = Summary::of(gaps.iter().map(|gap| gap.over_pct));
+        let over = Summary::new(gaps.iter().map(|gap| gap.over_pct));
         report.reported(&format!("power of the choice over the best, {who}"), over, "%");
         let violations = gaps.iter().filter(|gap| gap.violates).count();
         let name = format!("choices of {SEARCHES} that violate, {who}");
-        report.reported(&name, Summary::of([violations as f64]), "choices");
+        report.reported(&name, Summary::new([violations as f64]), "choices");
     }
     report.note(format!(
         "Beside Ax: {SEARCHES} searches of {TRIALS} trials each, in turn, on the same server by \
@@ -217,8 +217,8 @@ fn sweeps(scenario: &ServerScenario, report: &mut Report) -> Result<()> {
         wall_s.push(wall.elapsed().as_secs_f64());
     }
     let what = format!("sweep of {count} pairs: CPU time over {CORES} cores");
-    report.bounded(&what, Summary::of(cpu_s), "s", 0.0..=SWEEP_MAX_S);
-    report.reported(&format!("sweep of {count} pairs: time"), Summary::of(wall_s), "s");
+    report.bounded(&what, Summary::new(cpu_s), "s", 0.0..=SWEEP_MAX_S);
+    report.reported(&format!("sweep of {count} pairs: time"), Summary::new(wall_s), "s");
     report.note(format!(
         "The sweep is that of examples/tune/netserver.toml, {} simulated for each pair after {}; \
          its pairs are independent and run on all cores, so that the time on idle cores is the \

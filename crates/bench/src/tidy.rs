@@ -1,4 +1,4 @@
-//! What the house rules cost whoever runs them before every commit.
+//! What the house rules cost, which run before every commit.
 
 use super::stats::{Summary, interleave};
 use super::{Bench, Context, process, report::Report};
@@ -30,9 +30,9 @@ fn run(context: &Context) -> Result<Report> {
     )?;
     let counted = &costs[costs.len() - ROUNDS..];
     let mut report = Report::default();
-    report.bounded("time", Summary::of(wall_s), "s", 0.0..=WALL_S_MAX);
-    report.reported("CPU time", Summary::of(counted.iter().map(|cost| cost.cpu_s)), "s");
-    let memory = Summary::of(counted.iter().map(|cost| cost.rss_peak_mib));
+    report.bounded("time", Summary::new(wall_s), "s", 0.0..=WALL_S_MAX);
+    report.reported("CPU time", Summary::new(counted.iter().map(|cost| cost.cpu_s)), "s");
+    let memory = Summary::new(counted.iter().map(|cost| cost.rss_peak_mib));
     report.reported("peak resident memory", memory, "MiB");
     report.note(format!("{ROUNDS} runs of the optimised binary; the first run warms up."));
     Ok(report)

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 /// CPUs of a guest, each with a port of its own.
 const PORTS: [u8; 4] = [0x81, 0x82, 0x83, 0x87];
-/// MHz and the byte that stands for it, fastest first (ACPI 6.5, section 8.4.5.2).
+/// MHz and the byte that encodes it, fastest first (ACPI 6.5, section 8.4.5.2).
 const STATES: [(u32, u8); 5] =
     [(2400, 0x18), (2000, 0x14), (1600, 0x10), (1200, 0x0c), (800, 0x08)];
 

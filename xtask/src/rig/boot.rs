@@ -1,4 +1,4 @@
-//! Booting a guest, and what came of its tests.
+//! Booting a guest, and the result of its tests.
 
 use super::emulator::Emulator;
 use super::kernel::Kernel;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(100);
 /// Boots before a guest that says nothing counts as failed: emulators crash too.
 const TRIES: usize = 2;
-/// What stands before a guest's word in QEMU's exit status: without it a QEMU that
+/// Added to a guest's answer in QEMU's exit status: without it a QEMU that
 /// refuses its arguments would say what a guest says whose tests passed.
 const WORD: i32 = 0x10;
 
@@ -28,7 +28,7 @@ pub(super) struct Guest<'a> {
     pub(super) programs: &'a Programs,
 }
 
-/// What came of a guest.
+/// The result of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
@@ -55,18 +55,18 @@ impl Guest<'_> {
         let initrd = dir.join("initramfs.cpio");
         initramfs::write(&initrd, self.programs, self.kernel, self.machine)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
-        let (log, told) = (dir.join("kernel.log"), dir.join("told"));
+        let (log, answer) = (dir.join("kernel.log"), dir.join("answer"));
         for attempt in 1..=TRIES {
-            // What an earlier guest said.
-            let _ = std::fs::remove_file(&told);
+            // The answer of an earlier guest.
+            let _ = std::fs::remove_file(&answer);
             let mut qemu = self.command(&initrd, filter)?;
-            self.connect(&mut qemu, &log, &told);
+            self.connect(&mut qemu, &log, &answer);
             for table in &tables {
                 qemu.arg("-acpitable").arg(format!("file={}", table.display()));
             }
             let mut child = qemu.spawn().context("cannot start QEMU")?;
             let ended = wait(&mut child, self.machine.time_max)?;
-            match self.word(ended, &told) {
+            match self.word(ended, &answer) {
                 Some(0) => return Ok(Outcome::Passed),
                 Some(_) => return Ok(Outcome::Failed),
                 None => self.complain(ended, attempt, &log),
@@ -75,14 +75,14 @@ impl Guest<'_> {
         Ok(Outcome::Silent)
     }
 
-    /// What the guest said, if it came to that.
-    fn word(&self, ended: Option<i32>, told: &Path) -> Option<i32> {
+    /// The answer of the guest, if it gave one.
+    fn word(&self, ended: Option<i32>, answer: &Path) -> Option<i32> {
         match self.machine.emulator {
             // isa-debug-exit ends QEMU with twice the guest's word and one.
             Emulator::Pc | Emulator::NewerPc => {
                 Some(ended.filter(|code| code % 2 == 1)? / 2 - WORD).filter(|word| *word >= 0)
             }
-            Emulator::Arm => std::fs::read_to_string(told).ok()?.trim().parse().ok(),
+            Emulator::Arm => std::fs::read_to_string(answer).ok()?.trim().parse().ok(),
         }
     }
 
@@ -118,16 +118,16 @@ impl Guest<'_> {
         Ok(qemu)
     }
 
-    /// Where the kernel and the tests write, and how the guest says what came of it.
-    fn connect(&self, qemu: &mut Command, log: &Path, told: &Path) {
+    /// Where the kernel and the tests write, and how the guest gives its answer.
+    fn connect(&self, qemu: &mut Command, log: &Path, answer: &Path) {
         qemu.args(["-serial", &format!("file:{}", log.display()), "-serial", "stdio"]);
         match self.machine.emulator {
             Emulator::Pc | Emulator::NewerPc => {
                 qemu.args(["-device", "isa-debug-exit,iobase=0x501,iosize=1"]);
             }
             Emulator::Arm => {
-                qemu.args(["-chardev", &format!("file,id=told,path={}", told.display())]);
-                qemu.args(["-device", "pci-serial,chardev=told"]);
+                qemu.args(["-chardev", &format!("file,id=answer,path={}", answer.display())]);
+                qemu.args(["-device", "pci-serial,chardev=answer"]);
             }
         }
     }

@@ -62,7 +62,7 @@ impl Source {
     fn fetch(&self, place: &Path) -> Result<Vec<PathBuf>> {
         let debs = place.join("debs");
         std::fs::create_dir_all(&debs)?;
-        let kept = |package: &Package| self.kept(&debs, package);
+        let kept = |package: &Package| self.find_fetched(&debs, package);
         let all: Vec<_> = self.packages.iter().filter_map(kept).collect();
         if all.len() == self.packages.len() {
             return Ok(all);
@@ -78,7 +78,7 @@ impl Source {
         self.packages.iter().map(fetched).collect()
     }
 
-    fn kept(&self, debs: &Path, package: &Package) -> Option<PathBuf> {
+    fn find_fetched(&self, debs: &Path, package: &Package) -> Option<PathBuf> {
         let files = std::fs::read_dir(debs).into_iter().flatten().flatten();
         let mut found: Vec<_> = files
             .map(|file| file.path())

@@ -32,7 +32,7 @@ pub(crate) enum Emulator {
 
 impl Emulator {
     /// Rust's name of the system that its guests' programs are built for. For a PC
-    /// it is this machine's own, said nevertheless, or build scripts would be static too.
+    /// it is this machine's own, and still given: without it build scripts would be static, too.
     pub(super) fn target(self) -> &'static str {
         match self {
             Self::Pc | Self::NewerPc => "x86_64-unknown-linux-gnu",

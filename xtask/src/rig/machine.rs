@@ -52,7 +52,7 @@ const KNOB_MODULES: &[&str] = &[
     "e1000e",
     "acpi_power_meter",
 ];
-/// A graphics card's memory stands in for the registers of the power domains.
+/// A graphics card's memory replaces the registers of the power domains.
 const REGISTERS: &[&str] = &["-device", "secondary-vga,addr=4"];
 const CARD: &[&str] = &["-device", "e1000e,addr=5"];
 

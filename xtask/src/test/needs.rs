@@ -1,6 +1,6 @@
 //! Programs of the system that tests need: installed where that is allowed.
 //!
-//! A test that needs a program stands in a module `needs_<program>`, so that it
+//! A test that needs a program is in a module `needs_<program>`, so that it
 //! can be left out, and is counted as skipped, on a machine without it.
 
 use crate::packages::{apt, install, install_packages, may_install, on_path};

@@ -6,8 +6,8 @@ use std::path::Path;
 /// when this was written.
 const NEEDED_BYTES: u64 = 6_000_000_000;
 
-/// Says so if the disk may fill up: the linker then dies of a bus error, which
-/// tells nobody why.
+/// Warns if the disk may fill up: the linker then dies of a bus error, which does not
+/// name the cause.
 pub(super) fn warn(root: &Path) {
     let target = crate::release::target(root);
     // It may still have to be made.

@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
 type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, &'a Use>>;
 
 fn check(tree: &Tree, report: &mut Report) {
-    let excused = exceptions::of(tree);
+    let excused = exceptions::read(tree);
     let mut unneeded: BTreeSet<&str> = excused.circles().collect();
     for src in sources(tree) {
         let uses = Modules::read(&src, tree.rust()).uses();

@@ -72,7 +72,7 @@ fn has_area(subject: &str) -> bool {
 }
 
 fn check(tree: &Tree, report: &mut Report) {
-    let excused = exceptions::of(tree);
+    let excused = exceptions::read(tree);
     for commit in tree.commits.iter().filter(|commit| !excused.has_commit(&commit.hash)) {
         for fault in commit.faults() {
             let short: String = commit.hash.chars().take(12).collect();
@@ -87,7 +87,7 @@ mod tests {
 
     fn faults(subject: &str, body: &str) -> Vec<String> {
         let (subject, body) = (subject.to_owned(), body.to_owned());
-        let mut tree = Tree::of(&[(exceptions::PATH, "[[commit]]\nhash = \"bad\"\n")]);
+        let mut tree = Tree::new(&[(exceptions::PATH, "[[commit]]\nhash = \"bad\"\n")]);
         tree.commits = ["0123456789abcdef", "badbadbad"]
             .map(|hash| Commit { hash: hash.into(), subject: subject.clone(), body: body.clone() })
             .into();

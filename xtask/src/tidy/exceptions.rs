@@ -38,7 +38,7 @@ impl Exceptions {
 }
 
 /// Reads the list; a tree without one excuses nothing.
-pub(super) fn of(tree: &Tree) -> Exceptions {
+pub(super) fn read(tree: &Tree) -> Exceptions {
     let Some(file) = tree.file(PATH) else { return Exceptions::default() };
     match file.text.parse::<Table>() {
         Ok(table) => Exceptions {
@@ -59,7 +59,7 @@ fn entries(table: &Table, kind: &str, key: &str) -> BTreeMap<String, String> {
 }
 
 fn check(tree: &Tree, report: &mut Report) {
-    let list = of(tree);
+    let list = read(tree);
     if let Some(error) = &list.broken {
         report.add(PATH, 1, format!("not TOML: {error}"));
     }

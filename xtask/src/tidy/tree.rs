@@ -72,7 +72,7 @@ impl Tree {
 
     /// A tree in memory, for the tests of the rules.
     #[cfg(test)]
-    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let parse = |(path, text): &(&str, &str)| File::new((*path).into(), (*text).into());
         let files = files.iter().map(parse).collect::<Result<_>>().unwrap();
         Self { files, commits: Vec::new() }.with_test_files_marked()
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_file_declared_under_cfg_test_is_test_code() {
-        let tree = Tree::of(&[
+        let tree = Tree::new(&[
             ("crates/sim/src/lib.rs", "#[cfg(test)]\nmod proofs;\nmod proofreader;\n"),
             ("crates/sim/src/proofs.rs", ""),
             ("crates/sim/src/proofs/deep.rs", ""),

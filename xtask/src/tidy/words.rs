@@ -71,7 +71,7 @@ fn word_in(line: &str, word: &str) -> Option<usize> {
 
 /// The first private place that `text` names.
 pub(super) fn private_place(text: &str) -> Option<&'static str> {
-    // A directory of that name inside a longer path or an address is nobody's workplace.
+    // A directory of that name inside a longer path or an address is not a private path.
     let stands_alone = |at: usize, place: &str| {
         let longer = |c: char| c.is_alphanumeric() || "._-~*}".contains(c);
         !place.starts_with('/') || !text[..at].ends_with(longer)

@@ -76,7 +76,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Loads a page anew.
+    /// Loads a page again.
     pub(super) fn load(&self, address: &str) -> Result<Load> {
         self.post("url", &json!({ "url": address }))?;
         let started = Instant::now();
@@ -116,7 +116,7 @@ impl Driver {
         stream.write_all(request.as_bytes())?;
         let text = answer(&mut stream)?;
         let mut value: Value = serde_json::from_str(&text)
-            .with_context(|| format!("{method} {path}: chromedriver said {text}"))?;
+            .with_context(|| format!("{method} {path}: chromedriver answered {text}"))?;
         if let Some(error) = value["value"]["error"].as_str() {
             bail!("{method} {path}: {error}: {}", value["value"]["message"]);
         }

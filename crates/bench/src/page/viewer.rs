@@ -15,7 +15,7 @@ const ASKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Some viewers, each with a thread.
 pub(super) struct Viewers {
-    /// Each with the longest epoch that it was told of, in seconds.
+    /// Each with the longest epoch that it received, in seconds.
     streams: Vec<JoinHandle<Result<f64>>>,
     asker: Option<JoinHandle<Result<()>>>,
     done: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Viewers {
         Ok(Self { streams, asker, done })
     }
 
-    /// Ends the agent, and with it the streams: the longest epoch that anybody was told of.
+    /// Ends the agent, and with it the streams: the longest epoch that any viewer received.
     pub(super) fn close(self, agent: Agent) -> Result<f64> {
         self.done.store(true, Ordering::Relaxed);
         if let Some(asker) = self.asker {
@@ -57,7 +57,7 @@ impl Viewers {
             longest = longest.max(stream.join().ok().context("a viewer panicked")??);
         }
         if longest == 0.0 {
-            bail!("no viewer was told of an epoch");
+            bail!("no viewer received an epoch");
         }
         Ok(longest)
     }

@@ -75,7 +75,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     let core = usable_core(SERVER)?;
     let _clients = Pinned::to_core(CLIENTS)?;
-    // Whoever is above a server stays with the clients.
+    // Parents of a server stay on the core of the clients.
     let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
     if let Some(searching) = servers.iter().find(|server| server.setting().name == AUTO.name) {
         let _pinned = PinnedServer::to(searching.pid(), core)?;
@@ -86,9 +86,9 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         figures(setting, seen, report);
     }
     bounds(&RESTING_LONGER, &seen[2], &seen[0], report);
-    let tails = Summary::of(seen[3].iter().map(|one| one.ran.quantile_ms(0.99)));
+    let tails = Summary::new(seen[3].iter().map(|one| one.ran.quantile_ms(0.99)));
     report.bounded(&what(&format!("p99, {}", AUTO.name)), tails, "ms", 0.0..=AUTO_BOUND_MS);
-    let opportunity = Summary::of(seen[3].iter().map(|one| one.opportunity));
+    let opportunity = Summary::new(seen[3].iter().map(|one| one.opportunity));
     let told = what(&format!("C6 opportunity, {}", AUTO.name));
     report.bounded(&told, opportunity, "share", OPPORTUNITY_MIN..=1.0);
     report.note(format!(
@@ -143,7 +143,7 @@ fn p50(seen: &Seen) -> f64 {
 fn figures(setting: &Setting, seen: &[Seen], report: &mut Report) {
     let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Seen) -> f64| {
         let what = what(&format!("{figure}, {}", setting.name));
-        report.reported(&what, Summary::of(seen.iter().map(of)), unit);
+        report.reported(&what, Summary::new(seen.iter().map(of)), unit);
     };
     row("C6 opportunity at 1 ms (eBPF)", "share", &|one| one.opportunity);
     row("queries/s (sysbench)", "1/s", &|one| one.ran.queries_per_s);
@@ -154,10 +154,10 @@ fn figures(setting: &Setting, seen: &[Seen], report: &mut Report) {
 
 fn bounds(setting: &Setting, resting: &[Seen], bare: &[Seen], report: &mut Report) {
     let both = |change: &dyn Fn(&Seen, &Seen) -> f64| {
-        Summary::of(resting.iter().zip(bare).map(|(resting, bare)| change(resting, bare)))
+        Summary::new(resting.iter().zip(bare).map(|(resting, bare)| change(resting, bare)))
     };
     let what = |figure: &str| what(&format!("{figure}, {}", setting.name));
-    let opportunity = Summary::of(resting.iter().map(|one| one.opportunity));
+    let opportunity = Summary::new(resting.iter().map(|one| one.opportunity));
     report.bounded(&what("C6 opportunity"), opportunity, "share", OPPORTUNITY_MIN..=1.0);
     let added = both(&|resting, bare| p50(resting) - p50(bare));
     report.bounded(&what("added to p50"), added, "ms", f64::NEG_INFINITY..=ADDED_MAX_MS);

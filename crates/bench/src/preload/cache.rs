@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 64;
 const THROUGHPUT_MIN: f64 = 0.98;
 const VALUE: [u8; 100] = [b'v'; 100];
 
-/// A kind of server, and what is said to it and by it.
+/// A kind of server, with its request and its reply.
 struct Kind {
     name: &'static str,
     program: &'static str,
@@ -95,8 +95,8 @@ fn watched(kind: &'static Kind, lull: &Path, report: &mut Report) -> Result<()> 
         (0..PAIRS).map(|at| pair(kind, lull, at % 2 == 1)).collect();
     let pairs = pairs?;
     let what = |figure: &str| format!("{}, {CONNECTIONS} connections: {figure}", kind.name);
-    let of = |figure: &dyn Fn(&[Done; 2]) -> f64| Summary::of(pairs.iter().map(figure));
-    let rate = of(&|[bare, _]| Summary::of(bare.requests_per_s.iter().copied()).median);
+    let of = |figure: &dyn Fn(&[Done; 2]) -> f64| Summary::new(pairs.iter().map(figure));
+    let rate = of(&|[bare, _]| Summary::new(bare.requests_per_s.iter().copied()).median);
     report.reported(&what("requests/s, bare"), rate, "1/s");
     let kept = of(&|[bare, watched]| ratios(&watched.requests_per_s, &bare.requests_per_s).median);
     report.bounded(&what("watched / bare"), kept, "ratio", THROUGHPUT_MIN..=f64::INFINITY);

@@ -4,8 +4,8 @@
 //! is client and server in one thread over loopback, and looks at the server's
 //! part only, by CPU time. Two processes differ by more than the library costs,
 //! for the same kernel takes some percent more or less on other sockets. So each
-//! makes its calls by the C library, which is what the library of ours stands
-//! before, and by bare system calls in turn on the same sockets; what the first
+//! makes its calls by the C library, which our library
+//! intercepts, and by bare system calls in turn on the same sockets; what the first
 //! take longer under `lull exec` than without is ours.
 
 use super::super::process::printed;
@@ -78,7 +78,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     // The first round warms up.
     let (bare, watched) = (&bare.into_inner()[1..], &watched.into_inner()[1..]);
     rows(report, bare, watched);
-    let ratio = Summary::of(bare_waits.into_inner().into_iter().skip(1));
+    let ratio = Summary::new(bare_waits.into_inner().into_iter().skip(1));
     report.bounded("park and wake: signal / futex", ratio, "ratio", 1.0..=f64::INFINITY);
     report.note(format!(
         "Calls: {ROUNDS} processes of each kind in turn; medians of {BATCHES} batches of {BATCH} \
@@ -92,9 +92,9 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 fn rows(report: &mut Report, bare: &[Costs], watched: &[Costs]) {
-    let of = |costs: &[Costs], figure: fn(&Costs) -> f64| Summary::of(costs.iter().map(figure));
+    let of = |costs: &[Costs], figure: fn(&Costs) -> f64| Summary::new(costs.iter().map(figure));
     let beyond = |figure: fn(&Costs) -> f64| {
-        Summary::of(watched.iter().zip(bare).map(|(watched, bare)| figure(watched) - figure(bare)))
+        Summary::new(watched.iter().zip(bare).map(|(watched, bare)| figure(watched) - figure(bare)))
     };
     report.reported("recv, bare", of(bare, |one| one.call.ns), "ns");
     let call = beyond(|one| one.call.beyond_system_ns);
@@ -175,7 +175,7 @@ fn costs_of(shape: Shape) -> Result<Cost> {
         each.push(library);
         beyond.push(library - system);
     }
-    Ok(Cost { ns: Summary::of(each).median, beyond_system_ns: Summary::of(beyond).median })
+    Ok(Cost { ns: Summary::new(each).median, beyond_system_ns: Summary::new(beyond).median })
 }
 
 fn batch(client: &mut TcpStream, server: &mut TcpStream, (shape, by): (Shape, By)) -> Result<f64> {
@@ -207,7 +207,7 @@ fn by_futex() -> f64 {
     let take = |mine: u32| {
         for _ in 0..TURNS {
             while turn.load(Ordering::Acquire) != mine {
-                // It may have changed meanwhile, or somebody else woke us.
+                // It may have changed meanwhile, or another thread woke this one.
                 let _ = futex::wait(&turn, futex::Flags::empty(), 1 - mine, None);
             }
             turn.store(1 - mine, Ordering::Release);

@@ -292,8 +292,8 @@ fn rows(blocks: &[Block], outcomes: &[Outcome], report: &mut Report) {
             zip.map(|(_, outcome)| figure(outcome)).collect::<Vec<f64>>()
         };
         let (open, auto) = (of(Gate::Open), of(Gate::Auto));
-        report.reported(&format!("{name}, open"), Summary::of(open.iter().copied()), unit);
-        report.reported(&format!("{name}, auto"), Summary::of(auto.iter().copied()), unit);
+        report.reported(&format!("{name}, open"), Summary::new(open.iter().copied()), unit);
+        report.reported(&format!("{name}, auto"), Summary::new(auto.iter().copied()), unit);
         let logs: Vec<f64> =
             auto.iter().zip(&open).map(|(auto, open)| (auto / open).ln()).collect();
         if let Some(Estimate { mean, half_width, .. }) = Estimate::of(&logs) {

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 pub(super) const RUN_S: u32 = 10;
-/// Rounds where a gain or a loss is large, and where it is to be told from two
+/// Rounds where a gain or a loss is large, and where it must be distinguished from two
 /// percent: two bare servers differ by 10 to 15 % from run to run.
 pub(super) const ROUNDS: usize = 3;
 pub(super) const MANY_ROUNDS: usize = 9;
@@ -213,7 +213,7 @@ fn new_since(before: &BTreeMap<i32, u64>, after: &BTreeMap<i32, u64>) -> u64 {
 }
 
 fn figures(report: &mut Report, what: &str, seen: &[Seen], client: &str) {
-    let of = |figure: &dyn Fn(&Seen) -> f64| Summary::of(seen.iter().map(figure));
+    let of = |figure: &dyn Fn(&Seen) -> f64| Summary::new(seen.iter().map(figure));
     let rate = of(&|one| one.ran.queries_per_s);
     report.reported(&format!("{what}, queries/s ({client})"), rate, "1/s");
     for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)] {
@@ -227,7 +227,7 @@ fn figures(report: &mut Report, what: &str, seen: &[Seen], client: &str) {
 }
 
 impl Figure {
-    fn of(self, seen: &Seen) -> f64 {
+    fn select(self, seen: &Seen) -> f64 {
         match self {
             Self::Throughput => seen.ran.queries_per_s,
             Self::P95 => seen.ran.quantile_ms(0.95),
@@ -248,8 +248,9 @@ impl Figure {
 
 impl Bound {
     fn row(&self, report: &mut Report, title: &str, ours: &[Seen], theirs: &[Seen]) {
-        let all =
-            |seen: &[Seen]| -> Vec<f64> { seen.iter().map(|one| self.figure.of(one)).collect() };
+        let all = |seen: &[Seen]| -> Vec<f64> {
+            seen.iter().map(|one| self.figure.select(one)).collect()
+        };
         let what = format!("{title}: {}, {} / {}", self.figure.name(), self.setting, self.over);
         report.bounded(&what, ratios(&all(ours), &all(theirs)), "ratio", self.range.clone());
     }

@@ -39,7 +39,7 @@ const AUTO_TAIL: Setting = Setting {
     options: &[],
 };
 
-/// Where the tables are when they are asked for.
+/// Where the tables are when they are read.
 #[derive(Debug, Clone, Copy)]
 struct Store {
     /// Rows of each table.

@@ -15,7 +15,7 @@ pub(super) fn read(text: &str, logs: &[String]) -> Result<Ran> {
     let after = |words: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(words));
         let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-        number.with_context(|| format!("pgbench told no `{words}`"))
+        number.with_context(|| format!("pgbench printed no `{words}`"))
     };
     let transactions = after("number of transactions actually processed:")?;
     let transactions_per_s = after("tps =")?;

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// Branches: what all clients update one of.
 const SCALE: u32 = 16;
 const CLIENTS: u32 = 256;
-/// It refuses to run as root, and is nobody's where this program is root's.
+/// It refuses to run as root, and runs as user 65534 if this program runs as root.
 pub(super) const NOBODY: u32 = 65_534;
 /// How long it may take from listening to answering.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ fn cases() -> Vec<Case> {
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     super::make_readable(place.path())?;
-    // Wherever it was built, nobody may execute this one.
+    // User 65534 may execute this copy, wherever the original was built.
     let own = place.path().join("lull");
     succeeded(Command::new("install").arg("--mode=755").arg(lull).arg(&own))?;
     let model = install(place.path(), SCALE)?;

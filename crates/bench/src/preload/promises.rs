@@ -60,12 +60,12 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         figures(setting, seen, report);
     }
     let [_, capped, kept] = seen.as_slice() else { return Ok(()) };
-    let late = Summary::of(kept.iter().map(|one| one.promised.quantile_ms(0.95)));
+    let late = Summary::new(kept.iter().map(|one| one.promised.quantile_ms(0.95)));
     report.bounded("promised: p95, pslo, cap 16", late, "ms", 0.0..=BOUND_MS);
     let left = kept.iter().zip(capped);
     let left = left.map(|(one, other)| one.others.queries_per_s / other.others.queries_per_s);
     let what = "others: queries/s, pslo, cap 16 / cap 16";
-    report.bounded(what, Summary::of(left), "ratio", LEFT_MIN..=f64::INFINITY);
+    report.bounded(what, Summary::new(left), "ratio", LEFT_MIN..=f64::INFINITY);
     report.note(format!(
         "MariaDB in memory, sysbench on the same cores: {} connections with {} beside {} with {}, \
          each of which was promised a p95 of {BOUND_MS} ms behind pslo, by the port that they come \
@@ -91,7 +91,7 @@ fn run(server: &Database, seconds: u32) -> Result<Both> {
 fn figures(setting: &Setting, seen: &[Both], report: &mut Report) {
     let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Both) -> f64| {
         let what = format!("{figure}, {}", setting.name);
-        report.reported(&what, Summary::of(seen.iter().map(of)), unit);
+        report.reported(&what, Summary::new(seen.iter().map(of)), unit);
     };
     row("promised: queries/s (sysbench)", "1/s", &|one| one.promised.queries_per_s);
     row("promised: p50 (sysbench)", "ms", &|one| one.promised.quantile_ms(0.5));

@@ -14,7 +14,7 @@ pub(super) fn read(text: &str) -> Result<Ran> {
         words.get(at).and_then(|word| word.trim_start_matches('(').parse().ok())
     };
     let both = number(1).zip(number(2));
-    let (queries, queries_per_s) = both.context("sysbench told no number of queries")?;
+    let (queries, queries_per_s) = both.context("sysbench printed no number of queries")?;
     let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
     histogram.first().context("sysbench printed no histogram")?;
     Ok(Ran::new(queries_per_s, queries, histogram))

@@ -44,12 +44,12 @@ def arrivals(env, queue, seen):
 def client(env, stations, seen):
     while True:
         yield env.timeout(random.expovariate(1.0 / THINK_S))
-        asked = env.now
+        requested = env.now
         for station, demand_s in stations:
             with station.request() as turn:
                 yield turn
                 yield env.timeout(random.expovariate(1.0 / demand_s))
-        seen.add(env.now - asked)
+        seen.add(env.now - requested)
 
 
 def mm1(env, seen):

@@ -14,11 +14,11 @@ use std::process::{ChildStdin, ChildStdout, Stdio};
 
 /// A place that Ax wants tried.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct Request {
     place: [f64; 2],
 }
 
-/// What came of its search.
+/// The result of its search.
 #[derive(Debug, Deserialize)]
 struct Ended {
     took_ms: f64,
@@ -30,7 +30,7 @@ struct Ended {
 /// # Errors
 /// If it cannot be installed.
 pub(super) fn installed(context: &Context) -> Result<Python> {
-    Python::of("suggest", &context.root)
+    Python::install("suggest", &context.root)
 }
 
 /// One search by Ax on the same server, whose noise has this seed.
@@ -60,7 +60,7 @@ fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Re
     writeln!(to, "{knobs}")?;
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
-        let asked: Asked = line(from)?;
+        let asked: Request = line(from)?;
         let came = server(&asked.place, &mut rng);
         writeln!(to, "{}", json!({"tail_us": came.tail_us, "watts": came.watts}))?;
     }
@@ -70,5 +70,5 @@ fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Re
 fn line<T: DeserializeOwned>(from: &mut BufReader<ChildStdout>) -> Result<T> {
     let mut text = String::new();
     from.read_line(&mut text)?;
-    serde_json::from_str(&text).with_context(|| format!("Ax's side ended, or said {text:?}"))
+    serde_json::from_str(&text).with_context(|| format!("Ax's side ended, or answered {text:?}"))
 }
