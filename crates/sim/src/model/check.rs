@@ -371,7 +371,7 @@ fn probabilities(list: impl Iterator<Item = f64>, key: &str) -> Checked {
 }
 
 fn refuse_if(wrong: bool, why: &'static str, key: impl Fn() -> String) -> Checked {
-    if wrong { fail(&key(), Problem::Conflict(why)) } else { Ok(()) }
+    if wrong { fail(key(), Problem::Conflict(why)) } else { Ok(()) }
 }
 
 fn some<T>(list: &[T], key: &str, wanted: &'static str) -> Checked {
@@ -394,7 +394,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>, key: &str) -> Checked {
     for (at, name) in names.enumerate() {
         if !seen.insert(name) {
             return fail(
-                &format!("{key}[{at}].name"),
+                format!("{key}[{at}].name"),
                 Problem::Duplicate { name: name.to_owned() },
             );
         }
