@@ -3,7 +3,7 @@
 //! The objects are committed, so that Lull builds without clang. They are made by one version
 //! of clang: another one writes other bytes without any change of the sources.
 
-use crate::command::{done, said};
+use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -68,7 +68,7 @@ pub(crate) fn check(root: &Path) -> Result<ExitCode> {
 pub(crate) fn is_ready() -> bool {
     let programs = [CLANG, STRIP].iter().all(|program| on_path(program).is_some());
     let headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists();
-    let version = || said(Command::new(CLANG).arg("--version")).unwrap_or_default();
+    let version = || read_output(Command::new(CLANG).arg("--version")).unwrap_or_default();
     programs && headers && version().contains(&format!("version {CLANG_VERSION}"))
 }
 

@@ -124,7 +124,7 @@ mod tests {
     /// What one rule says about a tree of (path, text).
     pub(super) fn findings(rule: &Rule, files: &[(&str, &str)]) -> Vec<String> {
         let mut report = Report::default();
-        (rule.check)(&Tree::of(files), &mut report);
+        (rule.check)(&Tree::new(files), &mut report);
         let line = |found: &Finding| format!("{}:{}: {}", found.at, found.line, found.what);
         report.findings.iter().map(line).collect()
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn findings_come_sorted_with_file_line_and_rule() {
         let text = "fn a() {}  \nfn b() {} \n";
-        let found = check(&Tree::of(&[("crates/measure/src/a.rs", text)]));
+        let found = check(&Tree::new(&[("crates/measure/src/a.rs", text)]));
         let places: Vec<_> = found.iter().map(|f| f.split(": ").next().unwrap()).collect();
         let file = "crates/measure/src/a.rs";
         assert_eq!(places, [format!("{file}:1"), format!("{file}:1"), format!("{file}:2")]);

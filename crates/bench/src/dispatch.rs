@@ -137,7 +137,7 @@ fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
     let dispatcher = build(model, "eetl", profile)?;
     let mut outcome = None;
     let ns = ns_each(1, || {
-        outcome = Some(DispatchSimulation::measure(model, dispatcher, STREAMS, LENGTH))
+        outcome = Some(DispatchSimulation::measure(model, dispatcher, STREAMS, LENGTH));
     });
     black_box(outcome).transpose()?;
     Ok(ns / 1e6)

@@ -263,9 +263,9 @@ mod tests {
             title: "an example".to_owned(),
             choices: vec!["threads: 75".to_owned()],
             rows: vec![
-                Row::held("a", "req/s", Printed::Number(1517.0), &estimate(1551.3, 35.0), held),
-                Row::reported("b", "req/s", Printed::Number(1.0), &estimate(2.0, 0.1), reason),
-                Row::reported("c", "s", Printed::Nothing, &estimate(0.5, f64::INFINITY), reason),
+                Row::held("a", "req/s", Printed::Number(1517.0), estimate(1551.3, 35.0), held),
+                Row::reported("b", "req/s", Printed::Number(1.0), estimate(2.0, 0.1), reason),
+                Row::reported("c", "s", Printed::Nothing, estimate(0.5, f64::INFINITY), reason),
             ],
             figures: vec![Drawing { file: "example.svg".to_owned(), svg: "<svg/>".to_owned() }],
             commit: "abc".to_owned(),

@@ -40,13 +40,15 @@ pub struct Threads {
     sender: Sender<Changed>,
 }
 
-impl Threads {
-    /// None yet.
-    pub fn new() -> Self {
+impl Default for Threads {
+    /// No admission controller yet.
+    fn default() -> Self {
         let (sender, changes) = channel();
         Self { all: Vec::new(), changes, sender }
     }
+}
 
+impl Threads {
     /// Starts one before the gate of an app.
     ///
     /// # Errors
@@ -166,7 +168,7 @@ mod tests {
     fn a_gate_is_closed_while_its_admission_controller_lives_and_no_longer() {
         let open = Settings { mode: Mode::Stats, ..Settings::default() };
         let runtime = Arc::new(Runtime::start(&open, &Rules::default()).unwrap());
-        let mut threads = Threads::new();
+        let mut threads = Threads::default();
         threads.start("db", &manual(), Arc::clone(&runtime)).unwrap();
         let next = || threads.changes.recv_timeout(Duration::from_secs(60)).unwrap();
         let changed = next();
@@ -187,7 +189,7 @@ mod tests {
         let closed = Settings { mode: Mode::Post, ..Settings::default() };
         let runtime = Arc::new(Runtime::start(&closed, &Rules::default()).unwrap());
         let post = Post { name: "pslo".to_owned(), ..manual() };
-        assert!(Threads::new().start("db", &post, Arc::clone(&runtime)).is_err());
+        assert!(Threads::default().start("db", &post, Arc::clone(&runtime)).is_err());
         assert_eq!(runtime.settings().mode, Mode::Post);
     }
 }

@@ -6,9 +6,7 @@ use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
-use crate::config::{
-    AppSection, Config, GateSection, LatencySource, LoadSection, ProgressSource, Where,
-};
+use crate::config::{AppSection, Config, GateSection, LatencySource, ProgressSource};
 use crate::library::{self, Library};
 use crate::live::{self, Facts, Stand};
 use crate::located::InputError;
@@ -17,7 +15,7 @@ use crate::{guarded, prometheus};
 use anyhow::Context;
 use launch::Surroundings;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
-use lull_host::apps::{AppHandle, Ended, Endpoint, GRACE, Launch, Output, Ready, Target};
+use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, StateDir};
@@ -29,7 +27,7 @@ use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// An agent that is not started yet: a config, and what its caller hands in.
 ///
@@ -63,8 +61,6 @@ struct Started {
     library: Option<Library>,
 }
 
-/// Where apps start.
-#[derive(Clone, Copy)]
 /// What a session has around its plant.
 struct Around {
     roots: Roots,
@@ -249,7 +245,7 @@ impl<'a> Agent<'a> {
 
     /// Starts those who decide on gates; in a dry run nobody does.
     fn start_admission(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
-        let mut admission_controllers = Threads::new();
+        let mut admission_controllers = Threads::default();
         for (app, post, runtime) in posts {
             if self.dry_run {
                 let name = &post.name;

@@ -393,10 +393,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>, key: &str) -> Checked {
     let mut seen = BTreeSet::new();
     for (at, name) in names.enumerate() {
         if !seen.insert(name) {
-            return fail(
-                format!("{key}[{at}].name"),
-                Problem::Duplicate { name: name.to_owned() },
-            );
+            return fail(format!("{key}[{at}].name"), Problem::Duplicate { name: name.to_owned() });
         }
     }
     Ok(())

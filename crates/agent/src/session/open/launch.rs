@@ -15,6 +15,8 @@ use std::time::Duration;
 /// How long a started app may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What all apps of a run share when they start.
+#[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub(super) roots: &'a Roots,
     pub(super) socket: &'a Path,
@@ -68,7 +70,7 @@ impl Agent<'_> {
             ("LULL_SOCKET".to_owned(), socket.display().to_string()),
             ("LULL_APP".to_owned(), app.to_owned()),
         ];
-        let directory = super::logs_of(&self.config);
+        let directory = crate::session::logs_of(&self.config);
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let output = Output::Log(directory.join(format!("{name}.log")));
