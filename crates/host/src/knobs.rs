@@ -130,7 +130,10 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         },
         watch: |all| all.frequencies.watch(),
         restored: |all| all.frequencies.restored(),
-        is_of: |all, knob, key| matches!(knob, Knob::Frequency(domain) if all.frequencies.is_of(domain, key)),
+        is_of: |all, knob, key| match knob {
+            Knob::Frequency(domain) => all.frequencies.is_of(domain, key),
+            _ => false,
+        },
         limited: OTHER_WRITER,
     },
     MachineKnob {
@@ -164,7 +167,10 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         },
         watch: |all| Watched { changes: all.uncores.watch(), ..none() },
         restored: |all| all.uncores.restored(),
-        is_of: |all, knob, key| matches!(knob, Knob::UncoreFrequency(dial) if all.uncores.is_of(dial, key)),
+        is_of: |all, knob, key| match knob {
+            Knob::UncoreFrequency(dial) => all.uncores.is_of(dial, key),
+            _ => false,
+        },
         limited: "the nearest frequency within the bounds that the owner had",
     },
 ];

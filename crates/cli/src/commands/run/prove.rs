@@ -31,8 +31,8 @@ impl Plan {
         let refuse = |what: String| Err(UsageError(what));
         let Some(policy) = proved(config) else {
             return refuse(format!(
-                "--prove compares policy and admission controllers with `{AGAINST}` and open gates, \
-                 which is all that {} has: name another in [policy], or give an app `concurrency`",
+                "--prove compares policy and admission controllers with `{AGAINST}` and open \
+                 gates, which is all that {} has: name another in [policy], or give an app `concurrency`",
                 args.config.display()
             ));
         };
