@@ -1,4 +1,4 @@
-//! A command that runs while something is held, or a wait in its place.
+//! Runs a command while settings are held, or waits if there is no command.
 
 use anyhow::{Context, bail};
 use lull_host::plant::Stop;
@@ -6,11 +6,14 @@ use lull_measure::Nanos;
 use std::ffi::OsString;
 use std::process::{Child, Command};
 
-/// How often the command is looked at; a signal ends the wait at once.
+/// How often the command is polled; a signal ends the wait at once.
 const NAP: Nanos = Nanos::from_millis(50);
 
-/// Runs the command to its end, or waits where there is none; in either case
-/// not beyond a signal, or what `is_over` says.
+/// Runs the command to its end, or waits if there is none. A signal, or `is_over`
+/// returning true, ends either.
+///
+/// # Errors
+/// If the command cannot be started or ends with a failure.
 pub(crate) fn run(
     command: &[OsString],
     stop: &Stop,
@@ -37,7 +40,8 @@ pub(crate) fn run(
     }
 }
 
-/// The terminal has told the command too; a service manager has not.
+/// Sends SIGTERM to the command and waits for its end. A terminal signals the command
+/// itself, a service manager may signal only this process.
 fn end(child: &mut Child) -> anyhow::Result<()> {
     let pid = rustix::process::Pid::from_child(child);
     // It may have ended by itself meanwhile.

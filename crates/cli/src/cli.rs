@@ -1,4 +1,4 @@
-//! The command line as clap sees it. What a flag means is said here and nowhere else.
+//! The command line as clap parses it. This is the only place that documents the flags.
 
 #[cfg(test)]
 mod book;
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Start a server under the on-call runtime: see its queries, gate its workers
     Exec(ExecArgs),
-    /// Watch and gate servers that somebody else starts, by a page in a directory
+    /// Watch and gate servers that another program starts, by a page in a directory
     Attach(Box<AttachArgs>),
     /// Load a server at a rate, whatever it does, and say how late its replies were
     Load(Box<LoadArgs>),
@@ -198,8 +198,8 @@ pub(crate) struct RunArgs {
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
-    /// Alternate the policy with doing nothing for this long, in blocks drawn by lot, and say
-    /// what the policy changes
+    /// Alternate the policy with doing nothing for this long, in blocks in random order, and
+    /// report what the policy changes
     #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "duration", "control"])]
     pub(crate) prove: Option<Nanos>,
     /// Length of a block of --prove; its first quarter is left out of the figures
@@ -208,7 +208,7 @@ pub(crate) struct RunArgs {
     /// Serve the page, its JSON and /metrics here, as agent.http
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<SocketAddr>,
-    /// Take orders over HTTP of whoever has the token, as agent.control
+    /// Accept orders over HTTP from clients that have the token, as agent.control
     #[arg(long)]
     pub(crate) control: bool,
     /// Print one JSON object an epoch instead of the status line

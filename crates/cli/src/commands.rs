@@ -123,7 +123,7 @@ fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// If a knob cannot be restored: the guard and `lull restore` try again.
 fn put_back(ledger: &Ledger) -> anyhow::Result<()> {
     let restored = ledger.restore();
-    say::told(&restored);
+    say::notice(&restored);
     if !restored.failed.is_empty() {
         bail!("not everything is as before; the ledger is {}", ledger.path().display());
     }

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match commands::dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::told(lull_agent::error::describe(&error));
+            say::notice(lull_agent::error::describe(&error));
             ExitCode::from(status_of(&error))
         }
     }

@@ -1,4 +1,4 @@
-//! Progress of what takes over two seconds: on stderr, only on a terminal.
+//! Progress bars for operations of over two seconds: on stderr, only on a terminal.
 
 use crate::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,12 +6,12 @@ use lull_agent::session::Session;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// A bar of known length in seconds, or nothing where nobody looks.
+/// Returns a bar of known length in seconds; hidden unless stderr is a terminal.
 pub(crate) fn seconds(total_s: u64) -> ProgressBar {
     bar(total_s, "{msg:36} [{bar:30}] {pos}/{len} s")
 }
 
-/// A bar of parts whose number becomes known as it goes, or nothing where nobody looks.
+/// Returns a bar of parts whose number is set later; hidden unless stderr is a terminal.
 pub(crate) fn parts() -> ProgressBar {
     bar(1, "{msg:36} [{bar:30}] {pos}/{len}, {eta} left")
 }

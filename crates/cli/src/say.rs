@@ -1,15 +1,15 @@
-//! What the user is told on standard error, whether or not anybody listens.
+//! Messages to the user on standard error, which do not fail if it is closed.
 
 use std::fmt::Display;
 use std::io::Write;
 
-/// Writes one line. A terminal that is gone is no reason to stop, and
-/// `eprintln!` would panic before the knobs are put back.
+/// Writes one line. Errors are ignored: `eprintln!` would panic on a closed terminal
+/// before the knobs are restored.
 pub(crate) fn line(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Writes one line that says who speaks.
-pub(crate) fn told(text: impl Display) {
+/// Writes one line with the program's name before it.
+pub(crate) fn notice(text: impl Display) {
     line(format_args!("lull: {text}"));
 }

@@ -1,4 +1,4 @@
-//! The book is true: its links lead somewhere, and its commands are understood.
+//! Checks the book: every link has a target, and every command parses.
 
 use super::Cli;
 use clap::Parser;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The pages for people: the book and what stands at the root.
+/// The Markdown pages for readers: those of the book and those at the root.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut places = vec![root(), root().join("docs")];
     let mut pages = Vec::new();
@@ -35,7 +35,7 @@ fn links(text: &str) -> Vec<String> {
         if is_code || line.starts_with("    ") {
             continue;
         }
-        // What stands between ticks is code: every other piece.
+        // Text between backticks is code, so that every second piece is prose.
         let prose: String = line.split('`').step_by(2).collect();
         let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         found.extend(targets.map(str::to_owned));
@@ -140,7 +140,7 @@ fn every_command_in_the_book_is_understood() {
             count += 1;
             if let Err(error) = Cli::try_parse_from(words(&command)) {
                 let why = error.to_string();
-                // A page may show how help is asked for.
+                // A page may show a command that prints help.
                 if error.use_stderr() {
                     let first = why.lines().next().unwrap_or_default().to_owned();
                     wrong.push(format!("{}: {command}\n  {first}", path.display()));

@@ -39,7 +39,7 @@ pub(crate) struct CalibrateApps {
     /// Length of one trial at one rate
     #[arg(long, default_value = "2s")]
     pub(crate) trial: Nanos,
-    /// Time for all of it; what is not found by then is said
+    /// Time for all measurements; the result lists what is not found by then
     #[arg(long, default_value = "5m")]
     pub(crate) budget: Nanos,
     /// Measure with all cores only, not with 1, 2, 3, ...

@@ -73,13 +73,13 @@ pub(crate) struct GateArgs {
     /// A key of that admission controller, as in a config: goal="tail"
     #[arg(long = "key", value_name = "KEY=VALUE", requires = "concurrency")]
     pub(crate) keys: Vec<String>,
-    /// What is asked of the server, for an admission controller that minds it: p99=50ms,
+    /// Objective of the server, for an admission controller that uses one: p99=50ms,
     /// throughput=1000. With a bound and without --mode, auto lets workers rest where
     /// nothing else helps
     #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "concurrency")]
     pub(crate) objectives: Vec<String>,
-    /// What some clients are promised, each alone, by pslo, utslo, or one of them behind
-    /// reef: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
+    /// Objective of each of some clients, which pslo, utslo, or one of them behind reef
+    /// keeps: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
     #[arg(long = "promise", value_name = "KEYS", requires = "concurrency")]
     pub(crate) promises: Vec<String>,
     /// How long one transaction counts as running, 1ms to 1s; it runs on after

@@ -1,7 +1,7 @@
-//! `lull attach`: servers that somebody else starts, under the on-call runtime.
+//! `lull attach`: servers that another program starts, under the on-call runtime.
 //!
-//! A server finds library and page by its environment, whether or not an agent is
-//! there; this is the agent, which may come, go and come again meanwhile.
+//! A server finds the library and the page by its environment, whether or not an agent
+//! runs. This command is the agent: it may start, end and start again while the server runs.
 
 use super::UsageError;
 use super::exec::{Watching, at_first, rules, settings};
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let directory = PageDirectory::open(&args.directory, owner)?;
     let library = library::write_to(args.library.as_deref().unwrap_or(directory.path()))?;
     if !directory.is_in_memory()? {
-        say::told(format_args!(
-            "{} is not in memory (tmpfs): the page is written to disk again and again, and is to \
-             be removed when the machine has started anew",
+        say::notice(format_args!(
+            "{} is not in memory (tmpfs): the page is written to disk again and again; \
+             remove it when the machine has restarted",
             directory.page_path().display()
         ));
     }
@@ -51,14 +51,14 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let runtime = Arc::new(runtime);
     let name = directory.path().file_name().unwrap_or_default().to_string_lossy();
     let mut watching = Watching::new(&args.gate, &name, &runtime, settings)?;
-    say::told(format_args!("attached to {}", directory.page_path().display()));
+    say::notice(format_args!("attached to {}", directory.page_path().display()));
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time.0));
     attend(&stop, end, || watching.attend(&runtime))?;
     watching.finish(&runtime)
 }
 
-/// Looks until a stop is asked for, or the time is over; `look` says when it wants to
-/// look again.
+/// Calls `look` until a stop is requested or the time is over; `look` returns the time of
+/// its next call.
 fn attend(
     stop: &Stop,
     end: Option<Instant>,
@@ -87,7 +87,7 @@ fn print_environment(library: &Path, page: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// That a path means itself to the loader, to a shell and to systemd.
+/// Checks that the loader, a shell and systemd all read a path literally.
 fn check_plain(path: &Path) -> Result<(), UsageError> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+@,=".contains(byte);
     if path.as_os_str().as_encoded_bytes().iter().all(is_plain) {
@@ -100,10 +100,10 @@ fn check_plain(path: &Path) -> Result<(), UsageError> {
     )))
 }
 
-/// The number of a user who is to have the page.
+/// Returns the number of the user that is to own the page.
 ///
 /// # Errors
-/// Nobody of that name; files can be given away by root only.
+/// If no user has that name, or this process is not root and cannot change owners.
 fn user(name: &str) -> Result<u32, UsageError> {
     if !geteuid().is_root() {
         let message = "--owner: only root gives files to others; without it the page is yours, \

@@ -143,7 +143,7 @@ fn wanted<'a>(config: &'a Config, args: &CalibrateApps) -> anyhow::Result<Vec<&'
     Ok(wanted)
 }
 
-/// How a latency-critical app is loaded, as `lull load` would be told.
+/// Returns the load of a latency-critical app as arguments of `lull load`.
 fn load_of(config: &Config, app: &AppSection) -> anyhow::Result<Box<LoadArgs>> {
     let Some(load) = config.loads.iter().find(|load| load.app == app.name) else {
         let message = format!("`{}` has no [[load]], so nothing says how to load it", app.name);
@@ -184,7 +184,7 @@ impl Bench<'_> {
     fn calibrate(&self, config: &Config, app: &AppSection) -> anyhow::Result<Found> {
         self.bar.set_message(format!("{}, starting", app.name));
         let is_critical = app.class == Class::LatencyCritical;
-        let say = |text: &str| self.bar.suspend(|| say::told(text));
+        let say = |text: &str| self.bar.suspend(|| say::notice(text));
         let agent = Agent::new(alone(config, app)).stop(stop_request()?).notify(&say);
         let mut session = agent.start()?;
         let found = match is_critical {
@@ -223,7 +223,7 @@ impl Bench<'_> {
             let cores: CoreSet = all.iter().take(count).collect();
             self.give(session, &cores, has_knob)?;
             let curve = self.curve(app, &mut load, count, first_per_s)?;
-            let part = Cores::of(count, curve, bound);
+            let part = Cores::from_curve(count, curve, bound);
             first_per_s = part.knee.map_or(first_per_s, |knee| knee.rate_per_s / 4.0);
             if !part.curve.is_complete {
                 let why =
@@ -303,7 +303,8 @@ impl Bench<'_> {
     }
 }
 
-/// One app and nothing else, unmanaged, nothing left to measure but what is asked here.
+/// Returns a config of this app alone under `unmanaged`, which at its start measures no
+/// more than the solo progress of a best-effort app.
 fn alone(config: &Config, app: &AppSection) -> Config {
     let mut alone = config.under("unmanaged");
     let mut app = app.clone();
@@ -321,7 +322,7 @@ fn best_effort(session: &Session) -> Found {
 }
 
 impl Cores {
-    fn of(cores: usize, curve: Curve, bound: Nanos) -> Self {
+    fn from_curve(cores: usize, curve: Curve, bound: Nanos) -> Self {
         let (knee, jump) = (curve.chord_knee(), curve.jump_knee());
         Self { cores, knee, jump, within_bound: curve.within(bound), curve }
     }

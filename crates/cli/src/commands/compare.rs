@@ -29,7 +29,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     // An operator would spoil the comparison.
     config.agent.control = false;
     check(args, &config)?;
-    let say = |text: &str| say::told(text);
+    let say = |text: &str| say::notice(text);
     let adjust =
         |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
     // The session begins with a policy that suits any machine.
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         Agent::new(config.under("unmanaged")).stop(stop_request()?).notify(&say).adjust(&adjust);
     let mut session = agent.start()?;
     let (policies, refused) = suited(args, &config, &session);
-    refused.iter().for_each(|one| say::told(format!("{}: {}", one.policy, one.why)));
+    refused.iter().for_each(|one| say::notice(format!("{}: {}", one.policy, one.why)));
     let ended = alternate(args, &config, &mut session, &policies);
     let record: PathBuf = session.record().to_owned();
     session.close()?.tell(&ended, &say)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     sigpipe::reset();
     let run = Run::read(&record)?;
     let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
-    let report = Report::of(&run, &policies, &parts, refused, record);
+    let report = Report::from_parts(&run, &policies, &parts, refused, record);
     if let Some(file) = &args.markdown {
         std::fs::write(file, report.markdown())
             .with_context(|| format!("cannot write {}", file.display()))?;

@@ -46,7 +46,7 @@ const STEPS: u32 = 252;
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let keys = keys(args)?;
     let config = config(args, &keys)?;
-    let say = |text: &str| say::told(text);
+    let say = |text: &str| say::notice(text);
     say("starting the options server, its load and a memory-bound best-effort app");
     // The objective follows from the tail that was just measured alone.
     let bound = |plant: &mut HostPlant| bound_by_ideal(plant, ROOM);
@@ -214,7 +214,7 @@ impl Demo {
             rows: result::rows(&self.pairs, percentile, bound),
             energy_source: self.energy_source,
             record,
-            figure: drawn.inspect_err(|error| say::told(lull_agent::error::describe(error))).ok(),
+            figure: drawn.inspect_err(|error| say::notice(lull_agent::error::describe(error))).ok(),
             caveat: caveat(cores),
         };
         (self.session, findings)

@@ -35,9 +35,9 @@ pub(crate) fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     let is_over = || args.duration.is_some_and(|most| Nanos::from(begin.elapsed()) >= most);
     let outcome = alongside::run(&args.command, &stop, is_over);
     let span = Nanos::from(begin.elapsed());
-    let kept = kept(&cycler, before, span, measured);
+    let share = check_share(&cycler, before, span, measured);
     drop(cycler);
-    outcome.and(kept)
+    outcome.and(share)
 }
 
 fn announce(args: &EmulateArgs, measured: f64) -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ fn announce(args: &EmulateArgs, measured: f64) -> anyhow::Result<()> {
             tolerance: TOLERANCE,
         });
     }
-    say::told(format_args!(
+    say::notice(format_args!(
         "core {} is {measured:.2} times slower for a loop of known work (planned {} within \
          {:.0} %)",
         args.core,
@@ -59,17 +59,18 @@ fn announce(args: &EmulateArgs, measured: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the cycler got its share to the end: a throttle or another
-/// real-time thread takes it away without a word.
-fn kept(cycler: &Cycler, before: Nanos, span: Nanos, measured: f64) -> anyhow::Result<()> {
-    // A second holds some thousand periods; less says nothing.
+/// Checks that the cycler got its share of the core to the end: a throttle or another
+/// real-time thread can take it away without an error.
+fn check_share(cycler: &Cycler, before: Nanos, span: Nanos, measured: f64) -> anyhow::Result<()> {
+    // A second holds some thousand periods; a shorter span is too noisy to judge.
     if span < Nanos::from_secs(1) {
         return Ok(());
     }
     let share = cycler.taken().saturating_sub(before).as_secs_f64() / span.as_secs_f64();
     let lost = 1.0 - 1.0 / measured;
-    say::told(format_args!("the cycler took {:.1} % of the core", 100.0 * share));
-    // Switching costs are in the slow-down and not in the share, so only the low side tells.
+    say::notice(format_args!("the cycler took {:.1} % of the core", 100.0 * share));
+    // The slow-down includes switching costs and the share does not, so that only a share
+    // that is too low shows a loss.
     let slow = 1.0 / (1.0 - share.min(0.999));
     if share < lost && slow < (1.0 - 2.0 * TOLERANCE) * measured {
         bail!(

@@ -32,8 +32,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Signals, and a socket that tells of them.
-type Told = SignalDelivery<UnixStream, SignalOnly>;
+/// Signals that have arrived, and a socket that is readable when one does.
+type Signals = SignalDelivery<UnixStream, SignalOnly>;
 
 pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let waking = match args.wake {
@@ -55,16 +55,17 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
     let runtime = Arc::new(runtime.context("cannot share memory with a server")?);
     let mut watching = Watching::new(&args.gate, &name_of(program), &runtime, settings)?;
-    let mut told = told()?;
+    let mut signals = watch_signals()?;
     let mut command = command(args);
     command.envs(runtime.environment(library.path()));
     let mut server = start(&mut command)?;
-    let status = attend(&mut server, &mut told, || watching.attend(&runtime))?;
+    let status = attend(&mut server, &mut signals, || watching.attend(&runtime))?;
     watching.finish(&runtime)?;
     well(program, status)
 }
 
-/// The same where a library would see nothing, for a reason, or nobody wants one.
+/// Starts the server without the library and observes its sockets with eBPF, because
+/// `--ebpf` requests it or because of an obstacle to preloading the library.
 fn watch_sockets(
     args: &ExecArgs,
     settings: &Settings,
@@ -75,14 +76,14 @@ fn watch_sockets(
         if settings.mode.gates() || args.gate.controller().is_some() {
             return Err(UsageError(format!("{why}, so that it has no gate")).into());
         }
-        say::told(format_args!("{why}: the kernel watches its sockets instead"));
+        say::notice(format_args!("{why}: the kernel watches its sockets instead"));
     }
     let name = args.gate.name.clone().unwrap_or_else(|| name_of(program));
     let mut observed = Observed::new(&name)?;
-    let mut told = told()?;
+    let mut signals = watch_signals()?;
     let mut server = start(&mut command(args))?;
     observed.follow(server.id())?;
-    let status = attend(&mut server, &mut told, || observed.attend())?;
+    let status = attend(&mut server, &mut signals, || observed.attend())?;
     observed.finish(args.gate.json)?;
     well(program, status)
 }
@@ -92,7 +93,7 @@ fn command(args: &ExecArgs) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     if args.gate.json {
-        // What the server says must not stand in the middle of it.
+        // The server's own output must not mix with the JSON.
         command.stdout(std::io::stderr());
     }
     command
@@ -110,44 +111,44 @@ fn well(program: &OsStr, status: ExitStatus) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told() -> anyhow::Result<Told> {
+fn watch_signals() -> anyhow::Result<Signals> {
     let (reader, writer) = UnixStream::pair()?;
     let signals = [SIGINT, SIGTERM, SIGHUP, SIGCHLD];
-    Ok(Told::with_pipe(reader, writer, SignalOnly, signals)?)
+    Ok(Signals::with_pipe(reader, writer, SignalOnly, signals)?)
 }
 
-/// Watches over the server until it ends; `look` looks at what it does, and says
-/// when it wants to look again. In between nobody is woken but by signals.
+/// Waits until the server ends and calls `look` meanwhile, which returns the time of its
+/// next call. Between two calls only a signal wakes this thread.
 fn attend(
     server: &mut Child,
-    told: &mut Told,
+    signals: &mut Signals,
     mut look: impl FnMut() -> Instant,
 ) -> anyhow::Result<ExitStatus> {
     loop {
-        for signal in told.pending() {
-            hand_on(signal, server);
+        for signal in signals.pending() {
+            forward(signal, server);
         }
         if let Some(status) = server.try_wait()? {
             return Ok(status);
         }
         let until = look();
-        wait_for_signal(told, until)?;
+        wait_for_signal(signals, until)?;
     }
 }
 
-/// Waits until a signal has come, or this long.
-fn wait_for_signal(told: &Told, until: Instant) -> anyhow::Result<()> {
+/// Waits until a signal arrives or this time is reached.
+fn wait_for_signal(signals: &Signals, until: Instant) -> anyhow::Result<()> {
     let time = until.saturating_duration_since(Instant::now()).try_into()?;
-    let mut signal = [PollFd::new(told.get_read(), PollFlags::IN)];
+    let mut signal = [PollFd::new(signals.get_read(), PollFlags::IN)];
     match poll(&mut signal, Some(&time)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for signals"),
     }
 }
 
-/// The server is told what this program was told. A terminal has told both of
-/// its Ctrl-C already, and a second one means "at once" to some servers.
-fn hand_on(signal: i32, server: &Child) {
+/// Forwards a signal to the server. A terminal sends the SIGINT of Ctrl-C to both
+/// processes, and some servers abort on a second one, so that it is not forwarded there.
+fn forward(signal: i32, server: &Child) {
     let signal = match signal {
         SIGINT if std::io::stdin().is_terminal() => return,
         SIGCHLD => return,
@@ -159,10 +160,11 @@ fn hand_on(signal: i32, server: &Child) {
     let _ = kill_process(Pid::from_child(server), signal);
 }
 
-/// That workers can be woken as was asked for.
+/// Checks that workers can be woken in the requested way.
 ///
 /// # Errors
-/// If nobody waits, or workers are processes, which cannot signal each other safely.
+/// If signals are requested and no worker waits in this mode, or workers are processes,
+/// which cannot signal each other safely.
 fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(), UsageError> {
     if settings.waking == Waking::Futex {
         return Ok(());

@@ -115,7 +115,7 @@ impl Export<'_> {
         TableFile::create(self.place, name, columns, self.formats)
     }
 
-    /// A table as it stands; columns are of the type they were declared with.
+    /// Copies a table unchanged; each column has its declared type.
     fn plain(&self, name: &str) -> anyhow::Result<u64> {
         let sql = "SELECT name, type FROM pragma_table_info(?1) ORDER BY cid";
         let mut query = self.record.database.prepare(sql)?;

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
     let (mut ledger, guard) =
-        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::told(text))?;
+        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
     let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
         Ok(held) => held,
         Err(error) => {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
         }
     };
     for change in held.changes() {
-        say::told(change);
+        say::notice(change);
     }
     let outcome = meanwhile(args, &stop);
     drop(held);
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
 
 fn meanwhile(args: &HoldArgs, stop: &Stop) -> anyhow::Result<()> {
     if args.command.is_empty() {
-        say::told("held until interrupted");
+        say::notice("held until interrupted");
     }
     alongside::run(&args.command, stop, || false)
 }

@@ -1,9 +1,9 @@
-//! `lull lab interrupts`: what every interrupt of a simulated or live server brought.
+//! `lull lab interrupts`: one row for each interrupt of a simulated or live server.
 //!
-//! The rows are those of the authors' kernel log (seed 001, section 3.4), but
-//! for instructions, cache misses and joules of single interrupts. A live
-//! kernel tells neither bytes, frames sent nor cycles of one interrupt without
-//! hooks in the driver: those cells are empty there.
+//! The rows have the columns of the kernel log of BayOp (Dong et al. 2026, section 3.4),
+//! without the instructions, cache misses and joules of single interrupts. A live kernel
+//! reports neither bytes, frames sent nor cycles of one interrupt without hooks in the
+//! driver: those cells are empty for a live server.
 
 mod live;
 mod simulated;
@@ -16,7 +16,7 @@ use lull_measure::Nanos;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Interrupts kept of every core.
+/// Most interrupts stored for each core.
 const MOST: usize = 1_000_000;
 
 /// Interrupts of some cores.
@@ -28,7 +28,7 @@ struct Log {
     span: Nanos,
     /// Columns that a live machine has behind those of the schema.
     is_live: bool,
-    /// What is lacking, in words.
+    /// Descriptions of missing events.
     notes: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ struct CoreLog {
     gap_us: Option<f64>,
     /// Mean frames received by one.
     rx_frames: f64,
-    /// Mean cycles of the core between two; a live kernel does not tell.
+    /// Mean cycles of the core between two; absent for a live server.
     cycles: Option<f64>,
     /// Share of time in idle states, by state.
     idle: Vec<f64>,
@@ -61,7 +61,7 @@ struct CoreLog {
 
 pub(crate) fn run(args: &IntlogArgs) -> anyhow::Result<()> {
     let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
-    // A file that cannot be written is best known before anything is recorded.
+    // Check the destinations first, so that a path that cannot be written fails early.
     let (out, figure) = (to(&args.out)?, to(&args.figure)?);
     let log = match &args.scenario {
         Some(scenario) => simulated::log(scenario, args)?,
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &IntlogArgs) -> anyhow::Result<()> {
     }
     save::all(&files)?;
     let sums: Vec<CoreLog> =
-        log.cores.iter().map(|(core, rows)| CoreLog::of(*core, rows, &log)).collect();
+        log.cores.iter().map(|(core, rows)| CoreLog::from_rows(*core, rows, &log)).collect();
     log.notes.iter().for_each(|note| eprintln!("{note}"));
     if args.json {
         return super::print_json(&sums);
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &IntlogArgs) -> anyhow::Result<()> {
 }
 
 impl CoreLog {
-    fn of(core: usize, rows: &[Row], log: &Log) -> Self {
+    fn from_rows(core: usize, rows: &[Row], log: &Log) -> Self {
         let count = rows.len().max(1) as f64;
         let frames: u64 = rows.iter().filter_map(|row| row.counts[0]).sum();
         let cycles: Option<f64> = rows.iter().map(|row| row.cycles).sum();

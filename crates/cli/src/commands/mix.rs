@@ -18,7 +18,7 @@ use std::path::Path;
 struct Answer {
     target: Nanos,
     rate_per_s: f64,
-    /// Name of the thriftiest mix in time; null where none is.
+    /// Name of the mix that meets the target with the least energy; null if none meets it.
     best: Option<String>,
     mixes: Vec<Compared>,
 }
@@ -103,7 +103,7 @@ fn print(answer: &Answer) {
     let head = ["mix", "peak (W)", "energy a request (mJ)", "p99 (ms)", "in time"];
     println!("{}", table(&head, answer.mixes.iter().map(row)));
     match &answer.best {
-        Some(name) => println!("thriftiest in time: {name} (a slow core's peak is 1 W)\n"),
+        Some(name) => println!("least energy in time: {name} (a slow core's peak is 1 W)\n"),
         None => println!("none is in time: take more cores, faster ones, or a looser target\n"),
     }
 }

@@ -43,11 +43,11 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args, slowdown)?;
     let seats = args.dispatchers.iter().map(|name| Ok(Some(Seated::new(plan.dispatcher(name)?))));
     let seats = seats.collect::<anyhow::Result<Vec<_>>>()?;
-    // Whoever is first in turn takes this one's place at once.
+    // The first dispatcher of the first round replaces this one at once.
     let dispatch = Dispatch::start(plan.floor(), plan.dispatcher(&args.dispatchers[0])?)?;
     let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
     drop(emulated);
-    let report = Report::of(args, &plan, &blocks);
+    let report = Report::from_blocks(args, &plan, &blocks);
     if let Some(file) = &args.markdown {
         std::fs::write(file, report.markdown())
             .with_context(|| format!("cannot write {}", file.display()))?;

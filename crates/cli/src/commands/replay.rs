@@ -1,12 +1,12 @@
 //! `lull replay`: what would another policy have done with a recorded run?
 //!
-//! The recorded policy is replayed first, on a simulated machine fitted to the
-//! record. Only if that comes out as it was recorded is anything predicted.
+//! The recorded policy is replayed first, on a simulated machine fitted to the record.
+//! Other policies are predicted only if that replay reproduces the record.
 
 use super::UsageError;
 use crate::cli::ReplayArgs;
 use crate::progress::parts;
-use crate::say::told;
+use crate::say::notice;
 use crate::signals::stop_flag;
 use crate::text::{number, table};
 use lull_agent::recorded::{Recorded, Wanted};
@@ -16,7 +16,7 @@ use lull_lab::scenario::Outcome;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     run: String,
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     let replay = Replay::new(&recorded.recording, steered(&recorded.policy), effort, &is_stopped)
         .map_err(refuse)?;
     others.iter().try_for_each(|other| replay.check_policy(other)).map_err(refuse)?;
-    recorded.notices.iter().for_each(told);
+    recorded.notices.iter().for_each(notice);
     replayed(args, &recorded, &replay, &others)
 }
 

@@ -1,8 +1,7 @@
 //! `lull report`: one page of figures and tables of recorded runs, side by side.
 //!
-//! The page is one file that asks nobody for anything: figures are SVG in it,
-//! and there is no script. What comes from a record is text on it, whatever
-//! it looks like.
+//! The page is one file that loads nothing else: it contains its figures as SVG and has
+//! no script. All text from a record is escaped, so that none of it is read as HTML.
 
 mod charts;
 mod html;
@@ -28,8 +27,8 @@ use summary::Summary;
 const METRICS: [&Metric; 7] =
     [TAIL_LATENCY, APP_CORES, COMPLETED, ENTROPY_SYSTEM, ENTROPY_LC, ENTROPY_BE, POWER];
 
-/// A run, and all of its record that a report tells.
-struct Told {
+/// A run, and all parts of its record that a report shows.
+struct RecordedRun {
     /// The record's name.
     name: String,
     run: Run,
@@ -44,7 +43,7 @@ struct Told {
     proof: Option<Proof>,
 }
 
-impl Told {
+impl RecordedRun {
     fn read(file: &Path) -> anyhow::Result<Self> {
         let run = Run::read(file)?;
         let record = open(file)?;
@@ -90,11 +89,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     });
     let page_at = Destination::new(&html)?;
     let table_at = args.markdown.as_deref().map(Destination::new).transpose()?;
-    let told = args.runs.iter().map(|file| Told::read(file)).collect::<Result<Vec<_>, _>>()?;
-    let summary = Summary::of(&told, args.skip)?;
-    let mut files = vec![(&page_at, html::page(&told, &summary)?.into_bytes())];
+    let recorded =
+        args.runs.iter().map(|file| RecordedRun::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let summary = Summary::from_runs(&recorded, args.skip)?;
+    let mut files = vec![(&page_at, html::page(&recorded, &summary)?.into_bytes())];
     if let Some(to) = &table_at {
-        files.push((to, markdown::page(&told, &summary).into_bytes()));
+        files.push((to, markdown::page(&recorded, &summary).into_bytes()));
     }
     save::all(&files)?;
     if args.json {

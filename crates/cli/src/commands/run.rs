@@ -22,12 +22,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
         return Err(UsageError(what.to_owned()).into());
     }
-    let plan = args.prove.map(|time| prove::Plan::of(args, &config, time)).transpose()?;
+    let plan = args.prove.map(|time| prove::Plan::from_args(args, &config, time)).transpose()?;
     if plan.is_some() {
         // An operator would spoil the comparison.
         config.agent.control = false;
     }
-    let say = |text: &str| say::told(text);
+    let say = |text: &str| say::notice(text);
     let mut session =
         Agent::new(config).dry_run(args.dry_run).stop(stop_request()?).notify(&say).start()?;
     say(&format!("recording to {}", session.record().display()));
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns until told to stop, until the time is over, or until no app is left.
+/// Runs epochs until a signal stops the run, the time is over, or no app is left.
 fn control(session: &mut Session, args: &RunArgs) -> anyhow::Result<()> {
     let mut display = Display::new(args.json);
     let phase = if args.dry_run { "dry-run" } else { "on" };

@@ -30,12 +30,12 @@ impl Destination {
         Ok(Self { path: path.to_owned(), folder: folder.to_owned() })
     }
 
-    /// Beside its place first and then there in one step, so that whoever
-    /// reads the old file goes on reading it, and nobody sees half of the new one.
+    /// Writes a temporary file in the same directory and renames it, so that a process that
+    /// has the old file open keeps it, and no process reads half of the new one.
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
         let mut beside: NamedTempFile = tempfile::Builder::new()
             .prefix(".lull-")
-            // As any new file: what the umask leaves of it.
+            // As for any new file, the umask limits this.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(&self.folder)?;
         beside.write_all(bytes)?;
@@ -44,9 +44,9 @@ impl Destination {
     }
 }
 
-/// Writes all files. Until here an interrupt ends the process and leaves
-/// nothing; from here on it waits until the files, which take no time beside
-/// the simulation, are whole.
+/// Writes all files. Before this call an interrupt ends the process and leaves no file;
+/// during it an interrupt waits until the files are complete, which takes little time
+/// compared with the simulation.
 pub(super) fn all(files: &[(&Destination, Vec<u8>)]) -> anyhow::Result<()> {
     if files.is_empty() {
         return Ok(());

@@ -51,7 +51,7 @@ fn serve_placed(
     let placed = Placed(dispatch);
     let report = server.run_around(stop, &placed)?;
     if let Some(tally) = placed.0.take_tally() {
-        say::told(format_args!(
+        say::notice(format_args!(
             "placed {} requests, moved {}, gave up on {}; core time by type {:.2?} s",
             tally.latency.count(),
             tally.moves,
@@ -61,13 +61,13 @@ fn serve_placed(
     }
     let refused = placed.0.refused();
     if refused > 0 {
-        say::told(format_args!(
+        say::notice(format_args!(
             "the kernel refused {refused} affinities or frequencies: those ran where they were"
         ));
     }
-    placed.0.take_notices().iter().for_each(say::told);
+    placed.0.take_notices().iter().for_each(say::notice);
     if let Some(restored) = placed.0.restore() {
-        say::told(&restored);
+        say::notice(&restored);
     }
     Ok(report)
 }

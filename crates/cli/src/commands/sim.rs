@@ -6,7 +6,7 @@ use super::UsageError;
 use super::save::{self, Destination};
 use crate::cli::SimArgs;
 use crate::progress::parts;
-use crate::say::told;
+use crate::say::notice;
 use indicatif::ProgressBar;
 use lull_agent::located::{InputError, Located};
 use lull_lab::figure::{Figure, svg};
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     if args.check {
         return checked(&scenario, args.json);
     }
-    let destinations = Destinations::of(args)?;
-    scenario.notices().iter().for_each(told);
+    let destinations = Destinations::from_args(args)?;
+    scenario.notices().iter().for_each(notice);
     match bursty {
         None => compare(&scenario, args, &destinations),
         Some((tiers, app, search)) => find_worst(tiers, (app, search), args, &destinations),
@@ -67,7 +67,7 @@ fn located(source: &Located, wrong: &Wrong) -> InputError {
     source.error(&wrong.key, &wrong.message)
 }
 
-/// The search that is asked for, if any.
+/// Returns the search that the arguments request, if any.
 fn search(args: &SimArgs) -> Option<Search> {
     let good = Search::default();
     args.find_worst_cycle.then(|| Search {
@@ -104,8 +104,9 @@ struct Destinations {
 }
 
 impl Destinations {
-    /// Refuses what cannot be written to before anything is simulated.
-    fn of(args: &SimArgs) -> Result<Self, UsageError> {
+    /// Checks the destinations, so that a path that cannot be written fails before the
+    /// simulation.
+    fn from_args(args: &SimArgs) -> Result<Self, UsageError> {
         let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
         Ok(Self { csv: to(&args.csv)?, parquet: to(&args.parquet)?, plot: to(&args.plot)? })
     }

@@ -7,7 +7,7 @@ use super::UsageError;
 use super::save::{self, Destination};
 use crate::cli::SweepArgs;
 use crate::progress::parts;
-use crate::say::told;
+use crate::say::notice;
 use crate::text::{number, table};
 use anyhow::Context;
 use lull_agent::located::Located;
@@ -48,7 +48,10 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     };
     let done = out.as_mut().map_or(Vec::new(), |out| std::mem::take(&mut out.done));
     if !done.is_empty() {
-        told(format_args!("{} settings are there already and are not measured again", done.len()));
+        notice(format_args!(
+            "{} settings are there already and are not measured again",
+            done.len()
+        ));
     }
     let mut rows = measure(&scenario, &done, out.as_ref())?;
     rows.sort_by(|a, b| a.key().partial_cmp(&b.key()).unwrap_or(std::cmp::Ordering::Equal));
@@ -86,7 +89,8 @@ fn measure(
     bar.set_length((there.len() + missing.len()) as u64);
     bar.set_position(there.len() as u64);
     let one = |(rate, setting): &(f64, ServerSetting)| -> anyhow::Result<SweepRow> {
-        let row = SweepRow::of(&Cell::measure(&scenario.model, *rate, *setting, scenario.run)?);
+        let row =
+            SweepRow::from_cell(&Cell::measure(&scenario.model, *rate, *setting, scenario.run)?);
         if let Some(out) = out {
             out.write(&row)?;
         }
@@ -145,7 +149,7 @@ impl Out {
 }
 
 fn header() -> anyhow::Result<String> {
-    let nothing = SweepRow::of(&Cell {
+    let nothing = SweepRow::from_cell(&Cell {
         rate_per_s: 0.0,
         setting: ServerSetting::DEFAULT,
         arrived: 0,
@@ -169,7 +173,7 @@ fn line(row: &SweepRow, head: bool) -> anyhow::Result<String> {
 }
 
 impl SweepRow {
-    fn of(cell: &Cell) -> Self {
+    fn from_cell(cell: &Cell) -> Self {
         Self {
             rate_per_s: cell.rate_per_s,
             delay_us: cell.setting.delay_us,

@@ -1,17 +1,17 @@
-//! `lull tune`: searches a server's settings for the least power within its
-//! bound, and remembers what it found.
+//! `lull tune`: searches a server's settings for the least power within its bound, and
+//! stores what it found.
 //!
-//! The server runs here, under a config of the agent ([`live`]), or it is
-//! simulated ([`simulated`]). Trials and findings are kept in a store by app,
-//! machine and load, as they come: a search that is killed goes on with its
-//! trials, and one that begins anew begins with what was found before.
+//! The server runs here, under a config of the agent ([`live`]), or it is simulated
+//! ([`simulated`]). A store keeps trials and findings by app, machine and load as soon as
+//! they are measured: after a kill, a search resumes with its trials; a new search starts
+//! with the earlier finding.
 
 mod live;
 mod picture;
 mod simulated;
 
 use crate::cli::TuneArgs;
-use crate::say::told;
+use crate::say::notice;
 use crate::text::{number, table};
 use lull_agent::located::Located;
 use lull_agent::spots::{Key, Store};
@@ -21,11 +21,11 @@ use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;
 
-/// What a search that is stopped says.
+/// The error of a search that is stopped.
 const STOPPED: &str =
     "stopped before the end; the trials are kept, and the same command goes on with them";
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Serialize)]
 struct Tuned {
     machine: String,
@@ -57,7 +57,7 @@ struct Tried {
 }
 
 impl Tried {
-    fn of(trial: &Trial, space: &Space) -> Self {
+    fn from_trial(trial: &Trial, space: &Space) -> Self {
         let reading = trial.came.as_ref().ok();
         Self {
             values: space.values(&trial.place),
@@ -91,8 +91,8 @@ struct Hunt<'s> {
 }
 
 impl<'s> Hunt<'s> {
-    /// Takes over the trials of a search that was interrupted, or else begins
-    /// with what was found before at about this load.
+    /// Resumes the trials of a search that was interrupted, and starts with an earlier
+    /// finding at about this load if there is one.
     fn new(mut search: Search, key: Key, store: &'s Store) -> anyhow::Result<Self> {
         let key = store.adopt(key)?;
         let mut resumed = 0;
@@ -104,20 +104,20 @@ impl<'s> Hunt<'s> {
         }
         if let Some(spot) = store.spot(&key)? {
             let place = search.space().nearest(&spot.values);
-            told(format_args!(
-                "before, {} was found at {} requests/s: it is tried early",
+            notice(format_args!(
+                "an earlier search found {} at {} requests/s: it is tried early",
                 search.space().describe(&place),
                 number(spot.rate_per_s)
             ));
             search.begin_with(place);
         }
         if resumed > 0 {
-            told(format_args!("goes on with {resumed} trials of a search before"));
+            notice(format_args!("resumes with {resumed} trials of an earlier search"));
         }
         Ok(Self { search, key, store, resumed })
     }
 
-    /// Trials until the search is over, each kept as it comes.
+    /// Makes trials until the search is over, and stores each as soon as it is measured.
     fn go_on(
         &mut self,
         picture: &mut Picture,
@@ -135,7 +135,8 @@ impl<'s> Hunt<'s> {
         }
     }
 
-    /// The place that stays; where none meets the bound, the fastest, and said so.
+    /// Returns and stores the chosen setting; if none meets the bound, the fastest, with a
+    /// notice.
     fn finish(&self) -> anyhow::Result<Choice> {
         let search = &self.search;
         let Some(choice) = search.choice() else {
@@ -146,7 +147,7 @@ impl<'s> Hunt<'s> {
         let choice = match choice.meets {
             true => choice,
             false => {
-                told(format_args!(
+                notice(format_args!(
                     "no setting of {} meets the bound of {} us; the best tail was {} us. The \
                      fastest setting is left",
                     search.trials().len(),
@@ -176,7 +177,7 @@ impl<'s> Hunt<'s> {
             watts: choice.watts,
             energy,
             harm: search.harm(),
-            tried: search.trials().iter().map(|it| Tried::of(it, search.space())).collect(),
+            tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
         })
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &TunePidArgs) -> anyhow::Result<()> {
     });
     let commit = lull_agent::COMMIT.to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
-    let one = |rate: &f64| tune(&setup, args.target, *rate).map_err(told);
+    let one = |rate: &f64| tune(&setup, args.target, *rate).map_err(classify);
     let tuned: Vec<Tuned> = args.rate.iter().map(one).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
     if let Some(path) = &args.figure {
@@ -34,8 +34,9 @@ pub(crate) fn run(args: &TunePidArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A load that cannot be controlled, or a target out of reach, is bad input.
-fn told(error: TuneError) -> anyhow::Error {
+/// Classifies an error: a load that cannot be controlled, or a target out of reach, is
+/// bad input.
+fn classify(error: TuneError) -> anyhow::Error {
     match error {
         TuneError::Flat { .. } | TuneError::Overload { .. } => UsageError(error.to_string()).into(),
         TuneError::Lab(error) => error.into(),

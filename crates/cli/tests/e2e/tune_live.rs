@@ -77,7 +77,7 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
     scene.wait_until_quiet();
     let kept = trials(&store);
     let ended = scene.start(command(&["--json"])).wait().well();
-    assert!(ended.err.contains(&format!("goes on with {kept} trials")), "{}", ended.err);
+    assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     let found = &ended.json()[0];
     assert_eq!((&found["trials"], &found["resumed"]), (&5.into(), &kept.into()), "{found}");
     // One core meets it, and by the model fewer busy cores cost no more.

@@ -280,6 +280,6 @@ fn a_killed_search_goes_on_with_its_trials() {
     drop(search);
     let kept = trials();
     let ended = scene.run(&arguments).well();
-    assert!(ended.err.contains(&format!("goes on with {kept} trials")), "{}", ended.err);
+    assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     assert_eq!(trials(), 0, "a search that has ended begins afresh next time");
 }

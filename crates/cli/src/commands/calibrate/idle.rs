@@ -79,9 +79,9 @@ pub(crate) fn run(args: &CalibrateIdleArgs) -> anyhow::Result<()> {
         meter: meter.trim_start_matches("measured by ").to_owned(),
         cores: plan.cores.len(),
         awake_watts: awake.map(|watts| watts.0),
-        points: points.iter().map(Row::of).collect(),
-        costs_until: Bound::of(found.costs_until),
-        saves_from: Bound::of(found.saves_from),
+        points: points.iter().map(Row::from_point).collect(),
+        costs_until: Bound::from_edge(found.costs_until),
+        saves_from: Bound::from_edge(found.saves_from),
         fitted: fitted(&found),
     };
     if args.measure.json {
@@ -146,7 +146,7 @@ impl Plan {
 }
 
 impl Row {
-    fn of(point: &Point) -> Self {
+    fn from_point(point: &Point) -> Self {
         Self {
             sleep_us: point.sleep.as_micros_f64(),
             stay_us: point.stay.as_micros_f64(),
@@ -157,7 +157,7 @@ impl Row {
 }
 
 impl Bound {
-    fn of(edge: Edge) -> Self {
+    fn from_edge(edge: Edge) -> Self {
         let (is, stay) = match edge {
             Edge::Before(stay) => ("before", stay),
             Edge::At(stay) => ("at", stay),

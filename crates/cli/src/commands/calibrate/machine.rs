@@ -60,7 +60,7 @@ pub(super) fn measured<T>(
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
     let (ledger, guard) =
-        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::told(text))?;
+        guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
     let plant = HostPlant::new(HostConfig {
         apps: Vec::new(),
         push: None,

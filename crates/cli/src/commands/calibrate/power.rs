@@ -43,7 +43,8 @@ pub(crate) fn run(args: &CalibratePowerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there are a shallow and a deeper idle state that can be told apart.
+/// Whether the cores have at least two idle states with an exit latency, so that a
+/// shallow and a deeper one can be distinguished.
 fn has_depth(roots: &Roots) -> bool {
     let states = IdleState::of(roots, CoreId(0)).unwrap_or_default();
     states.iter().filter(|state| state.exit_latency.0 > 0).count() > 1

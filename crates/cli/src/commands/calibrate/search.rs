@@ -38,7 +38,7 @@ pub(super) struct Trial {
 pub(super) struct Curve {
     /// By rate, ascending.
     pub(super) trials: Vec<Trial>,
-    /// Whether the search came to its end; else time or trials ran out.
+    /// Whether the search finished; otherwise time or trials ran out.
     pub(super) is_complete: bool,
 }
 

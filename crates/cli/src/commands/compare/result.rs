@@ -27,7 +27,7 @@ struct Row {
     clear: bool,
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     rounds: usize,
@@ -41,8 +41,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// From the parts of a record, in the order of the policies.
-    pub(super) fn of(
+    /// Builds the report from the parts of a record, in the order of the policies.
+    pub(super) fn from_parts(
         run: &Run,
         policies: &[String],
         parts: &[Part<'_>],
@@ -55,8 +55,9 @@ impl Report {
         let all: Vec<(&String, Vec<Phase>)> =
             policies.iter().map(|policy| (policy, blocks(policy))).collect();
         let first = all.first().map(|(_, blocks)| blocks.as_slice()).unwrap_or_default();
-        let rows =
-            all.iter().map(|(policy, blocks)| Row::of(policy, blocks, first, run.apps.len()));
+        let rows = all
+            .iter()
+            .map(|(policy, blocks)| Row::from_blocks(policy, blocks, first, run.apps.len()));
         let columns = ["E_S", "E_LC", "E_BE", "epochs missed, %"].map(str::to_owned);
         let columns = columns.into_iter().chain(run.apps.iter().map(column)).collect();
         Self {
@@ -96,7 +97,7 @@ impl Report {
         self.rows.iter().enumerate().map(row).collect()
     }
 
-    /// For a person.
+    /// Prints the report as text.
     pub(super) fn print(&self) {
         println!("Objectives: {}\n", self.objectives.join("; "));
         println!("{}\n", table(&self.header(), self.cells()));
@@ -116,7 +117,7 @@ impl Report {
         text
     }
 
-    /// The same for a page.
+    /// Returns the report as Markdown.
     pub(super) fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let header: Vec<String> = self.header().into_iter().map(str::to_owned).collect();
@@ -131,7 +132,7 @@ impl Report {
 }
 
 impl Row {
-    fn of(policy: &str, blocks: &[Phase], first: &[Phase], apps: usize) -> Self {
+    fn from_blocks(policy: &str, blocks: &[Phase], first: &[Phase], apps: usize) -> Self {
         let mean = |of: &dyn Fn(&Phase) -> Option<f64>| {
             Estimate::of(&blocks.iter().filter_map(of).collect::<Vec<_>>())
         };
@@ -182,7 +183,7 @@ mod tests {
     fn differences_are_within_rounds_so_that_drift_cancels() {
         let first: Vec<_> = [0.2, 0.4, 0.6].map(block).to_vec();
         let better: Vec<_> = [0.1, 0.3, 0.5].map(block).to_vec();
-        let row = Row::of("tide", &better, &first, 1);
+        let row = Row::from_blocks("tide", &better, &first, 1);
         let difference = row.difference.unwrap();
         assert!((difference.mean + 0.1).abs() < 1e-12 && row.clear);
         assert!(difference.half_width.unwrap() < 1e-9);
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_page_has_a_line_a_policy_and_says_who_was_refused() {
-        let row = |policy: &str| Row::of(policy, &[block(0.3)], &[block(0.3)], 1);
+        let row = |policy: &str| Row::from_blocks(policy, &[block(0.3)], &[block(0.3)], 1);
         let report = Report {
             rounds: 1,
             objectives: vec!["p95 of lc within 4ms".to_owned()],

@@ -33,7 +33,7 @@ pub(super) struct Figure<'a> {
 }
 
 const SIZE: (u32, u32) = (900, 520);
-/// Blue, vermilion and green of Okabe and Ito, told apart by colour-blind readers.
+/// Blue, vermilion and green of Okabe and Ito, which colour-blind readers can distinguish.
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const VERMILION: RGBColor = RGBColor(213, 94, 0);
 const GREEN: RGBColor = RGBColor(0, 158, 115);

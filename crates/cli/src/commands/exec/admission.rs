@@ -1,4 +1,4 @@
-//! Which admission controller the options of `lull exec` and `lull attach` ask for.
+//! The admission controller that the options of `lull exec` and `lull attach` request.
 
 use super::UsageError;
 use crate::cli::{ExecMode, GateArgs};
@@ -8,10 +8,11 @@ use lull_host::oncall::Runtime;
 use lull_oncall::Settings;
 use std::sync::Arc;
 
-/// The admission controller that was asked for, if one was.
+/// Returns the requested admission controller, if the options name one.
 ///
 /// # Errors
-/// None of this name, a key or objective at fault, or one that does not suit the gate.
+/// If no admission controller has this name, a key or objective is invalid, or the
+/// controller does not fit the gate.
 pub(super) fn live_admission(
     args: &GateArgs,
     runtime: &Arc<Runtime>,

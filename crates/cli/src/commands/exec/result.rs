@@ -67,7 +67,7 @@ struct GateResult {
     let_go_when_it_opened: u64,
     waited_too_long: u64,
     rounds: u64,
-    /// Workers for whom a query came while they rested (mode epoll).
+    /// Wake-ups of resting workers by a query that arrived (mode epoll).
     called: u64,
     /// Workers that a signal woke.
     woken_by_signal: u64,
@@ -157,8 +157,8 @@ impl Seen {
             // Saturating: a server may write any number into its page.
             queries: all().map(|one| one.queries).fold(0, u64::saturating_add),
             transactions: all().map(|one| one.transactions).fold(0, u64::saturating_add),
-            latency: Quantiles::of(&latency),
-            transaction_latency: Quantiles::of(&self.statistics.transactions()),
+            latency: Quantiles::from_counts(&latency),
+            transaction_latency: Quantiles::from_counts(&self.statistics.transactions()),
             gate: GateResult {
                 admissions: counters.admissions,
                 admissions_after_a_wait: counters.parks,
@@ -170,14 +170,18 @@ impl Seen {
                 woken_by_signal: counters.signals,
                 rested_seconds: Nanos(counters.rested_ns).as_secs_f64(),
             },
-            by_connection: self.connections.values().map(ConnectionResult::of).collect(),
+            by_connection: self
+                .connections
+                .values()
+                .map(ConnectionResult::from_connection)
+                .collect(),
             name: self.name,
         }
     }
 }
 
 impl Quantiles {
-    fn of(counts: &Counts) -> Self {
+    fn from_counts(counts: &Counts) -> Self {
         Self::by(|percentile| counts.quantile(percentile))
     }
 
@@ -202,7 +206,7 @@ pub(super) fn in_ms(seconds: Option<f64>) -> String {
 }
 
 impl ConnectionResult {
-    fn of(connection: &Connection) -> Self {
+    fn from_connection(connection: &Connection) -> Self {
         let last = &connection.last;
         let peer = match (last.peer.ipv4, last.peer.port) {
             (0, 0) => "unix".to_owned(),
@@ -223,7 +227,7 @@ impl ConnectionResult {
             transactions: last.transactions,
             parks: last.parked.0,
             parked_seconds: last.parked.1.as_secs_f64(),
-            latency: Quantiles::of(&connection.latency),
+            latency: Quantiles::from_counts(&connection.latency),
         }
     }
 }

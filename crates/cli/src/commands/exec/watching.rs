@@ -47,7 +47,7 @@ impl Watching {
         let reading = self.seen.attend(runtime);
         let Some(admission) = &mut self.admission else { return reading };
         if let Some(gate) = admission.attend() {
-            say::told(format_args!("{}: {gate}", admission.name()));
+            say::notice(format_args!("{}: {gate}", admission.name()));
         }
         admission.next().min(reading)
     }

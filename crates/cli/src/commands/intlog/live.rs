@@ -10,11 +10,11 @@ use lull_host::{Roots, probe};
 use lull_measure::Nanos;
 use std::time::Instant;
 
-/// How often the kernel's buffer is emptied: it holds some hundred thousand
-/// events, and a core of ours that wakes up seldom disturbs little.
+/// How often the kernel's buffer is read. It holds some hundred thousand events, and
+/// rare wake-ups of this process disturb the recording little.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
-/// Records for so long, or until somebody stops it.
+/// Records for `span`, or until a signal stops it.
 pub(super) fn log(span: Nanos, only: Option<u16>) -> anyhow::Result<Log> {
     let roots = Roots::default();
     let cores = probe::machine(&roots)?.cores.len();
@@ -53,7 +53,7 @@ pub(super) fn log(span: Nanos, only: Option<u16>) -> anyhow::Result<Log> {
     })
 }
 
-/// Names of the idle states, or their numbers where nobody has named them.
+/// Returns the names of the idle states; a state without a name gets its number.
 fn states(roots: &Roots, seen: usize) -> Vec<String> {
     let named = IdleState::of(roots, CoreId(0)).unwrap_or_default();
     let mut names: Vec<_> = named.into_iter().map(|state| state.name).collect();
@@ -65,7 +65,8 @@ fn notes(lost: u64, left_out: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if lost > 0 {
         notes.push(format!(
-            "{lost} events are lost: they came faster than they were read; record one core (--core)"
+            "{lost} events are lost: they arrived faster than they were read; record one core \
+             (--core)"
         ));
     }
     if left_out > 0 {

@@ -34,7 +34,7 @@ struct Row {
     moves: Option<Estimate>,
 }
 
-/// What the comparison came to.
+/// The result of the comparison.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     slowdown: f64,
@@ -48,7 +48,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn of(args: &PlaceArgs, plan: &Plan, blocks: &[Block]) -> Self {
+    pub(super) fn from_blocks(args: &PlaceArgs, plan: &Plan, blocks: &[Block]) -> Self {
         let of = |dispatcher| {
             blocks.iter().filter(|block| block.dispatcher == dispatcher).collect::<Vec<_>>()
         };
@@ -61,7 +61,9 @@ impl Report {
             target_ms: plan.target.as_millis_f64(),
             rounds: args.rounds,
             block: args.block,
-            rows: names.map(|(index, name)| Row::of(name, plan, &of(index), &first)).collect(),
+            rows: names
+                .map(|(index, name)| Row::from_blocks(name, plan, &of(index), &first))
+                .collect(),
             abandoned: blocks.iter().map(|block| block.tally.abandoned).sum(),
         }
     }
@@ -132,7 +134,7 @@ impl Report {
         println!("{}\n\n{}", table(&header, self.cells()), self.footer());
     }
 
-    /// The same for a page.
+    /// Returns the report as Markdown.
     pub(super) fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let header = self.header();
@@ -147,7 +149,7 @@ impl Report {
 }
 
 impl Row {
-    fn of(name: &str, plan: &Plan, blocks: &[&Block], first: &[&Block]) -> Self {
+    fn from_blocks(name: &str, plan: &Plan, blocks: &[&Block], first: &[&Block]) -> Self {
         let over = |of: &dyn Fn(&Tally) -> Option<f64>| {
             let values: Vec<f64> = blocks.iter().filter_map(|block| of(&block.tally)).collect();
             Estimate::of(&values)

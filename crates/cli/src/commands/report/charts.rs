@@ -1,6 +1,6 @@
 //! The figures of a report, each one SVG.
 
-use super::Told;
+use super::RecordedRun;
 use super::summary::{PERCENTILES, Summary, Tails, power_of};
 use lull_control::AppSpec;
 use lull_lab::figure::{Axis, Curve, Figure, Look, Point, svg};
@@ -8,36 +8,42 @@ use lull_measure::catalogue::{
     APP_CORES, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, Metric, POWER, TAIL_LATENCY,
 };
 
-/// Most points of a curve: more cannot be told apart.
+/// Most points of a curve: a reader cannot distinguish more.
 const POINTS_MAX: usize = 600;
-/// A gap of so many points is no line.
+/// A curve is interrupted where the gap between points is this many times the usual one.
 const GAP: f64 = 3.0;
 /// Decades from which on an axis of latencies is logarithmic.
 const DECADES: f64 = 30.0;
 
-/// A figure with what a reader who cannot see it is told.
+/// A figure, and its caption for readers who cannot see it.
 pub(super) struct Chart {
     pub(super) caption: String,
     pub(super) svg: String,
 }
 
 /// Figures over the time of one run.
-pub(super) fn of_run(told: &Told) -> anyhow::Result<Vec<Chart>> {
-    let apps = &told.run.apps;
+pub(super) fn of_run(recorded: &RecordedRun) -> anyhow::Result<Vec<Chart>> {
+    let apps = &recorded.run.apps;
     let mut charts = Vec::new();
     for spec in apps.iter().filter(|spec| spec.is_latency_critical()) {
-        charts.extend(tail(told, spec));
+        charts.extend(tail(recorded, spec));
     }
     let one = |metric, name: &str| Source { metric, label: "", name: name.to_owned() };
     let entropy = [one(ENTROPY_SYSTEM, "E_S"), one(ENTROPY_LC, "E_LC"), one(ENTROPY_BE, "E_BE")];
-    charts.extend(over_time(told, "Entropy: 0 best, 1 worst", "entropy", &entropy, Look::Trace));
+    charts.extend(over_time(
+        recorded,
+        "Entropy: 0 best, 1 worst",
+        "entropy",
+        &entropy,
+        Look::Trace,
+    ));
     let cores: Vec<Source<'_>> = apps
         .iter()
         .map(|spec| Source { metric: APP_CORES, label: &spec.name, name: spec.name.clone() })
         .collect();
-    charts.extend(over_time(told, "Cores that each app may use", "cores", &cores, Look::Steps));
-    let title = format!("Power, {}", shortened(&power_of(told)));
-    charts.extend(over_time(told, &title, "power (W)", &[one(POWER, "power")], Look::Trace));
+    charts.extend(over_time(recorded, "Cores that each app may use", "cores", &cores, Look::Steps));
+    let title = format!("Power, {}", shortened(&power_of(recorded)));
+    charts.extend(over_time(recorded, &title, "power (W)", &[one(POWER, "power")], Look::Trace));
     charts.into_iter().map(drawn).collect()
 }
 
@@ -67,9 +73,9 @@ struct Source<'a> {
     name: String,
 }
 
-fn tail(told: &Told, spec: &AppSpec) -> Option<Figure> {
+fn tail(recorded: &RecordedRun, spec: &AppSpec) -> Option<Figure> {
     let (percentile, bound) = spec.tail()?;
-    let (every, points) = thinned(told, TAIL_LATENCY, &spec.name, Fold::Highest);
+    let (every, points) = thinned(recorded, TAIL_LATENCY, &spec.name, Fold::Highest);
     let points: Vec<Point> = points.iter().map(|it| Point::at(it.x, it.y * 1e3)).collect();
     if points.is_empty() {
         return None;
@@ -87,7 +93,7 @@ fn tail(told: &Told, spec: &AppSpec) -> Option<Figure> {
 }
 
 fn over_time(
-    told: &Told,
+    recorded: &RecordedRun,
     title: &str,
     unit: &str,
     sources: &[Source<'_>],
@@ -97,7 +103,7 @@ fn over_time(
     // The mean of two numbers of cores is no number of cores.
     let fold = if look == Look::Steps { Fold::First } else { Fold::Mean };
     for source in sources {
-        let (_, points) = thinned(told, source.metric, source.label, fold);
+        let (_, points) = thinned(recorded, source.metric, source.label, fold);
         add(&mut figure, &source.name, look, &points);
     }
     if look == Look::Steps {
@@ -111,7 +117,7 @@ fn over_time(
     (!figure.curves.is_empty()).then_some(figure)
 }
 
-/// What stands for several epochs.
+/// How the values of several epochs become one point.
 #[derive(Debug, Clone, Copy)]
 enum Fold {
     Highest,
@@ -120,7 +126,7 @@ enum Fold {
 }
 
 impl Fold {
-    fn of(self, bucket: &[(f64, f64)]) -> f64 {
+    fn apply(self, bucket: &[(f64, f64)]) -> f64 {
         let values = || bucket.iter().map(|(_, value)| *value);
         match self {
             Self::Highest => values().fold(f64::MIN, f64::max),
@@ -130,16 +136,22 @@ impl Fold {
     }
 }
 
-/// A metric over time in at most [`POINTS_MAX`] points, and how many epochs one is of.
-fn thinned(told: &Told, metric: &Metric, label: &str, fold: Fold) -> (usize, Vec<Point>) {
-    let known: Vec<(f64, f64)> = told
+/// Returns a metric over time in at most [`POINTS_MAX`] points, and the number of epochs
+/// that one point covers.
+fn thinned(
+    recorded: &RecordedRun,
+    metric: &Metric,
+    label: &str,
+    fold: Fold,
+) -> (usize, Vec<Point>) {
+    let known: Vec<(f64, f64)> = recorded
         .series
         .times_s
         .iter()
-        .filter_map(|(epoch, time)| Some((*time, told.series.value(metric, label, *epoch)?)))
+        .filter_map(|(epoch, time)| Some((*time, recorded.series.value(metric, label, *epoch)?)))
         .collect();
     let every = known.len().div_ceil(POINTS_MAX).max(1);
-    let point = |bucket: &[(f64, f64)]| Point::at(bucket[0].0, fold.of(bucket));
+    let point = |bucket: &[(f64, f64)]| Point::at(bucket[0].0, fold.apply(bucket));
     (every, known.chunks(every).map(point).collect())
 }
 

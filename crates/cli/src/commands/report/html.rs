@@ -1,18 +1,18 @@
-//! The page of a report: one file that asks nobody for anything.
+//! The page of a report: one file that loads nothing else.
 
-use super::Told;
+use super::RecordedRun;
 use super::charts::{self, Chart};
 use super::summary::{Summary, Table};
 use lull_agent::proof::Proof;
 use std::fmt::Write;
 
-/// No script, nothing from elsewhere.
+/// Content security policy: no script, and nothing from other places.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const STYLE: &str = include_str!("report.css");
 
 /// The page.
-pub(super) fn page(all: &[Told], summary: &Summary) -> anyhow::Result<String> {
-    let names: Vec<&str> = all.iter().map(|told| told.name.as_str()).collect();
+pub(super) fn page(all: &[RecordedRun], summary: &Summary) -> anyhow::Result<String> {
+    let names: Vec<&str> = all.iter().map(|recorded| recorded.name.as_str()).collect();
     let title = escape(&format!("Lull: {}", names.join(", ")));
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -22,26 +22,26 @@ pub(super) fn page(all: &[Told], summary: &Summary) -> anyhow::Result<String> {
          <h1>{title}</h1>\n"
     );
     page.push_str(&section("What ran where", &table(&summary.runs)));
-    page.push_str(&section("What came of it", &table(&summary.parts)));
+    page.push_str(&section("Results", &table(&summary.parts)));
     let compared = charts::of_all(summary)?;
     if !compared.is_empty() {
         page.push_str(&section("Side by side", &figures(&compared)));
     }
-    for told in all {
-        page.push_str(&of_run(told, all.len() > 1)?);
+    for recorded in all {
+        page.push_str(&of_run(recorded, all.len() > 1)?);
     }
     page.push_str("</main>\n</body>\n</html>\n");
     Ok(page)
 }
 
-fn of_run(told: &Told, is_one_of_many: bool) -> anyhow::Result<String> {
-    let of = if is_one_of_many { format!(": {}", told.name) } else { String::new() };
+fn of_run(recorded: &RecordedRun, is_one_of_many: bool) -> anyhow::Result<String> {
+    let of = if is_one_of_many { format!(": {}", recorded.name) } else { String::new() };
     let mut text = String::new();
-    if let Some(proof) = &told.proof {
+    if let Some(proof) = &recorded.proof {
         text.push_str(&section(&format!("What the policy changes{of}"), &proved(proof)));
     }
-    text.push_str(&section(&format!("Over time{of}"), &figures(&charts::of_run(told)?)));
-    let journal = &told.journal;
+    text.push_str(&section(&format!("Over time{of}"), &figures(&charts::of_run(recorded)?)));
+    let journal = &recorded.journal;
     if journal.total > 0 {
         let lines = journal.lines.iter();
         let line = |(time_s, said): &(f64, String)| {
@@ -91,7 +91,7 @@ fn table(table: &Table) -> String {
 fn figures(charts: &[Chart]) -> String {
     let figure = |chart: &Chart| {
         let caption = escape(&chart.caption);
-        // The drawing has its title in it: whoever cannot see it gets it as its name.
+        // The drawing contains its title; a screen reader reads the title as the label.
         format!(
             "<figure role=\"img\" aria-label=\"{caption}\" tabindex=\"0\">\n{}</figure>\n",
             chart.svg
@@ -100,7 +100,7 @@ fn figures(charts: &[Chart]) -> String {
     charts.iter().map(figure).collect()
 }
 
-/// A text that is nothing but text in HTML, in attributes too.
+/// Escapes a text for HTML content and attributes.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,16 +1,16 @@
 //! The tables of a report as Markdown.
 
-use super::Told;
+use super::RecordedRun;
 use super::summary::{Summary, Table};
 use std::fmt::Write;
 
 /// The page.
-pub(super) fn page(all: &[Told], summary: &Summary) -> String {
+pub(super) fn page(all: &[RecordedRun], summary: &Summary) -> String {
     let mut page = format!("{}\n{}", table(&summary.runs), table(&summary.parts));
-    for told in all {
-        let Some(proof) = &told.proof else { continue };
+    for recorded in all {
+        let Some(proof) = &recorded.proof else { continue };
         let figures = table(&Table::of_proof(proof));
-        let _ = write!(page, "\nProof in {}\n\n{figures}", cell(&told.name));
+        let _ = write!(page, "\nProof in {}\n\n{figures}", cell(&recorded.name));
         proof.notes().iter().for_each(|note| {
             let _ = write!(page, "\n{}\n", cell(note));
         });

@@ -1,6 +1,6 @@
-//! The tables of a report: what ran where, and a column a run or part of one.
+//! The tables of a report: one column for each run, or for each part of a run.
 
-use super::Told;
+use super::RecordedRun;
 use crate::text::number;
 use lull_agent::proof::{Figure, Proof};
 use lull_agent::recorded::{Part, Whole};
@@ -9,12 +9,12 @@ use lull_measure::catalogue::{COMPLETED, POWER};
 use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
 
-/// All that a report says in tables.
+/// All tables of a report.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// What ran where: a column a run.
+    /// What ran where: one column for each run.
     pub(super) runs: Table,
-    /// What came of it: a column a run, or a part of one under one policy.
+    /// Results: one column for each run, or for each part of a run under one policy.
     pub(super) parts: Table,
     /// Latencies at [`PERCENTILES`] in milliseconds, by app and part.
     pub(super) tails: Vec<Tails>,
@@ -61,7 +61,7 @@ pub(super) const PERCENTILES: [Percentile; 4] =
 
 /// A part of a run with its name among all.
 struct Named<'a> {
-    told: &'a Told,
+    recorded: &'a RecordedRun,
     part: Part<'a>,
     /// By app.
     apps: Vec<Whole>,
@@ -69,28 +69,28 @@ struct Named<'a> {
 }
 
 impl Summary {
-    /// Of these runs; the first `skip` of each phase is left out.
-    pub(super) fn of(all: &[Told], skip: Nanos) -> anyhow::Result<Self> {
+    /// Summarises these runs; the first `skip` of each phase is left out.
+    pub(super) fn from_runs(all: &[RecordedRun], skip: Nanos) -> anyhow::Result<Self> {
         let mut parts = Vec::new();
-        for told in all {
-            for part in Part::all_of(&told.run, skip)? {
+        for recorded in all {
+            for part in Part::all_of(&recorded.run, skip)? {
                 let name = match all.len() {
                     1 => part.name.clone(),
-                    _ => format!("{} ({})", part.name, told.name),
+                    _ => format!("{} ({})", part.name, recorded.name),
                 };
-                parts.push(Named { told, apps: part.apps(&told.run), part, name });
+                parts.push(Named { recorded, apps: part.apps(&recorded.run), part, name });
             }
         }
         let apps = app_names(all);
         let tails = apps.iter().filter_map(|app| tails(app, &parts)).collect();
-        Ok(Self { runs: runs(all), parts: came(&apps, &parts), tails })
+        Ok(Self { runs: runs(all), parts: results(&apps, &parts), tails })
     }
 }
 
 /// The apps of all runs, each once, in the order of the first that has them.
-fn app_names(all: &[Told]) -> Vec<String> {
+fn app_names(all: &[RecordedRun]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for spec in all.iter().flat_map(|told| &told.run.apps) {
+    for spec in all.iter().flat_map(|recorded| &recorded.run.apps) {
         if !names.contains(&spec.name) {
             names.push(spec.name.clone());
         }
@@ -98,12 +98,14 @@ fn app_names(all: &[Told]) -> Vec<String> {
     names
 }
 
-fn runs(all: &[Told]) -> Table {
+fn runs(all: &[RecordedRun]) -> Table {
     let fact = |key: &'static str| {
-        move |told: &Told| told.facts.get(key).cloned().unwrap_or_else(|| "-".to_owned())
+        move |recorded: &RecordedRun| {
+            recorded.facts.get(key).cloned().unwrap_or_else(|| "-".to_owned())
+        }
     };
-    type Of = Box<dyn Fn(&Told) -> String>;
-    let rows: [(&str, Of); 9] = [
+    type RunFact = Box<dyn Fn(&RecordedRun) -> String>;
+    let rows: [(&str, RunFact); 9] = [
         ("machine", Box::new(machine)),
         ("kernel", Box::new(fact("kernel"))),
         ("Lull", Box::new(fact("lull_version"))),
@@ -115,41 +117,48 @@ fn runs(all: &[Told]) -> Table {
         ("ended", Box::new(ended)),
     ];
     let rows = rows.into_iter().map(|(name, of)| (name.to_owned(), all.iter().map(of).collect()));
-    Table { columns: all.iter().map(|told| told.name.clone()).collect(), rows: rows.collect() }
+    Table {
+        columns: all.iter().map(|recorded| recorded.name.clone()).collect(),
+        rows: rows.collect(),
+    }
 }
 
-fn machine(told: &Told) -> String {
-    let machine = told.facts.get("machine").and_then(|text| serde_json::from_str(text).ok());
+fn machine(recorded: &RecordedRun) -> String {
+    let machine = recorded.facts.get("machine").and_then(|text| serde_json::from_str(text).ok());
     let named = |machine: Machine| format!("{}, {} cores", machine.name, machine.cores.len());
     machine.map_or_else(|| "-".to_owned(), named)
 }
 
-fn began(told: &Told) -> String {
-    let unix_ns = told.facts.get("started_unix_ns").and_then(|text| text.parse::<i128>().ok());
+fn began(recorded: &RecordedRun) -> String {
+    let unix_ns = recorded.facts.get("started_unix_ns").and_then(|text| text.parse::<i128>().ok());
     let time = unix_ns.and_then(|unix_ns| jiff::Timestamp::from_nanosecond(unix_ns).ok());
     time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-fn length(told: &Told) -> String {
-    let times = &told.series.times_s;
+fn length(recorded: &RecordedRun) -> String {
+    let times = &recorded.series.times_s;
     let ends = times.values().next().zip(times.values().last());
     let Some((first, last)) = ends else { return "no epoch".to_owned() };
     format!("{} s, {} epochs", number(last - first), times.len())
 }
 
-fn ended(told: &Told) -> String {
-    told.facts.get("ended").cloned().unwrap_or_else(|| "not in an orderly way, or runs".to_owned())
+fn ended(recorded: &RecordedRun) -> String {
+    recorded
+        .facts
+        .get("ended")
+        .cloned()
+        .unwrap_or_else(|| "not in an orderly way, or runs".to_owned())
 }
 
 /// A row of the table of parts.
 type Row = (String, Vec<String>);
 
-fn came(apps: &[String], parts: &[Named<'_>]) -> Table {
+fn results(apps: &[String], parts: &[Named<'_>]) -> Table {
     let row = |name: &str, of: &dyn Fn(&Named<'_>) -> Option<f64>| -> Row {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
         (name.to_owned(), parts.iter().map(|part| shown(of(part))).collect())
     };
-    let found: Vec<_> = parts.iter().map(|part| part.part.find(&part.told.run)).collect();
+    let found: Vec<_> = parts.iter().map(|part| part.part.find(&part.recorded.run)).collect();
     let by_found = |name: &str, of: &dyn Fn(usize) -> Option<f64>| -> Row {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
         (name.to_owned(), (0..parts.len()).map(|index| shown(of(index))).collect())
@@ -169,17 +178,17 @@ fn came(apps: &[String], parts: &[Named<'_>]) -> Table {
     }
     rows.push(row("power, W", &|part| {
         let epochs: Vec<i64> = part.part.numbers().concat();
-        part.told.series.mean(POWER, "", &epochs)
+        part.recorded.series.mean(POWER, "", &epochs)
     }));
-    rows.push(("power is".to_owned(), parts.iter().map(|part| power_of(part.told)).collect()));
-    // A row of which nothing is known anywhere tells nobody anything.
+    rows.push(("power is".to_owned(), parts.iter().map(|part| power_of(part.recorded)).collect()));
+    // A row without a known value in any column has no information.
     rows.retain(|(_, cells)| cells.iter().any(|cell| cell != "-"));
     Table { columns: parts.iter().map(|part| part.name.clone()).collect(), rows }
 }
 
 /// Where power comes from, or why there is none.
-pub(super) fn power_of(told: &Told) -> String {
-    match (&told.power_source, &told.power_missing) {
+pub(super) fn power_of(recorded: &RecordedRun) -> String {
+    match (&recorded.power_source, &recorded.power_missing) {
         (Some(source), _) => source.clone(),
         (None, Some(why)) => format!("not measured here: {why}"),
         (None, None) => "-".to_owned(),
@@ -187,15 +196,15 @@ pub(super) fn power_of(told: &Told) -> String {
 }
 
 fn index_of(part: &Named<'_>, app: &str) -> Option<usize> {
-    part.told.run.apps.iter().position(|spec| spec.name == app)
+    part.recorded.run.apps.iter().position(|spec| spec.name == app)
 }
 
 /// A figure of a part; `None` where it is not known.
-type Of<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
+type PartFigure<'a> = &'a dyn Fn(&Named<'_>) -> Option<f64>;
 
-fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Of<'_>) -> Row) -> Vec<Row> {
+fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, PartFigure<'_>) -> Row) -> Vec<Row> {
     let is_lc = |part: &Named<'_>| {
-        index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
+        index_of(part, app).is_some_and(|index| part.recorded.run.apps[index].is_latency_critical())
     };
     if !parts.iter().any(is_lc) {
         let progress = |part: &Named<'_>| part.apps[index_of(part, app)?].progress_per_s;
@@ -206,12 +215,12 @@ fn rows_of(app: &str, parts: &[Named<'_>], row: &dyn Fn(&str, Of<'_>) -> Row) ->
         .map(|at| row(&format!("{app}: {at}, ms"), &|part| latency_ms(part, app, *at)))
         .collect();
     let bound = |part: &Named<'_>| {
-        let (_, bound) = part.told.run.apps[index_of(part, app)?].tail()?;
+        let (_, bound) = part.recorded.run.apps[index_of(part, app)?].tail()?;
         Some(bound.as_millis_f64())
     };
     rows.push(row(&format!("{app}: bound, ms"), &bound));
     rows.push(row(&format!("{app}: requests answered, 1/s"), &|part| {
-        part.told.series.mean(COMPLETED, app, &part.part.numbers().concat())
+        part.recorded.series.mean(COMPLETED, app, &part.part.numbers().concat())
     }));
     rows
 }
@@ -224,11 +233,12 @@ fn tails(app: &str, parts: &[Named<'_>]) -> Option<Tails> {
     let with: Vec<_> = parts
         .iter()
         .filter(|part| {
-            index_of(part, app).is_some_and(|index| part.told.run.apps[index].is_latency_critical())
+            index_of(part, app)
+                .is_some_and(|index| part.recorded.run.apps[index].is_latency_critical())
         })
         .collect();
     let first = with.first()?;
-    let bound = first.told.run.apps[index_of(first, app)?].tail();
+    let bound = first.recorded.run.apps[index_of(first, app)?].tail();
     let bound = bound.map(|(at, bound)| (at.to_string(), bound.as_millis_f64()));
     let of = |part: &&Named<'_>| {
         let latencies = PERCENTILES.iter().map(|at| latency_ms(part, app, *at));

@@ -1,5 +1,5 @@
-//! `lull run --prove`: the policy against doing nothing, in blocks drawn by lot. Gates
-//! that admission controllers decide on are open where nothing is done.
+//! `lull run --prove`: compares the policy with doing nothing, in blocks in random order.
+//! Gates of admission controllers are open in the blocks in which nothing is done.
 
 use super::display::Display;
 use super::{UsageError, check_alive};
@@ -19,15 +19,22 @@ const SETTLE: f64 = 0.25;
 /// Shortest block, in epochs.
 const EPOCHS_MIN: u64 = 4;
 
-/// What shall be done.
+/// The design of the comparison and its config.
 pub(super) struct Plan {
     design: Design,
     config: Config,
 }
 
 impl Plan {
-    /// For so long; refuses what cannot show anything.
-    pub(super) fn of(args: &RunArgs, config: &Config, time: Nanos) -> Result<Self, UsageError> {
+    /// Plans blocks for `time`.
+    ///
+    /// # Errors
+    /// If the config has nothing to compare, or blocks or time are too short.
+    pub(super) fn from_args(
+        args: &RunArgs,
+        config: &Config,
+        time: Nanos,
+    ) -> Result<Self, UsageError> {
         let refuse = |what: String| Err(UsageError(what));
         let Some(policy) = proved(config) else {
             return refuse(format!(
@@ -134,7 +141,7 @@ impl Alternation<'_> {
         Ok(())
     }
 
-    /// One block; `None` if it was told to stop meanwhile.
+    /// Runs one block; returns `None` if a signal stopped it.
     fn one_block(&mut self, number: usize, on: bool) -> anyhow::Result<Option<Block>> {
         let config = &self.plan.config;
         let config = if on { config.clone() } else { config.under(AGAINST) };

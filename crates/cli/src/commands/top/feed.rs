@@ -1,4 +1,4 @@
-//! The agent's epochs over HTTP, on a thread of its own; asked for again when lost.
+//! Reads the agent's epochs over HTTP on a thread of its own; reconnects after a loss.
 
 use super::state::{Epoch, Facts, Past, Update};
 use anyhow::Context;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const RETRY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What of the past is drawn.
+/// The metrics whose past values are drawn.
 const SERIES: &str = "entropy_system_ratio,tail_latency_seconds";
 
 /// The receiving end.
@@ -18,23 +18,23 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Begins to ask.
+    /// Starts the thread that connects to the agent.
     pub(super) fn start(address: &str) -> Self {
         let (sender, updates) = channel();
         let source = Source { base: format!("http://{address}"), agent: agent(), sender };
-        // Ends with the process, or when nobody takes its updates any more.
+        // The thread ends with the process, or once the receiver of its updates is dropped.
         std::thread::spawn(move || source.run());
         Self { updates }
     }
 
-    /// What has come since the last call.
+    /// Returns the updates since the last call.
     pub(super) fn updates(&self) -> Vec<Update> {
         self.updates.try_iter().collect()
     }
 }
 
 fn agent() -> ureq::Agent {
-    // A proxy is for the world, not for the agent of this machine.
+    // A proxy is for remote hosts, not for the agent of this machine.
     let config = ureq::Agent::config_builder()
         .proxy(None)
         .timeout_connect(Some(PATIENCE))

@@ -159,7 +159,7 @@ impl Top {
         }
         self.journal.extend(epoch.journal.iter().cloned());
         if self.skipped > 0 {
-            // Whoever reads what is older is not moved.
+            // Lines that a reader has scrolled to stay where they are.
             self.scroll(epoch.journal.len().cast_signed());
         }
         shorten(&mut self.journal, LINES);

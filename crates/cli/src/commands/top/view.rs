@@ -141,7 +141,7 @@ fn bars(values: impl DoubleEndedIterator<Item = f64> + Clone, width: usize) -> S
 fn entropy(top: &Top) -> Sparkline<'static> {
     let values = top.entropy.iter().map(|value| (value * PARTS) as u64);
     let block = Block::new().borders(Borders::TOP).title("E_S over time, 0 is best");
-    // The newest stands on the left, whatever the width.
+    // The newest value is on the left, whatever the width.
     let newest: Vec<u64> = values.rev().collect();
     Sparkline::default().block(block).data(newest).max(PARTS as u64).style(Color::Blue)
 }
@@ -163,7 +163,7 @@ fn regions(epoch: &Epoch) -> Paragraph<'static> {
         .map(|knob| format!("{} {}", knob.of, knob.setting))
         .collect();
     if !foreign.is_empty() {
-        let what = format!("set by somebody else: {}", foreign.join("; "));
+        let what = format!("set by another program: {}", foreign.join("; "));
         text.push(Line::from(what).fg(Color::Yellow));
     }
     Paragraph::new(text)
@@ -258,7 +258,7 @@ mod tests {
             "25.0 %",
             "██ shop 2",
             "██████ (shared) 6",
-            "set by somebody else: shop cores 0-1",
+            "set by another program: shop cores 0-1",
             "60.50 s  batch: cores 2-7: why",
         ];
         for words in wanted {

@@ -8,7 +8,7 @@ use super::picture::Picture;
 use super::{Hunt, STOPPED, Tuned};
 use crate::cli::TuneArgs;
 use crate::commands::UsageError;
-use crate::say::told;
+use crate::say::notice;
 use crate::signals::stop_request;
 use crate::text::number;
 use anyhow::{anyhow, bail};
@@ -41,7 +41,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     }
     let config = config(source, args)?;
     let store = Store::open(&args.store)?;
-    let say = |text: &str| told(text);
+    let say = |text: &str| notice(text);
     let mut session = Agent::new(config).stop(stop_request()?).notify(&say).start()?;
     let mut picture = Picture::new(args.json);
     let tuned = search(&mut session, &store, &mut picture);
@@ -87,7 +87,7 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
     loop {
         trials.load = (0.0, f64::INFINITY);
         let (before, rate_per_s) = trials.read()?;
-        told(format_args!(
+        notice(format_args!(
             "{} requests/s; as it is, the tail is {} us at {} W ({})",
             number(rate_per_s),
             number(before.tail_us),
@@ -106,7 +106,7 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
                 return hunt.tuned((&machine.name, &app), rate_per_s, trials.energy.clone());
             }
             Err(error) if error.is::<Moved>() => {
-                told(format_args!("{error}: its trials are kept, and the search begins anew"));
+                notice(format_args!("{error}: its trials are kept, and the search starts again"));
                 trials.wanted.put(Plan::keep());
             }
             Err(error) => return Err(error),
@@ -114,7 +114,7 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
     }
 }
 
-/// A policy that wants what it is told to.
+/// A policy that returns the plan that was put into it.
 #[derive(Clone, Default)]
 struct Wanted(Arc<Mutex<Plan>>);
 
@@ -142,7 +142,7 @@ struct Trials<'s> {
 }
 
 impl Trials<'_> {
-    /// Sets a place and reads it; one that cannot be had is told as such.
+    /// Sets a place and reads it; returns the reason if it cannot be set.
     fn one(&mut self, search: &Search, place: &Place) -> anyhow::Result<Result<Reading, String>> {
         let number = search.trials().len() as u32 + 1;
         let reason = Reason::Trial { number, expected_gain: None };
@@ -158,15 +158,15 @@ impl Trials<'_> {
         Ok(Ok(reading))
     }
 
-    /// Waits until the settings are in force; why they cannot be.
+    /// Waits until the settings are in force; returns the reason if they cannot be.
     fn take_effect(&mut self, settings: &[Setting]) -> anyhow::Result<Option<String>> {
         let mut why = String::new();
         for _ in 0..HELD_MAX {
             let epoch = self.turn()?;
             let lost = settings.iter().find(|it| self.session.yielded().contains(&it.knob()));
             if let Some(setting) = lost {
-                let how = "somebody else has changed that knob, which stays as they want";
-                return Ok(Some(format!("{setting} cannot be had: {how}")));
+                let how = "another program has changed that knob, and its setting stays";
+                return Ok(Some(format!("{setting} cannot be set: {how}")));
             }
             if let Some(refused) = epoch.entries.iter().find_map(|entry| refusal(&entry.event)) {
                 return Ok(Some(refused));
@@ -181,13 +181,13 @@ impl Trials<'_> {
         Ok(Some(why))
     }
 
-    /// One reading of what is in force, and the load in it.
+    /// Returns one reading of the settings in force, and its load in requests per second.
     fn read(&mut self) -> anyhow::Result<(Reading, f64)> {
         let mut gather = Gather::new(self.protocol);
         loop {
             let epoch = self.turn()?;
             if epoch.safe {
-                // Nobody knows the latency: the place is not what is in force.
+                // In safe mode no latency is known, and the place is not in force.
                 gather = Gather::new(self.protocol);
                 continue;
             }
@@ -222,7 +222,7 @@ impl Trials<'_> {
     }
 }
 
-/// What a knob said no to.
+/// Returns what a knob refused and why, if this event is a refusal.
 fn refusal(event: &Event) -> Option<String> {
     let Event::Decision(decision) = event else { return None };
     match &decision.outcome.got {

@@ -23,7 +23,7 @@ const MARGIN: usize = 10;
 
 /// The screen of a search; nothing where there is no terminal.
 pub(super) enum Picture {
-    /// Nobody looks.
+    /// Not on a terminal, or another program reads the output.
     Off,
     /// Not drawn yet.
     Ready,
@@ -32,7 +32,7 @@ pub(super) enum Picture {
 }
 
 impl Picture {
-    /// A screen, unless programs listen.
+    /// Returns a screen, or `Off` if the output is for programs or not on a terminal.
     pub(super) fn new(for_programs: bool) -> Self {
         let is_watched = stderr().is_terminal() && std::io::stdout().is_terminal();
         if is_watched && !for_programs { Self::Ready } else { Self::Off }
@@ -83,7 +83,7 @@ fn draw(frame: &mut Frame<'_>, search: &Search, trying: Option<&Place>) {
     let choice = search.choice();
     frame.render_widget(Paragraph::new(best_line(search, choice.as_ref())), best);
     let size = (usize::from(surface.width), usize::from(surface.height));
-    let map = Map::of(search, choice.as_ref(), trying, size);
+    let map = Map::new(search, choice.as_ref(), trying, size);
     frame.render_widget(Paragraph::new(map.lines(search)), surface);
     frame.render_widget(Paragraph::new(legend()).dim(), foot);
     let rows = search.trials().iter().enumerate().rev().take(LATEST);
@@ -140,7 +140,7 @@ struct Map {
 }
 
 impl Map {
-    fn of(
+    fn new(
         search: &Search,
         choice: Option<&Choice>,
         trying: Option<&Place>,

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Epochs of a trial's window.
 const EPOCHS: u64 = 10;
-/// Trials of a search (seed 001, section 5.2.1).
+/// Trials of a search (BayOp, Dong et al. 2026, section 5.2.1).
 const TRIALS: u16 = 30;
-/// As `bayop` has them.
+/// The defaults of policy `bayop`.
 const HARM_MAX: f64 = 0.05;
 const CUT: f64 = 2.0;
 
@@ -88,7 +88,7 @@ fn method(name: Option<&str>) -> Result<Method, UsageError> {
     }
 }
 
-/// One trial; a place that a knob refuses is told as such.
+/// Makes one trial; returns the reason if a knob refuses a setting of the place.
 fn trial(
     plant: &mut impl Plant,
     search: &Search,
