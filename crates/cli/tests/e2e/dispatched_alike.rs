@@ -1,10 +1,11 @@
-//! The live state against the simulated node: the same dispatcher, the same requests.
+//! Compares the live dispatch state with the simulated node, under the same dispatcher
+//! and the same requests.
 //!
-//! Both claim to ask a dispatcher at the same moments. Here the node runs a model
-//! without interference and without costs of moving, and the state is played the
-//! same arrivals with a clock of its own: threads are numbers, their progress is
-//! reckoned from the state's orders. Every move must be the same one, at the same
-//! age to a microsecond, and every answer as late.
+//! Both must call a dispatcher at the same times. The node runs a model without
+//! interference and without costs of moving. The live state gets the same arrivals from a
+//! simulated clock: threads are numbers, and their progress is computed from the state's
+//! orders. Every move must be the same, at the same age to a microsecond, and every answer
+//! must have the same latency.
 
 use lull_control::CoreSet;
 use lull_control::dispatcher::{
@@ -35,7 +36,7 @@ struct Move {
     active: usize,
 }
 
-/// Tells what a dispatcher does.
+/// Reports the moves of a dispatcher.
 struct Spy {
     inner: Box<dyn Dispatcher>,
     ladder: Ladder,
@@ -76,8 +77,8 @@ impl Dispatcher for Spy {
     }
 }
 
-/// What became of the requests.
-struct Came {
+/// Moves, latencies and the busy time of each core.
+struct Outcome {
     moves: Vec<Move>,
     latencies_ns: Vec<u64>,
     busy_s: Vec<f64>,
@@ -93,7 +94,7 @@ struct Running {
     core: Option<u16>,
 }
 
-/// A state, and the threads and cores that it orders about.
+/// A dispatch state, and the threads and cores that execute its orders.
 struct Stage {
     state: DispatchState,
     now: Nanos,
@@ -219,8 +220,8 @@ fn dispatcher(
     Box::new(Spy { inner, ladder, tell })
 }
 
-fn simulated(model: &DispatchModel, which: (&str, &str)) -> Came {
-    let (tell, told) = channel();
+fn simulated(model: &DispatchModel, which: (&str, &str)) -> Outcome {
+    let (tell, received) = channel();
     let outcome = DispatchSimulation::measure(
         model,
         dispatcher(model, which, tell),
@@ -229,17 +230,17 @@ fn simulated(model: &DispatchModel, which: (&str, &str)) -> Came {
     );
     let outcome = outcome.unwrap();
     let (latencies_ns, busy_s) = (outcome.latencies_ns, outcome.busy_s);
-    Came { moves: told.iter().collect(), latencies_ns, busy_s }
+    Outcome { moves: received.iter().collect(), latencies_ns, busy_s }
 }
 
-fn live(model: &DispatchModel, which: (&str, &str)) -> Came {
-    let (tell, told) = channel();
+fn live(model: &DispatchModel, which: (&str, &str)) -> Outcome {
+    let (tell, received) = channel();
     let mut stage = Stage::new(&model.ladder().unwrap(), dispatcher(model, which, tell));
     let requests = model.requests(2 * ANSWERS, STREAMS).unwrap();
     let latencies_ns = stage.play(&requests, ANSWERS);
     let now = stage.now;
     let busy_s = stage.state.take_tally(now).spent.busy_s;
-    Came { moves: told.try_iter().collect(), latencies_ns, busy_s }
+    Outcome { moves: received.try_iter().collect(), latencies_ns, busy_s }
 }
 
 fn decide_alike(model: &DispatchModel, which: (&str, &str)) {

@@ -1,4 +1,4 @@
-//! Faults in mid-run: a silent latency source, and somebody else at a knob.
+//! Faults during a run: a silent latency source, and another program that changes a knob.
 
 use crate::runs::attached;
 use crate::support::agent::Agent;
@@ -10,7 +10,7 @@ use crate::support::{cores, skip};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// `lull load` for a victim, as somebody else would start it beside the agent.
+/// Starts `lull load` for a victim, independently of the agent.
 fn load(scene: &Scene, server: &Victim) -> Agent {
     let target = format!("options://{}", server.address());
     let socket = scene.path("state/push.sock").display().to_string();

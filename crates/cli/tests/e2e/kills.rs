@@ -159,9 +159,10 @@ fn a_killed_guard_is_replaced_and_the_run_goes_on() {
     let first = stage.guard().unwrap();
     send(first, Signal::KILL);
     agent.wait_for("another guard", || stage.guard().is_some_and(|guard| guard != first));
-    // The agent goes on from the new guard to the record; killed between, it tells nobody.
-    let told = || Record::open(&stage.scene.records()[0]).fact("guard_respawned").is_some();
-    agent.wait_for("word of it in the record", told);
+    // The agent starts the new guard first and records it afterwards; a kill in between
+    // would lose the entry.
+    let is_recorded = || Record::open(&stage.scene.records()[0]).fact("guard_respawned").is_some();
+    agent.wait_for("word of it in the record", is_recorded);
     agent.signal(Signal::KILL);
     agent.wait();
     stage.assert_put_back();

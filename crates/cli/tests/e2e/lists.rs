@@ -1,4 +1,4 @@
-//! Commands that only tell: valid JSON, and no panic when nobody listens.
+//! Commands that only print: valid JSON, and no panic when the reader closes the pipe.
 
 use crate::support::scene::Scene;
 use std::io::{BufRead, BufReader};

@@ -39,10 +39,10 @@ fn the_page_shows_the_run_goes_on_with_it_and_survives_a_restart() {
     assert!(apps.as_str().unwrap().contains("server"), "{apps}");
     browser.wait_until("document.querySelectorAll('#lines li.decision').length > 0");
     browser.wait_until("document.querySelectorAll('#knobs tbody tr').length > 0");
-    // Another epoch is another text of the tiles.
+    // The text of the tiles changes with each epoch.
     let before = text("tiles");
     browser.wait_until(&format!("document.getElementById('tiles').innerText !== {before}"));
-    // What is not measured here is said, and nothing is drawn for it.
+    // A figure of a metric that is not measured shows the reason and draws nothing.
     let heat = "[...document.querySelectorAll('figure')]\
                 .every((it) => it.querySelector('.why').hidden !== \
                  it.querySelector('.plot, canvas.heat').hidden)";
@@ -59,7 +59,7 @@ fn the_page_shows_the_run_goes_on_with_it_and_survives_a_restart() {
     browser.wait_until(&format!("document.title !== {title}"));
     let before = text("tiles");
     browser.wait_until(&format!("document.getElementById('tiles').innerText !== {before}"));
-    // While nobody listens a browser says so itself; anything else is a fault of the page.
+    // While no agent listens the browser itself logs errors; all others are faults of the page.
     let ours = browser.errors().into_iter().filter(|error| !error.contains("net::ERR_"));
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<String>::new());
     agent_two.interrupt().well();
@@ -145,9 +145,8 @@ fn an_operator_with_the_token_pauses_from_the_page() {
     agent.interrupt().well();
 }
 
-/// Of every text on the page that is seen, the least contrast with what is
-/// behind it, as the accessibility guidelines (WCAG 2, 1.4.3) reckon it, and
-/// the text.
+/// Returns the visible text with the least contrast to its background, and that contrast as
+/// the accessibility guidelines (WCAG 2, 1.4.3) define it.
 const FAINTEST: &str = r#"
     const parse = (text) => (text.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
     const light = ([r, g, b]) => [r, g, b]

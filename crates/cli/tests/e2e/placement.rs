@@ -3,7 +3,7 @@
 use crate::support::scene::Scene;
 
 #[test]
-fn mix_names_the_thriftiest_cores_that_are_in_time() {
+fn mix_names_the_cores_in_time_with_the_least_energy() {
     let scene = Scene::new();
     let arguments = ["lab", "mix", "--quick", "--rate", "20", "--target", "200ms"];
     let given = ["--mix", "slow:15", "--mix", "slow:8,fast:1", "--mix", "fast:2"];

@@ -1,4 +1,4 @@
-//! `lull run --prove`: blocks by lot, figures with intervals, and nothing left behind.
+//! `lull run --prove`: blocks in random order, figures with intervals, restored knobs.
 
 use crate::runs::{attached, started};
 use crate::support::free_port;

@@ -103,7 +103,7 @@ fn an_agent_that_keeps_the_last_while_forgets_at_a_bounded_size() {
     let text = text.replace("epoch = \"200ms\"", "epoch = \"40ms\"");
     std::fs::write(&config, text).unwrap();
     let mut agent = scene.agent(&config);
-    // How often it has forgotten so far is told by its oldest epoch.
+    // The number of the oldest epoch shows that the agent has deleted older ones.
     let oldest_after = |agent: &mut crate::support::agent::Agent, before: i64| {
         let mut found = 0;
         agent.wait_for("epochs to be forgotten", || {

@@ -18,8 +18,8 @@ fn recorded(scene: &Scene) -> PathBuf {
     scene.records().pop().unwrap()
 }
 
-/// `lull replay`, at any error unless told otherwise: what else this machine
-/// does meanwhile is in the record.
+/// Runs `lull replay` with these further arguments; [`ANY`] allows any error, because the
+/// record contains the effects of other load on this machine.
 fn replay(scene: &Scene, file: &Path, further: &[&str]) -> Ended {
     let arguments = [&["replay", file.to_str().unwrap()], further].concat();
     scene.run(&arguments)
@@ -154,16 +154,16 @@ fn a_policy_without_its_knob_on_the_recorded_machine_is_refused_though_the_model
     let words = "bound.db: policy `arq` needs cores, which is missing here: somebody else pins";
     refused(&bound, "arq", words);
     refused(&bound, "even", "policy `even` needs cores");
-    // What the machine has and the model has not is another sentence.
+    // A capability that the machine has and the model lacks gets its own message.
     let fast = on_machine(&scene, &file, "fast.db", |all| {
         all.with(Capability::Frequency, "cpufreq").with(Capability::Utilisation, "/proc/stat")
     });
     let words = "the model of a replay cannot show policy `performance`: policy `performance` \
                  needs frequency";
     refused(&fast, "performance", words);
-    // The record itself is good: a policy that needs no knob is foretold from it.
-    let told = replay(&scene, &bound, &[&ANY[..], &["--policy", "static", "--json"]].concat());
-    assert_eq!(told.well().json()["prediction"]["policies"][1]["policy"], "static");
+    // The record itself is valid: a policy that needs no knob is predicted from it.
+    let predicted = replay(&scene, &bound, &[&ANY[..], &["--policy", "static", "--json"]].concat());
+    assert_eq!(predicted.well().json()["prediction"]["policies"][1]["policy"], "static");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn an_interrupt_ends_it_in_order() {
     let file = recorded(&scene);
     let arguments = ["replay", file.to_str().unwrap(), "--policy", "even", "--seeds", "1000"];
     let agent = scene.start(scene.lull(&[&arguments[..], &ANY].concat()));
-    // Whoever has not asked for the signal would just die of it.
+    // Wait for the handler: a signal before it is installed kills the process.
     let pid = agent.pid();
     let catches = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `lull report`: one page of recorded runs that asks nobody for anything.
+//! `lull report`: one page of recorded runs that loads nothing else.
 
 use crate::runs::started;
 use crate::support::agent::Ended;

@@ -233,7 +233,8 @@ fn an_unstable_system_is_told_first_and_ends_at_its_bound_with_status_1() {
 #[test]
 fn an_interrupt_leaves_no_file_and_keeps_what_stood_there() {
     let scene = Scene::new();
-    // Hours of simulation, within its bounds; told as unstable, so that one can see it begin.
+    // Hours of simulation, within its limits. The notice that it is unstable shows that it has
+    // started.
     let long = but("high = 600.0, low = 200.0", "high = 1600.0, low = 500.0");
     let long = long.replace("length = \"4s\"", "length = \"10000s\"").replace("= 3\n", "= 5000\n");
     let file = scene.write("s.toml", &long);

@@ -1,4 +1,4 @@
-//! What can be wrong when a run starts: said clearly, status 1, nothing left.
+//! Faults at the start of a run: a clear message, status 1, and no knob left changed.
 
 use crate::runs::attached;
 use crate::support::scene::Scene;

@@ -1,6 +1,5 @@
-//! `lull tune` on a server that runs: its trials outlive a kill, its knobs are
-//! put back, and what it finds is there for `lull run`, which keeps what it finds
-//! itself.
+//! `lull tune` on a running server: trials survive a kill, knobs are restored, and `lull run`
+//! uses the stored finding and stores its own.
 
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
@@ -8,8 +7,8 @@ use crate::support::{cores, skip};
 use rustix::process::Signal;
 use std::path::Path;
 
-/// A server that somebody else runs, with an easy load, a power model, and an
-/// objective that is met on any core of any machine, one that stands still at times too.
+/// Writes a config of a server that another process started, with a light load, a power
+/// model, and an objective that any core of any machine meets, even one that stalls at times.
 fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
     let (pid, address) = (server.pid(), server.address());
     scene.config(
@@ -44,8 +43,8 @@ fn trials(store: &Path) -> i64 {
     counted(store, "SELECT count(*) FROM trial")
 }
 
-/// Settings that meet their objective.
-fn spots(store: &Path) -> i64 {
+/// Counts the stored settings that meet their objective.
+fn count_findings(store: &Path) -> i64 {
     counted(store, "SELECT count(*) FROM spot WHERE meets")
 }
 
@@ -116,7 +115,7 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     let store = scene.path("spots.sqlite");
     let config = config(&scene, &server, &format!("spots = {store:?}"));
     let mut first = scene.agent(&config);
-    first.wait_for("what its search finds", || spots(&store) == 1);
+    first.wait_for("what its search finds", || count_findings(&store) == 1);
     let ended = first.interrupt().well();
     assert!(ended.err.contains("0 settings for `server` are known"), "{}", ended.err);
     assert!(ended.err.contains("found in 5 trials"), "{}", ended.err);
@@ -129,7 +128,7 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     assert!(ended.err.contains("1 settings for `server` are known"), "{}", ended.err);
     assert_eq!(reasons(&scene, 1, "trial"), 0, "{}", ended.err);
     server.assert_as_before();
-    assert_eq!(spots(&store), 1);
+    assert_eq!(count_findings(&store), 1);
 }
 
 #[test]
@@ -143,8 +142,8 @@ fn plans_that_are_only_journalled_find_nothing() {
     let (run, time) = ("run".as_ref(), "--for".as_ref());
     scene.run(&[run, config.as_os_str(), "--dry-run".as_ref(), time, "8s".as_ref()]).well();
     assert!(reasons(&scene, 0, "trial") > 0, "its search has not begun");
-    // What was measured was not what the trials had asked for.
-    assert_eq!(spots(&store), 0);
+    // A dry run applies no setting, so that no measurement is of a trial's setting.
+    assert_eq!(count_findings(&store), 0);
     server.assert_as_before();
 }
 

@@ -1,5 +1,5 @@
-//! `lull sweep` and `lull tune`: what is killed goes on, what is damaged is
-//! refused, and what cannot be met is said.
+//! `lull sweep` and `lull tune`: a killed command resumes, a damaged file is refused, and a
+//! bound that cannot be met is reported.
 
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;

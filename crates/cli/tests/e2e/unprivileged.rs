@@ -1,12 +1,12 @@
-//! Without root: what is missing is said, and what is left works.
+//! Without root: missing knobs and gauges are reported, and the others work.
 
 use crate::demo::assert_findings;
 use crate::support::scene::Scene;
 use crate::support::{cores, free_port, is_root, skip};
 use std::path::PathBuf;
 
-/// A scene with a directory that belongs to nobody, or `None` where the tests
-/// are not root and thus without rights in all the others already.
+/// Returns a scene with a directory that belongs to the user `nobody`, or `None` if the tests
+/// do not run as root, because then all other tests already run without privileges.
 fn scene() -> Option<(Scene, PathBuf)> {
     if !is_root() {
         skip("not root: all other tests run without rights");

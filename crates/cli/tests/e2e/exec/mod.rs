@@ -22,19 +22,19 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server that is to listen at `port`, and waits until it does.
+    /// Starts a server that shall listen at `port`, and waits until it does.
     pub(super) fn start(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
         let arguments = [&["exec", "--json"], options, &["--"], command].concat();
-        Self::of(scene.start(scene.lull(&arguments)), port)
+        Self::from_agent(scene.start(scene.lull(&arguments)), port)
     }
 
     /// The same as a user without rights. Needs root.
     fn start_as_nobody(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
         let arguments = [&["exec", "--json"], options, &["--"], command].concat();
-        Self::of(scene.start(scene.lull_as_nobody(&arguments)), port)
+        Self::from_agent(scene.start(scene.lull_as_nobody(&arguments)), port)
     }
 
-    fn of(agent: Agent, port: u16) -> Self {
+    fn from_agent(agent: Agent, port: u16) -> Self {
         let mut server = Self { agent: Some(agent), port };
         let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         server.agent.as_mut().unwrap().wait_for("the server", listens);
@@ -45,7 +45,7 @@ impl Server {
         self.agent.as_ref().unwrap().signal(signal);
     }
 
-    /// Ends it by the signal that `lull exec` hands on, and reads what was seen.
+    /// Ends the server by the signal that `lull exec` forwards, and returns what it observed.
     pub(super) fn seen(mut self) -> Value {
         self.signal(Signal::TERM);
         self.agent.take().unwrap().wait().well().json()
@@ -53,7 +53,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// A server outlives its agent; a failed test's must not.
+    /// A server outlives its agent, so that after a failed test it is ended here.
     fn drop(&mut self) {
         let Some(pid) = self.agent.as_ref().map(Agent::pid) else { return };
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));

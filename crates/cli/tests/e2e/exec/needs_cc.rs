@@ -39,12 +39,12 @@ fn built_with(scene: &Scene, name: &str, more: &[&str]) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Starts it under a gate of one, with what stands before its command line.
+/// Starts the server under a gate of one slot, with `before` before its command line.
 fn start(scene: &Scene, mode: &str, before: &[&str], idle_ms: &str) -> Server {
     start_with(scene, &["--mode", mode, "--concurrency", "1"], before, idle_ms)
 }
 
-/// As [`start`], with all that the gate is told.
+/// As [`start`], with all options of the gate.
 fn start_with(scene: &Scene, gate: &[&str], before: &[&str], idle_ms: &str) -> Server {
     let (program, port) = (built(scene, "threads"), free_port());
     let at = port.to_string();
@@ -188,18 +188,18 @@ fn a_client_that_goes_away_ends_its_worker_whether_it_rests_or_waits() {
 }
 
 #[test]
-fn what_nobody_waits_for_takes_a_turn_too() {
+fn a_query_without_an_answer_takes_a_turn_too() {
     let scene = Scene::new();
     let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
     let server = start_with(&scene, &gate, &[], "-1");
     let mut holder = Client::connect(&server);
-    // More than once: on a machine that stands still the slot may be overdue first.
+    // Several rounds: on a machine that stalls the slot may be overdue first.
     for round in 1..=5 {
         holder.query("begin").unwrap();
         let mut goes = Client::connect(&server);
         goes.close_statement();
         drop(goes);
-        // Long enough for one that looks whether its client has gone.
+        // Long enough for a worker that checks whether its client has disconnected.
         std::thread::sleep(Duration::from_millis(200));
         holder.query("commit").unwrap();
         wait_for("the statement's end", || holder.query("closed") == Some(round));
@@ -210,7 +210,7 @@ fn what_nobody_waits_for_takes_a_turn_too() {
 }
 
 #[test]
-fn a_query_behind_what_nobody_waits_for_has_the_same_turn() {
+fn a_query_behind_one_without_an_answer_has_the_same_turn() {
     let rounds = 20;
     for mode in MODES {
         let scene = Scene::new();
@@ -223,8 +223,8 @@ fn a_query_behind_what_nobody_waits_for_has_the_same_turn() {
             assert_eq!(second.query("work"), Some(2), "{mode}");
         }
         let seen = server.seen();
-        // A turn that is kept is overdue in every round; on a machine that stands still,
-        // one of a round now and then.
+        // A turn that is not given back is overdue in every round; on a machine that stalls,
+        // only a few are.
         let overdue = seen["gate"]["slots_overdue"].as_u64().unwrap();
         assert!(overdue < u64::from(rounds) / 2, "{mode}: {seen}");
     }
@@ -317,14 +317,14 @@ fn random_bytes_in_the_page_keep_no_query_from_its_answer() {
             clients.iter_mut().for_each(|client| assert!(client.packet().is_some(), "{mode}"));
         }
         assert!(Client::connect(&server).query("work").is_some());
-        // What is read of such a page is any number, but it is read and printed.
+        // The page holds random numbers, but the agent must still read and print them.
         assert!(server.seen()["queries"].is_u64());
     }
 }
 
-/// What a server with such a command line before it does, under so many
-/// connections with so many queries each, in both modes and ways of waking;
-/// `check` is told of each run when it has ended.
+/// Runs a server with these words before its command line, under this many connections
+/// with this many queries each, in both modes and both ways of waking; calls `check` after
+/// each run.
 fn does_all(
     before: impl Fn(&Scene) -> Vec<String>,
     (connections, queries): (usize, usize),

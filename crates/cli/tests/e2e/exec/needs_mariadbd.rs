@@ -34,17 +34,17 @@ impl Database {
         Self::start_behind(scene, options, &[], more)
     }
 
-    /// As [`Database::start_with`], with what stands before its command line.
+    /// As [`Database::start_with`], with words before its command line.
     fn start_behind(scene: &Scene, options: &[&str], before: &[&str], more: &[&str]) -> Self {
         let (command, port) = installed(scene);
         let command = command.iter().map(String::as_str);
         let command: Vec<&str> =
             before.iter().copied().chain(command).chain(more.iter().copied()).collect();
-        Self::of(scene, Server::start(scene, options, &command, port))
+        Self::from_server(scene, Server::start(scene, options, &command, port))
     }
 
-    /// A server that was started, with a table for the tests.
-    fn of(scene: &Scene, server: Server) -> Self {
+    /// Creates a table for the tests in a server that was started.
+    fn from_server(scene: &Scene, server: Server) -> Self {
         let database = Self { server, socket: scene.path("socket"), pid_file: scene.path("pid") };
         database.admin("create database sbtest; create table sbtest.t (a int primary key, b int)");
         database.admin("insert into sbtest.t values (1, 0), (2, 0)");
@@ -100,8 +100,8 @@ impl Database {
         self.has_transactions("where trx_state='LOCK WAIT'")
     }
 
-    /// InnoDB answers from a copy that it renews only when nobody has read it
-    /// for 100 ms: whoever asks faster sees the first answer for ever.
+    /// InnoDB answers from a copy that it renews only if no query has read it for 100 ms:
+    /// without a pause every query sees the first answer.
     fn has_transactions(&self, which: &str) -> bool {
         std::thread::sleep(std::time::Duration::from_millis(150));
         self.admin(&format!("select count(*) from information_schema.innodb_trx {which}")).trim()
@@ -256,7 +256,7 @@ fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     let proof = ["--prove", "12s", "--block", "1s", "--json"];
     let (agent, port) = run_for(&scene, admission, &proof);
     let ended = agent.wait_while(|| {
-        // Its last clients find nobody.
+        // The last clients find no server.
         client(port, "mysql", &"begin; select 1; commit;".repeat(20)).wait().unwrap();
     });
     let out = ended.well().out;
@@ -265,8 +265,8 @@ fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     assert!(design.contains("gate-fifo") && design.contains("unmanaged"), "{design}");
     let record = Record::open(&scene.records()[0]);
     let closed = record.events("gate_changed").len();
-    // Once at first, and whenever it is asked again after a block without it, but for
-    // blocks in which the machine stood still.
+    // One decision at the start and one in each block after a block without the controller,
+    // except for blocks in which the machine stalled.
     assert!((2..=7).contains(&closed), "{closed}");
     assert!(record.number("SELECT count(*) FROM epochs WHERE phase LIKE 'gate-fifo-%'") > 0);
     scene.wait_until_quiet();
@@ -406,8 +406,8 @@ mod needs_sysbench {
         let running = "select count(*) > 30 from information_schema.processlist";
         wait_for("the load", || database.admin(running).trim() == "1");
         database.server.signal(Signal::KILL);
-        // Without the agent nobody waits: what comes is answered, and the load
-        // ends without an error.
+        // Without the agent no worker waits: every query is answered, and the load ends
+        // without an error.
         assert_eq!(ended(database.client("select 7")).trim(), "7");
         ended(load);
         let pid = database.pid();

@@ -26,7 +26,8 @@ fn text(output: &Output) -> String {
 }
 
 impl Database {
-    /// It refuses to run as root: server and agent are nobody's where the test is root's.
+    /// PostgreSQL refuses to run as root: a test that runs as root starts server and agent as
+    /// the user `nobody`.
     fn start(options: &[&str]) -> (Self, Scene) {
         let scene = Scene::with_program_for_all();
         let data = scene.path("data");

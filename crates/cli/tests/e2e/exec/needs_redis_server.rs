@@ -1,4 +1,4 @@
-//! Redis: one thread. Statistics only, even when a gate is asked for.
+//! Redis: one thread, and statistics only, even if a gate is requested.
 
 use super::Server;
 use crate::support::free_port;

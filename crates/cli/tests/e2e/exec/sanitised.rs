@@ -1,20 +1,20 @@
-//! AddressSanitizer in the preloaded library, inside servers that know nothing of it.
+//! AddressSanitizer in the preloaded library, inside servers that are built without it.
 //!
-//! The library is built once more with each of its own accesses checked. The
-//! checks' runtime is the C compiler's, which the loader is told to load before
-//! it: rustc has one for programs alone. The switch is not a stable one of rustc's,
-//! hence `RUSTC_BOOTSTRAP`.
+//! The library is built a second time with AddressSanitizer, which checks each memory access
+//! of the library. `LD_PRELOAD` names the C compiler's sanitizer runtime before the library,
+//! because rustc's runtime works only in programs. The compiler flag is unstable, so that the
+//! build sets `RUSTC_BOOTSTRAP`.
 
 use super::logs;
 use crate::support::scene::Scene;
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// What stands before a server's command line so that it runs with such a library
-/// instead of the usual one, and further options of the sanitizer's.
+/// Returns the words before a server's command line that preload such a library instead of
+/// the usual one, with further options of the sanitizer.
 pub(super) fn before(scene: &Scene, options: &str) -> [String; 3] {
     let log = scene.path(LOG);
-    // It would look for leaks by stopping all threads; the library allocates nothing.
+    // The search for leaks stops all threads, and the library does not allocate.
     let usual = format!("detect_leaks=0:log_path={}", log.display());
     let libraries = format!("LD_PRELOAD={} {}", runtime(), *LIBRARY);
     ["env".to_owned(), libraries, format!("ASAN_OPTIONS={usual}:{options}")]

@@ -1,4 +1,4 @@
-//! A command under test: started, signalled, listened to, waited for.
+//! A command under test: its start, signals, output and end.
 
 use super::{send, wait_or};
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ pub(crate) struct Agent {
     err: PathBuf,
 }
 
-/// How a command ended and what it said.
+/// The exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -37,27 +37,27 @@ impl Agent {
         send(self.pid(), signal);
     }
 
-    /// What it has said on standard output so far.
+    /// Returns its standard output so far.
     pub(crate) fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap()
     }
 
-    /// Where that stands, for a look while it is waited for.
+    /// Returns the file of its standard output, to read while a test waits for it.
     pub(crate) fn out_file(&self) -> PathBuf {
         self.out.clone()
     }
 
-    /// What it has said on standard error so far.
+    /// Returns its standard error so far.
     pub(crate) fn err(&self) -> String {
         std::fs::read_to_string(&self.err).unwrap()
     }
 
-    /// Waits for something that must come while it runs.
+    /// Waits for a condition that must become true while the command runs.
     pub(crate) fn wait_for(&mut self, what: &str, mut has_come: impl FnMut() -> bool) {
         let (child, err) = (&mut self.child, &self.err);
         let said = || std::fs::read_to_string(err).unwrap();
         wait_or(|| format!("did not come: {what}\n{}", said()), &mut || {
-            // Looked at first: what has come before it ended has come.
+            // Check for the end first: the condition may have become true just before it.
             let ended = child.try_wait().unwrap();
             let come = has_come();
             assert!(come || ended.is_none(), "ended ({ended:?}) before {what}:\n{}", said());
@@ -76,7 +76,7 @@ impl Agent {
         self.wait_while(|| {})
     }
 
-    /// Waits for it to end and has a look now and then for as long as it runs.
+    /// Waits for it to end and calls `look` now and then while it runs.
     pub(crate) fn wait_while(mut self, mut look: impl FnMut()) -> Ended {
         let mut status = None;
         let (child, err) = (&mut self.child, &self.err);
@@ -115,7 +115,8 @@ impl Ended {
         self
     }
 
-    /// Asserts that it failed with a status and told why, without a panic.
+    /// Asserts that it failed with this status and with these words in its error, without a
+    /// panic.
     pub(crate) fn refused(self, status: i32, words: &str) -> Self {
         assert_eq!(self.code(), status, "{}", self.err);
         assert!(self.err.contains(words), "wanted: {words}\nsaid: {}", self.err);

@@ -58,12 +58,12 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Sends a signal to a process; one that has ended is no matter.
+/// Sends a signal to a process; does nothing if the process has ended.
 pub(crate) fn send(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
 }
 
-/// A TCP port that nobody listens on.
+/// Returns a TCP port on which no process listens.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

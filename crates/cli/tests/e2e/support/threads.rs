@@ -1,4 +1,4 @@
-//! How the threads of a process are scheduled, as proc(5) tells.
+//! The scheduling of the threads of a process, as in proc(5).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Processes that the agent attaches to and must leave as it found them.
+//! Processes to which the agent attaches and which it must leave as it found them.
 
 use super::threads::{ThreadState, threads};
 use super::{LULL, wait_or};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A process that somebody else started, and how its threads were.
+/// A process that the agent did not start, and the initial scheduling of its threads.
 pub(crate) struct Victim {
     child: Child,
     before: BTreeMap<i32, ThreadState>,

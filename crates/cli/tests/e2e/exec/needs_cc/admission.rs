@@ -1,4 +1,4 @@
-//! Admission controllers at a gate whose workers rest, and at one that tells clients apart.
+//! Admission controllers at a gate whose workers rest, and at one that distinguishes clients.
 
 use super::*;
 
@@ -50,10 +50,10 @@ fn an_admission_controller_and_signals_go_together() {
     assert_eq!(of_class(&seen, "gated").iter().filter(|queries| **queries == 25).count(), 8);
 }
 
-/// What one waits for a round is what a rest costs: without it in the figures
-/// whoever compares them would take every rest for free.
+/// The wait for the next round is the cost of a rest. The latency must include it, because a
+/// controller that compares latencies would otherwise see a rest as free.
 #[test]
-fn a_query_that_ends_a_rest_counts_from_when_it_can_have_come() {
+fn a_query_that_ends_a_rest_counts_from_its_earliest_arrival() {
     let scene = Scene::new();
     let server = under(&scene, &["manual", "--key", "cap=4", "--key", "delay=\"80ms\""], "80ms");
     load(server.port, 4, 25);

@@ -77,12 +77,12 @@ fn a_server_that_was_there_before_its_agent_is_watched_from_then_on() {
 }
 
 #[test]
-fn the_gate_of_an_agent_that_came_later_makes_workers_wait() {
+fn the_gate_of_an_agent_that_attaches_later_makes_workers_wait() {
     let scene = Scene::new();
     let (_server, port) = free(&scene);
     let (mut holder, mut waiter) = (Client::connect_to(port), Client::connect_to(port));
     let agent = attached(&scene, &GATE_OF_ONE);
-    // More than once: on a machine that stands still the slot may be overdue first.
+    // Several rounds: on a machine that stalls the slot may be overdue first.
     for _ in 0..5 {
         holder.query("begin").unwrap();
         waiter.ask("work");
@@ -92,7 +92,7 @@ fn the_gate_of_an_agent_that_came_later_makes_workers_wait() {
     }
     let seen = agent.interrupt().well().json();
     assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
-    // It has left the gate open.
+    // The agent has left the gate open.
     holder.query("begin").unwrap();
     queries(&mut waiter, 5);
     holder.query("commit").unwrap();

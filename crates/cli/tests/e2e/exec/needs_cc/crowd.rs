@@ -21,14 +21,14 @@ fn crowd(scene: &Scene, options: &[&str]) -> Server {
     Server::start(scene, &options, &[&program, &port.to_string()], port)
 }
 
-/// Lets this program, and what it starts, hold so many descriptors; `false` if
-/// it may not.
+/// Raises the limit of open descriptors of this program and its children; returns `false`
+/// if the hard limit is lower.
 fn may_hold(descriptors: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < descriptors) {
         return false;
     }
-    // Tests beside this one may have asked for more.
+    // Another test may have set a higher limit.
     let wanted = limit.current.map(|now| now.max(descriptors));
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: limit.maximum }).is_ok()
 }
@@ -37,14 +37,14 @@ fn turned_away(seen: &Value) -> u64 {
     seen["connections_turned_away"].as_u64().unwrap()
 }
 
-/// Connections that had so many queries.
+/// Returns the number of gated connections with this many queries.
 fn with_queries(seen: &Value, queries: u64) -> usize {
     of_class(seen, "gated").iter().filter(|found| **found == queries).count()
 }
 
 #[test]
 #[ignore = "slow: ten thousand connections at once"]
-fn who_finds_no_room_is_served_and_counted_and_a_place_that_is_free_is_used_again() {
+fn connections_beyond_the_table_are_served_and_counted_and_a_free_entry_is_reused() {
     let most = CONNECTIONS + BEYOND;
     if !may_hold(most as u64 + OTHERS) {
         return skip("this user may not open 10,800 descriptors: see `ulimit -Hn`");
@@ -53,22 +53,22 @@ fn who_finds_no_room_is_served_and_counted_and_a_place_that_is_free_is_used_agai
     let server = crowd(&scene, &[]);
     let mut clients: Vec<Client> = (0..most).map(|_| Client::connect(&server)).collect();
     clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
-    // The first have places, which are free once they have gone.
+    // The first connections have entries, which are free once they have ended.
     clients.drain(..BEYOND);
     let mut later: Vec<Client> = (0..BEYOND).map(|_| Client::connect(&server)).collect();
     for _ in 0..2 {
         later.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
     }
-    // Those without a place are served to their end.
+    // Connections without an entry are served to their end.
     clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
     let mut last = later.pop().unwrap();
     drop((clients, later));
-    // It has read of their end by the time that it answers this one again.
+    // The server has read the end of the others when it answers this one again.
     (0..2).for_each(|_| assert!(last.query("work").is_some()));
     let seen = server.seen();
     assert_eq!(turned_away(&seen), BEYOND as u64);
-    // Those that stayed and those that came later have two each, but the last. The ones before
-    // them may have gone before the agent had read of their last query.
+    // Those that stayed and the later ones have two each, except the last. The earlier ones
+    // may have ended before the agent read their last query.
     assert_eq!(with_queries(&seen, 2), CONNECTIONS - 1);
 }
 

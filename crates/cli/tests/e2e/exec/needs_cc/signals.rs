@@ -71,12 +71,12 @@ fn when_the_agent_is_killed_workers_asleep_run_on_and_have_their_masks() {
 }
 
 #[test]
-fn a_slot_that_is_overdue_is_taken_over_though_the_agent_signals_nobody() {
+fn an_overdue_slot_is_taken_over_without_a_signal_of_the_agent() {
     let scene = Scene::new();
     let server = by_signal(&scene, "post");
     let (mut holder, mut waiter) = (Client::connect(&server), Client::connect(&server));
     holder.query("begin").unwrap();
-    // Nobody ends its turn: the waiter finds out by itself that the lease is over.
+    // No signal ends the turn: the waiter itself notices that the lease is over.
     assert!(waiter.query("work").is_some());
     assert!(holder.query("commit").is_some());
     let seen = server.seen();

@@ -1,4 +1,4 @@
-//! A database that somebody else starts, and agents that come and go under load.
+//! A database that another program starts, and agents that start and end under load.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn free(scene: &Scene) -> Database {
     let printed = scene.run(&["attach", "page", "--environment"]).well().out;
     let mut server = Command::new("env");
     server.args(printed.lines()).args(&command);
-    Database::of(scene, Server::of(scene.start(server), port))
+    Database::from_server(scene, Server::from_agent(scene.start(server), port))
 }
 
 fn attached(scene: &Scene, options: &[&str]) -> Agent {

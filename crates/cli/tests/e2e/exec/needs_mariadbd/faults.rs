@@ -49,7 +49,7 @@ fn workers_that_rest_are_called_and_every_query_is_counted() {
         let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
         assert!(questions >= 100 && gated.contains(&questions), "{questions}: {seen}");
     }
-    // Whoever finds the next query there already does not rest before it.
+    // A worker whose next query has already arrived does not rest before it.
     assert!(gate(&seen, "called") > 0, "{seen}");
     assert_eq!(gate(&seen, "waited_too_long"), 0, "{seen}");
 }
@@ -76,7 +76,7 @@ fn resting_workers_end(wake: &str) {
         database.admin(&format!("kill {id}"));
     }
     wait_for("one connection at most", || database.by_tcp() <= 1);
-    // The last one rests as the server is told to end.
+    // The last one rests when the server receives the signal to end.
     let seen = database.server.seen();
     for mut client in [killed, timed_out, left] {
         client.kill().unwrap();
@@ -93,7 +93,7 @@ fn connections_with_tls_are_served_and_never_made_to_wait() {
     let tls = tls.each_ref().map(String::as_str);
     let options = ["--mode", "epoll", "--concurrency", "1", "--slot-lease", "1s"];
     let database = Database::start_with(&scene, &options, &tls);
-    // A transaction has the only slot: whoever is to wait does.
+    // A transaction has the only slot, so that every gated query waits.
     let holder = database.client("begin; select sleep(1); commit");
     let cipher = "show session status like 'Ssl_cipher'; select 1; select 2";
     let said = ended(database.client_over_tls(cipher));

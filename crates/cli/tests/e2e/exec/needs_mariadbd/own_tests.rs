@@ -14,7 +14,7 @@ mod needs_mariadb_client_test {
         let (command, port) = installed(scene);
         let mut server = Command::new(&command[0]);
         server.args(&command[1..]);
-        Server::of(scene.start(server), port)
+        Server::from_agent(scene.start(server), port)
     }
 
     fn names() -> Vec<String> {
@@ -57,7 +57,7 @@ mod needs_mariadb_client_test {
         // Some need files and options of MariaDB's build.
         assert!(failed[0].len() < names.len() / 5, "{:?}", failed[0]);
         for at in [1, 2] {
-            // One that meets another by chance on a busy machine is asked again.
+            // Tests can disturb each other on a busy machine: those that differ run again.
             let other: Vec<&str> = failed[at].symmetric_difference(&failed[0]).copied().collect();
             let again = [0, at].map(|at| failing(&other, ports[at], &scenes[at]));
             assert_eq!(again[0], again[1], "bare, and gated server {at}");
