@@ -83,7 +83,7 @@ pub fn said(apps: &[AppSpec], event: &Event) -> String {
         }
         Event::Effect(effect) => {
             let verdict = if effect.as_expected() { "as expected" } else { "not as expected" };
-            let (metric, came) = (effect.expected.metric.name, effect.came());
+            let (metric, came) = (effect.expected.metric.name, effect.measured_change());
             format!("{metric} came {came:+.3}, {verdict}")
         }
         Event::Foreign { change, yielded } => {

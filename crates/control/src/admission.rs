@@ -1,16 +1,17 @@
-//! The seam to whatever decides how many queries each connection may run.
+//! The interface of admission controllers, which decide how many queries each
+//! connection may run.
 //!
 //! A server with a thread for each connection lets every query that arrives
 //! compete at once. A *gate* in front of its workers admits them instead (REEF,
-//! seed 000, sections 3.3 and 3.4), and a [`Admission`] tells the gate how: how
-//! many queries each connection may have answered until the next decision, how
-//! many in one turn, how many workers may hold a turn at a time, and how long
-//! the gate rests between two rounds.
+//! Li et al. 2025, sections 3.3 and 3.4). An [`Admission`] sets the limits of the
+//! gate: how many queries of each connection may be answered until the next
+//! decision, how many in one turn, how many workers may hold a turn at a time, and
+//! how long the gate pauses between two rounds.
 //!
-//! The gate may be the on-call runtime of a live server or that of a simulated
-//! one; an admission controller cannot tell. It is asked at the start of each round, or
-//! every so often where there are none ([`Pace`]), and shown what was answered
-//! since ([`Seen`]).
+//! The gate is the on-call runtime of a live server or of a simulated one; the
+//! interface is the same. An admission controller decides at the start of each
+//! round, or at a fixed interval where the gate has no rounds ([`Pace`]). Each
+//! decision receives the answers since the last one ([`Seen`]).
 
 use crate::Objective;
 use lull_measure::{Gauge, Nanos};
@@ -142,7 +143,7 @@ impl RoundLimits {
     }
 }
 
-/// The numbers of a gate that stay until somebody sets others.
+/// The limits of a gate; they hold until the next decision changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
     /// C: workers that may hold a turn at a time, at least 1.
@@ -162,8 +163,9 @@ pub trait Admission: Send {
     /// for this runs at every round.
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits);
 
-    /// Other things are asked of the connections, which are the same; `false`
-    /// if it cannot go on with what it has learnt and must be made anew.
+    /// Called when objectives change but the set of connections does not. Returns
+    /// `false` if the controller must be rebuilt because its learned state no longer
+    /// applies.
     fn retarget(&mut self, _: &[Option<Objective>]) -> bool {
         false
     }

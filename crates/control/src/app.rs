@@ -1,4 +1,4 @@
-//! Apps and what is asked of them.
+//! Apps and their objectives.
 
 use lull_measure::{Nanos, Percentile};
 use schemars::JsonSchema;
@@ -37,7 +37,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// One thing asked of an app; an SLO is all of an app's objectives.
+/// One objective of an app; an SLO is all of an app's objectives.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {

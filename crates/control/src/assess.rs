@@ -18,15 +18,15 @@ pub struct Tail {
     pub stale: bool,
 }
 
-/// How one app stands against its objectives.
+/// One app's readings against its objectives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct AppStanding {
     /// Its tail latency; `None` before the first request and for best-effort apps.
     pub tail: Option<Tail>,
     /// Its latencies for the entropy family. Without a known ideal the best
-    /// tail so far stands in; A and R are then only lower bounds.
+    /// tail so far is used instead; A and R are then only lower bounds.
     pub lc: Option<LcReading>,
-    /// Its progress for E_BE. Without a known solo rate the best so far stands in.
+    /// Its progress for E_BE. Without a known solo rate the best so far is used instead.
     pub be: Option<BeReading>,
 }
 
@@ -61,10 +61,11 @@ impl Assessor {
         Self { importance, specs: specs.to_vec(), memory }
     }
 
-    /// How all apps stand after one epoch.
+    /// Assesses all apps after one epoch.
     pub fn assess(&mut self, seen: &Observation) -> Standing {
         let each = self.specs.iter().zip(&mut self.memory).zip(&seen.apps);
-        let apps: Vec<_> = each.map(|((spec, memory), seen)| stand(spec, memory, seen)).collect();
+        let apps: Vec<_> =
+            each.map(|((spec, memory), seen)| assess_app(spec, memory, seen)).collect();
         let lc: Vec<_> = apps.iter().filter_map(|app| app.lc).collect();
         let be: Vec<_> = apps.iter().filter_map(|app| app.be).collect();
         let entropy = combine(lc_entropy(&lc), be_entropy(&be), self.importance);
@@ -72,7 +73,7 @@ impl Assessor {
     }
 }
 
-fn stand(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStanding {
+fn assess_app(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStanding {
     let Some((percentile, bound)) = spec.tail().filter(|_| spec.is_latency_critical()) else {
         return AppStanding { be: progress_of(spec, memory, seen), ..AppStanding::default() };
     };
@@ -85,9 +86,9 @@ fn stand(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStanding {
     AppStanding { tail, lc, be: None }
 }
 
-/// Without an answer in the epoch a waiting request counts with its age, and
-/// otherwise the last tail stands (spec of Ah-Q's edge cases: an idle app is
-/// not an app in trouble, a stuck one is).
+/// Returns the tail of the epoch. If no request was answered in it, the tail is the last
+/// tail or the age of the oldest waiting request, whichever is larger. So an idle app
+/// keeps its tail, and the tail of a stuck app grows.
 fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Tail> {
     if let Some(latency) = seen.tail(at) {
         memory.last_tail = Some(latency);

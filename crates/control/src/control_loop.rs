@@ -71,7 +71,7 @@ impl<P: Plant> ControlLoop<P> {
         restored
     }
 
-    /// What the policy has found since this was asked last.
+    /// Returns what the policy has found since the last call.
     pub fn discoveries(&mut self) -> Vec<Discovery> {
         self.controller.discoveries()
     }
@@ -88,7 +88,7 @@ impl<P: Plant> ControlLoop<P> {
         self.controller.note(OperatorAct::Resumed);
     }
 
-    /// Puts every knob back and pauses; the caller notes what came of it.
+    /// Puts every knob back and pauses; the caller records the outcome.
     pub fn restore(&mut self) -> Applied {
         let restored = self.plant.restore();
         self.controller.set_state(&self.plant.settings());

@@ -23,7 +23,7 @@ pub struct Rules {
     pub importance: RelativeImportance,
     /// How long a latency source may be silent before the SLO-safe state.
     pub silence_max: Nanos,
-    /// Whether Lull takes back a knob that somebody else changed.
+    /// Whether Lull takes back a knob that another writer changed.
     pub override_foreign: bool,
     /// Whether plans are only journalled.
     pub dry_run: bool,
@@ -122,13 +122,13 @@ impl Controller {
         self.set_state(settings);
     }
 
-    /// Takes note of how the knobs are after somebody put them back.
+    /// Records the state of the knobs after they were restored.
     pub(crate) fn set_state(&mut self, settings: &[Setting]) {
         self.pending = None;
         self.state = settings.iter().map(|now| (now.knob(), now.clone())).collect();
     }
 
-    /// What the policy has found since this was asked last.
+    /// Returns what the policy has found since the last call.
     pub fn discoveries(&mut self) -> Vec<Discovery> {
         self.policy.discoveries()
     }
@@ -158,7 +158,7 @@ impl Controller {
         &self.state
     }
 
-    /// Knobs that are left to whoever else set them.
+    /// Returns the knobs that are left to other writers.
     pub fn yielded(&self) -> &BTreeSet<Knob> {
         &self.yielded
     }

@@ -1,11 +1,11 @@
-//! The seam to whatever decides on which core speed one request runs.
+//! The interface of dispatchers, which decide on which core type one request runs.
 //!
-//! A [`Policy`](crate::Policy) steers the machine every epoch. A [`Dispatcher`]
-//! decides for single requests, beside them: where one starts, and at which
-//! age it is asked again. The paper behind it (EETL, MICRO-50, seed 002) lets
-//! every request look each millisecond. Between arrivals, departures and the
-//! dispatcher's own ages nothing changes that a dispatcher could see, so a plant asks
-//! at exactly those moments, which is both exact and cheaper than ticks:
+//! A [`Policy`](crate::Policy) sets the knobs of the machine every epoch. A
+//! [`Dispatcher`] decides for single requests: where a request starts, and at which
+//! age the dispatcher decides on it again. In the source (EETL, MICRO-50) every
+//! request is checked each millisecond. What a dispatcher sees changes only at
+//! arrivals, departures and the ages that it named, so a plant calls it at exactly
+//! those moments, which is both exact and cheaper than ticks:
 //!
 //! - a request arrives, or waits while a core is free;
 //! - a running request reaches the age its last [`Answer`] named;
@@ -54,16 +54,18 @@ pub enum Place {
     On(usize),
 }
 
-/// What a request is told.
+/// A dispatcher's decision on one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// Where it is to run.
     pub place: Place,
-    /// The age at which it is asked again; `None` or a past age: not for its age.
+    /// The age at which the dispatcher decides again; with `None` or a past age it
+    /// does not decide again because of the age.
     pub again: Option<Nanos>,
 }
 
-/// Which running requests are asked again after an arrival or a departure.
+/// The running requests on which the dispatcher decides again after an arrival or a
+/// departure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attention {
     /// None: each goes by its age alone.
@@ -133,8 +135,8 @@ pub trait Dispatcher: Send {
     /// Takes note of measurements.
     fn adjust(&mut self, _: &Seen) {}
 
-    /// Whether none of those who wait may go while an older one waits; else all
-    /// are asked whenever a core is free.
+    /// Returns whether waiting requests start strictly in order of arrival. If not, the
+    /// dispatcher decides on every waiting request whenever a core is free.
     fn first_come(&self) -> bool {
         true
     }

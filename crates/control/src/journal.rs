@@ -1,4 +1,4 @@
-//! The decision journal: what changed, why, what was expected, what came.
+//! The decision journal: what changed, why, the expected effect and the measured one.
 
 use crate::{Direction, Expectation, ForeignChange, Outcome, Reason, Setting};
 use lull_measure::Nanos;
@@ -28,9 +28,9 @@ pub enum Event {
         /// Why it was not applied.
         why: String,
     },
-    /// What came of the last plan's expectation.
+    /// The measured effect of the last plan, against its expectation.
     Effect(Effect),
-    /// Somebody else changed a knob.
+    /// Another writer changed a knob.
     Foreign {
         /// What changed.
         change: ForeignChange,
@@ -113,16 +113,16 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// By how much the metric moved.
-    pub fn came(&self) -> f64 {
+    /// Returns by how much the metric moved.
+    pub fn measured_change(&self) -> f64 {
         self.after - self.before
     }
 
     /// Whether it moved the expected way.
     pub fn as_expected(&self) -> bool {
         match self.expected.direction {
-            Direction::Lower => self.came() < 0.0,
-            Direction::Higher => self.came() > 0.0,
+            Direction::Lower => self.measured_change() < 0.0,
+            Direction::Higher => self.measured_change() > 0.0,
         }
     }
 }

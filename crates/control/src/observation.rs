@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything seen in one epoch. Values are over the epoch unless said otherwise.
+/// Everything measured in one epoch. Values are over the epoch unless stated otherwise.
 #[derive(Debug, Clone)]
 pub struct Observation {
     /// End of the epoch, since the plant began.
@@ -31,9 +31,9 @@ pub struct Observation {
     pub c6_opportunity: Gauge<f64>,
     /// How long cores slept at a time, all cores together.
     pub idle_gaps: Gauge<Quantiles>,
-    /// How long threads waited from being able to run to running, whoever's they are.
+    /// Time of threads of all programs from runnable to running.
     pub run_queue_latency: Gauge<Quantiles>,
-    /// Knobs found changed by somebody else.
+    /// Knobs found changed by another writer.
     pub foreign: Vec<ForeignChange>,
 }
 
@@ -101,24 +101,24 @@ pub struct LatencySeen {
     /// Some of the answered requests one by one; due instants count as
     /// [`Observation::time`] does.
     pub sample: RequestSample,
-    /// Set where the source tells a tail and nothing else: then the window is
-    /// empty and rates and counts are not known, whatever they say.
+    /// Set if the source reports a tail only. The window is then empty, and the
+    /// fields for rates and counts have no meaning.
     pub reported: Option<ReportedTail>,
 }
 
-/// A tail that somebody else has reckoned, such as Prometheus.
+/// A tail that another program, such as Prometheus, has computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReportedTail {
     /// At which percentile.
     pub at: Percentile,
-    /// The tail; `None` if no request was answered, or nothing new was told.
+    /// The tail; `None` if no request was answered, or nothing new was reported.
     pub tail: Option<Nanos>,
 }
 
 impl LatencySeen {
-    /// What a server's own side tells of a span: requests that were answered in it, and
-    /// how many wait at its end, since when the oldest, and how many waited at its
-    /// beginning.
+    /// Creates a reading from what a server measures over a span: requests that were
+    /// answered in it, how many wait at its end, since when the oldest waits, and how
+    /// many waited at its beginning.
     pub fn on_server(
         window: Latency,
         span: Nanos,
@@ -237,7 +237,7 @@ impl fmt::Display for EnergySource {
     }
 }
 
-/// A knob that somebody else changed since Lull set it.
+/// A knob that another writer changed since Lull set it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignChange {
     /// Which knob.

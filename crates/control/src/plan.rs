@@ -85,7 +85,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a policy expects of its plan; the journal compares it with what came.
+/// What a policy expects of its plan; the journal compares it with the measured effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
     /// Which metric.

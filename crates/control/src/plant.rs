@@ -15,10 +15,10 @@ pub trait Plant {
     /// The apps on it; fixed for a run, indexed by [`crate::AppId`].
     fn apps(&self) -> &[AppSpec];
 
-    /// Lets one epoch pass and says what was seen in it.
+    /// Lets one epoch pass and returns what was measured in it.
     ///
     /// # Errors
-    /// [`PlantError::Stopped`] if asked to stop while waiting,
+    /// [`PlantError::Stopped`] if a stop is requested while waiting,
     /// [`PlantError::Lost`] if the plant can no longer be observed.
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError>;
 
@@ -36,7 +36,7 @@ pub trait Plant {
 /// Why a plant could not be observed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlantError {
-    /// The run was asked to stop.
+    /// A stop of the run was requested.
     #[error("stopped")]
     Stopped,
     /// The plant is gone; the run ends and knobs are restored.
@@ -46,7 +46,7 @@ pub enum PlantError {
 
 /// What became of wanted settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "a refused setting must be told to the user"]
+#[must_use = "a refused setting must be reported to the user"]
 pub struct Applied {
     /// One outcome a wanted setting, in order.
     pub outcomes: Vec<Outcome>,
@@ -57,7 +57,7 @@ pub struct Applied {
 pub struct Outcome {
     /// What was wanted.
     pub wanted: Setting,
-    /// What came of it.
+    /// The outcome.
     pub got: Got,
 }
 

@@ -15,19 +15,19 @@ pub trait Policy: Send {
     /// The wanted state after what was seen.
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan;
 
-    /// Other things are asked of the apps, which are the same; `false` if it
-    /// cannot go on with what it has learnt and must be made anew.
+    /// Called when objectives change but the set of apps does not. Returns `false` if
+    /// the policy must be rebuilt because its learned state no longer applies.
     fn retarget(&mut self, _: &[AppSpec]) -> bool {
         false
     }
 
-    /// Settings of its last plan that knobs did not take, each with what the
-    /// plant said. Told before it decides again, for who learns from what its
-    /// settings do: what it sees next is not their doing.
+    /// Receives the settings of the last plan that were refused, each with the plant's
+    /// reason. Called before the next `decide`, so that a learning policy does not
+    /// attribute the next observation to a setting that was refused.
     fn refused(&mut self, _: &[(Setting, String)]) {}
 
-    /// What it has found since this was asked last, oldest first: nothing if it
-    /// does not search. Who keeps it is not the policy's business.
+    /// Returns what the policy has found since the last call, oldest first; empty if
+    /// the policy does not search. The caller stores the discoveries.
     fn discoveries(&mut self) -> Vec<Discovery> {
         Vec::new()
     }

@@ -86,7 +86,7 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
 
 fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
     let no_answer = || Missing::because("no request was answered in the epoch");
-    let only_tail = || Missing::because("the app's latency source tells a tail and nothing else");
+    let only_tail = || Missing::because("the app's latency source reports a tail only");
     let has_more = |seen: &LatencySeen| seen.reported.is_none();
     let read = |value: &dyn Fn(&LatencySeen) -> Option<Nanos>| match latency {
         Ok(seen) => {

@@ -1,8 +1,8 @@
 //! Objectives as people write them, in configs and in scenarios:
 //! `{ p95 = "4.2ms" }`, `{ throughput = 1000 }` or `{ disengagement = 0.001 }`.
 //!
-//! One reader for both, so that an app is asked for the same thing in the same
-//! words whether it runs on a host or in the simulator.
+//! One parser reads both, so that an objective is written the same way for an app on a
+//! host and for an app in the simulator.
 
 use crate::{AppSpec, Class, Objective};
 use lull_measure::{Nanos, Percentile};

@@ -84,10 +84,10 @@ fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is no decision");
 }
 
-/// Wants a frequency, and keeps what it is told of it.
-struct Told(Arc<Mutex<Vec<(Setting, String)>>>);
+/// Wants a frequency, and records the refusals that it receives.
+struct RefusalRecorder(Arc<Mutex<Vec<(Setting, String)>>>);
 
-impl Policy for Told {
+impl Policy for RefusalRecorder {
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
         let mut plan = isolate();
         plan.set(fast(), Reason::Start);
@@ -107,7 +107,7 @@ fn fast() -> Setting {
 fn a_policy_is_told_what_a_knob_did_not_take_and_why() {
     let plant = plant().without(Capability::Frequency, "taken away");
     let told = Arc::new(Mutex::new(Vec::new()));
-    let policy = Box::new(Told(told.clone()));
+    let policy = Box::new(RefusalRecorder(told.clone()));
     let controller = Controller::new(policy, Rules::default(), &plant).unwrap();
     let mut run = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
     run.turn().unwrap();

@@ -103,7 +103,7 @@ impl MemoryPlant {
     /// Changes a knob behind the agent's back.
     pub fn interfere(&mut self, found: Setting) {
         let ours = self.state.insert(found.knob(), found.clone()).unwrap_or_else(|| found.clone());
-        let whom = "somebody in a test".to_owned();
+        let whom = "another writer in a test".to_owned();
         self.foreign.push(ForeignChange { knob: found.knob(), ours, found, whom });
     }
 

@@ -15,7 +15,7 @@ pub enum DispatcherError {
          fastest core, without any queueing; ask for more than that, or for faster cores"
     )]
     Unreachable {
-        /// What was asked for.
+        /// The target that was requested.
         target: Nanos,
         /// The best that can be reached.
         best: Nanos,

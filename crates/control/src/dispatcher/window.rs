@@ -92,7 +92,7 @@ impl Window {
     }
 
     /// Arrivals per second over the window; `None` with fewer than two, or
-    /// where all came at once.
+    /// if all have the same time.
     pub fn rate_per_s(&self) -> Option<f64> {
         let span_ns = self.arrivals.newest()?.saturating_sub(self.arrivals.oldest()?);
         let gaps = self.arrivals.values.len() - 1;

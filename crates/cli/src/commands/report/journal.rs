@@ -80,7 +80,7 @@ impl Chooser<'_> {
                 let Some(time) = moves.first().map(|(_, time, _)| *time) else { return };
                 let moves: Vec<String> = moves.into_iter().map(|(.., text)| text).collect();
                 let text = format!("{}; {text}", moves.join("; "));
-                let weight = Some(effect.came().abs() / scale);
+                let weight = Some(effect.measured_change().abs() / scale);
                 self.lines.push(Line { time, text, weight });
             }
             Event::Held { .. } => {}
