@@ -81,7 +81,7 @@ pub(crate) fn follow(server: Server, query: String, at: Percentile, epoch: Nanos
             let begun = now();
             let tail = server.ask(&agent, &query);
             let came = now();
-            if sender.send(Answer { came, tail }).is_err() {
+            if sender.send(Answer { received_at: came, tail }).is_err() {
                 return;
             }
             std::thread::sleep(period.saturating_sub(came.saturating_sub(begun)).into());

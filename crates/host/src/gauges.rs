@@ -1,10 +1,10 @@
-//! What can be read of a machine and of its apps, one file each.
+//! What can be measured of a machine and of its apps, one file each.
 //!
-//! A gauge of an app is its file, its field of [`AppGauges`] and its line in [`APP_GAUGES`]; what
-//! it is called and how it is merged, recorded and shown stands in `lull_measure::catalogue`.
+//! A gauge of an app is its file, its field of [`AppGauges`] and its line in [`APP_GAUGES`]; its
+//! name and how it is merged, recorded and shown are defined in `lull_measure::catalogue`.
 //!
-//! Each gauge keeps what it read last and answers with the change since.
-//! `probe` says by which means it reads, or why it cannot here.
+//! Each gauge keeps its last reading and returns the change since.
+//! `probe` reports by which means it reads, or why it cannot read on this machine.
 
 pub mod app_time;
 pub mod cache;

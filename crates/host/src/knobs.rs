@@ -1,11 +1,11 @@
 //! What can be set, one file each: get, set, verify by reading back, restore.
 //!
 //! Before the first write of a knob its old value is durable in the guard's ledger. The ledger
-//! itself restores: it knows every thread's value, also after this process has died.
+//! restores the values: it holds every thread's old value, also after this process has died.
 //!
 //! A knob of the machine (not of an app) is its file, its field of [`MachineKnobs`] and its row of
-//! [`MACHINE_KNOBS`]; probing, reading, writing, watching and restoring follow from the row. What
-//! the knob is called and what it is set to stands in `lull_control::KNOBS`.
+//! [`MACHINE_KNOBS`]; probing, reading, writing, watching and restoring follow from the row. The
+//! knob's name and its values are defined in `lull_control::KNOBS`.
 
 mod coalescing;
 mod cores;
@@ -21,7 +21,7 @@ mod uncore;
 pub(crate) use coalescing::nics;
 pub(crate) use cores::{Affinity, cores};
 pub use error::KnobError;
-pub(crate) use frequency::{Came, Frequencies};
+pub(crate) use frequency::{Frequencies, FrequencyOutcome};
 pub(crate) use partitions::{Partitions, Share, Taken};
 pub(crate) use scheduling::{check as check_scheduling, scheduling};
 pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};

@@ -45,7 +45,7 @@ pub struct HostConfig {
     pub apps: Vec<HostApp>,
     /// Where apps and clients push; without it latency is missing.
     pub push: Option<PushGauge>,
-    /// Stands in for a power meter.
+    /// Used instead of a power meter.
     pub power: PowerModel,
     /// Where old values are saved before a knob is written.
     pub ledger: Ledger,
@@ -138,7 +138,7 @@ impl HostPlant {
                 pressure: Pressure::new(&roots),
                 traffic: Traffic::new(&roots),
                 energy: Energy::new(&roots, power),
-                events: Events::none(Missing::because("nobody asked for events")),
+                events: Events::none(Missing::because("events were not requested")),
                 push,
             },
             specs,

@@ -16,7 +16,7 @@ use crate::guard::{
     GuardCommand, GuardError, GuardHandle, Ledger, LedgerError, Recovery, Restoration, StateDir,
     StateDirError, spawn,
 };
-use crate::knobs::{Came, Frequencies, KnobError, Watched};
+use crate::knobs::{Frequencies, FrequencyOutcome, KnobError, Watched};
 use crate::probe::{self, ProbeError, policies};
 use lull_control::{CoreId, CoreSet, DomainId, FrequencyDomain, Knob};
 use lull_measure::Hertz;
@@ -169,7 +169,7 @@ impl Speeds {
     fn try_out(&mut self, core: CoreId, kind: usize) -> Result<(), SpeedsError> {
         let wanted = self.levels[kind];
         match self.write(core, kind)? {
-            Some(Came::Held(held)) => Err(SpeedsError::Held { core, wanted, held }),
+            Some(FrequencyOutcome::Held(held)) => Err(SpeedsError::Held { core, wanted, held }),
             Some(_) => Ok(()),
             None => Err(SpeedsError::NoDomain(core)),
         }
@@ -180,7 +180,7 @@ impl Speeds {
         self.write(core, kind).map(|_| ())
     }
 
-    fn write(&mut self, core: CoreId, kind: usize) -> Result<Option<Came>, KnobError> {
+    fn write(&mut self, core: CoreId, kind: usize) -> Result<Option<FrequencyOutcome>, KnobError> {
         let Some(domain) = self.domains.get(&core) else { return Ok(None) };
         let Some(ledger) = &mut self.safety.ledger else { return Ok(None) };
         self.frequencies.set(*domain, self.levels[kind], ledger).map(Some)

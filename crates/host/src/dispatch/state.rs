@@ -1,9 +1,10 @@
-//! Who is on which core, and whom to ask when: pure, with state.
+//! The state of dispatching: which request runs on which core, and when the dispatcher
+//! decides on it again. It does no I/O.
 //!
-//! The rules are those of `lull_sim::dispatch`: a dispatcher is asked when a request
-//! begins, at the ages it named, and about the old when something arrives or
-//! leaves, if it minds them; then about those who wait, oldest first, while
-//! there is a free core.
+//! The rules are those of `lull_sim::dispatch`. A dispatcher decides when a request
+//! begins, at the ages that it named, and on running requests when another request
+//! arrives or leaves, if its attention covers them. Then it decides on waiting requests,
+//! oldest first, while a core is free.
 
 use super::Floor;
 use super::pool::Pool;

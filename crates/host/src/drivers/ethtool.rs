@@ -27,18 +27,18 @@ pub struct Coalescing {
 
 /// Why coalescing could not be read or set.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} coalescing of {nic}: {source}{}", in_words(.said))]
+#[error("cannot {doing} coalescing of {nic}: {source}{}", parenthesize(.said))]
 pub struct EthtoolError {
     /// The interface.
     pub nic: String,
     doing: &'static str,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
-    /// In words, where it does.
+    /// The kernel's message (extended acknowledgement), where it sends one.
     said: Option<String>,
 }
 
-fn in_words(words: &Option<String>) -> String {
+fn parenthesize(words: &Option<String>) -> String {
     words.as_ref().map_or_else(String::new, |words| format!(" ({words})"))
 }
 
@@ -117,7 +117,7 @@ pub fn set(nic: &str, wanted: &Coalescing) -> Result<(), EthtoolError> {
 /// # Errors
 /// With the longest delay that the card knows.
 pub(crate) fn refuse_cut_off(nic: &str, wanted: &Coalescing) -> Result<(), EthtoolError> {
-    // The file system of the kernel that is asked by netlink.
+    // Always the running kernel's sysfs, because netlink reaches that kernel.
     let driver = std::fs::read_link(format!("/sys/class/net/{nic}/device/driver"));
     let driver = driver.unwrap_or_default();
     let name = driver.file_name().unwrap_or_default().to_string_lossy();
@@ -227,7 +227,7 @@ impl Ethtool {
     }
 }
 
-/// Asks and waits for the acknowledgement; what came before it is the answer.
+/// Sends a request and returns the replies that arrive before the acknowledgement.
 fn ask(
     netlink: &GenericNetlink,
     family: u16,
@@ -269,7 +269,7 @@ fn acknowledgement(one: &[u8]) -> Option<Result<(), Refusal>> {
         return Some(Ok(()));
     }
     let source: io::Error = Errno::from_raw_os_error(-code).into();
-    // Behind the code stands the refused message: its header alone if capped.
+    // After the code follows the refused message: its header alone if capped.
     let refused = one.get(HEADER_BYTES + 4..)?;
     let echoed = match flags & number::CAPPED {
         0 => u32::from_ne_bytes(*refused.first_chunk()?) as usize,

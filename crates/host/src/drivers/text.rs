@@ -10,14 +10,14 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a kernel file could not be read or written: which, and what the kernel said.
+/// Why a kernel file could not be read or written: the file and the kernel's error.
 #[derive(Debug)]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
     /// What was to be written; `None` for a reading.
     pub wanted: Option<String>,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
 }
 
@@ -29,7 +29,7 @@ impl FileError {
         self.source.raw_os_error().is_some_and(|code| absent.contains(&code))
     }
 
-    /// What to do about what the kernel said.
+    /// Returns what a user can do about the kernel's error.
     fn remedy(&self) -> &'static str {
         match self.source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 pub(crate) struct TextWrite {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    pub(crate) kept: Kept,
+    pub(crate) kept: ReadBack,
 }
 
 /// How a text must read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum ReadBack {
     /// As it was written.
     Exactly,
     /// As another number of the same size: the hardware has its own steps.
@@ -46,13 +46,13 @@ impl From<FileError> for WriteError {
 
 impl TextWrite {
     pub(crate) fn exactly(path: PathBuf, text: impl Into<String>) -> Self {
-        Self { path, text: text.into(), kept: Kept::Exactly }
+        Self { path, text: text.into(), kept: ReadBack::Exactly }
     }
 
     fn is_kept(&self, found: &str) -> bool {
         let number = |text: &str| text.parse::<f64>().ok();
         match (self.kept, number(&self.text), number(found)) {
-            (Kept::Nearly, Some(wanted), Some(found)) => {
+            (ReadBack::Nearly, Some(wanted), Some(found)) => {
                 (wanted - found).abs() <= STEP * wanted.abs()
             }
             _ => self.text == found,
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn a_number_may_be_kept_in_the_steps_of_the_hardware_and_no_further() {
         let write = |kept| TextWrite { path: "/a".into(), text: "45000000".into(), kept };
-        assert!(write(Kept::Nearly).is_kept("44875000"));
-        assert!(!write(Kept::Nearly).is_kept("28000000"));
-        assert!(!write(Kept::Exactly).is_kept("44875000"));
+        assert!(write(ReadBack::Nearly).is_kept("44875000"));
+        assert!(!write(ReadBack::Nearly).is_kept("28000000"));
+        assert!(!write(ReadBack::Exactly).is_kept("44875000"));
     }
 }

@@ -77,7 +77,7 @@ struct Process {
 /// Times of a process since it began.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reading {
-    /// When it began; tells it apart from a later one with its number.
+    /// When it began; distinguishes it from a later process with the same id.
     start_ticks: u64,
     /// CPU time of its own threads, exited ones too.
     own: Nanos,

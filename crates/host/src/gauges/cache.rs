@@ -2,8 +2,9 @@
 //! (Documentation/filesystems/resctrl.rst, "mon_data").
 //!
 //! The monitors are those of the app's own group, which it has once it has a
-//! share of cache or bandwidth; threads in the group at the top cannot be told
-//! apart. In the rig the monitors exist and count 0.
+//! share of cache or bandwidth. The monitors of the root group count all its threads
+//! together, so they cannot be used for one app. In the rig the monitors exist and
+//! count 0.
 
 use super::first_reading;
 use crate::drivers::text::read_number;

@@ -172,7 +172,7 @@ impl<E: Event + Clone> Tally<E> {
             live.iter().rev().map(|at| (at.pid, at.start_ticks)).collect();
         self.covered.retain(|pid| alive.contains_key(pid));
         if self.covered.is_empty() {
-            // The app has begun, or it has begun anew.
+            // The app has begun or was restarted.
             self.counters.clear();
         }
         let known: BTreeSet<_> = self.covered.clone();
@@ -189,9 +189,10 @@ impl<E: Event + Clone> Tally<E> {
         Ok(())
     }
 
-    /// Whether a process new to us was started by a thread that is counted.
+    /// Returns whether a new process was started by a thread that is counted.
     ///
-    /// Its parent tells, unless that has exited meanwhile; then its youth does.
+    /// That is so if its parent is counted. Because the parent may have exited, it is also
+    /// so if the process began after the last listing.
     fn is_inherited(&self, known: &BTreeSet<i32>, pid: i32, start_ticks: u64) -> bool {
         let ticks_per_s = rustix::param::clock_ticks_per_second();
         let is_young = is_born_since(self.listed, ticks_per_s, start_ticks);

@@ -71,11 +71,11 @@ impl Events {
         Ok("eBPF at cpu_idle, sched_wakeup, sched_wakeup_new, sched_switch".to_owned())
     }
 
-    /// What came since the last call, on so many cores.
+    /// Returns the events since the last call, on this number of cores.
     pub fn read(&mut self, cores: usize) -> EventsSeen {
         match &self.watch {
             Ok(watch) => {
-                let now = Counted::of(&watch.read(), self.break_even);
+                let now = Counted::new(&watch.read(), self.break_even);
                 let seen = match &self.last {
                     Some(last) => now.since(last),
                     None => EventsSeen::unknown(cores, &first_reading()),
@@ -100,7 +100,7 @@ impl EventsSeen {
 }
 
 impl Counted {
-    fn of(seen: &Seen, break_even: Nanos) -> Self {
+    fn new(seen: &Seen, break_even: Nanos) -> Self {
         let (mut sleeps, mut waits) = (Histogram::default(), Histogram::default());
         for core in &seen.cores {
             sleeps.merge(&core.time.sleeps);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn epoch(before: &Seen, after: &Seen) -> EventsSeen {
-        Counted::of(after, T).since(&Counted::of(before, T))
+        Counted::new(after, T).since(&Counted::new(before, T))
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Latency of an app's queries as the kernel sees them at its sockets, for apps
 //! into which no library can be preloaded ([`crate::bpf::QueryWatch`]).
 //!
-//! Which sockets are the app's is told by the ports that it listens at, of which
-//! `/proc/PID/net/tcp` and the app's open files know. Those are looked for in every
-//! epoch until there are some, and again now and then.
+//! The app's sockets are found by the ports on which it listens, which are read from
+//! `/proc/PID/net/tcp` and the app's open files. The ports are searched for in every
+//! epoch until there are some, and then at longer intervals.
 
 use crate::Roots;
 use crate::bpf::{QueriesSeen, QueryWatch};
@@ -61,8 +61,8 @@ impl Queries {
         begin(roots).map(|_| "eBPF at sock_recv_length, sock_send_length".to_owned())
     }
 
-    /// Latencies since the last reading, `now` by `CLOCK_MONOTONIC`; `processes` is asked
-    /// for those of the app when it is to be looked where they listen.
+    /// Returns latencies since the last reading, `now` by `CLOCK_MONOTONIC`. `processes`
+    /// returns the app's processes; it is called only when the ports are searched for.
     pub fn latency(
         &mut self,
         processes: impl FnOnce() -> BTreeSet<i32>,
@@ -72,12 +72,12 @@ impl Queries {
         let is_due = self.looked.is_none_or(|looked| now >= looked.saturating_add(LOOKING));
         if is_due || watch.ports().is_empty() {
             self.looked = Some(now);
-            if let Some(place) = Place::of(&self.roots, processes().into_iter()) {
+            if let Some(place) = Place::find(&self.roots, processes().into_iter()) {
                 watch.set_listener(place.namespace, &place.ports)?;
             }
         }
         let seen = watch.read();
-        let came = match &self.last {
+        let latency = match &self.last {
             _ if watch.ports().is_empty() => Err(Missing::because(
                 "none of its processes listens at a TCP port: queries are seen at those alone",
             )),
@@ -85,7 +85,7 @@ impl Queries {
             Some((before, old)) => since((*before, old), (now, &seen)),
         };
         self.last = Some((now, seen));
-        came
+        latency
     }
 }
 
@@ -106,7 +106,7 @@ fn cores(roots: &Roots) -> Gauge<usize> {
     Ok(usize::from(last.0) + 1)
 }
 
-/// What came between two readings.
+/// Returns the queries between two readings.
 fn since(
     (before, old): (Nanos, &QueriesSeen),
     (now, new): (Nanos, &QueriesSeen),
@@ -126,8 +126,8 @@ fn since(
 }
 
 impl Place {
-    /// Where these processes listen: in the network namespace of the first that does.
-    fn of(roots: &Roots, processes: impl Iterator<Item = i32>) -> Option<Self> {
+    /// Finds where these processes listen, in the network namespace of the first that does.
+    fn find(roots: &Roots, processes: impl Iterator<Item = i32>) -> Option<Self> {
         let mut found: Option<Self> = None;
         for pid in processes {
             let process = roots.proc.join(pid.to_string());
@@ -207,12 +207,12 @@ mod tests {
         process(&tree, 5, &[71, 73]);
         process(&tree, 6, &[]);
         process(&tree, 7, &[72]);
-        let place = Place::of(&tree.roots(), [4, 5, 6].into_iter()).unwrap();
+        let place = Place::find(&tree.roots(), [4, 5, 6].into_iter()).unwrap();
         assert_eq!(place.ports, BTreeSet::from([3306]));
         assert_eq!(Some(place.namespace), namespace(&tree.path("proc/5")));
-        assert_eq!(Place::of(&tree.roots(), [4, 6].into_iter()), None);
+        assert_eq!(Place::find(&tree.roots(), [4, 6].into_iter()), None);
         // In the tests' tree each process is in a namespace of its own.
-        let first = Place::of(&tree.roots(), [7, 5].into_iter()).unwrap();
+        let first = Place::find(&tree.roots(), [7, 5].into_iter()).unwrap();
         assert_eq!(first.ports, BTreeSet::from([8080]));
     }
 

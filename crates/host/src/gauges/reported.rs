@@ -1,9 +1,9 @@
-//! Tails that somebody else reckons, and that a thread of the agent asks for.
+//! Tails that another program computes and that a thread of the agent requests.
 //!
-//! The loop never waits for the one who is asked: it takes in what answers
-//! have come by the end of an epoch. An epoch without an answer that could not
-//! be due yet is no silence, it has no request of its own. After `patience`
-//! without an answer latency is missing.
+//! The control loop never waits for that program: it takes the answers that have
+//! arrived by the end of an epoch. If no new answer is due yet, the epoch has no
+//! request of its own and is not treated as silent. After `patience` without an
+//! answer, latency is missing.
 
 use lull_control::{LatencySeen, ReportedTail};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
@@ -12,8 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// One answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// When it came, `CLOCK_MONOTONIC`.
-    pub came: Nanos,
+    /// When it arrived, `CLOCK_MONOTONIC`.
+    pub received_at: Nanos,
     /// The tail, `None` if no request was answered lately; or why it is not known.
     pub tail: Gauge<Option<Nanos>>,
 }
@@ -28,24 +28,25 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Tails at a percentile, to be told through the sender at least every `patience`.
+    /// Creates a gauge of tails at a percentile; answers must be sent through the sender
+    /// at least every `patience`.
     pub fn new(at: Percentile, patience: Nanos) -> (Sender<Answer>, Self) {
         let (sender, answers) = channel();
         (sender, Self { at, patience, answers, last: None })
     }
 
-    /// What was told by the end of an epoch, now; starts the next.
+    /// Returns what was reported by the end of the epoch, `now`; starts the next.
     pub fn harvest(&mut self, now: Nanos) -> Gauge<LatencySeen> {
         let newest = self.answers.try_iter().last();
         let is_new = newest.is_some();
         self.last = newest.or(self.last.take());
         let Some(last) = &self.last else {
-            return Err(Missing::because("who is asked for the tail has not answered yet"));
+            return Err(Missing::because("the source of the tail has not answered yet"));
         };
         let tail = last.tail.clone()?;
-        let age = now.saturating_sub(last.came);
+        let age = now.saturating_sub(last.received_at);
         if !is_new && age > self.patience {
-            let why = format!("who is asked for the tail has not answered for {age:.1}");
+            let why = format!("the source of the tail has not answered for {age:.1}");
             return Err(Missing::because(why));
         }
         let tail = tail.filter(|_| is_new);
@@ -61,7 +62,7 @@ mod tests {
     const SECOND: Nanos = Nanos::from_secs(1);
 
     fn answer(came_s: u64, tail: Gauge<Option<Nanos>>) -> Answer {
-        Answer { came: Nanos::from_secs(came_s), tail }
+        Answer { received_at: Nanos::from_secs(came_s), tail }
     }
 
     fn millis(count: u64) -> Gauge<Option<Nanos>> {

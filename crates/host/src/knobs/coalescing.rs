@@ -74,7 +74,8 @@ impl Nics {
         ethtool::refuse_cut_off(&name, &change)?;
         save.values(&[Original::Coalescing { nic: name.clone(), was: before }])?;
         ethtool::set(&name, &change)?;
-        // What a driver has rounded (e1000e: 900 to 902 us) is nobody else's doing.
+        // Drivers round (e1000e: 900 to 902 us). The value read back is recorded, so that
+        // rounding is not taken for another writer's change.
         self.set.insert(nic, self.get(nic).unwrap_or(wanted));
         Ok(())
     }

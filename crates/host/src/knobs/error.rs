@@ -22,7 +22,7 @@ pub enum KnobError {
     Refused {
         /// The knob and whose it is: `cores of thread 4711`.
         what: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
         /// Whether this process holds `CAP_SYS_NICE`.
         is_privileged: bool,
@@ -55,7 +55,7 @@ pub enum KnobError {
     Nonsense(String),
 }
 
-/// What to do about what the kernel said.
+/// Returns what a user can do about the kernel's error.
 fn remedy(error: &io::Error, is_privileged: &bool) -> &'static str {
     match (error.raw_os_error(), is_privileged) {
         (Some(libc::EPERM | libc::EACCES), false) => {

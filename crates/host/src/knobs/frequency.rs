@@ -1,12 +1,13 @@
 //! The frequency of a domain: `userspace` and `scaling_setspeed` where the
 //! driver has them, else minimum and maximum at one value.
 //!
-//! A domain under a governor that chooses has no setting, since there is no
-//! one frequency to tell. The bounds that were there before Lull came are
+//! A domain under a governor that chooses has no setting, because it has no
+//! single frequency to report. The bounds that were set before Lull started are
 //! the administrator's and hold for Lull too. A core that goes offline and
 //! comes back has its governor but runs at its highest frequency again (seen
-//! on 6.1 to 7.2), so a domain whose cores changed is set anew; a change
-//! within one epoch looks like another writer's, who wins.
+//! on 6.1 to 7.2), so a domain whose cores changed is set again. If a core goes
+//! and comes back within one epoch, this looks like a change by another writer,
+//! and that change is kept.
 
 use super::{ChangedSetting, KnobError, SaveOld, Watched};
 use crate::Roots;
@@ -48,9 +49,9 @@ struct Set {
     cores: String,
 }
 
-/// What came of setting a domain.
+/// The outcome of setting a domain.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum FrequencyOutcome {
     Already,
     Done,
     /// The bounds of the administrator or the hardware held it here.
@@ -109,17 +110,17 @@ impl Frequencies {
         id: DomainId,
         wanted: Hertz,
         save: &mut impl SaveOld,
-    ) -> Result<Came, KnobError> {
+    ) -> Result<FrequencyOutcome, KnobError> {
         self.save_all(save)?;
         let none = || KnobError::Nonsense(format!("domain {} has no frequency to set", id.0));
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let before = domain.files.read()?;
-        let came = domain.write(wanted.0 / 1000, &before);
-        if came.is_err() {
+        let outcome = domain.write(wanted.0 / 1000, &before);
+        if outcome.is_err() {
             // If this fails too the ledger still has the old state.
             let _ = before.put_back();
         }
-        came
+        outcome
     }
 
     /// One line in the ledger for each domain, written together.
@@ -140,8 +141,8 @@ impl Frequencies {
         Ok(())
     }
 
-    /// What other programs have set since, each change once. A domain whose cores went offline and
-    /// came back is set again, and a failure of that is a notice.
+    /// Returns what other programs have set since, each change once. A domain whose cores went
+    /// offline and are online again is set again, and a failure of that is a notice.
     pub(crate) fn watch(&mut self) -> Watched {
         let mut all = Watched::default();
         for (id, domain) in &mut self.domains {
@@ -166,16 +167,20 @@ impl Frequencies {
 }
 
 impl Domain {
-    fn write(&mut self, wanted_khz: u64, before: &PolicyState) -> Result<Came, KnobError> {
+    fn write(
+        &mut self,
+        wanted_khz: u64,
+        before: &PolicyState,
+    ) -> Result<FrequencyOutcome, KnobError> {
         let limits = self.original.as_ref().unwrap_or(before);
         let khz = wanted_khz.max(limits.min_khz).min(limits.max_khz);
-        let came = |wrote: bool| match (khz == wanted_khz, wrote) {
-            (false, _) => Came::Held(Hertz::from_khz(khz)),
-            (true, true) => Came::Done,
-            (true, false) => Came::Already,
+        let outcome = |wrote: bool| match (khz == wanted_khz, wrote) {
+            (false, _) => FrequencyOutcome::Held(Hertz::from_khz(khz)),
+            (true, true) => FrequencyOutcome::Done,
+            (true, false) => FrequencyOutcome::Already,
         };
         if before.pinned_khz() == Some(khz) {
-            return Ok(came(false));
+            return Ok(outcome(false));
         }
         self.request(khz, before)?;
         let kept = self.files.read()?;
@@ -186,8 +191,8 @@ impl Domain {
                 found: kept.to_string(),
             });
         }
-        self.set = Some(Set::of(khz, &kept));
-        Ok(came(true))
+        self.set = Some(Set::new(khz, &kept));
+        Ok(outcome(true))
     }
 
     fn request(&self, khz: u64, before: &PolicyState) -> Result<(), FileError> {
@@ -238,7 +243,7 @@ impl Domain {
 }
 
 impl Set {
-    fn of(khz: u64, state: &PolicyState) -> Self {
+    fn new(khz: u64, state: &PolicyState) -> Self {
         Self { khz, cores: cores_of(&state.dir), state: state.clone() }
     }
 }
@@ -283,7 +288,7 @@ mod tests {
             }
         }
 
-        fn set(&mut self, id: u16, hertz: Hertz) -> Result<Came, KnobError> {
+        fn set(&mut self, id: u16, hertz: Hertz) -> Result<FrequencyOutcome, KnobError> {
             self.frequencies.set(DomainId(id), hertz, &mut self.saved)
         }
 
@@ -300,8 +305,8 @@ mod tests {
     fn a_speed_is_set_under_userspace_and_put_back_with_its_governor() {
         let mut scene = Scene::new(2, "schedutil userspace");
         assert_eq!(scene.frequencies.get(DomainId(0)), None, "a governor chooses");
-        assert_eq!(scene.set(0, GHZ).unwrap(), Came::Done);
-        assert_eq!(scene.set(0, GHZ).unwrap(), Came::Already);
+        assert_eq!(scene.set(0, GHZ).unwrap(), FrequencyOutcome::Done);
+        assert_eq!(scene.set(0, GHZ).unwrap(), FrequencyOutcome::Already);
         assert_eq!(scene.frequencies.get(DomainId(0)), Some(GHZ));
         assert_eq!(scene.file(0, "scaling_setspeed"), "1200000");
         assert_eq!(scene.file(1, "scaling_governor"), "schedutil", "the other is left alone");
@@ -317,7 +322,7 @@ mod tests {
     fn a_driver_that_chooses_itself_is_held_by_its_bounds() {
         let mut scene = Scene::new(1, "powersave performance");
         for hertz in [GHZ, Hertz(2_000_000_000), Hertz(800_000_000)] {
-            assert_eq!(scene.set(0, hertz).unwrap(), Came::Done);
+            assert_eq!(scene.set(0, hertz).unwrap(), FrequencyOutcome::Done);
             assert_eq!(scene.frequencies.get(DomainId(0)), Some(hertz));
             assert_eq!(scene.file(0, "scaling_governor"), "powersave");
         }
@@ -329,8 +334,8 @@ mod tests {
             let mut scene = Scene::new(1, governors);
             scene.write(0, "scaling_max_freq", "2000000\n");
             let highest = Hertz(2_000_000_000);
-            assert_eq!(scene.set(0, Hertz(u64::MAX)).unwrap(), Came::Held(highest));
-            assert_eq!(scene.set(0, Hertz(0)).unwrap(), Came::Held(Hertz(800_000_000)));
+            assert_eq!(scene.set(0, Hertz(u64::MAX)).unwrap(), FrequencyOutcome::Held(highest));
+            assert_eq!(scene.set(0, Hertz(0)).unwrap(), FrequencyOutcome::Held(Hertz(800_000_000)));
             assert_eq!(scene.frequencies.get(DomainId(0)), Some(Hertz(800_000_000)));
         }
     }

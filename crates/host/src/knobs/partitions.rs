@@ -1,10 +1,9 @@
 //! Cache ways and memory bandwidth of an app: a resctrl group for its threads.
 //!
-//! A group is made when a share is first set, and goes with the run: without
-//! it its threads are in the group at the top again, which is why an app
-//! without a group reads as that one. Threads of the app that are in a group
-//! of somebody else (libvirt, intel-cmt-cat) are not taken away from it.
-//! All sockets get the same share.
+//! A group is created when a share is first set, and removed at the end of the run:
+//! its threads are then in the root group again, which is why an app without a group
+//! reads as the root group. Threads of the app that are in a group of another program
+//! (libvirt, intel-cmt-cat) are not moved out of it. All sockets get the same share.
 
 use super::{KnobError, SaveOld, Threads};
 use crate::drivers::resctrl::{Offer, Resctrl, file_name, parse_mask, remove};
@@ -46,7 +45,7 @@ struct Group {
     percent: Option<u8>,
 }
 
-/// A share that somebody else has set since.
+/// A share that another writer has set since.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Taken {
     pub(crate) ours: Share,
@@ -163,7 +162,8 @@ impl Partitions {
         }
     }
 
-    /// Threads in other groups, and other threads in ours, belong to somebody else.
+    /// Refuses threads in other groups, and other threads in ours, because another program
+    /// manages them.
     fn refuse_foreign(&self, threads: &[LiveThread], ours: &Path) -> Result<(), KnobError> {
         let all: BTreeSet<i32> = threads.iter().map(|thread| thread.tid).collect();
         for group in self.resctrl.groups() {
@@ -175,8 +175,8 @@ impl Partitions {
             };
             if let Some(tid) = theirs {
                 return Err(KnobError::Nonsense(format!(
-                    "thread {tid} is in the resctrl group {name} of somebody else: end what made \
-                     it, or remove it (rmdir {})",
+                    "thread {tid} is in the resctrl group {name} of another program: end that \
+                     program, or remove the group (rmdir {})",
                     group.display()
                 )));
             }
@@ -259,7 +259,7 @@ impl Partitions {
         let dir = group.dir.clone();
         let outcome = new.iter().try_for_each(|one| self.resctrl.add_task(&dir, one.tid).map(drop));
         if let Some(group) = self.groups.get_mut(&app) {
-            // One that cannot be moved is told once.
+            // A thread that cannot be moved is reported once.
             group.known = threads.iter().copied().collect();
         }
         Ok(outcome.map(|()| Vec::new())?)

@@ -60,7 +60,7 @@ pub(crate) struct ThreadKnob<V: ThreadValue> {
     foreign: BTreeMap<LiveThread, V>,
 }
 
-/// Threads that somebody else has set since.
+/// Threads that another writer has set since.
 #[derive(Debug)]
 pub(crate) struct Change<V: ThreadValue> {
     /// What Lull wanted for the app.
@@ -111,8 +111,8 @@ impl<V: ThreadValue> ThreadKnob<V> {
         Ok(())
     }
 
-    /// Looks at every thread: new ones are brought under the setting, and
-    /// threads that others set are told. Does nothing for an app not set.
+    /// Checks every thread: applies the setting to new ones, and returns
+    /// threads that others set. Does nothing for an app not set.
     pub(crate) fn watch<S: SaveOld>(
         &mut self,
         threads: &[LiveThread],
@@ -142,7 +142,8 @@ impl<V: ThreadValue> ThreadKnob<V> {
         Ok(Some(Change { ours: wanted, threads }))
     }
 
-    /// A new thread that cannot be set keeps its value; it is told once.
+    /// Applies the setting to a new thread. If that fails the thread keeps its value, and
+    /// the failure is reported once.
     fn bring_under<S: SaveOld>(
         &mut self,
         wanted: &V::Wanted,

@@ -25,7 +25,7 @@ pub enum LatencyFrom {
     OnCall(Watch),
     /// The kernel sees it at its sockets.
     Sockets(Queries),
-    /// Somebody else reckons its tail.
+    /// Another program computes its tail.
     Reported(Reported),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct RunningApp {
     pub(super) progress: ProgressFrom,
     latency: LatencyFrom,
     gauges: AppGauges,
-    /// The last complaint about listing its processes, told once.
+    /// The last complaint about listing its processes, reported once.
     complaint: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl RunningApp {
         self.handle.threads()
     }
 
-    /// Lists its threads anew; says what is wrong, once.
+    /// Lists its threads again; returns what is wrong, once.
     pub(super) fn refresh(&mut self, table: &ProcessTable) -> Option<String> {
         let complaint = self.handle.refresh(table).err().map(|error| error.to_string());
         let is_new = complaint != self.complaint;
@@ -158,7 +158,7 @@ impl Threads for Listed<'_> {
     }
 
     fn refresh(&mut self) {
-        // What cannot be listed is told by the refresh of the next epoch.
+        // What cannot be listed is reported by the refresh of the next epoch.
         let _ = self.table.refresh();
         let _ = self.handle.refresh(self.table);
     }

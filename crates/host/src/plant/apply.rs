@@ -4,7 +4,8 @@ use super::HostPlant;
 use super::app::Listed;
 use crate::guard::{Key, Restoration};
 use crate::knobs::{
-    Came, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores, scheduling,
+    FrequencyOutcome, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores,
+    scheduling,
 };
 use lull_control::{
     AppId, Applied, CoreSet, DomainId, Got, KNOBS, Knob, KnobScope, Outcome, Scheduling, Setting,
@@ -50,7 +51,7 @@ impl HostPlant {
         Applied { outcomes: wanted.iter().map(answer).collect() }
     }
 
-    /// Sets one knob and says what came of it, or why not.
+    /// Sets one knob and returns the outcome, or why it was refused.
     fn set(&mut self, wanted: &Setting) -> Result<Got, String> {
         let knob = wanted.knob();
         self.check(wanted)?;
@@ -78,12 +79,12 @@ impl HostPlant {
             nearest.ok_or_else(|| format!("there is no frequency domain {}", domain.0))?;
         let knob = Knob::Frequency(domain);
         let before = self.setting(knob);
-        let came = self.knobs.frequencies.set(domain, nearest, &mut self.ledger);
-        let came = came.map_err(|error| error.to_string())?;
+        let outcome = self.knobs.frequencies.set(domain, nearest, &mut self.ledger);
+        let outcome = outcome.map_err(|error| error.to_string())?;
         if let Some(before) = before {
             self.originals.entry(knob).or_insert(before);
         }
-        if came == Came::Already && nearest == wanted {
+        if outcome == FrequencyOutcome::Already && nearest == wanted {
             return Ok(Got::Already);
         }
         self.touched.insert(knob);
@@ -91,8 +92,10 @@ impl HostPlant {
             let to = Setting::Frequency(domain, to);
             Ok(Got::Clamped { to, why: why.to_owned() })
         };
-        match came {
-            Came::Held(to) => clamped(to, "scaling_min_freq and scaling_max_freq allow no other"),
+        match outcome {
+            FrequencyOutcome::Held(to) => {
+                clamped(to, "scaling_min_freq and scaling_max_freq allow no other")
+            }
             _ if nearest != wanted => clamped(nearest, "the nearest frequency that the domain has"),
             _ => Ok(Got::Done),
         }
@@ -203,7 +206,7 @@ impl HostPlant {
         self.partitions.restored();
         self.put_back_gates();
         self.refresh(Nanos::ZERO);
-        self.tell_unsettled(&restored);
+        self.report_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
         let outcome = |(knob, wanted): (Knob, Setting)| {
             let now = self.setting(knob)?;
@@ -219,9 +222,9 @@ impl HostPlant {
         Applied { outcomes: knobs.into_iter().filter_map(outcome).collect() }
     }
 
-    /// Tells of domains that had no one frequency before, and so have no
-    /// outcome, where their governor could not be put back.
-    fn tell_unsettled(&self, restored: &Restoration) {
+    /// Reports domains whose governor could not be restored. They had no single
+    /// frequency before, so they have no outcome.
+    fn report_unsettled(&self, restored: &Restoration) {
         for (key, why) in &restored.failed {
             let had_one = |knob: &Knob| self.failure(*knob, restored).is_some();
             if matches!(key, Key::File(_)) && !self.originals.keys().any(had_one) {

@@ -1,10 +1,10 @@
-//! The numbers of an app's on-call gate as knobs.
+//! The limits of an app's on-call gate as knobs.
 //!
-//! What is set goes to the control page that the agent shares with the app's
-//! workers, and the gate goes by it from the next turn on. Nothing of it is in the
+//! Settings are written to the control page that the agent shares with the app's
+//! workers, and the gate applies them from the next turn on. They are not in the
 //! ledger: the page is the agent's own memory, no kernel keeps it, and a gate
-//! whose agent has died is open 70 ms later, whatever its numbers were. Only this
-//! process writes the page's settings, so nobody else's change is looked for.
+//! whose agent has died opens 70 ms later, whatever its limits were. Only this
+//! process writes the page's settings, so changes by other writers are not checked for.
 
 use super::HostPlant;
 use super::app::RunningApp;

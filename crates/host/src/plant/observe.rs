@@ -25,8 +25,8 @@ const NAP_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time between two listings of all processes, which cost most of an
 /// epoch; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
-/// An epoch is never shorter than this part of what was asked for; beyond it,
-/// a late start is not made up for.
+/// An epoch is never shorter than this share of the requested length, even if it
+/// started late.
 const SHORTEST_EPOCH: f64 = 0.995;
 
 impl HostPlant {
@@ -103,7 +103,7 @@ impl HostPlant {
         seen.collect()
     }
 
-    /// Lists the threads of all apps anew, and processes too if the last
+    /// Lists the threads of all apps again, and processes too if the last
     /// listing is `age` old.
     pub(super) fn refresh(&mut self, age: Nanos) {
         let since_boot = now(ClockId::Boottime);
@@ -192,7 +192,7 @@ impl HostPlant {
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
         let found = app.cores.watch(app.handle.threads(), &mut means);
-        let Change { ours, threads } = self.told::<Affinity>(index, found)?;
+        let Change { ours, threads } = self.change_or_notice::<Affinity>(index, found)?;
         Some((threads, Setting::Cores(AppId(index as u16), ours)))
     }
 
@@ -201,12 +201,12 @@ impl HostPlant {
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
         let found = app.scheduling.watch(app.handle.threads(), &mut means);
-        let Change { ours, threads } = self.told::<SchedState>(index, found)?;
+        let Change { ours, threads } = self.change_or_notice::<SchedState>(index, found)?;
         Some((threads, Setting::Scheduling(AppId(index as u16), ours)))
     }
 
-    /// A change, or a notice that new threads could not be set.
-    fn told<V: ThreadValue>(
+    /// Returns the change, or writes a notice that new threads could not be set.
+    fn change_or_notice<V: ThreadValue>(
         &self,
         index: usize,
         found: Result<Option<Change<V>>, KnobError>,
@@ -217,8 +217,8 @@ impl HostPlant {
         })
     }
 
-    /// Tells what others set. Where they win and Lull has set nothing else of
-    /// these threads, their old values are no longer Lull's to put back.
+    /// Reports what other writers set. If their change is kept and Lull has set nothing
+    /// else of these threads, Lull no longer restores the old values of these threads.
     fn foreign(
         &mut self,
         id: AppId,

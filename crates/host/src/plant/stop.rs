@@ -41,13 +41,13 @@ impl Stop {
         self.ends.1.try_clone()
     }
 
-    /// Whether a stop was asked for.
+    /// Returns whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.wait(Nanos::ZERO).unwrap_or(false)
     }
 
-    /// Waits until a stop is asked for or `span` has passed; whether it was.
-    /// May return early.
+    /// Waits until a stop is requested or `span` has passed; returns whether a stop was
+    /// requested. May return early.
     ///
     /// # Errors
     /// If it cannot be waited for.

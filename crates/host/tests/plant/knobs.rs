@@ -99,7 +99,7 @@ fn another_writer_is_told_once_and_stays() {
 fn another_writer_can_be_overruled() {
     let Some(other) = second_core() else { return };
     let app = App::start(1);
-    let mut scene = Scene::with(&app, latency_critical(), ProgressFrom::CpuTime, false);
+    let mut scene = Scene::from_spec(&app, latency_critical(), ProgressFrom::CpuTime, false);
     scene.set(cores(one_core()));
     set_affinity(app.pid(), &[other].into_iter().collect()).unwrap();
     assert_eq!(scene.plant.observe(EPOCH).unwrap().foreign.len(), 1);

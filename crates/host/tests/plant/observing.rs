@@ -74,13 +74,13 @@ fn latency_is_what_was_pushed_and_silence_is_missing() {
 fn progress_is_read_where_it_was_said_to_be() {
     let app = App::start(1);
     let be = || AppSpec::best_effort("served");
-    let mut scene = Scene::with(&app, be(), ProgressFrom::CpuTime, true);
+    let mut scene = Scene::from_spec(&app, be(), ProgressFrom::CpuTime, true);
     let seen = scene.plant.observe(EPOCH).unwrap();
     let progress = seen.apps[0].progress.as_ref().unwrap();
     assert_eq!(progress.source, ProgressSource::CpuTime);
     assert_eq!(progress.per_s, seen.apps[0].readings.get(CPU).unwrap());
 
-    let mut scene = Scene::with(&app, be(), ProgressFrom::Push, true);
+    let mut scene = Scene::from_spec(&app, be(), ProgressFrom::Push, true);
     let client = UnixStream::connect(scene.socket()).unwrap();
     let report = |total| {
         let (app, unit) = ("served".to_owned(), "paths".to_owned());
@@ -93,8 +93,9 @@ fn progress_is_read_where_it_was_said_to_be() {
     let progress = seen.apps[0].progress.as_ref().unwrap();
     assert_eq!(progress.source, ProgressSource::Pushed("paths".to_owned()));
     assert!(progress.per_s > 0.0);
-    let lc =
-        Scene::with(&app, latency_critical(), ProgressFrom::CpuTime, true).plant.observe(EPOCH);
+    let lc = Scene::from_spec(&app, latency_critical(), ProgressFrom::CpuTime, true)
+        .plant
+        .observe(EPOCH);
     assert!(lc.unwrap().apps[0].progress.is_err());
 }
 

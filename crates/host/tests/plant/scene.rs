@@ -27,7 +27,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(app: &App) -> Self {
-        Self::with(app, latency_critical(), ProgressFrom::CpuTime, true)
+        Self::from_spec(app, latency_critical(), ProgressFrom::CpuTime, true)
     }
 
     /// With a gate before the app's workers that does this.
@@ -37,7 +37,7 @@ impl Scene {
         Self::with_latency(app, latency_critical(), (ProgressFrom::CpuTime, latency), true)
     }
 
-    pub(crate) fn with(
+    pub(crate) fn from_spec(
         app: &App,
         spec: AppSpec,
         progress: ProgressFrom,

@@ -71,7 +71,7 @@ impl Lull {
     }
 
     /// Its output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stderr_text(&self) -> String {
         read(self.path("err"))
     }
 
@@ -87,7 +87,7 @@ impl Lull {
             has_ended = agent.try_wait().unwrap().is_some();
             has_come() || has_ended
         });
-        assert!(!has_ended, "{what}: lull has ended: {}", self.said());
+        assert!(!has_ended, "{what}: lull has ended: {}", self.stderr_text());
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -109,15 +109,15 @@ impl Lull {
     /// Asks it to end, which it does well.
     pub(crate) fn stop(&mut self) {
         self.signal(Signal::TERM);
-        assert!(self.ended(), "{}", self.said());
-        assert!(self.said().contains("knobs are as they were"), "{}", self.said());
+        assert!(self.ended(), "{}", self.stderr_text());
+        assert!(self.stderr_text().contains("knobs are as they were"), "{}", self.stderr_text());
     }
 }
 
 impl Drop for Lull {
     fn drop(&mut self) {
         if let Some(mut agent) = self.agent.take() {
-            println!("lull said:\n{}", self.said());
+            println!("lull said:\n{}", self.stderr_text());
             let _ = agent.kill();
             let _ = agent.wait();
         }

@@ -2,7 +2,7 @@
 //! waits and queries that the tests make.
 
 use crate::Tests;
-use crate::beside::Beside;
+use crate::background::BackgroundThread;
 use crate::scene::{bare_plant, ledger, wait_for};
 use lull_control::{CoreId, CoreSet, Plant};
 use lull_host::bpf::{InterruptLog, Kind, QueryWatch, Watch};
@@ -27,9 +27,9 @@ const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 const EPOCH: Nanos = Nanos::from_millis(500);
 
 /// Threads on one core that never sleep, until this is dropped.
-fn busy_on(core: u16, threads: usize) -> Vec<Beside<()>> {
+fn busy_on(core: u16, threads: usize) -> Vec<BackgroundThread<()>> {
     let start = |_| {
-        Beside::start(move |going| {
+        BackgroundThread::start(move |going| {
             pin(core);
             while going.is_on() {
                 std::hint::spin_loop();

@@ -5,7 +5,7 @@
 //! and none of idleness, and then no model fits (explained: 0.42).
 
 use crate::Tests;
-use crate::beside::Beside;
+use crate::background::BackgroundThread;
 use crate::power::{ENERGY_UNIT_J, PACKAGE_ENERGY, registers};
 use crate::scene::{bare_plant, ledger, read};
 use lull_control::{CoreId, Plant};
@@ -32,7 +32,7 @@ type Total = fn(Duration) -> f64;
 
 /// Sets the package's register to what a machine would have used.
 pub(crate) struct Hardware {
-    _registers: Beside<()>,
+    _registers: BackgroundThread<()>,
 }
 
 impl Hardware {
@@ -43,7 +43,7 @@ impl Hardware {
     }
 
     fn start(total: Total) -> Self {
-        let registers = Beside::start(move |going| {
+        let registers = BackgroundThread::start(move |going| {
             let begun = Instant::now();
             let zero = total(Duration::ZERO);
             while going.is_on() {

@@ -104,7 +104,7 @@ pub(crate) fn be_worker() -> ! {
 }
 
 fn seen() {
-    let mut scene = Scene::of("worker");
+    let mut scene = Scene::start("worker");
     assert!(scene.plant.machine().capabilities.has(Capability::Instructions));
     scene.plant.observe(EPOCH).unwrap();
     std::thread::sleep(Duration::from_secs(2));

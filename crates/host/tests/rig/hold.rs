@@ -35,11 +35,11 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(crate) fn of(wishes: &[&str]) -> Self {
-        Self::try_of(wishes).unwrap_or_else(|error| panic!("{wishes:?}: {error}"))
+    pub(crate) fn start(wishes: &[&str]) -> Self {
+        Self::try_start(wishes).unwrap_or_else(|error| panic!("{wishes:?}: {error}"))
     }
 
-    pub(crate) fn try_of(wishes: &[&str]) -> Result<Self, String> {
+    pub(crate) fn try_start(wishes: &[&str]) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut ledger = ledger(dir.path());
         let wishes: Vec<Wish> = wishes.iter().map(|wish| wish.parse().unwrap()).collect();
@@ -58,7 +58,7 @@ impl Holding {
 }
 
 fn refusal(wish: &str) -> String {
-    Holding::try_of(&[wish]).err().unwrap_or_else(|| panic!("{wish} was granted"))
+    Holding::try_start(&[wish]).err().unwrap_or_else(|| panic!("{wish} was granted"))
 }
 
 fn found() {
@@ -72,7 +72,7 @@ fn found() {
 
 fn governor() {
     let before: Vec<_> = (0..4).map(policy).collect();
-    let holding = Holding::of(&["governor=powersave"]);
+    let holding = Holding::start(&["governor=powersave"]);
     assert!((0..4).all(|domain| policy(domain).governor == "powersave"));
     assert_eq!(holding.end().done, 4);
     assert_eq!((0..4).map(policy).collect::<Vec<_>>(), before);
@@ -84,7 +84,7 @@ fn idle() {
         |state: u8, name: &str| format!("/sys/devices/system/cpu/cpu1/cpuidle/state{state}/{name}");
     let deep = || read(file(2, "disable"));
     write(file(2, "disable"), "0");
-    let holding = Holding::of(&["idle-latency=10us"]);
+    let holding = Holding::start(&["idle-latency=10us"]);
     assert_eq!((deep().as_str(), read(file(1, "disable")).as_str()), ("1", "0"));
     let usage = || read(file(2, "usage"));
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -104,7 +104,7 @@ fn wake() {
         i32::from_ne_bytes(bytes)
     };
     let before = bound();
-    let holding = Holding::of(&["wake-latency=10us"]);
+    let holding = Holding::start(&["wake-latency=10us"]);
     assert_eq!(bound(), 10);
     let _ = holding.end();
     assert_eq!(bound(), before);
@@ -114,10 +114,10 @@ fn resume() {
     let file =
         |cpu: u16| format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
     let before = read(file(2));
-    let holding = Holding::of(&["resume-latency=2-3:20us"]);
+    let holding = Holding::start(&["resume-latency=2-3:20us"]);
     assert_eq!((read(file(2)).as_str(), read(file(1)).as_str()), ("20", before.as_str()));
     let _ = holding.end();
-    let none = Holding::of(&["resume-latency=2:0us"]);
+    let none = Holding::start(&["resume-latency=2:0us"]);
     assert_eq!(read(file(2)), "n/a");
     let _ = none.end();
     assert_eq!(read(file(2)), before);
@@ -132,7 +132,7 @@ fn cgroup() {
     let file = |name: &str| read(format!("{dir}/{name}"));
     let wishes =
         ["cgroup=/web:cpu.weight:7", "cgroup=web:cpu.max:20ms/100ms", "cgroup=web:cpuset.cpus:1-2"];
-    let holding = Holding::of(&wishes);
+    let holding = Holding::start(&wishes);
     assert_eq!(["cpu.weight", "cpu.max", "cpuset.cpus"].map(file), ["7", "20000 100000", "1-2"]);
     assert_eq!(holding.end().done, 3);
     assert_eq!(["cpu.weight", "cpu.max", "cpuset.cpus"].map(file), ["100", "max 100000", ""]);
@@ -166,7 +166,8 @@ fn threaded() {
     assert_eq!(read(format!("{pool}/cgroup.type")), "domain threaded");
     // A part of a process may have a share of its own.
     write(format!("{pool}/cgroup.subtree_control"), "+cpu +cpuset");
-    let holding = Holding::of(&["cgroup=pool/part:cpu.weight:7", "cgroup=pool/part:cpuset.cpus:1"]);
+    let holding =
+        Holding::start(&["cgroup=pool/part:cpu.weight:7", "cgroup=pool/part:cpuset.cpus:1"]);
     assert_eq!(read(format!("{part}/cpu.weight")), "7");
     assert_eq!(holding.end().done, 2);
     let mut app = crate::roles::start("app", &[]);
@@ -188,7 +189,7 @@ fn threaded() {
 
 fn coalescing() {
     let before = ethtool::get("eth0").unwrap();
-    let holding = Holding::of(&["coalescing=eth0:rx-usecs:200"]);
+    let holding = Holding::start(&["coalescing=eth0:rx-usecs:200"]);
     assert_eq!(ethtool::get("eth0").unwrap().rx_us, Some(200));
     assert_eq!(holding.end().done, 1);
     assert_eq!(ethtool::get("eth0").unwrap(), before);
@@ -213,7 +214,7 @@ fn irq() {
         panic!("no interrupt 4 in this guest");
     }
     let before = read(file);
-    let holding = Holding::of(&["irq=4:1"]);
+    let holding = Holding::start(&["irq=4:1"]);
     assert_eq!(read(file), "1");
     let _ = holding.end();
     assert_eq!(read(file), before);
@@ -224,13 +225,13 @@ fn irq() {
 fn all_or_none() {
     let before: Vec<_> = (0..4).map(policy).collect();
     for second in ["coalescing=eth0:rx-usecs:5", "irq=4:77"] {
-        assert!(Holding::try_of(&["governor=powersave", second]).is_err());
+        assert!(Holding::try_start(&["governor=powersave", second]).is_err());
         assert_eq!((0..4).map(policy).collect::<Vec<_>>(), before, "{second}");
     }
 }
 
 fn nic_gone() {
-    let holding = Holding::of(&["coalescing=eth0:rx-usecs:200"]);
+    let holding = Holding::start(&["coalescing=eth0:rx-usecs:200"]);
     let device = std::fs::canonicalize("/sys/class/net/eth0/device").unwrap();
     write(device.join("remove"), "1");
     assert_eq!(holding.end().gone, 1);

@@ -27,7 +27,7 @@ const RX_10_MS: Parameters =
 fn effect_of(us: u64) -> Effect {
     connect();
     let before = ethtool::get("eth0").unwrap();
-    let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+    let holding = Holding::start(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
     let effect = effect();
     assert_eq!(holding.end().done, 1);
     assert_eq!(ethtool::get("eth0").unwrap(), before);
@@ -50,7 +50,7 @@ fn wrapped() {
     let before = ethtool::get("eth0").unwrap();
     ethtool::set("eth0", &RX_10_MS).unwrap();
     let asked = effect();
-    let refused = Holding::try_of(&["coalescing=eth0:rx-usecs:9000"]).err().unwrap();
+    let refused = Holding::try_start(&["coalescing=eth0:rx-usecs:9000"]).err().unwrap();
     ethtool::set("eth0", &before).unwrap();
     assert!(refused.contains("8191") && refused.contains("808"), "{refused}");
     assert!((asked.mean_us / got.mean_us - 1.0).abs() < 0.25, "{asked:?} and {got:?}");
@@ -60,7 +60,7 @@ fn wrapped() {
 fn exact() {
     connect();
     for us in DELAYS_US {
-        let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+        let holding = Holding::start(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
         assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
         assert_eq!(holding.end().done, 1);
     }
@@ -71,7 +71,8 @@ fn refused() {
     let before = ethtool::get("eth0").unwrap();
     for us in [4, 9] {
         let wish = format!("coalescing=eth0:rx-usecs:{us}");
-        let why = Holding::try_of(&[&wish]).err().unwrap_or_else(|| panic!("{wish} was granted"));
+        let why =
+            Holding::try_start(&[&wish]).err().unwrap_or_else(|| panic!("{wish} was granted"));
         assert!(why.contains("eth0") && why.contains("Invalid argument"), "{why}");
         assert_eq!(ethtool::get("eth0").unwrap(), before);
     }

@@ -6,7 +6,7 @@
 //! would turn that machine's knobs.
 
 mod agent;
-mod beside;
+mod background;
 mod bpf;
 mod calibrate;
 mod counters;

@@ -67,7 +67,7 @@ fn ends() {
 fn preference() {
     let file = |cpu| policy_dir(cpu).join("energy_performance_preference");
     let before = read(file(1));
-    let holding = Holding::of(&["governor=powersave", "energy-preference=power"]);
+    let holding = Holding::start(&["governor=powersave", "energy-preference=power"]);
     assert!((0..4).all(|cpu| read(file(cpu)) == "power"));
     assert_eq!(hardware(1), 0xff);
     let _ = holding.end();
@@ -75,7 +75,7 @@ fn preference() {
 }
 
 fn refused() {
-    let why = |wishes: &[&str]| Holding::try_of(wishes).err().unwrap();
+    let why = |wishes: &[&str]| Holding::try_start(wishes).err().unwrap();
     // Under the governor of this guest the list is narrow, and the kernel answers.
     let unknown = why(&["energy-preference=frugal"]);
     assert!(unknown.contains("energy_performance_preference"), "{unknown}");

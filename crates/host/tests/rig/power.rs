@@ -70,12 +70,12 @@ fn limit() {
     let registers = registers();
     let file = format!("{ZONE}/constraint_0_power_limit_uw");
     let before = read(&file);
-    let holding = Holding::of(&["power-limit=package-0:45"]);
+    let holding = Holding::start(&["power-limit=package-0:45"]);
     assert_eq!(read(&file), "45000000");
     assert_eq!(registers.get(PACKAGE_LIMIT) & 0x7fff, 45 * 8);
     let _ = holding.end();
     assert_eq!(read(&file), before);
-    let refused = Holding::try_of(&["power-limit=package-0:9999"]).err().unwrap();
+    let refused = Holding::try_start(&["power-limit=package-0:9999"]).err().unwrap();
     assert!(refused.contains("is no limit for package-0"), "{refused}");
 }
 

@@ -28,11 +28,11 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        Self::of("app")
+        Self::start("app")
     }
 
-    /// With this binary in a role as the app.
-    pub(crate) fn of(role: &str) -> Self {
+    /// Starts this binary in a role as the app.
+    pub(crate) fn start(role: &str) -> Self {
         let app = roles::start(role, &[]);
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::default();

@@ -6,7 +6,7 @@
 //! nothing else is set up.
 
 use crate::Tests;
-use crate::beside::Beside;
+use crate::background::BackgroundThread;
 use crate::hold::Holding;
 use crate::scene::{EPOCH, Scene, read, wait_for, write};
 use crate::workload::{Push, now};
@@ -118,12 +118,12 @@ fn go_first() {
 
 /// Packets with their number and the time in them, until it is dropped.
 pub(crate) struct Stream {
-    _sender: Beside<()>,
+    _sender: BackgroundThread<()>,
 }
 
 impl Stream {
     pub(crate) fn start() -> Self {
-        let sender = Beside::start(|going| {
+        let sender = BackgroundThread::start(|going| {
             go_first();
             let ((socket, to), begun) = (speak(), now());
             for number in (0u64..).take_while(|_| going.is_on()) {
@@ -161,7 +161,7 @@ fn held() {
     connect();
     let before = ethtool::get("eth0").unwrap();
     let effects = [200, 1000, 4000, 10_000].map(|us| {
-        let holding = Holding::of(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
+        let holding = Holding::start(&[&format!("coalescing=eth0:rx-usecs:{us}")]);
         // The driver keeps interrupts per second, of which there are whole ones.
         let kept = f64::from(ethtool::get("eth0").unwrap().rx_us.unwrap());
         assert!((kept / f64::from(us) - 1.0).abs() < 0.02, "{us} reads back as {kept}");

@@ -9,7 +9,7 @@
 
 use crate::Tests;
 use crate::agent::{App, Lull};
-use crate::beside::Beside;
+use crate::background::BackgroundThread;
 use crate::calibrate::Hardware;
 use crate::roles;
 use crate::scene::{policy, wait_for};
@@ -50,8 +50,8 @@ impl Turned {
 }
 
 /// All that was in force while it looked.
-fn watcher() -> Beside<BTreeSet<(u32, u64)>> {
-    Beside::start(|going| {
+fn watcher() -> BackgroundThread<BTreeSet<(u32, u64)>> {
+    BackgroundThread::start(|going| {
         let mut seen = BTreeSet::new();
         while going.is_on() {
             seen.insert(Turned::now().place());
@@ -105,7 +105,7 @@ struct Tried {
 
 impl Tried {
     /// A trial, or what was found.
-    fn of(trial: &Value) -> Self {
+    fn from_json(trial: &Value) -> Self {
         Self {
             us: trial["values"][0].as_f64().unwrap(),
             khz: (trial["values"][1].as_f64().unwrap() * 1e6).round() as u64,
@@ -115,7 +115,7 @@ impl Tried {
     }
 
     fn all(found: &Value) -> Vec<Self> {
-        found["tried"].as_array().unwrap().iter().map(Self::of).collect()
+        found["tried"].as_array().unwrap().iter().map(Self::from_json).collect()
     }
 
     /// Whether this was in force: the driver keeps whole interrupts per second.
@@ -131,7 +131,7 @@ fn searched() {
     setup.lull.start("tune", &["--json", "--store", "spots.sqlite"]);
     let went_well = setup.lull.ended();
     let seen = watcher.end();
-    println!("{}", setup.lull.said());
+    println!("{}", setup.lull.stderr_text());
     assert!(went_well);
     setup.assert_as_before();
     let found: Value = serde_json::from_str(&setup.lull.printed()).unwrap();
@@ -158,11 +158,11 @@ fn searched() {
 
 /// `lull run` takes what was found from the store, without a trial.
 fn used_by_run(mut setup: Setup, found: &Value) {
-    let wanted = Tried::of(found);
+    let wanted = Tried::from_json(found);
     setup.lull.start("run", &[]);
     setup.lull.wait_for("what was found", || wanted.is(&Turned::now().place()));
     setup.lull.stop();
-    let said = setup.lull.said();
+    let said = setup.lull.stderr_text();
     assert!(said.contains("1 settings for `heard` are known"), "{said}");
     setup.assert_as_before();
 }
@@ -176,7 +176,7 @@ fn by_itself() {
     setup.lull.wait_for("the end of a search", || said().contains("found in 8 trials"));
     setup.lull.stop();
     let seen = watcher.end();
-    println!("{}", setup.lull.said());
+    println!("{}", setup.lull.stderr_text());
     let delays: BTreeSet<_> = seen.iter().map(|(us, _)| us).collect();
     let speeds: BTreeSet<_> = seen.iter().map(|(_, khz)| khz).collect();
     assert!(delays.len() > 2 && speeds.len() > 2, "{seen:?}");

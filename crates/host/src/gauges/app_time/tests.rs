@@ -88,7 +88,7 @@ fn a_child_that_is_reaped_counts_once() {
     // It used 4 more, ended and was waited for.
     set_process(&tree, 5, 100, 10, 34);
     assert_eq!(gauge.read(&[parent], second(12)).cpu, Ok(TICK * 4));
-    // Another came and went unseen.
+    // Another child began and ended between two readings.
     set_process(&tree, 5, 100, 10, 36);
     assert_eq!(gauge.read(&[parent], second(13)).cpu, Ok(TICK * 2));
 }
@@ -137,7 +137,7 @@ fn since_boot() -> Nanos {
 
 #[test]
 fn a_real_process_is_seen_to_work_and_its_unseen_children_too() {
-    // Two loops: one in the shell, one in a child that nobody lists.
+    // Two loops: one in the shell, one in a child that no listing contains.
     let script = "read _; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; \
                   sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; echo done; read _";
     let mut child = Command::new("sh")

@@ -45,12 +45,12 @@ impl Hwmon {
         let mut chips: Vec<_> = entries.map(|entry| entry.path()).collect();
         chips.sort();
         let none = || Missing::because(format!("no power meter in {}", class.display()));
-        let mut meter = chips.iter().find_map(|chip| Self::of(chip)).ok_or_else(none)?;
+        let mut meter = chips.iter().find_map(|chip| Self::open_chip(chip)).ok_or_else(none)?;
         meter.sum()?;
         Ok(meter)
     }
 
-    fn of(chip: &Path) -> Option<Self> {
+    fn open_chip(chip: &Path) -> Option<Self> {
         // Older kernels have the files of a chip in its device.
         let dirs = [chip.to_owned(), chip.join("device")];
         let name = read_text(&chip.join("name")).unwrap_or_default();

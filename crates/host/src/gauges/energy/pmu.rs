@@ -1,16 +1,16 @@
 //! Energy from the RAPL counters of the kernel's `power` PMU
 //! (arch/x86/events/rapl.c; Documentation/ABI/testing/sysfs-bus-event_source-devices-events).
 //!
-//! The same counters as powercap's, for whoever may count events and not read
-//! `energy_uj`, which is root's alone: a service with `CAP_PERFMON`. Counted are
+//! These are the same counters as powercap's, for a service that may count events
+//! (`CAP_PERFMON`) and cannot read `energy_uj`, which only root can. Counted are
 //! packages (`energy-pkg`) and, where it is a domain of its own, memory
 //! (`energy-ram`), on one core of each package, which `cpumask` names.
-//! `energy-cores` and `energy-gpu` lie within a package, `energy-psys` covers
-//! packages too, and all are left out so that nothing counts twice.
+//! `energy-cores` and `energy-gpu` lie within a package and `energy-psys` covers
+//! packages too; all three are left out so that no energy counts twice.
 //!
 //! The hardware's 32 bits wrap within minutes; the kernel follows them by a timer
-//! and keeps 64, in the unit of the event's `scale`. Run on trees and with
-//! counters of tests only: no emulated processor has this PMU.
+//! and keeps 64, in the unit of the event's `scale`. Tests use recorded trees and
+//! their own counters, because no emulated processor has this PMU.
 
 use super::total;
 use crate::Roots;
@@ -142,7 +142,7 @@ fn unit(pmu: &Path, event: &str) -> Result<Joules, Missing> {
     let file = |end: &str| pmu.join("events").join(format!("{event}.{end}"));
     let (scale, unit) = (file("scale"), file("unit"));
     let wrong = |path: &Path, what: String| {
-        Missing::because(format!("{}: {what}, so no energy can be told", path.display()))
+        Missing::because(format!("{}: {what}, so energy is not known", path.display()))
     };
     let name = read_text(&unit).map_err(|error| wrong(&unit, error.to_string()))?;
     if name != "Joules" {

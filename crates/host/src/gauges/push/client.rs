@@ -18,7 +18,7 @@ pub(super) struct Client {
     has_ignored: bool,
 }
 
-/// How a connection stands after a turn.
+/// The state of a connection after a turn.
 #[derive(Debug)]
 pub(super) enum Drained {
     /// More may come.

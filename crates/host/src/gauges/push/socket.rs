@@ -15,7 +15,7 @@ const BACKLOG: i32 = 128;
 /// Why the agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum PushSocketError {
-    /// Somebody answers there.
+    /// Another process answers at the socket.
     #[error("{path} is in use by another agent: stop that one, or give this one another socket")]
     InUse {
         /// Where.
@@ -32,7 +32,7 @@ pub enum PushSocketError {
     Kernel {
         /// Where.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -47,7 +47,7 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn bind(path: &Path) -> Result<Self, PushSocketError> {
-        make_way(path)?;
+        remove_stale(path)?;
         let failed = |source: io::Error| PushSocketError::Kernel { path: path.to_owned(), source };
         let listener = listener(path).map_err(failed)?;
         let inode = inode_of(path);
@@ -79,8 +79,8 @@ fn inode_of(path: &Path) -> Option<u64> {
     std::fs::symlink_metadata(path).ok().map(|meta| meta.ino())
 }
 
-/// Removes a socket that nobody listens at any more.
-fn make_way(path: &Path) -> Result<(), PushSocketError> {
+/// Removes a socket on which no process listens any more.
+fn remove_stale(path: &Path) -> Result<(), PushSocketError> {
     let Ok(meta) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !meta.file_type().is_socket() {
         return Err(PushSocketError::NotASocket { path: path.to_owned() });
@@ -130,8 +130,8 @@ mod tests {
         let refused = Socket::bind(&path).unwrap_err();
         assert!(matches!(refused, PushSocketError::InUse { .. }), "{refused}");
         assert!(first.accept().is_some(), "the first goes on; this was the second's question");
-        // What SIGKILL leaves: the file stays, nobody listens. A listener that is
-        // dropped here could live on for a moment in a child of another test.
+        // The state after SIGKILL: the file stays and no process listens. A listener that
+        // is dropped here could live on for a moment in a child of another test.
         let abandoned = dir.path().join("abandoned");
         let deaf = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         bind(deaf.unwrap(), &SocketAddrUnix::new(&abandoned).unwrap()).unwrap();

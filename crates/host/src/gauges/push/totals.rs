@@ -76,7 +76,7 @@ impl Totals {
 impl Reporter {
     fn add(&mut self, now: Report) {
         if now.total < self.latest.total {
-            // The app began anew; what it did before this report is not known.
+            // The app was restarted; what it did before this report is not known.
             (self.base, self.latest) = (now, now);
         } else if now.time > self.latest.time {
             self.interval = now.time - self.latest.time;

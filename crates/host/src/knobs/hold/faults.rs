@@ -1,10 +1,9 @@
-//! Every knob of files against every answer of a kernel: the error names the
-//! file and what was said, and what had been written before is undone and in
-//! the ledger.
+//! Tests of every knob of files against every error of a kernel: Lull's error names the
+//! file and the kernel's error, and earlier writes are undone and in the ledger.
 //!
-//! Most answers are put in the way of the write, since no tree of files gives
-//! them; a read-only mount, a file that is gone and one that is a directory are
-//! real. Real drivers refuse in the rig (tests/rig/hold.rs, performance.rs).
+//! Most errors are injected before the write, because no tree of files produces them; a
+//! read-only mount, a missing file and a directory in place of a file are real. Real
+//! drivers refuse in the rig (tests/rig/hold.rs, performance.rs).
 
 use super::{Wish, grant};
 use crate::drivers::cpufreq::tests::policy;

@@ -29,9 +29,9 @@ pub(super) fn preference(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, Kn
     })
 }
 
-/// Whether the list of preferences has one name alone, as under the governor
-/// `performance` on 6.12: a governor that is wished for before brings the
-/// others, so the kernel is asked instead.
+/// Returns whether the list of preferences has only one name, as under the governor
+/// `performance` on 6.12. Another governor in the same plan makes more names available,
+/// so the name is not checked against this list and the kernel decides.
 fn is_narrowed(list: &Path) -> bool {
     text::read(list).is_ok_and(|names| names.trim() == "performance")
 }

@@ -7,7 +7,7 @@
 use super::super::KnobError;
 use crate::Roots;
 use crate::drivers::text::{read, read_number};
-use crate::drivers::texts::{Kept, TextWrite};
+use crate::drivers::texts::{ReadBack, TextWrite};
 use lull_measure::Watts;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) fn limit(roots: &Roots, name: &str, power: Watts) -> Result<Vec<TextW
         return Err(KnobError::Nonsense(format!("{power} is no limit for {name}: {bounds}")));
     }
     let uw = (wanted_uw.round() as u64).to_string();
-    let limit = TextWrite { path: file("power_limit_uw"), text: uw, kept: Kept::Nearly };
+    let limit = TextWrite { path: file("power_limit_uw"), text: uw, kept: ReadBack::Nearly };
     let enabled = zone.join("enabled");
     let enable = enabled.exists().then(|| TextWrite::exactly(enabled, "1"));
     Ok([limit].into_iter().chain(enable).collect())
