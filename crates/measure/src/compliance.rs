@@ -1,7 +1,7 @@
-//! How far connections are from what is asked of them, and how users take it
-//! (REEF, seed 000, section 5.4; UTSLO, SoCC'23).
+//! How far connections are from their objectives, and how many users give up waiting
+//! (REEF, Li et al. 2025, section 5.4; UTSLO, SoCC'23).
 //!
-//! Tails of few connections are noise; shares of late queries are means. So
+//! The tail of few queries is noisy, while the share of late queries is a mean. So
 //! compliance compares the share of queries beyond the bound with the share
 //! that the percentile allows:
 //!
@@ -9,13 +9,13 @@
 //! compliance = max over i of late_i / (1 - p_i)       kept if at most 1
 //! ```
 //!
-//! The seed calls p_i "the allowed ratio of violations", with which 1 - p_i
-//! would be near 1 and the figure mean nothing; p_i is the percentile.
+//! The paper calls p_i "the allowed ratio of violations". With that meaning 1 - p_i
+//! would be near 1 and the figure useless, so p_i is the percentile here.
 //!
 //! A user disengagement ratio (UDR) is the mean of `g(latency)` over queries,
-//! where g is the share of users that a wait drives away. UTSLO's g is not
-//! public; [`Patience`] is ours: none leave before `start`, then a constant
-//! share of those who are left at any time.
+//! where g is the share of users that leave because of a wait. UTSLO's g is not
+//! public; [`Patience`] is ours: no user leaves before `start`, and then a constant
+//! share of the remaining users leaves per unit of time.
 
 use crate::{Latency, Nanos, Percentile};
 use serde::{Deserialize, Serialize};
@@ -36,17 +36,17 @@ pub fn late_share(latency: &Latency, bound: Nanos) -> Option<f64> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Patience {
-    /// Nobody leaves before this.
+    /// No user leaves before this.
     pub start: Nanos,
     /// After it, all but a share of 1/e leave within this.
     pub scale: Nanos,
 }
 
 impl Patience {
-    /// Nobody leaves within 20 ms, then 63 % within 2 s.
+    /// No user leaves within 20 ms, then 63 % within 2 s.
     pub const OURS: Self = Self { start: Nanos::from_millis(20), scale: Nanos::from_secs(2) };
 
-    /// g: the share of users that a wait drives away, in [0, 1).
+    /// g: the share of users that leave because of a wait, in [0, 1).
     pub fn gone(self, latency: Nanos) -> f64 {
         let over = latency.saturating_sub(self.start).as_secs_f64();
         1.0 - (-over / self.scale.as_secs_f64()).exp()

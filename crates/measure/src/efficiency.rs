@@ -1,8 +1,8 @@
-//! Energy efficiency as REEF reports it (seed 000 section 5.1, Table 2).
+//! Energy efficiency as REEF reports it (Li et al. 2025, section 5.1, table 2).
 //!
-//! TPP is throughput per power; EE(TPP) is TPP itself, and EE(Px) divides it
-//! by how far the tail stands above the mean, so that a policy cannot look
-//! efficient by letting some requests wait:
+//! TPP is throughput per power. EE(TPP) is TPP itself. EE(Px) divides it by the ratio
+//! of tail to mean, so that a policy does not appear efficient because it lets some
+//! requests wait:
 //!
 //! ```text
 //! EE(TPP) = throughput / power            requests per joule

@@ -1,6 +1,6 @@
 //! System entropy: one number for how much co-location hurts.
 //!
-//! Ah-Q (seed 004), section V, equations 11 to 17. For a latency-critical
+//! Ah-Q (Liu et al. 2024), section V, equations 11 to 17. For a latency-critical
 //! app with ideal tail latency `TL0` (alone, all resources it can use), tail
 //! latency `TL1` now and bound `M`:
 //!
@@ -16,7 +16,7 @@
 //! The paper branches on `A > R`; that is the same as `TL1 < M` and loses no
 //! digits. Edge cases the paper leaves open: an ideal latency above the bound
 //! is [`LcReading::new`]'s error; `TL1 < TL0` is noise and counts as no
-//! interference; a best-effort app that stands still makes E_BE 1; one that
+//! interference; a best-effort app without progress makes E_BE 1; one that
 //! runs faster than alone counts as 1 ([`be_entropy_raw`] keeps the excess).
 
 use crate::Nanos;
@@ -149,12 +149,12 @@ impl LcReading {
 pub struct BeReading {
     /// Progress per second alone on the machine; above zero.
     pub solo: f64,
-    /// Progress per second now; zero if it stands still.
+    /// Progress per second now; zero if it makes no progress.
     pub real: f64,
 }
 
 impl BeReading {
-    /// Slow-down solo/real: 1 unharmed, infinite if it stands still.
+    /// Slow-down solo/real: 1 unharmed, infinite if it makes no progress.
     pub fn slowdown(&self) -> f64 {
         self.solo / self.real
     }

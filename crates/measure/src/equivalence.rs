@@ -1,10 +1,10 @@
 //! Resource equivalence: what a better policy is worth in cores.
 //!
-//! Ah-Q (seed 004), section V-C: `dR(p1, p2, R)` is the least amount of a
+//! Ah-Q (Liu et al. 2024), section V-C: `dR(p1, p2, R)` is the least amount of a
 //! resource that p1 needs more than p2 for the same entropy. Entropy is
-//! measured for several amounts; more of a resource cannot hurt, so what looks
-//! like a rise is noise and the running minimum is taken; between amounts it is
-//! interpolated. Outside of what was measured nothing is said.
+//! measured for several amounts. More of a resource cannot hurt, so an apparent
+//! rise is noise and the running minimum is taken. Between amounts entropy is
+//! interpolated; outside the measured range there is no result.
 
 /// One measurement: entropy with so much of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]

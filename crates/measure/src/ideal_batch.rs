@@ -21,8 +21,8 @@
 
 use crate::Nanos;
 
-/// Break-even T of C6 on REEF's machines (figure 2, Xeon E5-2650 v4), which
-/// stands in where nobody has measured it: `lull calibrate idle` does.
+/// Break-even T of C6 on REEF's machines (figure 2, Xeon E5-2650 v4). Used where T
+/// has not been measured; `lull calibrate idle` measures it.
 pub const C6_BREAK_EVEN: Nanos = Nanos::from_millis(1);
 
 /// What a query costs the core that runs it besides the gap that it ends.

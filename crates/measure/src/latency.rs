@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
 use std::fmt;
 
-/// Shortest and longest latency told apart; what lies outside is clamped.
+/// Shortest and longest latency that are distinguished; values outside are clamped.
 const SHORTEST_NS: u64 = 100;
 const LONGEST_NS: u64 = 1_000_000_000_000;
 /// Three digits: every quantile is within 0.1 % of the true order statistic.
@@ -181,11 +181,12 @@ impl Latency {
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes)
             .map_err(|error| LatencyError(error.to_string()))?;
-        Ok(Self::of(read))
+        Ok(Self::from_histogram(read))
     }
 
-    fn of(foreign: Histogram<u64>) -> Self {
-        // Another Lull's has the same buckets; copying it would take ten times as long.
+    fn from_histogram(foreign: Histogram<u64>) -> Self {
+        // A histogram of another Lull process has the same buckets and is used as it is;
+        // copying it would take ten times as long.
         if has_our_buckets(&foreign) {
             return Self { by_bucket: by_bucket(&foreign), histogram: foreign };
         }
@@ -207,7 +208,7 @@ impl Latency {
         let foreign: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| LatencyError(error.to_string()))?;
-        Ok(Self::of(foreign))
+        Ok(Self::from_histogram(foreign))
     }
 }
 

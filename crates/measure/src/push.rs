@@ -117,7 +117,7 @@ pub enum PushError {
     /// Written for another version.
     #[error("push protocol version {found} is not understood here: send \"v\":{VERSION}")]
     Version {
-        /// What `v` said.
+        /// The value of `v`.
         found: u32,
     },
     /// A value that is well formed and makes no sense.
@@ -130,7 +130,7 @@ pub enum PushError {
     },
 }
 
-/// A message with its version, as it stands on the line.
+/// A message with its version, as it is written to the line.
 #[derive(Serialize)]
 struct Framed<'a> {
     v: u32,

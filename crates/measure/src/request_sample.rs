@@ -1,7 +1,7 @@
 //! A bounded, systematic sample of single requests: every n-th, and n is stated.
 //!
-//! A histogram says how long requests took, not when they came. Replaying a
-//! run needs some of both, and all requests would be far too many to keep.
+//! A histogram holds how long requests took, not when they arrived. Replaying a
+//! run needs both for some requests, and all requests are too many to keep.
 
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
@@ -46,8 +46,8 @@ impl RequestSample {
         self.thin_to(one_in);
         let mut other = other.clone();
         other.thin_to(one_in);
-        // The rate of both is `one_in` or, where it does not divide, finer than said by
-        // less than one request: the rates of clients are powers of two.
+        // The rate of both is `one_in`, or finer by less than one request where it does
+        // not divide: the rates of clients are powers of two.
         self.requests.append(&mut other.requests);
         self.one_in = one_in;
     }

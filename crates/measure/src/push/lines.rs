@@ -13,7 +13,7 @@ pub struct LineTooLong {
 /// What one [`LineReader::fill`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// This many bytes came; there may be more.
+    /// This many bytes were read; there may be more.
     Read(usize),
     /// Nothing to read for now.
     WouldBlock,
@@ -97,7 +97,7 @@ impl LineReader {
         at
     }
 
-    /// Drops the bytes of an overlong line; tells it the first time.
+    /// Drops the bytes of an overlong line; returns an error the first time.
     fn note_overlong(&mut self) -> Option<std::result::Result<&[u8], LineTooLong>> {
         if !self.skipping && self.end - self.start < self.limit {
             return None;

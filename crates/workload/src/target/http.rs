@@ -136,7 +136,7 @@ impl Responses {
             }
             Ok(Status::Partial) => Ok((0, Expect::Head)),
             Ok(Status::Complete(length)) => {
-                let head = Head::of(&response, input)?;
+                let head = Head::parse(&response, input)?;
                 self.outcome = head.outcome();
                 self.last |= head.is_last();
                 Ok((length, head.body()))
@@ -168,7 +168,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(response: &httparse::Response<'_, '_>, input: &[u8]) -> Result<Self, ProtocolError> {
+    fn parse(response: &httparse::Response<'_, '_>, input: &[u8]) -> Result<Self, ProtocolError> {
         let mut head = Self {
             status: response.code.unwrap_or(0),
             old: response.version == Some(0),
