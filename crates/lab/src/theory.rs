@@ -43,7 +43,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     for (number, case) in cases.iter().enumerate() {
         let runs = simulate(case, setup)?;
         setup.progress.step();
-        let ours = estimate_of(&runs.values(|totals| case.quantity.of(totals)));
+        let ours = estimate_of(&runs.values(|totals| case.quantity.value(totals)));
         points.push(deviation(number, case, &ours));
         worst_little.push(little_gap_percent(&runs));
         report.rows.push(row(case, &ours, &runs));
@@ -76,7 +76,7 @@ fn simulate(case: &Case, setup: &Setup<'_>) -> Result<Runs, Failure> {
         replications: REPLICATIONS,
     };
     let precision = Precision { relative: PRECISION, most: setup.either(MOST, REPLICATIONS) };
-    let value = |totals: &Totals| case.quantity.of(totals);
+    let value = |totals: &Totals| case.quantity.value(totals);
     experiment.run_until_precise(precision, value, |replication| {
         Ok(System::new(&case.model, setup.seed, replication)?)
     })

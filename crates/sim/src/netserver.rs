@@ -95,7 +95,7 @@ impl NetServer {
     pub fn new(model: &NetServerModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
         let streams = Replication { seed, number: replication };
-        let clients = CoreTraffic::of(model, streams);
+        let clients = CoreTraffic::all_cores(model, streams);
         let core = |(index, client)| Core::new(model, client, streams, index);
         let package = |_| Package {
             frequency: model.highest(),

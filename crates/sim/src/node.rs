@@ -198,7 +198,7 @@ impl NodeSimulation {
                 Work::Clients(TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() })
             }
             Activity::Requests { .. } => {
-                let requests = Requests::of(model, number, threads, streams);
+                let requests = Requests::new(model, number, threads, streams);
                 Work::Requests(Box::new(requests.expect("the activity is requests")))
             }
         };

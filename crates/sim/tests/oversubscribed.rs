@@ -24,10 +24,10 @@ impl Admission for Open {
     }
 }
 
-/// A gate that keeps the numbers that it is given.
-struct Kept(Numbers);
+/// A gate with fixed limits.
+struct FixedLimits(Numbers);
 
-impl Admission for Kept {
+impl Admission for FixedLimits {
     fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
         admission.allow.fill(Allowance::turns_of(self.0.batch));
         admission.cap = self.0.cap;
@@ -42,9 +42,9 @@ impl Admission for Kept {
     }
 }
 
-/// A plant with a gate of these numbers before its workers.
-fn kept(cap: u32, batch: u32, delay: Nanos) -> OversubscribedPlant {
-    let gate = Kept(Numbers { cap, batch, delay });
+/// Returns a plant with a gate of these limits before its workers.
+fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> OversubscribedPlant {
+    let gate = FixedLimits(Numbers { cap, batch, delay });
     OversubscribedPlant::new(&model(), Box::new(gate), 1, 0).unwrap()
 }
 
@@ -96,7 +96,7 @@ fn model() -> OversubscribedModel {
     toml::from_str(text).unwrap()
 }
 
-fn with(scheduler: ThreadScheduler, co_runners: &[u32]) -> OversubscribedModel {
+fn contended_model(scheduler: ThreadScheduler, co_runners: &[u32]) -> OversubscribedModel {
     let co_runner = |(index, threads): (usize, &u32)| CoRunner {
         name: format!("runner {index}"),
         threads: *threads,
@@ -126,7 +126,11 @@ fn rate(seen: &Observation, app: usize) -> f64 {
 
 #[test]
 fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
-    for model in [with(ThreadScheduler::Queues, &[]), with(FAIR, &[3, 2]), with(SOL, &[2])] {
+    for model in [
+        contended_model(ThreadScheduler::Queues, &[]),
+        contended_model(FAIR, &[3, 2]),
+        contended_model(SOL, &[2]),
+    ] {
         conformance::check(Nanos::from_millis(20), || plant(&model));
     }
 }
@@ -134,7 +138,7 @@ fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
 #[test]
 fn it_conforms_with_a_gate_whose_numbers_can_be_set() {
     for delay in [Nanos::ZERO, Nanos::from_millis(2)] {
-        conformance::check(Nanos::from_millis(20), || kept(4, 1, delay));
+        conformance::check(Nanos::from_millis(20), || gated_plant(4, 1, delay));
     }
 }
 
@@ -144,7 +148,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
         [(3, 1, Nanos::ZERO), (8, 4, Nanos::ZERO), (8, 1, Nanos::from_millis(2))]
     {
         let app = AppId(0);
-        let mut set = kept(16, 2, Nanos::from_millis(1));
+        let mut set = gated_plant(16, 2, Nanos::from_millis(1));
         set.observe(Nanos::from_millis(50)).unwrap();
         let wanted = [
             Setting::GateCap(app, cap),
@@ -153,7 +157,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
         ];
         let outcomes = set.apply(&wanted).outcomes;
         assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
-        let mut begun = kept(cap, batch, delay);
+        let mut begun = gated_plant(cap, batch, delay);
         let answered = |plant: &mut OversubscribedPlant| {
             // Turns of the numbers before have ended by then.
             plant.observe(Nanos::from_millis(200)).unwrap();
@@ -173,14 +177,14 @@ fn an_admission_controller_that_chooses_its_numbers_lends_none() {
     let Got::Refused { why } = got else { panic!("{got:?}") };
     assert!(why.contains("manual"), "{why}");
     // One gate of all classes is the knob of the first class and of no other.
-    let got = kept(4, 1, Nanos::ZERO).apply(&[Setting::GateCap(AppId(1), 4)]).outcomes;
+    let got = gated_plant(4, 1, Nanos::ZERO).apply(&[Setting::GateCap(AppId(1), 4)]).outcomes;
     assert!(matches!(&got[0].got, Got::Refused { .. }), "{got:?}");
 }
 
 #[test]
 fn an_app_runs_on_its_cores_and_nowhere_else() {
     for scheduler in [ThreadScheduler::Queues, FAIR, SOL] {
-        let mut plant = plant(&with(scheduler, &[]));
+        let mut plant = plant(&contended_model(scheduler, &[]));
         plant.observe(Nanos::from_millis(50)).unwrap();
         for app in [AppId(0), AppId(1)] {
             let _ = plant.apply(&[Setting::Cores(app, CoreSet::first(2))]);
@@ -223,7 +227,7 @@ fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
 
 #[test]
 fn no_app_runs_on_the_schedulers_own_core() {
-    let mut plant = plant(&with(SOL, &[]));
+    let mut plant = plant(&contended_model(SOL, &[]));
     let agent: CoreSet = "3".parse().unwrap();
     let got = plant.apply(&[Setting::Cores(AppId(0), agent)]).outcomes[0].got.clone();
     assert!(matches!(got, Got::Refused { .. }), "{got:?}");
@@ -250,7 +254,7 @@ fn a_core_that_is_held_slow_does_less() {
 #[test]
 fn fair_threads_have_equal_time_whoever_they_belong_to() {
     // 12 threads that never sleep on 4 cores: a third of a core each.
-    let served = measure(&quiet(with(FAIR, &[4, 8])));
+    let served = measure(&quiet(contended_model(FAIR, &[4, 8])));
     let cores: Vec<f64> = (0..2).map(|index| served.co_runner_cores(index)).collect();
     assert!((cores[1] / cores[0] - 2.0).abs() < 0.1, "{cores:?}");
     assert!((3.85..=4.0).contains(&(cores[0] + cores[1])), "{cores:?}");
@@ -266,7 +270,7 @@ fn quiet(model: OversubscribedModel) -> OversubscribedModel {
 
 #[test]
 fn a_thread_that_sleeps_a_lot_is_not_held_up_by_those_who_never_do() {
-    let model = quiet(with(FAIR, &[8]));
+    let model = quiet(contended_model(FAIR, &[8]));
     let beside = measure(&model).latency().mean().unwrap();
     let alone =
         measure(&OversubscribedModel { co_runner: Vec::new(), ..model }).latency().mean().unwrap();
@@ -275,10 +279,15 @@ fn a_thread_that_sleeps_a_lot_is_not_held_up_by_those_who_never_do() {
 
 #[test]
 fn a_co_runner_needs_a_scheduler_with_slices() {
-    let refused =
-        OversubscribedServer::new(&with(ThreadScheduler::Queues, &[1]), Box::new(Open), 1, 0).err();
+    let refused = OversubscribedServer::new(
+        &contended_model(ThreadScheduler::Queues, &[1]),
+        Box::new(Open),
+        1,
+        0,
+    )
+    .err();
     assert!(refused.unwrap().to_string().contains("scheduler with time slices"));
-    let one = OversubscribedModel { cores: 1, ..with(SOL, &[]) };
+    let one = OversubscribedModel { cores: 1, ..contended_model(SOL, &[]) };
     let refused = OversubscribedServer::new(&one, Box::new(Open), 1, 0).err().unwrap().to_string();
     assert!(refused.contains("the agent has one to itself"), "{refused}");
 }
@@ -286,7 +295,7 @@ fn a_co_runner_needs_a_scheduler_with_slices() {
 #[test]
 fn a_central_queue_serves_in_order_of_waking() {
     // The agent's core is busy and runs no thread; the others share one queue.
-    let served = measure(&with(SOL, &[]));
+    let served = measure(&contended_model(SOL, &[]));
     let queues = measure(&OversubscribedModel { cores: 3, ..model() });
     let ratio = served.throughput_per_s() / queues.throughput_per_s();
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
@@ -318,7 +327,7 @@ proptest! {
         moves in prop::collection::vec((0u16..4, 1u16..4, 0u16..3), 1..12),
     ) {
         let scheduler = [FAIR, SOL, FAIR][kind];
-        let model = with(scheduler, &runners);
+        let model = contended_model(scheduler, &runners);
         let mut plant = plant(&model);
         for (app, count, first) in moves {
             let cores = (first..(first + count).min(4)).map(lull_control::CoreId).collect();

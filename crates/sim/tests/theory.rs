@@ -18,7 +18,7 @@ fn simulate(case: &Case, requests: u64) -> Runs {
 /// none misses it by chance (1.7 times a t interval of 8 is a 99.5 % one), and
 /// whether Little's law holds at every server.
 fn judge(case: &Case, runs: &Runs) -> Result<(), String> {
-    let estimate = runs.estimate(|totals| case.quantity.of(totals)).unwrap();
+    let estimate = runs.estimate(|totals| case.quantity.value(totals)).unwrap();
     if !estimate.near(case.expected, 1.7) {
         return Err(format!("{}: {estimate:?} for {}", case.name, case.expected));
     }

@@ -18,8 +18,8 @@ pub(crate) enum Op {
     Enter { tier: u16, visit: u8, same_as: u8, way_out: u32 },
     /// A call that is one piece of work and nothing else, of a tier that is
     /// only called so: choice of the server, work, and no bookkeeping of
-    /// calls. Stands for the three operations behind it, which are taken
-    /// instead where calls of the tier are watched.
+    /// calls. It replaces the three operations that follow it; those run
+    /// instead where calls of the tier are observed.
     Visit { tier: u16, visit: u8, same_as: u8, amount: u16 },
     /// The same where there is no choice and nothing later refers to it.
     VisitOnly { server: u32, amount: u16 },

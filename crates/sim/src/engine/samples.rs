@@ -71,7 +71,7 @@ mod tests {
     fn samples_drawn_ahead_are_those_drawn_one_by_one() {
         let stream = || Replication { seed: 5, number: 1 }.stream(StreamPurpose::Work, 0);
         for shape in [Shape::Exponential, Shape::Lognormal { cv2: 2.0 }] {
-            let (unit, other) = (Unit::of(shape), Unit::Exponential);
+            let (unit, other) = (Unit::new(shape), Unit::Exponential);
             let mut samples = Samples::new(stream(), &[unit, other]);
             let mut one_by_one = stream();
             for number in 0..300 {

@@ -70,7 +70,7 @@ impl SourceState {
     /// A source at time 0: all clients think.
     pub(crate) fn new(source: &Source, streams: Replication, app: usize) -> Self {
         let (gap, rate, clients) = match source {
-            Source::Open(open) => (Unit::of(open.gaps), open.rate_per_s / 1e9, Clients::Open),
+            Source::Open(open) => (Unit::new(open.gaps), open.rate_per_s / 1e9, Clients::Open),
             Source::Closed(closed) if closed.think.shape == Shape::Exponential => {
                 let (thinking, each) = (closed.clients, 1.0 / closed.think.mean.0 as f64);
                 let paces = Paces::new(each, thinking);
@@ -93,7 +93,7 @@ impl SourceState {
         };
         let mut samples = Samples::new(streams.stream(StreamPurpose::Arrivals, app), &units);
         let left = samples.draw(&gap);
-        Self { left, at_ns: 0, pace: Pace::of(rate), gap, clients, samples, phases }
+        Self { left, at_ns: 0, pace: Pace::new(rate), gap, clients, samples, phases }
     }
 
     /// When the next request arrives; [`NEVER_NS`] at rate 0.
@@ -111,7 +111,7 @@ impl SourceState {
         if let Clients::Superposed { thinking, frozen, paces, .. } = &mut self.clients {
             debug_assert!(*thinking > 0, "only a thinking client sends a request");
             *thinking -= 1;
-            self.pace = paces.of(thinking.saturating_sub(*frozen));
+            self.pace = paces.pace(thinking.saturating_sub(*frozen));
         }
         self.left = self.samples.draw(&self.gap);
         self.at_ns = now_ns;
@@ -126,7 +126,7 @@ impl SourceState {
             Clients::Superposed { all, thinking, frozen, paces } => {
                 debug_assert!(*thinking < *all, "only a waiting client receives an answer");
                 *thinking += 1;
-                let pace = paces.of(thinking.saturating_sub(*frozen));
+                let pace = paces.pace(thinking.saturating_sub(*frozen));
                 self.change_pace(now_ns, pace);
                 AfterAnswer::Retime(self.next_ns())
             }
@@ -164,10 +164,10 @@ impl SourceState {
 
     fn set_level(&mut self, now_ns: u64, level: f64) {
         let pace = match &mut self.clients {
-            Clients::Open => Pace::of(level / 1e9),
+            Clients::Open => Pace::new(level / 1e9),
             Clients::Superposed { all, thinking, frozen, paces } => {
                 *frozen = all.saturating_sub(level.round() as u32);
-                paces.of(thinking.saturating_sub(*frozen))
+                paces.pace(thinking.saturating_sub(*frozen))
             }
             Clients::Timed { .. } => return,
         };
@@ -183,7 +183,7 @@ impl SourceState {
 }
 
 impl Pace {
-    fn of(rate: f64) -> Self {
+    fn new(rate: f64) -> Self {
         Self { rate, inverse: 1.0 / rate }
     }
 }
@@ -191,15 +191,15 @@ impl Pace {
 impl Paces {
     fn new(each: f64, clients: u32) -> Self {
         let mut paces = Self { each, known: Vec::new() };
-        paces.known = (0..=clients.min(PACES_MAX)).map(|thinking| paces.of(thinking)).collect();
+        paces.known = (0..=clients.min(PACES_MAX)).map(|thinking| paces.pace(thinking)).collect();
         paces
     }
 
-    /// That of so many clients that think.
+    /// Returns the pace of this number of thinking clients.
     #[inline(always)]
-    fn of(&self, thinking: u32) -> Pace {
+    fn pace(&self, thinking: u32) -> Pace {
         let known = self.known.get(thinking as usize);
-        known.copied().unwrap_or_else(|| Pace::of(f64::from(thinking) * self.each))
+        known.copied().unwrap_or_else(|| Pace::new(f64::from(thinking) * self.each))
     }
 }
 

@@ -72,7 +72,7 @@ impl Distribution {
 
     /// The sampler, in nanoseconds.
     pub(crate) fn draw(self) -> Draw {
-        Draw { mean: self.mean.0 as f64, unit: Unit::of(self.shape) }
+        Draw { mean: self.mean.0 as f64, unit: Unit::new(self.shape) }
     }
 }
 
@@ -133,7 +133,7 @@ impl Draw {
 
 impl Unit {
     /// The sampler of a checked shape.
-    pub(crate) fn of(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         match shape {
             Shape::Exponential => Self::Exponential,
             Shape::Constant => Self::Constant,

@@ -75,8 +75,8 @@ pub(super) struct PingPongState {
 }
 
 impl CoreTraffic {
-    /// The clients of all cores.
-    pub(super) fn of(model: &NetServerModel, streams: Replication) -> Vec<Self> {
+    /// Creates the clients of all cores.
+    pub(super) fn all_cores(model: &NetServerModel, streams: Replication) -> Vec<Self> {
         let cores = usize::from(model.cores);
         match &model.traffic {
             Traffic::PingPong(config) => {

@@ -125,7 +125,7 @@ impl Core {
             sockets: VecDeque::new(),
             batch: 0,
             client,
-            work: Unit::of(model.app.shape),
+            work: Unit::new(model.app.shape),
             work_stream: streams.stream(StreamPurpose::Work, index),
             governor: IdleGovernor::new(model.idle_rule),
             since_logged: Logged { cycles: 0.0, idle: vec![Nanos::ZERO; states] },

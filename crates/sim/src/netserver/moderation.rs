@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use lull_measure::Nanos;
 
-    const fn of(packets: u64, bytes: u64) -> PacketCounts {
+    const fn counts(packets: u64, bytes: u64) -> PacketCounts {
         PacketCounts { packets, bytes }
     }
 
@@ -210,11 +210,11 @@ mod tests {
     fn ixgbe_never_waits_longer_than_126_us() {
         let mut vector = Moderator::new(Moderation::Ixgbe);
         for turn in 1..200 {
-            vector.update(turn * 100_000, of(20, 20 * 120), of(20, 20 * 300));
+            vector.update(turn * 100_000, counts(20, 20 * 120), counts(20, 20 * 300));
         }
         assert_eq!(vector.delay_ns(), 126_000);
         // A handful of small packets asks for low latency.
-        vector.update(200 * 100_000, of(1, 120), of(1, 300));
+        vector.update(200 * 100_000, counts(1, 120), counts(1, 300));
         assert_eq!(vector.delay_ns(), 2 * ((40 * 120 + 2720) / 2u64).div_ceil(512) * 1000);
     }
 
@@ -222,9 +222,9 @@ mod tests {
     fn ixgbe_resets_after_a_jiffy_of_silence() {
         let mut vector = Moderator::new(Moderation::Ixgbe);
         for turn in 1..50 {
-            vector.update(turn * 100_000, of(20, 2000), of(20, 2000));
+            vector.update(turn * 100_000, counts(20, 2000), counts(20, 2000));
         }
-        vector.update(50 * 100_000 + 2 * JIFFY_NS, of(20, 2000), of(20, 2000));
+        vector.update(50 * 100_000 + 2 * JIFFY_NS, counts(20, 2000), counts(20, 2000));
         assert_eq!(vector.delay_ns(), 10_000);
     }
 
@@ -232,12 +232,12 @@ mod tests {
     fn classic_ixgbe_climbs_to_bulk_under_load_and_back() {
         let mut vector = Moderator::new(Moderation::IxgbeClassic);
         for turn in 1..100 {
-            vector.update(turn * 100_000, of(3, 30 * 100), of(0, 0));
+            vector.update(turn * 100_000, counts(3, 30 * 100), counts(0, 0));
         }
         assert_eq!(vector.class, Class::Bulk);
         assert!((120_000..=125_000).contains(&vector.delay_ns()), "{}", vector.delay_ns());
         for turn in 100..200 {
-            vector.update(turn * 100_000, of(1, 100), of(0, 0));
+            vector.update(turn * 100_000, counts(1, 100), counts(0, 0));
         }
         assert_eq!(vector.class, Class::Lowest);
         assert!(vector.delay_ns() < 15_000, "{}", vector.delay_ns());
@@ -256,7 +256,7 @@ mod tests {
             (Bulk, 3, 500, Low),
             (Bulk, 10, 10_000, Bulk),
         ] {
-            let got = e1000e_class(class, of(packets, bytes));
+            let got = e1000e_class(class, counts(packets, bytes));
             assert_eq!(got, next, "{class:?} {packets} {bytes}");
         }
     }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_fixed_delay_stays() {
         let mut vector = Moderator::new(Moderation::Fixed(Nanos::from_micros(200)));
-        vector.update(1_000_000, of(300, 90_000), of(0, 0));
+        vector.update(1_000_000, counts(300, 90_000), counts(0, 0));
         assert_eq!(vector.delay_ns(), 200_000);
     }
 }

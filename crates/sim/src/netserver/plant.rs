@@ -42,7 +42,7 @@ impl NetServerPlant {
     ) -> Result<Self, ModelError> {
         let server = NetServer::new(model, seed, replication)?;
         let machine = machine_of(model, &app);
-        Ok(Self { snapshot: NetServerSnapshot::of(&server), server, machine, apps: vec![app] })
+        Ok(Self { snapshot: NetServerSnapshot::take(&server), server, machine, apps: vec![app] })
     }
 
     /// The simulation, to look at.
@@ -56,7 +56,7 @@ impl NetServerPlant {
     }
 
     fn observation(&mut self) -> Observation {
-        let before = std::mem::replace(&mut self.snapshot, NetServerSnapshot::of(&self.server));
+        let before = std::mem::replace(&mut self.snapshot, NetServerSnapshot::take(&self.server));
         let epoch = self.snapshot.time - before.time;
         let none = || Missing::because("an epoch of no length");
         let per_s = |count: u64| match epoch {
@@ -186,7 +186,7 @@ fn answer(same: bool, clamped: Option<(Setting, String)>) -> Got {
 }
 
 impl NetServerSnapshot {
-    fn of(server: &NetServer) -> Self {
+    fn take(server: &NetServer) -> Self {
         Self { time: server.now(), energy: server.energy(), cores: server.sums() }
     }
 }

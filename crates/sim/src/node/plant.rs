@@ -86,7 +86,7 @@ impl NodePlant {
             Ok(number)
         };
         let numbers = apps.iter().map(number).collect::<Result<Vec<_>, _>>()?;
-        let snapshot = NodeSnapshot::of(&node);
+        let snapshot = NodeSnapshot::take(&node);
         Ok(Self {
             machine: machine_of(model, apps),
             apps: apps.to_vec(),
@@ -109,7 +109,7 @@ impl NodePlant {
     }
 
     fn observation(&mut self) -> Observation {
-        let now = NodeSnapshot::of(&self.node);
+        let now = NodeSnapshot::take(&self.node);
         let before = std::mem::replace(&mut self.snapshot, now);
         let epoch = self.snapshot.time - before.time;
         let epoch_ns = epoch.0 as f64;
@@ -206,7 +206,7 @@ impl NodeSimulation {
 }
 
 impl NodeSnapshot {
-    fn of(node: &NodeSimulation) -> Self {
+    fn take(node: &NodeSimulation) -> Self {
         let now_ns = node.now_ns;
         Self {
             time: node.now(),

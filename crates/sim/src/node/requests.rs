@@ -22,8 +22,9 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Of a checked model's app with this number; `None` if it serves none.
-    pub(super) fn of(
+    /// Creates the requests of a checked model's app with this number; `None` if the app
+    /// serves none.
+    pub(super) fn new(
         model: &NodeModel,
         number: usize,
         threads: std::ops::Range<usize>,

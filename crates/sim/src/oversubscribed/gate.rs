@@ -8,7 +8,7 @@
 //! its batch and its allowance permit, across its round trips. Rounds are formed here:
 //! connections listed in a round have a batch, the others have none.
 //!
-//! The gate's clock stands still. How long a turn outlasts its last answer is the
+//! The gate's clock does not advance. How long a turn outlasts its last answer is the
 //! model's lease, and rounds and pauses are events of the server; the gate's own
 //! leases and pauses are not simulated.
 
@@ -23,7 +23,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-/// The gate's time, which stands still in the simulation.
+/// The gate's time, which does not advance in the simulation.
 const NOW_NS: u64 = 0;
 
 /// The agent's state of a connection.

@@ -48,8 +48,8 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Its value in one replication; NaN if nothing was counted.
-    pub fn of(self, totals: &Totals) -> f64 {
+    /// Returns its value in one replication; NaN if nothing was counted.
+    pub fn value(self, totals: &Totals) -> f64 {
         match self {
             Self::ResponseSeconds { app } => {
                 let app = &totals.apps[app];
