@@ -88,7 +88,7 @@ impl Post {
     pub fn admission(&self) -> Result<Box<dyn Admission>, PolicyError> {
         let objectives = self.objectives();
         let site =
-            Site { asked: &self.asked, workers: self.workers, ..Site::of(&objectives, cores()) };
+            Site { asked: &self.asked, workers: self.workers, ..Site::new(&objectives, cores()) };
         let admission = ADMISSION_CONTROLLERS.build(&self.name, &self.keys, &site)?;
         if self.name == "open" && !self.workers.may_wait() {
             let message = "`open` never closes the gate, so that no worker would rest".to_owned();

@@ -207,7 +207,7 @@ fn an_average_that_the_kernel_leaves_blank_gives_way_to_the_setting() {
 #[test]
 fn idle_states_of_an_old_kernel_lack_what_it_did_not_tell() {
     let machine = Recorded::new("intel-xeon-e7-4870");
-    let states = IdleState::of(&machine.roots, CoreId(0)).unwrap();
+    let states = IdleState::read_all(&machine.roots, CoreId(0)).unwrap();
     let found: Vec<_> =
         states.iter().map(|state| (state.name.as_str(), state.exit_latency)).collect();
     let us = Nanos::from_micros;

@@ -39,7 +39,7 @@ load_change = 1.0
 fn behind(admission: &str, keys: &str) -> OversubscribedPlant {
     let model: OversubscribedModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
-    let site = Site::of(&objectives, model.cores);
+    let site = Site::new(&objectives, model.cores);
     let gate = ADMISSION_CONTROLLERS.build(admission, &keys.parse().unwrap(), &site).unwrap();
     OversubscribedPlant::new(&model, gate, 1, 0).unwrap()
 }

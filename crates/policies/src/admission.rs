@@ -64,7 +64,7 @@ impl Workers {
 impl<'a> Site<'a> {
     /// Creates a site with these objectives of connections and this number of cores. The server
     /// as a whole has no objective, and its workers wait.
-    pub const fn of(objectives: &'a [Option<Objective>], cores: u32) -> Self {
+    pub const fn new(objectives: &'a [Option<Objective>], cores: u32) -> Self {
         Self { objectives, cores, asked: &[], workers: Workers::Wait }
     }
 }

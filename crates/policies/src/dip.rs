@@ -62,7 +62,7 @@ impl Dip {
 
     /// The class of what a plant offers: its apps are known, so it can
     /// distinguish; cores or ways isolate, scheduling classes prioritise.
-    pub fn of(offered: &Capabilities) -> Self {
+    pub fn classify(offered: &Capabilities) -> Self {
         let isolate = offered.has(Capability::Cores) || offered.has(Capability::CacheWays);
         match (isolate, offered.has(Capability::Scheduling)) {
             (false, false) => Self::D,
@@ -166,7 +166,7 @@ pub enum Ability {
 }
 
 impl Ability {
-    fn of(offered: &Capabilities, capability: Capability) -> Self {
+    fn from_capability(offered: &Capabilities, capability: Capability) -> Self {
         match offered.get(capability) {
             Ok(means) => Self::By(means.to_owned()),
             Err(why) => Self::Missing(why.to_string()),
@@ -186,12 +186,13 @@ impl Ability {
 /// known at all, and no hardware gives a way or a byte to who is critical.
 pub fn by_resource(offered: &Capabilities) -> Vec<ResourceDip> {
     let labelled = |resource, capability| {
-        let isolate = Ability::of(offered, capability);
+        let isolate = Ability::from_capability(offered, capability);
         let none = "no hardware serves one app's requests before another's".to_owned();
         resource_dip(resource, [isolate.clone(), isolate, Ability::Missing(none)])
     };
     let known = Ability::By("the kernel's account of threads".to_owned());
-    let cores = [Capability::Cores, Capability::Scheduling].map(|it| Ability::of(offered, it));
+    let cores =
+        [Capability::Cores, Capability::Scheduling].map(|it| Ability::from_capability(offered, it));
     let [isolate, prioritise] = cores;
     vec![
         resource_dip("cores", [known, isolate, prioritise]),
@@ -239,13 +240,13 @@ mod tests {
     #[test]
     fn a_machine_without_knobs_can_only_tell_apps_apart() {
         let none = Capabilities::default();
-        assert_eq!(Dip::of(&none), Dip::D);
+        assert_eq!(Dip::classify(&none), Dip::D);
         let cores = none.with(Capability::Cores, "sched_setaffinity");
-        assert_eq!(Dip::of(&cores), Dip::DI);
+        assert_eq!(Dip::classify(&cores), Dip::DI);
         let both = cores.with(Capability::Scheduling, "sched_setattr");
-        assert_eq!(Dip::of(&both), Dip::DIP);
+        assert_eq!(Dip::classify(&both), Dip::DIP);
         let only = both.without(Capability::Cores, Missing::because("test"));
-        assert_eq!(Dip::of(&only), Dip::DP);
+        assert_eq!(Dip::classify(&only), Dip::DP);
     }
 
     #[test]

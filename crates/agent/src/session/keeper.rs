@@ -172,7 +172,7 @@ mod tests {
     fn place(directory: &tempfile::TempDir) -> Place {
         let bound = Nanos::from_millis(10);
         let spec = AppSpec::latency_critical("a", Percentile::P95, bound);
-        let space = Space::of(&machine(), &[spec], &[Capability::Cores]).unwrap();
+        let space = Space::from_machine(&machine(), &[spec], &[Capability::Cores]).unwrap();
         let subject = Subject::of(&machine(), "a", (Percentile::P95, bound), &space);
         Place { path: directory.path().join("spots.sqlite"), subject }
     }

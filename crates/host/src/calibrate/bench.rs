@@ -119,7 +119,8 @@ impl Bench {
             self.set_frequency(share)?;
         }
         if step.shallow && self.held.is_empty() {
-            let at_most = shallowest(&IdleState::of(&self.roots, CoreId(0)).unwrap_or_default());
+            let at_most =
+                shallowest(&IdleState::read_all(&self.roots, CoreId(0)).unwrap_or_default());
             self.hold(Wish::IdleLatency(at_most))?;
         }
         let crew = Crew::busy(&step.busy)?;
@@ -256,7 +257,7 @@ fn counted(roots: &Roots, cores: &[CoreId], state: &str) -> Result<IdleCount, Be
     let missing = |why| BenchError::Gauge { what: "idle residency", why };
     let mut sum = IdleCount::default();
     for core in cores {
-        let states = IdleState::of(roots, *core).map_err(missing)?;
+        let states = IdleState::read_all(roots, *core).map_err(missing)?;
         let found = states.iter().find(|found| found.name == state);
         let found = found
             .ok_or_else(|| missing(Missing::because(format!("core {core} has no {state}"))))?;

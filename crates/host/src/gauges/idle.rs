@@ -64,7 +64,7 @@ impl IdleState {
     ///
     /// # Errors
     /// If it has none, or one cannot be read.
-    pub fn of(roots: &Roots, core: CoreId) -> Result<Vec<Self>, Missing> {
+    pub fn read_all(roots: &Roots, core: CoreId) -> Result<Vec<Self>, Missing> {
         let dirs = state_dirs(roots, core);
         if dirs.is_empty() {
             return Err(no_states());
@@ -114,7 +114,7 @@ impl IdleResidency {
         let mut core = CoreStates { states: time_files(roots, CoreId(0)), last_us: None };
         core.times_us()?;
         let count = core.states.len();
-        let names = IdleState::of(roots, CoreId(0)).unwrap_or_default();
+        let names = IdleState::read_all(roots, CoreId(0)).unwrap_or_default();
         let names: Vec<_> = names.into_iter().map(|state| state.name).collect();
         Ok(match names.is_empty() {
             true => format!("cpuidle ({count} states)"),

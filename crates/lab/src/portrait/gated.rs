@@ -131,7 +131,7 @@ fn measured(
 ) -> Result<OversubscribedTotals, PortraitError> {
     let objectives = model.objectives();
     // One core is left to the system.
-    let site = Site::of(&objectives, model.cores.max(2) - 1);
+    let site = Site::new(&objectives, model.cores.max(2) - 1);
     let config: toml::Table = config(admission).parse().expect("configs of portraits are TOML");
     let built = ADMISSION_CONTROLLERS.build(admission, &config, &site)?;
     Ok(OversubscribedServer::measure(

@@ -109,7 +109,7 @@ impl Gated {
     fn set_up(&self, variant: &GateScheme, replication: u64) -> Result<Replication, Wrong> {
         let objectives = self.model.objectives();
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
-        let site = Site::of(&objectives, self.model.cores.max(2) - 1);
+        let site = Site::new(&objectives, self.model.cores.max(2) - 1);
         let Named { name, config } = &variant.admission;
         let gate = ADMISSION_CONTROLLERS
             .build(name, config, &site)

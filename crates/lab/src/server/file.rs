@@ -116,7 +116,7 @@ fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError
             .into_iter()
             .filter_map(|(knob, there)| there.then_some(knob))
             .collect();
-    Space::of(plant.machine(), plant.apps(), &knobs)
+    Space::from_machine(plant.machine(), plant.apps(), &knobs)
         .map_err(|error| wrong("server", error.to_string()))
 }
 

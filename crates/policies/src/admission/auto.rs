@@ -37,7 +37,7 @@
 use super::{AdmissionKind, Site, Workers};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use aim::{Aim, Asked};
+use aim::{Aim, ServerObjective};
 use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::Nanos;
@@ -165,7 +165,7 @@ enum Stage {
     Surveying(Survey),
     Holding {
         until: Nanos,
-        /// Throughput that it was settled at; none if nothing could be said of it.
+        /// Throughput when the setting was chosen; `None` if it is not known.
         usual_per_s: Option<f64>,
         /// How many were under way at a time in the first window of it.
         usual_crowd: Option<f64>,
@@ -175,7 +175,7 @@ enum Stage {
     },
 }
 
-/// Why it is asked again what is best.
+/// Why the best setting is searched for again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     /// It was long ago.
@@ -200,7 +200,7 @@ struct Auto {
 
 impl Auto {
     fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
-        let asked = Asked::of(site.asked);
+        let asked = ServerObjective::from_list(site.asked);
         let aim = Aim::new(&config, asked);
         if !site.workers.may_wait() && rests(&config, &aim, site.workers).is_none() {
             let message = "`auto` lets workers rest for as long as a promise allows: state a tail \
@@ -233,7 +233,7 @@ impl Auto {
             self.goes_on(now, progress);
             return;
         }
-        match (self.is_to_ask(now, look), self.setting) {
+        match (self.cause_to_search(now, look), self.setting) {
             (None, _) => {}
             (Some(Cause::Late), Setting::Rests { pause }) => {
                 self.settle((now, now), shorter(pause), None);
@@ -281,10 +281,10 @@ impl Auto {
         self.stage = Stage::Holding { until, usual_per_s, usual_crowd: None, odd_since: None };
     }
 
-    /// Why it is to be asked again what is best, if it is.
-    fn is_to_ask(&mut self, now: Nanos, look: Look) -> Option<Cause> {
+    /// Returns why the best setting must be searched for again, if it must.
+    fn cause_to_search(&mut self, now: Nanos, look: Look) -> Option<Cause> {
         let rests = matches!(self.setting, Setting::Rests { .. });
-        let bound_s = self.aim.asked().bound_s.filter(|_| rests);
+        let bound_s = self.aim.objective().bound_s.filter(|_| rests);
         let Stage::Holding { until, usual_per_s, usual_crowd, odd_since } = &mut self.stage else {
             return None;
         };
@@ -343,7 +343,7 @@ fn batches(config: &Config, aim: &Aim, best: Setting) -> Option<Survey> {
 
 /// Rests to try, if workers can rest and a bound says for how long.
 fn rests(config: &Config, aim: &Aim, workers: Workers) -> Option<Survey> {
-    let bound = Nanos::from_secs_f64(aim.asked().bound_s.filter(|_| workers.may_rest())?);
+    let bound = Nanos::from_secs_f64(aim.objective().bound_s.filter(|_| workers.may_rest())?);
     let most = config.most_pause.min(bound.scale(SHARE_OF_BOUND));
     let twice = std::iter::successors(Some(C6_BREAK_EVEN), |pause| Some(*pause * 2));
     let pauses = twice.take_while(|pause| *pause <= most);

@@ -1,9 +1,9 @@
-//! gate-fifo: no more than C queries in service, in turn.
+//! gate-fifo: at most C queries in service, in turn.
 //!
-//! The plainest gate there is: a slot that comes free goes to the next
-//! connection of the ring that has a query, for that one query. It cures
-//! contention and nothing else. Not in the paper; it is the baseline that
-//! tells what of REEF is its gate and what its batches and pauses.
+//! The simplest gate: a slot that comes free goes to the next
+//! connection of the ring that has a query, for that one query. It removes
+//! contention and has no other effect. It is not in the paper. As a baseline it
+//! separates the effect of REEF's gate from that of its batches and pauses.
 //!
 //! C is given, or searched for as the fewest workers with the highest
 //! throughput (REEF, section 3.3; [`crate::toolkit::knee`]) and kept up to date.

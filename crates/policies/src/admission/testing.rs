@@ -10,7 +10,7 @@ use lull_measure::{Nanos, Percentile};
 pub(crate) struct Bench {
     pub(crate) objectives: Vec<Option<Objective>>,
     pub(crate) cores: u32,
-    /// What is asked of the server as a whole.
+    /// The objectives of the server as a whole.
     pub(crate) asked: Vec<Objective>,
     pub(crate) workers: Workers,
     /// Share of the time in which all workers rest.
@@ -24,7 +24,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// So many connections of which nothing is asked.
+    /// Creates this number of connections without objectives.
     pub(crate) fn best_effort(connections: usize) -> Self {
         Self {
             objectives: vec![None; connections],
@@ -78,7 +78,11 @@ impl Bench {
     }
 
     fn site(&self) -> Site<'_> {
-        Site { asked: &self.asked, workers: self.workers, ..Site::of(&self.objectives, self.cores) }
+        Site {
+            asked: &self.asked,
+            workers: self.workers,
+            ..Site::new(&self.objectives, self.cores)
+        }
     }
 }
 

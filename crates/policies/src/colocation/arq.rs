@@ -418,7 +418,7 @@ fn readings(standing: &Standing) -> Vec<bool> {
     standing.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
 }
 
-/// The scheduling classes that put latency-critical apps first, if asked to.
+/// Returns the scheduling classes that put latency-critical apps first, if configured.
 fn priorities(config: &Config, apps: &[AppSpec]) -> Vec<Setting> {
     let class = |spec: &AppSpec| match (config.priority, config.priority_by) {
         (Priority::Equal, _) => None,

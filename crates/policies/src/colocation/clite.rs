@@ -89,7 +89,7 @@ config! {
         trials_max: usize = 100,
         /// Random divisions from which the model is climbed (ours).
         starts: usize = 20,
-        /// Divisions at most that the model is asked about in a trial (ours: 3,000, which
+        /// Divisions at most that the model evaluates in a trial (ours: 3,000, which
         /// bounds the time of a decision).
         asks_max: usize = 3_000,
         /// Share of the best score below which the search begins again (ours).
@@ -119,7 +119,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     ])
 }
 
-/// One trial: a division and what came of it.
+/// One trial: a division and its result.
 #[derive(Debug, Clone)]
 struct Sample {
     point: Point,
@@ -251,7 +251,7 @@ impl Clite {
             let sample = self.samples.iter().find(|sample| sample.point == corner)?;
             Some(sample.readings[place])
         };
-        Scale::of((0..self.living.len()).map(with_most).collect(), self.specs())
+        Scale::from_trials((0..self.living.len()).map(with_most).collect(), self.specs())
     }
 
     fn specs(&self) -> impl Iterator<Item = &AppSpec> {
@@ -389,7 +389,7 @@ impl Policy for Clite {
 fn divide(machine: &Machine, living: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
     let holders = living.iter().map(|app| vec![*app]).collect();
     let partition = Partition::even(machine, holders).map_err(|few| few.refuse(ENTRY.name))?;
-    let lattice = Lattice::of(&partition, living.len());
+    let lattice = Lattice::new(&partition, living.len());
     Ok((partition, lattice))
 }
 

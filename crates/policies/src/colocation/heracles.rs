@@ -299,7 +299,7 @@ impl Heracles {
     }
 
     fn shrink_to(&mut self, cores: u32, reason: &Reason) {
-        if self.partition.of(Kind::Cores, REST) > cores {
+        if self.partition.units_of(Kind::Cores, REST) > cores {
             self.give_rest(Kind::Cores, cores.max(self.partition.floor(Kind::Cores)));
             self.write(reason);
         }
@@ -316,7 +316,7 @@ impl Heracles {
         if self.first.is_some() && !self.partition.is_retired(FIRST) {
             let (steps, cores) =
                 (self.partition.total(Kind::Bandwidth), self.partition.total(Kind::Cores));
-            let share = (self.partition.of(Kind::Cores, REST) * steps).div_ceil(cores.max(1));
+            let share = (self.partition.units_of(Kind::Cores, REST) * steps).div_ceil(cores.max(1));
             self.give_rest(Kind::Bandwidth, share.max(self.partition.floor(Kind::Bandwidth)));
         }
         let mut settings = self.partition.settings();

@@ -236,11 +236,12 @@ impl Parties {
         readings.iter().all(|one| !one.active || one.slack >= self.config.upsize_below)
     }
 
-    /// Lets a sample vote on the last action; whether it is over and stands.
+    /// Counts a sample for or against the last action; returns whether the action's trial
+    /// is over and the action is kept.
     fn has_passed(&mut self, mut action: Action, readings: &[Reading], now: Nanos) -> bool {
         let own = readings.iter().find(|one| one.holder == action.holder);
         let helped = match (action.direction, self.config.mode, own) {
-            // Nothing to judge by: it stands.
+            // There is no reading to judge by, so the action is kept.
             (_, _, None) => true,
             (Direction::Up, Mode::Paper, Some(own)) => own.tail <= action.before,
             (Direction::Up, Mode::Script, Some(own)) => own.tail < action.before,

@@ -7,8 +7,7 @@
 //!
 //! Generalised to more than two apps: the last in the order stays
 //! SCHED_OTHER, each one before it gets a SCHED_RR priority one higher. The
-//! mechanism is that of `lc-first`, and so is what is said there about the
-//! throttle.
+//! mechanism is that of `lc-first`, and its note on the throttle applies here too.
 //!
 //! Checked against: section VIII's rule for pairs.
 

@@ -94,7 +94,7 @@ config! {
         explore_above: f64 = 0.002,
         /// Random divisions from which the model is climbed (ours).
         starts: usize = 8,
-        /// Divisions at most that the model is asked about in a trial (ours).
+        /// Divisions at most that the model evaluates in a trial (ours).
         asks_max: usize = 600,
     }
 }
@@ -342,6 +342,6 @@ fn rate_from(source: Source, seen: &AppSeen) -> Option<f64> {
 fn divide(machine: &Machine, living: &[AppId]) -> Result<(Partition, Lattice), PolicyError> {
     let holders = living.iter().map(|app| vec![*app]).collect();
     let partition = Partition::even(machine, holders).map_err(|few| few.refuse(ENTRY.name))?;
-    let lattice = Lattice::of(&partition, living.len());
+    let lattice = Lattice::new(&partition, living.len());
     Ok((partition, lattice))
 }

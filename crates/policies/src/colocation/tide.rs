@@ -140,7 +140,7 @@ impl Tide {
     fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
         check_apps(ENTRY.name, apps)?;
         let has_priority = config.priority && machine.capabilities.has(Capability::Scheduling);
-        let ladder = Ladder::of(machine, has_priority);
+        let ladder = Ladder::new(machine, has_priority);
         let rhythm = RhythmRule {
             shortest: config.period_min,
             longest: config.period,

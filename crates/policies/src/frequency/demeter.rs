@@ -4,15 +4,15 @@
 //! Tang and others, Demeter: QoS-aware CPU scheduling to reduce power
 //! consumption of multiple black-box workloads, SoCC'22, as REEF (Li et al., SoCC'25,
 //! section 5.1) uses and compares with it, there called Demeter(SA): the cores
-//! are divided into three zones. *Hot* cores run those who are promised a
-//! latency, at the highest frequency. *Warm* ones run best effort, at the lowest
-//! frequency with which it keeps its floor. *Cold* ones have no work, at the lowest
-//! frequency there is. The fewest hot and warm cores that keep what is promised
+//! are divided into three zones. *Hot* cores run apps with a latency objective, at the
+//! highest frequency. *Warm* cores run best effort, at the lowest
+//! frequency with which it keeps its floor. *Cold* cores have no work and the lowest
+//! frequency there is. The fewest hot and warm cores that meet the objectives
 //! save the most.
 //!
-//! The paper tells black boxes apart by how network traffic and CPU use go
-//! together; here, as in REEF, the classes are known. Its controller was not
-//! at hand, so the loop is ours, once a second:
+//! The paper classifies black boxes by the correlation of network traffic and CPU
+//! use; here, as in REEF, the classes are known. Its controller is not
+//! published, so the loop is ours, once a second:
 //!
 //! ```text
 //! c = worst compliance of the promised       b = what best effort does over its floor
@@ -149,7 +149,7 @@ impl Demeter {
         let half = if least.warm == 0 { cores.len() } else { cores.len() / 2 * least.hot };
         let place = |core: CoreId| cores.iter().position(|one| *one == core);
         let domains = machine.domains.iter().filter_map(|domain| {
-            let levels = Table::of(domain)?.spread(config.levels);
+            let levels = Table::new(domain)?.spread(config.levels);
             let places = domain.cores.iter().filter_map(place).collect();
             Some(Domain { id: domain.id, places, levels })
         });

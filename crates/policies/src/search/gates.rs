@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn values(machine: &Machine, apps: &[AppSpec], knob: Capability) -> Vec<f64> {
-        let space = Space::of(machine, apps, &[knob]).unwrap();
+        let space = Space::from_machine(machine, apps, &[knob]).unwrap();
         space.dimensions()[0].levels.iter().map(|level| level.value).collect()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let second = GateControl { app: AppId(1), ..GATE };
         let machine = gated(4, &[GATE, second]);
         let apps = [lc_spec("a"), lc_spec("b")];
-        let space = Space::of(&machine, &apps, &Capability::OF_GATES).unwrap();
+        let space = Space::from_machine(&machine, &apps, &Capability::OF_GATES).unwrap();
         assert_eq!(space.size(), 10 * 10 * 7);
         let fastest = space.fastest();
         assert_eq!(space.values(&fastest), [32.0, 1.0, 0.0]);
@@ -172,7 +172,7 @@ mod tests {
         assert!(caps.iter().all(|cap| space.settings(&fastest).contains(cap)));
         // C 8 lies in the middle of 1 to 64 on a scale of logarithms.
         let wide = gated(16, &[GateControl { workers: Some(64), ..GATE }]);
-        let space = Space::of(&wide, &apps, &[Capability::GateCap]).unwrap();
+        let space = Space::from_machine(&wide, &apps, &[Capability::GateCap]).unwrap();
         let at = |value: f64| space.coordinates(&space.nearest(&[value]))[0];
         assert!((at(8.0) - 0.5).abs() < 1e-9 && at(1.0) == 0.0 && at(64.0) == 1.0);
     }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_by_name() {
         let refused = |machine: &Machine, apps: &[AppSpec], knob| {
-            Space::of(machine, apps, &[knob]).unwrap_err().to_string()
+            Space::from_machine(machine, apps, &[knob]).unwrap_err().to_string()
         };
         let apps = [lc_spec("a")];
         let why = refused(&machine(4), &apps, Capability::GateCap);
@@ -192,7 +192,7 @@ mod tests {
         let why = refused(&machine(4).with_gates(vec![one], "test"), &apps, Capability::GateCap);
         assert!(why.contains("one level only"), "{why}");
         // Not searched unless it is named: its numbers were chosen by an operator.
-        let usual = Space::of(&gated, &apps, &[]).unwrap();
+        let usual = Space::from_machine(&gated, &apps, &[]).unwrap();
         assert!(usual.dimensions().iter().all(|it| !Capability::OF_GATES.contains(&it.knob)));
     }
 }

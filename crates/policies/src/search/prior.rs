@@ -28,7 +28,7 @@ impl PriorMean {
     /// Whether a space has what this mean speaks of: the response model is one
     /// of delay and frequency.
     pub fn fits(self, space: &Space) -> bool {
-        self == Self::Constant || Axes::of(space).is_some()
+        self == Self::Constant || Axes::find(space).is_some()
     }
 }
 
@@ -54,12 +54,12 @@ struct Axes {
 impl Prior {
     /// Fits the model; `None` with fewer than six readings below twice the
     /// bound, or where delay or frequency are not searched.
-    pub(super) fn of<'a>(
+    pub(super) fn fit<'a>(
         space: &Space,
         readings: impl Iterator<Item = (&'a Place, &'a Reading)>,
         bound_us: f64,
     ) -> Option<Self> {
-        let axes = Axes::of(space)?;
+        let axes = Axes::find(space)?;
         let sane = readings.filter(|(_, it)| it.tail_us < SWAMPED * bound_us);
         let measured: Vec<_> = sane
             .map(|(place, it)| Measured {
@@ -82,7 +82,7 @@ impl Prior {
 }
 
 impl Axes {
-    fn of(space: &Space) -> Option<Self> {
+    fn find(space: &Space) -> Option<Self> {
         let axis = |knob| space.dimensions().iter().position(|it| it.knob == knob);
         let frequency = axis(Capability::Frequency)?;
         let fastest_ghz = space.dimensions()[frequency].levels.last()?.value;
@@ -119,23 +119,24 @@ mod tests {
 
     #[test]
     fn few_readings_speak_of_places_far_away() {
-        let space = Space::of(&machine(4), &[lc_spec("a")], &KNOBS).unwrap();
+        let space = Space::from_machine(&machine(4), &[lc_spec("a")], &KNOBS).unwrap();
         let near: Vec<_> = space.places().filter(|it| it.0[0] < 20).collect();
         let readings: Vec<_> = near.iter().map(|it| (it, server(&space.values(it)))).collect();
         let pairs = || readings.iter().map(|(place, reading)| (*place, reading));
-        let prior = Prior::of(&space, pairs(), 500.0).unwrap();
+        let prior = Prior::fit(&space, pairs(), 500.0).unwrap();
         let far = space.values(&space.place(2 * 200));
         let [tail, watts] = prior.logs(&far).map(f64::exp);
         let truth = server(&far);
         assert!((tail / truth.tail_us - 1.0).abs() < 0.05, "{tail} {truth:?}");
         assert!((watts / truth.watts - 1.0).abs() < 0.05, "{watts} {truth:?}");
-        assert!(Prior::of(&space, pairs().take(5), 500.0).is_none(), "five are too few");
+        assert!(Prior::fit(&space, pairs().take(5), 500.0).is_none(), "five are too few");
     }
 
     #[test]
     fn it_is_not_there_where_delay_or_frequency_are_not_searched() {
-        let cores = Space::of(&machine(4), &[lc_spec("a")], &[Capability::Cores]).unwrap();
+        let cores =
+            Space::from_machine(&machine(4), &[lc_spec("a")], &[Capability::Cores]).unwrap();
         assert!(!PriorMean::Response.fits(&cores) && PriorMean::Constant.fits(&cores));
-        assert!(Prior::of(&cores, [].into_iter(), 500.0).is_none());
+        assert!(Prior::fit(&cores, [].into_iter(), 500.0).is_none());
     }
 }

@@ -169,7 +169,7 @@ fn watts(form: Form, theta: &[f64], at: &Measured) -> f64 {
             theta[3].exp() * at.speed.powf(theta[4]) * gap.powf(theta[5])
         }
         Form::Timeline => {
-            // A period holds what came during the delay, one request at least.
+            // A period holds the requests that arrive during the delay, at least one.
             let period_us = at.gap_us.max(at.delay_us);
             let requests = period_us / at.gap_us;
             let work_us = requests * theta[7].exp() / at.speed.powf(1.0 + theta[1]);

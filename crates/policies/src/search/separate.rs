@@ -62,7 +62,7 @@ impl Models {
     ) -> Option<Self> {
         let prior = match rules.prior {
             PriorMean::Constant => None,
-            PriorMean::Response => Prior::of(space, readings.iter().copied(), rules.bound_us),
+            PriorMean::Response => Prior::fit(space, readings.iter().copied(), rules.bound_us),
         };
         let inputs: Vec<_> = readings.iter().map(|(place, _)| space.coordinates(place)).collect();
         let before = |place: &Place| expected(prior.as_ref(), space, place, rules.bound_us);

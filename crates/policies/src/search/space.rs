@@ -37,7 +37,7 @@ pub struct Space {
 /// Why a space cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpaceError {
-    /// A knob that was asked for is not there.
+    /// A requested knob does not exist.
     #[error("there is no {knob} to search: {why}")]
     Missing {
         /// Which.
@@ -77,7 +77,7 @@ impl Space {
     ///
     /// # Errors
     /// A named knob that is missing or no number, or nothing to choose at all.
-    pub fn of(
+    pub fn from_machine(
         machine: &Machine,
         apps: &[AppSpec],
         named: &[Capability],
@@ -323,7 +323,7 @@ mod tests {
     use crate::testing::{lc_spec, machine};
 
     fn space(named: &[Capability]) -> Space {
-        Space::of(&machine(4), &[lc_spec("a")], named).unwrap()
+        Space::from_machine(&machine(4), &[lc_spec("a")], named).unwrap()
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_number_is_refused_by_name() {
         let refused = |named: &[Capability], machine| {
-            Space::of(machine, &[lc_spec("a")], named).unwrap_err().to_string()
+            Space::from_machine(machine, &[lc_spec("a")], named).unwrap_err().to_string()
         };
         let whole = machine(4);
         assert!(refused(&[Capability::Scheduling], &whole).contains("scheduling is no number"));

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub struct Trial {
     /// The candidate setting.
     pub place: Place,
-    /// What came of it, or why the place could not be had.
+    /// The reading, or why the place could not be set.
     pub came: Result<Reading, String>,
 }
 
@@ -130,7 +130,7 @@ impl Search {
         }
     }
 
-    /// What came of a place.
+    /// Records the result of trying a place.
     pub fn tell(&mut self, place: Place, came: Result<Reading, String>) {
         let sound = came.and_then(|reading| {
             let numbers = [reading.tail_us, reading.watts];
@@ -386,7 +386,7 @@ mod tests {
 
     fn space() -> Space {
         let knobs = [Capability::Coalescing, Capability::Cores];
-        Space::of(&machine(18), &[lc_spec("a")], &knobs).unwrap()
+        Space::from_machine(&machine(18), &[lc_spec("a")], &knobs).unwrap()
     }
 
     /// Delay in us and cores: fewer cores cost less and are slower, delays save and wait.

@@ -211,7 +211,7 @@ mod tests {
 
     const EPOCH: Nanos = Nanos::from_millis(100);
 
-    fn kept(spec: AppSpec, seen: &[AppSeen]) -> ComplianceMonitor {
+    fn monitor_after(spec: AppSpec, seen: &[AppSeen]) -> ComplianceMonitor {
         let mut kept = ComplianceMonitor::new(&[spec], Nanos::from_secs(1), 200);
         for app in seen {
             kept.note(&observation(Nanos::ZERO, EPOCH, vec![app.clone()]));
@@ -229,7 +229,7 @@ mod tests {
         // One epoch in ten is late: 10 % of the answers, 5 % may be.
         let mut seen = vec![lc(1.0); 9];
         seen.push(lc(20.0));
-        let kept = kept(lc_spec("a"), &seen);
+        let kept = monitor_after(lc_spec("a"), &seen);
         assert!((kept.compliance(AppId(0)).unwrap() - 2.0).abs() < 1e-9);
         assert!(kept.is_missed(AppId(0)));
     }
@@ -238,7 +238,7 @@ mod tests {
     fn what_lies_a_window_back_is_forgotten() {
         let mut seen = vec![lc(20.0)];
         seen.extend(vec![lc(1.0); 10]);
-        assert_eq!(kept(lc_spec("a"), &seen).compliance(AppId(0)), Some(0.0));
+        assert_eq!(monitor_after(lc_spec("a"), &seen).compliance(AppId(0)), Some(0.0));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_floor_is_kept_if_it_is_reached() {
-        let kept_at = |rate| kept(floor(100.0), &vec![be(rate); 5]);
+        let kept_at = |rate| monitor_after(floor(100.0), &vec![be(rate); 5]);
         assert_eq!(kept_at(150.0).attainment(AppId(0)), Some(1.5));
         assert!(kept_at(90.0).is_missed(AppId(0)) && !kept_at(110.0).is_missed(AppId(0)));
         assert!(kept_at(f64::NAN).is_missed(AppId(0)), "what is no number is no progress");
@@ -261,14 +261,17 @@ mod tests {
 
     #[test]
     fn a_query_that_is_never_answered_is_late() {
-        let stuck = kept(lc_spec("a"), &[silent(3)]);
+        let stuck = monitor_after(lc_spec("a"), &[silent(3)]);
         assert!(stuck.is_missed(AppId(0)));
-        assert!(!kept(lc_spec("a"), &[silent(0)]).is_missed(AppId(0)), "an idle app is not");
+        assert!(
+            !monitor_after(lc_spec("a"), &[silent(0)]).is_missed(AppId(0)),
+            "an idle app is not"
+        );
     }
 
     #[test]
     fn other_objectives_begin_anew() {
-        let mut kept = kept(lc_spec("a"), &[lc(20.0)]);
+        let mut kept = monitor_after(lc_spec("a"), &[lc(20.0)]);
         kept.retarget(&[lc_spec("a")]);
         assert!(kept.is_missed(AppId(0)), "the same ones do not");
         kept.retarget(&[floor(1.0)]);

@@ -21,7 +21,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// `None` for a domain whose frequency cannot be chosen.
-    pub(crate) fn of(domain: &FrequencyDomain) -> Option<Self> {
+    pub(crate) fn new(domain: &FrequencyDomain) -> Option<Self> {
         let steps = domain.steps.clone();
         (!steps.is_empty()).then_some(Self { steps, continuous: domain.continuous })
     }
@@ -80,7 +80,7 @@ pub(crate) struct Load {
     pub(crate) mean: f64,
     /// Length of the window as it was.
     pub(crate) length: Nanos,
-    /// The frequency in force, as the machine tells, or as last chosen.
+    /// The frequency in force, as the machine reports it, or as last chosen.
     pub(crate) frequency: Hertz,
 }
 
@@ -123,7 +123,7 @@ impl<G: Governor> Governed<G> {
         Some(Self {
             id: domain.id,
             cores: domain.cores.clone(),
-            table: Table::of(domain)?,
+            table: Table::new(domain)?,
             governor,
             busy_s: vec![Some(0.0); domain.cores.len()],
             elapsed: Nanos::ZERO,

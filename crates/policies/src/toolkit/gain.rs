@@ -46,29 +46,29 @@ impl Gain {
 mod tests {
     use super::*;
 
-    fn of(ratios: &[f64]) -> Gain {
+    fn gain(ratios: &[f64]) -> Gain {
         Gain::from_ratios(ratios.iter().copied())
     }
 
     #[test]
     fn a_large_gain_is_sure_after_three_and_a_small_one_after_many() {
-        assert!(of(&[1.4, 1.5, 1.6]).is_sure());
-        assert!(!of(&[1.1, 1.1, 1.1]).is_sure(), "three may agree by chance");
-        assert!(of(&[1.1; 9]).is_sure());
-        assert!(!of(&[1.5]).is_sure(), "nothing is known of the scatter");
+        assert!(gain(&[1.4, 1.5, 1.6]).is_sure());
+        assert!(!gain(&[1.1, 1.1, 1.1]).is_sure(), "three may agree by chance");
+        assert!(gain(&[1.1; 9]).is_sure());
+        assert!(!gain(&[1.5]).is_sure(), "nothing is known of the scatter");
     }
 
     #[test]
     fn one_that_stands_out_casts_doubt_on_all() {
-        assert!(of(&[1.4; 5]).is_sure());
-        assert!(!of(&[1.4, 1.4, 1.4, 1.4, 0.4]).is_sure());
-        assert!(of(&[1.4, 1.4, 1.4, 1.4, 0.4]).is(1.1, false), "it may be all the same");
-        assert!(!of(&[0.9; 9]).is(1.1, false));
+        assert!(gain(&[1.4; 5]).is_sure());
+        assert!(!gain(&[1.4, 1.4, 1.4, 1.4, 0.4]).is_sure());
+        assert!(gain(&[1.4, 1.4, 1.4, 1.4, 0.4]).is(1.1, false), "it may be all the same");
+        assert!(!gain(&[0.9; 9]).is(1.1, false));
     }
 
     #[test]
     fn the_mean_of_a_ratio_and_its_inverse_is_one() {
-        assert!((of(&[4.0, 0.25]).ratio() - 1.0).abs() < 1e-12);
-        assert!(of(&[1.2, 1.2]).is(1.19, true) && !of(&[1.2, 1.2]).is(1.21, true));
+        assert!((gain(&[4.0, 0.25]).ratio() - 1.0).abs() < 1e-12);
+        assert!(gain(&[1.2, 1.2]).is(1.19, true) && !gain(&[1.2, 1.2]).is(1.21, true));
     }
 }

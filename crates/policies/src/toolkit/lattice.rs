@@ -47,7 +47,7 @@ pub(crate) struct Search<'a> {
 
 impl Lattice {
     /// The space of a partition between so many apps.
-    pub(crate) fn of(partition: &Partition, apps: usize) -> Self {
+    pub(crate) fn new(partition: &Partition, apps: usize) -> Self {
         let axis = |kind| Axis { kind, total: partition.total(kind), floor: partition.floor(kind) };
         Self { apps, axes: partition.kinds().map(axis).collect() }
     }
@@ -200,7 +200,7 @@ mod tests {
 
     fn lattice(cores: u16, apps: u16) -> Lattice {
         let holders = (0..apps).map(|app| vec![AppId(app)]).collect();
-        Lattice::of(&Partition::even(&machine(cores), holders).unwrap(), apps.into())
+        Lattice::new(&Partition::even(&machine(cores), holders).unwrap(), apps.into())
     }
 
     fn is_legal(lattice: &Lattice, point: &Point) -> bool {

@@ -21,7 +21,7 @@ use lull_measure::Nanos;
 /// Share of the device above which throughput counts (section 3.1).
 const HIGH: f64 = 0.95;
 
-/// Finds mean lambda and tells the pause.
+/// Estimates mean lambda and returns the pause.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadLimit {
     /// lambda over mean lambda.

@@ -101,7 +101,7 @@ impl Partition {
     }
 
     /// Units of a kind that a holder has; 0 for a kind that is not divided.
-    pub(crate) fn of(&self, kind: Kind, holder: usize) -> u32 {
+    pub(crate) fn units_of(&self, kind: Kind, holder: usize) -> u32 {
         self.shares(kind).map_or(0, |shares| shares.held[holder])
     }
 
@@ -230,13 +230,13 @@ impl Partition {
     /// Units by holder, as a trajectory prints them: `3 3 2 +0`.
     #[cfg(test)]
     pub(crate) fn line(&self, kind: Kind) -> String {
-        let held = (0..self.holders()).map(|holder| format!("{} ", self.of(kind, holder)));
+        let held = (0..self.holders()).map(|holder| format!("{} ", self.units_of(kind, holder)));
         held.collect::<String>()
             + &format!("+{}", self.shares(kind).map_or(0, |shares| shares.idle))
     }
 }
 
-/// A holder's number stands where an app's does: placement only compares them.
+/// Returns a holder's index as an app id, because placement only compares ids.
 fn number(holder: usize) -> AppId {
     AppId(holder as u16)
 }

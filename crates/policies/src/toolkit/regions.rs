@@ -66,7 +66,7 @@ impl Units {
         Self { isolated: vec![0; apps], shared: total, floor: floor.clamp(1, total.max(1)) }
     }
 
-    fn of(&self, region: Region) -> u32 {
+    fn held_by(&self, region: Region) -> u32 {
         match region {
             Region::Isolated(app) => self.isolated[app.index()],
             Region::Shared => self.shared,
@@ -86,7 +86,7 @@ impl Units {
 
     /// Whether a region can lose a unit to `to` with every app's floor kept.
     fn can_move(&self, from: Region, to: Region) -> bool {
-        if self.of(from) == 0 || from == to {
+        if self.held_by(from) == 0 || from == to {
             return false;
         }
         let reach = |app: usize| {
@@ -152,8 +152,8 @@ impl Regions {
     }
 
     /// Units of a kind in a region; 0 for a kind that is not divided here.
-    pub(crate) fn of(&self, kind: Kind, region: Region) -> u32 {
-        self.units(kind).map_or(0, |units| units.of(region))
+    pub(crate) fn units_in(&self, kind: Kind, region: Region) -> u32 {
+        self.units(kind).map_or(0, |units| units.held_by(region))
     }
 
     /// Units of a kind in all regions.
@@ -181,7 +181,7 @@ impl Regions {
         let Move { kind, from, to } = to_move;
         let room = match (kind, to) {
             (Kind::Cores, Region::Isolated(app)) => {
-                self.core_caps[app.index()].is_none_or(|cap| self.of(kind, to) < cap)
+                self.core_caps[app.index()].is_none_or(|cap| self.units_in(kind, to) < cap)
             }
             _ => true,
         };
@@ -202,7 +202,7 @@ impl Regions {
         let from = Region::Isolated(app);
         let mut any = false;
         for kind in Kind::ALL {
-            while self.of(kind, from) > 0 {
+            while self.units_in(kind, from) > 0 {
                 self.carry(Move { kind, from, to: Region::Shared });
                 any = true;
             }
@@ -242,7 +242,7 @@ impl Regions {
                 Setting::CacheWays(app, self.line.mask(app, &units.isolated, units.shared))
             }
             Kind::Bandwidth => {
-                let reach = units.shared + units.of(Region::Isolated(app));
+                let reach = units.shared + units.held_by(Region::Isolated(app));
                 let all = reach == units.total();
                 let percent = if all { 100 } else { reach * self.step_percent };
                 Setting::MemoryBandwidth(app, percent.min(100) as u8)
@@ -260,8 +260,8 @@ impl Regions {
     pub(crate) fn line(&self, kind: Kind, names: &[(AppId, &str)]) -> String {
         let isolated = names
             .iter()
-            .map(|(app, name)| format!("{name}:{} ", self.of(kind, Region::Isolated(*app))));
-        isolated.collect::<String>() + &format!("shared:{}", self.of(kind, Region::Shared))
+            .map(|(app, name)| format!("{name}:{} ", self.units_in(kind, Region::Isolated(*app))));
+        isolated.collect::<String>() + &format!("shared:{}", self.units_in(kind, Region::Shared))
     }
 }
 
@@ -412,8 +412,8 @@ mod tests {
                 for setting in regions.settings() {
                     let legal = match setting {
                         Setting::Cores(app, set) => {
-                            let own = regions.of(Kind::Cores, Region::Isolated(app));
-                            let reach = own + regions.of(Kind::Cores, Region::Shared);
+                            let own = regions.units_in(Kind::Cores, Region::Isolated(app));
+                            let reach = own + regions.units_in(Kind::Cores, Region::Shared);
                             set.len() as u32 == reach && reach > 0
                         }
                         Setting::CacheWays(_, mask) => {

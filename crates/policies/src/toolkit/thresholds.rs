@@ -198,7 +198,7 @@ fn ends_below(
 struct Cuts<'a> {
     profile: &'a Profile,
     solution: Solution,
-    /// W_i, and what stands for G(W_i).
+    /// W_i, and the variables for G(W_i).
     ends: Vec<Variable>,
     saved: Vec<Variable>,
     weights: Vec<f64>,
@@ -213,7 +213,7 @@ impl<'a> Cuts<'a> {
     ) -> Result<Self, DispatcherError> {
         let speed = |kind: usize| ladder.types()[kind].speed;
         let cost = |kind| ladder.joules_per_work_s(kind);
-        // A faster type that is also thriftier leaves the slower one without a use.
+        // A faster type that also uses less energy makes the slower one useless.
         let dearer = |kind: usize| (cost(kind + 1) - cost(kind)).max(0.0);
         let weights: Vec<f64> = (0..last).map(dearer).collect();
         let mut problem = Problem::new(OptimizationDirection::Maximize);

@@ -119,14 +119,14 @@ config! {
         /// Whether a model may stand in for an energy meter.
         allow_modelled: bool = false,
         /// Places that are known from before, as `lull tune` stores them.
-        known: Vec<Spot> = Vec::new(),
+        known: Vec<KnownSetting> = Vec::new(),
     }
 }
 
-/// A place that was found at a load.
+/// A setting that was found at a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Spot {
+pub(crate) struct KnownSetting {
     /// Requests per second.
     rate_per_s: f64,
     /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
@@ -221,7 +221,7 @@ impl Bayop {
             let (policy, why) = (ENTRY.name, Missing::because(why));
             return Err(PolicyError::Lacks { policy, capability: Capability::Energy, why });
         }
-        let space = Space::of(machine, apps, &config.knobs)
+        let space = Space::from_machine(machine, apps, &config.knobs)
             .map_err(|error| wrong("knobs", error.to_string()))?;
         if !config.prior.fits(&space) {
             let message = "the response model is one of coalescing and frequency, and this search \
@@ -308,8 +308,8 @@ impl Bayop {
         self.hold(&place, meets, (protocol, now), &reason);
     }
 
-    /// Says what was found, or seen again, at the load of now; what was said of
-    /// it before and not asked for is out of date.
+    /// Records what was found, or measured again, at the current load. It replaces an
+    /// earlier discovery at this load that has not been collected yet.
     fn note(&mut self, place: &Place, meets: bool, figures: (f64, f64), trials: u32) {
         let Some(Protocol { app, .. }) = self.protocol else { return };
         let (rate_per_s, near) = (self.rate_per_s, self.config.load_change);

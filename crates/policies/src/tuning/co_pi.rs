@@ -1,13 +1,13 @@
 //! Co-PI: settings by request rate, from a profile made beforehand.
 //!
 //! IEEE Access 2020, as Dong et al. use it (CCDS 2026, sections 2 and 5.2.2): the least
-//! power that meets the bound is found offline for a few rates of requests, and
-//! then taken by the rate of the moment. Of the paper only the abstract was at
-//! hand. Which profiled rate stands for one in between is not said: `nearest`
-//! (default; Dong et al. report misses at 200 us, which fit it), or `ceil`, the
-//! smallest that is no lower.
+//! power that meets the bound is found offline for a few request rates. At run time
+//! the setting is looked up by the current rate. Only the abstract of the paper is
+//! available. Which profiled rate is used for one in between is not stated there:
+//! `nearest` (default; Dong et al. report misses at 200 us, which fit it), or `ceil`,
+//! the smallest that is no lower.
 //!
-//! Without a profile it touches nothing. `lull sweep` measures one.
+//! Without a profile the policy changes nothing. `lull sweep` measures a profile.
 
 use crate::config::{config, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
@@ -51,7 +51,7 @@ config! {
     }
 }
 
-/// Which profiled rate stands for one in between.
+/// Which profiled rate is used for one in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Take {
@@ -103,7 +103,7 @@ impl CoPi {
     }
 }
 
-/// The entry of an ascending profile that stands for this rate.
+/// Returns the entry of an ascending profile to use at this rate.
 fn lookup(profile: &[Profiled], rate_per_s: f64, take: Take) -> Option<&Profiled> {
     let off = |it: &Profiled| (it.rate_per_s - rate_per_s).abs();
     match take {

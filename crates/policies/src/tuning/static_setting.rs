@@ -58,7 +58,7 @@ struct Static {
     plan: Plan,
 }
 
-/// A plan for what is given; a knob that is asked for and missing is refused.
+/// Returns a plan for the configured settings; a configured knob that is missing is refused.
 fn plan(config: &Config, machine: &Machine) -> Result<Plan, PolicyError> {
     let lacks = |capability| {
         let found = machine.capabilities.get(capability).map(drop);

@@ -105,7 +105,7 @@ impl Plan {
             }
         };
         let first = *cores.first().context("no core to measure")?;
-        let states = IdleState::of(roots, first)
+        let states = IdleState::read_all(roots, first)
             .map_err(|why| anyhow::anyhow!("idle states cannot be measured here: {why}"))?;
         let state = match &args.idle_state {
             None => states.last().cloned(),

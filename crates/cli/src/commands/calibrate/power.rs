@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CalibratePowerArgs) -> anyhow::Result<()> {
 /// Whether the cores have at least two idle states with an exit latency, so that a
 /// shallow and a deeper one can be distinguished.
 fn has_depth(roots: &Roots) -> bool {
-    let states = IdleState::of(roots, CoreId(0)).unwrap_or_default();
+    let states = IdleState::read_all(roots, CoreId(0)).unwrap_or_default();
     states.iter().filter(|state| state.exit_latency.0 > 0).count() > 1
 }
 

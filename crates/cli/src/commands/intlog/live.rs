@@ -55,7 +55,7 @@ pub(super) fn log(span: Nanos, only: Option<u16>) -> anyhow::Result<Log> {
 
 /// Returns the names of the idle states; a state without a name gets its number.
 fn states(roots: &Roots, seen: usize) -> Vec<String> {
-    let named = IdleState::of(roots, CoreId(0)).unwrap_or_default();
+    let named = IdleState::read_all(roots, CoreId(0)).unwrap_or_default();
     let mut names: Vec<_> = named.into_iter().map(|state| state.name).collect();
     names.extend((names.len()..seen).map(|number| format!("state{number}")));
     names

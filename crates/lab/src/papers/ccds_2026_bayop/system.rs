@@ -168,7 +168,7 @@ pub(super) fn space(model: &NetServerModel) -> Result<Space, LabError> {
     let plant = NetServerPlant::new(model, app(model, OBJECTIVES[0]), 0, 0);
     let plant = plant.map_err(Failure::from)?;
     let knobs = [lull_control::Capability::Coalescing, lull_control::Capability::Frequency];
-    Space::of(plant.machine(), plant.apps(), &knobs)
+    Space::from_machine(plant.machine(), plant.apps(), &knobs)
         .map_err(|error| Failure::Setup(error.to_string()).into())
 }
 

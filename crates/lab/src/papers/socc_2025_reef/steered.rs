@@ -194,7 +194,7 @@ fn admission(
     cores: u32,
 ) -> Result<Box<dyn Admission>, PolicyError> {
     // One core is left to the system (section 3.3: C below the number of cores).
-    let site = Site::of(objectives, cores.max(2) - 1);
+    let site = Site::new(objectives, cores.max(2) - 1);
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
     ADMISSION_CONTROLLERS.build(name, &config, &site)
 }

@@ -88,7 +88,7 @@ impl<'a> GateBench<'a> {
     ) -> Result<GateCell, LabError> {
         let objectives = model.objectives();
         // One core is left to the system (section 3.3: C below the number of cores).
-        let site = Site::of(&objectives, model.cores.max(2) - 1);
+        let site = Site::new(&objectives, model.cores.max(2) - 1);
         let config: toml::Table = config.parse().expect("configs of experiments are TOML");
         self.setup.progress.expect(self.replications());
         let run = |replication| {

@@ -9,8 +9,8 @@ use lull_measure::Percentile;
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
 const GAIN: f64 = 1.03;
 const LOWER: f64 = 0.9;
-/// What may be lost of throughput where only the tail is better, and no objective
-/// said that it may cost anything.
+/// Share of throughput that must remain where only the tail is better and no objective
+/// permits a loss.
 const HARMLESS: f64 = 0.97;
 /// A setting that keeps less than this of what may be kept is not tried on.
 const HOPELESS: f64 = 0.8;
@@ -19,17 +19,17 @@ const MET: f64 = 0.9;
 /// Share of the time in which workers must rest for resting to be of use.
 const RESTS: f64 = 0.05;
 
-/// What is asked of the server as a whole.
+/// The objectives of the server as a whole.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct ServerObjective {
     pub(super) at: Percentile,
     pub(super) bound_s: Option<f64>,
     floor_per_s: Option<f64>,
 }
 
-impl Asked {
-    /// The first bound of a tail, and the first floor of throughput.
-    pub(super) fn of(objectives: &[Objective]) -> Self {
+impl ServerObjective {
+    /// Takes the first bound of a tail and the first floor of throughput.
+    pub(super) fn from_list(objectives: &[Objective]) -> Self {
         let tail = objectives.iter().find_map(|one| match one {
             Objective::Tail { percentile, bound } => Some((*percentile, bound.as_secs_f64())),
             _ => None,
@@ -88,18 +88,18 @@ impl Look {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim {
     goal: Goal,
-    asked: Asked,
+    asked: ServerObjective,
     /// Share of throughput that a lower tail may cost.
     loss: f64,
 }
 
 impl Aim {
-    pub(super) fn new(config: &Config, asked: Asked) -> Self {
+    pub(super) fn new(config: &Config, asked: ServerObjective) -> Self {
         let goal = if config.goal == Goal::Objectives { asked.goal() } else { config.goal };
         Self { goal, asked, loss: config.loss_percent / 100.0 }
     }
 
-    pub(super) const fn asked(&self) -> Asked {
+    pub(super) const fn objective(&self) -> ServerObjective {
         self.asked
     }
 
@@ -107,11 +107,11 @@ impl Aim {
         matches!(self.goal, Goal::Tail)
     }
 
-    /// Throughput that a setting with a better tail may leave, over the reference's.
-    fn kept(&self, reference_s: f64, reference_per_s: f64) -> f64 {
+    /// Returns the least throughput of a setting with a better tail, over the reference's.
+    fn least_throughput(&self, reference_s: f64, reference_per_s: f64) -> f64 {
         let least = match self.goal {
             Goal::Throughput => 1.0,
-            // What is promised is kept already: nothing is paid for more.
+            // The bound is met already, so a better tail may cost no throughput.
             Goal::Tail if self.asked.is_met(reference_s) => HARMLESS,
             Goal::Tail => 1.0 - self.loss,
             Goal::Both | Goal::Objectives => HARMLESS,
@@ -126,7 +126,7 @@ impl Aim {
         let is_late = || self.asked.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
         let (kept, is_late) = match setting {
             Setting::Rests { .. } => (HARMLESS, is_late()),
-            _ => (self.kept(reference.tail_s, reference.per_s), false),
+            _ => (self.least_throughput(reference.tail_s, reference.per_s), false),
         };
         is_late || look.per_s < HOPELESS * kept * reference.per_s
     }
@@ -157,7 +157,8 @@ impl Aim {
     fn is_better(&self, ratios: &[Ratio], surely: bool) -> Option<f64> {
         let more = Gain::from_ratios(ratios.iter().map(|one| one.throughput));
         let shorter = Gain::from_ratios(ratios.iter().map(|one| 1.0 / one.tail));
-        let kept = ratios.iter().map(|one| self.kept(one.tails_s.1, one.reference_per_s));
+        let kept =
+            ratios.iter().map(|one| self.least_throughput(one.tails_s.1, one.reference_per_s));
         let is_cheap = more.is(kept.fold(0.0, f64::max), surely);
         let gains = more.is(GAIN, surely) && (more.is_sure() || !surely);
         let lowers = shorter.is(1.0 / LOWER, surely) && (shorter.is_sure() || !surely);

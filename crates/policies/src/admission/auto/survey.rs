@@ -10,8 +10,8 @@ const FINALISTS: usize = 2;
 /// Change from one look at the reference to the next, with candidates in between,
 /// that is another load; a contended server's own scatter is 1.5.
 const TORN: f64 = 2.0;
-/// So often a survey begins at most: where the load never stands still, trying
-/// would not end.
+/// How often a survey begins at most. Without this limit a survey would never end
+/// where the load never settles.
 const BEGINNINGS_MAX: u32 = 4;
 
 /// What is tried, for how long.
@@ -48,7 +48,7 @@ pub(super) struct Survey {
     restarts: u32,
 }
 
-/// How a survey stands after a look.
+/// The progress of a survey after a look.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Progress {
     GoesOn,

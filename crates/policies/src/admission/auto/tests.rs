@@ -55,8 +55,8 @@ impl Run {
         Self { bench, auto, admission: RoundLimits::open(4) }
     }
 
-    /// At a server of which this is asked, whose workers may do that.
-    fn asked(config: &str, asked: &[Objective], workers: Workers) -> Self {
+    /// At a server with these objectives and this kind of workers.
+    fn with_objectives(config: &str, asked: &[Objective], workers: Workers) -> Self {
         let mut bench = Bench::best_effort(4);
         (bench.asked, bench.workers) = (asked.to_vec(), workers);
         let auto = build("auto", config, &bench);
@@ -303,11 +303,11 @@ fn workers_rest_for_as_long_as_the_bound_allows() {
     let rest = |ms| Setting::Rests { pause: Nanos::from_millis(ms) };
     for (bound_ms, found) in [(2, Setting::Open), (5, rest(2)), (12, rest(8)), (80, rest(64))] {
         for workers in [Workers::Rest, Workers::WaitOrRest] {
-            let mut run = Run::asked("", &[p99(bound_ms)], workers);
+            let mut run = Run::with_objectives("", &[p99(bound_ms)], workers);
             run.gated(idle, 120);
             assert_eq!(run.setting(), found, "{bound_ms} ms, {workers:?}");
         }
-        let mut waiting = Run::asked("", &[p99(bound_ms)], Workers::Wait);
+        let mut waiting = Run::with_objectives("", &[p99(bound_ms)], Workers::Wait);
         waiting.gated(idle, 120);
         assert_eq!(waiting.setting(), Setting::Open, "{bound_ms} ms");
     }
@@ -316,14 +316,14 @@ fn workers_rest_for_as_long_as_the_bound_allows() {
 #[test]
 fn nobody_rests_where_rounds_leave_nothing_to_rest() {
     let busy: Gated = |setting| (idle(setting).0, idle(setting).1, 0.01);
-    let mut run = Run::asked("", &[p99(80)], Workers::WaitOrRest);
+    let mut run = Run::with_objectives("", &[p99(80)], Workers::WaitOrRest);
     run.gated(busy, 120);
     assert_eq!(run.setting(), Setting::Open);
 }
 
 #[test]
 fn a_rest_that_breaks_the_bound_is_halved_until_it_does_not_and_sought_anew_later() {
-    let mut run = Run::asked("", &[p99(12)], Workers::WaitOrRest);
+    let mut run = Run::with_objectives("", &[p99(12)], Workers::WaitOrRest);
     run.gated(idle, 120);
     assert_eq!(run.setting(), Setting::Rests { pause: Nanos::from_millis(8) });
     // The same load, whose queries take longer.
@@ -344,7 +344,7 @@ fn contention_is_cured_before_anybody_rests() {
         Setting::Flow { .. } => batched(setting),
         _ => (10_200.0, Nanos::from_millis(900), 0.0),
     };
-    let mut run = Run::asked("goal = \"throughput\"", &[p99(2000)], Workers::WaitOrRest);
+    let mut run = Run::with_objectives("goal = \"throughput\"", &[p99(2000)], Workers::WaitOrRest);
     run.gated(both, 120);
     assert!(matches!(run.setting(), Setting::Flow { batch: 8, .. }), "{:?}", run.setting());
 }
@@ -362,7 +362,7 @@ fn what_is_promised_says_what_is_better() {
         (vec![floor(1200.0)], None),
         (vec![], None),
     ] {
-        let mut run = Run::asked("", &asked, Workers::Wait);
+        let mut run = Run::with_objectives("", &asked, Workers::Wait);
         run.steadily(traded, 120);
         assert_eq!(run.cap(), cap, "{asked:?}");
     }

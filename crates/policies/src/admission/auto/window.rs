@@ -22,7 +22,7 @@ pub(super) struct Look {
     pub(super) per_s: f64,
     /// How many were under way at a time, in the mean: L = X W (Little's law).
     pub(super) crowd: f64,
-    /// Latency at the percentile that is asked for.
+    /// Latency at the percentile of the objective.
     pub(super) tail_s: f64,
     /// Share of the time in which all workers rested, if that is known.
     pub(super) rested: Option<f64>,

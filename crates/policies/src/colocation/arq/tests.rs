@@ -36,13 +36,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn with(machine: &Machine, text: &str, threads: u32) -> Self {
+    fn on_machine(machine: &Machine, text: &str, threads: u32) -> Self {
         let arq = Arq::new(config(text), machine, &specs(threads)).unwrap();
         Self { arq, time: Nanos::ZERO, rng: Rng::seed_from_u64(1) }
     }
 
     fn new(text: &str) -> Self {
-        Self::with(&cores_only(8), text, 8)
+        Self::on_machine(&cores_only(8), text, 8)
     }
 
     fn see(&mut self, apps: Vec<AppSeen>) -> Plan {
@@ -170,7 +170,7 @@ fn the_printed_ban_of_the_shared_region_locks_up() {
 
 #[test]
 fn no_app_gets_more_cores_than_threads_and_the_next_in_need_is_served() {
-    let mut bench = Bench::with(&cores_only(8), "", 2);
+    let mut bench = Bench::on_machine(&cores_only(8), "", 2);
     for _ in 0..3 {
         bench.period(40, 20, 50.0);
     }
@@ -196,9 +196,9 @@ fn without_a_stated_thread_count_the_one_seen_is_the_cap() {
 #[test]
 fn when_cores_do_not_help_the_next_unit_is_of_another_kind() {
     let machine = MemoryPlant::new(8, Vec::new()).machine().clone();
-    let mut bench = Bench::with(&machine, "", 8);
+    let mut bench = Bench::on_machine(&machine, "", 8);
     let units =
-        |bench: &Bench| Kind::ALL.map(|kind| bench.arq.regions.of(kind, Region::Isolated(A)));
+        |bench: &Bench| Kind::ALL.map(|kind| bench.arq.regions.units_in(kind, Region::Isolated(A)));
     bench.period(20, 5, 50.0);
     assert_eq!(units(&bench), [1, 0, 0]);
     bench.period(20, 5, 50.0);

@@ -39,9 +39,9 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From the trials in which each app had the most; a best-effort app's
-    /// progress alone, where that is known, stands in for a trial to come.
-    pub(super) fn of<'a>(
+    /// Creates a scale from the trials in which each app had the most. A best-effort
+    /// app's progress alone, where it is known, is used until its trial has been run.
+    pub(super) fn from_trials<'a>(
         with_most: Vec<Option<Reading>>,
         specs: impl Iterator<Item = &'a AppSpec>,
     ) -> Self {

@@ -26,7 +26,7 @@ fn top_only(config: &str) -> Bench<Heracles> {
 }
 
 fn rest(bench: &Bench<Heracles>) -> [u32; 3] {
-    Kind::ALL.map(|kind| bench.policy.partition.of(kind, REST))
+    Kind::ALL.map(|kind| bench.policy.partition.units_of(kind, REST))
 }
 
 fn loaded(tail_ms: f64, share: f64) -> AppSeen {

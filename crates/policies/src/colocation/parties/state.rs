@@ -11,7 +11,7 @@ pub(super) enum Direction {
     Down,
 }
 
-/// Where an app's wheel stands: index into the kinds of this machine.
+/// The position of an app's wheel: an index into the kinds of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wheel {
     pub(super) direction: Direction,

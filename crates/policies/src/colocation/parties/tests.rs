@@ -109,7 +109,7 @@ fn an_upsizing_is_never_taken_back_but_turns_the_wheel_if_it_made_things_worse()
     bench.see(vec![lc(25.0), lc(9.0), be(50.0)]);
     assert_eq!(bench.policy.clients[0].wheel.unwrap().at, (first.at + 1) % 3);
     let even: u32 = [3, 7, 4].iter().sum();
-    let held: u32 = Kind::ALL.iter().map(|kind| bench.policy.partition.of(*kind, 0)).sum();
+    let held: u32 = Kind::ALL.iter().map(|kind| bench.policy.partition.units_of(*kind, 0)).sum();
     assert_eq!(held, even + 3, "three units came and none went back");
 }
 

@@ -48,7 +48,7 @@ impl Shapes {
         }
     }
 
-    fn of(&self, app: AppId) -> Latency {
+    fn merged(&self, app: AppId) -> Latency {
         let mut all = self.before[app.index()].clone();
         all.merge(&self.now[app.index()]);
         all
@@ -56,12 +56,12 @@ impl Shapes {
 
     /// A tail of late, in seconds.
     pub(super) fn tail_s(&self, app: AppId, at: Percentile) -> Option<f64> {
-        self.of(app).quantile(at).map(Nanos::as_secs_f64)
+        self.merged(app).quantile(at).map(Nanos::as_secs_f64)
     }
 
     /// The strictest target of an app, in seconds.
     pub(super) fn target_s(&self, app: AppId, spec: &AppSpec) -> f64 {
-        let latency = self.of(app);
+        let latency = self.merged(app);
         let each = spec.objectives.iter().map(|objective| target_s(*objective, spec, &latency));
         each.fold(f64::INFINITY, f64::min)
     }

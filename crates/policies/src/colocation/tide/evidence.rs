@@ -28,7 +28,7 @@ struct Sum {
     periods: u32,
 }
 
-/// The app that stands worst over all these periods.
+/// The app with the worst ratio of tail to bound over all these periods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pooled {
     pub(super) app: AppId,

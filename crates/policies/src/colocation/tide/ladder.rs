@@ -26,7 +26,7 @@ pub(super) struct Ladder {
 
 impl Ladder {
     /// The levels of this machine; `first` puts latency-critical apps first on cores.
-    pub(super) fn of(machine: &Machine, first: bool) -> Self {
+    pub(super) fn new(machine: &Machine, first: bool) -> Self {
         let order = match first {
             true => [Kind::Ways, Kind::Bandwidth, Kind::Cores],
             false => [Kind::Cores, Kind::Ways, Kind::Bandwidth],
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_top_is_everything_and_the_bottom_the_floors() {
-        let ladder = Ladder::of(&machine(4), true);
+        let ladder = Ladder::new(&machine(4), true);
         assert_eq!(ladder.top(), 3 + 19 + 9);
         let all = ["cores 0-3", "cache ways 0xfffff", "memory bandwidth 100 %"];
         assert_eq!(texts(&ladder, ladder.top(), false), all);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn with_priority_ways_go_first_and_without_it_cores() {
         let below_top = |first| {
-            let ladder = Ladder::of(&machine(4), first);
+            let ladder = Ladder::new(&machine(4), first);
             texts(&ladder, ladder.top() - 1, false)
         };
         assert_eq!(below_top(true)[1], "cache ways 0x7ffff");
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_machine_with_cores_alone_has_a_level_a_core() {
-        let ladder = Ladder::of(&cores_only(4), false);
+        let ladder = Ladder::new(&cores_only(4), false);
         assert_eq!(ladder.top(), 3);
         assert_eq!(ladder.with_cores(2), 1);
         assert_eq!((ladder.with_cores(0), ladder.with_cores(9)), (0, 3));

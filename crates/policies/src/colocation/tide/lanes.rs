@@ -53,8 +53,8 @@ impl Lanes {
         Some(WayMask::run(first, self.ways[place]))
     }
 
-    /// Moves a way from the app that stands best to the one that stands worst,
-    /// if they are far enough apart; whether it did.
+    /// Moves a way from the app with the best value to the one with the worst, if they
+    /// are far enough apart; returns whether it did.
     pub(super) fn even_out(&mut self, standing: &[(AppId, f64)]) -> bool {
         let place = |app: AppId| self.order.iter().position(|one| *one == app);
         let placed = standing.iter().filter_map(|(app, value)| Some((place(*app)?, *value)));

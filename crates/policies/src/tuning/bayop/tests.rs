@@ -195,7 +195,7 @@ fn what_is_found_is_said_once_and_what_stays_is_said_as_it_is_seen_again() {
     assert_eq!((again.trials, again.meets, &again.values), (0, true, &found.values));
     let tail_us = 1e3 * (0.02 * delay + 2.0 / ghz);
     assert!((again.tail_us / tail_us - 1.0).abs() < 0.02, "{again:?} {tail_us}");
-    // One that misses the bound is not said to hold, and what replaces it is.
+    // A setting that misses the bound is not reported to hold; its replacement is.
     server.worse_ms = 4.0;
     server.run(&mut policy, Nanos::from_secs(30));
     let all = policy.discoveries();
