@@ -1,5 +1,5 @@
-//! Puts the commit into the binary, since a run is its seed and its commit, and
-//! the library that `lull exec` preloads, so that `lull` is one file.
+//! Embeds two things in the binary: the commit, because a run is reproduced from its seed
+//! and its commit, and the library that `lull exec` preloads, so that `lull` is one file.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +9,9 @@ fn main() {
     library();
 }
 
-/// Builds the preloaded library into a directory of its own: the outer cargo
-/// holds the lock of the usual one. It is optimised even in a debug build,
-/// since it runs inside somebody's server.
+/// Builds the preloaded library in a separate target directory, because the outer cargo
+/// holds the lock of the usual one. The library is optimised even in a debug build, because
+/// it runs inside the user's server.
 fn library() {
     for source in ["preload", "oncall"] {
         println!("cargo::rerun-if-changed=../{source}/src");
@@ -23,13 +23,14 @@ fn library() {
     let mut build = Command::new(cargo);
     build.args(["build", "--release", "--package", "lull-preload", "--manifest-path"]);
     build.arg("../preload/Cargo.toml").arg("--target-dir").arg(&target);
-    // It is carried about: without symbols it is a tenth of the size.
+    // The library is embedded in the binary: without symbols it is a tenth of the size.
     build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
-    // Every call of a server passes it: one unit, so that all of a query's path is in line.
+    // Every call of a server passes through it: one codegen unit lets the compiler inline the
+    // whole path of a query.
     build.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
     build.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
-    // What the outer build is wrapped in (clippy, coverage) is not for this one, nor
-    // are its flags: a library with a libc of its own inside is none to preload.
+    // Wrappers and flags of the outer build (clippy, coverage, static linking) must not apply:
+    // a library that contains its own libc cannot be preloaded.
     let outer = ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "CLIPPY_ARGS"];
     for variable in outer {
         build.env_remove(variable);
@@ -45,8 +46,8 @@ fn commit() {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // A work tree has them elsewhere, and to name a file that is not there would
-    // build everything anew each time.
+    // In a git work tree these files are elsewhere. Only existing files are named, because
+    // cargo rebuilds each time if a named file is absent.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]);
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {

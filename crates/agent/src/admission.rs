@@ -1,13 +1,14 @@
 //! An admission controller at the gate of a live server: the code that the simulator runs.
 //!
-//! Under `lull exec` it takes turns with everything else that is done there;
-//! under `lull run` each has a thread of its own ([`threads`]), since it decides
-//! more often than epochs end.
+//! Under `lull exec` the controller runs in the main loop of the command; under `lull run`
+//! each controller has its own thread ([`threads`]), because it decides more often than
+//! epochs end.
 //!
-//! Where workers rest, C and N are those of the admission controller, and so is D, but for the
-//! break-even, below which nobody rests. Their latency counts from when their
-//! query can have come at the earliest, so that whoever compares latencies sees
-//! what a rest costs, or somewhat more.
+//! If workers rest (sleep until they are woken), the admission controller sets the concurrency
+//! limit C, the batch size N and the inter-round delay D as usual; D is raised to at least the
+//! break-even time, below which a rest saves nothing. The latency of a query that arrived
+//! during a rest is counted from the earliest time at which it can have arrived, so that a
+//! measured latency includes the whole cost of a rest, or slightly more.
 
 mod promises;
 mod threads;
@@ -26,51 +27,53 @@ use promises::Places;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time between decisions of an admission controller that goes by rounds: the library
-/// does not tell when each ends.
+/// Time between decisions of an admission controller that works in rounds. The library
+/// does not report the end of each round, so the controller decides periodically.
 const ROUND: Duration = Duration::from_millis(100);
-/// The same where it says who of them has a turn.
+/// The same for a controller that sets an allowance for each connection.
 const ROUND_OF_EACH: Duration = Duration::from_millis(10);
 
-/// Which admission controller, at what gate.
+/// The configuration of an admission controller and of the gate that it controls.
 #[derive(Debug, Clone)]
 pub struct Post {
     /// The admission controller's name.
     pub name: String,
     /// Its keys.
     pub keys: toml::Table,
-    /// The gate as it is when it is closed.
+    /// The settings of the gate when it limits concurrency.
     pub closed: Settings,
-    /// What its workers may be made to do.
+    /// Whether workers beyond the limit wait or rest.
     pub workers: Workers,
-    /// What is asked of the server as a whole.
+    /// Objectives of the server as a whole.
     pub asked: Vec<Objective>,
-    /// What some of its clients are promised, each alone. Without any, all
-    /// connections are one to the admission controller.
+    /// Objectives that hold for each connection of some clients. If empty, the admission
+    /// controller treats all connections as one.
     pub promises: Vec<Promise>,
 }
 
-/// What decides, and what it decided last.
+/// A running admission controller and the state of its last decision.
 pub struct LiveAdmission {
     name: String,
     admission: Box<dyn Admission>,
     runtime: Arc<Runtime>,
     statistics: Statistics,
-    /// Who is who, where it tells connections apart.
+    /// The index of each connection, if the controller distinguishes connections.
     places: Option<Places>,
     limits: RoundLimits,
     closed: Settings,
-    /// The pause that was told last.
+    /// The pause that was reported last.
     told_ns: u64,
     begun: Instant,
     next: Instant,
-    /// When it decided last, and what the gate had done by then.
+    /// Time of the last decision; `counted` holds the gate's counters at that time.
     decided: Nanos,
     counted: Counters,
 }
 
-/// What workers may be made to do, where it was said whether they rest or wait, or
-/// nothing was: then whatever helps, if a bound says how long they may rest.
+/// Returns whether workers rest or wait.
+///
+/// `rests` is the explicit choice of the config. Without one the admission controller may use
+/// both if a latency objective limits how long a rest may last; otherwise workers wait.
 pub fn workers(rests: Option<bool>, asked: &[Objective]) -> Workers {
     match rests {
         Some(true) => Workers::Rest,
@@ -80,11 +83,11 @@ pub fn workers(rests: Option<bool>, asked: &[Objective]) -> Workers {
 }
 
 impl Post {
-    /// The admission controller that was asked for.
+    /// Builds the admission controller that is configured here.
     ///
     /// # Errors
-    /// No such admission controller, a key at fault, one that must know its connections
-    /// beforehand, or that makes no sense at this gate.
+    /// If no admission controller has this name, a key is invalid, the controller must know
+    /// its connections beforehand, or the controller does not fit this gate.
     pub fn admission(&self) -> Result<Box<dyn Admission>, PolicyError> {
         let objectives = self.objectives();
         let site =
@@ -97,10 +100,10 @@ impl Post {
         Ok(admission)
     }
 
-    /// What each connection is promised, as the admission controller counts them.
+    /// The objective of each connection, by the index that the admission controller uses.
     fn objectives(&self) -> Vec<Option<Objective>> {
         match self.promises.as_slice() {
-            // There are as many of the one as a search may end at.
+            // One entry for each slot that the concurrency limit can reach.
             [] => vec![None; CAP_MAX as usize],
             promises => Places::objectives(promises),
         }
@@ -108,7 +111,8 @@ impl Post {
 }
 
 impl LiveAdmission {
-    /// Takes its post before a server's gate, which is open until it decides.
+    /// Attaches an admission controller to a server's gate, which is open until the first
+    /// decision.
     ///
     /// # Errors
     /// As [`Post::admission`].
@@ -135,12 +139,13 @@ impl LiveAdmission {
         &self.name
     }
 
-    /// When it is to decide next.
+    /// Time of the next decision.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Decides if it is time to; what the gate does now, in words, if that is news.
+    /// Decides if a decision is due. Returns a description of the gate's new settings if they
+    /// changed enough to be reported.
     pub fn attend(&mut self) -> Option<String> {
         if Instant::now() < self.next {
             return None;
@@ -150,7 +155,8 @@ impl LiveAdmission {
         changed
     }
 
-    /// Forgets what was answered since the last decision: it was under another gate.
+    /// Discards what was measured since the last decision, because other gate settings were
+    /// in force.
     pub fn skip(&mut self) {
         if self.places.is_some() {
             self.statistics.connections();
@@ -199,23 +205,23 @@ impl LiveAdmission {
         if is_news {
             self.told_ns = settings.isr_delay_ns;
         }
-        is_news.then(|| in_words(&settings))
+        is_news.then(|| describe_gate(&settings))
     }
 
-    /// What all connections together had answered since the last decision.
+    /// Returns the queries of all connections answered since the last decision.
     fn answered(&mut self) -> Vec<Answered> {
         let took = self.statistics.transactions();
         let answered = |(latency, queries)| Answered { connection: 0, latency, queries };
         took.buckets().map(answered).collect()
     }
 
-    /// Tells each connection what it may do, where it does not go for all alike.
+    /// Applies the allowance of each connection, if the controller distinguishes connections.
     fn tell_each(&self) {
         let Some(places) = &self.places else { return };
         let in_rounds = matches!(self.limits.pace, Pace::Rounds { .. });
         for (id, allowance) in places.allowances(&self.limits.allow) {
-            // Where there are rounds its queries are those of one, of which there are
-            // many until the next decision.
+            // With rounds, the number of queries is for one round, and many rounds pass
+            // before the next decision, so that it cannot limit the total.
             let is_limited = allowance.queries == 0 || (!in_rounds && allowance.queries < u32::MAX);
             let queries = is_limited.then_some(allowance.queries);
             self.runtime.allow(id, Some(allowance.batch.max(1)), queries, allowance.first);
@@ -223,17 +229,17 @@ impl LiveAdmission {
     }
 }
 
-/// Share of a span in which all workers rested, where they do.
+/// Returns the share of a span in which all workers rested.
 fn rested(did: &Counters, gate: &Settings, span: Nanos) -> Gauge<f64> {
     match gate.mode {
-        // A rest counts when it ends, which may have begun before the span.
+        // A rest is counted when it ends and may have begun before the span.
         Mode::Epoll => Ok((did.rested_ns as f64 / span.0 as f64).min(1.0)),
         _ => Err(Missing::because("at this gate no worker rests")),
     }
 }
 
-/// How the rounds of a span went, in which so many queries were answered: each as
-/// all of them in the mean, for the library tells how many there were and no more.
+/// Returns the mean round of a span in which `queries` queries were answered. The library
+/// counts rounds but does not record each one.
 fn round(did: &Counters, gate: &Settings, span: Nanos, queries: u64) -> Option<RoundSeen> {
     if did.rounds == 0 || !gate.mode.gates() {
         return None;
@@ -243,7 +249,7 @@ fn round(did: &Counters, gate: &Settings, span: Nanos, queries: u64) -> Option<R
     Some(RoundSeen { turns: each(did.admissions), queries: each(queries), took })
 }
 
-/// What was allowed to single connections is no more when nobody decides on it.
+/// Removes the allowances of single connections when the admission controller ends.
 impl Drop for LiveAdmission {
     fn drop(&mut self) {
         if let Some(places) = &self.places {
@@ -253,7 +259,8 @@ impl Drop for LiveAdmission {
     }
 }
 
-/// Settings of the gate for what an admission controller wants, who may tell connections apart.
+/// Converts a controller's decision to gate settings; `tells_apart` is whether the controller
+/// distinguishes connections.
 fn settings(limits: &RoundLimits, closed: &Settings, tells_apart: bool) -> Settings {
     let (mode, pause) = match limits.pace {
         Pace::Open { .. } => (Mode::Stats, Nanos::ZERO),
@@ -273,14 +280,15 @@ fn settings(limits: &RoundLimits, closed: &Settings, tells_apart: bool) -> Setti
     }
 }
 
-/// Whether a person would want to know: a pause that follows the load changes a
-/// little with every round.
+/// Returns whether a change should be reported. A pause that follows the load changes slightly
+/// with every round, so a change of the pause by at most a quarter is not reported.
 fn is_news(before: &Settings, told_ns: u64, now: &Settings) -> bool {
     let same_pause = Settings { isr_delay_ns: before.isr_delay_ns, ..*now };
     same_pause != *before || told_ns.abs_diff(now.isr_delay_ns) > told_ns / 4
 }
 
-fn in_words(settings: &Settings) -> String {
+/// Describes gate settings for users.
+fn describe_gate(settings: &Settings) -> String {
     let turns = match settings.batch {
         1 => String::new(),
         batch => format!(", turns of {batch}"),
@@ -300,7 +308,7 @@ fn in_words(settings: &Settings) -> String {
     }
 }
 
-/// Time to the next decision; a gate without rounds that end has none of its own.
+/// Returns the time to the next decision. A controller that works in rounds does not choose it.
 fn again(pace: Pace, tells_apart: bool) -> Duration {
     match pace {
         Pace::Open { again } | Pace::Flow { again } | Pace::Rests { again, .. } => {
@@ -311,7 +319,7 @@ fn again(pace: Pace, tells_apart: bool) -> Duration {
     }
 }
 
-/// Cores that workers may use.
+/// Returns the number of cores that workers may use.
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
@@ -344,7 +352,7 @@ mod tests {
         assert_eq!(rounds(Nanos::from_micros(200)).isr_delay_ns, BREAK_EVEN.0);
         let long = rounds(Nanos::from_millis(3));
         assert_eq!((long.mode, long.isr_delay_ns), (Mode::Epoll, 3_000_000));
-        assert!(in_words(&long).contains("every 3ms"), "{}", in_words(&long));
+        assert!(describe_gate(&long).contains("every 3ms"), "{}", describe_gate(&long));
         assert_eq!(at(Mode::Epoll, Pace::Open { again }, 4).mode, Mode::Stats);
     }
 
@@ -355,7 +363,7 @@ mod tests {
         assert_eq!((rests.mode, rests.cap, rests.isr_delay_ns), (Mode::Epoll, 8, 2_000_000));
         assert_eq!(under(Pace::Flow { again }, 8).mode, Mode::Post);
         assert_eq!(
-            in_words(&under(Pace::Flow { again }, 8)),
+            describe_gate(&under(Pace::Flow { again }, 8)),
             "8 transactions at a time, turns of 2"
         );
     }

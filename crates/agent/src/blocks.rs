@@ -1,8 +1,8 @@
-//! On/off comparison: alternating blocks, paired differences, honest intervals.
+//! On/off comparison: alternating blocks, paired differences, confidence intervals.
 //!
 //! A pair is one block without and one with the policy, next to each other in
-//! time, so that slow drift of the machine cancels. The interval is Student's
-//! t over the pairs: few pairs give a wide one, and that is the truth.
+//! time, so that slow drift of the machine cancels. The interval is that of Student's
+//! t over the pairs, which is wide for few pairs.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -17,8 +17,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The mean of independent values; `None` without any.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    /// Computes the estimate from independent values; `None` without any.
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         if values.is_empty() {
             return None;
@@ -51,7 +51,7 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Adds one pair; a pair with a missing half says nothing and is left out.
+    /// Adds one pair; a pair with a missing half is left out.
     pub fn push(&mut self, off: Option<f64>, on: Option<f64>) {
         if let (Some(off), Some(on)) = (off, on) {
             self.off.push(off);
@@ -61,18 +61,18 @@ impl Paired {
 
     /// Without the policy.
     pub fn off(&self) -> Option<Estimate> {
-        Estimate::of(&self.off)
+        Estimate::from_values(&self.off)
     }
 
     /// With the policy.
     pub fn on(&self) -> Option<Estimate> {
-        Estimate::of(&self.on)
+        Estimate::from_values(&self.on)
     }
 
     /// On minus off, over pairs.
     pub fn difference(&self) -> Option<Estimate> {
         let differences: Vec<_> = self.on.iter().zip(&self.off).map(|(on, off)| on - off).collect();
-        Estimate::of(&differences)
+        Estimate::from_values(&differences)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_interval_is_students() {
         // Mean 3, sd 1.5811, n = 5: 2.7764 * 1.5811 / sqrt(5) = 1.9632.
-        let estimate = Estimate::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let estimate = Estimate::from_values(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert_eq!(estimate.mean, 3.0);
         assert!((estimate.half_width.unwrap() - 1.9632).abs() < 1e-4, "{estimate:?}");
         assert!(estimate.is_clear());
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn one_value_claims_nothing() {
-        let estimate = Estimate::of(&[7.0]).unwrap();
+        let estimate = Estimate::from_values(&[7.0]).unwrap();
         assert_eq!(estimate.half_width, None);
         assert!(!estimate.is_clear());
-        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(Estimate::from_values(&[]), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ const KEEP_MIN: Nanos = Nanos::from_secs(10);
 /// A checked config.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The text it came from, for records and for later errors.
+    /// The text of the file, for records and for later errors.
     pub source: Located,
     /// `[agent]`.
     pub agent: AgentSection,
@@ -55,8 +55,8 @@ impl Config {
         Ok(config)
     }
 
-    /// The power model. A record's config is not asked for it, since the file
-    /// that it names is another machine's.
+    /// Returns the power model. Not called for the config of a record, because the file
+    /// named there may exist only on the machine that wrote the record.
     pub fn power_model(&self) -> Result<PowerModel, InputError> {
         let model = self.power.model();
         model.map_err(|(key, why)| self.source.error(&format!("power.{key}"), why))

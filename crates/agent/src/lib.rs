@@ -9,7 +9,7 @@
 //! the knobs if this one dies; it runs the `lull` program ([`Agent::program`]).
 //!
 //! The other modules are the parts of a run that programs use on their own: records
-//! ([`record`], [`recorded`]), the search's findings ([`spots`]), comparisons ([`blocks`],
+//! ([`record`], [`recorded`]), the search's findings ([`tuning_store`]), comparisons ([`blocks`],
 //! [`proof`]), gates ([`admission`], [`library`]), and words for people ([`status`],
 //! [`text`]).
 
@@ -29,9 +29,9 @@ pub mod record;
 pub mod recorded;
 mod renamed;
 pub mod session;
-pub mod spots;
 pub mod status;
 pub mod text;
+pub mod tuning_store;
 
 pub use lull_host::plant::Stop;
 pub use session::Agent;

@@ -1,5 +1,7 @@
-//! The library that is preloaded into servers: inside this program, written
-//! out for as long as a server runs with it, or to where servers are told to look.
+//! The library that is preloaded into servers.
+//!
+//! It is embedded in this program and written to a temporary file while a server runs with
+//! it, or to a directory that the servers' environment names.
 
 use anyhow::{Context, bail};
 use lull_host::oncall::{self, Linkage, linkage};
@@ -9,15 +11,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Built with this program (`build.rs`).
+/// The library's file, built with this program (`build.rs`).
 const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
 
-/// Writes it into a directory that outlives this program; its path.
+/// Writes the library into a directory that outlives this program and returns its path.
 pub fn write_to(directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(oncall::write_library(directory, LIBRARY)?)
 }
 
-/// Refuses a program of which the library would see nothing, with what to do.
+/// Rejects a program whose queries the library cannot observe, with an alternative.
 pub fn check_program(program: &OsStr) -> anyhow::Result<()> {
     match obstacle(program)? {
         None => Ok(()),
@@ -25,10 +27,10 @@ pub fn check_program(program: &OsStr) -> anyhow::Result<()> {
     }
 }
 
-/// Why the library would see nothing of a program; `None` if it does.
+/// Returns why the library cannot observe a program's queries; `None` if it can.
 ///
 /// # Errors
-/// No such program, or one that cannot be read.
+/// If the program does not exist or cannot be read.
 pub fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
     let Some(path) = find(program) else {
         bail!("no program `{}`: is it installed, and in $PATH?", program.display());
@@ -42,7 +44,7 @@ pub fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
     Ok(Some(format!("{} {why}", path.display())))
 }
 
-/// Where a shell would find it.
+/// Returns the path of a program as a shell would find it.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
@@ -51,7 +53,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
 }
 
-/// The library in a file of its own, which goes with the value.
+/// The library in a temporary file, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
@@ -59,21 +61,21 @@ pub struct Library {
 }
 
 impl Library {
-    /// Writes it to a new directory that only this user can write to.
+    /// Writes the library to a new directory that only this user can write to.
     pub fn write() -> anyhow::Result<Self> {
         let place = tempfile::Builder::new().prefix("lull-").tempdir();
         let place = place.context("cannot make a directory for the preloaded library")?;
         let path = place.path().join("liblull_preload.so");
         let failed = || format!("cannot write the preloaded library to {}", path.display());
         std::fs::write(&path, LIBRARY).with_context(failed)?;
-        // A server that changes its user still executes programs with it.
+        // A server that changes its user must still be able to load it.
         for (path, mode) in [(place.path(), 0o755), (&path, 0o555)] {
             std::fs::set_permissions(path, Permissions::from_mode(mode)).with_context(failed)?;
         }
         Ok(Self { path, _place: place })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,8 +1,8 @@
-//! What others may see of a running agent: page, JSON, events, `/metrics`.
+//! The web server of a running agent: page, JSON, events, `/metrics`.
 //!
-//! The loop hands every epoch to a thread of its own and never waits for it:
-//! if that thread is behind, an epoch is not shown, and the record still has
-//! it. Operators' requests come back over a channel and are carried out between
+//! The control loop sends every epoch to the server's thread and never waits for it:
+//! if that thread is behind, an epoch is not shown, but the record still contains
+//! it. Operators' requests return over a channel and are carried out between
 //! two epochs.
 
 mod assets;
@@ -30,61 +30,62 @@ use std::thread::JoinHandle;
 use token::Token;
 use tokio::sync::mpsc as tokio_mpsc;
 
-/// Epochs on their way to the server's thread; more are left out.
+/// Most epochs queued for the server's thread; further ones are dropped.
 const MOMENTS_MAX: usize = 64;
-/// Orders that wait for the end of the epoch; more are refused.
+/// Most orders that wait for the end of the epoch; further ones are refused.
 const ORDERS_MAX: usize = 8;
 
-/// Why nobody can be shown anything.
+/// Why the web server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The address is somebody else's, or none of this machine's.
+    /// The address is in use by another process or does not belong to this machine.
     #[error(
         "cannot listen at {address}: {cause}; choose another address with --http or agent.http \
          (port 0 takes a free one)"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The token of operators cannot be kept.
+    /// The operators' token cannot be written.
     #[error("cannot write the operators' token to {}: {cause}", file.display())]
     Token {
-        /// Where.
+        /// The token's file.
         file: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// No thread or no runtime.
+    /// The server's thread or its async runtime could not be started.
     #[error("cannot start the web server: {0}")]
     Start(std::io::Error),
 }
 
-/// How to be seen.
+/// Options of the web server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen.
+    /// The address to listen at.
     pub address: SocketAddr,
-    /// Names by which this machine is reached, beside addresses and `localhost`.
+    /// Host names of this machine, beside addresses and `localhost`.
     pub names: Vec<String>,
-    /// Where to keep the operators' token; without it the page only shows.
+    /// The file for the operators' token; without one the page is read-only.
     pub token: Option<PathBuf>,
 }
 
-/// A place to be seen at, taken before anything is started.
+/// A web server that listens but does not serve yet. The address is bound before anything is
+/// started, so that an address in use fails early.
 #[derive(Debug)]
-pub struct Stand {
+pub struct BoundServer {
     listener: TcpListener,
     address: SocketAddr,
     names: Vec<String>,
     token: Option<PathBuf>,
 }
 
-impl Stand {
-    /// Takes the address.
-    pub fn take(options: Options) -> Result<Self, LiveError> {
+impl BoundServer {
+    /// Binds the address.
+    pub fn bind(options: Options) -> Result<Self, LiveError> {
         let Options { address, names, token } = options;
         let listen = |cause| LiveError::Listen { address, cause };
         let listener = TcpListener::bind(address).map_err(listen)?;
@@ -93,28 +94,28 @@ impl Stand {
         Ok(Self { listener, address, names, token })
     }
 
-    /// Whether orders will be taken.
+    /// Returns whether orders will be accepted.
     pub fn takes_orders(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Begins to serve.
+    /// Starts to serve.
     pub fn open(self, facts: Facts) -> Result<Live, LiveError> {
         let Self { listener, address, names, token } = self;
         let token =
             token.map(|file| Token::make(&file).map_err(|cause| LiveError::Token { file, cause }));
         let token = token.transpose()?;
-        let told = told(address, token.as_ref());
+        let description = describe_address(address, token.as_ref());
         let (moments, moments_in) = tokio_mpsc::channel(MOMENTS_MAX);
         let (orders_out, orders) = mpsc::sync_channel(ORDERS_MAX);
         let serving = Serving { listener, names, facts, token, orders: orders_out };
         let thread = serving.start(moments_in)?;
-        Ok(Live { told, moments: Some(moments), orders, thread: Some(thread) })
+        Ok(Live { description, moments: Some(moments), orders, thread: Some(thread) })
     }
 }
 
-/// Where the page is, for people.
-fn told(address: SocketAddr, token: Option<&Token>) -> String {
+/// Describes for users where the page is.
+fn describe_address(address: SocketAddr, token: Option<&Token>) -> String {
     let mut text = format!("page at http://{address}/");
     if !address.ip().is_loopback() {
         text.push_str(", open to other machines and not encrypted");
@@ -125,29 +126,29 @@ fn told(address: SocketAddr, token: Option<&Token>) -> String {
     text
 }
 
-/// A running server, from the loop's side.
+/// The control loop's handle of a running web server.
 #[derive(Debug)]
 pub struct Live {
-    told: String,
+    description: String,
     moments: Option<tokio_mpsc::Sender<Moment>>,
     orders: mpsc::Receiver<Order>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Live {
-    /// Where it is, for people.
-    pub fn told(&self) -> &str {
-        &self.told
+    /// Describes for users where the page is.
+    pub fn description(&self) -> &str {
+        &self.description
     }
 
-    /// Shows an epoch, if the server keeps up.
+    /// Sends an epoch to the server; drops it if the server is behind.
     pub fn show(&self, moment: Moment) {
         if let Some(moments) = &self.moments {
             let _ = moments.try_send(moment);
         }
     }
 
-    /// What operators have asked for since the last call.
+    /// Returns the operators' orders since the last call.
     pub fn orders(&self) -> Vec<Order> {
         self.orders.try_iter().collect()
     }

@@ -27,7 +27,7 @@ pub struct PowerFile {
     pub calibration: Calibration,
 }
 
-/// How the constants came about.
+/// How the constants were measured and how well the model fits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -39,9 +39,9 @@ pub struct Calibration {
     pub meter: String,
     /// Steps that were measured.
     pub steps: usize,
-    /// Root mean square of what the model is off on steps that it was not fitted to.
+    /// Root mean square error of the model on steps that it was not fitted to.
     pub off_watts: f64,
-    /// The same on those that it was fitted to.
+    /// Root mean square error on the steps that it was fitted to.
     pub residual_watts: f64,
     /// Share of the variance of power that it explains.
     pub explained_ratio: f64,
@@ -52,7 +52,7 @@ pub struct Calibration {
 }
 
 impl PowerFile {
-    /// A model with how it came about.
+    /// Combines a model with its calibration.
     pub fn new(model: &PowerModel, calibration: Calibration) -> Self {
         Self {
             base_watts: model.base.0,
@@ -95,7 +95,7 @@ impl PowerFile {
         Ok(())
     }
 
-    /// The model, which says with every figure how it came about.
+    /// Returns the model, which labels every figure with its calibration.
     pub fn model(&self) -> PowerModel {
         let Calibration { machine, meter, off_watts, .. } = &self.calibration;
         let parts = self.dynamic_core_watts.zip(self.full_hertz);

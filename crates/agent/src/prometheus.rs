@@ -1,7 +1,7 @@
-//! An app's tail latency, asked of a Prometheus.
+//! An app's tail latency, queried from a Prometheus server.
 //!
-//! A thread asks once an epoch and hands over what comes; the loop never waits
-//! for it. The answer must be one number of seconds:
+//! A thread sends the query once an epoch and passes the answer on; the control loop never
+//! waits for it. The answer must be one number of seconds:
 //! <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
 
 use lull_host::gauges::reported::{Answer, Reported};
@@ -12,23 +12,23 @@ use std::time::{Duration, SystemTime};
 
 /// Longest wait for an answer.
 const TIMEOUT: Nanos = Nanos::from_secs(1);
-/// Prometheus is asked no more often than this.
+/// Shortest period of the queries.
 const PERIOD_MIN: Nanos = Nanos::from_millis(200);
-/// An answer whose instant is further from now is of another time.
+/// Largest difference between now and the time of an answer; beyond it the answer is rejected.
 const APART_MAX_S: f64 = 10.0;
-/// Longest answer that is read.
+/// Longest answer that is read, in bytes.
 const BYTES_MAX: u64 = 64 * 1024;
-/// A latency above this is none, or not in seconds.
+/// Largest plausible latency; a larger value is not in seconds.
 const LATENCY_MAX_S: f64 = 1e6;
 
-/// Where a Prometheus answers.
+/// The address of a Prometheus server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     base: String,
 }
 
 impl Server {
-    /// `http://HOST:PORT`, with a path if it is served under one.
+    /// Parses `http://HOST:PORT`, with a path if it is served under one.
     pub fn parse(address: &str) -> Result<Self, String> {
         let refuse = |why: &str| Err(format!("`{address}` {why}"));
         let Some(rest) = address.strip_prefix("http://") else {
@@ -55,17 +55,17 @@ impl Server {
         let text = answer.body_mut().with_config().limit(BYTES_MAX).read_to_string();
         let text = text.map_err(|error| failed(error.to_string()))?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let told = told(&text, now.as_secs_f64());
-        match told {
-            // Its own words say more than the number, if there are any.
+        let reply = parse_reply(&text, now.as_secs_f64());
+        match reply {
+            // The server's own message explains more than the status code.
             Err(why) if !status.is_success() => Err(failed(format!("status {status}: {why}"))),
             Ok(_) if !status.is_success() => Err(failed(format!("status {status}"))),
-            told => told.map_err(|why| failed(why.to_string())),
+            reply => reply.map_err(|why| failed(why.to_string())),
         }
     }
 }
 
-/// Asks once an epoch from here on, until nobody takes the answers any more.
+/// Starts a thread that sends the query once an epoch, until the receiver is dropped.
 pub(crate) fn follow(server: Server, query: String, at: Percentile, epoch: Nanos) -> Reported {
     let period = epoch.max(PERIOD_MIN);
     let (sender, reported) = Reported::new(at, period * 2 + TIMEOUT);
@@ -90,10 +90,10 @@ pub(crate) fn follow(server: Server, query: String, at: Percentile, epoch: Nanos
     reported
 }
 
-/// What Prometheus answers.
+/// A response of the Prometheus API.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-enum Told {
+enum Reply {
     Success { data: Data },
     Error { error: String },
 }
@@ -117,14 +117,13 @@ struct Series {
 #[derive(Debug, Deserialize)]
 struct Sample(f64, String);
 
-/// The tail in an answer's text; `None` for NaN, which is what a quantile of no
-/// request is.
-fn told(text: &str, now_unix_s: f64) -> Gauge<Option<Nanos>> {
+/// Parses the tail from an answer's text; `None` for NaN, which is the quantile of no request.
+fn parse_reply(text: &str, now_unix_s: f64) -> Gauge<Option<Nanos>> {
     let refuse = |why: String| Err(Missing::because(why));
     let read = serde_json::from_str(text);
     let data = match read {
-        Ok(Told::Success { data }) => data,
-        Ok(Told::Error { error }) => return refuse(error),
+        Ok(Reply::Success { data }) => data,
+        Ok(Reply::Error { error }) => return refuse(error),
         Err(error) => return refuse(format!("no answer of a Prometheus ({error})")),
     };
     let Sample(time_s, value) = match data {

@@ -1,9 +1,9 @@
-//! What a run proves of its policy against doing nothing.
+//! Comparison of a run's policy with the unmanaged machine.
 //!
-//! Blocks come in pairs, one with the policy and one unmanaged; which of the
-//! two goes first is drawn by lot, as often the one as the other. Every figure
-//! is of a block, every difference within a pair. What the data does not show
-//! is not claimed: [`difference`] says how that is decided.
+//! The run is divided into pairs of blocks, one with the policy and one unmanaged. The order
+//! within each pair is random and balanced over the run. A figure is computed for each block
+//! and a difference for each pair. A difference is claimed only if it is statistically
+//! significant; [`difference`] describes the test.
 
 mod block;
 mod difference;
@@ -44,7 +44,7 @@ pub struct Design {
     pub seed: u64,
 }
 
-/// What it came to.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
     /// How it was made.
@@ -78,8 +78,8 @@ pub struct Figure {
     pub difference: Option<Difference>,
 }
 
-/// Which half of each pair goes first (true: the policy): as often the one as
-/// the other, and by lot.
+/// Draws the order within each pair (`true`: the policy goes first). The order is random, and
+/// each order is used equally often.
 pub fn order(pairs: usize, rng: &mut Rng) -> Vec<bool> {
     let mut order: Vec<bool> = (0..pairs).map(|pair| pair % 2 == 0).collect();
     if pairs % 2 == 1 && rng.random_bool(0.5) {
@@ -103,8 +103,8 @@ struct Quantity<'a> {
 type Reading<'a> = Box<dyn Fn(&Block) -> Option<f64> + 'a>;
 
 impl Proof {
-    /// What these pairs come to.
-    pub fn of(design: Design, apps: &[AppSpec], pairs: &[Pair], rng: &mut Rng) -> Self {
+    /// Computes the figures and differences of these pairs.
+    pub fn from_pairs(design: Design, apps: &[AppSpec], pairs: &[Pair], rng: &mut Rng) -> Self {
         let quantities = quantities(apps, pairs);
         let halves = |of: &Quantity<'_>| -> Vec<Option<[f64; 2]>> {
             let both = |pair: &Pair| Some([(of.of)(&pair.off)?, (of.of)(&pair.on)?]);
@@ -133,8 +133,8 @@ impl Proof {
     }
 }
 
-/// `on - off`; what differs in the last digits only, such as two sums of the
-/// same watts, does not differ.
+/// Returns `on - off`, or 0 if the two differ only by rounding, such as two sums of the same
+/// watts.
 fn less(on: f64, off: f64) -> f64 {
     const DIGITS: f64 = 1e-9;
     let difference = on - off;

@@ -1,12 +1,11 @@
 //! The record of a run: one SQLite file that survives a kill.
 //!
-//! Write-ahead logging, one transaction an epoch: after `kill -9` the file
-//! holds every epoch but perhaps the last. The columns of the epoch tables
-//! are the metric catalogue; a missing value is NULL and its reason stands
-//! in `missing` from the epoch on in which it is first so, as in `sources`
-//! where a value comes from that can come from several places, and in `plans`
-//! what the policy wants of each knob. Read it with any SQLite tool, or after
-//! `lull export` with others:
+//! It uses write-ahead logging and one transaction for each epoch: after `kill -9` the file
+//! holds every epoch except perhaps the last. The columns of the epoch tables are the metric
+//! catalogue. A missing value is NULL. Three tables store only changes, each row valid from
+//! its epoch on: `missing` (why a value is missing), `sources` (the source of a value that has
+//! several possible ones) and `plans` (the setting of each knob that the policy wants). Read
+//! the file with any SQLite tool, or export it with `lull export`:
 //!
 //! ```sql
 //! SELECT app, avg(tail_latency_seconds) FROM app_epochs GROUP BY app;
@@ -39,7 +38,7 @@ pub struct RecordError {
     cause: String,
 }
 
-/// What stands at the head of a record.
+/// The facts at the head of a record.
 pub struct Head<'a> {
     /// The config's text.
     pub config: &'a str,
@@ -51,7 +50,7 @@ pub struct Head<'a> {
     pub seed: u64,
     /// Nanoseconds since 1970 at the start.
     pub started_unix_ns: u64,
-    /// Keep only about the last so long; without it all.
+    /// How much of the recent past to keep; `None` keeps everything.
     pub keep: Option<Nanos>,
 }
 
@@ -67,7 +66,7 @@ pub struct Recorder {
     is_empty: bool,
 }
 
-/// What was last said of each thing.
+/// The last value written for each key, so that only changes are stored.
 type Standing = BTreeMap<(String, String), String>;
 
 /// One epoch to be recorded.
@@ -80,12 +79,12 @@ pub struct Moment<'a> {
     pub samples: &'a [Sample],
     /// `on`, `dry-run`, or the block of a comparison.
     pub phase: &'a str,
-    /// What another policy would have done.
+    /// The decisions of the shadow policy.
     pub shadow: &'a [Entry],
 }
 
 impl Recorder {
-    /// Creates the record; the directory is made if it is not there.
+    /// Creates the record, and its directory if it does not exist.
     pub fn create(file: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
         let wrong = |cause: String| RecordError { file: file.to_owned(), cause };
         if let Some(directory) = file.parent() {
@@ -104,7 +103,7 @@ impl Recorder {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -114,19 +113,19 @@ impl Recorder {
         self.started_unix_ns
     }
 
-    /// Adds one epoch in one transaction.
+    /// Writes one epoch in one transaction.
     pub fn write(&mut self, moment: &Moment<'_>) -> Result<(), RecordError> {
         self.write_epoch(moment).map_err(|error| self.wrong(&error))?;
         self.is_empty = false;
         Ok(())
     }
 
-    /// The apps, once all that is measured beforehand is known.
+    /// Writes the apps, once their references are measured.
     pub fn describe_apps(&mut self, apps: &[AppSpec]) -> Result<(), RecordError> {
         schema::insert_apps(&self.database, apps).map_err(|error| self.wrong(&error))
     }
 
-    /// States something about the run that is known only later.
+    /// Writes a fact about the run that was not known at its start.
     pub fn note(&self, key: &str, value: &str) -> Result<(), RecordError> {
         let sql = "INSERT OR REPLACE INTO run (key, value) VALUES (?1, ?2)";
         let noted = self.database.execute(sql, params![key, value]);
@@ -176,14 +175,14 @@ impl Drop for Recorder {
             for suffix in ["", "-wal", "-shm"] {
                 let mut path = self.file.clone().into_os_string();
                 path.push(suffix);
-                // What cannot be removed is an empty file, which harms nobody.
+                // If the file cannot be removed, an empty record remains, which is harmless.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 }
 
-/// One row a label: the epoch, the label, then every metric of the scope.
+/// Writes one row for each label: the epoch, the label, then every metric of the scope.
 fn write_samples(
     database: &Connection,
     number: i64,
@@ -211,7 +210,7 @@ fn write_samples(
     Ok(())
 }
 
-/// Latencies of each app, and some requests one by one.
+/// Writes the latency histogram of each app and a sample of its requests.
 fn write_requests(
     database: &Connection,
     number: i64,
@@ -236,7 +235,7 @@ fn write_requests(
     Ok(())
 }
 
-/// Writes what the plan wants of a knob when that is not what it wanted before.
+/// Writes the setting of each knob that the plan wants, if it differs from the one written last.
 fn write_plan(
     database: &Connection,
     number: i64,
@@ -258,7 +257,7 @@ fn write_plan(
     Ok(())
 }
 
-/// Where values come from that may come from several places.
+/// Returns the sources of values that have several possible sources.
 fn sources(apps: &[AppSpec], epoch: &Epoch) -> Vec<(String, String, String)> {
     let energy = epoch.seen.energy.as_ref().ok();
     let power = energy.map(|seen| (POWER.json_key(), String::new(), seen.source.to_string()));
@@ -269,7 +268,7 @@ fn sources(apps: &[AppSpec], epoch: &Epoch) -> Vec<(String, String, String)> {
     power.into_iter().chain(progress).collect()
 }
 
-/// Writes what is said of a metric and label when it is not what was said before.
+/// Writes the text of a metric and label if it differs from the one written last.
 fn note(
     database: &Connection,
     table: &str,
@@ -277,20 +276,20 @@ fn note(
     all: impl IntoIterator<Item = (String, String, String)>,
     known: &mut Standing,
 ) -> rusqlite::Result<()> {
-    for (metric, label, said) in all {
+    for (metric, label, text) in all {
         let key = (metric, label);
-        if known.get(&key).map_or("", String::as_str) == said {
+        if known.get(&key).map_or("", String::as_str) == text {
             continue;
         }
         database
             .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
-            .execute(params![number, key.0, key.1, said])?;
-        known.insert(key, said);
+            .execute(params![number, key.0, key.1, text])?;
+        known.insert(key, text);
     }
     Ok(())
 }
 
-/// Values of ours as JSON; none of them can fail.
+/// Serialises a value of Lull's own types as JSON, which does not fail.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
 }

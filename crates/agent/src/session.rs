@@ -1,7 +1,7 @@
 //! A run on this machine: apps, plant, policy, record and guard, together.
 //!
-//! `run` and `demo` open a session, turn it, and close it. However a session
-//! ends, its guard puts back what is left: closing only does it politely.
+//! `run` and `demo` open a session, run its epochs and close it. Closing restores the knobs. If
+//! the session ends in any other way, its guard restores them.
 
 mod keeper;
 mod open;
@@ -46,14 +46,15 @@ pub struct Session {
     loads: Vec<AppHandle>,
     live: Option<Live>,
     steered: Steered,
-    /// Keeps what the policy finds.
+    /// Stores the policy's findings.
     keeper: Keeper,
     shadow: Option<Shadow>,
-    /// What the shadow would have done after the last epoch.
+    /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
-    /// Those who decide on gates.
+    /// The admission controllers of the apps' gates.
     admission_controllers: Threads,
-    /// Apps that start further programs preload it into them.
+    /// The library's file must exist during the run, because apps preload it into the programs
+    /// that they start.
     _library: Option<Library>,
 }
 
@@ -66,13 +67,13 @@ pub enum TurnError {
     /// The record cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Nobody guards the knobs.
+    /// The guard has ended, so that the knobs would not be restored after a crash.
     #[error("the guard has ended and cannot be started again: {0}")]
     Guard(#[from] GuardError),
 }
 
 impl TurnError {
-    /// What is told where half of a run is of no use: a stop is a failure there.
+    /// Converts to the error of a command that needs the whole run: a stop is a failure there.
     pub fn cut_short(self) -> anyhow::Error {
         match self {
             Self::Plant(PlantError::Stopped) => {
@@ -83,16 +84,16 @@ impl TurnError {
     }
 }
 
-/// What closing a session came to.
+/// The result of closing a session.
 pub struct Closed {
-    /// Knobs that are not as they were, in words.
+    /// Descriptions of the knobs that could not be restored.
     left: Vec<String>,
-    /// What the user should know.
+    /// Notices for the user.
     notices: Vec<String>,
 }
 
 impl Session {
-    /// One epoch, recorded under a phase.
+    /// Runs one epoch and records it under a phase.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let mut epoch = self.control.turn()?;
         epoch.entries.extend(self.gate_changes(epoch.seen.time));
@@ -119,7 +120,7 @@ impl Session {
         Ok(epoch)
     }
 
-    /// Turns epoch by epoch until a stop is requested or a turn fails.
+    /// Runs epochs until a stop is requested or an epoch fails.
     pub fn epochs(&mut self) -> impl Iterator<Item = Result<Epoch, TurnError>> + '_ {
         let mut is_over = false;
         std::iter::from_fn(move || {
@@ -133,12 +134,12 @@ impl Session {
         })
     }
 
-    /// Lets admission controllers decide on gates, or opens these meanwhile.
+    /// Lets admission controllers decide, or suspends them and opens their gates.
     pub fn set_admission(&self, on: bool) {
         self.admission_controllers.order(if on { Order::Resume } else { Order::Open });
     }
 
-    /// What admission controllers have changed of gates since the last epoch.
+    /// Returns the changes of gates by admission controllers since the last epoch.
     fn gate_changes(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
         let changes = self.admission_controllers.take_changes().into_iter();
         changes.map(move |Changed { app, admission, gate }| Entry {
@@ -147,13 +148,13 @@ impl Session {
         })
     }
 
-    /// Puts every knob back and goes on with another policy.
+    /// Restores every knob and continues with another policy.
     pub fn switch(&mut self, name: &str, policy: Box<dyn Policy>) -> Vec<String> {
         self.steered.follow(name);
         refusals(&self.control.switch(policy))
     }
 
-    /// What the user should know since the last time.
+    /// Returns the notices since the last call.
     pub fn take_notices(&self) -> Vec<String> {
         let mut all = self.plant().take_notices();
         all.extend(self.keeper.take_notices());
@@ -165,20 +166,20 @@ impl Session {
         self.steered.policy()
     }
 
-    /// What the shadow policy would have done after the last epoch, as a person would say it.
+    /// Describes the shadow policy's decisions after the last epoch.
     pub fn shadow_lines(&self) -> Vec<String> {
         let Some(shadow) = &self.shadow else { return Vec::new() };
         let line = |entry: &Entry| {
-            let (time_s, said) =
-                (entry.time.as_secs_f64(), status::said(self.apps(), &entry.event));
-            format!("{time_s:8.2} s  {} would: {said}", shadow.name())
+            let time_s = entry.time.as_secs_f64();
+            let event = status::describe_event(self.apps(), &entry.event);
+            format!("{time_s:8.2} s  {} would: {event}", shadow.name())
         };
         self.shadowed.iter().map(line).collect()
     }
 
-    /// Where the page is, for people, if there is one.
+    /// Describes for users where the page is, if there is one.
     pub fn page(&self) -> Option<&str> {
-        self.live.as_ref().map(Live::told)
+        self.live.as_ref().map(Live::description)
     }
 
     fn show(&self, epoch: &Epoch, samples: Vec<Sample>) {
@@ -192,7 +193,7 @@ impl Session {
             epoch,
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
         };
-        live.show(live::Moment::of(&scene, samples));
+        live.show(live::Moment::new(&scene, samples));
     }
 
     /// The config, with what it left open filled in.
@@ -215,7 +216,7 @@ impl Session {
         self.control.controller().state()
     }
 
-    /// Knobs that somebody else has changed and Lull leaves alone.
+    /// Returns the knobs that another program has changed and Lull leaves alone.
     pub fn yielded(&self) -> &BTreeSet<Knob> {
         self.control.controller().yielded()
     }
@@ -230,13 +231,14 @@ impl Session {
         self.recorder.file()
     }
 
-    /// Puts every knob back, ends what was started, closes record and ledger.
+    /// Restores every knob, stops what was started, and closes record and ledger.
     pub fn close(self) -> anyhow::Result<Closed> {
         self.close_with(|| Ok(None))
     }
 
-    /// The same with a last fact for the record. What takes long to reckon must
-    /// neither keep knobs turned nor compete with the apps for cores.
+    /// The same with a last fact for the record. It is computed after the knobs are restored and
+    /// the apps have ended, because a long computation must not delay the restoration or compete
+    /// with the apps for cores.
     pub fn close_with(
         self,
         last: impl FnOnce() -> anyhow::Result<Option<(&'static str, String)>>,
@@ -252,7 +254,7 @@ impl Session {
             admission_controllers,
             ..
         } = self;
-        // What happens while apps end is nobody's to judge.
+        // Admission controllers end first, because measurements are meaningless while apps end.
         drop(admission_controllers);
         // Viewers see the end of the run as the end of the stream.
         drop(live);
@@ -261,7 +263,7 @@ impl Session {
         let left = refusals(&restored);
         let mut notices = plant.take_notices();
         notices.extend(keeper.close());
-        // A full disk must not keep the knobs from being put back.
+        // A full disk must not prevent the restoration of the knobs.
         if let Err(error) = recorder.note("ended", "orderly") {
             notices.push(error.to_string());
         }
@@ -284,8 +286,10 @@ impl Session {
 }
 
 impl Closed {
-    /// Tells the notices, but for what ended the run, which the caller tells;
-    /// knobs that are not as they were are a failure.
+    /// Reports the notices, except the cause of the end, which the caller reports.
+    ///
+    /// # Errors
+    /// If knobs could not be restored.
     pub fn tell(&self, ended: &anyhow::Result<()>, say: &dyn Fn(&str)) -> anyhow::Result<()> {
         let cause = ended.as_ref().err().map(ToString::to_string);
         for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
@@ -296,7 +300,7 @@ impl Closed {
     }
 }
 
-/// What could not be put back, in words.
+/// Describes the settings that were refused.
 fn refusals(applied: &lull_control::Applied) -> Vec<String> {
     let refused = applied.outcomes.iter().filter_map(|outcome| match &outcome.got {
         lull_control::Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),

@@ -45,7 +45,7 @@ fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
         return match (stand.tail, &seen.latency) {
             (Some(tail), Ok(latency)) => {
                 let old = if tail.stale { " (old)" } else { "" };
-                // A source that tells a tail only does not tell of how many requests.
+                // A source that reports only a tail does not report the number of requests.
                 let is_known = latency.reported.is_none();
                 let rate = is_known.then(|| format!(", {}/s", number(latency.completed_per_s)));
                 let rate = rate.unwrap_or_default();
@@ -62,13 +62,13 @@ fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
     }
 }
 
-/// A journal entry as a person would say it.
+/// Describes a journal entry with its time.
 pub fn describe(apps: &[AppSpec], entry: &Entry) -> String {
-    format!("{:8.2} s  {}", entry.time.as_secs_f64(), said(apps, &entry.event))
+    format!("{:8.2} s  {}", entry.time.as_secs_f64(), describe_event(apps, &entry.event))
 }
 
-/// An event as a person would say it.
-pub fn said(apps: &[AppSpec], event: &Event) -> String {
+/// Describes an event.
+pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
     let name = |app: &AppId| apps.get(app.index()).map_or("?", |spec| &spec.name);
     match event {
         Event::Decision(decision) => {
@@ -83,13 +83,13 @@ pub fn said(apps: &[AppSpec], event: &Event) -> String {
         }
         Event::Effect(effect) => {
             let verdict = if effect.as_expected() { "as expected" } else { "not as expected" };
-            let (metric, came) = (effect.expected.metric.name, effect.measured_change());
-            format!("{metric} came {came:+.3}, {verdict}")
+            let (metric, change) = (effect.expected.metric.name, effect.measured_change());
+            format!("{metric} changed by {change:+.3}, {verdict}")
         }
         Event::Foreign { change, yielded } => {
             let then = if *yielded { "left alone from now on" } else { "will be set again" };
             let found = setting(&name, &change.found);
-            format!("{} was changed by somebody else to {found}; {then}", change.whom)
+            format!("{} was changed by another program to {found}; {then}", change.whom)
         }
         Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
         Event::SafeEnds => "the policy is followed again".to_owned(),

@@ -103,7 +103,7 @@ export class Chart {
     );
   }
 
-  /** What a screen reader is told: the last value of each line. */
+  /** Sets the label for screen readers: the last value of each line. */
   label(lines) {
     const last = lines
       .filter((line) => line.name)

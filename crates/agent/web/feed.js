@@ -1,7 +1,8 @@
-// The agent's epochs: what was before this page was opened, then every new one.
+// The agent's epochs: those before this page was opened, then every new one.
 //
-// Times are seconds since the run began. A lost agent is asked for again every
-// two seconds; one that has been restarted is another run and begins anew.
+// Times are seconds since the run began. If the connection is lost, the page tries to
+// reconnect every two seconds; an agent that was restarted is another run, and the page
+// discards the epochs of the old one.
 
 const RETRY_MS = 2000;
 const KEPT = 900;
@@ -92,7 +93,7 @@ export class Feed {
     return this.values[name][label];
   }
 
-  /** One column, empty if nobody has measured it. */
+  /** Returns one column, filled with null if it was not measured. */
   of(name, label = "") {
     return this.values[name]?.[label] ?? new Array(this.times.length).fill(null);
   }

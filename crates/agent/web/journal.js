@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 const WORDS = {
   decision: "did",
   held: "held back",
-  came: "came",
+  came: "effect",
   missed: "contrary",
   foreign: "others",
   safe: "SLO-safe",
@@ -20,7 +20,7 @@ const kinds = document.getElementById("kinds");
 export function showJournal(journal) {
   const wanted = kinds.value.split(" ").filter((kind) => kind !== "");
   const lines = journal.filter((line) => wanted.length === 0 || wanted.includes(line.kind));
-  // Whoever has scrolled down to read must not be moved.
+  // Keep the scroll position of a user who has scrolled down to read.
   const before = list.scrollTop > 8 ? list.scrollHeight - list.scrollTop : null;
   list.replaceChildren(...lines.toReversed().map(lineOf));
   if (lines.length === 0) list.append(none());

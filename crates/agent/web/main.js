@@ -32,7 +32,7 @@ const feed = new Feed(SERIES, {
   },
 });
 
-/** Draws once a frame, and not at all while nobody sees it. */
+/** Draws at most once a frame, and not while the page is hidden. */
 function draw() {
   if (due) return;
   due = true;
@@ -63,7 +63,7 @@ span.addEventListener("change", draw);
 onKinds(() => showJournal(feed.journal));
 addEventListener("resize", draw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  // Curves have their colours from the sheet: they are built anew.
+  // The charts read their colours from the style sheet, so they are rebuilt.
   for (const figure of figures) figure.shape = null;
   draw();
 });

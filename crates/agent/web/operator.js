@@ -1,4 +1,4 @@
-// Orders to the agent, of whoever has the token.
+// Orders to the agent from a user who has the token.
 
 const place = document.getElementById("operator");
 const form = document.getElementById("orders");
@@ -39,6 +39,6 @@ async function send(order) {
     headers: { "Content-Type": "application/json", Authorization: `Bearer ${token.value.trim()}` },
     body: JSON.stringify(order),
   });
-  const said = await reply.json().catch(() => ({}));
-  return said.done ?? `refused: ${said.error ?? reply.status}`;
+  const result = await reply.json().catch(() => ({}));
+  return result.done ?? `refused: ${result.error ?? reply.status}`;
 }

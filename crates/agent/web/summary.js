@@ -80,7 +80,7 @@ function banner(facts, epoch) {
   const place = byId("banner");
   const text = all.join(" ");
   place.hidden = text === "";
-  // Said again only when it changes: the banner is read aloud.
+  // Set only when it changes, because a screen reader reads every update of the banner.
   if (place.textContent !== text) place.textContent = text;
 }
 
@@ -114,7 +114,7 @@ function appRow(app, epoch, value) {
 
 function knobRow(knob) {
   const row = document.createElement("tr");
-  const whose = knob.foreign ? "somebody else: left alone" : "Lull, or as found";
+  const whose = knob.foreign ? "another program: left alone" : "Lull, or as found";
   row.append(header(knob.of), cell(knob.setting), cell(whose, knob.foreign ? "bad" : "soft"));
   return row;
 }

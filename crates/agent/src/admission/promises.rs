@@ -74,10 +74,10 @@ impl Prefix {
 }
 
 impl Promise {
-    /// Refuses one that nobody could have.
+    /// Checks that the promise can be kept at all.
     ///
     /// # Errors
-    /// The key at fault and why.
+    /// The invalid key and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=CONNECTIONS as u32).contains(&self.connections) {
             let message = format!("is {}, not in 1 to {CONNECTIONS}", self.connections);
@@ -196,7 +196,7 @@ impl Places {
         Some(Seated { generation, place, promise, transactions })
     }
 
-    /// What each connection that is there may do.
+    /// Returns the allowance of each connected connection.
     pub(super) fn allowances<'a>(
         &'a self,
         allow: &'a [Allowance],
@@ -205,7 +205,7 @@ impl Places {
         self.taken.iter().filter_map(of)
     }
 
-    /// Those that were told what they may do.
+    /// Returns the connections that have an index, and thus an allowance.
     pub(super) fn seated(&self) -> impl Iterator<Item = Id> + '_ {
         self.taken.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! Admission controllers beside a control loop: one thread a gate.
+//! Admission controllers that run beside a control loop, with one thread for each gate.
 
 use super::{LiveAdmission, Post};
 use lull_control::PolicyError;
@@ -9,39 +9,39 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// What an admission controller has changed.
+/// A change of gate settings by an admission controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// The app whose gate it is.
     pub app: String,
     /// The admission controller.
     pub admission: String,
-    /// What the gate does now, in words.
+    /// A description of the new gate settings.
     pub gate: String,
 }
 
-/// What an operator wants of admission controllers.
+/// An order to all admission controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Decide on nothing; gates stay as they are.
+    /// Stop deciding; gates keep their settings.
     Pause,
-    /// Decide on nothing; gates are open.
+    /// Stop deciding and open the gates.
     Open,
-    /// Go on.
+    /// Decide again.
     Resume,
 }
 
-/// All admission controllers of a run. When this is dropped their gates are open.
+/// All admission controllers of a run. Dropping this opens their gates.
 #[derive(Debug)]
 pub struct Threads {
-    /// With how each is told what to do; one that nobody can tell any more ends.
+    /// Each thread with the channel of its orders; a thread ends when its channel is closed.
     all: Vec<(JoinHandle<()>, Sender<Order>)>,
     changes: Receiver<Changed>,
     sender: Sender<Changed>,
 }
 
 impl Default for Threads {
-    /// No admission controller yet.
+    /// Returns a set without any controller.
     fn default() -> Self {
         let (sender, changes) = channel();
         Self { all: Vec::new(), changes, sender }
@@ -49,7 +49,7 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// Starts one before the gate of an app.
+    /// Starts an admission controller at the gate of an app.
     ///
     /// # Errors
     /// As [`Post::admission`].
@@ -63,11 +63,11 @@ impl Threads {
         let (orders, told) = channel();
         let (app, sender) = (app.to_owned(), self.sender.clone());
         let thread = std::thread::spawn(move || {
-            // Also if it panics.
+            // The guard opens the gate even if the controller panics.
             let gate = Opens(runtime);
             run_admission(admission, &gate.0, &told, |admission, gate| {
                 let (app, admission) = (app.clone(), admission.to_owned());
-                // Nobody may listen any more: the run ends.
+                // The receiver may be closed already because the run ends.
                 let _ = sender.send(Changed { app, admission, gate });
             });
         });
@@ -75,15 +75,15 @@ impl Threads {
         Ok(())
     }
 
-    /// Tells all of them.
+    /// Sends an order to all admission controllers.
     pub fn order(&self, order: Order) {
         for (_, orders) in &self.all {
-            // One that panicked has left its gate open.
+            // Sending fails only if the thread panicked, and then its gate is open.
             let _ = orders.send(order);
         }
     }
 
-    /// What was changed since the last time.
+    /// Returns the changes since the last call.
     pub fn take_changes(&self) -> Vec<Changed> {
         self.changes.try_iter().collect()
     }
@@ -93,13 +93,13 @@ impl Drop for Threads {
     fn drop(&mut self) {
         for (thread, orders) in self.all.drain(..) {
             drop(orders);
-            // One that panicked has said so.
+            // A thread that panicked has already printed its message.
             let _ = thread.join();
         }
     }
 }
 
-/// Decides until nobody can give orders any more.
+/// Decides until the channel of orders is closed.
 fn run_admission(
     mut admission: LiveAdmission,
     runtime: &Runtime,
@@ -137,7 +137,8 @@ fn open(runtime: &Runtime) {
     runtime.set(&Settings { mode: Mode::Stats, ..runtime.settings() });
 }
 
-/// A gate that is open when nobody decides on it any more.
+/// A guard that opens a gate when it is dropped, so that no gate stays closed without an
+/// admission controller.
 struct Opens(Arc<Runtime>);
 
 impl Drop for Opens {
@@ -176,7 +177,7 @@ mod tests {
         assert!(changed.gate.starts_with("3 transactions at a time"), "{}", changed.gate);
         assert_eq!((runtime.settings().mode, runtime.settings().cap), (Mode::Post, 3));
         assert_eq!(threads.take_changes(), []);
-        // An order is obeyed before the next is taken: the last change tells of all.
+        // Orders are processed in sequence, so the last change implies all earlier ones.
         threads.order(Order::Open);
         threads.order(Order::Resume);
         assert_eq!(next(), changed, "it was open in between");

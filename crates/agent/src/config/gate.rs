@@ -167,7 +167,7 @@ impl GateSection {
         Ok(Settings { mode, slot_lease_ns: self.slot_lease.0, ..Settings::default() })
     }
 
-    /// Refuses numbers that are an admission controller's to set.
+    /// Rejects keys whose values the admission controller sets itself.
     fn leaves_numbers(&self) -> Result<(), Wrong> {
         let written = [("batch", self.batch.is_some()), ("delay", self.delay.is_some())];
         match written.into_iter().find(|(_, is_written)| *is_written) {
@@ -179,22 +179,23 @@ impl GateSection {
         }
     }
 
-    /// What workers may be made to do under an admission controller of whose server this is asked.
+    /// Returns whether workers wait or rest under an admission controller of a server with
+    /// these objectives.
     fn workers(&self, asked: &[Objective]) -> Workers {
         workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
     }
 
-    /// Who never waits.
+    /// Returns which connections are gated and which are exempt.
     pub fn rules(&self) -> Rules {
         Rules { protocol: None, gates_unix: self.unix, exempt_ports: self.exempt_ports.clone() }
     }
 }
 
 impl AdmissionSection {
-    /// Where it stands: before this gate, of an app of which this is asked.
+    /// Combines the controller's keys with its gate and the objectives of the app.
     ///
     /// # Errors
-    /// The key of the gate at fault and why.
+    /// The invalid key of the gate and the reason.
     pub fn post(
         &self,
         gate: &GateSection,

@@ -212,14 +212,14 @@ pub fn markdown() -> String {
 }
 
 impl Section {
-    /// As it is written: `[agent]`, `[[app]]`.
+    /// Returns the section's heading in TOML: `[agent]`, `[[app]]`.
     pub fn heading(&self) -> String {
         if self.is_list { format!("[[{}]]", self.name) } else { format!("[{}]", self.name) }
     }
 }
 
 impl Key {
-    /// What stands where a default would.
+    /// Returns the default as text, or `must be given`, or `absent`.
     pub fn default_text(&self) -> String {
         match &self.default {
             _ if self.is_required => "must be given".to_owned(),

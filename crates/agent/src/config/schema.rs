@@ -79,13 +79,13 @@ pub struct AgentSection {
     /// Address of the page, its JSON and `/metrics` ([page.md](page.md)); nowhere if absent.
     #[schemars(with = "Option<String>", example = &"127.0.0.1:7077")]
     pub http: Option<SocketAddr>,
-    /// Names by which the page may be asked for, beside addresses and `localhost`.
+    /// Host names under which the page may be requested, beside addresses and `localhost`.
     #[schemars(example = ["lull.example"])]
     pub http_names: Vec<String>,
-    /// Whether orders are taken over HTTP, of whoever has the token.
+    /// Whether orders are accepted over HTTP from clients that present the token.
     pub control: bool,
-    /// A policy that decides beside the acting one and touches nothing: what it
-    /// would do stands in the record and on the page.
+    /// A policy that decides beside the acting one and changes no knob: its decisions
+    /// are written to the record and shown on the page.
     #[schemars(example = &"tide")]
     pub shadow: Option<String>,
     /// Where `lull tune` keeps what it has found: `bayop` takes the settings that
@@ -101,7 +101,7 @@ pub struct AgentSection {
     /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
     #[schemars(extend("x-unit" = "share"))]
     pub importance: RelativeImportance,
-    /// Whether to set a knob again that somebody else changed.
+    /// Whether to set a knob again that another program changed.
     pub override_foreign: bool,
     /// Whether to count sleeps of cores and waits of threads by programs in the
     /// kernel (eBPF); where it refuses them, their metrics say why.
@@ -260,13 +260,13 @@ pub struct AppSection {
     /// needs `start` or `page`, and a dynamically linked program.
     /// `ebpf`: the kernel sees its queries, at the TCP ports that it listens at
     /// ([on-call.md](on-call.md#servers-that-a-library-sees-nothing-of)); Linux 6.3.
-    /// `prometheus:http://HOST:PORT`: that is asked for the tail
+    /// `prometheus:http://HOST:PORT`: the tail is queried from this Prometheus server
     /// ([config.md](config.md#latency-from-prometheus)).
     #[serde(default)]
     #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub latency: LatencySource,
     /// Directory of the page that it shares with agents, with `latency = "preload"`, for
-    /// a server that somebody else starts with what `lull attach DIR --environment`
+    /// a server that another program starts with what `lull attach DIR --environment`
     /// prints; one started by `start` finds it, too.
     #[schemars(example = &"/run/lull-db")]
     pub page: Option<PathBuf>,
@@ -279,11 +279,11 @@ pub struct AppSection {
     pub concurrency: Option<Concurrency>,
     /// How the workers beyond `concurrency` wait; the keys are those of `lull exec`.
     pub gate: Option<GateSection>,
-    /// `[[app.promise]]`: what some of its clients are promised, each alone, by a
+    /// `[[app.promise]]`: what some of its clients are promised, each alone, by an
     /// admission controller that keeps such promises.
     #[serde(default)]
     pub promise: Vec<Promise>,
-    /// What that Prometheus is asked for, as PromQL: the tail of the first tail
+    /// The PromQL query sent to the Prometheus server: the tail of the first tail
     /// objective, in seconds.
     #[schemars(
         example = &"histogram_quantile(0.95, sum by (le) (rate(http_seconds_bucket[5s])))"
@@ -326,7 +326,7 @@ pub enum LatencySource {
     Preload,
     /// Programs in the kernel see its queries.
     Ebpf,
-    /// A Prometheus at this address is asked for the tail.
+    /// The tail is queried from the Prometheus server at this address.
     Prometheus(Server),
 }
 
@@ -425,10 +425,10 @@ impl AppSection {
         }
     }
 
-    /// Who decides on its gate, if somebody does.
+    /// Returns the admission controller of the app's gate and its keys, if it has one.
     ///
     /// # Errors
-    /// The key of the gate at fault and why.
+    /// The invalid key of the gate and the reason.
     pub fn post(&self) -> Result<Option<Post>, (&'static str, String)> {
         let gate = self.gate.clone().unwrap_or_default();
         let post = |admission: &AdmissionSection| {

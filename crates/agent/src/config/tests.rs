@@ -1,4 +1,4 @@
-//! Bad configs and what is said of them.
+//! Invalid configs and the errors that they cause.
 
 use super::*;
 use lull_control::EpochRule;

@@ -1,9 +1,9 @@
-//! Who may ask: not a page of another site, whatever name it gives this machine.
+//! Rejection of requests from pages of other sites.
 //!
 //! A browser sends the name in its address bar as `Host`. A hostile page can
-//! let its own name point at 127.0.0.1 (DNS rebinding) and then read what is
-//! served there, but it cannot make its name an address. So addresses and
-//! `localhost` pass, and names that the config lists.
+//! let its own name resolve to 127.0.0.1 (DNS rebinding) and then read what is
+//! served there, but `Host` then contains that name and not an address. So only addresses,
+//! `localhost` and the names that the config lists are accepted.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What every answer says: nothing of it is for other sites, and the page
-/// loads nothing but what is served beside it.
+/// Headers of every response: other sites may not use it, and the page loads only what this
+/// server serves.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -34,7 +34,7 @@ pub fn is_hostname(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-/// Lets through what is asked of this machine by its own name or address.
+/// Passes requests on whose `Host` names this machine and refuses all others.
 pub(super) async fn host(
     State(names): State<Arc<[String]>>,
     request: Request,

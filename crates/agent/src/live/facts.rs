@@ -1,4 +1,4 @@
-//! What does not change while an agent runs, as the page gets it.
+//! Facts about a run that do not change, as they are sent to the page.
 
 use crate::VERSION;
 use lull_control::{AppSpec, Capability, Machine};
@@ -8,13 +8,13 @@ use serde::Serialize;
 /// A run's head.
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
-    /// Tells runs apart: the record's name.
+    /// The record's name, which identifies the run.
     pub run: String,
     version: &'static str,
     /// Nanoseconds since 1970 at the start.
     started_unix_ns: u64,
     dry_run: bool,
-    /// Whether orders are taken.
+    /// Whether orders are accepted.
     control: bool,
     machine: MachineFacts,
     apps: Vec<AppFacts>,
@@ -23,7 +23,7 @@ pub struct Facts {
     metrics: Vec<MetricFacts>,
 }
 
-/// What is needed to make [`Facts`].
+/// The arguments of [`Facts::new`].
 pub struct Head<'a> {
     /// Name of the record's file, without its ending.
     pub run: String,
@@ -35,7 +35,7 @@ pub struct Head<'a> {
     pub machine: &'a Machine,
     /// The apps, references measured.
     pub apps: &'a [AppSpec],
-    /// `Some` where orders are taken.
+    /// Policies that can be switched to; `None` if orders are not accepted.
     pub policies: Option<Vec<String>>,
 }
 
@@ -68,8 +68,8 @@ struct MetricFacts {
 }
 
 impl Facts {
-    /// The facts of a run.
-    pub fn of(head: Head<'_>) -> Self {
+    /// Collects the facts of a run.
+    pub fn new(head: Head<'_>) -> Self {
         let Head { run, started_unix_ns, dry_run, machine, apps, policies } = head;
         Self {
             run,

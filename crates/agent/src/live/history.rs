@@ -1,7 +1,7 @@
-//! The last while, by series: what a page draws when it is opened.
+//! The recent history of every series, which a page draws when it is opened.
 //!
-//! Columns of single-precision numbers: a page has fewer pixels than those
-//! have digits, and the agent's memory is bounded.
+//! Values are stored in single precision, which is more precise than the page's pixels and
+//! halves the memory.
 
 use super::moment::{Line, Moment};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub(super) struct History {
     journal: VecDeque<Line>,
 }
 
-/// What of a history is asked for.
+/// A request for a part of the history.
 pub(super) struct Wanted<'a> {
     /// Only these series; all if empty.
     pub(super) series: Vec<&'a str>,

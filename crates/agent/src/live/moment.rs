@@ -1,4 +1,4 @@
-//! One epoch on its way to whoever looks.
+//! One epoch as it is sent to viewers.
 
 use super::regions::{self, Regions};
 use crate::status;
@@ -8,11 +8,11 @@ use lull_measure::catalogue::Sample;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of the series that are no metrics: cores and cache ways by region.
+/// Names of the series that are not metrics: cores and cache ways by region.
 pub(super) const CORES: &str = "region_cores";
 pub(super) const WAYS: &str = "region_cache_ways";
 
-/// All of one epoch that is shown.
+/// Everything that is shown of one epoch.
 #[derive(Debug)]
 pub struct Moment {
     /// What changes slowly, and the journal.
@@ -25,7 +25,7 @@ pub struct Moment {
     pub(super) ways: Regions,
 }
 
-/// What of an epoch is no number.
+/// The parts of an epoch that are not series of numbers.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Head {
     pub(super) epoch: u64,
@@ -45,12 +45,12 @@ pub(super) struct Head {
     pub(super) exited: Vec<String>,
 }
 
-/// A line of the journal, as a person would say it.
+/// A line of the journal in words.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Line {
     pub(super) time_s: f64,
-    /// For the eye: `decision`, `held`, `came`, `missed`, `foreign`, `safe`, `operator`, `app`,
-    /// `shadow`.
+    /// Chooses the style of the line: `decision`, `held`, `came`, `missed`, `foreign`, `safe`,
+    /// `operator`, `app`, `shadow`.
     pub(super) kind: &'static str,
     pub(super) text: String,
 }
@@ -61,11 +61,11 @@ pub(super) struct KnobState {
     /// What it is set for: an app's name or the machine.
     pub(super) of: String,
     pub(super) setting: String,
-    /// Somebody else set it, and Lull leaves it alone.
+    /// Whether another program set it, so that Lull leaves it alone.
     pub(super) foreign: bool,
 }
 
-/// What a moment is made of.
+/// The arguments of [`Moment::new`].
 pub struct Scene<'a> {
     /// Name of the policy that is followed.
     pub policy: &'a str,
@@ -82,8 +82,8 @@ pub struct Scene<'a> {
 }
 
 impl Moment {
-    /// An epoch with its samples.
-    pub fn of(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
+    /// Combines an epoch with its samples.
+    pub fn new(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
         let Scene { policy, machine, apps, controller, epoch, shadow } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
@@ -111,7 +111,7 @@ impl Moment {
         }
     }
 
-    /// Every number there is: series, label, value.
+    /// Returns every number: series, label, value.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (String, &str, f64)> {
         let metrics = self.samples.iter().filter_map(|sample| {
             let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite())?;
@@ -124,7 +124,7 @@ impl Moment {
         metrics.chain(of(CORES, &self.cores)).chain(of(WAYS, &self.ways))
     }
 
-    /// As it is sent to viewers: head, and values by series and label.
+    /// Returns the JSON that is sent to viewers: head, and values by series and label.
     pub(super) fn to_json(&self) -> String {
         #[derive(Serialize)]
         struct Sent<'a> {
@@ -139,7 +139,7 @@ impl Moment {
         serde_json::to_string(&Sent { head: &self.head, values }).unwrap_or_default()
     }
 
-    /// What has no value, and why: series, label, reason.
+    /// Returns the series that have no value: series, label, reason.
     pub(super) fn missing(&self) -> Vec<(String, &str, String)> {
         let of = |sample: &'_ Sample| {
             sample.value.as_ref().err().map(|why| (sample.metric.json_key(), why.to_string()))
@@ -154,7 +154,7 @@ fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>
     let wish = |name: &str, entry: &Entry| Line {
         time_s: entry.time.as_secs_f64(),
         kind: "shadow",
-        text: format!("{name} would: {}", status::said(apps, &entry.event)),
+        text: format!("{name} would: {}", status::describe_event(apps, &entry.event)),
     };
     let wishes = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
     let done = entries.iter().map(|entry| line(apps, entry));
@@ -173,7 +173,11 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         Event::GateChanged { .. } => "decision",
         Event::Operator(_) => "operator",
     };
-    Line { time_s: entry.time.as_secs_f64(), kind, text: status::said(apps, &entry.event) }
+    Line {
+        time_s: entry.time.as_secs_f64(),
+        kind,
+        text: status::describe_event(apps, &entry.event),
+    }
 }
 
 fn knobs(

@@ -1,4 +1,4 @@
-//! What an operator may ask of a running agent, and the answer.
+//! The orders of an operator to a running agent, and their answers.
 
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Command {
-    /// Decide and set nothing; knobs stay as they are.
+    /// Stop deciding; knobs keep their settings.
     Pause,
     /// Follow the policy again.
     Resume,
@@ -23,21 +23,21 @@ pub enum Command {
 /// A request on its way to the loop, which answers at the end of its epoch.
 #[derive(Debug)]
 pub struct Order {
-    /// What is wanted.
+    /// The command.
     pub command: Command,
     answer: oneshot::Sender<Result<String, String>>,
 }
 
 impl Order {
-    /// An order and where its answer comes.
+    /// Returns an order and the receiver of its answer.
     pub(super) fn new(command: Command) -> (Self, oneshot::Receiver<Result<String, String>>) {
         let (answer, answered) = oneshot::channel();
         (Self { command, answer }, answered)
     }
 
-    /// Says what was done, or why it was not.
+    /// Reports what was done, or why the order was refused.
     pub fn answer(self, answer: Result<String, String>) {
-        // Whoever asked may have gone; what was done is in the journal.
+        // The client may have disconnected; the journal records what was done.
         let _ = self.answer.send(answer);
     }
 }

@@ -1,11 +1,11 @@
-//! Who has which cores and cache ways: isolated (one app's), shared, nobody's.
+//! The division of cores and cache ways: isolated (used by one app), shared, unused.
 
 use lull_control::{AppSpec, CoreSet, Knob, Machine, Setting, numbered};
 use std::collections::BTreeMap;
 
-/// The region of whatever several apps may use.
+/// The region of cores or ways that several apps may use.
 pub(super) const SHARED: &str = "(shared)";
-/// The region of what no app may use.
+/// The region of cores or ways that no app may use.
 pub(super) const FREE: &str = "(unused)";
 
 /// A number by region: each app's own, shared, unused; in this order.

@@ -118,7 +118,7 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
     }
 }
 
-/// Every epoch from here on. A viewer that cannot keep up misses epochs.
+/// Streams every epoch from now on. A viewer that cannot keep up misses epochs.
 async fn events(State(shared): Here) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let hello = Event::default().event("run").data(&shared.facts.run);
     let epochs = BroadcastStream::new(shared.viewers.subscribe());
@@ -127,7 +127,7 @@ async fn events(State(shared): Here) -> Sse<impl Stream<Item = Result<Event, Inf
     Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE))
 }
 
-/// Takes an order of whoever has the token, and answers when it is done.
+/// Accepts an order from a client that presents the token, and answers when it is done.
 async fn control(State(shared): Here, headers: HeaderMap, body: Bytes) -> Response {
     let Some(token) = &shared.token else {
         let why = "this agent only shows: start it with --control to give it orders";

@@ -14,20 +14,20 @@ fn vector(values: &[&str]) -> String {
 }
 
 fn why(text: &str) -> String {
-    told(text, NOW).unwrap_err().to_string()
+    parse_reply(text, NOW).unwrap_err().to_string()
 }
 
 #[test]
 fn one_number_of_seconds_is_the_tail() {
-    assert_eq!(told(&vector(&["0.0042"]), NOW), Ok(Some(Nanos::from_micros(4200))));
-    assert_eq!(told(&vector(&["0"]), NOW), Ok(Some(Nanos::ZERO)));
+    assert_eq!(parse_reply(&vector(&["0.0042"]), NOW), Ok(Some(Nanos::from_micros(4200))));
+    assert_eq!(parse_reply(&vector(&["0"]), NOW), Ok(Some(Nanos::ZERO)));
     let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1700000000,"2"]}}"#;
-    assert_eq!(told(scalar, NOW), Ok(Some(Nanos::from_secs(2))));
+    assert_eq!(parse_reply(scalar, NOW), Ok(Some(Nanos::from_secs(2))));
 }
 
 #[test]
 fn the_quantile_of_no_request_is_no_request() {
-    assert_eq!(told(&vector(&["NaN"]), NOW), Ok(None));
+    assert_eq!(parse_reply(&vector(&["NaN"]), NOW), Ok(None));
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn whatever_else_is_said_is_missing_with_its_reason() {
 #[test]
 fn an_answer_of_another_time_is_none() {
     let text = vector(&["1"]);
-    assert!(told(&text, NOW + 9.0).is_ok());
+    assert!(parse_reply(&text, NOW + 9.0).is_ok());
     for now in [NOW + 60.0, NOW - 60.0] {
-        assert!(told(&text, now).unwrap_err().to_string().contains("s ago"), "{now}");
+        assert!(parse_reply(&text, now).unwrap_err().to_string().contains("s ago"), "{now}");
     }
 }
 
@@ -78,7 +78,8 @@ fn an_address_is_http_without_a_query() {
     }
 }
 
-/// A server that gives one answer to everybody; what it was asked comes back.
+/// Starts a server that sends the same answer to every client and returns the requests that it
+/// receives.
 fn serving(answer: Option<String>) -> (Server, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -95,7 +96,7 @@ fn serving(answer: Option<String>) -> (Server, std::sync::mpsc::Receiver<String>
             }
             match &answer {
                 Some(answer) => drop(stream.write_all(answer.as_bytes())),
-                // Kept open without a word.
+                // The connection stays open without an answer.
                 None => held.push(stream),
             }
         }
@@ -109,7 +110,8 @@ fn http(status: &str, body: &str) -> Option<String> {
     Some(format!("{head}\r\n\r\n{body}"))
 }
 
-/// What a following thread tells first of a server with this answer, and what it asked.
+/// Returns the first observation of a following thread from a server with this answer, and the
+/// request that it sent.
 fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
     let (server, asked) = serving(answer);
     let mut reported = follow(server, query.to_owned(), Percentile::P95, PERIOD_MIN);

@@ -53,7 +53,7 @@ impl Block {
             }
         }
         match (&epoch.seen.energy, &self.source) {
-            // An epoch without energy would make the rest look thrifty.
+            // If energy is missing in one epoch, the sum would be too small: it is dropped.
             (_, Some(Err(_))) => {}
             (Ok(seen), _) => {
                 self.energy += seen.energy;

@@ -52,7 +52,7 @@ fn proof(pairs: &[Pair]) -> Proof {
         planned_pairs: pairs.len(),
         seed: 1,
     };
-    Proof::of(design, &apps(), pairs, &mut Rng::seed_from_u64(1))
+    Proof::from_pairs(design, &apps(), pairs, &mut Rng::seed_from_u64(1))
 }
 
 /// The table's rows and the notes, one a line.

@@ -13,7 +13,7 @@ impl Proof {
     pub fn notes(&self) -> Vec<String> {
         let Self { design, pairs, .. } = self;
         let mut notes = vec![format!(
-            "{pairs} of {} pairs of blocks of {}, their order drawn by lot (seed {}); means of \
+            "{pairs} of {} pairs of blocks of {}, their order random (seed {}); means of \
              blocks, differences within pairs with 95 % intervals (bootstrap of pairs).",
             design.planned_pairs, design.block_ns, design.seed
         )];

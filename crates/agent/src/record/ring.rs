@@ -1,15 +1,14 @@
-//! Forgetting the oldest epochs of a record that keeps only the last while.
+//! Deletion of the oldest epochs of a record with a bounded length.
 //!
-//! SQLite fills the pages that become free again, so that the file stays at
-//! the size it had when the first epochs were forgotten. What is so from an
-//! epoch on (a missing gauge, a plan) is kept until something newer is said
-//! of the same thing.
+//! SQLite reuses the pages that become free, so that the file stays at
+//! the size it had when the first epochs were deleted. A row that is valid from its
+//! epoch on (a missing gauge, a plan) is kept until a newer row with the same key exists.
 
 use super::schema::{BY_EPOCH, FROM_EPOCH};
 use lull_measure::Nanos;
 use rusqlite::{Connection, params};
 
-/// Epochs between two looks: forgetting costs a look at every table.
+/// Epochs between two deletions, because each one scans every table.
 const EVERY: u64 = 64;
 
 /// A bound on the length of a record.
@@ -25,7 +24,7 @@ impl Ring {
         Self { keep, written: 0 }
     }
 
-    /// After an epoch at `time`: forgets what is older, now and then.
+    /// Called after an epoch at `time`: deletes older epochs once every [`EVERY`] calls.
     pub(super) fn turn(&mut self, database: &Connection, time: Nanos) -> rusqlite::Result<()> {
         self.written += 1;
         if !self.written.is_multiple_of(EVERY) || time <= self.keep {

@@ -59,10 +59,10 @@ const FIXED_TABLES: &str = "
                           source TEXT NOT NULL);
 ";
 
-/// Tables that say what was so in an epoch.
+/// Tables whose rows are valid for one epoch.
 pub(super) const BY_EPOCH: [&str; 7] =
     ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal", "shadow"];
-/// Tables that say what is so from an epoch on, with what tells their rows apart.
+/// Tables whose rows are valid from their epoch on, with the columns of their keys.
 pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
     [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
 

@@ -1,4 +1,4 @@
-//! What a record holds, and that a full disk is said.
+//! Tests of the contents of a record and of the error on a full disk.
 
 use super::*;
 use lull_control::conformance::{MemoryApp, MemoryPlant};

@@ -134,7 +134,7 @@ impl<'a> Part<'a> {
             system: is_known.then_some(whole.system),
             lc: whole.lc,
             be: whole.be,
-            mean_system: Estimate::of(&self.means(run, &solo)),
+            mean_system: Estimate::from_values(&self.means(run, &solo)),
             missed: share_missed(&run.apps, &epochs),
         }
     }

@@ -1,4 +1,4 @@
-//! A record as what a replay needs of it.
+//! Conversion of a record to the input of a replay.
 
 use super::part::{in_phases, name_of};
 use super::run::{AllowedCores, Database, apps_of, fact, open};
@@ -19,29 +19,30 @@ use std::path::Path;
 
 /// The oldest version of records that has requests.
 const WITH_REQUESTS: u32 = 2;
-/// Share of the shortest block that is left out where nobody says, and the most.
+/// Default share of the shortest block that is left out at the beginning of every block.
 const SETTLE: f64 = 0.25;
+/// Longest time that is left out by default.
 const SETTLE_MOST: Nanos = Nanos::from_secs(10);
 
 /// The part of a record that is replayed.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What the replay is made of.
+    /// The input of the replay.
     pub recording: Recording,
     /// Its config.
     pub config: Config,
     /// The policy that acted.
     pub policy: String,
-    /// What the reader should know.
+    /// Notices for the user.
     pub notices: Vec<String>,
 }
 
-/// What is asked of a record.
+/// A request for a part of a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Which part; the only one if absent.
+    /// The name of the part; may be absent if the record has only one.
     pub part: Option<&'a str>,
-    /// What is left out at the beginning of every block.
+    /// Time that is left out at the beginning of every block.
     pub skip: Option<Nanos>,
 }
 
@@ -71,7 +72,7 @@ impl Recorded {
         let policy = fact(&database, "policy").with_context(said)?;
         let mut apps = apps_of(&database).with_context(said)?;
         let machine: Machine = serde_json::from_str(&fact(&database, "machine")?)?;
-        let allowed = AllowedCores::of(&text, &machine);
+        let allowed = AllowedCores::from_config(&text, &machine);
         let mut epochs = epochs(&database).with_context(said)?;
         let filling = Filling { apps: &apps, epochs: &mut epochs };
         filling.fill(&database, &allowed).with_context(said)?;
@@ -203,7 +204,7 @@ impl Filling<'_> {
     }
 }
 
-/// A part's name and its blocks; what to choose from, if that is not said.
+/// Returns a part's name and its blocks; the error lists the parts if none was chosen.
 fn part_of(
     epochs: BTreeMap<i64, Row>,
     policy: &str,

@@ -89,7 +89,7 @@ impl Run {
         let Database { database, version } = open(file)?;
         let fact = |key: &str| fact(&database, key).with_context(said);
         let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(said)?;
-        let allowed = AllowedCores::of(&fact("config")?, &machine).0;
+        let allowed = AllowedCores::from_config(&fact("config")?, &machine).0;
         let apps = apps_of(&database).with_context(said)?;
         if apps.is_empty() {
             bail!("{} names no apps: the run ended before it began", file.display());
@@ -109,37 +109,37 @@ fn allowed_cores(config: &str) -> Option<CoreSet> {
     table.get("limits")?.get("cores")?.as_str()?.parse().ok()
 }
 
-/// The cores that a run might use.
+/// The cores that a run was allowed to use.
 #[derive(Debug)]
 pub(super) struct AllowedCores(pub(super) CoreSet);
 
 impl AllowedCores {
-    /// By the text of its config; all if that names none.
-    pub(super) fn of(config: &str, machine: &Machine) -> Self {
+    /// Reads the allowed cores from the text of the config; all cores if it names none.
+    pub(super) fn from_config(config: &str, machine: &Machine) -> Self {
         Self(allowed_cores(config).unwrap_or_else(|| machine.all_cores()))
     }
 
-    /// Whether the core of this label is one of them.
+    /// Returns whether the core of this label is allowed.
     pub(super) fn has(&self, label: &str) -> bool {
         label.parse().is_ok_and(|core| self.0.contains(CoreId(core)))
     }
 }
 
-/// What is stated about a run.
+/// Reads a fact about the run.
 pub(super) fn fact(database: &Connection, key: &str) -> rusqlite::Result<String> {
     let sql = "SELECT value FROM run WHERE key = ?1";
     database.query_row(sql, [key], |row| row.get(0))
 }
 
-/// The apps as policies knew them.
+/// Reads the apps as policies knew them.
 pub(super) fn apps_of(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
     let mut query = database.prepare("SELECT spec FROM apps ORDER BY id")?;
     let texts = query.query_map([], |row| row.get::<_, String>(0))?;
     texts.map(|text| Ok(serde_json::from_str(&text?)?)).collect()
 }
 
-/// The epochs, and where each number stands among them: a record that keeps
-/// only the last while does not begin at 0.
+/// Reads the epochs and the index of each epoch number. The two differ in a record of bounded
+/// length, which does not begin at epoch 0.
 fn epochs(
     database: &Connection,
     apps: usize,

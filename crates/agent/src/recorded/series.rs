@@ -4,7 +4,7 @@ use super::run::{Database, Run};
 use lull_measure::catalogue::{Metric, Scope};
 use std::collections::BTreeMap;
 
-/// Values by epoch, of the metrics that were asked for.
+/// Values of the requested metrics by epoch.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     /// Seconds since the run began, by number of the epoch.

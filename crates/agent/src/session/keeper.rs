@@ -1,35 +1,34 @@
-//! What the policy of a session finds, kept where the config's `agent.spots` says.
+//! Storage of the settings that a session's policy finds, in the file `agent.spots` of the config.
 //!
-//! A policy is pure and only says what it has found. What a search has found is
-//! written when the search ends, since a search takes minutes and a run may be
-//! killed; what a place that stays is seen to do from then on is written when the
-//! session is closed, after the knobs were put back. A search that is cut short has
-//! found nothing yet. A store that cannot be written is told of and left alone: it
-//! ends no run.
+//! A policy has no side effects and only returns its findings. The result of a search is
+//! written when the search ends, because a search takes minutes and the run may be killed.
+//! Later measurements of the same setting are written when the session is closed, after the
+//! knobs were restored. An interrupted search has no result. A store that cannot be written
+//! causes a notice; the run continues.
 
-use crate::spots::{Store, Subject, bin};
 use crate::text::number;
+use crate::tuning_store::{Store, Subject, bin};
 use lull_control::journal::Event;
 use lull_control::{Discovery, Epoch, Got, Knob, Setting};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A store, and what is kept in it.
+/// A store and the subject of its findings.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     /// The store.
     pub(super) path: PathBuf,
-    /// What findings are for.
+    /// The app, machine and objective of the findings.
     pub(super) subject: Subject,
 }
 
-/// Keeps what is found.
+/// Stores findings.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// Without one nothing is kept.
+    /// The store; without one nothing is stored.
     place: Option<Place>,
-    /// To be kept when the session is closed, one a load.
+    /// Findings to be written when the session is closed, one for each load bin.
     waiting: Vec<Discovery>,
     notices: RefCell<Vec<String>>,
 }
@@ -39,14 +38,14 @@ impl Keeper {
         Self { place, waiting: Vec::new(), notices: RefCell::default() }
     }
 
-    /// Takes what the policy has found by the end of an epoch.
+    /// Accepts what the policy has found by the end of an epoch.
     pub(super) fn take(&mut self, found: Vec<Discovery>, epoch: &Epoch, yielded: &BTreeSet<Knob>) {
         if self.place.is_none() {
             return;
         }
         for one in found {
             if let Some(why) = not_in_force(&one, epoch, yielded) {
-                // What is seen again is seen every window: once is told enough.
+                // Repeated measurements occur in every window and cause no notice.
                 if one.trials > 0 {
                     self.notice(format!("what was found is not kept: {why}"));
                 }
@@ -60,12 +59,12 @@ impl Keeper {
         }
     }
 
-    /// What the user should know since the last time.
+    /// Returns the notices since the last call.
     pub(super) fn take_notices(&self) -> Vec<String> {
         self.notices.take()
     }
 
-    /// Writes what is left; what the user should know.
+    /// Writes the waiting findings and returns the notices.
     pub(super) fn close(mut self) -> Vec<String> {
         for one in std::mem::take(&mut self.waiting) {
             if let Err(why) = self.write(&one) {
@@ -76,10 +75,10 @@ impl Keeper {
         self.notices.into_inner()
     }
 
-    /// Writes what a search has found; if that cannot be, it is tried again at the end.
+    /// Writes the result of a search; if writing fails, it is retried when the session closes.
     fn keep(&mut self, one: Discovery) {
         match self.write(&one) {
-            Ok(()) => self.notice(told(&one)),
+            Ok(()) => self.notice(describe_finding(&one)),
             Err(why) => {
                 self.notice(why);
                 self.waiting.push(one);
@@ -87,8 +86,8 @@ impl Keeper {
         }
     }
 
-    /// Opened for each, so that a store that was damaged meanwhile is seen to be,
-    /// and left alone.
+    /// Writes one finding. The store is opened for each write, so that a store that was damaged
+    /// meanwhile is detected and not changed.
     fn write(&self, one: &Discovery) -> Result<(), String> {
         let Some(Place { path, subject }) = &self.place else { return Ok(()) };
         let written = Store::open(path).and_then(|store| match one.trials {
@@ -105,11 +104,11 @@ impl Keeper {
     }
 }
 
-/// Why what was measured was not what the policy had asked for.
+/// Returns why the policy's settings were not in force when they were measured.
 fn not_in_force(one: &Discovery, epoch: &Epoch, yielded: &BTreeSet<Knob>) -> Option<String> {
     let lost = one.settings.iter().find(|setting| yielded.contains(&setting.knob()));
     if let Some(setting) = lost {
-        return Some(format!("somebody else has changed the knob of {setting}"));
+        return Some(format!("another program has changed the knob of {setting}"));
     }
     epoch.entries.iter().find_map(|entry| refused(&entry.event, &one.settings))
 }
@@ -124,7 +123,8 @@ fn refused(event: &Event, settings: &[Setting]) -> Option<String> {
     }
 }
 
-fn told(one: &Discovery) -> String {
+/// Describes a finding for users.
+fn describe_finding(one: &Discovery) -> String {
     let settings: Vec<_> = one.settings.iter().map(ToString::to_string).collect();
     let (rate, trials) = (number(one.rate_per_s), one.trials);
     match one.meets {
@@ -139,7 +139,7 @@ fn told(one: &Discovery) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spots::Spot;
+    use crate::tuning_store::KnownSetting;
     use lull_control::conformance::MemoryPlant;
     use lull_control::{
         AppId, AppSpec, Capability, ControlLoop, Controller, CoreSet, Machine, Observation, Plan,
@@ -173,7 +173,7 @@ mod tests {
         let bound = Nanos::from_millis(10);
         let spec = AppSpec::latency_critical("a", Percentile::P95, bound);
         let space = Space::from_machine(&machine(), &[spec], &[Capability::Cores]).unwrap();
-        let subject = Subject::of(&machine(), "a", (Percentile::P95, bound), &space);
+        let subject = Subject::new(&machine(), "a", (Percentile::P95, bound), &space);
         Place { path: directory.path().join("spots.sqlite"), subject }
     }
 
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    fn spots(place: &Place) -> Vec<Spot> {
-        Store::open(&place.path).unwrap().spots(&place.subject).unwrap()
+    fn known_settings(place: &Place) -> Vec<KnownSetting> {
+        Store::open(&place.path).unwrap().known_settings(&place.subject).unwrap()
     }
 
     #[test]
@@ -199,16 +199,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
         let mut keeper = Keeper::new(Some(place.clone()));
-        let (epoch, nobody) = (epoch(), BTreeSet::new());
-        keeper.take(vec![found(100.0, 2, 12)], &epoch, &nobody);
-        assert_eq!(spots(&place), [Spot { rate_per_s: 100.0, values: vec![2.0] }]);
+        let (epoch, none) = (epoch(), BTreeSet::new());
+        keeper.take(vec![found(100.0, 2, 12)], &epoch, &none);
+        assert_eq!(known_settings(&place), [KnownSetting { rate_per_s: 100.0, values: vec![2.0] }]);
         assert!(keeper.take_notices()[0].contains("found in 12 trials"));
         // 109 is in the bin beside that of 100.
         let again = Discovery { watts: 7.0, ..found(109.0, 2, 0) };
-        keeper.take(vec![again, found(500.0, 3, 0)], &epoch, &nobody);
-        assert_eq!(spots(&place).len(), 1, "what is seen again waits");
+        keeper.take(vec![again, found(500.0, 3, 0)], &epoch, &none);
+        assert_eq!(known_settings(&place).len(), 1, "what is seen again waits");
         assert!(keeper.close().is_empty());
-        let rates: Vec<f64> = spots(&place).iter().map(|spot| spot.rate_per_s).collect();
+        let rates: Vec<f64> = known_settings(&place).iter().map(|known| known.rate_per_s).collect();
         assert_eq!(rates, [100.0, 500.0]);
         let open = rusqlite::Connection::open(&place.path).unwrap();
         let watts: Vec<f64> = open
@@ -222,18 +222,18 @@ mod tests {
     fn what_is_seen_again_does_not_replace_what_another_search_has_found() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
-        let (epoch, nobody) = (epoch(), BTreeSet::new());
+        let (epoch, none) = (epoch(), BTreeSet::new());
         let mut keeper = Keeper::new(Some(place.clone()));
-        keeper.take(vec![found(100.0, 3, 0)], &epoch, &nobody);
+        keeper.take(vec![found(100.0, 3, 0)], &epoch, &none);
         Store::open(&place.path).unwrap().keep_found(&place.subject, &found(100.0, 1, 9)).unwrap();
         assert!(keeper.close().is_empty());
-        assert_eq!(spots(&place)[0].values, [1.0]);
+        assert_eq!(known_settings(&place)[0].values, [1.0]);
         // A search that ends later replaces it, and one that found nothing takes it back.
         let mut keeper = Keeper::new(Some(place.clone()));
-        keeper.take(vec![found(100.0, 2, 5)], &epoch, &nobody);
-        assert_eq!(spots(&place)[0].values, [2.0]);
-        keeper.take(vec![Discovery { meets: false, ..found(100.0, 4, 5) }], &epoch, &nobody);
-        assert!(spots(&place).is_empty());
+        keeper.take(vec![found(100.0, 2, 5)], &epoch, &none);
+        assert_eq!(known_settings(&place)[0].values, [2.0]);
+        keeper.take(vec![Discovery { meets: false, ..found(100.0, 4, 5) }], &epoch, &none);
+        assert!(known_settings(&place).is_empty());
     }
 
     #[test]

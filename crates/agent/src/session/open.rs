@@ -8,7 +8,7 @@ use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
 use crate::config::{AppSection, Config, GateSection, LatencySource, ProgressSource};
 use crate::library::{self, Library};
-use crate::live::{self, Facts, Stand};
+use crate::live::{self, BoundServer, Facts};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
 use crate::{guarded, prometheus};
@@ -67,7 +67,7 @@ struct Around {
     recorder: Recorder,
     guard: GuardHandle,
     loads: Vec<AppHandle>,
-    stand: Option<Stand>,
+    server: Option<BoundServer>,
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
 }
@@ -132,7 +132,7 @@ impl<'a> Agent<'a> {
         self.check_kernel(&roots)?;
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
-        let stand = self.stand(&place)?;
+        let server = self.bind_page(&place)?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
@@ -155,10 +155,10 @@ impl<'a> Agent<'a> {
             Ok(loads) => loads,
             Err(error) => {
                 tell_left(&plant.close(GRACE)?, self.say);
-                return Err(in_words(error));
+                return Err(with_stop_context(error));
             }
         };
-        self.control(plant, Around { roots, recorder, guard, loads, stand, library, posts })
+        self.control(plant, Around { roots, recorder, guard, loads, server, library, posts })
     }
 
     /// References that need quiet, then the load, then those that need load.
@@ -196,11 +196,11 @@ impl<'a> Agent<'a> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, stand, library, posts } = around;
+        let Around { roots, mut recorder, guard, loads, server, library, posts } = around;
         let admission_controllers = self.start_admission(posts)?;
         let mut config = self.config;
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
-        // What was not in force was not measured.
+        // A dry run applies no settings, so its measurements must not be stored as findings.
         let keeper = Keeper::new(place.filter(|_| !self.dry_run));
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = config.rules(self.dry_run);
@@ -211,9 +211,9 @@ impl<'a> Agent<'a> {
         let controller = Controller::new(policy, rules, &plant)
             .map_err(|error| limits_error(&config, &error))?;
         recorder.describe_apps(plant.apps())?;
-        let facts = |stand: &Stand| facts(&config, &plant, &recorder, stand, self.dry_run);
-        let facts = stand.as_ref().map(facts);
-        let live = stand.zip(facts).map(|(stand, facts)| stand.open(facts)).transpose()?;
+        let facts = |server: &BoundServer| facts(&config, &plant, &recorder, server, self.dry_run);
+        let facts = server.as_ref().map(facts);
+        let live = server.zip(facts).map(|(server, facts)| server.open(facts)).transpose()?;
         let rng = Rng::seed_from_u64(config.agent.seed);
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
@@ -234,7 +234,7 @@ impl<'a> Agent<'a> {
         })
     }
 
-    /// Apps whose gates somebody decides on.
+    /// Returns the apps whose gates have an admission controller.
     fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
         let both = self.config.apps.iter().zip(apps);
         let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
@@ -243,31 +243,31 @@ impl<'a> Agent<'a> {
         both.filter_map(post).collect()
     }
 
-    /// Starts those who decide on gates; in a dry run nobody does.
+    /// Starts the admission controllers; a dry run starts none.
     fn start_admission(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
         let mut admission_controllers = Threads::default();
         for (app, post, runtime) in posts {
             if self.dry_run {
                 let name = &post.name;
                 (self.say)(&format!(
-                    "{app}: in a dry run {name} is not asked and its gate is open"
+                    "{app}: a dry run does not start {name}, and its gate is open"
                 ));
             } else {
                 admission_controllers.start(&app, &post, runtime).with_context(|| {
-                    format!("app `{app}`: its admission controller cannot be had")
+                    format!("app `{app}`: its admission controller cannot be started")
                 })?;
             }
         }
         Ok(admission_controllers)
     }
 
-    /// A place to be seen at, taken before anything is started.
-    fn stand(&self, place: &StateDir) -> anyhow::Result<Option<Stand>> {
+    /// Binds the address of the page, before anything is started.
+    fn bind_page(&self, place: &StateDir) -> anyhow::Result<Option<BoundServer>> {
         let agent = &self.config.agent;
         let Some(address) = agent.http else { return Ok(None) };
         let token = agent.control.then(|| place.path().join("token"));
         let options = live::Options { address, names: agent.http_names.clone(), token };
-        Ok(Some(Stand::take(options)?))
+        Ok(Some(BoundServer::bind(options)?))
     }
 
     fn start_apps(
@@ -278,7 +278,7 @@ impl<'a> Agent<'a> {
         stop: &Stop,
     ) -> anyhow::Result<Started> {
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
-        // Before any app starts, so that none pushes into the void.
+        // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
@@ -297,13 +297,13 @@ impl<'a> Agent<'a> {
         Ok(Started { ledger, guard, push, apps: started, library })
     }
 
-    /// The library, if an app is to run with it.
+    /// Writes the preloaded library to a file, if an app needs it.
     fn library(&self) -> anyhow::Result<Option<Library>> {
         let needs = |app: &AppSection| app.latency == LatencySource::Preload && app.start.is_some();
         self.config.apps.iter().any(needs).then(Library::write).transpose()
     }
 
-    /// Refuses apps that cannot run with the library they ask for.
+    /// Rejects apps into which the configured library cannot be preloaded.
     fn check_programs(&self) -> Result<(), InputError> {
         for (index, app) in self.config.apps.iter().enumerate() {
             let program = app.start.as_ref().and_then(|argv| argv.first());
@@ -319,7 +319,7 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Refuses latency from a kernel that would not tell it.
+    /// Rejects `latency = "ebpf"` if this kernel does not support it.
     fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
         let asks = |app: &AppSection| app.latency == LatencySource::Ebpf;
         let Some(index) = self.config.apps.iter().position(asks) else { return Ok(()) };
@@ -358,7 +358,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// The on-call runtime of an app that asks for it.
+/// Starts the on-call runtime of an app with `latency = "preload"`.
 fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
     if app.latency != LatencySource::Preload {
         return Ok(None);
@@ -377,8 +377,8 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
     watch.map(Some).with_context(|| format!("app `{}`: cannot share memory with it", app.name))
 }
 
-/// `stopped` alone would not say that nothing was done yet.
-fn in_words(error: anyhow::Error) -> anyhow::Error {
+/// Adds to a stop that no knob was changed yet.
+fn with_stop_context(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(PlantError::Stopped) => error.context("before any knob was taken"),
         _ => error,
@@ -391,7 +391,8 @@ fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
     }
 }
 
-/// Where latency comes from; one who is asked is asked once an epoch from here on.
+/// Returns the source of an app's latency. For a Prometheus source this starts a thread that
+/// queries the server once an epoch.
 fn latency_from(
     app: &AppSection,
     watch: Option<Watch>,
@@ -417,12 +418,12 @@ fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
     }
 }
 
-/// What viewers are told of the run as a whole.
+/// Collects the facts about the run that viewers receive.
 fn facts(
     config: &Config,
     plant: &HostPlant,
     recorder: &Recorder,
-    stand: &Stand,
+    server: &BoundServer,
     dry_run: bool,
 ) -> Facts {
     let (machine, apps) = (plant.machine(), plant.apps());
@@ -430,13 +431,13 @@ fn facts(
     let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
     let suited = || names().filter(suits).map(str::to_owned).collect();
     let name = recorder.file().file_stem().unwrap_or_default();
-    Facts::of(live::Head {
+    Facts::new(live::Head {
         run: name.to_string_lossy().into_owned(),
         started_unix_ns: recorder.started_unix_ns(),
         dry_run,
         machine,
         apps,
-        policies: stand.takes_orders().then(suited),
+        policies: server.takes_orders().then(suited),
     })
 }
 

@@ -5,7 +5,7 @@ use super::keeper::Place;
 use super::shadow::Shadow;
 use crate::config::Config;
 use crate::located::InputError;
-use crate::spots::{Store, Subject};
+use crate::tuning_store::{Store, Subject};
 use lull_control::{AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, Rules};
 use lull_host::plant::HostPlant;
 use lull_policies::{POLICIES, ReadTuning, search::Tuning};
@@ -82,15 +82,15 @@ pub(super) fn remember(
     let Some(path) = config.agent.spots.clone().filter(|_| has_search) else { return Ok(None) };
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
     let app = &apps[protocol.app.index()].name;
-    let subject = Subject::of(machine, app, (protocol.percentile, protocol.bound), &space);
-    let spots = Store::open(&path)?.spots(&subject)?;
-    say(&format!("{} settings for `{app}` are known from {}", spots.len(), path.display()));
+    let subject = Subject::new(machine, app, (protocol.percentile, protocol.bound), &space);
+    let stored = Store::open(&path)?.known_settings(&subject)?;
+    say(&format!("{} settings for `{app}` are known from {}", stored.len(), path.display()));
     let known = config.policy_keys.entry("known").or_insert_with(|| toml::Value::Array(Vec::new()));
     if let toml::Value::Array(known) = known {
-        known.extend(spots.iter().map(|spot| {
+        known.extend(stored.iter().map(|setting| {
             let mut table = toml::Table::new();
-            table.insert("rate_per_s".to_owned(), spot.rate_per_s.into());
-            table.insert("values".to_owned(), spot.values.clone().into());
+            table.insert("rate_per_s".to_owned(), setting.rate_per_s.into());
+            table.insert("values".to_owned(), setting.values.clone().into());
             table.into()
         }));
     }

@@ -1,10 +1,9 @@
-//! References measured before control begins: what each app does undisturbed.
+//! References that are measured before control begins: the undisturbed performance of each app.
 //!
-//! A best-effort app's solo progress is taken before Lull's own loads start,
-//! with the other best-effort apps paused; an app that somebody else loads is
-//! loaded all the same. A latency-critical app's ideal tail is taken under
-//! load with every best-effort app paused. Only apps that Lull started are
-//! ever paused.
+//! A best-effort app's solo progress is measured before Lull's own loads start,
+//! with the other best-effort apps paused; load from other clients continues. A
+//! latency-critical app's ideal tail is measured under load with every best-effort app paused.
+//! Only apps that Lull started are paused.
 
 use crate::config::{Config, Reference, Where};
 use crate::located::InputError;
@@ -124,7 +123,7 @@ fn best_effort(plant: &HostPlant) -> Vec<AppId> {
     numbered(plant.apps()).filter(|(_, spec)| quiet(spec)).map(|(app, _)| app).collect()
 }
 
-/// Pauses apps, does something, and lets them go on whatever came of it.
+/// Pauses apps, runs `work`, and resumes the apps whether `work` succeeds or fails.
 fn with_paused<T>(
     plant: &mut HostPlant,
     apps: &[AppId],

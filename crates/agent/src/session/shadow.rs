@@ -1,8 +1,8 @@
-//! A policy that decides beside the acting one and touches nothing.
+//! A shadow policy: it decides beside the acting one and changes no knob.
 //!
-//! It sees what the acting policy has made of the machine, and whatever it
-//! wants counts as had, so that its next decision builds on its last. What it
-//! expects is recorded; what came of it cannot be, since it was not done.
+//! It observes the machine under the acting policy, and its own decisions count as applied, so
+//! that each decision builds on the previous one. Its expectations are recorded, but not the
+//! effects, because its decisions are not applied.
 
 use lull_control::journal::{Entry, Event};
 use lull_control::{
@@ -10,7 +10,7 @@ use lull_control::{
 };
 use rand::SeedableRng;
 
-/// A policy without hands.
+/// A shadow policy and the controller that checks its limits.
 pub(super) struct Shadow {
     name: String,
     controller: Controller,
@@ -18,7 +18,7 @@ pub(super) struct Shadow {
 }
 
 impl Shadow {
-    /// A policy under the rules of the acting one, from the plant's present state.
+    /// Creates a shadow policy under the rules of the acting one, from the plant's present state.
     pub(super) fn new(
         name: &str,
         policy: Box<dyn Policy>,
@@ -37,15 +37,15 @@ impl Shadow {
         &self.name
     }
 
-    /// What it would have done after this epoch, and what the limits would have held back.
+    /// Returns its decisions after this epoch, and the ones that the limits would have held back.
     pub(super) fn turn(&mut self, seen: &Observation) -> Vec<Entry> {
         let turn = self.controller.turn(seen, &mut self.rng);
         let had =
             |wanted: &lull_control::Setting| Outcome { wanted: wanted.clone(), got: Got::Done };
         let applied = Applied { outcomes: turn.changes.iter().map(had).collect() };
         let (_, mut entries) = self.controller.conclude(turn, applied);
-        // Effects would compare its wishes with what another policy did; the
-        // rest stands in the journal of the run.
+        // Effects would compare its expectations with the actions of another policy; all other
+        // events are in the journal of the run.
         entries.retain(|entry| matches!(entry.event, Event::Decision(_) | Event::Held { .. }));
         entries
     }

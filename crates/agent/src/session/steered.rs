@@ -1,4 +1,4 @@
-//! What operators do to a running session, and how its record tells it.
+//! Operators' orders to a running session, and how they appear in its record.
 
 use super::{Session, policy_of, refusals};
 use crate::admission::Order;
@@ -7,34 +7,34 @@ use lull_control::Plant;
 use lull_control::journal::OperatorAct;
 use std::borrow::Cow;
 
-/// Which policy is followed, and whether operators have taken a hand.
+/// The policy that is followed, and the interventions of operators.
 #[derive(Debug)]
 pub(super) struct Steered {
     policy: String,
     paused: bool,
-    /// Times that operators have changed something.
+    /// Number of interventions.
     acts: u32,
 }
 
 impl Steered {
-    /// The policy of the config, and nobody has intervened.
+    /// Starts with the policy of the config and no intervention.
     pub(super) fn new(policy: &str) -> Self {
         Self { policy: policy.to_owned(), paused: false, acts: 0 }
     }
 
-    /// The policy that is followed now.
+    /// Returns the policy that is followed now.
     pub(super) fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// Another policy, chosen by the command that runs the session.
+    /// Follows another policy, chosen by the command that runs the session.
     pub(super) fn follow(&mut self, policy: &str) {
         policy.clone_into(&mut self.policy);
     }
 
-    /// What the record calls the present epoch: as the command says, until an
-    /// operator intervenes. From then on phases are numbered by policy, as
-    /// those of a comparison, so that what reads records tells them apart.
+    /// Returns the phase of the present epoch for the record: the phase of the command until an
+    /// operator intervenes. From then on phases are numbered by policy, like
+    /// those of a comparison, so that readers of records can distinguish them.
     pub(super) fn phase<'a>(&self, phase: &'a str) -> Cow<'a, str> {
         match (self.acts, self.paused) {
             (0, _) => Cow::Borrowed(phase),
@@ -50,7 +50,7 @@ impl Steered {
 }
 
 impl Session {
-    /// Does what operators have asked for meanwhile.
+    /// Carries out the orders that operators sent since the last epoch.
     pub(super) fn obey(&mut self) {
         for order in self.live.as_ref().map(Live::orders).unwrap_or_default() {
             let done = match order.command.clone() {

@@ -14,7 +14,7 @@ use crate::cli::TuneArgs;
 use crate::say::notice;
 use crate::text::{number, table};
 use lull_agent::located::Located;
-use lull_agent::spots::{Key, Store};
+use lull_agent::tuning_store::{Key, Store};
 use lull_control::Rng;
 use lull_policies::search::{Choice, Place, Reading, Search, Space, Trial};
 use picture::Picture;
@@ -102,12 +102,12 @@ impl<'s> Hunt<'s> {
                 resumed += 1;
             }
         }
-        if let Some(spot) = store.spot(&key)? {
-            let place = search.space().nearest(&spot.values);
+        if let Some(known) = store.known_setting(&key)? {
+            let place = search.space().nearest(&known.values);
             notice(format_args!(
                 "an earlier search found {} at {} requests/s: it is tried early",
                 search.space().describe(&place),
-                number(spot.rate_per_s)
+                number(known.rate_per_s)
             ));
             search.begin_with(place);
         }
@@ -157,7 +157,7 @@ impl<'s> Hunt<'s> {
                 Choice { place: search.space().fastest(), ..choice }
             }
         };
-        self.store.keep_spot(&self.key, search.space(), &choice)?;
+        self.store.keep_choice(&self.key, search.space(), &choice)?;
         Ok(choice)
     }
 

@@ -64,7 +64,7 @@ fn a_change_by_somebody_else_is_told_and_left_alone() {
     let whole = sched_getaffinity(None).unwrap();
     sched_setaffinity(Pid::from_raw(tid), &last_core(&whole)).unwrap();
     let theirs = threads(server.pid())[&tid].cores.clone();
-    agent.wait_until_said("was changed by somebody else");
+    agent.wait_until_said("was changed by another program");
     let then = crate::support::record::epochs_so_far(scene.records().last());
     agent.wait_for("more epochs", || {
         assert_eq!(threads(server.pid())[&tid].cores, theirs, "the knob was taken back");

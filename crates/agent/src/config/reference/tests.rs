@@ -51,8 +51,8 @@ fn value_of(text: &str) -> toml::Value {
     table.remove("it").unwrap()
 }
 
-/// The least config with one key of a section set.
-fn with(section: &str, key: &str, value: toml::Value) -> toml::Table {
+/// Returns the smallest valid config with one key of a section set.
+fn config_with_key(section: &str, key: &str, value: toml::Value) -> toml::Table {
     let mut config: toml::Table = LEAST.parse().unwrap();
     table_of(&mut config, section).insert(key.to_owned(), value);
     config
@@ -64,7 +64,7 @@ fn every_documented_key_is_taken_with_its_example_and_its_default() {
         for key in &section.keys {
             let name = format!("{}.{}", section.name, key.name);
             for text in key.example.iter().chain(&key.default) {
-                let config = with(&section.name, &key.name, value_of(text));
+                let config = config_with_key(&section.name, &key.name, value_of(text));
                 let taken = parse(&config);
                 assert!(taken.is_ok(), "{name} = {text}: {}", taken.unwrap_err());
             }
@@ -80,7 +80,7 @@ fn a_documented_default_is_what_holds_without_the_key() {
         let without = format!("{:?}", parse(&config).unwrap());
         for key in &section.keys {
             let Some(default) = &key.default else { continue };
-            let config = with(&section.name, &key.name, value_of(default));
+            let config = config_with_key(&section.name, &key.name, value_of(default));
             let said = format!("{:?}", parse(&config).unwrap());
             assert_eq!(said, without, "{}.{} = {default}", section.name, key.name);
         }
@@ -90,7 +90,7 @@ fn a_documented_default_is_what_holds_without_the_key() {
 #[test]
 fn the_parser_takes_the_documented_keys_and_no_others() {
     for section in sections().iter().filter(|section| section.name != "policy") {
-        let config = with(&section.name, "no_such_key", true.into());
+        let config = config_with_key(&section.name, "no_such_key", true.into());
         let refused = parse(&config).unwrap_err();
         assert!(refused.contains("unknown field `no_such_key`"), "{}: {refused}", section.name);
         // The parser names all that it would have taken.

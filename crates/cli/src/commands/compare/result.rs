@@ -134,7 +134,7 @@ impl Report {
 impl Row {
     fn from_blocks(policy: &str, blocks: &[Phase], first: &[Phase], apps: usize) -> Self {
         let mean = |of: &dyn Fn(&Phase) -> Option<f64>| {
-            Estimate::of(&blocks.iter().filter_map(of).collect::<Vec<_>>())
+            Estimate::from_values(&blocks.iter().filter_map(of).collect::<Vec<_>>())
         };
         let mut values = vec![
             mean(&system),

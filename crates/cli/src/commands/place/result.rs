@@ -152,7 +152,7 @@ impl Row {
     fn from_blocks(name: &str, plan: &Plan, blocks: &[&Block], first: &[&Block]) -> Self {
         let over = |of: &dyn Fn(&Tally) -> Option<f64>| {
             let values: Vec<f64> = blocks.iter().filter_map(|block| of(&block.tally)).collect();
-            Estimate::of(&values)
+            Estimate::from_values(&values)
         };
         let ms = |time: Nanos| time.as_millis_f64();
         let each = |part: f64, tally: &Tally| {

@@ -64,7 +64,7 @@ struct Chooser<'a> {
 impl Chooser<'_> {
     fn take(&mut self, epoch: i64, entry: &Entry) {
         self.total += 1;
-        let text = status::said(self.apps, &entry.event);
+        let text = status::describe_event(self.apps, &entry.event);
         match &entry.event {
             Event::Decision(decision) => {
                 if matches!(decision.outcome.got, Got::Refused { .. }) {

@@ -81,7 +81,7 @@ pub(super) struct Blocks {
 impl Blocks {
     /// The figures with their intervals; takes a while.
     pub(super) fn judge(mut self) -> Proof {
-        Proof::of(self.design, &self.apps, &self.pairs, &mut self.rng)
+        Proof::from_pairs(self.design, &self.apps, &self.pairs, &mut self.rng)
     }
 }
 

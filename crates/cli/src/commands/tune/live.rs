@@ -15,7 +15,7 @@ use anyhow::{anyhow, bail};
 use lull_agent::config::Config;
 use lull_agent::located::Located;
 use lull_agent::session::{Agent, Session, TurnError, search_of, tuning_of};
-use lull_agent::spots::{Key, Store, Subject};
+use lull_agent::tuning_store::{Key, Store, Subject};
 use lull_control::journal::Event;
 use lull_control::{
     Epoch, Got, Observation, Plan, Plant, PlantError, Policy, Reason, Rng, Setting,
@@ -96,8 +96,8 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
         ));
         trials.load = (rate_per_s, load_change);
         let search = Search::new(space.clone(), rules.clone());
-        let subject = Subject::of(&machine, &app, (protocol.percentile, protocol.bound), &space);
-        let key = Key::of(subject, &search, &protocol, ("live", rate_per_s));
+        let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
+        let key = Key::new(subject, &search, &protocol, ("live", rate_per_s));
         let mut hunt = Hunt::new(search, key, store)?;
         let ended = hunt.go_on(picture, |search, place| trials.one(search, place));
         picture.close();

@@ -6,7 +6,7 @@ use crate::cli::TuneArgs;
 use crate::commands::{UsageError, check_rates, sweep};
 use crate::signals::stop_flag;
 use lull_agent::located::Located;
-use lull_agent::spots::{Key, Store, Subject};
+use lull_agent::tuning_store::{Key, Store, Subject};
 use lull_control::{AppId, Got, Plant};
 use lull_lab::server::ServerScenario;
 use lull_measure::Nanos;
@@ -63,9 +63,9 @@ fn one(
         allow_modelled: false,
     };
     let of = (percentile, bound);
-    let subject = Subject::of(plant.machine(), &scenario.app.name, of, search.space());
+    let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}", run.seed);
-    let key = Key::of(subject, &search, &protocol, (&plant_of, rate_per_s));
+    let key = Key::new(subject, &search, &protocol, (&plant_of, rate_per_s));
     let mut hunt = Hunt::new(search, key, store)?;
     let searched = hunt.go_on(picture, |search, place| {
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);

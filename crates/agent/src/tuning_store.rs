@@ -1,10 +1,9 @@
-//! What searches have tried and found, in SQLite.
+//! The SQLite store of the trials and results of searches.
 //!
-//! Trials are rows of their own, written as they come: WAL keeps what was
-//! written when the process is killed. `lull tune` writes trials and findings,
-//! `lull run` what its policy finds; the next search of the same app on the same
-//! machine at about the same load begins with what was found, and `lull run` hands
-//! findings to `bayop`.
+//! Each trial is written as soon as it ends, and the write-ahead log preserves it if the process
+//! is killed. `lull tune` writes trials and results, `lull run` the results of its policy. The
+//! next search of the same app on the same machine at about the same load starts from the
+//! stored results, and `lull run` passes them to `bayop`.
 
 use crate::error::UsageError;
 use lull_control::{Capability, Discovery, Machine};
@@ -13,9 +12,9 @@ use lull_policies::search::{Choice, Place, Protocol, Reading, Search, Space, Tri
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 
-/// The width of a load bin: rates within 15 % share what was found.
+/// The width of a load bin: rates within 15 % share their results.
 const BIN: f64 = 1.15;
-/// Raised when a reader of older stores would misread a new one.
+/// The version of the tables, raised when an older reader would misread a new store.
 const VERSION: i64 = 2;
 
 const TABLES: &str = "
@@ -31,12 +30,11 @@ const TABLES: &str = "
         PRIMARY KEY (machine, app, bin, objective, knobs)
     );";
 
-/// What was found by a search takes the place of what was known of its load.
+/// The result of a search replaces the stored result for its load.
 const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/// What was seen again renews the figures of the same setting at the nearest load
-/// that is known, in the bin beside it too, since a load is never measured twice
-/// the same.
+/// A new measurement of a stored setting updates its figures. It applies to the nearest stored
+/// load, which may be in a neighbouring bin, because measured loads vary.
 const RENEW: &str = "
     UPDATE spot SET tail_us = ?1, watts = ?2
     WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6 AND knob_values = ?7
@@ -44,7 +42,8 @@ const RENEW: &str = "
         SELECT bin FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
           AND abs(bin - ?8) <= 1 ORDER BY abs(bin - ?8) LIMIT 1)";
 
-/// It is added where nothing is known; what another search has found meanwhile stays.
+/// Without a stored result near this load, the measurement is added as a new one. A result that
+/// another search has stored meanwhile is kept.
 const ADD: &str = "
     INSERT INTO spot SELECT ?3, ?4, ?8, ?5, ?6, ?9, ?7, TRUE, ?1, ?2 WHERE NOT EXISTS (
         SELECT 1 FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
@@ -57,7 +56,7 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// What findings are for: an app's objective on a machine, over some knobs.
+/// The subject of stored results: an app's objective on a machine, over a set of knobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
     machine: String,
@@ -66,28 +65,28 @@ pub struct Subject {
     knobs: String,
 }
 
-/// What a search is of.
+/// The key under which a search stores its trials.
 pub struct Key {
     subject: Subject,
     bin: i64,
-    /// Objective, method, space and length of trials: what must be equal for
-    /// trials to count for another search.
+    /// Objective, method, space and length of trials. Only a search with an equal key reuses
+    /// the trials.
     search: String,
     rate_per_s: f64,
 }
 
 /// A setting that was found to meet the objective.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spot {
+pub struct KnownSetting {
     /// Requests per second at which it was found.
     pub rate_per_s: f64,
-    /// In the order of the knobs, each in its own unit.
+    /// Values in the order of the knobs, each in its own unit.
     pub values: Vec<f64>,
 }
 
 impl Subject {
-    /// The objective of an app on a machine over the knobs of a search space.
-    pub fn of(
+    /// Returns the subject for an app's objective on a machine and the knobs of a search space.
+    pub fn new(
         machine: &Machine,
         app: &str,
         (percentile, bound): (Percentile, Nanos),
@@ -104,9 +103,9 @@ impl Subject {
 }
 
 impl Key {
-    /// `plant` is what else must be the same for trials to count: of a
-    /// simulated server its very load and seed.
-    pub fn of(
+    /// Returns the key of a search. `plant` names further conditions that must be equal for
+    /// trials to be reused: for a simulated server, its exact load and seed.
+    pub fn new(
         subject: Subject,
         search: &Search,
         protocol: &Protocol,
@@ -130,13 +129,14 @@ impl Key {
     }
 }
 
-/// The load bin of a rate.
+/// Returns the load bin of a rate.
 pub fn bin(rate_per_s: f64) -> i64 {
     (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
 }
 
-/// What a machine is known by: everything that a setting may depend on. A gate
-/// is an app's, and what is found of it stands under its knobs.
+/// Returns the identity of a machine: its name and a checksum of everything that a setting may
+/// depend on. Gates are left out because they belong to apps; their settings are stored under
+/// the knobs of the app.
 fn fingerprint(machine: &Machine) -> String {
     let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
     for capability in Capability::OF_GATES {
@@ -147,10 +147,10 @@ fn fingerprint(machine: &Machine) -> String {
 }
 
 impl Store {
-    /// Opens a store, or makes one.
+    /// Opens a store, or creates it.
     ///
     /// # Errors
-    /// [`UsageError`] if the file is something else, or damaged.
+    /// [`UsageError`] if the file is not a store, or damaged.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         Self::try_open(path).map_err(|error| damaged(path, &error))
     }
@@ -169,10 +169,10 @@ impl Store {
         Ok(Self { connection, path: path.to_owned() })
     }
 
-    /// The trials of a search that has not ended, in order.
+    /// Returns the trials of a search that has not ended, in order.
     ///
     /// # Errors
-    /// [`UsageError`] if a row makes no sense.
+    /// [`UsageError`] if a row cannot be parsed.
     pub fn trials(&self, key: &Key) -> anyhow::Result<Vec<Trial>> {
         self.read_trials(key).map_err(|error| damaged(&self.path, &error))
     }
@@ -191,9 +191,9 @@ impl Store {
         .collect()
     }
 
-    /// The key under which a search goes on: that of the load bin beside it
-    /// where an interrupted one has its trials and its own bin has none, since a
-    /// load is never measured twice the same.
+    /// Returns the key under which a search continues. If its own load bin has no trials but a
+    /// neighbouring bin has those of an interrupted search, this is the key of that bin, because
+    /// measured loads vary.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -207,7 +207,7 @@ impl Store {
         Ok(Key { bin: bin.unwrap_or(key.bin), ..key })
     }
 
-    /// Keeps a trial.
+    /// Stores a trial.
     pub fn keep_trial(
         &self,
         key: &Key,
@@ -224,15 +224,15 @@ impl Store {
         Ok(())
     }
 
-    /// What was found for a subject and meets its objective, by load.
+    /// Returns the settings that meet a subject's objective, by load.
     ///
     /// # Errors
-    /// [`UsageError`] if a row makes no sense.
-    pub fn spots(&self, subject: &Subject) -> anyhow::Result<Vec<Spot>> {
-        self.read_spots(subject).map_err(|error| damaged(&self.path, &error))
+    /// [`UsageError`] if a row cannot be parsed.
+    pub fn known_settings(&self, subject: &Subject) -> anyhow::Result<Vec<KnownSetting>> {
+        self.read_known_settings(subject).map_err(|error| damaged(&self.path, &error))
     }
 
-    fn read_spots(&self, subject: &Subject) -> anyhow::Result<Vec<Spot>> {
+    fn read_known_settings(&self, subject: &Subject) -> anyhow::Result<Vec<KnownSetting>> {
         let sql = "SELECT rate_per_s, knob_values FROM spot WHERE machine = ? AND app = ? AND
                    objective = ? AND knobs = ? AND meets ORDER BY rate_per_s";
         let mut statement = self.connection.prepare(sql)?;
@@ -244,23 +244,23 @@ impl Store {
             let (rate_per_s, values) = row?;
             let values: Vec<f64> = serde_json::from_str(&values)?;
             anyhow::ensure!(values.len() == knobs.split(',').count(), "a setting has {values:?}");
-            Ok(Spot { rate_per_s, values })
+            Ok(KnownSetting { rate_per_s, values })
         })
         .collect()
     }
 
-    /// What was found in the load bin of a search.
+    /// Returns the stored setting in the load bin of a search.
     ///
     /// # Errors
-    /// As [`Store::spots`].
-    pub fn spot(&self, key: &Key) -> anyhow::Result<Option<Spot>> {
-        let all = self.spots(&key.subject)?;
-        Ok(all.into_iter().find(|spot| bin(spot.rate_per_s) == key.bin))
+    /// As [`Store::known_settings`].
+    pub fn known_setting(&self, key: &Key) -> anyhow::Result<Option<KnownSetting>> {
+        let all = self.known_settings(&key.subject)?;
+        Ok(all.into_iter().find(|known| bin(known.rate_per_s) == key.bin))
     }
 
-    /// Keeps what a search found in place of what was known of its load, and
-    /// forgets its trials: the next search looks afresh.
-    pub fn keep_spot(&self, key: &Key, space: &Space, choice: &Choice) -> anyhow::Result<()> {
+    /// Stores the result of a search in place of the previous one for its load, and deletes the
+    /// search's trials, so that the next search measures again.
+    pub fn keep_choice(&self, key: &Key, space: &Space, choice: &Choice) -> anyhow::Result<()> {
         let values = serde_json::to_string(&space.values(&choice.place))?;
         let Subject { machine, app, objective, knobs } = &key.subject;
         let transaction = self.connection.unchecked_transaction()?;
@@ -287,8 +287,8 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps what a search of a run's policy has found for a subject, in place of
-    /// what was known of its load.
+    /// Stores the result of a search of a run's policy for a subject, in place of the previous
+    /// one for its load.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -302,7 +302,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps what was seen of a setting that meets its objective still.
+    /// Stores a new measurement of a setting that still meets its objective.
     ///
     /// # Errors
     /// If the store cannot be written.
