@@ -116,8 +116,8 @@ impl Report {
         let mut text = format!(
             "Means over {} blocks of {:.0} a dispatcher, the first quarter of each left out, with \
              95 % intervals (Student's t over blocks); changes within rounds. Latency is \
-             measured, from the arrival at the server to the end of the work. Energy is modelled: core time of \
-             each type times its power, 1 W for the slow one.",
+             measured, from the arrival at the server to the end of the work. Energy is \
+             modelled: core time of each type times its power, 1 W for the slow one.",
             self.rounds, self.block
         );
         if self.abandoned > 0 {

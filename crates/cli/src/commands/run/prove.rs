@@ -39,7 +39,8 @@ impl Plan {
         let Some(policy) = proved(config) else {
             return refuse(format!(
                 "--prove compares policy and admission controllers with `{AGAINST}` and open \
-                 gates, which is all that {} has: name another in [policy], or give an app `concurrency`",
+                 gates, which is all that {} has: name another in [policy], or give an app \
+                 `concurrency`",
                 args.config.display()
             ));
         };
