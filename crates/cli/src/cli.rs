@@ -88,12 +88,12 @@ pub(crate) fn command() -> clap::Command {
     command.help_template(help)
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say what this machine offers: every gauge and knob, found or why not
+    /// Report what this machine offers: every gauge and knob, or why it is missing
     Check(CheckArgs),
-    /// Show Lull at work here: built-in server, load and burners, policy off and on
+    /// Show Lull at work on this machine: built-in server and load, policy off and on
     Demo(DemoArgs),
     /// Run the agent on a config
     Run(RunArgs),
@@ -101,7 +101,7 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Watch and gate servers that another program starts, by a page in a directory
     Attach(Box<AttachArgs>),
-    /// Load a server at a rate, whatever it does, and say how late its replies were
+    /// Load a server at a fixed rate (open loop), and report the latency of its replies
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server
     Serve(ServeArgs),
@@ -117,17 +117,17 @@ pub(crate) enum Command {
     Sim(Box<SimArgs>),
     /// The papers' tables (list, run), and models of single parts of them
     Lab(LabArgs),
-    /// Hold knobs that no policy steers while a command runs, then put them back
+    /// Hold knobs that no policy steers while a command runs, then restore them
     Hold(HoldArgs),
     /// Measure each app alone (ideal tail, load knee, solo progress), or this machine's power
     Calibrate(CalibrateArgs),
-    /// Run several policies on a config in turn, and say how they differ
+    /// Run several policies on a config in turn, and report how they differ
     Compare(CompareArgs),
-    /// Say the entropy of recorded runs, and what a policy is worth in cores
+    /// Report the entropy of recorded runs, and what a policy is worth in cores
     Entropy(EntropyArgs),
     /// Write a record as Parquet and CSV, for DuckDB, pandas, polars
     Export(ExportArgs),
-    /// Replay a record under other policies: what would they have done?
+    /// Replay a record and predict what other policies would have done
     Replay(ReplayArgs),
     /// Write one page of figures and tables of recorded runs, side by side
     Report(ReportArgs),
@@ -137,7 +137,7 @@ pub(crate) enum Command {
     Tune(TuneArgs),
     /// Show a running agent in the terminal
     Top(TopArgs),
-    /// Put back what a killed agent left behind
+    /// Restore the knobs that a killed agent left changed
     Restore(RestoreArgs),
     /// Print a completion script for a shell
     Completions {
@@ -242,7 +242,7 @@ pub(crate) struct LoadArgs {
     /// Age at which a request counts as timed out
     #[arg(long, default_value = "10s")]
     pub(crate) timeout: Nanos,
-    /// Stay awake for this long before a request is due (costs CPU, buys accuracy)
+    /// Stay awake for this long before a request is due (more accurate, costs CPU time)
     #[arg(long, default_value = "0us")]
     pub(crate) spin: Nanos,
     /// Seed: the same seed sends the same requests at the same times
@@ -314,7 +314,7 @@ pub(crate) struct SimArgs {
     /// Check the scenario and simulate nothing
     #[arg(long)]
     pub(crate) check: bool,
-    /// Stretch and squeeze the bursts: at which cycle does each policy hurt most?
+    /// Vary the length of bursts, and find the cycle at which each policy does worst
     #[arg(long)]
     pub(crate) find_worst_cycle: bool,
     /// Shortest burst cycle to look at [default: 100ms]
@@ -350,7 +350,7 @@ pub(crate) struct LabArgs {
     pub(crate) action: LabAction,
 }
 
-/// What to do in the lab.
+/// The commands of the lab.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAction {
     /// List the experiments
@@ -470,7 +470,7 @@ pub(crate) struct RestoreArgs {
 /// `lull guard`: what the agent hands to its guard.
 #[derive(Debug, Args)]
 pub(crate) struct GuardArgs {
-    /// As the library wants them
+    /// Arguments of the guard
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<std::ffi::OsString>,
 }

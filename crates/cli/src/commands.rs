@@ -41,7 +41,7 @@ use lull_agent::error::UsageError;
 use lull_host::guard::Ledger;
 use std::io::Write;
 
-/// Runs what the command line asks for.
+/// Runs the command of the command line.
 pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Check(args) => report(|| check::run(&args)),
@@ -99,7 +99,7 @@ fn operate(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     run()
 }
 
-/// Refuses rates at which nothing would ever arrive.
+/// Refuses rates at which no request would arrive.
 fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
     match rates.iter().find(|rate| !(**rate > 0.0 && rate.is_finite())) {
         Some(rate) => {
@@ -110,8 +110,8 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a value as indented JSON. A reader that is gone is an error: not all commands
-/// die of a closed pipe.
+/// Prints a value as indented JSON. A closed reader is an error, because a closed pipe does
+/// not end all commands.
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     writeln!(std::io::stdout(), "{text}").context("cannot print the result")

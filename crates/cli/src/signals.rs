@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks to stop, the second ends the process at
-//! once (its guard then restores).
+//! Ctrl-C and SIGTERM: the first signal requests a stop, the second ends the process at once,
+//! and the guard restores the knobs.
 
 use lull_host::plant::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,10 +20,11 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// A stop request that also ends the agent's wait for its epoch, caught from here on.
+/// Returns a stop request that also ends the agent's wait for its epoch. Signals are caught
+/// from this call on.
 pub(crate) fn stop_request() -> io::Result<Stop> {
     let stop = Stop::new()?;
-    // The flag is there for the second signal only.
+    // Only the second signal uses the flag.
     let _seen = stop_flag()?;
     for signal in SIGNALS {
         low_level::pipe::register(signal, stop.waker()?)?;

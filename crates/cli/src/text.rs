@@ -7,7 +7,7 @@ use lull_agent::text::decimals;
 pub(crate) use lull_agent::text::number;
 use std::io::IsTerminal;
 
-/// Width of output that goes to no terminal.
+/// Width of output that is not on a terminal.
 const FILE_WIDTH: u16 = 120;
 
 /// A table without lines, wrapped to the terminal.
@@ -28,7 +28,7 @@ pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
         None => "-".to_owned(),
         Some(Estimate { mean, half_width: None }) => number(mean),
         Some(Estimate { mean, half_width: Some(half) }) => {
-            // An interval of (almost) nothing says nothing about digits.
+            // An interval near zero does not limit the digits.
             let exact = half <= mean.abs() * 1e-9;
             let digits = if exact { decimals(mean, 3) } else { decimals(half, 2) };
             format!("{mean:.digits$} ± {half:.digits$}")

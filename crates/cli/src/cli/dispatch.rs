@@ -12,10 +12,10 @@ pub(crate) struct ServeArgs {
     /// The server
     #[arg(value_enum)]
     pub(crate) server: BuiltinServer,
-    /// Where to listen; port 0 takes a free one and says which
+    /// Address to listen on; port 0 takes a free port and prints it
     #[arg(long, default_value = "127.0.0.1:7300")]
     pub(crate) listen: SocketAddr,
-    /// Threads that price; by default one a core
+    /// Worker threads; by default one for each core
     #[arg(long)]
     pub(crate) workers: Option<usize>,
     /// Put each request on a core by the dispatcher of this file (docs/dispatch.md); needs workers
@@ -66,7 +66,7 @@ pub(crate) struct PlaceArgs {
     /// The fast one
     #[arg(long)]
     pub(crate) fast: u16,
-    /// Make the slow core slower, as `lull lab emulate` does; else it is so by nature
+    /// Make the slow core slower, as `lull lab emulate` does; otherwise it must be slower
     #[arg(long)]
     pub(crate) emulate: bool,
     /// How many times slower the slow one is
@@ -85,7 +85,7 @@ pub(crate) struct PlaceArgs {
     /// Median time of a request alone on the fast core
     #[arg(long, default_value = "4ms")]
     pub(crate) median: Nanos,
-    /// The tail that the target is about
+    /// The percentile of the target
     #[arg(long, default_value = "p99")]
     pub(crate) percentile: Percentile,
     /// The target; by default the tail of the demand on the fast core over 0.69, as Lucene's

@@ -17,8 +17,8 @@ pub(crate) struct ExecArgs {
     /// compare (a server that is one process)
     #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
     pub(crate) wake: ExecWake,
-    /// Let the kernel watch its sockets (eBPF) instead of a library, as is done for
-    /// programs that a library sees nothing of: latency, and no gate
+    /// Observe its sockets in the kernel (eBPF) instead of with a library, as for programs
+    /// that a library cannot observe: latency, and no gate
     #[arg(long, conflicts_with_all = ["mode", "concurrency", "wake"])]
     pub(crate) ebpf: bool,
     /// The server and its arguments
@@ -36,8 +36,7 @@ pub(crate) struct AttachArgs {
     pub(crate) environment: bool,
     #[command(flatten)]
     pub(crate) gate: GateArgs,
-    /// User as whom servers are executed, by name or number, who must be able to open the
-    /// page (root only)
+    /// User that runs the servers, by name or number, and gets the page (root only)
     #[arg(long, value_name = "USER")]
     pub(crate) owner: Option<String>,
     /// Directory of the library, made if it is missing; by default that of the page
@@ -48,14 +47,14 @@ pub(crate) struct AttachArgs {
     pub(crate) duration: Option<Nanos>,
 }
 
-/// What is seen of a server and what its gate does.
+/// How a server is observed and gated.
 #[derive(Debug, Args)]
 pub(crate) struct GateArgs {
-    /// What the server is called in what is printed; default: its program, or its directory
+    /// Name of the server in the output; default: its program, or its directory
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// stats watches, post makes workers wait that have a query, epoll lets workers
-    /// rest that have none, and calls them in rounds; with --concurrency post
+    /// stats observes, post makes workers with a query wait, epoll lets workers without one
+    /// rest and wakes them in rounds; with --concurrency post
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ExecMode>,
     /// How many transactions run at once (C; modes post and epoll): a number from 1 to 256,
@@ -94,8 +93,8 @@ pub(crate) struct GateArgs {
     /// A port of the server whose connections never wait (up to four)
     #[arg(long = "exempt-port", value_name = "PORT")]
     pub(crate) exempt_ports: Vec<u16>,
-    /// Print what was seen as JSON; the output of a server that is started goes to
-    /// standard error then
+    /// Print the result as JSON; the output of a server that is started then goes to
+    /// standard error
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -118,14 +117,14 @@ impl GateArgs {
     }
 }
 
-/// What the gate does.
+/// The mode of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExecMode {
     /// Statistics only
     Stats,
     /// Workers with a query wait until they are admitted
     Post,
-    /// Workers without a query rest; one thread calls those that have one, in rounds
+    /// Workers without a query rest; one thread wakes those that have one, in rounds
     Epoll,
 }
 

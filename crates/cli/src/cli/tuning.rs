@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) struct SweepArgs {
     /// The server and its grid (examples/tune/netserver.toml)
     pub(crate) scenario: PathBuf,
-    /// Write a row of CSV for every setting as it is measured; rows that are there are kept
+    /// Append a row of CSV for every setting that is measured; rows in the file are kept
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Write all settings as Parquet, with which of them are on the front
@@ -50,7 +50,7 @@ pub(crate) struct IntlogArgs {
     /// Write a row of CSV for every interrupt
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Draw how far apart interrupts are and what they bring, as SVG
+    /// Draw the gaps between interrupts and the frames of each, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) figure: Option<PathBuf>,
     /// Print JSON
@@ -73,10 +73,11 @@ pub(crate) struct TuneArgs {
     /// How settings are chosen: apart (ours), penalty (the paper's), random
     #[arg(long)]
     pub(crate) method: Option<String>,
-    /// Share of requests that may be late before the search goes by near certainty
+    /// Share of late requests from which on only settings that are nearly certain to meet the
+    /// bound are tried
     #[arg(long)]
     pub(crate) harm_max: Option<f64>,
-    /// A trial over so many bounds after a quarter of its time ends there
+    /// End a trial whose tail is this many bounds after a quarter of its time
     #[arg(long)]
     pub(crate) cut: Option<f64>,
     /// Where trials and findings are kept

@@ -1,13 +1,12 @@
 //! `lull calibrate`: what each app of a config can do alone, and what the
 //! machine takes (`power.rs`, `idle.rs`).
 //!
-//! One app runs at a time, with nothing of the config beside it. A
-//! latency-critical one is loaded as its `[[load]]` says but for the rate, which
-//! is searched: with all cores first, then with fewer, each time for the load
-//! knee and the tail there; its ideal tail is that at a fifth of the knee with all
-//! cores (Ah-Q, Table II). A best-effort one shows its progress. What is found
-//! goes into the config: `ideal`, `max_load`, `solo`. The client runs on the same
-//! machine; what it takes of the cores is not the server's.
+//! One app of the config runs at a time. A latency-critical app gets the load of its
+//! `[[load]]`, except for the rate: a search finds the load knee and the tail there, first
+//! with all cores and then with fewer. The ideal tail is the tail at a fifth of the knee with
+//! all cores (Ah-Q, Liu et al. 2024, Table II). For a best-effort app the progress is
+//! measured. The findings are written into the config: `ideal`, `max_load`, `solo`. The
+//! client runs on the same machine and takes core time from the server.
 
 mod idle;
 mod machine;
@@ -46,7 +45,7 @@ const EASE: f64 = 0.2;
 /// Share of a trial that is left out while things settle.
 const SETTLE: f64 = 0.25;
 
-/// What is found, as data.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     apps: Vec<Found>,
@@ -54,7 +53,7 @@ struct Report {
     wrote: String,
 }
 
-/// What is found of one app.
+/// The findings of one app.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Found {
     name: String,
@@ -67,7 +66,7 @@ struct Found {
     cores: Vec<Cores>,
     /// Progress per second, of a best-effort app.
     solo_per_s: Option<f64>,
-    /// What the user should know.
+    /// Notes for the user.
     notes: Vec<String>,
 }
 
@@ -105,7 +104,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     };
     let mut apps = Vec::new();
     for (number, app) in wanted.iter().enumerate() {
-        // What one app leaves of its time, the next ones have.
+        // The next apps get the time that one app does not use.
         let left = args.budget.saturating_sub(bench.elapsed());
         bench.until = bench.elapsed() + left / (wanted.len() - number) as u64;
         apps.push(bench.calibrate(&config, app)?);
@@ -272,7 +271,7 @@ impl Bench<'_> {
         explore(first_per_s.max(1.0), &mut measure)
     }
 
-    /// One load for one while: latencies and the share of requests answered.
+    /// Runs one trial at one load; returns the latencies and the share of requests answered.
     fn trial(
         &self,
         load: &mut LoadConfig,
@@ -329,7 +328,7 @@ impl Cores {
 }
 
 impl Found {
-    /// What the user should know of the objective.
+    /// Adds notes on the objective.
     fn judge(&mut self, bound: Nanos) {
         let Some(ideal) = self.ideal_seconds.map(Nanos::from_secs_f64) else {
             self.notes.push("no knee was found, so no ideal was measured".to_owned());
@@ -344,7 +343,7 @@ impl Found {
         }
     }
 
-    /// What goes into the config.
+    /// Returns the keys for the config.
     fn keys(&self) -> Keys {
         let bound = self.bound_seconds.unwrap_or(f64::INFINITY);
         let ideal = self.ideal_seconds.filter(|ideal| *ideal <= bound);

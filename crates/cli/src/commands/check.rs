@@ -1,4 +1,4 @@
-//! `lull check`: what this machine offers, and why not where it does not.
+//! `lull check`: the gauges and knobs of this machine, and why others are missing.
 
 use crate::cli::CheckArgs;
 use crate::text::table;
@@ -9,7 +9,7 @@ use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
 use serde::Serialize;
 
-/// What is found, as data.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     version: &'static str,
@@ -17,7 +17,7 @@ struct Report {
     machine: Machine,
     /// Knobs that no policy steers, for `lull hold`.
     hold: Vec<Offered>,
-    /// Other programs that run here and set knobs, and which.
+    /// Other running programs that set knobs, and the knobs that they set.
     managers: Vec<(String, &'static str)>,
     /// What its knobs can do about interference (Ah-Q section II).
     dip: Dip,
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ah-Q, sections II to IV: what the knobs of each resource come to.
+/// Returns what the knobs of each resource can do (Ah-Q, Liu et al. 2024, sections II to IV).
 fn print_dip(report: &Report) {
     println!("DIP class of the knobs: {} (distinguish, isolate, prioritise)\n", report.dip);
     let word = |ability: &Ability| if ability.is_there() { "yes" } else { "no" }.to_owned();

@@ -1,9 +1,9 @@
 //! `lull compare`: several policies on the same apps, in turn.
 //!
-//! Every round gives each policy one block, and every round begins with
-//! another policy, so that neither drift nor what the block before left behind
-//! favours one. Figures are of blocks, intervals over rounds, differences within
-//! rounds. The record is that of any run, its phases are `POLICY-ROUND`.
+//! Every round has one block of each policy, and every round starts with a different policy,
+//! so that neither drift nor the after-effects of the block before favour one. Figures are
+//! computed for blocks, intervals over rounds, and differences within rounds. The record has
+//! the usual form, with the phases `POLICY-ROUND`.
 
 mod result;
 
@@ -26,13 +26,13 @@ const SETTLE: f64 = 0.25;
 
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
-    // An operator would spoil the comparison.
+    // Orders of an operator would distort the comparison.
     config.agent.control = false;
     check(args, &config)?;
     let say = |text: &str| say::notice(text);
     let adjust =
         |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
-    // The session begins with a policy that suits any machine.
+    // The session starts with a policy that runs on any machine.
     let agent =
         Agent::new(config.under("unmanaged")).stop(stop_request()?).notify(&say).adjust(&adjust);
     let mut session = agent.start()?;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let record: PathBuf = session.record().to_owned();
     session.close()?.tell(&ended, &say)?;
     ended?;
-    // All is put back: from here on a closed pipe may end this.
+    // All knobs are restored: from here on a closed pipe may end the process.
     sigpipe::reset();
     let run = Run::read(&record)?;
     let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be compared before anything starts.
+/// Checks the policies before anything starts, so that an invalid comparison fails early.
 fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     for name in &args.policies {
         lull_policies::POLICIES

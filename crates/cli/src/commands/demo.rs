@@ -1,4 +1,4 @@
-//! `lull demo`: the main job here and now, without root and without packages.
+//! `lull demo`: shows the program at work on this machine, without root and without packages.
 //!
 //! Starts the built-in options server with an open-loop load and a
 //! memory-bound best-effort app, measures both alone, and then alternates
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let (session, findings) = demo.conclude(cores);
     session.close()?.tell(&alternated, &say)?;
     alternated?;
-    // All is put back: from here on a closed pipe may end this.
+    // All knobs are restored: from here on a closed pipe may end the process.
     sigpipe::reset();
     if args.json {
         return super::print_json(&findings);
@@ -88,8 +88,8 @@ fn config(args: &DemoArgs, keys: &[String]) -> anyhow::Result<Config> {
     Ok(Config::from_located(Located::embedded("demo.toml", &text))?)
 }
 
-/// The policy's keys. ARQ's shared region with equal standing changes little on
-/// few cores; with priority, where it can be given, it shows what the policy is for.
+/// Returns the policy's keys. On few cores ARQ's shared region without priorities changes
+/// little; with priorities, if they can be set, it shows the purpose of the policy.
 fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
     if args.policy != "arq" || !args.keys.is_empty() {
         return Ok(args.keys.clone());
@@ -98,7 +98,7 @@ fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
     Ok(may.then(|| "priority = \"latency-critical\"".to_owned()).into_iter().collect())
 }
 
-/// A text as TOML writes it.
+/// Quotes a text as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
@@ -161,7 +161,7 @@ impl Demo {
         let mut block = Block::default();
         let (mut begin, settle) = (None, self.block.scale(SETTLE));
         loop {
-            // A table of half the data would be worse than none.
+            // A table of half the data would mislead.
             let epoch = self.session.turn(&phase).map_err(TurnError::cut_short)?;
             let start = epoch.seen.time.saturating_sub(epoch.seen.epoch);
             let elapsed = epoch.seen.time.saturating_sub(*begin.get_or_insert(start));
@@ -177,7 +177,7 @@ impl Demo {
         }
     }
 
-    /// Keeps what the picture shows, and moves the bar.
+    /// Stores the points of the picture, and advances the bar.
     fn note(&mut self, epoch: &Epoch) {
         let begin = *self.begin.get_or_insert(epoch.seen.time.saturating_sub(epoch.seen.epoch));
         let time_s = epoch.seen.time.saturating_sub(begin).as_secs_f64();
@@ -235,7 +235,7 @@ impl Demo {
     }
 }
 
-/// What this machine is too small to show.
+/// Returns notes on what this machine is too small to show.
 fn caveat(cores: usize) -> Option<String> {
     match cores {
         1 => Some(

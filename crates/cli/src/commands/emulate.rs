@@ -12,7 +12,7 @@ use lull_measure::Nanos;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What is printed once the core is slow.
+/// The output once the core is slow.
 #[derive(Serialize)]
 struct Accepted {
     core: u16,

@@ -1,12 +1,12 @@
-//! `lull entropy`: E_S and its parts of recorded runs, and what one policy is
-//! worth in cores of another.
+//! `lull entropy`: E_S and its parts of recorded runs, and how many more cores one policy
+//! needs than another for the same E_S.
 //!
 //! A run is one part, or several if its phases have names (`lull demo`,
-//! `lull compare`): `arq-0`, `arq-1`, ... belong to the part `arq`. E of a part is
-//! that of its tails over all its requests and of its mean progress, as the
-//! paper has it (Ah-Q, section V-B). The interval is Student's t over its
-//! phases, or over ten stretches of equal length where it has but one; epochs
-//! hang together and would claim too much.
+//! `lull compare`): `arq-0`, `arq-1`, ... belong to the part `arq`. The entropy
+//! of a part is computed from its tails over all its requests and its mean progress (Ah-Q,
+//! Liu et al. 2024, section V-B). The interval is Student's t over its phases, or over ten
+//! intervals of equal length if it has only one phase. Epochs are correlated, so that an
+//! interval over epochs would be too narrow.
 
 use crate::cli::EntropyArgs;
 use crate::commands::UsageError;
@@ -15,7 +15,7 @@ use lull_agent::recorded::{Found, Part, Run};
 use lull_measure::equivalence::{Measured, equivalence};
 use serde::Serialize;
 
-/// What is found, as data.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     parts: Vec<Found>,
@@ -23,17 +23,17 @@ struct Report {
     equivalence: Vec<Worth>,
 }
 
-/// What one part is worth in cores of another.
+/// How many more cores one part needs than another for the same E_S.
 #[derive(Debug, Serialize)]
 struct Worth {
-    /// Who needs more.
+    /// The part that needs more cores.
     of: String,
-    /// Who needs less.
+    /// The part that needs fewer cores.
     than: String,
-    /// At which E_S.
+    /// The E_S of the comparison.
     entropy: f64,
-    /// Cores that `of` needs more for it; below zero, fewer. None where one of
-    /// them was not measured on both sides of this entropy.
+    /// Additional cores that `of` needs; negative if it needs fewer. `None` if one of the
+    /// parts was not measured on both sides of this entropy.
     cores: Option<f64>,
 }
 
@@ -82,7 +82,8 @@ fn worths(parts: &[Found], at: Option<f64>) -> Vec<Worth> {
     all
 }
 
-/// The middle of the entropies that both reach; `None` if they have none in common.
+/// Returns the middle of the entropies that both parts reach; `None` if the ranges do not
+/// overlap.
 fn between(first: &[Measured], second: &[Measured]) -> Option<f64> {
     let range = |points: &[Measured]| {
         let of = |start, pick: fn(f64, f64) -> f64| {

@@ -1,9 +1,9 @@
 //! `lull export`: a record as Parquet and CSV, for DuckDB, pandas, polars.
 //!
-//! One file a table. What a record packs is unpacked: `latencies` has a row a
-//! histogram bucket, `requests` a row a sampled request. Rows are written as
-//! they are read, so that the length of a run costs disk and no memory. The
-//! directory appears when all of it is written, or not at all.
+//! Each table becomes one file. Packed columns are unpacked: `latencies` has a row for each
+//! histogram bucket, `requests` a row for each sampled request. Rows are written as they are
+//! read, so that memory does not grow with the length of a run. The directory appears only
+//! when all files are complete.
 
 mod file;
 
@@ -18,7 +18,7 @@ use rusqlite::types::Value;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Tables whose rows stand in the record as they are exported.
+/// Tables whose rows are exported unchanged.
 const PLAIN: [&str; 9] = [
     "run",
     "apps",
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     };
     let tables = Export { record: &record, formats, place: beside.path() }.all()?;
     let made = beside.keep();
-    // Only the owner may read a temporary directory; an export is like any other.
+    // Only the owner may read a temporary directory; an export gets the usual permissions.
     std::fs::set_permissions(&made, mode_of_directories()).with_context(cannot)?;
     std::fs::rename(&made, &to).with_context(cannot)?;
     let exported = Exported { directory: to, tables };
@@ -83,7 +83,7 @@ fn check_free(to: &Path) -> Result<(), UsageError> {
     }
 }
 
-/// One record on its way out.
+/// The export of one record.
 struct Export<'a> {
     record: &'a Database,
     formats: &'a [ExportFormat],

@@ -1,4 +1,4 @@
-//! `lull guard`: puts knobs back when its agent dies. Started by the agent.
+//! `lull guard`: restores knobs when its agent dies. The agent starts it.
 
 use anyhow::Context;
 use lull_host::guard::{self, GuardArgs};

@@ -1,4 +1,4 @@
-//! `lull hold`: knobs held while a command runs, put back whatever happens.
+//! `lull hold`: holds knobs while a command runs, and restores them afterwards in any case.
 
 use super::put_back;
 use crate::cli::HoldArgs;

@@ -142,7 +142,7 @@ fn cells(log: &Log, core: usize, number: usize, row: &Row) -> Vec<String> {
     cells
 }
 
-/// What is not known is an empty cell, and no zero.
+/// Formats a value; an unknown one is an empty cell, not a zero.
 fn cell<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(String::new, text)
 }
@@ -151,7 +151,7 @@ fn us(time: Nanos) -> String {
     time.as_micros_f64().to_string()
 }
 
-/// How far apart interrupts are and what they bring, of all cores.
+/// Draws the gaps between interrupts and the frames of each, for all cores.
 fn figures(log: &Log) -> Vec<Figure> {
     let all = || log.cores.iter().flat_map(|(_, rows)| rows.windows(2));
     let mut gaps: Vec<f64> = all().map(|pair| gap_us(&pair[0], &pair[1])).collect();

@@ -35,7 +35,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What these arguments ask for.
+/// Returns the load that these arguments request.
 pub(super) fn config(args: LoadArgs) -> LoadConfig {
     let mut config = LoadConfig::new(args.target, args.rate);
     config.target.etc =

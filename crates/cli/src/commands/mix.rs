@@ -23,7 +23,7 @@ struct Answer {
     mixes: Vec<Compared>,
 }
 
-/// Requests that a p99 needs: five beyond it.
+/// Fewest requests for a p99: five are above it.
 const LEAST: usize = 500;
 
 pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {

@@ -1,9 +1,8 @@
 //! `lull lab dispatch`: the options server under several dispatchers in turn.
 //!
-//! Server, open-loop client and placing are one process; what alternates is
-//! the dispatcher alone. Each keeps what it has learnt from block to block, and a
-//! round begins with another one than the round before, so that what drifts
-//! is in all of them.
+//! Server, open-loop client and dispatch run in one process, and only the dispatcher
+//! changes from block to block. Each dispatcher keeps its learned state between its blocks.
+//! Every round starts with a different dispatcher, so that a drift affects all of them.
 
 mod plan;
 mod result;
@@ -30,9 +29,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections: more than requests can pile up before the target is long missed.
+/// Connections: more than the requests that can queue before the target is missed by far.
 const CONNECTIONS: usize = 64;
-/// How soon a signal is noticed.
+/// How often signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Draws all that have a picture, as many at a time as there are cores.
+/// Draws the picture of each policy that has one, with one thread for each core.
 fn figures(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))?;

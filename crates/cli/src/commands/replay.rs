@@ -1,4 +1,4 @@
-//! `lull replay`: what would another policy have done with a recorded run?
+//! `lull replay`: predicts what other policies would have done with a recorded run.
 //!
 //! The recorded policy is replayed first, on a simulated machine fitted to the record.
 //! Other policies are predicted only if that replay reproduces the record.
@@ -32,7 +32,7 @@ struct Report<'a> {
     error: f64,
     error_of: &'a str,
     error_max: f64,
-    /// How far off what requests demand may be, as a share of it.
+    /// Possible error of the demand of requests, as a share of the demand.
     demand_error: f64,
     notices: &'a [String],
     /// Absent where the record was not reproduced.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     replayed(args, &recorded, &replay, &others)
 }
 
-/// Calibrates, judges, and predicts if that is warranted.
+/// Calibrates the model, replays the record, and predicts if the replay reproduces it.
 fn replayed(
     args: &ReplayArgs,
     recorded: &Recorded,
@@ -124,7 +124,8 @@ fn replayed(
     Err(UsageError(what).into())
 }
 
-/// The largest error and the figure that has it; none judged is no ground to predict on.
+/// Returns the largest error and its figure; without any figure the error is too large for a
+/// prediction.
 fn worst(reproduction: &Reproduction) -> (f64, &str) {
     let found = reproduction.worst();
     found.map_or((f64::INFINITY, "all figures: too few answers to judge any"), |(figure, error)| {
@@ -132,7 +133,7 @@ fn worst(reproduction: &Reproduction) -> (f64, &str) {
     })
 }
 
-/// What the record or the policies are at fault for is bad input.
+/// Classifies an error: a fault of the record or of the policies is bad input.
 fn refusal(args: &ReplayArgs, error: ReplayError) -> anyhow::Error {
     let run = args.run.display();
     match error {

@@ -1,4 +1,4 @@
-//! `lull restore`: puts back what a killed agent and guard left behind.
+//! `lull restore`: restores the knobs that a killed agent and guard left changed.
 
 use crate::cli::RestoreArgs;
 use lull_host::Roots;

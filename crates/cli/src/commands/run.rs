@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let plan = args.prove.map(|time| prove::Plan::from_args(args, &config, time)).transpose()?;
     if plan.is_some() {
-        // An operator would spoil the comparison.
+        // Orders of an operator would distort the comparison.
         config.agent.control = false;
     }
     let say = |text: &str| say::notice(text);

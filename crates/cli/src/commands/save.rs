@@ -1,4 +1,4 @@
-//! Files of results: whole, or not there.
+//! Writes result files so that each is complete or absent.
 
 use super::UsageError;
 use crate::signals::stop_flag;
@@ -16,7 +16,7 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Looks whether there can be such a file; nothing is made yet.
+    /// Checks that the file can be written, without creating it.
     pub(super) fn new(path: &Path) -> Result<Self, UsageError> {
         let refuse = |problem: &str| UsageError(format!("{}: {problem}", path.display()));
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

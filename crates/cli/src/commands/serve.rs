@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let workers = args.workers.unwrap_or(usual);
     let stop = signals::stop_flag()?;
     let server = Server::bind(ServerConfig { listen: args.listen, workers, ..defaults })?;
-    // The first line is what a script waits for; with port 0 it says which port.
+    // Scripts wait for the first line; with port 0 it contains the port.
     println!("listening on {}", server.address());
     let report = match dispatch {
         Some(dispatch) => serve_placed(server, dispatch, &stop)?,
@@ -39,7 +39,7 @@ fn open(file: &Path) -> anyhow::Result<Dispatch> {
     let wrong = |error: ConfigError| located.error(error.key(), error.message());
     let floor = config.floor().map_err(wrong)?;
     let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
-    // This program is the guard too, under whatever name it was started.
+    // This program is also the guard, whatever name it was started under.
     Ok(config.start(floor, dispatcher, GuardCommand::default())?)
 }
 

@@ -78,7 +78,7 @@ fn search(args: &SimArgs) -> Option<Search> {
     })
 }
 
-/// `--check`: what would be run.
+/// Prints what would be run (`--check`).
 fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
     let (policies, notices) = (scenario.labels(), scenario.notices());
     if json {
@@ -111,7 +111,7 @@ impl Destinations {
         Ok(Self { csv: to(&args.csv)?, parquet: to(&args.parquet)?, plot: to(&args.plot)? })
     }
 
-    /// Writes what is wanted; each file is whole or not there.
+    /// Writes the requested files; each is complete or absent.
     fn fill(
         &self,
         csv: impl FnOnce(&mut Vec<u8>) -> Result<(), RecordError>,

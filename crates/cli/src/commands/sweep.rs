@@ -1,7 +1,7 @@
 //! `lull sweep`: every setting of a simulated server at every load.
 //!
-//! A row is written as soon as it is measured, and rows that a file has
-//! already are not measured again: what is killed goes on where it was.
+//! Each row is written as soon as it is measured, and rows that are in the file are not
+//! measured again: a killed sweep resumes where it stopped.
 
 use super::UsageError;
 use super::save::{self, Destination};
@@ -20,7 +20,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// A row of the file: a cell, flat, since CSV has no tables in tables.
+/// A row of the file: a cell without nested structures, which CSV cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct SweepRow {
     rate_per_s: f64,
@@ -75,7 +75,7 @@ pub(super) fn read(source: &Located) -> anyhow::Result<ServerScenario> {
     Ok(file.check().map_err(|wrong| source.error(&wrong.key, &wrong.message))?)
 }
 
-/// Measures what is not done, in parallel, and writes each row as it comes.
+/// Measures the missing rows in parallel, and writes each as soon as it is measured.
 fn measure(
     scenario: &ServerScenario,
     done: &[SweepRow],
@@ -111,8 +111,8 @@ struct Out {
 }
 
 impl Out {
-    /// Opens a file for more rows. Its first line says which scenario it is
-    /// of; a last line that was torn by a kill is cut off.
+    /// Opens a file to append rows. Its first line identifies the scenario; an incomplete
+    /// last line, which a kill leaves, is removed.
     fn open(path: &Path, scenario: &str) -> anyhow::Result<Self> {
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);

@@ -1,6 +1,6 @@
 //! `lull top`: a running agent in the terminal, over ssh too.
 //!
-//! It asks the agent's page for what the page asks for, and only looks.
+//! It reads the same HTTP addresses as the agent's page, and sends no orders.
 
 mod feed;
 mod state;
@@ -15,7 +15,7 @@ use state::Top;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// How long keys may wait; epochs are looked for as often.
+/// How often keys and new epochs are polled.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {

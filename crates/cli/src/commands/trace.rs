@@ -45,7 +45,7 @@ fn constant(rate: &Rate) -> Result<f64, UsageError> {
     }
 }
 
-/// A recording that cannot be used is bad input; one that cannot be read is not.
+/// Classifies an error: an unusable recording is bad input, a failed read is not.
 fn binned(
     recording: impl BufRead,
     name: &Path,

@@ -39,7 +39,7 @@ struct Tuned {
     values: Vec<f64>,
     tail_us: f64,
     watts: f64,
-    /// Where the power is from: measured, or by which model.
+    /// The source of the power: a meter or a model.
     energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
@@ -47,7 +47,7 @@ struct Tuned {
     tried: Vec<Tried>,
 }
 
-/// One trial: what was read, or why nothing was.
+/// One trial: its reading, or why there is none.
 #[derive(Debug, Serialize)]
 struct Tried {
     values: Vec<f64>,
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A search and where it is kept.
+/// A search and the store of its trials.
 struct Hunt<'s> {
     search: Search,
     key: Key,
@@ -125,7 +125,7 @@ impl<'s> Hunt<'s> {
     ) -> anyhow::Result<()> {
         loop {
             let number = self.search.trials().len();
-            // A generator a trial, so that a resumed search goes on as it would have.
+            // Each trial has its own generator, so that a resumed search draws the same numbers.
             let mut rng = Rng::seed_from_u64(number as u64);
             let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
             picture.show(&self.search, Some(&next.place))?;
@@ -161,7 +161,7 @@ impl<'s> Hunt<'s> {
         Ok(choice)
     }
 
-    /// The end of a search, for people and programs.
+    /// Ends the search and returns its result.
     fn tuned(&self, of: (&str, &str), rate_per_s: f64, energy: String) -> anyhow::Result<Tuned> {
         let (choice, search) = (self.finish()?, &self.search);
         Ok(Tuned {

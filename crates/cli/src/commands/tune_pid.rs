@@ -60,7 +60,7 @@ fn print(tuned: &[Tuned]) {
     println!("gains for [dispatcher] name = \"eetl\"; an epoch is 500 answers");
 }
 
-/// The epoch from which the expected tail stays within 2 % of where it ends.
+/// Returns the epoch from which the expected tail stays within 2 % of its final value.
 fn settles(one: &Tuned) -> String {
     let Some(end) = one.expected_ms.last() else { return "-".to_owned() };
     let off = |ms: &f64| (ms / end - 1.0).abs() > 0.02;

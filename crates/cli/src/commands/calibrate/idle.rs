@@ -1,4 +1,4 @@
-//! `lull calibrate idle`: how long cores must sleep for sleep to pay.
+//! `lull calibrate idle`: measures how long cores must sleep to save energy.
 
 use super::machine;
 use crate::cli::CalibrateIdleArgs;
@@ -15,7 +15,7 @@ use lull_host::knobs::hold::Wish;
 use lull_measure::{Nanos, Watts};
 use serde::Serialize;
 
-/// What is found, as data.
+/// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
     idle_state: String,
@@ -26,9 +26,9 @@ struct Report {
     /// Power of the machine with all those cores awake, before and after.
     awake_watts: [f64; 2],
     points: Vec<Row>,
-    /// Stays below this take more than staying awake.
+    /// Shorter stays cost more energy than staying awake.
     costs_until: Bound,
-    /// Stays above this take less.
+    /// Longer stays cost less energy than staying awake.
     saves_from: Bound,
     fitted: Option<Fitted>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &CalibrateIdleArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args, &roots)?;
     let meter = machine::meter(&roots)?;
     let (awake, points) = machine::measured(&args.measure, |bench| plan.measure(bench, args))?;
-    // Power that differs by less than it did while nothing changed is the same.
+    // A difference in power below that of two unchanged measurements is no difference.
     let noise = Watts((awake[0].0 - awake[1].0).abs() / 2.0 / plan.cores.len() as f64);
     let found = break_even(&points, noise)?;
     let report = Report {

@@ -1,5 +1,5 @@
-//! This machine on the bench: its knobs under ledger and guard, and put back
-//! whatever comes of the measurement.
+//! Measurements on this machine: ledger and guard restore its knobs however a measurement
+//! ends.
 
 use crate::cli::MeasureArgs;
 use crate::commands::{UsageError, put_back};
@@ -19,10 +19,10 @@ use lull_measure::Nanos;
 /// A measurement shorter than this has readings shorter than a kernel's tick.
 const DWELL_MIN: Nanos = Nanos::from_millis(400);
 
-/// What measures the power here.
+/// Returns the power meter of this machine.
 ///
 /// # Errors
-/// If nothing does: every meter and why it is missing.
+/// If there is none: every meter and why it is missing.
 pub(super) fn meter(roots: &Roots) -> anyhow::Result<String> {
     let found = Energy::measured(roots).map(|meter| meter.source().to_string());
     found.map_err(|why| {
@@ -33,7 +33,7 @@ pub(super) fn meter(roots: &Roots) -> anyhow::Result<String> {
     })
 }
 
-/// Refuses lengths in which nothing can be measured.
+/// Refuses lengths that are too short to measure.
 pub(super) fn check(args: &MeasureArgs) -> Result<(), UsageError> {
     if args.dwell < DWELL_MIN {
         let message = format!("--dwell {:.0}: too short, write {DWELL_MIN:.0} or more", args.dwell);
@@ -48,10 +48,10 @@ pub(super) fn cores() -> anyhow::Result<Vec<CoreId>> {
     Ok(affinity_of(me).context("cannot tell which cores may be used")?.iter().collect())
 }
 
-/// Measures with the knobs of this machine in hand.
+/// Runs a measurement that may set the knobs of this machine.
 ///
 /// # Errors
-/// What the measurement fails with, or if something is not as before after it.
+/// If the measurement fails, or a knob cannot be restored after it.
 pub(super) fn measured<T>(
     args: &MeasureArgs,
     measure: impl FnOnce(&mut Bench) -> anyhow::Result<T>,

@@ -1,27 +1,27 @@
 //! The search for a load knee: bounded in trials, load and time.
 //!
-//! The rate doubles until the server no longer keeps up, the border is halved
-//! a few times, and a grid of rates below it gives the curve from which the
-//! knee is read. Ah-Q (section VII-A) takes the knee of tail over load and says
-//! no more; both common readings are given, and with what spacing.
+//! The rate doubles until the server no longer keeps up; bisection then finds the highest
+//! rate at which it does, and a grid of lower rates gives the curve with the knee. Ah-Q (Liu
+//! et al. 2024, section VII-A) uses the knee of tail over load without defining it, so that
+//! the result has both common definitions and the spacing of the grid.
 
 use lull_measure::Nanos;
 use serde::Serialize;
 
-/// Doublings (or halvings) at most until a border is found.
+/// Most doublings (or halvings) until the highest rate is bracketed.
 const DOUBLINGS: u32 = 12;
-/// Halvings of the border.
+/// Steps of bisection.
 const HALVINGS: u32 = 3;
-/// Rates of the curve below the border.
+/// Rates of the curve below the highest rate.
 const GRID: u32 = 8;
-/// A server that answers less of what is due does not keep up.
+/// A server that answers a smaller share of the requests due does not keep up.
 const ANSWERED_MIN: f64 = 0.95;
-/// Nor one whose tail is so many times that of its first trial.
+/// A server whose tail is this many times that of its first trial does not keep up.
 const STRETCH_MAX: f64 = 10.0;
 /// The jump that makes a knee, between neighbours of the curve (ours).
 const JUMP: f64 = 1.25;
 
-/// One load for one while.
+/// One trial at one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Trial {
     /// Requests due per second.
@@ -58,7 +58,7 @@ pub(super) type Measure<'a> = dyn FnMut(f64) -> anyhow::Result<Option<Trial>> + 
 /// Finds the curve of tail over load, beginning at a rate that may be far off.
 ///
 /// # Errors
-/// What a trial failed with.
+/// If a trial fails.
 pub(super) fn explore(first_per_s: f64, measure: &mut Measure<'_>) -> anyhow::Result<Curve> {
     let mut search = Search { curve: Curve::default(), calm: None, measure };
     let done = search.all(first_per_s)?;
@@ -70,7 +70,7 @@ pub(super) fn explore(first_per_s: f64, measure: &mut Measure<'_>) -> anyhow::Re
 
 struct Search<'a, 'b> {
     curve: Curve,
-    /// The first tail, against which others are long.
+    /// The first tail, with which others are compared.
     calm: Option<Nanos>,
     measure: &'a mut Measure<'b>,
 }

@@ -1,5 +1,4 @@
-//! What was found, written into the config as its owner wrote it: comments,
-//! order and spacing stay.
+//! Writes the findings into the config; comments, order and spacing stay.
 
 use anyhow::{Context, bail};
 use lull_measure::Nanos;
@@ -53,13 +52,13 @@ fn put(app: &mut Table, key: &str, mut value: Value) {
     }
 }
 
-/// Four digits are more than a measurement knows.
+/// Rounds to four digits, more than a measurement is accurate to.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
     let unit = 10f64.powf(value.abs().log10().floor() - 3.0);
-    // Through decimal text, so that no digit of binary fractions is left over.
+    // Round through decimal text, so that no digits of the binary fraction remain.
     let digits = (-unit.log10()).max(0.0).round() as usize;
     format!("{:.digits$}", (value / unit).round() * unit).parse().unwrap_or(value)
 }

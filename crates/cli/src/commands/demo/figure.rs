@@ -18,7 +18,7 @@ pub(super) struct Point {
     pub(super) progress_percent: Option<f64>,
 }
 
-/// What the picture shows.
+/// The data of the picture.
 pub(super) struct Figure<'a> {
     /// `p95`.
     pub(super) percentile: String,

@@ -22,7 +22,7 @@ pub(super) struct Row {
     clear: bool,
 }
 
-/// What the demo found.
+/// The result of the demo.
 #[derive(Debug, Serialize)]
 pub(super) struct Findings {
     /// The policy.
@@ -35,13 +35,13 @@ pub(super) struct Findings {
     pub(super) pairs: usize,
     /// The table.
     pub(super) rows: Vec<Row>,
-    /// Where energy figures come from, or why there are none.
+    /// The source of energy figures, or why there are none.
     pub(super) energy_source: String,
     /// The record.
     pub(super) record: PathBuf,
     /// The picture.
     pub(super) figure: Option<PathBuf>,
-    /// What the machine is too small for.
+    /// Notes on what the machine is too small to show.
     pub(super) caveat: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nano
 }
 
 impl Findings {
-    /// For a person.
+    /// Prints the result as text.
     pub(super) fn print(&self) {
         let rows = self.rows.iter().map(|row| {
             let verdict = if row.clear { "yes" } else { "not shown" };

@@ -1,4 +1,4 @@
-//! What the options of `lull exec` and `lull attach` ask of a gate.
+//! The settings of a gate from the options of `lull exec` and `lull attach`.
 
 use super::UsageError;
 use crate::cli::{ExecMode, GateArgs};
@@ -6,14 +6,15 @@ use lull_host::oncall::Rules;
 use lull_measure::Nanos;
 use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
 
-/// The shortest pause of mode epoll: cores that sleep for less than the break-even
-/// of their deep state lose by it (REEF, SoCC'25, section 3.2: 1 ms).
+/// The shortest pause of mode epoll: a core that sleeps for less than the break-even time
+/// of its deep state consumes more energy (REEF, SoCC'25, section 3.2: 1 ms).
 const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
 
-/// What the gate is to do from the start, or, under an admission controller, when it is closed.
+/// Returns the settings of the gate from the start, or, under an admission controller, those
+/// of the closed gate.
 ///
 /// # Errors
-/// A time that the gate would not keep, by its option; options that do not fit.
+/// If a time is out of the gate's range, or options exclude each other.
 pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageError> {
     check_options(args)?;
     let has_admission = args.controller().is_some();
@@ -42,8 +43,8 @@ fn nothing_to_control() -> UsageError {
     UsageError(words.to_owned())
 }
 
-/// Refuses options that only an admission controller uses where there is none, and those
-/// that it decides on itself where there is one.
+/// Refuses options of an admission controller if there is none, and options that an
+/// admission controller sets itself if there is one.
 fn check_options(args: &GateArgs) -> Result<(), UsageError> {
     let used = |options: &[(&'static str, bool)]| {
         options.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option)
@@ -66,10 +67,10 @@ fn check_options(args: &GateArgs) -> Result<(), UsageError> {
     Err(UsageError(error))
 }
 
-/// The pause D of a gate that was given this one, or none.
+/// Returns the pause D of the gate for this option.
 ///
 /// # Errors
-/// One that the gate would not keep.
+/// If the pause is out of the gate's range.
 fn pause(mode: Mode, given: Option<Nanos>) -> Result<Nanos, UsageError> {
     let (least, why) = match mode {
         Mode::Epoll => (BREAK_EVEN, ": a core that sleeps for less spends more than it saves"),
@@ -82,10 +83,10 @@ fn pause(mode: Mode, given: Option<Nanos>) -> Result<Nanos, UsageError> {
     Err(UsageError(format!("--delay is {pause}, not in {least} to 100ms{why}")))
 }
 
-/// How long a slot may count.
+/// Returns the lease of a slot.
 ///
 /// # Errors
-/// A time that the gate would not keep.
+/// If the time is out of the gate's range.
 fn slot_lease(given: Nanos) -> Result<Nanos, UsageError> {
     if (Nanos::from_millis(1)..=Nanos::from_secs(1)).contains(&given) {
         return Ok(given);
@@ -93,10 +94,10 @@ fn slot_lease(given: Nanos) -> Result<Nanos, UsageError> {
     Err(UsageError(format!("--slot-lease is {given}, not in 1ms to 1s")))
 }
 
-/// Who may be made to wait, and how servers are read.
+/// Returns which connections may wait, and the protocol of the server.
 ///
 /// # Errors
-/// More ports than can be exempt.
+/// If more ports are exempt than the gate can store.
 pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
     if args.exempt_ports.len() > 4 {
         return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());

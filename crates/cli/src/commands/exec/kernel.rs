@@ -1,4 +1,5 @@
-//! A server of which a library sees nothing, watched by the kernel at its sockets.
+//! Observation of a server's sockets with eBPF, for programs that a preloaded library cannot
+//! observe.
 
 use super::super::UsageError;
 use super::result::{Quantiles, in_ms};
@@ -14,12 +15,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How often it is looked where the server listens, and what was seen is taken in.
+/// How often listening sockets are searched and latencies are read.
 const READING: Duration = Duration::from_secs(1);
-/// The same until it is known where it listens.
+/// The same until a listening socket is found.
 const LOOKING: Duration = Duration::from_millis(100);
 
-/// Adds up what is seen while the server runs.
+/// The sums of all observations while the server runs.
 pub(super) struct Observed {
     name: String,
     queries: Queries,
@@ -28,11 +29,11 @@ pub(super) struct Observed {
     begun: Instant,
     next: Instant,
     latency: Latency,
-    /// Why nothing is known, if that is so.
+    /// Why there is no latency, if there is none.
     missing: Option<Missing>,
 }
 
-/// What was seen, in the form that is printed.
+/// The result in its printed form.
 #[derive(Debug, Serialize)]
 struct ObservedResult {
     name: String,
@@ -41,12 +42,15 @@ struct ObservedResult {
     queries: u64,
     /// From reading a query to the beginning of its answer.
     latency: Quantiles,
-    /// Why nothing is known, at the end.
+    /// Why there is no latency at the end.
     missing: Option<String>,
 }
 
 impl Observed {
-    /// Begins to watch; refuses where the kernel does not let it.
+    /// Starts the observation.
+    ///
+    /// # Errors
+    /// If the kernel does not permit it.
     pub(super) fn new(name: &str) -> anyhow::Result<Self> {
         let roots = Roots::default();
         let queries = Queries::new(&roots);
@@ -65,14 +69,14 @@ impl Observed {
         })
     }
 
-    /// The server has started as this process.
+    /// Observes the server with this process and its descendants.
     pub(super) fn follow(&mut self, pid: u32) -> anyhow::Result<()> {
         let root = ProcessId::lookup(&Roots::default(), pid.cast_signed())?;
         self.processes = Some(AppProcesses::new(Scope::Tree { root, with_group: false }));
         Ok(())
     }
 
-    /// Looks, if it is time to; when it will be next.
+    /// Observes the server if an observation is due; returns the time of the next one.
     pub(super) fn attend(&mut self) -> Instant {
         if Instant::now() >= self.next {
             self.take_in();
@@ -95,7 +99,7 @@ impl Observed {
         }
     }
 
-    /// Prints what was seen.
+    /// Prints the result.
     pub(super) fn finish(mut self, json: bool) -> anyhow::Result<()> {
         self.take_in();
         let result = ObservedResult {
@@ -114,10 +118,10 @@ impl Observed {
     }
 }
 
-/// The server's processes now.
+/// Returns the server's current processes.
 fn listed(processes: &mut Option<AppProcesses>, table: &mut ProcessTable) -> BTreeSet<i32> {
     let Some(processes) = processes else { return BTreeSet::new() };
-    // What cannot be listed now will be by the next look, or is missing then.
+    // After a failure the next observation tries again.
     if table.refresh().is_err() || processes.refresh(table).is_err() {
         return BTreeSet::new();
     }

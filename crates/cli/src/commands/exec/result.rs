@@ -1,4 +1,4 @@
-//! What `lull exec` and `lull attach` saw of servers, as text and as JSON.
+//! The results of `lull exec` and `lull attach`, as text and as JSON.
 
 use lull_host::Roots;
 use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
@@ -10,10 +10,10 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// How often statistics are taken in, and places of dead processes freed.
+/// How often statistics are read and entries of dead processes are freed.
 const READING: Duration = Duration::from_secs(1);
 
-/// Adds up what is read while the server runs.
+/// The sums of all statistics while the server runs.
 pub(super) struct Seen {
     name: String,
     statistics: Statistics,
@@ -28,7 +28,7 @@ struct Connection {
     latency: Counts,
 }
 
-/// What was seen, in the form that is printed.
+/// The result in its printed form.
 #[derive(Debug, Serialize)]
 pub(super) struct ExecResult {
     name: String,
@@ -38,7 +38,7 @@ pub(super) struct ExecResult {
     wake: &'static str,
     seconds: f64,
     connections: usize,
-    /// Connections beyond the page's room: neither watched nor gated.
+    /// Connections without an entry in the full page: neither observed nor gated.
     connections_turned_away: u64,
     queries: u64,
     transactions: u64,
@@ -58,7 +58,7 @@ pub(super) struct Quantiles {
     pub(super) p999_seconds: Option<f64>,
 }
 
-/// What the gate did.
+/// Counters of the gate.
 #[derive(Debug, Serialize)]
 struct GateResult {
     admissions: u64,
@@ -100,8 +100,8 @@ impl Seen {
         }
     }
 
-    /// Takes in what is new and frees places of dead processes, if it is time to;
-    /// when it will be next.
+    /// Reads new statistics and frees entries of dead processes if that is due; returns the
+    /// time of the next call.
     pub(super) fn attend(&mut self, runtime: &Runtime) -> Instant {
         if Instant::now() >= self.next_reading {
             runtime.reap(&self.roots);
@@ -121,7 +121,7 @@ impl Seen {
                 }
                 Some(known) => {
                     known.latency.merge(&latency);
-                    // A process that ended has left no number.
+                    // A process that has ended has no number.
                     let worker = known.last.worker;
                     known.last = seen;
                     if known.last.worker.0 == 0 {
@@ -200,7 +200,7 @@ impl Quantiles {
     }
 }
 
-/// A time that may not be known.
+/// Formats a time in milliseconds; `-` if it is not known.
 pub(super) fn in_ms(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", Nanos::from_secs_f64(it)))
 }

@@ -1,4 +1,4 @@
-//! An agent's looks at a server: what is seen is added up, and an admission controller decides.
+//! Observation of a server: statistics are summed, and an admission controller decides.
 
 use super::UsageError;
 use super::admission::live_admission;
@@ -11,13 +11,14 @@ use lull_oncall::{Mode, Settings};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the gate does until the first look: one that an admission controller is to close is open.
+/// Returns the settings of the gate until the first observation: open if an admission
+/// controller decides on it later.
 pub(in crate::commands) fn at_first(args: &GateArgs, settings: Settings) -> Settings {
     let mode = if args.controller().is_some() { Mode::Stats } else { settings.mode };
     Settings { mode, ..settings }
 }
 
-/// What was seen so far, and who decides on the gate.
+/// The statistics so far, and the admission controller of the gate.
 pub(in crate::commands) struct Watching {
     seen: Seen,
     admission: Option<LiveAdmission>,
@@ -26,11 +27,11 @@ pub(in crate::commands) struct Watching {
 }
 
 impl Watching {
-    /// Begins to look; `closed` is the gate as an admission controller closes it, and `name` what
-    /// the server is called unless the options say it.
+    /// Starts the observation. `closed` are the settings with which an admission controller
+    /// closes the gate; `name` names the server unless the options do.
     ///
     /// # Errors
-    /// An admission controller that is not there, or does not fit.
+    /// If the admission controller does not exist or does not fit the gate.
     pub(in crate::commands) fn new(
         args: &GateArgs,
         name: &str,
@@ -42,7 +43,7 @@ impl Watching {
         Ok(Self { seen, admission, begun: Instant::now(), json: args.json })
     }
 
-    /// Looks, if it is time to; when it will be next.
+    /// Observes the server if an observation is due; returns the time of the next one.
     pub(in crate::commands) fn attend(&mut self, runtime: &Runtime) -> Instant {
         let reading = self.seen.attend(runtime);
         let Some(admission) = &mut self.admission else { return reading };
@@ -52,7 +53,7 @@ impl Watching {
         admission.next().min(reading)
     }
 
-    /// Prints what was seen.
+    /// Prints the statistics.
     pub(in crate::commands) fn finish(self, runtime: &Runtime) -> anyhow::Result<()> {
         let result = self.seen.finish(runtime, self.begun.elapsed());
         if self.json {

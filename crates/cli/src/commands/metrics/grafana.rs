@@ -1,12 +1,13 @@
 //! A Grafana dashboard of every metric, from the catalogue.
 //!
-//! One row a scope and one panel a metric, so that a new metric is on the
-//! dashboard with its line in the catalogue. A bound is drawn with what it binds.
+//! Each scope has a row and each metric a panel, so that a new line in the catalogue also
+//! adds the metric to the dashboard. A bound is drawn in the panel of the metric that it
+//! limits.
 
 use lull_measure::catalogue::{ALL, Metric, Scope, TAIL_BOUND, TAIL_LATENCY, Unit};
 use serde_json::{Value, json};
 
-/// Grafana's grid is this wide.
+/// Width of Grafana's grid.
 const COLUMNS: u64 = 24;
 const WIDTH: u64 = 8;
 const HEIGHT: u64 = 7;

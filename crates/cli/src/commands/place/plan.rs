@@ -1,4 +1,4 @@
-//! What a comparison of dispatchers is about: cores, demand, load, target.
+//! The plan of a comparison of dispatchers: cores, demand, load, target.
 
 use super::super::UsageError;
 use crate::cli::PlaceArgs;
@@ -20,12 +20,12 @@ const PROFILE: usize = 8000;
 const STEPS: u32 = 252;
 /// Lucene's p99 on a fast core over its target, at which EETL was evaluated.
 const TAIL_OVER_TARGET: f64 = 0.69;
-/// Share of the fast core alone that the default load asks for.
+/// The default load, as a share of what the fast core alone can serve.
 const LOAD: f64 = 0.35;
 /// A request this many targets old loses its core.
 const ABANDON_TARGETS: u64 = 50;
 
-/// Cores, demand, load and target, with what was measured here for them.
+/// Cores, demand, load and target, from arguments and measurements on this machine.
 pub(super) struct Plan {
     pub(super) slowdown: f64,
     pub(super) demand: Demand,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
     cores: [CoreId; 2],
 }
 
-/// Refuses what makes no comparison.
+/// Refuses arguments with which no comparison is possible.
 pub(super) fn check(args: &PlaceArgs) -> anyhow::Result<()> {
     let wrong = |what: String| Err(UsageError(what).into());
     if args.slow == args.fast {
@@ -60,7 +60,7 @@ pub(super) fn check(args: &PlaceArgs) -> anyhow::Result<()> {
 }
 
 impl Plan {
-    /// Measures how long requests take on the fast core, and plans with that.
+    /// Measures the service time of requests on the fast core, and plans with it.
     pub(super) fn new(args: &PlaceArgs, slowdown: f64) -> anyhow::Result<Self> {
         let fast = CoreId(args.fast);
         let mut rng = Generator::seed_from_u64(args.seed);

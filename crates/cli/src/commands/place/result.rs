@@ -9,7 +9,7 @@ use lull_measure::{Latency, Nanos, Percentile};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What one dispatcher did in one block.
+/// The measurements of one dispatcher in one block.
 pub(super) struct Block {
     pub(super) dispatcher: usize,
     pub(super) round: usize,
@@ -126,7 +126,7 @@ impl Report {
         text
     }
 
-    /// For a person.
+    /// Prints the report as text.
     pub(super) fn print(&self) {
         println!("{}\n", self.about());
         let header = self.header();

@@ -57,7 +57,7 @@ fn drawn(figure: Figure) -> anyhow::Result<Chart> {
     Ok(Chart { caption: figure.title, svg })
 }
 
-/// A title has one line.
+/// Shortens a text to one line of a title.
 fn shortened(text: &str) -> String {
     const LETTERS_MAX: usize = 90;
     match text.char_indices().nth(LETTERS_MAX) {
@@ -66,7 +66,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// What is drawn as one curve.
+/// The series of one curve.
 struct Source<'a> {
     metric: &'static Metric,
     label: &'a str,
@@ -100,7 +100,7 @@ fn over_time(
     look: Look,
 ) -> Option<Figure> {
     let mut figure = Figure::new(title, Axis::linear("time (s)"), Axis::linear(unit));
-    // The mean of two numbers of cores is no number of cores.
+    // The mean of two numbers of cores may not be a whole number.
     let fold = if look == Look::Steps { Fold::First } else { Fold::Mean };
     for source in sources {
         let (_, points) = thinned(recorded, source.metric, source.label, fold);
@@ -109,7 +109,7 @@ fn over_time(
     if look == Look::Steps {
         let most = figure.curves.iter().flat_map(|curve| &curve.points);
         let most = most.fold(1.0, |most: f64, point| most.max(point.y));
-        // There is no half of a core.
+        // The ticks are whole numbers of cores.
         let every = (most / 8.0).ceil() as usize;
         let ticks = (0..=most as usize).step_by(every).map(|tick| tick as f64);
         figure.y = Axis::linear(unit).ticks(ticks).between(0.0, most * 1.05);

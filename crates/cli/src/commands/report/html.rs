@@ -69,7 +69,7 @@ fn section(title: &str, body: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
 }
 
-/// A wide table scrolls by itself, with keys too.
+/// Returns a table that scrolls horizontally if it is wide, also with the keyboard.
 fn table(table: &Table) -> String {
     let mut text =
         String::from("<div class=\"wide\" tabindex=\"0\">\n<table>\n<thead><tr><td></td>");

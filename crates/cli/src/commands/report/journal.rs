@@ -1,8 +1,8 @@
-//! The entries of a journal that are worth a reader's time.
+//! Selects the entries of a journal that a report shows.
 //!
-//! Everything out of the ordinary (the SLO-safe state, changes by others,
-//! refusals, exits, orders), and of the policy's own moves those after which
-//! the metric that it aimed at moved most.
+//! These are all unusual events (the SLO-safe state, changes by other programs, refusals,
+//! exits, orders), and those decisions of the policy after which the target metric changed
+//! most.
 
 use lull_agent::status;
 use lull_control::journal::{Entry, Event};
@@ -18,20 +18,20 @@ const MOST: usize = 12;
 pub(super) struct Highlights {
     /// Seconds since the run began, and what happened.
     pub(super) lines: Vec<(f64, String)>,
-    /// Entries that the journal has.
+    /// Number of entries in the journal.
     pub(super) total: usize,
 }
 
-/// A line that could be chosen.
+/// A candidate line.
 struct Line {
     time: Nanos,
     text: String,
-    /// How far the metric moved, of a move; none of what is out of the ordinary.
+    /// The change of the metric after a decision; `None` for an unusual event.
     weight: Option<f64>,
 }
 
 impl Highlights {
-    /// Of the journal of a record.
+    /// Selects the entries from the journal of a record.
     pub(super) fn read(database: &Connection, apps: &[AppSpec]) -> anyhow::Result<Self> {
         let mut query =
             database.prepare("SELECT epoch, time_ns, event FROM journal ORDER BY rowid")?;
@@ -42,7 +42,7 @@ impl Highlights {
         let mut chosen = Chooser { apps, lines: Vec::new(), decided: Vec::new(), total: 0 };
         for row in rows {
             let (epoch, time, text) = row?;
-            // An event of another version is no reason to refuse the rest.
+            // Skip events of other versions and keep the rest.
             match serde_json::from_str(&text) {
                 Ok(event) => chosen.take(epoch, &Entry { time, event }),
                 Err(_) => chosen.total += 1,
@@ -98,7 +98,7 @@ impl Chooser<'_> {
     fn choose(self) -> Highlights {
         let (mut moves, mut others): (Vec<_>, Vec<_>) =
             self.lines.into_iter().partition(|line| line.weight.is_some());
-        // A stable order: of equal moves the earlier comes first.
+        // The sort is stable: of equal changes the earlier one is first.
         moves.sort_by(|one, other| {
             other.weight.unwrap_or(0.0).total_cmp(&one.weight.unwrap_or(0.0))
         });

@@ -31,7 +31,7 @@ fn escaped(cells: &[String]) -> Vec<String> {
     cells.iter().map(|text| cell(text)).collect()
 }
 
-/// A text that is neither markup, nor HTML, nor the end of its cell.
+/// Escapes a text for a Markdown cell, so that it is neither markup nor HTML.
 fn cell(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

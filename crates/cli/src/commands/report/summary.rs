@@ -25,7 +25,7 @@ pub(super) struct Summary {
 pub(super) struct Table {
     /// Names of the columns after the first.
     pub(super) columns: Vec<String>,
-    /// What a row is of, and its cells.
+    /// The label of each row, and its cells.
     pub(super) rows: Vec<(String, Vec<String>)>,
 }
 
@@ -55,11 +55,11 @@ pub(super) struct Tails {
     pub(super) parts: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// At which latencies are shown side by side.
+/// The percentiles at which latencies are shown side by side.
 pub(super) const PERCENTILES: [Percentile; 4] =
     [Percentile::P50, Percentile::P95, Percentile::P99, Percentile::P999];
 
-/// A part of a run with its name among all.
+/// A part of a run with a name that is unique in the report.
 struct Named<'a> {
     recorded: &'a RecordedRun,
     part: Part<'a>,

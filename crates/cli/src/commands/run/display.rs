@@ -10,7 +10,7 @@ use lull_measure::Nanos;
 use lull_measure::catalogue::Scope;
 use std::io::{IsTerminal, Write};
 
-/// How often a line goes to a stderr that is no terminal.
+/// Interval of status lines if stderr is not a terminal.
 const PLAIN_PERIOD: Nanos = Nanos::from_secs(10);
 
 /// Where epochs are shown.
@@ -33,7 +33,7 @@ impl Display {
         Self { json, bar, plain_due: Nanos::ZERO }
     }
 
-    /// Shows one epoch; `of` says what it is part of.
+    /// Shows one epoch; `of` names the block or phase that it is part of.
     pub(super) fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         for notice in session.take_notices() {
             self.line(&notice);
@@ -77,7 +77,7 @@ impl Drop for Display {
 
 /// One line of JSON an epoch: every metric by scope and label, and the journal.
 fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-    // An app may be called `0` or `machine`: each scope has its own names.
+    // An app may have the name `0` or `machine`, so that each scope has its own names.
     let mut metrics = serde_json::json!({ "machine": {}, "apps": {}, "cores": {} });
     for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.standing) {
         let value = match &sample.value {

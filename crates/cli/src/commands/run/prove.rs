@@ -71,7 +71,7 @@ impl Plan {
     }
 }
 
-/// What was measured, and what its resampling begins with.
+/// The measured blocks, and the random generator of their resampling.
 pub(super) struct Blocks {
     design: Design,
     apps: Vec<AppSpec>,
@@ -86,14 +86,14 @@ impl Blocks {
     }
 }
 
-/// Turns block by block; what whole pairs there are is proof, however it ends.
+/// Runs block after block. However the run ends, the complete pairs are the proof.
 pub(super) fn alternate(
     session: &mut Session,
     args: &RunArgs,
     plan: Plan,
     measured: &mut Option<Blocks>,
 ) -> anyhow::Result<()> {
-    // Its own stream: the policy's random numbers are those of any run.
+    // A separate stream, so that the policy draws the same random numbers as in any run.
     let mut rng = Rng::seed_from_u64(plan.design.seed);
     rng.jump();
     let order = order(plan.design.planned_pairs, &mut rng);
@@ -106,14 +106,15 @@ pub(super) fn alternate(
     ended
 }
 
-/// For a person, or one last line of JSON.
+/// Prints the proof as text, or as one last line of JSON.
 pub(super) fn tell(proof: &Proof, json: bool) -> anyhow::Result<()> {
     let text =
         if json { serde_json::json!({ "prove": proof }).to_string() } else { proof_text(proof) };
     writeln!(std::io::stdout(), "{text}").context("cannot write to standard output")
 }
 
-/// What is proved: the policy, or the admission controllers where it does nothing.
+/// Returns what is compared: the policy, or the admission controllers if the policy does
+/// nothing.
 fn proved(config: &Config) -> Option<String> {
     let admission_controllers = config.admission_controllers();
     match config.policy == AGAINST {

@@ -35,7 +35,7 @@ pub(in crate::commands) fn outcome(outcome: &Outcome) {
     outcome.notices.iter().for_each(|notice| println!("- {notice}"));
 }
 
-/// What intervals are of.
+/// Returns a line on how the intervals are computed.
 fn legend(outcome: &Outcome) -> &'static str {
     if outcome.policies.iter().all(|policy| policy.otherwise.is_empty()) {
         return "± is half a 95 % interval over replications";

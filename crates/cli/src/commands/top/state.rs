@@ -1,4 +1,4 @@
-//! What is known of the agent, and how much of its journal is scrolled away.
+//! The state of the view: the agent's data, and the position in its journal.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 const PAST: usize = 300;
 const LINES: usize = 300;
 
-/// What comes from the agent.
+/// A message of the feed.
 #[derive(Debug)]
 pub(super) enum Update {
     Run(Facts),
@@ -70,7 +70,7 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// A knob and whose it is.
+/// A knob, its setting, and whether another program has changed it.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct KnobState {
     pub(super) of: String,
@@ -97,7 +97,7 @@ pub(super) struct Top {
     pub(super) address: String,
     pub(super) facts: Option<Facts>,
     pub(super) latest: Option<Epoch>,
-    /// Why there is nothing new; empty while there is.
+    /// Why no updates arrive; empty while they do.
     pub(super) lost: String,
     pub(super) entropy: VecDeque<f64>,
     pub(super) tails: BTreeMap<String, VecDeque<f64>>,
@@ -107,7 +107,7 @@ pub(super) struct Top {
 }
 
 impl Top {
-    /// Nothing is known yet.
+    /// Returns a view without data.
     pub(super) fn new(address: &str) -> Self {
         Self {
             address: address.to_owned(),
@@ -127,7 +127,7 @@ impl Top {
         self.skipped = self.skipped.saturating_add_signed(by).min(most);
     }
 
-    /// Takes in what has come.
+    /// Applies an update.
     pub(super) fn take(&mut self, update: Update) {
         match update {
             Update::Lost(why) => self.lost = why,
@@ -137,7 +137,7 @@ impl Top {
         }
     }
 
-    /// The past replaces what is known: another run may have begun.
+    /// Replaces all data with that of the past, because another run may have started.
     fn past(&mut self, mut past: Past) {
         self.skipped = 0;
         self.journal = past.journal.into();

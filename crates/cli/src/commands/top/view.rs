@@ -9,12 +9,12 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 
-/// Of E_S a sparkline shows thousandths: it draws whole numbers.
+/// Steps of E_S in a sparkline, which draws whole numbers only: thousandths.
 const PARTS: f64 = 1000.0;
 /// Colours of regions in turn.
 const COLOURS: [Color; 5] = [Color::Blue, Color::Green, Color::Magenta, Color::Yellow, Color::Cyan];
 
-/// Draws everything that is known.
+/// Draws the view.
 pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
     let (Some(facts), Some(epoch)) = (&top.facts, &top.latest) else {
         let text = format!("lull top: {} at {}; q ends", top.lost, top.address);

@@ -1,8 +1,8 @@
-//! The search on a running server: its policy sets whatever place is tried.
+//! The search on a running server: its policy applies the setting of each trial.
 //!
-//! The session is that of `lull run`, with its record, its limits and its
-//! guard: however the search ends, every knob is as it was. What was found is
-//! in the store, where `lull run` takes it from (`agent.spots`).
+//! The session is the same as in `lull run`, with its record, its limits and its guard:
+//! however the search ends, every knob is restored. The store keeps the finding, and
+//! `lull run` reads it from there (`agent.spots`).
 
 use super::picture::Picture;
 use super::{Hunt, STOPPED, Tuned};
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Epochs for which limits may hold back the settings of a trial.
 const HELD_MAX: usize = 10;
 
-/// The load is another now.
+/// The load has changed.
 #[derive(Debug, thiserror::Error)]
 #[error("the load has changed from {from} to {to} requests/s")]
 struct Moved {
@@ -56,11 +56,11 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     tuned
 }
 
-/// The config, with what the command line says otherwise.
+/// Returns the config with the changes of the command line.
 fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
     let mut config = Config::from_located(source)?;
     search_of(&config)?;
-    // An operator would spoil the trials.
+    // Orders of an operator would distort the trials.
     config.agent.control = false;
     let mut put = |key: &str, value: Option<toml::Value>| {
         if let Some(value) = value {
@@ -74,7 +74,7 @@ fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Searches at the load that there is; from the beginning if it changes.
+/// Searches at the current load; starts again if the load changes.
 fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow::Result<Tuned> {
     let Tuning { space, rules, protocol, load_change } =
         tuning_of(session.config(), session.plant().machine(), session.apps())?;
@@ -137,7 +137,7 @@ struct Trials<'s> {
     protocol: Protocol,
     /// Requests per second, and the share by which they may differ.
     load: (f64, f64),
-    /// Where the last figure of power was from.
+    /// The source of the last power reading.
     energy: String,
 }
 

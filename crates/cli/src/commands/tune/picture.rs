@@ -1,5 +1,5 @@
-//! A search in the terminal: what is believed of every place, where trials
-//! were, and the best so far.
+//! A search in the terminal: the predicted power of every setting, the trials, and the best
+//! setting so far.
 
 use crate::text::number;
 use lull_policies::search::{Choice, Dimension, Place, Search, Trial};
@@ -14,14 +14,14 @@ use ratatui::widgets::Paragraph;
 use ratatui::{Frame, Terminal};
 use std::io::{IsTerminal, Stderr, stderr};
 
-/// Power from the least to the most that is believed of any place shown.
+/// Colours of predicted power, from the least to the most of all settings shown.
 const SHADES: [Color; 5] = [Color::Blue, Color::Cyan, Color::Green, Color::Yellow, Color::Red];
 /// Trials shown below the surface.
 const LATEST: usize = 6;
 /// Columns left of the surface, for the levels of its rows.
 const MARGIN: usize = 10;
 
-/// The screen of a search; nothing where there is no terminal.
+/// The screen of a search; `Off` without a terminal.
 pub(super) enum Picture {
     /// Not on a terminal, or another program reads the output.
     Off,
@@ -53,10 +53,10 @@ impl Picture {
         Ok(())
     }
 
-    /// Gives the terminal back as it was.
+    /// Restores the terminal.
     pub(super) fn close(&mut self) {
         if matches!(self, Self::Open(_)) {
-            // A terminal that is gone needs nothing back.
+            // A closed terminal needs no restoring.
             let _ = execute!(stderr(), LeaveAlternateScreen, Show);
             *self = Self::Ready;
         }
@@ -130,8 +130,8 @@ fn trial_line(search: &Search, number_of: usize, trial: &Trial) -> Line<'static>
     }
 }
 
-/// The surface: the first dimension to the right, the second upwards, the
-/// others as in the best place.
+/// The surface: the first dimension to the right, the second upwards, the others as in the
+/// best setting.
 struct Map {
     /// Row by row from the top: a glyph and its colour.
     cells: Vec<Vec<(char, Color)>>,
@@ -171,7 +171,7 @@ impl Map {
             let part = (watts - least) / (most - least).max(1e-9);
             SHADES[((part * SHADES.len() as f64) as usize).min(SHADES.len() - 1)]
         };
-        // Of a level that has no column of its own, the nearest one that has.
+        // A level without a column is drawn in the column of the nearest level.
         let nearest = |shown: &[u16], level: u16| {
             shown.iter().copied().min_by_key(|it| it.abs_diff(level)).unwrap_or(0)
         };
@@ -221,8 +221,8 @@ impl Map {
     }
 }
 
-/// The levels of a dimension that are shown: all, or so many at equal steps of
-/// the scale on which its effect is smooth.
+/// Returns the levels of a dimension that are shown: all, or as many as fit, at equal steps
+/// of the scale on which its effect is smooth.
 fn shown(dimension: &Dimension, room: usize) -> Vec<u16> {
     let all = 0..dimension.levels.len() as u16;
     if dimension.levels.len() <= room {

@@ -71,7 +71,7 @@ fn one(
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);
         trial(&mut plant, search, place, protocol)
     });
-    // Whatever happened, the server is left as it was found.
+    // Restore the server also after an error.
     let _ = plant.restore();
     picture.close();
     searched?;
