@@ -1,7 +1,7 @@
 //! The agent's config file.
 //!
-//! [`Config::load`] reads and checks it; what it returns can be run. Every
-//! refusal names file, line and key.
+//! [`Config::load`] reads and checks it and returns a config that can be run. Every
+//! error names file, line and key.
 
 mod gate;
 pub mod reference;
@@ -23,7 +23,7 @@ use schema::File;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Shortest stretch of time that a record can be bounded to.
+/// Shortest time that a record can be limited to.
 const KEEP_MIN: Nanos = Nanos::from_secs(10);
 
 /// A checked config.
@@ -62,7 +62,7 @@ impl Config {
         model.map_err(|(key, why)| self.source.error(&format!("power.{key}"), why))
     }
 
-    /// What binds a controller besides its policy.
+    /// Returns the rules that apply to the controller under every policy.
     pub fn rules(&self, dry_run: bool) -> Rules {
         Rules {
             limits: self.limits.clone(),
@@ -73,7 +73,7 @@ impl Config {
         }
     }
 
-    /// Checks a text that was read already.
+    /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
         let File { agent, limits, power, mut policy, app, load } = source.parse()?;
         let name = match policy.remove("name") {
@@ -170,7 +170,7 @@ impl Config {
 
     fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
-        // The name is also that of the file of its output.
+        // The name is also used as the name of the app's log file.
         let is_odd = |letter: char| letter.is_whitespace() || letter == '/';
         if app.name.is_empty() || app.name.contains(is_odd) {
             return fail("name", "must be a word without blanks and slashes".to_owned());
@@ -189,7 +189,7 @@ impl Config {
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }
 
-    /// Refuses a gate that cannot be, or an admission controller that does not suit it.
+    /// Rejects invalid gates, and admission controllers that do not fit their gate.
     fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
         let of_gate = |(key, message): (&str, String)| fail(&format!("gate.{key}"), message);
@@ -220,7 +220,7 @@ impl Config {
         })
     }
 
-    /// Refuses a policy that needs every request where a source reports only a tail.
+    /// Rejects a policy that needs every request if a latency source reports only a tail.
     pub fn check_latency_detail(&self) -> Result<(), InputError> {
         let reports_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
         let Some(index) = self.apps.iter().position(reports_a_tail) else { return Ok(()) };
@@ -238,7 +238,7 @@ impl Config {
         Err(self.source.error(&format!("app[{index}].latency"), message))
     }
 
-    /// What a tail from Prometheus needs, and what it cannot do.
+    /// Checks the requirements and limits of a tail from Prometheus.
     fn check_latency(
         &self,
         app: &AppSection,

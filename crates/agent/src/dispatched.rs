@@ -1,10 +1,10 @@
-//! The options server's requests, each placed on a core.
+//! Dispatching of the options server's requests to cores.
 
 use lull_marks::Dispatch;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Around;
 
-/// Workers where requests are placed: those that wait for a core hold one each.
+/// Number of workers under a dispatcher, where each request that waits for a core occupies one.
 pub const WORKERS: usize = 32;
 
 /// Marks each request of the server.

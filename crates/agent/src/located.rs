@@ -17,7 +17,7 @@ enum Segment {
     Index(usize),
 }
 
-/// A text that was read from a file and can say where its keys are.
+/// A text that was read from a file, with the positions of its keys.
 #[derive(Debug, Clone)]
 pub struct Located {
     path: PathBuf,
@@ -34,7 +34,7 @@ pub struct InputError {
 }
 
 impl InputError {
-    /// What is wrong, without where.
+    /// The message without file and line.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -65,7 +65,7 @@ impl Located {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// A text that is in no file, under a name for errors.
+    /// Wraps a text that is not in a file; errors use the given name.
     pub fn embedded(name: &str, text: &str) -> Self {
         Self { path: PathBuf::from(name), text: text.to_owned() }
     }
@@ -75,7 +75,7 @@ impl Located {
         &self.text
     }
 
-    /// The text as a value of the wanted type; unknown keys are that type's business.
+    /// Deserialises the text; the type decides whether unknown keys are errors.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, InputError> {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);

@@ -10,17 +10,17 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PowerFile {
-    /// The machine with all cores idle.
+    /// Power of the machine with all cores idle.
     pub base_watts: f64,
-    /// A busy core beyond that, at any frequency.
+    /// Additional power of a busy core, at any frequency.
     pub busy_core_watts: f64,
-    /// A busy core besides at `full_hertz`; by the cube of its frequency below.
+    /// Further power of a busy core at `full_hertz`; below, it scales with the frequency cubed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dynamic_core_watts: Option<f64>,
     /// The frequency at which a busy core takes `dynamic_core_watts`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_hertz: Option<u64>,
-    /// An idle core besides that is not in its deepest state.
+    /// Additional power of an idle core that is not in its deepest state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shallow_core_watts: Option<f64>,
     /// How the constants were measured.
@@ -47,7 +47,7 @@ pub struct Calibration {
     pub explained_ratio: f64,
     /// Terms that are left out, and why.
     pub notes: Vec<String>,
-    /// Which Lull.
+    /// The version of Lull.
     pub version: String,
 }
 

@@ -1,4 +1,4 @@
-//! Records read again: runs, their parts by policy, and what became of each.
+//! Reading of records: runs, and the entropy of their parts by policy.
 
 mod part;
 mod replayed;

@@ -2,9 +2,9 @@
 
 /// A key that has another name now.
 struct Renamed {
-    /// Where it was, without the numbers of sections: `app.gate.cap`.
+    /// The former path, without the indices of sections: `app.gate.cap`.
     former: &'static str,
-    /// What to write.
+    /// The present path.
     now: &'static str,
 }
 
@@ -18,7 +18,7 @@ const RENAMED: &[Renamed] = &[
     Renamed { former: "placer", now: "`dispatcher`" },
 ];
 
-/// What to write instead of a key such as `app[1].gate.cap`, if it had that name before.
+/// Returns the present name of a key such as `app[1].gate.cap`, if it was renamed.
 pub(crate) fn new_name(key: &str) -> Option<&'static str> {
     let is_number = |letter: char| matches!(letter, '[' | ']') || letter.is_ascii_digit();
     let plain = key.replace(is_number, "");

@@ -1,10 +1,10 @@
-//! What single connections of a live server are promised, and which they are.
+//! Promises: objectives for single connections of a live server.
 //!
-//! An admission controller knows connections by number, and what each is promised beforehand;
-//! the connections of a live server come and go. So a promise is a number of places
-//! that it is kept for, and says who may have one: clients by their address, or by
-//! the port of the server's that they come through. A connection that fits takes a
-//! place while it is open; one for which none is free is best effort.
+//! An admission controller identifies connections by index and knows the objective of each
+//! index beforehand, but the connections of a live server open and close. A promise therefore
+//! reserves a number of indices, called places, and selects the clients that may take them: by
+//! client address, or by the server port that they connect to. A matching connection takes a
+//! place while it is open; if no place is free, the connection is best effort.
 
 use lull_control::admission::{Allowance, Answered};
 use lull_control::{Objective, WrittenObjective};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// `promise` of an app: what some of its clients are promised, each alone, by a
+/// `promise` of an app: what some of its clients are promised, each alone, by an
 /// admission controller that keeps such promises (`pslo`, `utslo`, or one of them behind `reef`).
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +97,7 @@ impl Promise {
     }
 }
 
-/// A connection that has a place.
+/// A connection that has taken a place.
 #[derive(Debug)]
 struct Seated {
     generation: u32,
@@ -107,7 +107,7 @@ struct Seated {
     transactions: u64,
 }
 
-/// Which of the admission controller's connections those of the server are.
+/// The mapping from the server's connections to the admission controller's indices.
 #[derive(Debug)]
 pub(super) struct Places {
     promises: Vec<Promise>,
@@ -140,7 +140,7 @@ impl Places {
         promises.iter().flat_map(kept).chain(best_effort).collect()
     }
 
-    /// Takes in who is there, who waits and what was answered.
+    /// Updates the open and the waiting connections and the queries that were answered.
     pub(super) fn see(&mut self, connections: &[ConnectionSeen]) {
         self.answered.clear();
         self.waiting.fill(0);
@@ -153,7 +153,7 @@ impl Places {
         }
     }
 
-    /// Places of connections that are there no more are free.
+    /// Frees the places of closed connections.
     fn leave(&mut self, now: &BTreeMap<Id, u32>) {
         let free = &mut self.free;
         self.taken.retain(|id, seated| {
@@ -177,7 +177,7 @@ impl Places {
             self.answered.extend(one.latency.buckets().map(answered));
             return;
         }
-        // A share of the server is counted in what the gate admits, which is transactions.
+        // A share of the server is counted in transactions, the unit that the gate admits.
         let done = one.transactions.saturating_sub(seated.transactions);
         seated.transactions = one.transactions;
         let latency = one.latency.buckets().next().map_or(Nanos::ZERO, |(latency, _)| latency);
@@ -186,7 +186,7 @@ impl Places {
         }
     }
 
-    /// A place for one that has none; `None` if there are more than the page can hold.
+    /// Assigns a place to a new connection; `None` if the shared page is full.
     fn seat(&mut self, one: &ConnectionSeen) -> Option<Seated> {
         let kept = self.promises.iter().enumerate().filter(|(_, promise)| promise.fits(one));
         let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);

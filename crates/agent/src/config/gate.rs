@@ -112,7 +112,7 @@ impl FromStr for Concurrency {
     }
 }
 
-/// A key at fault and why.
+/// An invalid key and the reason.
 type Wrong = (&'static str, String);
 
 impl Default for GateSection {
@@ -137,7 +137,7 @@ impl GateSection {
     /// The settings of a gate that admits so many transactions at once.
     ///
     /// # Errors
-    /// The key at fault and why.
+    /// The invalid key and the reason.
     pub fn settings(&self, limit: u32) -> Result<Settings, Wrong> {
         let closed = self.closed()?;
         let least = if closed.mode == Mode::Epoll { BREAK_EVEN_NS } else { 0 };
@@ -153,7 +153,7 @@ impl GateSection {
     /// The same but for the numbers that an admission controller decides on.
     ///
     /// # Errors
-    /// The key at fault and why.
+    /// The invalid key and the reason.
     pub fn closed(&self) -> Result<Settings, Wrong> {
         let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
         within(&[
@@ -214,7 +214,7 @@ impl AdmissionSection {
     }
 }
 
-/// Refuses the first number out of its bounds.
+/// Rejects the first number that is out of its bounds.
 fn within(rules: &[(&'static str, f64, f64, f64, &str)]) -> Result<(), Wrong> {
     for (key, value, least, most, unit) in rules {
         if !(least..=most).contains(&value) {

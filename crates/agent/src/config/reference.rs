@@ -1,9 +1,8 @@
-//! Every key of a config, as the parser's own types have it.
+//! The reference of all config keys, derived from the parser's own types.
 //!
-//! Sections, keys, defaults and meanings come from the schema that is derived
+//! Sections, keys, defaults and meanings come from the JSON schema that is derived
 //! from the types of `schema.rs` and below: from their fields, their serde
-//! attributes and their doc comments. What is not in a type is in none of
-//! them, so a key cannot be added without being listed.
+//! attributes and their doc comments. Every key that the parser accepts is therefore listed.
 
 use super::schema::File;
 use lull_measure::{Hertz, Nanos};
@@ -41,11 +40,11 @@ pub struct Key {
     pub kind: String,
     /// Its unit; absent where the type says all.
     pub unit: Option<String>,
-    /// What holds without it, as it would be written.
+    /// The default, as written in TOML.
     pub default: Option<String>,
-    /// Something that may be written.
+    /// An example value.
     pub example: Option<String>,
-    /// Whether it must be there.
+    /// Whether the key is required.
     pub is_required: bool,
     /// What it means.
     pub meaning: String,

@@ -448,7 +448,7 @@ impl AppSection {
     /// The settings of its gate if its concurrency is a number.
     ///
     /// # Errors
-    /// The key of the gate at fault and why.
+    /// The invalid key of the gate and the reason.
     pub fn gate_settings(&self) -> Result<Option<Settings>, (&'static str, String)> {
         let Some(Concurrency::Limit(limit)) = self.concurrency else { return Ok(None) };
         self.gate.clone().unwrap_or_default().settings(limit).map(Some)

@@ -1,4 +1,4 @@
-//! The files of the page, inside the program: no path is ever looked up.
+//! The files of the page, embedded in the program, so that no request reads the file system.
 
 /// One file.
 pub(super) struct Asset {

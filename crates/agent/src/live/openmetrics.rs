@@ -11,7 +11,7 @@ pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.
 /// The type of the older text.
 pub(super) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The exposition of one epoch; a value that is missing is not there.
+/// Returns the exposition of one epoch, without the values that are missing.
 pub(super) fn exposition(moment: &Moment) -> String {
     let mut text = String::with_capacity(16_384);
     for metric in ALL {
@@ -42,7 +42,7 @@ fn family(text: &mut String, metric: &Metric, samples: &[(&Sample, f64)]) {
     }
 }
 
-/// What the metrics cannot say: version, policy, state, where energy comes from.
+/// Writes facts that are not metrics: version, policy, state, source of energy.
 fn agent(text: &mut String, now: &Head) {
     let name = "lull_agent";
     head(text, name, None, "Always 1; its labels say what runs and how.");

@@ -1,4 +1,4 @@
-//! The server's thread: takes epochs in, serves connections, ends with the run.
+//! The server's thread: receives epochs, serves connections, and ends with the run.
 
 use super::facts::Facts;
 use super::history::History;
@@ -16,17 +16,17 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, broadcast, mpsc};
 
-/// Connections at once; more are closed.
+/// Most simultaneous connections; further ones are closed.
 const CONNECTIONS_MAX: usize = 256;
 /// Epochs that wait for a slow viewer; older ones are not sent to it.
 const WAITING_MAX: usize = 8;
-/// How long a request's head may take, and a connection be without any.
+/// Longest time to receive a request's head, and longest idle time of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// After which a viewer that takes nothing in is gone.
+/// Time after which a viewer that receives nothing is disconnected.
 const DEAD_AFTER_MS: u32 = 60_000;
 /// Most bytes of a request's head.
 const HEAD_MAX: usize = 16 * 1024;
-/// After an accept that failed, such as for want of descriptors.
+/// Wait after a failed accept, for example if no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the routes share.
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     seen: Mutex<Seen>,
 }
 
-/// What has been seen so far. Only the server's thread holds it: the loop never waits for it.
+/// The epochs so far. Only the server's thread holds them, so that the control loop never waits.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) latest: Option<Moment>,
@@ -53,7 +53,7 @@ impl Shared {
 
     fn take(&self, moment: Moment) {
         if self.viewers.receiver_count() > 0 {
-            // Fails only if the last viewer has just gone.
+            // Sending fails only if the last viewer has just disconnected.
             let _ = self.viewers.send(moment.to_json().into());
         }
         let mut seen = self.seen();
@@ -126,7 +126,7 @@ async fn accept(listener: TcpListener, routes: axum::Router) {
 }
 
 async fn serve(stream: TcpStream, routes: axum::Router) {
-    // Both only make things better, and a connection works without.
+    // Both options are optimisations, and a connection works without them.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER_MS);
     let _ended = http1::Builder::new()

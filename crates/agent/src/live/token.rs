@@ -1,4 +1,4 @@
-//! The secret that operators show: new with every run, in a file that only
+//! The operators' token: a new random secret for every run, in a file that only
 //! the agent's user can read.
 
 use std::fs::OpenOptions;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const BYTES: usize = 16;
 
-/// A secret of one run; its file goes with it.
+/// The secret of one run; its file is removed when the value is dropped.
 #[derive(Debug)]
 pub(super) struct Token {
     text: String,
@@ -21,7 +21,7 @@ impl Token {
         let mut bytes = [0_u8; BYTES];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        // An old file may have other rights: a new one it is.
+        // An old file may have other permissions, so it is replaced.
         match std::fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -31,12 +31,12 @@ impl Token {
         Ok(Self { text, file: file.to_owned() })
     }
 
-    /// Where it can be read.
+    /// Returns the path of the token's file.
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Whether this is it. Takes as long for a nearly right one as for any other.
+    /// Returns whether a text is the token, in time that does not depend on how much of it matches.
     pub(super) fn is(&self, shown: &str) -> bool {
         let (ours, theirs) = (self.text.as_bytes(), shown.as_bytes());
         let differs = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
@@ -46,7 +46,7 @@ impl Token {
 
 impl Drop for Token {
     fn drop(&mut self) {
-        // A token that is left behind opens nothing: the next run has another.
+        // A file that remains is harmless, because the next run has another token.
         let _ = std::fs::remove_file(&self.file);
     }
 }

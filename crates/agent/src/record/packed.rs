@@ -1,12 +1,12 @@
-//! Samples of requests as bytes: a few per request instead of fifty.
+//! A compact encoding of sampled requests: a few bytes for each request instead of fifty.
 //!
-//! Each request is three numbers, LEB128: nanoseconds from the due instant
-//! before (from 0 for the first) in zigzag, since answers come out of order,
-//! then the wait in the client, then the rest of the latency.
+//! Each request is three LEB128 numbers: the difference of its due time to that of the previous
+//! request in nanoseconds (zigzag, because answers arrive out of order), the wait in the client,
+//! and the rest of the latency.
 
 use lull_measure::{Nanos, SampledRequest};
 
-/// The requests as bytes.
+/// Encodes requests.
 pub(super) fn pack(requests: &[SampledRequest]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(requests.len() * 10);
     let mut before = 0_u64;
@@ -20,7 +20,7 @@ pub(super) fn pack(requests: &[SampledRequest]) -> Vec<u8> {
     bytes
 }
 
-/// The requests that [`pack`] made these bytes of; `None` if it did not.
+/// Decodes the bytes of [`pack`]; `None` if they are invalid.
 pub fn unpack(mut bytes: &[u8]) -> Option<Vec<SampledRequest>> {
     let mut requests = Vec::new();
     let mut before = 0_u64;

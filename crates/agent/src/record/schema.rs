@@ -73,7 +73,7 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     database.pragma_update(None, "synchronous", "NORMAL")?;
     // The agent's memory is bounded; 256 KiB of pages are plenty for appending.
     database.pragma_update(None, "cache_size", -256)?;
-    // What is not yet in the file itself stays below a megabyte.
+    // The write-ahead log stays below a megabyte.
     database.pragma_update(None, "wal_autocheckpoint", 200)?;
     let transaction = database.unchecked_transaction()?;
     transaction.execute_batch(FIXED_TABLES)?;

@@ -11,7 +11,7 @@ use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Stretches that a part with one phase is cut into.
+/// Number of intervals that a part with one phase is divided into.
 const STRETCHES: usize = 10;
 
 /// The epochs of one part, phase by phase.
@@ -43,7 +43,7 @@ pub struct Whole {
     pub progress_per_s: Option<f64>,
 }
 
-/// What is found of one part.
+/// The results of one part.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Found {
     /// The policy, or what the phases are called.

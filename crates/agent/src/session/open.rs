@@ -52,7 +52,7 @@ pub struct Agent<'a> {
     adjust: &'a dyn Fn(&mut HostPlant),
 }
 
-/// What is started before there is a plant.
+/// Everything that is started before the plant exists.
 struct Started {
     ledger: Ledger,
     guard: GuardHandle,
@@ -61,7 +61,7 @@ struct Started {
     library: Option<Library>,
 }
 
-/// What a session has around its plant.
+/// The parts of a session besides its plant.
 struct Around {
     roots: Roots,
     recorder: Recorder,
@@ -114,8 +114,8 @@ impl<'a> Agent<'a> {
     /// takes the knobs.
     ///
     /// # Errors
-    /// What cannot be had, before any knob is written: a key of the config, a program, a
-    /// gauge, the ledger, or the record. Whatever was started is ended again.
+    /// If a key of the config, a program, a gauge, the ledger or the record cannot be used. No
+    /// knob is written in this case, and all processes that were started are ended again.
     pub fn start(self) -> anyhow::Result<Session> {
         let roots = Roots::default();
         let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
@@ -125,7 +125,7 @@ impl<'a> Agent<'a> {
         }
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
-        // A store that is no store is best known before anything starts.
+        // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
         self.check_programs()?;
@@ -161,7 +161,8 @@ impl<'a> Agent<'a> {
         self.control(plant, Around { roots, recorder, guard, loads, server, library, posts })
     }
 
-    /// References that need quiet, then the load, then those that need load.
+    /// Measures references that need an unloaded machine, starts the load, and measures the
+    /// references that need load.
     fn prepare(
         &self,
         plant: &mut HostPlant,
@@ -441,8 +442,7 @@ fn facts(
     })
 }
 
-/// The record, made before anything is started: a place that cannot be
-/// written is best known then.
+/// Creates the record before anything is started, so that an unwritable directory fails early.
 fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let file = record::fresh_path(&config.agent.record, &config.policy, since_1970.as_secs());

@@ -51,7 +51,7 @@ pub fn search_of(config: &Config) -> Result<ReadTuning, InputError> {
     })
 }
 
-/// The machine as far as the config lets Lull use it.
+/// Returns the machine restricted to what the config allows Lull to use.
 fn allowed_of(config: &Config, machine: &Machine) -> Machine {
     let allowed = config.limits.cores.clone().unwrap_or_else(|| machine.all_cores());
     machine.clone().restricted_to(&allowed)

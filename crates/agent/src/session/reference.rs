@@ -18,7 +18,7 @@ const SETTLE: u32 = 2;
 /// Epochs that count.
 const COUNTED: u32 = 6;
 
-/// Whether what is to be measured can be.
+/// Checks that the references that the config asks to measure can be measured.
 pub(super) fn check(config: &Config) -> Result<(), InputError> {
     let needs_quiet = config.apps.iter().enumerate().find_map(|(index, app)| {
         let ideal = app.ideal.is_some_and(|ideal| ideal.known().is_none());
@@ -43,8 +43,8 @@ pub(super) fn check(config: &Config) -> Result<(), InputError> {
     }
 }
 
-/// Bounds that are as strict for this machine as for another: so many times the
-/// tail that each app has alone. An app whose ideal is not known keeps its own.
+/// Returns bounds that are equally strict on every machine: a multiple of each app's ideal
+/// tail. An app whose ideal tail is unknown keeps its bound.
 pub fn bound_by_ideal(plant: &mut HostPlant, room: f64) {
     let set = |spec: &mut AppSpec| {
         let Some(ideal) = spec.ideal else { return };
@@ -105,7 +105,7 @@ pub(super) fn measure_ideal(
             );
         };
         if ideal > bound {
-            // The measurement may have met a bad moment, so this is no reason not to start.
+            // The measurement may have been disturbed, so the run starts all the same.
             say(&format!(
                 "`{}` has {percentile} {ideal:.2} even alone, above its bound {bound}: no policy \
                  can meet it unless the load falls; raise the bound or give it more cores",
