@@ -9,7 +9,7 @@ pub(crate) fn read(clock: ClockId) -> Nanos {
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
 
-/// The same of `CLOCK_MONOTONIC`, which gauges, pages and programs in the kernel go by.
+/// The same of `CLOCK_MONOTONIC`, which gauges, pages and programs in the kernel use.
 pub fn monotonic() -> Nanos {
     read(ClockId::Monotonic)
 }

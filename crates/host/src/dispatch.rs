@@ -8,7 +8,7 @@
 //! is no core for it. No other thread is involved: requests schedule themselves.
 //!
 //! ```text
-//!   worker ──begin──▶ DispatchState (pure: who is where, whom to ask) ──▶ Dispatcher
+//!   worker ──begin──▶ DispatchState (pure: placement, next decisions) ──▶ Dispatcher
 //!                      ▲  │ orders: thread, core
 //!   timer, at the ─────┘  ▼
 //!   next age            sched_setaffinity, or the core's frequency
@@ -22,10 +22,10 @@
 //! thread sleeps until the next age that a dispatcher named; a request that stays
 //! below its threshold costs a begin and an end.
 //!
-//! It fails open. A core that the kernel refuses, a dispatcher that panics or a
-//! request beyond its time let the thread run where the server's threads may
-//! run; no request is ever lost to its placing. What of the thread's work is
-//! done is not measured but taken from its time on each type.
+//! It fails open. If the kernel refuses a core, a dispatcher panics or a request exceeds
+//! its time limit, the thread runs where the server's threads may run; dispatching never
+//! loses a request. The work that a thread has done is not measured; it is computed
+//! from the thread's time on each core type.
 
 mod pool;
 mod runtime;
@@ -83,7 +83,7 @@ impl Floor {
         Ok(())
     }
 
-    /// The cores for those who have lost theirs.
+    /// Returns the cores for threads that have lost theirs.
     fn slowest(&self) -> &CoreSet {
         let has_any = self.cores.iter().find(|cores| !cores.is_empty());
         has_any.unwrap_or(&self.cores[0])

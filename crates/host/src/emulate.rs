@@ -1,12 +1,12 @@
 //! A slow core on a machine that has none: emulated heterogeneity.
 //!
-//! EETL (MICRO-50, seed 002), section 5.2: a thread of high priority is busy
-//! for a share `1 - 1/x` of every short period, and whatever else runs on its
-//! core sees a core that is `x` times slower. Here the thread is of the
-//! real-time class, so that it goes before all normal threads, and is pinned.
+//! EETL (Haque et al., MICRO-50), section 5.2: a thread of high priority is busy
+//! for a share `1 - 1/x` of every short period, so that all other threads on its
+//! core see a core that is `x` times slower. Here the thread is pinned and in the
+//! real-time class, so that it runs before all normal threads.
 //!
-//! Nothing of the machine is changed: class and core are the cycler's own, and
-//! end with it. When its process dies, however it dies, the core is whole again.
+//! No setting of the machine is changed: scheduling class and core are the thread's own
+//! and end with it. When the process ends in any way, the core is at full speed again.
 //!
 //! What the core loses is more than the busy share (two switches a period, cold
 //! caches after each), so the share is not believed but measured: a loop runs
@@ -157,7 +157,8 @@ impl Emulated {
         Ok((cycler, measured))
     }
 
-    /// The busy time that would have given the plan, from what this one gave.
+    /// Returns the busy time that gives the planned slow-down, from the slow-down that
+    /// was measured with `busy`.
     fn corrected(&self, busy: Nanos, measured: f64) -> Nanos {
         let lost = 1.0 - 1.0 / measured.max(1.0);
         let wanted = busy.0 as f64 + (self.share() - lost) * self.period.0 as f64;

@@ -118,8 +118,8 @@ fn saves_from(points: &[Point], noise: Watts) -> Edge {
     }
 }
 
-/// Where power is `level` between two points. Power goes by one over the stay,
-/// so that is what is drawn a straight line over.
+/// Returns the stay at which power is `level` between two points. Power is linear in one
+/// over the stay, so the interpolation is linear in that.
 fn crossing(short: Point, long: Point, level: Watts) -> Nanos {
     let inverse = |point: Point| 1.0 / point.stay.as_secs_f64();
     let share = (level.0 - short.extra.0) / (long.extra.0 - short.extra.0);

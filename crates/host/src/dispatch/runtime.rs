@@ -171,7 +171,7 @@ impl Dispatch {
         speeds.and_then(|mut speeds| speeds.restore())
     }
 
-    /// What there is to tell since the last call: frequencies that others have set.
+    /// Returns the notices since the last call: frequencies that other programs have set.
     pub fn take_notices(&self) -> Vec<String> {
         self.shared.lock().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.notices))
     }

@@ -71,7 +71,7 @@ pub enum SpeedsError {
     Guard(#[from] GuardError),
 }
 
-/// Old values, and who puts them back: this at its end, the guard if the process dies.
+/// Old values. They are restored when this is dropped, or by the guard if the process dies.
 #[derive(Debug)]
 pub struct Safety {
     ledger: Option<Ledger>,
@@ -186,8 +186,8 @@ impl Speeds {
         self.frequencies.set(*domain, self.levels[kind], ledger).map(Some)
     }
 
-    /// Gives up domains that others have set, and keeps a guard; what there is
-    /// to tell. To be called every second or so.
+    /// Gives up domains that other programs have set, keeps a guard running, and returns
+    /// notices. To be called about once a second.
     pub(super) fn look_after(&mut self) -> Vec<String> {
         let Watched { changes, notices: mut told } = self.frequencies.watch();
         for one in changes {

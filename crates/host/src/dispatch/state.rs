@@ -189,7 +189,7 @@ impl DispatchState {
         self.settle(now);
     }
 
-    /// Asks all whose time has come, and takes off who is too old.
+    /// Decides on all requests whose age is due, and removes requests that are too old.
     pub fn tick(&mut self, now: Nanos) {
         self.advance(now);
         self.abandon(now);
@@ -269,7 +269,7 @@ impl DispatchState {
         std::mem::take(&mut self.tally)
     }
 
-    /// The cores for those who have lost theirs.
+    /// Returns the cores for threads that have lost theirs.
     pub(super) fn floor(&self) -> &Floor {
         &self.floor
     }
@@ -300,7 +300,8 @@ impl DispatchState {
         Some(entry)
     }
 
-    /// Who never ends must not hold its core for ever, nor all that wait for it.
+    /// Removes requests that are too old, because a request that never ends must not
+    /// hold its core, and the requests that wait for the core, for ever.
     fn abandon(&mut self, now: Nanos) {
         let too_old = |entry: &Entry| now.saturating_sub(entry.arrival) >= self.floor.abandon;
         let mut any = false;
@@ -347,7 +348,7 @@ impl DispatchState {
         self.orders.extend(idle.into_iter().map(|core| Order::Speed(core, 0)));
     }
 
-    /// Asks those who wait, oldest first, while there are idle cores.
+    /// Decides on waiting requests, oldest first, while there are idle cores.
     fn ask_waiting(&mut self, now: Nanos) {
         let cores = self.floor.ladder.all_cores();
         for index in 0..self.active.len() {

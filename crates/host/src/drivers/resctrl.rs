@@ -134,15 +134,15 @@ impl Resctrl {
         dirs.filter(|dir| dir.join("schemata").is_file()).collect()
     }
 
-    /// Adds what the kernel says beside the error number.
+    /// Adds the kernel's message to the error number.
     fn explain(&self, error: FileError) -> FileError {
-        let said = text::read(&self.root.join("info/last_cmd_status")).unwrap_or_default();
+        let status = text::read(&self.root.join("info/last_cmd_status")).unwrap_or_default();
         let code = error.source.raw_os_error();
-        // After a text that it could not parse at all the status is an earlier one's.
-        if said.is_empty() || said == "ok" || code != Some(libc::EINVAL) {
+        // After a text that the kernel cannot parse, the status is that of an earlier write.
+        if status.is_empty() || status == "ok" || code != Some(libc::EINVAL) {
             return error;
         }
-        let source = io::Error::other(format!("{}: {said}", error.source));
+        let source = io::Error::other(format!("{}: {status}", error.source));
         FileError { source, ..error }
     }
 }

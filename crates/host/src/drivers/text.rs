@@ -1,8 +1,8 @@
 //! Kernel files that take and show one text.
 //!
 //! A driver sees each `write(2)` as one request, so a value is written with
-//! one call and its newline: resctrl refuses a text without it, and no other
-//! file minds. What a driver made of it is known only by reading it back.
+//! one call and its newline: resctrl refuses a text without it, and all other
+//! files accept it. The value that a driver has set is known only by reading it back.
 
 use crate::files::read_text;
 use std::fmt;

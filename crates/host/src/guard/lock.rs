@@ -1,7 +1,7 @@
 //! One agent for each state directory.
 //!
-//! The lock is the kernel's (`flock(2)`), so it ends with its holder whatever
-//! happens; the file only says who holds it. It is never removed, since two
+//! The lock is the kernel's (`flock(2)`), so it ends with its holder in every case;
+//! the file only names the holder. The file is never removed, because two
 //! agents could then hold two files of one name.
 
 use super::state_dir::StateDir;
@@ -18,7 +18,7 @@ pub(super) struct Lock {
     _file: File,
 }
 
-/// Who takes the lock.
+/// The kind of process that takes the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// An agent, which keeps it for its life.
@@ -37,7 +37,7 @@ pub(super) struct Holder {
 const NAME: &str = "lock";
 
 impl Lock {
-    /// Takes the lock, or answers who holds it (`Err(None)` if not yet known).
+    /// Takes the lock, or returns its holder (`Err(None)` if not yet known).
     pub(super) fn take(dir: &StateDir, role: Role) -> io::Result<Result<Self, Option<Holder>>> {
         let mut file = dir.open_file(NAME, false)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

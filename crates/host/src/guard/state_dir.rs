@@ -55,7 +55,7 @@ pub enum StateDirError {
         path: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Who runs this.
+        /// The user of this process.
         user: u32,
     },
     /// Others may write to it.

@@ -13,8 +13,8 @@ use lull_measure::{Missing, Nanos};
 use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 
-/// Longest delay that is offered. ethtool does not tell a driver's bound; this
-/// is about what Intel's server cards take (82599: 1022 us).
+/// Longest delay that is offered. ethtool does not report a driver's bound; this
+/// is about what Intel's server cards accept (82599: 1022 us).
 const DELAY_MAX: Nanos = Nanos::from_micros(1000);
 /// ethtool's own granularity; a driver that rounds is read back.
 const DELAY_STEP: Nanos = Nanos::from_micros(1);

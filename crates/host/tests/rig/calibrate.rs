@@ -89,7 +89,7 @@ fn speed(core: usize) -> f64 {
 }
 
 /// What the cores have used so far. Frequencies are held while a step is
-/// measured, so the energy of each stretch goes by the frequency in force.
+/// measured, so the energy of each stretch follows from the frequency in force.
 fn used(elapsed: Duration) -> f64 {
     use std::sync::Mutex;
     static SO_FAR: Mutex<(Vec<f64>, f64)> = Mutex::new((Vec::new(), 0.0));

@@ -91,7 +91,7 @@ fn answer(pause: &Path, seen: &Mutex<Latency>) -> ! {
     let mut due = now();
     loop {
         let pause = read_pause(pause);
-        // Who has fallen behind by much gives up what it missed.
+        // A worker that is far behind skips the requests that it missed.
         due = (due + pause).max(now().saturating_sub(WINDOW));
         if pause == Nanos::ZERO {
             due = now();

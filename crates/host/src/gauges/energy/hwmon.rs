@@ -3,8 +3,8 @@
 //! Two kinds: counters of each socket (`amd_energy`), and power meters, whose
 //! watts are integrated from epoch to epoch: the ACPI meter of a whole machine
 //! (`power_meter`, without a name before Linux 6.13 or so) and X-Gene's. Rails
-//! of boards (INA chips) and graphics cards show power too, of who knows what,
-//! and are left out.
+//! of boards (INA chips) and graphics cards report power too, but not what they
+//! supply, and are left out.
 //!
 //! The ACPI meter runs in the rig; `amd_energy` and X-Gene only on made-up trees.
 

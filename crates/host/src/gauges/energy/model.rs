@@ -33,7 +33,7 @@ pub struct PowerModel {
     pub calibration: Option<String>,
 }
 
-/// The part of a busy core's power that goes by the cube of its frequency:
+/// The part of a busy core's power that is proportional to the cube of its frequency:
 /// `C V^2 f` with a voltage that follows the frequency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ByFrequency {

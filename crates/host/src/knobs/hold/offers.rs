@@ -1,4 +1,4 @@
-//! Which of the knobs to hold are here, and who else may set knobs.
+//! Which of the knobs to hold this machine has, and which other programs may set knobs.
 
 use super::{cgroup, idle, power_limit};
 use crate::Roots;
