@@ -54,7 +54,7 @@ pub struct Seen<'a> {
     pub round: Option<RoundSeen>,
     /// Share of the time since the last decision in which no worker had anything to
     /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
-    /// the gate sees it; seed 000, eq. 2), in [0, 1].
+    /// the gate sees it; REEF, Li et al. 2025, equation 2), in [0, 1].
     pub rested: Gauge<f64>,
 }
 
@@ -110,8 +110,8 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// The same for a gate at which workers wait with their query and never rest
-    /// without one: a round of all who wait, and the pause after it.
+    /// Returns the same pace for a gate at which workers wait with their query and never
+    /// rest without one: a round of all waiting workers, and the pause after it.
     #[must_use]
     pub const fn of_waiting(self) -> Self {
         match self {

@@ -53,8 +53,8 @@ pub enum Objective {
         /// The floor, per second.
         floor_per_s: f64,
     },
-    /// At most this share of users driven away by waiting (a user
-    /// disengagement ratio, UDR; UTSLO, seed 000 section 5.1).
+    /// At most this share of users leaves because of waiting (a user disengagement
+    /// ratio, UDR; UTSLO, used in REEF, Li et al. 2025, section 5.1).
     Disengagement {
         /// The share, in (0, 1).
         ratio: f64,

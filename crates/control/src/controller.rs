@@ -182,7 +182,8 @@ impl Controller {
         self.note_exits(seen, &mut turn);
         let silent = self.silent_app(seen);
         turn.plan = match silent {
-            // An operator who paused wants nothing touched: the journal says so.
+            // While the operator has paused the loop no knob is set, not even to the safe
+            // state; the journal records this.
             _ if self.paused => self.paused_turn(),
             Some(cause) => self.safe_turn(cause, &mut turn),
             None => self.policy_turn(seen, rng, &mut turn),

@@ -68,7 +68,7 @@ pub struct Answer {
 /// departure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attention {
-    /// None: each goes by its age alone.
+    /// None: decisions follow from each request's age alone.
     Ages,
     /// The oldest in the system, this many.
     Oldest(usize),

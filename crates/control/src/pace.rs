@@ -1,8 +1,8 @@
 //! How long an epoch is: fixed, or led by the bursts of the observed load.
 //!
-//! The adaptive rule is that of [`crate::Rhythm`], made general: seed 003
-//! sees bursts in its own P-state switches, which only a frequency governor
-//! has; here they are seen in the load, so that any policy can be paced.
+//! The adaptive rule is that of [`crate::Rhythm`], generalized. Wang et al. 2013
+//! detect bursts by P-state switches, which only a frequency governor
+//! has; here they are detected in the load, so that any policy can be paced.
 //!
 //! # What a burst is
 //!

@@ -1,9 +1,9 @@
 //! Values of the metrics that a plant reads of an app as they are: one number a metric, or the
 //! reason why it is missing.
 //!
-//! The rows of `lull_measure::catalogue` with a [`Merging`] are these metrics. A plant puts in what
-//! it can read; samples, records, the page and policies' own periods go by the rows, so that a new
-//! gauge is its row and its reader.
+//! The rows of `lull_measure::catalogue` with a [`Merging`] are these metrics. A plant fills in
+//! what it can read. Samples, records, the page and policies' own periods iterate over the rows, so
+//! a new gauge needs only its row and its reader.
 
 use lull_measure::catalogue::{ALL, Merging, Metric, Scope};
 use lull_measure::{Gauge, Missing};

@@ -2,7 +2,7 @@
 //!
 //! A controller whose period comes near the burst cycle of its load works
 //! against it: it has just slowed down when the next burst arrives (Wang et
-//! al., TRIOS'13, seed 003, sections 4 and 5). Its remedy, equations 1 and 2:
+//! al., TRIOS'13, sections 4 and 5). The paper's remedy is equations 1 and 2:
 //! predict the next burst interval as the mean of the last `k`, and take the
 //! `n`-th part of it as the period, within bounds.
 //!
@@ -11,13 +11,13 @@
 //! ```
 //!
 //! The paper gives n = 10 and the bounds 50 and 500 ms, but not k; 5 is ours
-//! (1 to 20 made no difference to throughput in a prototype). It does not say
-//! either what follows when bursts cease: while ten times the longest period
-//! passes without one, the longest period holds. When the next burst comes the
-//! silence counts as an interval like any other, as equation 1 has it. To
-//! forget it instead makes the period short after every lull: simulated at
-//! 8,000 clients that costs 6 % of power instead of 4 (k = 10), and the paper
-//! claims the same power as without the rule.
+//! (1 to 20 made no difference to throughput in a prototype). The paper does not
+//! define what follows when bursts cease. Here the longest period holds once ten
+//! times the longest period has passed without a burst. When the next burst arrives,
+//! the silence counts as an interval like any other, as in equation 1. Ignoring it
+//! makes the period short after every pause: simulated at 8,000 clients this costs
+//! 6 % of power instead of 4 (k = 10), and the paper claims the same power as without
+//! the rule.
 
 use lull_measure::Nanos;
 use schemars::JsonSchema;

@@ -1,7 +1,7 @@
 //! What knobs are set to: one type for each kind of value, and [`Value`], which is any of them.
 //!
 //! A knob's row names the [`ValueKind`] of its values. Bounds, hysteresis, the safe state and the
-//! conformance suite go by kind, so that a knob with values of a known kind needs nothing there.
+//! conformance suite depend on the kind only, so a new knob of a known kind needs no code there.
 
 use crate::CoreSet;
 use lull_measure::{Hertz, Nanos};

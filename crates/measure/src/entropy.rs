@@ -23,7 +23,7 @@ use crate::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Relative importance of latency-critical apps, RI (seed 004 section V-B).
+/// Relative importance of latency-critical apps, RI (Ah-Q, section V-B).
 ///
 /// In [0, 1]; the paper advises [0.5, 1] where resources are scarce.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

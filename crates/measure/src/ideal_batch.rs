@@ -1,5 +1,5 @@
 //! Ideal batching: how long a core can sleep if queries come in batches
-//! (REEF, seed 000, section 3.2, equations 1 to 3).
+//! (REEF, Li et al. 2025, section 3.2, equations 1 to 3).
 //!
 //! ```text
 //! (1) idle of one gap       max(gap - overhead, 0)
@@ -13,11 +13,11 @@
 //! share of core time that can be slept; [`c6_opportunity_as_printed`] divides.
 //!
 //! The paper argues by Jensen's inequality that evenly spaced arrivals are
-//! best. They are not in general: what is gained from a gap jumps at T plus the
+//! best. In general they are not: the gain of a gap jumps at T plus the
 //! overhead and is neither convex nor concave. With exponential gaps of 500 us
 //! mean, evenly spaced ones gain nothing and random ones 184 us each, as a
-//! test below shows. What does hold is that batches of [`smallest_batch`] or
-//! more queries make every gap long enough.
+//! test below shows. Batches of [`smallest_batch`] or more queries do make every
+//! gap long enough.
 
 use crate::Nanos;
 

@@ -46,7 +46,7 @@ const fn bounds_of(bucket: usize) -> (u64, u64) {
 pub struct LatencyError(String);
 
 impl fmt::Debug for Latency {
-    /// The few numbers that tell sets apart, not 25,000 counters.
+    /// Writes the few numbers that distinguish sets, not 25,000 counters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Latency")
             .field("count", &self.count())

@@ -1,4 +1,4 @@
-//! What Lull measures and the words it measures in.
+//! Units, measures and the metric catalogue of Lull.
 //!
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
 //! HDR histograms ([`Latency`]), samples of single requests ([`RequestSample`]),
@@ -7,7 +7,7 @@
 //! sleep between batches ([`ideal_batch`]), how users and service-level
 //! objectives take latency ([`compliance`]), the tail-latency/throughput bound
 //! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
-//! [`push`] messages by which apps tell the agent their latency and progress.
+//! [`push`] messages by which apps report latency and progress to the agent.
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 

@@ -19,7 +19,7 @@ pub struct PercentileError {
 impl Percentile {
     /// The median.
     pub const P50: Self = Self(50.0);
-    /// The 95th percentile, used for every table of Ah-Q (seed 004 section VII-A).
+    /// The 95th percentile, used for every table of Ah-Q (Liu et al. 2024, section VII-A).
     pub const P95: Self = Self(95.0);
     /// The 99th percentile.
     pub const P99: Self = Self(99.0);

@@ -1,9 +1,9 @@
-//! What apps and load clients tell the agent: the push protocol.
+//! The push protocol, by which apps and load clients report to the agent.
 //!
-//! Anybody may push: connect to the agent's unix stream socket and write one
-//! JSON object a line, at most [`MAX_LINE_BYTES`] long, ended by `\n`. The
+//! Any process that may open the agent's unix stream socket can push: it connects and
+//! writes one JSON object a line, at most [`MAX_LINE_BYTES`] long, ended by `\n`. The
 //! agent never answers. It closes the connection after a line that it cannot
-//! read, and its journal says why.
+//! read, and its journal records why.
 //!
 //! Latency of one window, usually 100 ms, by a client that knows when its
 //! requests were due:
@@ -138,7 +138,7 @@ struct Framed<'a> {
     message: &'a Message,
 }
 
-/// The part of a line that is read first, to tell versions apart.
+/// The part of a line that is read first, to find its version.
 #[derive(Deserialize)]
 struct Envelope {
     v: u32,

@@ -1,4 +1,4 @@
-//! The TLT theorem: a tail latency bounds throughput (Ah-Q, seed 004 section VI, Theorem 2).
+//! The TLT theorem: a tail latency bounds throughput (Ah-Q, section VI, theorem 2).
 //!
 //! With RLP requests outstanding on average, tail latency `TL` at percentile
 //! θ, and f the share of all latency carried by requests *strictly* below TL:

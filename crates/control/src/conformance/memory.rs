@@ -114,7 +114,7 @@ impl MemoryPlant {
         }
     }
 
-    /// Who goes first on a core: higher ranks do.
+    /// Returns an app's rank; apps with higher ranks run first on a core.
     fn rank(&self, app: AppId) -> u8 {
         match self.state.get(&Knob::Scheduling(app)) {
             Some(Setting::Scheduling(_, Scheduling::Idle)) => 0,

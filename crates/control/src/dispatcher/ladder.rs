@@ -4,7 +4,7 @@ use lull_measure::Watts;
 use serde::{Deserialize, Serialize};
 
 /// One core type, or one level of a core that scales: the paper treats both
-/// alike (seed 002, section 4).
+/// alike (EETL, Haque et al., MICRO-50, section 4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreSpeed {

@@ -2,8 +2,8 @@
 
 use lull_measure::{Nanos, Percentile};
 
-/// A moving window over the last arrivals and answers (seed 002, section 5.4:
-/// 2000 of them).
+/// A moving window over the last arrivals and answers (EETL, Haque et al., MICRO-50,
+/// section 5.4: 2000 of them).
 #[derive(Debug, Clone)]
 pub struct Window {
     latencies: Ring,

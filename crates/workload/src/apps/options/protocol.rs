@@ -47,10 +47,10 @@ pub enum RequestError {
         wanted: &'static str,
     },
     /// More work than the server takes on.
-    #[error("m * n = {asked} path steps are more than the {limit} taken on: ask for fewer paths")]
+    #[error("m * n = {steps} path steps are more than the {limit} taken on: ask for fewer paths")]
     TooMuch {
         /// Path steps of the request.
-        asked: u64,
+        steps: u64,
         /// Path steps allowed.
         limit: u64,
     },

@@ -355,8 +355,8 @@ impl Shared<'_> {
 
     fn read(&self, line: &str) -> Result<AsianCall, RequestError> {
         let call: AsianCall = line.parse()?;
-        let (asked, limit) = (call.path_steps(), self.max_path_steps);
-        if asked > limit { Err(RequestError::TooMuch { asked, limit }) } else { Ok(call) }
+        let (steps, limit) = (call.path_steps(), self.max_path_steps);
+        if steps > limit { Err(RequestError::TooMuch { steps, limit }) } else { Ok(call) }
     }
 
     fn refuse_line(&self, connection: &Connection, reason: &str) {
