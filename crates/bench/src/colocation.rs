@@ -1,4 +1,4 @@
-//! What the co-location experiments of seed 004 cost.
+//! The cost of the co-location experiments of Ah-Q (Liu et al. 2024).
 //!
 //! They run in this process, with the lab's own lengths, so that the figures are
 //! those of `lull lab run`. Runs of an experiment are counted by its own progress.

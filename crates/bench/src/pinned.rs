@@ -1,4 +1,4 @@
-//! One core for everybody who is measured.
+//! One core for all servers that are measured.
 
 use super::process::threads_at_work;
 use anyhow::{Context as _, Result};
@@ -41,8 +41,7 @@ pub(crate) struct PinnedServer {
 }
 
 impl PinnedServer {
-    /// Who has `pid` may be the server itself, or an agent above it that stays
-    /// where it is.
+    /// `pid` is the server itself, or an agent above it that stays on its cores.
     ///
     /// # Errors
     /// If the kernel refuses.

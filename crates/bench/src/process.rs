@@ -86,7 +86,7 @@ fn below(pid: i32) -> Result<Vec<Process>> {
     Ok(stats.filter_map(|stat| Process::new(stat.pid).ok()).collect())
 }
 
-/// The threads of processes; who ends meanwhile is left out.
+/// Returns the threads of processes; processes that end meanwhile are left out.
 fn tasks(processes: &[Process]) -> impl Iterator<Item = Task> + '_ {
     processes.iter().filter_map(|process| process.tasks().ok()).flatten().flatten()
 }

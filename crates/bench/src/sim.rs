@@ -22,7 +22,7 @@ use std::process::{Command, Stdio};
 pub(super) const BENCH: Bench = Bench {
     name: "sim",
     about: "The simulator on one core: six models, of which M/M/1 and the closed network \
-            beside SimPy 4 and Ciw 3; and Table 2 of seed 003",
+            beside SimPy 4 and Ciw 3; and table 2 of Wang et al. 2013",
     run,
 };
 
@@ -45,7 +45,7 @@ struct Case {
     least_m: f64,
     /// Exact mean response, where theory knows it.
     response_s: Option<f64>,
-    /// Who runs it beside us.
+    /// The other simulators that run it.
     others: &'static [By],
 }
 
@@ -107,7 +107,8 @@ fn run(context: &Context) -> Result<Report> {
          out. Means are mean responses over the exact ones: {:.3} ms for M/M/1 at load 0.8, and \
          mean value analysis for the closed models ({:.4} s and {:.5} s). The closed network has \
          100 customers who think 10 s and visit three stations in order of arrival. n-tier \
-         models are those of seed 003 under DVFS controllers. Table 2 runs once, on all cores.",
+         models are those of Wang et al. 2013 under DVFS controllers. Table 2 runs once, on all \
+         cores.",
         cases[0].response_s.unwrap_or(f64::NAN) * 1e3,
         cases[1].response_s.unwrap_or(f64::NAN),
         cases[2].response_s.unwrap_or(f64::NAN),
@@ -152,7 +153,7 @@ fn speed(python: &Python, cases: &[Case], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One model: who did it at what rate and with what mean. The first is ours.
+/// Adds the rows of one model: each simulator's rate and mean. The first is ours.
 fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) {
     let what = |figure: &str| format!("{}: {figure}", case.title);
     for (by, rates, _) in all {

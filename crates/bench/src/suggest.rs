@@ -166,7 +166,7 @@ fn gap(least: f64, values: &[f64]) -> Gap {
     Gap { over_pct: (watts / least - 1.0) * 100.0, violates: tail_us > BOUND_US }
 }
 
-/// The paper's knobs (seed 001, section 3.2): delays on their square root.
+/// The knobs of Dong et al. 2026, section 3.2: delays on their square root.
 fn space() -> Space {
     let most = f64::from(DELAYS - 1).sqrt();
     let levels = |count: u16, level: &dyn Fn(f64) -> (f64, f64)| -> Vec<Level> {

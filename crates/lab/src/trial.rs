@@ -284,7 +284,7 @@ pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
 /// The estimate of independent values; NaN without any.
 pub fn estimate_of(values: &[f64]) -> Estimate {
     let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };
-    Estimate::of(values).unwrap_or(none)
+    Estimate::from_values(values).unwrap_or(none)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const LOAD: Load = Load { script: "oltp_point_select", connections: 256 };
 const BREAK_EVEN: Nanos = Nanos::from_millis(1);
 /// A core is known once it has slept or woken.
 const MEETING: Duration = Duration::from_millis(300);
-/// Clients, and who serves on a core of its own.
+/// The core of the clients, and the core of the server.
 const CLIENTS: usize = 0;
 const SERVER: usize = 1;
 

@@ -296,7 +296,7 @@ fn rows(blocks: &[Block], outcomes: &[Outcome], report: &mut Report) {
         report.reported(&format!("{name}, auto"), Summary::new(auto.iter().copied()), unit);
         let logs: Vec<f64> =
             auto.iter().zip(&open).map(|(auto, open)| (auto / open).ln()).collect();
-        if let Some(Estimate { mean, half_width, .. }) = Estimate::of(&logs) {
+        if let Some(Estimate { mean, half_width, .. }) = Estimate::from_values(&logs) {
             let [low, high] = [mean - half_width, mean + half_width].map(f64::exp);
             let what = format!("{name}, auto / open (± 95 %)");
             report.reported(&what, Summary { median: mean.exp(), low, high }, "ratio");

@@ -1,5 +1,5 @@
-//! Servers of one kind under the same loads, in turn: who takes part, what is
-//! counted of each, and what one must keep over another.
+//! Servers of one kind under the same loads, in turn: the servers that take part, the
+//! counts of each, and the ratio that one must keep over another.
 
 use super::super::process::{switches, usage};
 use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
@@ -94,7 +94,7 @@ pub(super) fn how(cases: &[Case]) -> String {
     )
 }
 
-/// A load and who takes turns under it; the first is the bare server.
+/// A load and the servers that take turns under it; the first is the bare server.
 pub(super) struct Case {
     pub(super) title: String,
     pub(super) load: Load,

@@ -262,7 +262,7 @@ pub(super) fn start_in_memory(
 /// The port through which the clients connect whose objective the server is to keep.
 pub(super) const PREFERRED_PORT: u16 = 27_617;
 
-/// Who is measured, and where.
+/// The programs that are measured, and where they run.
 struct Field<'f> {
     lull: &'f Path,
     place: &'f Path,
@@ -326,7 +326,7 @@ impl Database {
         self.sysbench(Meeting::Unix(&self.socket), load, &["run", &time, &rate])
     }
 
-    /// Loads it by clients who were promised something, if any were.
+    /// Loads it by clients with objectives, if the setting has any.
     pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<Ran> {
         let has_port = self.setting.options.iter().any(|option| option.starts_with("--extra-port"));
         let port = if has_port { PREFERRED_PORT } else { self.address.port() };

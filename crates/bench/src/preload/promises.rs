@@ -1,5 +1,5 @@
-//! Promises to a few connections of a database whom many others keep busy: how late
-//! they are answered, and what is left to the others (REEF, section 5.1).
+//! Objectives of a few connections of a database that many others keep busy: how late
+//! they are answered, and the throughput that is left to the others (REEF, section 5.1).
 
 use super::super::stats::Summary;
 use super::Report;
@@ -40,7 +40,7 @@ pub(super) const SETTINGS: [Setting; 3] = [BARE, CAP_16, PSLO];
 /// Throughput of the others that the promises may cost, over that behind the same cap.
 const LEFT_MIN: f64 = 0.9;
 
-/// A run of those who were promised something, and of the others beside it.
+/// A run of the connections with objectives, and of the others at the same time.
 struct Both {
     promised: Ran,
     others: Ran,

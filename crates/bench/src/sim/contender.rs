@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::process::Command;
 
-/// Who simulates.
+/// The simulator of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Ours,

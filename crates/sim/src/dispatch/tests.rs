@@ -125,7 +125,7 @@ fn one_type_of_cores_is_the_queue_of_theory() {
         })
         .collect();
     let exact = 1e3 * theory::mmc(240.0, 0.01, 3).unwrap().response_s;
-    let estimate = crate::stats::Estimate::of(&outcomes).unwrap();
+    let estimate = crate::stats::Estimate::from_values(&outcomes).unwrap();
     assert!(estimate.near(exact, 2.0) && estimate.relative() < 0.03, "{estimate:?} {exact}");
 }
 

@@ -97,7 +97,7 @@ pub struct Frequency {
     pub highest: Hertz,
     /// Between two of them.
     pub step: Hertz,
-    /// Who chooses.
+    /// The governor that chooses the frequency.
     pub governor: Governor,
 }
 

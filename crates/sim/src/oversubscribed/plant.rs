@@ -411,8 +411,8 @@ fn set_of(cores: &[bool]) -> CoreSet {
     numbered.map(|(core, _)| CoreId(core as u16)).collect()
 }
 
-/// The one gate of all classes. It is listed under the first that is promised a
-/// latency: the objective that a search goes by is its.
+/// Returns the one gate of all classes. It is listed under the first class with a latency
+/// objective, because a search uses that objective.
 fn gate_of(model: &OversubscribedModel, apps: &[AppSpec]) -> GateControl {
     let first = apps.iter().position(AppSpec::is_latency_critical).unwrap_or(0);
     GateControl {

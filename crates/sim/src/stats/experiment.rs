@@ -202,7 +202,7 @@ fn response_series(system: &mut System, length: Nanos) -> Result<Vec<Vec<f64>>, 
 impl Runs {
     /// Mean and interval of a value over the replications; `None` without any.
     pub fn estimate(&self, value: impl Fn(&Totals) -> f64) -> Option<Estimate> {
-        Estimate::of(&self.values(value))
+        Estimate::from_values(&self.values(value))
     }
 
     /// The value of each replication.

@@ -16,7 +16,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// Mean and interval of independent values; `None` without any.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
             return None;
@@ -71,7 +71,7 @@ pub fn batch_means(series: &[f64], batches: usize) -> Option<Estimate> {
         .chunks_exact(length)
         .map(|batch| batch.iter().sum::<f64>() / length as f64)
         .collect();
-    Estimate::of(&means)
+    Estimate::from_values(&means)
 }
 
 /// Returns mean and interval of the differences `ours - theirs` of replications with
@@ -84,7 +84,7 @@ pub fn paired(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
         return None;
     }
     let differences: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a - b).collect();
-    Estimate::of(&differences)
+    Estimate::from_values(&differences)
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn intervals_use_students_t() {
         // Five values: t = 2.776 with 4 degrees of freedom.
-        let estimate = Estimate::of(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let estimate = Estimate::from_values(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert_eq!(estimate.mean, 3.0);
         let expected = 2.776_445 * (2.5_f64 / 5.0).sqrt();
         assert!((estimate.half_width - expected).abs() < 1e-5, "{estimate:?}");
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn one_value_says_nothing_about_its_error() {
-        assert_eq!(Estimate::of(&[]), None);
-        assert_eq!(Estimate::of(&[7.0]).unwrap().half_width, f64::INFINITY);
+        assert_eq!(Estimate::from_values(&[]), None);
+        assert_eq!(Estimate::from_values(&[7.0]).unwrap().half_width, f64::INFINITY);
     }
 
     #[test]
