@@ -1,6 +1,6 @@
 //! This machine, as the readers of a result need to know it.
 
-/// The processor's name; none where the kernel does not tell.
+/// The processor's name; none where the kernel does not report it.
 pub fn cpu_model() -> Option<String> {
     let cpus = read("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -147,7 +147,7 @@ pub struct ResourceDip {
     pub distinguish: Ability,
     /// Slices that stay one app's.
     pub isolate: Ability,
-    /// Slices that go to who is critical.
+    /// Slices that go to critical apps first.
     pub prioritise: Ability,
     /// [`Dip::can`].
     pub can: &'static str,
@@ -182,8 +182,8 @@ impl Ability {
 /// The class of each resource that co-located apps fight for.
 ///
 /// Cores: the kernel always knows whose thread runs. Cache and bandwidth:
-/// only where hardware labels requests (Intel RDT, AMD QoS) is anybody's share
-/// known at all, and no hardware gives a way or a byte to who is critical.
+/// an app's share is known only where hardware labels requests (Intel RDT, AMD QoS),
+/// and no hardware gives a way or a byte to critical apps first.
 pub fn by_resource(offered: &Capabilities) -> Vec<ResourceDip> {
     let labelled = |resource, capability| {
         let isolate = Ability::from_capability(offered, capability);

@@ -1,4 +1,4 @@
-//! Commits that tell why: an area, a short subject, a body.
+//! Commits that explain why: an area, a short subject, a body.
 
 use super::tree::Tree;
 use super::{Report, Rule, exceptions, words};

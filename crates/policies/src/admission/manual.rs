@@ -16,8 +16,8 @@ use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, 
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 
-/// Time between two looks at numbers that stay (ours): who sets others has the
-/// gate look at once.
+/// Time between two reads of limits that do not change (ours). A change of the limits
+/// makes the gate read them at once.
 const AGAIN: Nanos = Nanos::from_millis(100);
 /// The longest pause that a live gate keeps.
 const DELAY_MAX: Nanos = Nanos::from_millis(100);
@@ -72,7 +72,7 @@ impl Admission for Manual {
         admission.cap = cap;
         admission.pace = match delay {
             Nanos::ZERO => Pace::Flow { again: AGAIN },
-            // A round is a turn of everybody who waits, as at a live gate.
+            // A round is one turn of every waiting connection, as at a live gate.
             pause => Pace::Rounds { turns: u32::MAX, pause, every: None },
         };
     }

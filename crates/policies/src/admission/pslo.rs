@@ -6,9 +6,9 @@
 //! and its bound, best-effort ones with the highest throughput that leaves
 //! them kept, both through the number of I/Os at a time and the rate.
 //!
-//! The controller was not at hand; ours is in [`crate::toolkit::quota`]. The
+//! The controller is not published; ours is in [`crate::toolkit::quota`]. The
 //! gate's cap is searched for as AppleS searches it. On its own PSLO never
-//! rests; as `policy` of `reef` it decides who has a turn, and cap and pause are
+//! rests; as `policy` of `reef` it sets the connections' turns, and cap and pause are
 //! REEF's. Rounds must then be short (`turns = "cap"`): a round of all 512
 //! connections takes longer than the bounds.
 //!

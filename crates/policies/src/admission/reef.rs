@@ -16,8 +16,8 @@
 //! - **N** is at most 8 for throughput; for tails 2 where D reaches the
 //!   break-even (section 3.4). A connection with one query at a time keeps its
 //!   turn over its round trips, for else N would never exceed 1.
-//! - **Who** gets how long a turn, another admission controller may say (`policy`); cap and
-//!   pause are applied after it.
+//! - The **turn** of each connection may be set by another admission controller (`policy`);
+//!   cap and pause are applied after it.
 //!
 //! What a round is, the paper says in two ways: one turn for each that has
 //! tokens, C at a time (section 4), or the C that may dispatch (section 3.3:
@@ -82,7 +82,7 @@ config! {
         /// How long throughput is measured for each step of a search (ours).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(2),
-        /// Another admission controller that says who has how long a turn; empty: all alike.
+        /// Another admission controller that sets each connection's turn; empty: all alike.
         policy: String = String::new(),
     }
 }

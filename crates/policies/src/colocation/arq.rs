@@ -88,7 +88,7 @@ config! {
         spare: Nanos = Nanos::from_secs(60),
         /// Relative importance of latency-critical apps in E_S (section V-B: 0.8).
         importance: RelativeImportance = RelativeImportance::default(),
-        /// Who goes first in the shared region: `equal` or `latency-critical`
+        /// Which apps run first in the shared region: `equal` or `latency-critical`
         /// (Algorithm 1 is silent; figure 9 and section IX-A: latency-critical).
         priority: Priority = Priority::Equal,
         /// How they go first: `idle` (best-effort apps become SCHED_IDLE) or `round-robin`
@@ -108,7 +108,7 @@ config! {
     }
 }
 
-/// Who goes first in the shared region.
+/// Which apps run first in the shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Priority {

@@ -152,7 +152,7 @@ struct Settled {
 struct Clite {
     config: Config,
     apps: Vec<AppSpec>,
-    /// Who takes part: the apps that live.
+    /// The apps that take part: those that run.
     living: Vec<AppId>,
     machine: Machine,
     lattice: Lattice,

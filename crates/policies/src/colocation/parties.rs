@@ -328,7 +328,8 @@ impl Parties {
             };
             self.partition.shift(kind, victim, Some(poor.holder));
             if let Some(holder) = victim.filter(|holder| Some(*holder) != self.best_effort) {
-                // The paper: who is taken from by the kind it was about to get turns on.
+                // As in the paper: the victim's wheel turns if it pointed at the kind that was
+                // taken from it.
                 if self.clients[holder].wheel == self.clients[poor.holder].wheel {
                     self.turn_wheel(holder);
                 }

@@ -37,7 +37,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// Who goes first.
+    /// The order of priorities.
     struct Config checked by accept_any {
         /// App names, highest priority first; apps not named follow as listed
         /// (section VIII: the first of each ordered pair).

@@ -146,7 +146,7 @@ pub(crate) struct Goals {
 /// The policy.
 struct Satori {
     config: Config,
-    /// Who takes part: the apps that live.
+    /// The apps that take part: those that run.
     living: Vec<AppId>,
     sources: Vec<Option<Source>>,
     /// The most seen, by app.

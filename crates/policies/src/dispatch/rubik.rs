@@ -6,8 +6,8 @@
 //! `c / (target - age) <= speed`. A request that has done much is likely to be
 //! long, so its core speeds up: slow to fast by statistics instead of by age.
 //!
-//! "-like": Rubik has a queue a core, and counts those who wait behind; here all
-//! wait in one queue, so while some wait, all cores run at their highest level.
+//! "-like": Rubik has a queue for each core and counts the requests behind the running
+//! one; here all wait in one queue, so while some wait, all cores run at their highest level.
 //! The tail is read off the profile instead of convolutions. Decisions are
 //! renewed every `step`, as Rubik's tables have rows of elapsed work. Rubik's
 //! PI trim of the target by the measured tail is not part of it.

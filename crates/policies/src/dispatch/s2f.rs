@@ -2,11 +2,11 @@
 //!
 //! Ren and others' FOLD as EETL (Haque et al., MICRO-50) presents it in section 3
 //! and figure 2: one threshold a core type, computed for low load (figure 5),
-//! without a look at load or at who else wants the fast cores. It meets the
-//! target only while requests hardly meet; EETL is what is missing.
+//! regardless of the load and of other requests that want the fast cores. It meets the
+//! target only while requests rarely compete; EETL adds what is missing.
 //!
-//! A request that finds no slow core takes a free fast one, and waits where
-//! there is none: the paper does not say, and no server leaves a core idle
+//! A request that finds no slow core takes a free fast one, and waits if there is
+//! none. The paper does not define this case; a server does not leave a core idle
 //! while requests wait.
 
 use super::{DispatcherKind, Site};

@@ -9,7 +9,7 @@ use super::placement::CorePlacement;
 use super::regions::{Kind, Region, even_shares, totals};
 use lull_control::{AppId, AppSpec, Machine, PolicyError, Setting, WayMask, numbered};
 
-/// Who gives or takes a unit: a holder by its number, or `None` for what is idle.
+/// The party that gives or takes a unit: a holder's index, or `None` for idle units.
 pub(crate) type Party = Option<usize>;
 
 /// Units of one kind by holder; their sum never changes.

@@ -9,16 +9,16 @@
 //! - with more requests than cores of the types up to k, the oldest that are
 //!   too many go above k before their age (`i <= n - |S|`), so that the young
 //!   find a slow core;
-//! - who finds no core of the wanted type takes the next faster, then the next
-//!   slower that is still faster than its own; no request ever moves down.
+//! - a request that finds no core of the wanted type takes the next faster, then the
+//!   next slower that is still faster than its own; no request ever moves down.
 //!
 //! "Runs at low priority" of line 17 is a queue here: a request that finds no
 //! core waits, oldest first. With two types this is Algorithm 1 (tested).
 //! Where each core takes every speed, there is no competition and only the age
 //! counts.
 //!
-//! With thresholds that stay it is a dispatcher as it is: S2F, TL and EE are this
-//! with different ages.
+//! With fixed thresholds this is a dispatcher by itself: S2F, TL and EE use it with
+//! different thresholds.
 
 use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, Ladder};
 use lull_measure::Nanos;

@@ -30,7 +30,7 @@ impl WayLine {
         self.left = (0..apps as u16).map(AppId).collect();
     }
 
-    /// Takes note of who holds ways: a new holder joins the emptier side,
+    /// Records which apps hold ways: a new holder joins the emptier side,
     /// next to the shared ways; no other region moves.
     pub(crate) fn note(&mut self, isolated: &[u32]) {
         let holds = |app: &AppId| isolated[app.index()] > 0;

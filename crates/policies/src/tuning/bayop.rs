@@ -105,7 +105,8 @@ config! {
         prior: PriorMean = PriorMean::Constant,
         /// Expected saving below which, five times running, a search ends; 0 for never (ours).
         stop_below: f64 = 0.0,
-        /// Share of a search's requests that may be late before it goes by near certainty (ours).
+        /// Share of a search's requests that may be late before it tries only settings that are
+        /// almost certain to meet the bound (ours).
         harm_max: f64 = 0.05,
         /// A trial over so many bounds after a quarter of its window ends there (ours).
         cut: f64 = 2.0,

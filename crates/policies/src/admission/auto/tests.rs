@@ -78,7 +78,7 @@ impl Run {
         }
     }
 
-    /// So many seconds on a server that minds all that the gate does.
+    /// Runs for some seconds on a server that every limit of the gate affects.
     fn gated(&mut self, server: Gated, seconds: u32) {
         for _ in 0..10 * seconds {
             self.auto.decide(&self.bench.seen(), &mut self.admission);

@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_missed_bound_scores_by_how_far_it_was_missed() {
-        // Half of sqrt(0.25 * 1): who met his bound does not make up for who did not.
+        // Half of sqrt(0.25 * 1): an app within its bound does not compensate for one that
+        // misses it.
         let readings = [Critical(0.25), Critical(3.0), BestEffort(Some(100.0))];
         assert!((score(&readings, &scale(&[None, None, Some(100.0)])) - 0.25).abs() < 1e-12);
     }

@@ -171,7 +171,8 @@ mod tests {
         Arrangements::new(true, true, TIMES)
     }
 
-    /// Half seconds up to a time in which each arrangement has its entropy; who held when.
+    /// Plays half seconds up to a time, in which each arrangement has its entropy; returns
+    /// the arrangement that held at each.
     fn play(
         all: &mut Arrangements,
         from_s: u64,

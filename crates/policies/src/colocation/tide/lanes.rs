@@ -8,10 +8,10 @@
 
 use lull_control::{AppId, AppSpec, WayMask, numbered};
 
-/// How much worse the receiver must stand than the giver, tail over bound (ours).
+/// By how much the receiver's ratio of tail to bound must exceed the giver's (ours).
 const APART: f64 = 0.2;
 
-/// Who fills which ways.
+/// Which apps fill which ways.
 #[derive(Debug, Clone)]
 pub(super) struct Lanes {
     /// From the first way on.
