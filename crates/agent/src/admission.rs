@@ -62,7 +62,7 @@ pub struct LiveAdmission {
     limits: RoundLimits,
     closed: Settings,
     /// The pause that was reported last.
-    told_ns: u64,
+    reported_ns: u64,
     begun: Instant,
     next: Instant,
     /// Time of the last decision; `counted` holds the gate's counters at that time.
@@ -125,7 +125,7 @@ impl LiveAdmission {
             places: tells_apart.then(|| Places::new(&post.promises)),
             limits: RoundLimits::open(post.objectives().len()),
             closed: post.closed,
-            told_ns: runtime.settings().isr_delay_ns,
+            reported_ns: runtime.settings().isr_delay_ns,
             begun: Instant::now(),
             next: Instant::now(),
             decided: Nanos::ZERO,
@@ -194,16 +194,16 @@ impl LiveAdmission {
             rested: rested(&did, &gate, span),
         };
         self.admission.decide(&seen, &mut self.limits);
-        self.tell_each();
+        self.apply_allowances();
         let settings = settings(&self.limits, &self.closed, self.places.is_some());
         if settings == gate {
             self.runtime.pump();
             return None;
         }
         self.runtime.set(&settings);
-        let is_news = is_news(&gate, self.told_ns, &settings);
+        let is_news = is_news(&gate, self.reported_ns, &settings);
         if is_news {
-            self.told_ns = settings.isr_delay_ns;
+            self.reported_ns = settings.isr_delay_ns;
         }
         is_news.then(|| describe_gate(&settings))
     }
@@ -216,7 +216,7 @@ impl LiveAdmission {
     }
 
     /// Applies the allowance of each connection, if the controller distinguishes connections.
-    fn tell_each(&self) {
+    fn apply_allowances(&self) {
         let Some(places) = &self.places else { return };
         let in_rounds = matches!(self.limits.pace, Pace::Rounds { .. });
         for (id, allowance) in places.allowances(&self.limits.allow) {
@@ -282,9 +282,9 @@ fn settings(limits: &RoundLimits, closed: &Settings, tells_apart: bool) -> Setti
 
 /// Returns whether a change should be reported. A pause that follows the load changes slightly
 /// with every round, so a change of the pause by at most a quarter is not reported.
-fn is_news(before: &Settings, told_ns: u64, now: &Settings) -> bool {
+fn is_news(before: &Settings, reported_ns: u64, now: &Settings) -> bool {
     let same_pause = Settings { isr_delay_ns: before.isr_delay_ns, ..*now };
-    same_pause != *before || told_ns.abs_diff(now.isr_delay_ns) > told_ns / 4
+    same_pause != *before || reported_ns.abs_diff(now.isr_delay_ns) > reported_ns / 4
 }
 
 /// Describes gate settings for users.
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_no_sense_at_a_gate_is_kept_from_it() {
+    fn controllers_that_do_not_fit_a_gate_are_rejected() {
         let bound = Nanos::from_millis(20);
         let asked = [Objective::Tail { percentile: Percentile::P99, bound }];
         let fits = |name, workers, asked: &[_]| post(name, workers, asked).admission().is_ok();
@@ -413,11 +413,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_follows_the_load_is_told_when_it_has_changed_much() {
+    fn a_pause_that_follows_the_load_is_reported_when_it_has_changed_much() {
         let paused =
             |pause_us: u64| Settings { isr_delay_ns: 1000 * pause_us, ..Settings::default() };
-        let told = |told_us: u64, now_us| is_news(&paused(2400), 1000 * told_us, &paused(now_us));
-        assert!(!told(2000, 2400) && told(2000, 2600) && told(0, 1));
+        let reported =
+            |reported_us: u64, now_us| is_news(&paused(2400), 1000 * reported_us, &paused(now_us));
+        assert!(!reported(2000, 2400) && reported(2000, 2600) && reported(0, 1));
         assert!(is_news(&paused(2000), 2_000_000, &Settings { cap: 3, ..paused(2000) }));
     }
 
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_admission_controller_wants_is_what_the_gate_is_told() {
+    fn the_decision_of_a_controller_becomes_the_settings_of_the_gate() {
         let again = Nanos::from_millis(100);
         assert_eq!(under(Pace::Open { again }, u32::MAX).mode, Mode::Stats);
         let flow = under(Pace::Flow { again }, 16);

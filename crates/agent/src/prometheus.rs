@@ -33,7 +33,9 @@ impl Server {
         let refuse = |why: &str| Err(format!("`{address}` {why}"));
         let Some(rest) = address.strip_prefix("http://") else {
             return match address.starts_with("https://") {
-                true => refuse("is encrypted, which Lull cannot: use a tunnel (ssh -L)"),
+                true => {
+                    refuse("is encrypted (TLS), which is not supported yet: use a tunnel (ssh -L)")
+                }
                 false => refuse("is no address: write \"prometheus:http://127.0.0.1:9090\""),
             };
         };

@@ -60,12 +60,12 @@ impl Threads {
         runtime: Arc<Runtime>,
     ) -> Result<(), PolicyError> {
         let admission = LiveAdmission::new(post, Arc::clone(&runtime))?;
-        let (orders, told) = channel();
+        let (orders, orders_out) = channel();
         let (app, sender) = (app.to_owned(), self.sender.clone());
         let thread = std::thread::spawn(move || {
             // The guard opens the gate even if the controller panics.
-            let gate = Opens(runtime);
-            run_admission(admission, &gate.0, &told, |admission, gate| {
+            let gate = OpenOnDrop(runtime);
+            run_admission(admission, &gate.0, &orders_out, |admission, gate| {
                 let (app, admission) = (app.clone(), admission.to_owned());
                 // The receiver may be closed already because the run ends.
                 let _ = sender.send(Changed { app, admission, gate });
@@ -104,12 +104,12 @@ fn run_admission(
     mut admission: LiveAdmission,
     runtime: &Runtime,
     orders: &Receiver<Order>,
-    told: impl Fn(&str, String),
+    report: impl Fn(&str, String),
 ) {
     let mut is_paused = false;
     loop {
         if !is_paused && let Some(gate) = admission.attend() {
-            told(admission.name(), gate);
+            report(admission.name(), gate);
         }
         let wait = admission.next().saturating_duration_since(Instant::now());
         let order = match is_paused {
@@ -139,9 +139,9 @@ fn open(runtime: &Runtime) {
 
 /// A guard that opens a gate when it is dropped, so that no gate stays closed without an
 /// admission controller.
-struct Opens(Arc<Runtime>);
+struct OpenOnDrop(Arc<Runtime>);
 
-impl Drop for Opens {
+impl Drop for OpenOnDrop {
     fn drop(&mut self) {
         open(&self.0);
     }
