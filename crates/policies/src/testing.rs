@@ -59,7 +59,7 @@ pub(crate) fn lc(tail_ms: f64) -> AppSeen {
     AppSeen { latency: Ok(seen), ..alive() }
 }
 
-/// A latency-critical app that answered nothing; so many requests wait, the oldest a second.
+/// A latency-critical app that answered nothing; this many requests wait, the oldest a second.
 pub(crate) fn silent(outstanding: u64) -> AppSeen {
     let oldest = (outstanding > 0).then_some(Nanos::from_secs(1));
     let seen = LatencySeen { outstanding, oldest, ..LatencySeen::default() };

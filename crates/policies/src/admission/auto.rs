@@ -112,7 +112,7 @@ pub(crate) enum Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setting {
     Open,
-    /// So many at a time, with so many transactions a turn.
+    /// This many at a time, with this many transactions a turn.
     Flow {
         cap: u32,
         batch: u32,

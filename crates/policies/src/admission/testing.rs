@@ -49,7 +49,7 @@ impl Bench {
         bench
     }
 
-    /// Time passes in which so many queries a second are answered, spread over
+    /// Time passes in which this many queries a second are answered, spread over
     /// all connections.
     pub(crate) fn pass(&mut self, span: Nanos, per_s: f64) {
         self.now += span;

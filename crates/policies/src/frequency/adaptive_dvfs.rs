@@ -166,7 +166,7 @@ mod tests {
         Stepper::new(step_dvfs::Config::default())
     }
 
-    /// Loads that drive P8 to P0 and back once in so many windows.
+    /// Loads that drive P8 to P0 and back once in this many windows.
     fn bursts(busy: usize, idle: usize, times: usize) -> Vec<f64> {
         let one = [vec![1.0; busy], vec![0.1; idle]].concat();
         one.repeat(times)

@@ -85,7 +85,7 @@ pub struct Goodness {
     pub mape: f64,
 }
 
-/// Fits a form to measured settings from so many starts; `None` with fewer
+/// Fits a form to measured settings from this many starts; `None` with fewer
 /// than six settings, or if no start comes to an end.
 pub fn fit(form: Form, measured: &[Measured], starts: usize, rng: &mut Rng) -> Option<Response> {
     // Equation 3 has no logarithm at a delay of zero.

@@ -44,7 +44,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Ours, for this bound and so many trials.
+    /// Ours, for this bound and this many trials.
     pub fn new(method: Method, bound_us: f64, trials: usize) -> Self {
         Self {
             method,

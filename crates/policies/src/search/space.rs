@@ -291,7 +291,7 @@ fn delays(machine: &Machine) -> Vec<Level> {
     scaled((0..=most / step).map(level).collect(), f64::sqrt)
 }
 
-/// The first so many cores for every latency-critical app.
+/// The first this many cores for every latency-critical app.
 fn cores(machine: &Machine, apps: &[AppSpec]) -> Vec<Level> {
     let all = machine.all_cores();
     let critical = || numbered(apps).filter(|(_, app)| app.is_latency_critical());
@@ -306,7 +306,7 @@ fn cores(machine: &Machine, apps: &[AppSpec]) -> Vec<Level> {
     scaled((1..=all.len()).map(level).collect(), f64::ln)
 }
 
-/// The first so many ways for every latency-critical app.
+/// The first this many ways for every latency-critical app.
 fn ways(machine: &Machine, apps: &[AppSpec]) -> Vec<Level> {
     let most = machine.cache.as_ref().map_or(0, |cache| cache.ways);
     let level = |count: u32| {

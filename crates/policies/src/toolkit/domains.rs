@@ -53,7 +53,7 @@ impl Table {
         self.bounded(wanted).unwrap_or(above.unwrap_or(self.highest()))
     }
 
-    /// So many frequencies, evenly spread from the lowest to the highest, as
+    /// This many frequencies, evenly spread from the lowest to the highest, as
     /// near as the table has them.
     pub(crate) fn spread(&self, count: usize) -> Vec<Hertz> {
         let (low, high) = (self.lowest().0 as f64, self.highest().0 as f64);

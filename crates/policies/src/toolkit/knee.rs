@@ -55,7 +55,7 @@ enum Stage {
     Doubling,
     /// The knee is above `low` and at most `high`.
     Halving { low: u32, high: u32 },
-    /// So many windows are left until the next try.
+    /// This many windows are left until the next try.
     Holding { rest: u32 },
     /// One fewer is tried.
     Fewer,
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Runs a search on a system for so many looks of 100 ms.
+    /// Runs a search on a system for this many looks of 100 ms.
     fn run(knee: &mut Knee, system: Closed, from: u64, looks: u64) -> u64 {
         for look in from..from + looks {
             let per_s = system.per_s(knee.cap());

@@ -46,7 +46,7 @@ pub(crate) struct Search<'a> {
 }
 
 impl Lattice {
-    /// The space of a partition between so many apps.
+    /// The space of a partition between this many apps.
     pub(crate) fn new(partition: &Partition, apps: usize) -> Self {
         let axis = |kind| Axis { kind, total: partition.total(kind), floor: partition.floor(kind) };
         Self { apps, axes: partition.kinds().map(axis).collect() }

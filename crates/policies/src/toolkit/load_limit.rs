@@ -105,7 +105,7 @@ impl LoadLimit {
         wanted.saturating_sub(round.took).min(self.most).max(self.least)
     }
 
-    /// Time from the start of a round of so many queries to the next.
+    /// Time from the start of a round of this many queries to the next.
     pub(crate) fn every(&self, queries: u32) -> Option<Nanos> {
         self.per_s().map(|per_s| Nanos::from_secs_f64(f64::from(queries) / per_s))
     }

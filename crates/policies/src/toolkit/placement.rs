@@ -49,7 +49,7 @@ impl CorePlacement {
         Self { places }
     }
 
-    /// Gives each app a run of so many cores.
+    /// Gives each app a run of this many cores.
     pub(crate) fn divide(&mut self, shares: &[u32]) {
         let apps = (0u16..).zip(shares);
         let owners = apps.flat_map(|(app, share)| (0..*share).map(move |_| app));

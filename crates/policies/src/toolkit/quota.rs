@@ -294,8 +294,8 @@ mod tests {
         Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1))
     }
 
-    /// Ten looks a second for so many seconds, with this latency of the
-    /// promised connection 0 and so many best-effort answers a look.
+    /// Ten looks a second for this many seconds, with this latency of the
+    /// promised connection 0 and this many best-effort answers a look.
     fn run(quota: &mut Quota, latency_ms: u64, best_effort: u32, seconds: u64) {
         let start = quota.since.0 / 100_000_000;
         for look in start + 1..=start + 10 * seconds {

@@ -108,7 +108,7 @@ config! {
         /// Share of a search's requests that may be late before it tries only settings that are
         /// almost certain to meet the bound (ours).
         harm_max: f64 = 0.05,
-        /// A trial over so many bounds after a quarter of its window ends there (ours).
+        /// A trial over this many bounds after a quarter of its window ends there (ours).
         cut: f64 = 2.0,
         /// How often to search again (section 5.1.1: every hour).
         #[serde(serialize_with = "text")]

@@ -96,7 +96,7 @@ impl Run {
         self.bench.pass(Nanos::from_millis(100), per_s * noise);
     }
 
-    /// So many seconds on a server, each look's throughput times what `noise`
+    /// This many seconds on a server, each look's throughput times what `noise`
     /// gives; the share of them behind a closed gate.
     fn on(&mut self, server: Server, seconds: u32, noise: &mut dyn FnMut() -> f64) -> f64 {
         let mut closed = 0;

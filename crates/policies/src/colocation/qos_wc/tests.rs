@@ -27,7 +27,7 @@ fn bench(apps: &[AppSpec]) -> Bench<QosWc> {
     Bench::new(QosWc::new(config, &machine(8), apps), EPOCH)
 }
 
-/// Cores of each area after so many looks.
+/// Cores of each area after this many looks.
 fn after(bench: &mut Bench<QosWc>, looks: usize, apps: &[AppSeen]) -> Vec<usize> {
     (0..looks).for_each(|_| drop(bench.see(apps.to_vec())));
     bench.policy.areas.as_ref().expect("areas are drawn").cores.clone()

@@ -16,7 +16,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Of so many apps, of which nothing is known.
+    /// Of this many apps, of which nothing is known.
     pub(super) fn new(apps: usize) -> Self {
         Self { service_s: vec![None; apps] }
     }

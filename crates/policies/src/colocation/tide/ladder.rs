@@ -63,7 +63,7 @@ impl Ladder {
         self.levels.len() - 1
     }
 
-    /// The highest level at which best-effort work has at most so many cores.
+    /// The highest level at which best-effort work has at most this many cores.
     pub(super) fn with_cores(&self, most: u32) -> usize {
         let fits = |reach: &Reach| reach.units[Kind::Cores as usize].is_none_or(|has| has <= most);
         self.levels.iter().rposition(fits).unwrap_or(0)

@@ -51,7 +51,7 @@ fn tail(spec: &AppSpec, now: &AppSeen, stand: &AppStanding, chance: f64) -> Opti
     Some(Bounded { low: low.min(value), value, high: high.max(value) })
 }
 
-/// The order statistic so many standard deviations of a binomial count from
+/// The order statistic this many standard deviations of a binomial count from
 /// a percentile (David and Nagaraja, "Order Statistics", section 7.1).
 fn quantile(
     window: &Latency,
