@@ -26,7 +26,7 @@ pub(super) const BENCH: Bench = Bench {
 const ROUNDS: usize = 100;
 /// How long the threads play in a round.
 const SPAN: Duration = Duration::from_millis(200);
-/// Exchanges of two switches each, and how often so many are made.
+/// Exchanges of two switches each, and how often this many are made.
 const BURST: u64 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
 /// The rate of events for which shares of a core are reported.

@@ -85,7 +85,7 @@ fn recorded(lull: &Path, place: &Path) -> Result<PathBuf> {
     record.context("the agent left no record")
 }
 
-/// Repeats the epochs of a record so many times in all; how many there are then.
+/// Repeats the epochs of a record this many times in all; how many there are then.
 fn stretched(record: &Path, times: i64) -> Result<i64> {
     let database = Connection::open(record)?;
     let whole = "SELECT max(number) + 1, avg(offered_requests_per_second)

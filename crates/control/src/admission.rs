@@ -70,7 +70,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// As many queries as it likes, so many in a turn.
+    /// As many queries as it likes, this many in a turn.
     pub const fn turns_of(batch: u32) -> Self {
         Self { queries: u32::MAX, batch, first: false }
     }
@@ -133,7 +133,7 @@ pub struct RoundLimits {
 }
 
 impl RoundLimits {
-    /// An open gate before so many connections.
+    /// An open gate before this many connections.
     pub fn open(connections: usize) -> Self {
         Self {
             allow: vec![Allowance::turns_of(u32::MAX); connections],

@@ -48,7 +48,7 @@ pub enum Objective {
         /// Its bound.
         bound: Nanos,
     },
-    /// At least so many requests (or units of progress) per second.
+    /// At least this many requests (or units of progress) per second.
     Throughput {
         /// The floor, per second.
         floor_per_s: f64,

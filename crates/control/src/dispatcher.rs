@@ -92,7 +92,7 @@ pub struct Beat {
 /// The length of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Every {
-    /// So many answers.
+    /// This many answers.
     Answers(u32),
     /// So much time.
     Time(Nanos),

@@ -82,7 +82,7 @@ impl Machine {
         self.dials.iter().find(|dial| dial.id == id)
     }
 
-    /// The knobs of a row that this machine has with so many apps, whether or not the plant can
+    /// The knobs of a row that this machine has with this many apps, whether or not the plant can
     /// set them.
     pub fn knobs(&self, row: &KnobRow, apps: usize) -> Vec<Knob> {
         let numbers: Vec<u16> = match row.scope {
@@ -246,7 +246,7 @@ impl Dial {
 pub struct GateControl {
     /// Whose workers wait at it.
     pub app: AppId,
-    /// Workers behind it, where that is known: a cap of so many is none.
+    /// Workers behind it, where that is known: a cap of this many is none.
     pub workers: Option<u32>,
     /// Largest C that can be set.
     pub cap_max: u32,

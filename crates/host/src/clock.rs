@@ -3,7 +3,7 @@
 use lull_measure::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a clock says now.
+/// Reads a clock.
 pub(crate) fn read(clock: ClockId) -> Nanos {
     let now = clock_gettime(clock);
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())

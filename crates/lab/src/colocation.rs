@@ -89,7 +89,7 @@ impl Played {
         self.beyond(1.0)
     }
 
-    /// Epochs in which some tail was above so many times its bound.
+    /// Epochs in which some tail was above this many times its bound.
     pub(crate) fn beyond(&self, factor: f64) -> f64 {
         self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
     }

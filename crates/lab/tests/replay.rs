@@ -24,7 +24,7 @@ fn app(name: &str, threads: u32, activity: Activity) -> NodeApp {
 }
 
 /// A server whose load jumps, its client, and endless work beside them; its
-/// rates are so many times those of an ordinary load, at which two cores of
+/// rates are this many times those of an ordinary load, at which two cores of
 /// its own are a third busy at most.
 fn truth(times: f64) -> NodeModel {
     let lognormal = |us: u64, cv2: f64| Distribution {

@@ -48,7 +48,7 @@ pub fn idle(gap: Nanos, overhead: Overhead) -> Nanos {
     gap.saturating_sub(overhead.total())
 }
 
-/// Equation (3): idle time after a batch of so many queries at this mean gap;
+/// Equation (3): idle time after a batch of this many queries at this mean gap;
 /// zero where the core is not done by the next batch.
 pub fn batch_idle(queries: u64, gap: Nanos, overhead: Overhead) -> Nanos {
     let busy = overhead.processing * queries + overhead.scheduling + overhead.wakeup;

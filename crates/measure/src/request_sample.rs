@@ -21,7 +21,7 @@ pub struct SampledRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSample {
-    /// One request of so many is in the sample.
+    /// One request of this many is in the sample.
     pub one_in: u64,
     /// The requests.
     pub requests: Vec<SampledRequest>,
@@ -76,7 +76,7 @@ impl RequestSample {
     }
 }
 
-/// Takes the sample of one window after the other, at most so many requests each.
+/// Takes the sample of one window after the other, at most this many requests each.
 #[derive(Debug)]
 pub struct Sampler {
     most: usize,

@@ -54,7 +54,7 @@ pub struct IdleState {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EntryCost {
-    /// So many joules each time.
+    /// This many joules each time.
     Energy(Joules),
     /// As much as makes a stay of `at` cost what `watts` would (model A).
     BreakEven {
@@ -265,7 +265,7 @@ impl IdleGovernor {
     }
 
     /// The index of the state to enter, `timer` before the core's next timer
-    /// (`None`: not known), with so many of its threads waiting for I/O.
+    /// (`None`: not known), with this many of its threads waiting for I/O.
     pub fn choose(&mut self, states: &[IdleState], timer: Option<Nanos>, io_waiters: u32) -> usize {
         let last = states.len().saturating_sub(1);
         if let IdleRule::Always(index) = self.rule {

@@ -6,7 +6,7 @@ use lull_sim::plant::System;
 use lull_sim::stats::{Experiment, Runs, Warmup};
 use lull_sim::theory::{Case, cases};
 
-/// Eight replications of a case with so many requests each.
+/// Eight replications of a case with this many requests each.
 fn simulate(case: &Case, requests: u64) -> Runs {
     let length = case.length(requests);
     let warmup = Warmup::Fixed(length.scale(0.1));

@@ -114,7 +114,7 @@ pub(super) trait Served {
     /// Its process, or the agent's above it.
     fn pid(&self) -> u32;
 
-    /// Loads it for so many seconds.
+    /// Loads it for this many seconds.
     fn load(&self, load: Load, seconds: u32) -> Result<Ran>;
 }
 

@@ -320,7 +320,7 @@ impl Served for Database {
 }
 
 impl Database {
-    /// Loads it with so many queries a second at most, over its unix socket.
+    /// Loads it with this many queries a second at most, over its unix socket.
     pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<Ran> {
         let (time, rate) = (format!("--time={seconds}"), format!("--rate={queries_per_s}"));
         self.sysbench(Meeting::Unix(&self.socket), load, &["run", &time, &rate])

@@ -76,7 +76,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Promised clients for so many seconds, and the others around them.
+/// Promised clients for this many seconds, and the others around them.
 fn run(server: &Database, seconds: u32) -> Result<Both> {
     let (promised, others) = std::thread::scope(|scope| {
         let around = seconds + 2 * AROUND.as_secs() as u32;

@@ -49,7 +49,7 @@ pub struct MemoryPlant {
 }
 
 impl MemoryPlant {
-    /// So many equal cores with these apps, every knob there is, and all shared.
+    /// This many equal cores with these apps, every knob there is, and all shared.
     pub fn new(cores: u16, apps: Vec<MemoryApp>) -> Self {
         let specs: Vec<_> = apps.iter().map(|app| app.spec.clone()).collect();
         let machine = machine(cores).with_gates(gates(&specs), "memory");

@@ -21,9 +21,9 @@ pub struct CoreSpeed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Supply {
-    /// So many cores of each type (AMP): a request migrates to be faster.
+    /// This many cores of each type (AMP): a request migrates to be faster.
     Fixed(Vec<u32>),
-    /// So many cores, each of which can take every type (per-core DVFS).
+    /// This many cores, each of which can take every type (per-core DVFS).
     Any(u32),
 }
 

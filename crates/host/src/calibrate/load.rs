@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 /// Additions and multiplications between two looks at whether to go on.
 const ROUND: u64 = 4096;
-/// The kernel may be late by so many nanoseconds to wake several at once; the
+/// The kernel may be late by this many nanoseconds to wake several at once; the
 /// usual 50 us would be longer than the shortest sleeps.
 const SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 

@@ -30,11 +30,11 @@ pub enum DeskError {
     Twice(CoreId),
 }
 
-/// A dispatcher and what it measured, which go together when dispatchers take turns.
+/// A dispatcher and its measurements, which are swapped together when dispatchers alternate.
 pub struct Seated {
     dispatcher: Box<dyn Dispatcher>,
     meter: Option<Meter>,
-    /// How long it has been at the dispatch: the only time that it knows.
+    /// How long it has been in use; this is the only time that the dispatcher sees.
     served: Nanos,
 }
 
@@ -126,7 +126,7 @@ impl DispatchState {
     /// An empty dispatch at time 0.
     ///
     /// # Errors
-    /// What [`Floor::check`] says.
+    /// The error of [`Floor::check`].
     pub fn new(floor: Floor, dispatcher: Box<dyn Dispatcher>) -> Result<Self, DeskError> {
         floor.check()?;
         Ok(Self {

@@ -131,7 +131,7 @@ fn cores_that_do_not_go_with_the_types_are_refused() {
     assert!(unset.contains("a frequency for each of 2 core types"), "{unset}");
 }
 
-/// So many cores, each slow or fast.
+/// This many cores, each slow or fast.
 fn scaling(cores: u16) -> Floor {
     let types = floor(1, 1).ladder.types().to_vec();
     let ladder = Ladder::new(types, Supply::Any(u32::from(cores))).unwrap();

@@ -150,7 +150,7 @@ impl Resctrl {
 /// Removes a group; whether it was there.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn remove(group: &Path) -> io::Result<bool> {
     match std::fs::remove_dir(group) {
         Ok(()) => Ok(true),

@@ -85,7 +85,7 @@ impl IdleState {
     /// What the kernel has counted of it since boot.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn count(&self) -> io::Result<IdleCount> {
         let number = |name: &str| read_value(&self.dir.join(name));
         Ok(IdleCount { entries: number("usage")?, time: Nanos::from_micros(number("time")?) })

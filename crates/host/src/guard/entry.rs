@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) boot: String,
     /// When it was written, in clock ticks since boot.
     pub(super) at_ticks: u64,
-    /// What it says.
+    /// The content of the entry.
     pub(super) what: What,
 }
 

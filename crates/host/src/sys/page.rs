@@ -58,7 +58,7 @@ impl SharedPage {
     /// A page that another agent made. Whether it can be truncated is not checked.
     ///
     /// # Errors
-    /// A [`PageError`] if it is no page of this version; what the kernel says.
+    /// A [`PageError`] if it is no page of this version, or the kernel's error.
     pub fn of_file(file: File, name: &Path) -> io::Result<Self> {
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if bytes != PAGE_BYTES {

@@ -8,7 +8,7 @@ const MARK: &str = "app:";
 /// Set in the environment of an app, and of no other process.
 const IS_APP: &str = "LULL_HOST_TEST_APP";
 
-/// A running app with so many workers beside its first thread.
+/// A running app with this many workers beside its first thread.
 pub(crate) struct App {
     child: Child,
     input: ChildStdin,
@@ -42,7 +42,7 @@ impl App {
         self.ask("worker")
     }
 
-    /// Lets so many threads come and go, one after the other.
+    /// Lets this many threads come and go, one after the other.
     pub(crate) fn churn(&mut self, threads: usize) {
         self.ask(&format!("churn {threads}"));
     }

@@ -45,7 +45,7 @@ fn promise(admission: &str) -> Option<Objective> {
     }
 }
 
-/// The server with so many connections, and what some of them are promised.
+/// The server with this many connections, and what some of them are promised.
 fn scene(promise: Option<Objective>, connections: u32) -> OversubscribedModel {
     let mut model = mongo_with_connections(connections);
     if promise.is_some() {

@@ -15,7 +15,7 @@ pub(super) struct Trace {
     epochs: Vec<(f64, Vec<Sample>)>,
 }
 
-/// Lets a policy steer a plant for so many epochs.
+/// Lets a policy steer a plant for this many epochs.
 pub(super) fn follow<P: Plant>(
     plant: P,
     policy: &str,

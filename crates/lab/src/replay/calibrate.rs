@@ -225,7 +225,7 @@ fn candidates(fit: &Fit, known: &Known, at: (u32, u32)) -> Vec<Fit> {
     }
 }
 
-/// The same with so many times the share of wake-ups that take no core at once.
+/// The same with this many times the share of wake-ups that take no core at once.
 fn waiting(fit: &Fit, times: f64) -> Fit {
     let share = times * (1.0 - fit.wakeup_chance);
     Fit { wakeup_chance: 1.0 - share.min(1.0), ..fit.clone() }

@@ -25,7 +25,7 @@ pub(super) struct Part {
 /// How a recording is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Of so many windows in order one is taken.
+    /// Of this many windows in order one is taken.
     pub(super) every: u64,
 }
 
@@ -56,7 +56,7 @@ impl Cut {
         parts
     }
 
-    /// Share of the recording that so many replications simulate.
+    /// Share of the recording that this many replications simulate.
     pub(super) fn share(self, replications: u64) -> f64 {
         replications.min(self.every) as f64 / self.every as f64
     }
@@ -98,7 +98,7 @@ mod tests {
 
     const EPOCH: Nanos = Nanos::from_millis(500);
 
-    /// Blocks of so many epochs, at 100 requests an epoch, of which two are skipped.
+    /// Blocks of this many epochs, at 100 requests an epoch, of which two are skipped.
     fn recording(blocks: &[usize]) -> Recording {
         let app = AppMoment { offered_per_s: Some(200.0), ..AppMoment::default() };
         let moment = Moment { length: EPOCH, apps: vec![app], busy_cores: None };

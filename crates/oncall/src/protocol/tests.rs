@@ -20,7 +20,7 @@ pub(super) struct Played {
     pub(super) replies: usize,
 }
 
-/// Plays a conversation whose turns arrive in pieces of so many bytes.
+/// Plays a conversation whose turns arrive in pieces of this many bytes.
 pub(super) fn play(protocol: Protocol, turns: &[Turn], piece: usize) -> Played {
     play_pieces(protocol, turns, |_| (piece, piece))
 }

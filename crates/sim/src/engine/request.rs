@@ -64,7 +64,7 @@ const EMPTY: Request = Request {
 #[derive(Debug, Clone)]
 pub(crate) struct Requests {
     records: Vec<Request>,
-    /// Amounts and servers beyond those in the records, so many per request.
+    /// Amounts and servers beyond those in the records, this many per request.
     more_amounts: Vec<f64>,
     more_servers: Vec<u32>,
     amounts_each: usize,

@@ -133,7 +133,7 @@ impl CoreTraffic {
         }
     }
 
-    /// A reply leaves: so many frames at once.
+    /// A reply leaves: this many frames at once.
     #[inline]
     pub(super) fn reply(&mut self, now_ns: u64) -> u32 {
         match self {

@@ -289,7 +289,7 @@ impl Core {
         self.note(config);
     }
 
-    /// A round of polling, after so many cycles of other work.
+    /// A round of polling, after this many cycles of other work.
     fn round(&mut self, before_cycles: f64, config: &CoreConfig) {
         let rx = (self.ring.len() as u32).min(config.nic.budget);
         let tx = std::mem::take(&mut self.sent);

@@ -40,7 +40,7 @@ impl PacketCounts {
     /// Nothing yet.
     pub(super) const NONE: Self = Self { packets: 0, bytes: 0 };
 
-    /// So many packets of a size.
+    /// This many packets of a size.
     #[inline]
     pub(super) fn add(&mut self, packets: u32, size: u32) {
         self.packets += u64::from(packets);

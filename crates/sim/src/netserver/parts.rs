@@ -36,7 +36,7 @@ pub(super) struct CoreSums {
 }
 
 impl CoreSums {
-    /// Nothing yet, on a core with so many idle states.
+    /// Nothing yet, on a core with this many idle states.
     pub(super) fn new(states: usize) -> Self {
         Self {
             interrupts: 0,

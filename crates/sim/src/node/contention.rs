@@ -94,7 +94,7 @@ impl Contention {
         self.apps[app].percent = percent;
     }
 
-    /// Moves on by one refresh, in which so many threads of each app ran on average.
+    /// Moves on by one refresh, in which this many threads of each app ran on average.
     pub(super) fn refresh(&mut self, running: impl Iterator<Item = f64>) {
         for (app, now) in self.apps.iter_mut().zip(running) {
             app.running += FOLLOW * (now - app.running);

@@ -52,7 +52,7 @@ impl Storage {
         self.started
     }
 
-    /// Share of its rate used by so many starts in a span, at most 1.
+    /// Share of its rate used by this many starts in a span, at most 1.
     pub(super) fn share(&self, starts: u64, span_s: f64) -> f64 {
         (starts as f64 / (self.model.rate_per_s * span_s)).min(1.0)
     }

@@ -191,7 +191,7 @@ mod tests {
         bin(text.as_bytes(), Path::new("c.csv"), binning).map_err(|error| error.to_string())
     }
 
-    /// So many requests in each second, from time 100 on.
+    /// This many requests in each second, from time 100 on.
     fn recording(by_second: impl IntoIterator<Item = usize>) -> String {
         let row = |(second, count): (usize, usize)| {
             format!("{},a,b,1,10,0,get,0\n", 100 + second).repeat(count)

@@ -212,7 +212,7 @@ impl Plan {
     }
 }
 
-/// A trial that has so many requests in the busiest hour.
+/// A trial that has this many requests in the busiest hour.
 fn trial(setup: &Setup<'_>, peak_per_s: f64) -> Run {
     Run {
         warmup: Nanos::from_millis(30),

@@ -95,7 +95,7 @@ impl Scenario {
         self.amp(&[("slow", 13), ("fast", 2)])
     }
 
-    /// So many cores with five levels each.
+    /// This many cores with five levels each.
     pub(super) fn dvfs(&self, cores: u32) -> DispatchModel {
         self.node(self.dvfs.clone(), Supply::Any(cores), self.transition)
     }

@@ -25,7 +25,7 @@ const AT_6: usize = 3;
 const AT_8: usize = 4;
 const AT_24: usize = 7;
 
-/// The server on so many cores; the others sleep in C6.
+/// The server on this many cores; the others sleep in C6.
 fn packed(model: &OversubscribedModel, cores: u32) -> OversubscribedModel {
     let asleep = f64::from(model.cores - cores) * model.idle[super::system::C6].watts.0;
     let mut packed = OversubscribedModel { cores, ..model.clone() };

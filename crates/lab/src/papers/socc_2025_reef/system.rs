@@ -39,7 +39,7 @@ pub(super) fn mysql() -> (OversubscribedModel, Vec<Parameter>) {
     (OversubscribedModel { device, contention, ..mongo().0 }, parameters)
 }
 
-/// The same server with so many connections, all best effort.
+/// The same server with this many connections, all best effort.
 pub(super) fn set_connections(
     model: &OversubscribedModel,
     connections: u32,

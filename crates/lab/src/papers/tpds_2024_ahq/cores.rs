@@ -131,7 +131,7 @@ impl Grid {
         (0..self.seeds as usize).map(of_seed).collect()
     }
 
-    /// Cores on the isentropic line at so many ways.
+    /// Cores on the isentropic line at this many ways.
     fn isentropic(&self, strategy: usize, ways: u32) -> Option<f64> {
         cores_for(ISENTROPIC, |cores| self.at(strategy, cores, ways).mean)
     }

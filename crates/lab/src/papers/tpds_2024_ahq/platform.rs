@@ -37,7 +37,7 @@ impl Platform {
         Self { model, parameters, paper: paper() }
     }
 
-    /// These apps on so many cores and ways. Apps without a load are best-effort.
+    /// These apps on this many cores and ways. Apps without a load are best-effort.
     ///
     /// # Errors
     /// If the best-effort apps cannot be run alone.
