@@ -1,4 +1,4 @@
-//! How a run can be ended from outside: orderly, with all as before.
+//! Ways to end a run from outside: it ends in order and restores all knobs.
 
 use crate::runs::attached;
 use crate::support::record::Record;

@@ -1,4 +1,4 @@
-//! The page, its JSON, its events and its orders, as any program may ask.
+//! The page, its JSON, its events and its orders, as any HTTP client uses them.
 
 use crate::runs::started;
 use crate::support::agent::Agent;
@@ -138,7 +138,7 @@ fn orders_need_an_address_and_names_must_be_names() {
     }
 }
 
-/// Who asks, with the token of the run.
+/// A client with the token of the run.
 struct Operator {
     address: String,
     token: String,

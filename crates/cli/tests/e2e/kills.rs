@@ -1,4 +1,4 @@
-//! SIGKILL of agent, guard and both at any moment: all is put back.
+//! SIGKILL of agent, guard and both at any moment: all knobs are restored.
 
 use crate::runs::attached;
 use crate::support::agent::Agent;
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Whom {
     Agent,
@@ -20,7 +20,7 @@ enum Whom {
     Both,
 }
 
-/// From before the first write to well into the run.
+/// Delays of the kill, from before the first write to well into the run.
 const MOMENTS_MS: std::ops::Range<u64> = 0..2_000;
 
 /// A run with two attached victims and a started app, under a policy that
@@ -95,7 +95,7 @@ fn kill_at(whom: Whom, moment: Duration) {
             stage.restore_by_hand();
         }
         Whom::Guard => {
-            // It may be waiting for that guard to get ready.
+            // The agent may be waiting until that guard is ready.
             agent.signal(Signal::INT);
             agent.wait();
         }

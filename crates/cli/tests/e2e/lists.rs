@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 #[test]
-fn check_tells_of_every_capability_and_policy() {
+fn check_lists_every_capability_and_policy() {
     let scene = Scene::new();
     let report = scene.run(&["check", "--json"]).well().json();
     assert!(!report["machine"]["cores"].as_array().unwrap().is_empty());

@@ -1,8 +1,8 @@
 //! The `lull` command end to end: real processes, real signals, real files.
 //!
 //! Each test has a directory, a state directory and records of its own, and
-//! ends what it started. Nothing is asserted on how long something takes:
-//! tests wait for what must come, with a deadline that only a fault needs.
+//! ends what it started. No test asserts a duration: tests
+//! wait for events, with a deadline that only a fault reaches.
 
 mod bad_input;
 mod calibrate;

@@ -99,7 +99,7 @@ fn its_cores_are_searched_live_and_what_is_found_is_used() {
     let moved = record.events("decision");
     let cores_of = |one: &Value| one["outcome"]["wanted"].get("cores").is_some();
     assert!(moved.iter().any(cores_of), "no trial had other cores: {moved:?}");
-    // The next run knows it, and answers under it.
+    // The next run reads the finding and applies it.
     let ended = scene.run_for(&config, "6s").well();
     assert!(ended.err.contains("1 settings for `memcached` are known"), "{}", ended.err);
     scene.wait_until_quiet();
@@ -124,7 +124,7 @@ fn the_kernel_tells_its_latency() {
     let told = "latency = \"ebpf\"\nideal = \"1ms\"";
     let text = unmanaged(&scene).replace("ideal = \"1ms\"", told);
     let record = run(&scene, &text, "3s");
-    // Of 4000 a second: the clients' ends, on the same machine, are not counted, too.
+    // Of 4000 a second: the clients' ends on the same machine are not counted as well.
     let rate = "SELECT CAST(avg(completed_requests_per_second) AS INTEGER) FROM app_epochs \
                 WHERE app = 'memcached'";
     assert!((1..6000).contains(&record.number(rate)), "{}/s", record.number(rate));

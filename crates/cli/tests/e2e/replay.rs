@@ -1,4 +1,4 @@
-//! `lull replay`: what it answers, and what it refuses.
+//! `lull replay`: its predictions and its refusals.
 
 use crate::runs::started;
 use crate::support::agent::Ended;

@@ -27,7 +27,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// What a page would ask others for.
+/// Returns the external resources that a page would load.
 fn references(page: &str) -> Vec<&str> {
     let starts = ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe", "<img"];
     starts.into_iter().filter(|start| page.contains(start)).collect()

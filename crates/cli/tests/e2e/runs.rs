@@ -1,4 +1,4 @@
-//! Whole runs: what is recorded, what is changed meanwhile, and what is left.
+//! Whole runs: their records, the changes during them, and the state after them.
 
 use crate::support::record::Record;
 use crate::support::scene::Scene;
@@ -82,7 +82,7 @@ fn unmanaged_touches_nothing() {
     assert!(record.epochs() >= 3);
 }
 
-/// Two processes that others have started, under a policy.
+/// A config of two processes that the agent did not start, under a policy.
 pub(crate) fn attached(policy: &str, server: &Victim, batch: &Victim) -> String {
     format!(
         r#"

@@ -98,7 +98,7 @@ fn csv_and_parquet_hold_the_same_values_and_can_be_read_back() {
     assert_eq!(rows, read_parquet(&parquet));
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("powersave") && svg.contains("power (W)"));
-    // What stood there before is replaced.
+    // The file that existed before is replaced.
     let again = ["--csv", paths[0], "--seeds", "1"];
     let said = sim(&scene, SMALL, &again).well().out;
     assert!(said.contains("one replication has no interval"), "{said}");

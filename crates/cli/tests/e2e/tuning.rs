@@ -116,7 +116,7 @@ fn parquet_holds_what_the_csv_does_and_marks_the_front() {
     let on_front = rows.iter().filter(|row| row.get_bool(12).unwrap()).count();
     assert_eq!(on_front, front.as_array().unwrap().len());
     assert!(std::fs::read_to_string(&figure).unwrap().contains("front"));
-    // What cannot be written is refused before anything is measured.
+    // A path that cannot be written fails before the measurement.
     let ended = lull(&scene, "sweep", SMALL, &["--parquet", "/no/such/place.parquet"]);
     ended.refused(2, "no such directory");
 }

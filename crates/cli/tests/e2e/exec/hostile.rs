@@ -1,4 +1,4 @@
-//! A page that is none: the program runs without it, and says so.
+//! Invalid pages: the program reports them and runs without a gate.
 
 use crate::support::scene::Scene;
 use lull_agent::library::Library;
@@ -18,7 +18,7 @@ fn run(page: &Path) -> Output {
     command.output().unwrap()
 }
 
-/// Memory that begins with `head`, of a page's size, that cannot be cut short.
+/// Returns sealed memory of a page's size that starts with `head` and cannot be truncated.
 fn sealed(head: &[u8]) -> File {
     let memory = memfd_create("hostile", MemfdFlags::ALLOW_SEALING).unwrap();
     let mut file = File::from(memory);
@@ -36,7 +36,7 @@ fn is_refused(output: &Output) {
 }
 
 #[test]
-fn a_file_that_could_be_cut_short_is_refused() {
+fn a_file_that_could_be_truncated_is_refused() {
     let scene = Scene::new();
     is_refused(&run(&scene.write("page", "no page")));
 }
@@ -77,7 +77,7 @@ fn a_program_without_a_loader_has_no_gate() {
 }
 
 #[test]
-fn an_admission_controller_that_cannot_be_had_is_refused_before_the_server_starts() {
+fn an_invalid_admission_controller_is_refused_before_the_server_starts() {
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 10] = [
@@ -100,7 +100,7 @@ fn an_admission_controller_that_cannot_be_had_is_refused_before_the_server_start
 }
 
 #[test]
-fn waking_by_signal_is_refused_where_it_cannot_be_or_nobody_waits() {
+fn waking_by_signal_is_refused_if_workers_are_processes_or_none_waits() {
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 3] = [
@@ -119,7 +119,7 @@ fn waking_by_signal_is_refused_where_it_cannot_be_or_nobody_waits() {
 }
 
 #[test]
-fn a_time_that_the_gate_would_not_keep_is_refused_before_the_server_starts() {
+fn a_time_out_of_the_gates_range_is_refused_before_the_server_starts() {
     let scene = Scene::new();
     let marker = scene.path("started");
     let cases: [(&[&str], &str); 6] = [

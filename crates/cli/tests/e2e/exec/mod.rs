@@ -1,4 +1,4 @@
-//! `lull exec` on real servers: what is seen, and what must not break.
+//! `lull exec` on real servers: its results, and the servers' behaviour under it.
 
 mod hostile;
 mod needs_cc;
@@ -28,7 +28,7 @@ impl Server {
         Self::from_agent(scene.start(scene.lull(&arguments)), port)
     }
 
-    /// The same as a user without rights. Needs root.
+    /// As [`Server::start`], as the user `nobody`. Needs root.
     fn start_as_nobody(scene: &Scene, options: &[&str], command: &[&str], port: u16) -> Self {
         let arguments = [&["exec", "--json"], options, &["--"], command].concat();
         Self::from_agent(scene.start(scene.lull_as_nobody(&arguments)), port)
@@ -70,7 +70,7 @@ pub(super) fn of_class(seen: &Value, class: &str) -> Vec<u64> {
     those.map(|one| one["queries"].as_u64().unwrap()).collect()
 }
 
-/// What the files say whose names begin so, in a scene's directory.
+/// Returns the contents of the files in a scene's directory whose names have this prefix.
 fn logs(scene: &Scene, prefix: &str) -> Vec<String> {
     let all = std::fs::read_dir(scene.path("")).unwrap().flatten();
     let logs = all.filter(|one| one.file_name().to_string_lossy().starts_with(prefix));

@@ -1,5 +1,5 @@
-//! A small threaded server that does on request what a database does only in
-//! emergencies (`threads.c`), in both modes of the gate.
+//! A small threaded server (`threads.c`) that shows on request the rare behaviour of a
+//! database, such as ending its connections, in both modes of the gate.
 
 mod admission;
 mod attach;
@@ -24,12 +24,12 @@ use std::time::Duration;
 const MODES: [&str; 2] = ["post", "epoll"];
 const WAKES: [&str; 2] = ["futex", "signal"];
 
-/// Builds a server; its path.
+/// Builds a server; returns its path.
 fn built(scene: &Scene, name: &str) -> String {
     built_with(scene, name, &[])
 }
 
-/// The same, with further options of the compiler's.
+/// As [`built`], with further options of the compiler.
 fn built_with(scene: &Scene, name: &str, more: &[&str]) -> String {
     let source = format!("{}/tests/e2e/exec/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = scene.path(name);
@@ -75,7 +75,7 @@ impl Client {
 
     fn send(&mut self, sequence: u8, payload: &[u8]) {
         let head = [payload.len() as u8, 0, 0, sequence];
-        // Who has gone is noticed when its answer is missing.
+        // The missing answer shows that a connection has ended.
         let _ = self.0.write_all(&[&head, payload].concat());
     }
 
@@ -91,12 +91,12 @@ impl Client {
         self.send(0, &[&[3], text.as_bytes()].concat());
     }
 
-    /// Nothing answers this.
+    /// Sends a command that has no answer.
     fn close_statement(&mut self) {
         self.send(0, &[0x19, 1, 0, 0, 0]);
     }
 
-    /// One query and its answer: how many connections there are; `None` if this one ended.
+    /// Sends a query; returns the number in its answer, or `None` if the connection ended.
     fn query(&mut self, text: &str) -> Option<u8> {
         self.ask(text);
         self.packet().map(|payload| payload[1])
@@ -107,16 +107,16 @@ impl Client {
         self.packet().is_none()
     }
 
-    /// Goes, and waits until the server has closed the connection, too: what it had
-    /// is counted by then, the last query among it.
+    /// Disconnects, and waits until the server has also closed the connection: by then all its
+    /// queries are counted, including the last.
     fn leave(mut self) {
         self.0.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(self.is_over());
     }
 }
 
-/// Many connections at a time, with so many queries each, one at a time and
-/// with a pause before each: long enough for a worker to find nothing to do.
+/// Loads the server with this many concurrent connections and queries for each. A pause
+/// before each query is long enough for its worker to start a rest.
 fn load(port: u16, connections: usize, queries: usize) {
     std::thread::scope(|scope| {
         for _ in 0..connections {
@@ -144,8 +144,8 @@ fn workers_that_rest_are_called_for_every_query_and_for_none_twice() {
     let seen = server.seen();
     let gated = of_class(&seen, "gated");
     assert_eq!(gated.iter().filter(|queries| **queries == 50).count(), 8, "{seen}");
-    // At most before each query and before the end; a worker that finds its next
-    // query there at once does not rest.
+    // A worker rests at most before each query and before the end; it does not rest if its
+    // next query has already arrived.
     assert!((1..=8 * 51).contains(&called(&seen)), "{seen}");
     assert_eq!(
         (seen["mode"].as_str(), &seen["gate"]["waited_too_long"]),
@@ -154,7 +154,7 @@ fn workers_that_rest_are_called_for_every_query_and_for_none_twice() {
 }
 
 #[test]
-fn connections_that_follow_each_other_on_one_descriptor_are_told_apart() {
+fn connections_that_follow_each_other_on_one_descriptor_are_distinguished() {
     for mode in MODES {
         let scene = Scene::new();
         let server = start(&scene, mode, &[], "-1");
@@ -241,7 +241,7 @@ fn a_server_that_ends_connections_ends_those_whose_workers_rest_or_wait() {
         waiter.ask("work");
         admin.query("shutdown").unwrap();
         assert!(idle.is_over(), "{mode}");
-        // It may have had its answer before.
+        // The answer may have arrived before.
         assert!(waiter.is_over() || waiter.is_over(), "{mode}");
         wait_for("their end", || admin.query("work") == Some(1));
         drop(server.seen());
@@ -309,7 +309,7 @@ fn random_bytes_in_the_page_keep_no_query_from_its_answer() {
         let server = start(&scene, mode, &[], "-1");
         let mut random = Rng::seed_from_u64(seed as u64);
         let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&server)).collect();
-        // First all but header and settings, at a gate that is closed; then those, too.
+        // First all except header and settings, at a closed gate; then those as well.
         for from in [512, 512, 512, 0] {
             clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
             overwrite(&server, from, &mut random);
@@ -361,7 +361,7 @@ fn the_sanitizer_finds_no_fault_in_the_library_in_a_threaded_server() {
 #[ignore = "slow: builds the library once more"]
 fn the_sanitizer_sees_what_the_library_reads() {
     let scene = Scene::new();
-    // Its own check of `send` is not the one that is to find it.
+    // Disable the sanitizer's own check of `send`, so that the library's read is found.
     let before = sanitised::before(&scene, "intercept_send=0");
     let server = start(&scene, "post", &before.each_ref().map(String::as_str), "-1");
     Client::connect(&server).ask("stray");
@@ -379,7 +379,7 @@ mod needs_valgrind {
     fn valgrind_finds_no_fault_in_a_threaded_server_with_the_library() {
         let before = |scene: &Scene| {
             let log = format!("--log-file={}", scene.path("valgrind-%p").display());
-            // Its status is that of valgrind, 99 if there was a fault.
+            // The exit status is valgrind's: 99 after a fault.
             ["valgrind", "--error-exitcode=99", "--quiet", &log].map(str::to_owned).to_vec()
         };
         does_all(before, (6, 20), |scene, way| {

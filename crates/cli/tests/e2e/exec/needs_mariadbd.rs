@@ -29,7 +29,7 @@ impl Database {
         Self::start_with(scene, options, &[])
     }
 
-    /// As [`Database::start`], with further options of the server's.
+    /// As [`Database::start`], with further options of the server.
     fn start_with(scene: &Scene, options: &[&str], more: &[&str]) -> Self {
         Self::start_behind(scene, options, &[], more)
     }
@@ -55,7 +55,7 @@ impl Database {
         std::fs::read_to_string(&self.pid_file).unwrap().trim().parse().unwrap()
     }
 
-    /// Over the unix socket, which a rule exempts.
+    /// Runs SQL over the unix socket, which a rule exempts.
     fn admin(&self, sql: &str) -> String {
         text(&self.try_admin(sql))
     }
@@ -70,7 +70,7 @@ impl Database {
         client(self.server.port, "sbtest", sql)
     }
 
-    /// As [`Database::client`], encrypted.
+    /// As [`Database::client`], with TLS.
     fn client_over_tls(&self, sql: &str) -> Child {
         let port = format!("--port={}", self.server.port);
         let mut client = Command::new("mariadb");
@@ -109,15 +109,15 @@ impl Database {
     }
 }
 
-/// Installs a database, and says how its server is started and at which port.
+/// Installs a database; returns the command of its server and the port.
 fn installed(scene: &Scene) -> (Vec<String>, u16) {
     let (data, port) = (scene.path("data"), free_port());
     let data = format!("--datadir={}", data.display());
     let mut install = Command::new("mariadb-install-db");
     install.args(["--no-defaults", &data, "--user=root"]);
     install.arg("--auth-root-authentication-method=normal").stdout(Stdio::null());
-    // A server that starts empties its directory of temporary tables of
-    // all there are, those of other servers too.
+    // At its start a server deletes all files in its directory of temporary tables, also
+    // those of other servers.
     let own = scene.path("tmp");
     std::fs::create_dir(&own).unwrap();
     install.env("TMPDIR", &own);
@@ -132,7 +132,7 @@ fn installed(scene: &Scene) -> (Vec<String>, u16) {
     (all.into_iter().map(str::to_owned).chain(own).collect(), port)
 }
 
-/// A key and a certificate of its own, as options of the server's.
+/// Creates a key and a certificate; returns the options of the server for them.
 fn with_tls(scene: &Scene) -> [String; 2] {
     let (key, certificate) = (scene.path("key.pem"), scene.path("cert.pem"));
     let mut openssl = Command::new("openssl");
@@ -189,7 +189,7 @@ fn an_admission_controller_moves_the_gate_of_a_live_server() {
     assert!(p50("transaction_latency") >= p50("latency"), "{seen}");
 }
 
-/// A run of a database with the library and this key; the agent, and where the database is.
+/// Runs a database with the library and this key; returns the agent and the port.
 fn run_with(scene: &Scene, key: &str) -> (Agent, u16) {
     run_for(scene, key, &[])
 }
@@ -228,7 +228,7 @@ fn a_run_has_the_latency_that_the_server_itself_saw_under_a_gate() {
 }
 
 #[test]
-fn an_admission_controller_of_a_run_acts_on_the_gate_and_the_record_tells_of_it() {
+fn an_admission_controller_of_a_run_acts_on_the_gate_and_is_recorded() {
     let scene = Scene::new();
     let admission = "concurrency = { name = \"gate-fifo\", cap = 2, look = \"20ms\" }";
     let (agent, port) = run_with(&scene, admission);
@@ -272,7 +272,7 @@ fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     scene.wait_until_quiet();
 }
 
-/// A search over the gate of a database that `lull tune` starts; where it is kept.
+/// Returns a search over the gate of a database that `lull tune` starts.
 fn search(scene: &Scene, command: &[String], port: u16) -> Command {
     let app = format!(
         "[policy]\nname = \"bayop\"\nknobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]\n\
@@ -292,7 +292,7 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
     let (command, port) = installed(&scene);
     let mut agent = scene.start(search(&scene, &command, port));
     agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    // Six connections with work at any time, so that trials have something to read.
+    // Six connections with work at any time, so that trials have latencies to read.
     let mut clients: Vec<Child> = Vec::new();
     let ended = agent.wait_while(|| {
         clients.retain_mut(|client| client.try_wait().unwrap().is_none());
@@ -301,7 +301,7 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
         }
     });
     for mut client in clients {
-        // Its server is gone.
+        // The server has ended.
         let _ = client.kill();
         client.wait().unwrap();
     }
@@ -323,13 +323,13 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
 fn a_lock_holder_under_a_gate_of_one_neither_deadlocks_nor_times_out() {
     let scene = Scene::new();
     let database = Database::start(&scene, &["--concurrency", "1"]);
-    // The first holds the row; the second wants it and has the only slot once
-    // the first one's is overdue; the first must be able to commit all the same.
+    // The first client holds the row. The second waits for the row and gets the only slot once
+    // the lease of the first is over. The first must still be able to commit.
     let mut holder = database.client(
         "begin; update t set b = b + 1 where a = 1; select sleep(1); \
          update t set b = b + 1 where a = 2; commit",
     );
-    // On a busy machine it may have held, and ended, before it is looked for.
+    // On a busy machine it may have ended before the check.
     let mut has_ended = || holder.try_wait().unwrap().is_some();
     wait_for("the holder", || database.has_transactions("") || has_ended());
     let waiter = database.client("update t set b = b + 1 where a = 1");

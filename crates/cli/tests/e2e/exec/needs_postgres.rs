@@ -51,7 +51,7 @@ impl Database {
             false => Server::start(&scene, options, &command, port),
         };
         let database = Self { server, port: at };
-        // It listens a little before it answers.
+        // The server listens before it can answer.
         crate::support::wait_for("PostgreSQL", || database.pgbench(&["-i"]).status.success());
         (database, scene)
     }
@@ -72,8 +72,8 @@ impl Database {
 #[test]
 fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
     let (database, _scene) = Database::start(&["--concurrency", "2"]);
-    // Its usual transaction: BEGIN, five statements of which some wait for each
-    // other's row locks, END.
+    // The usual transaction of pgbench: BEGIN, five statements of which some wait for row
+    // locks, END.
     let done = text(&database.pgbench(&["-n", "-c", "8", "-t", "25"]));
     assert!(done.contains("200/200"), "{done}");
     assert!(done.contains("failed transactions: 0"), "{done}");

@@ -16,7 +16,7 @@ fn every_command_of_redis_is_counted_and_none_waits() {
     assert!(load.stdout(Stdio::null()).status().unwrap().success());
     let seen = server.seen();
     let queries = seen["queries"].as_u64().unwrap();
-    // The benchmark asks for the server's settings, too.
+    // The benchmark also reads the server's settings.
     assert!((2000..2020).contains(&queries), "{queries}");
     assert_eq!((&seen["gate"]["admissions"], seen["mode"].as_str()), (&0.into(), Some("post")));
 }

@@ -20,14 +20,14 @@ pub(super) fn before(scene: &Scene, options: &str) -> [String; 3] {
     ["env".to_owned(), libraries, format!("ASAN_OPTIONS={usual}:{options}")]
 }
 
-/// What the sanitizer has found; it writes nothing where all is well.
+/// Returns the sanitizer's findings; without a fault it writes no file.
 pub(super) fn findings(scene: &Scene) -> Vec<String> {
     logs(scene, LOG)
 }
 
 const LOG: &str = "sanitizer-log";
 
-/// Where it is; built once, however many servers it is for.
+/// Path of the library, which is built once for all servers.
 static LIBRARY: LazyLock<String> = LazyLock::new(library);
 
 fn runtime() -> String {
@@ -43,13 +43,13 @@ fn library() -> String {
     build.args(["build", "--quiet", "--release", "--package", "lull-preload", "--manifest-path"]);
     build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/Cargo.toml"));
     build.args(["--target-dir", target]);
-    // Whatever these tests were built with is not for this library.
+    // The build flags of these tests do not apply to this library.
     for variable in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS"] {
         build.env_remove(variable);
     }
     build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     build.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
-    // Who reads a finding wants to know the line.
+    // Findings need line numbers.
     build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
     assert!(build.status().unwrap().success(), "the library does not build with its checks");
     format!("{target}/release/liblull_preload.so")

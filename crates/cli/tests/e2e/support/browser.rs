@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Without the network of a browser: it is to see one page of this machine.
+/// Options without the browser's own network traffic: it must load only pages of this machine.
 const ARGUMENTS: [&str; 9] = [
     "--headless=new",
     "--no-sandbox",
@@ -53,7 +53,7 @@ impl Browser {
         self.session = format!("/session/{}", begun["sessionId"].as_str().unwrap());
     }
 
-    /// Asks the driver; what it answers.
+    /// Sends a request to the driver; returns its answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if method == "GET" { String::new() } else { body.to_string() };
         let request = format!(

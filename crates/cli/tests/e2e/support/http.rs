@@ -1,4 +1,4 @@
-//! Requests as bytes on a socket: nothing is added that a test did not write.
+//! HTTP requests as bytes on a socket, exactly as a test writes them.
 
 use super::agent::Agent;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ impl Answer {
     }
 }
 
-/// Waits until an agent says where its page is; host and port.
+/// Waits until an agent prints the address of its page; returns host and port.
 pub(crate) fn address_of(agent: &mut Agent) -> String {
     agent.wait_until_said("page at http://");
     let said = agent.err();

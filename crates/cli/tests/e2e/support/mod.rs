@@ -15,19 +15,19 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long to wait for what must come; only a fault needs it all.
+/// Longest wait for an event that must happen; only a fault takes this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The program under test.
 pub(crate) const LULL: &str = env!("CARGO_BIN_EXE_lull");
 
-/// Waits for something that must come, and says what is the matter if it does not.
+/// Waits for a condition; panics with `what` if it does not become true.
 pub(crate) fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
     wait_or(|| format!("did not come: {what}"), &mut has_come);
 }
 
-/// As [`wait_for`], with words found when they are needed.
+/// As [`wait_for`], with a message that is built only when it is needed.
 pub(crate) fn wait_or(complaint: impl Fn() -> String, has_come: &mut dyn FnMut() -> bool) {
     let begun = Instant::now();
     while !has_come() {
@@ -36,12 +36,12 @@ pub(crate) fn wait_or(complaint: impl Fn() -> String, has_come: &mut dyn FnMut()
     }
 }
 
-/// Whether the tests may do everything.
+/// Whether the tests run as root.
 pub(crate) fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Whether the kernel lets this user watch sockets; says so where it does not.
+/// Whether this user may observe sockets with eBPF; prints the reason if not.
 pub(crate) fn has_ebpf(scene: &scene::Scene) -> bool {
     let ended = scene.run(&["exec", "--ebpf", "--", "true"]);
     let is_refused = ended.code() == 2 && ended.err.contains("cannot be watched");

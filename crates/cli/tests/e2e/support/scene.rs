@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The variable that marks whatever a scene starts, and what that starts.
+/// The environment variable that marks all processes of a scene and their descendants.
 const MARK: &str = "LULL_E2E_SCENE";
 
 /// A directory, and all that runs on its behalf until it is dropped.
@@ -23,16 +23,15 @@ impl Scene {
         Self { place, program: LULL.into(), started: AtomicU32::new(0) }
     }
 
-    /// With a copy of the program, which other users may execute wherever the
-    /// original is.
+    /// Returns a scene with a copy of the program that other users may execute.
     pub(crate) fn with_program_for_all() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let mut scene = Self::new();
         scene.program = scene.path("lull");
         let all = PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(scene.place.path(), all).unwrap();
-        // By another process: what is open for writing does not run, and a child that
-        // a test beside this one forks meanwhile would hold it open.
+        // Copy in another process: a file that is open for writing cannot be executed, and a child
+        // that another test forks meanwhile would inherit the open file.
         let mut install = Command::new("install");
         let copied = install.args(["--mode=755", LULL]).arg(&scene.program).status();
         assert!(copied.unwrap().success());
@@ -79,7 +78,7 @@ impl Scene {
         command
     }
 
-    /// As [`Scene::lull`], as a user without rights. Needs root.
+    /// As [`Scene::lull`], as the user `nobody`. Needs root.
     pub(crate) fn lull_as_nobody<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);

@@ -24,7 +24,7 @@ impl Victim {
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
-        // It listens before its workers are there.
+        // The server listens before its workers have started.
         let pid = child.id().cast_signed();
         super::wait_for("the server's threads", || threads(pid).len() > 2);
         Self::new(child, address, Some(output))
@@ -45,7 +45,7 @@ impl Victim {
         self.child.id().cast_signed()
     }
 
-    /// Where a server listens.
+    /// The address of a server.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
@@ -55,7 +55,7 @@ impl Victim {
         threads(self.pid())
     }
 
-    /// Whether any thread is not as it was.
+    /// Whether the scheduling of any thread has changed.
     pub(crate) fn is_changed(&self) -> bool {
         !self.changes().is_empty()
     }

@@ -1,4 +1,4 @@
-//! A server that finds library and page by its environment, and agents that come and go.
+//! A server that finds library and page by its environment, and agents that start and end.
 
 use super::*;
 use crate::support::agent::Agent;
@@ -7,7 +7,7 @@ use crate::support::{is_root, skip};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// What `lull attach --environment` prints for this scene's page, in a file.
+/// Writes the output of `lull attach --environment` for this scene's page to a file.
 fn environment(scene: &Scene, more: &[&str]) -> PathBuf {
     let place = page_directory(scene);
     let options = ["attach", &place, "--environment", "--protocol", "mysql"];
@@ -23,8 +23,8 @@ fn page(scene: &Scene) -> PathBuf {
     scene.path("db/page")
 }
 
-/// Starts the server with that file's lines as they are, after `before`; nothing else
-/// connects it with Lull.
+/// Starts the server with that file's lines as its environment, after `before`. It has no
+/// other connection with Lull.
 fn start_free(scene: &Scene, environment: &PathBuf, before: &[&str]) -> (Agent, u16) {
     let (program, port) = (built(scene, "threads"), free_port());
     let mut shell = Command::new("sh");
@@ -37,7 +37,7 @@ fn start_free(scene: &Scene, environment: &PathBuf, before: &[&str]) -> (Agent, 
     (server, port)
 }
 
-/// A server under no agent yet.
+/// Starts a server without an agent.
 fn free(scene: &Scene) -> (Agent, u16) {
     start_free(scene, &environment(scene, &[]), &[])
 }
@@ -144,14 +144,14 @@ fn an_agent_finds_a_server_that_was_started_after_it_and_one_after_that() {
 }
 
 #[test]
-fn a_second_agent_is_refused_and_told_whom_to_stop() {
+fn a_second_agent_is_refused_with_the_process_to_stop() {
     let scene = Scene::new();
     let (_server, port) = free(&scene);
     let first = attached(&scene, &[]);
     let place = page_directory(&scene);
     let words = format!("page has an agent already, process {}: stop it first", first.pid());
     scene.run(&["attach", &place, "--concurrency", "1"]).refused(1, &words);
-    // Which is no reason not to say how servers find it.
+    // `--environment` still works while another agent runs.
     environment(&scene, &[]);
     let mut client = Client::connect_to(port);
     queries(&mut client, 2);
@@ -161,8 +161,8 @@ fn a_second_agent_is_refused_and_told_whom_to_stop() {
     scene.run(&["attach", &place, "--for", "1ms"]).well();
 }
 
-/// A server whose page is as `spoil` leaves it complains with these words and is served
-/// without; an agent is refused with those.
+/// Asserts that a server whose page was changed by `spoil` reports `server_says` and runs
+/// without a gate, and that an agent fails with `agent_says`.
 fn runs_without(spoil: impl Fn(&Scene), server_says: &str, agent_says: &str) {
     let scene = Scene::new();
     let environment = environment(&scene, &[]);
@@ -174,7 +174,7 @@ fn runs_without(spoil: impl Fn(&Scene), server_says: &str, agent_says: &str) {
 }
 
 #[test]
-fn a_page_that_others_may_write_to_is_used_by_nobody() {
+fn a_page_that_others_may_write_to_is_not_used() {
     let spoil = |scene: &Scene| {
         std::fs::set_permissions(page(scene), PermissionsExt::from_mode(0o660)).unwrap();
     };
@@ -183,9 +183,9 @@ fn a_page_that_others_may_write_to_is_used_by_nobody() {
 }
 
 #[test]
-fn a_page_of_another_version_is_used_by_nobody() {
+fn a_page_of_another_version_is_not_used() {
     let spoil = |scene: &Scene| {
-        // The layout's number comes after the eight bytes that every page begins with.
+        // The number of the layout follows the eight bytes at the start of every page.
         let file = File::options().write(true).open(page(scene)).unwrap();
         file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
     };
@@ -273,7 +273,7 @@ fn a_run_takes_the_latency_of_a_server_that_it_did_not_start() {
     agent.interrupt().well();
     let latencies = "SELECT count(*) FROM latencies WHERE app = 'db'";
     assert!(Record::open(&scene.records()[0]).number(latencies) > 0);
-    // It is not the run's to end, and the page is free for the next.
+    // The run does not end a server that it did not start, and the page is free for the next.
     queries(&mut client, 3);
     let agent = attached(&scene, &[]);
     queries(&mut client, 3);

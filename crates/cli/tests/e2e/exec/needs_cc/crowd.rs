@@ -1,20 +1,20 @@
-//! More connections than the page has room for, at once and in turn, and
-//! descriptors that are used again while others come and go.
+//! More connections than the page has entries, at once and one after the other, and
+//! descriptors that are reused while other connections open and close.
 
 use super::*;
 use crate::support::skip;
 use lull_oncall::CONNECTIONS;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Connections beyond the room that there is.
+/// Connections beyond the number of entries.
 const BEYOND: usize = 500;
-/// What this program and the server need besides a descriptor for each connection.
+/// Descriptors of this program and the server other than those of the connections.
 const OTHERS: u64 = 300;
 
-/// A server that holds any number of connections in one thread (`crowd.c`).
+/// Starts a server that serves any number of connections in one thread (`crowd.c`).
 ///
-/// It reads only what has come: that a query was answered is known when its
-/// client asks again or goes, and a slot is held for that long.
+/// The server reads only data that has arrived. The gate learns that a query was answered
+/// when its client sends the next one or disconnects, and the slot is held until then.
 fn crowd(scene: &Scene, options: &[&str]) -> Server {
     let (program, port) = (built(scene, "crowd"), free_port());
     let options = [&["--protocol", "mysql"], options].concat();
@@ -74,7 +74,7 @@ fn connections_beyond_the_table_are_served_and_counted_and_a_free_entry_is_reuse
 
 #[test]
 #[ignore = "slow: twenty thousand connections in turn"]
-fn twenty_thousand_connections_in_turn_all_find_a_place_and_none_is_missed() {
+fn twenty_thousand_connections_in_turn_all_get_an_entry_and_none_is_missed() {
     let scene = Scene::new();
     let server = crowd(&scene, &["--concurrency", "4"]);
     for turn in 1..=2 * CONNECTIONS {
@@ -82,8 +82,8 @@ fn twenty_thousand_connections_in_turn_all_find_a_place_and_none_is_missed() {
         assert!(client.query("work").is_some());
         client.leave();
         if turn % 4_000 == 0 {
-            // The agent is to read of each before its place has gone round: it does
-            // so every second.
+            // The agent must read each entry before it is reused; it reads all
+            // every second.
             std::thread::sleep(Duration::from_secs(2));
         }
     }

@@ -1,4 +1,4 @@
-//! Servers of which a library sees nothing: the kernel watches their sockets.
+//! Servers that a preloaded library cannot observe: eBPF observes their sockets.
 
 use super::{Client, built_with, load};
 use crate::exec::Server;
@@ -14,12 +14,12 @@ fn queries_of_a_static_server_are_seen_by_the_kernel() {
     }
     let (program, port) = (built_with(&scene, "threads", &["-static"]), free_port());
     let server = Server::start(&scene, &[], &[&program, &port.to_string(), "-1"], port);
-    // What comes before it is known where the server listens is not seen.
+    // Queries before the listening socket is found are not observed.
     let begun = Instant::now();
     let mut asked = 0;
     while begun.elapsed() < Duration::from_secs(3) {
         load(server.port, 4, 20);
-        // The login is answered, too.
+        // The login also counts as a query.
         asked += 4 * 21;
     }
     let seen = server.seen();
@@ -31,7 +31,7 @@ fn queries_of_a_static_server_are_seen_by_the_kernel() {
 }
 
 #[test]
-fn a_dynamic_server_is_watched_so_if_that_is_asked_for() {
+fn a_dynamic_server_is_observed_by_the_kernel_on_request() {
     let scene = Scene::new();
     if !has_ebpf(&scene) {
         return;
@@ -45,7 +45,7 @@ fn a_dynamic_server_is_watched_so_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_the_kernel_does_not_see_is_said() {
+fn a_server_that_the_kernel_cannot_observe_is_reported() {
     let scene = Scene::new();
     if !has_ebpf(&scene) {
         return;

@@ -1,5 +1,5 @@
-//! Workers that signals wake: every query is answered, and the server's own
-//! signals are as it left them.
+//! Workers that signals wake: every query is answered, and the server's own signal mask and
+//! dispositions do not change.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn signals(seen: &Value) -> u64 {
     seen["gate"]["woken_by_signal"].as_u64().unwrap()
 }
 
-/// One holds the only slot, another waits for it, the first ends.
+/// Lets one client hold the only slot and another wait for it, then ends the first turn.
 fn hand_over(holder: &mut Client, waiter: &mut Client) {
     holder.query("begin").unwrap();
     waiter.ask("work");
@@ -133,7 +133,7 @@ fn random_bytes_in_the_page_send_no_signal_to_anybody_else() {
             clients.iter_mut().for_each(|client| client.ask("work"));
             clients.iter_mut().for_each(|client| assert!(client.packet().is_some(), "{mode}"));
         }
-        // One that none of its threads waits for would have ended the server.
+        // A signal for which no thread waits would have ended the server.
         assert!(clients[0].query("signals").is_some(), "{mode}");
         assert!(server.seen()["queries"].is_u64());
     }

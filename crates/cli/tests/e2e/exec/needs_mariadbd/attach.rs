@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A database that knows of Lull by its environment only.
+/// Starts a database whose only connection with Lull is its environment.
 fn free(scene: &Scene) -> Database {
     let (command, port) = installed(scene);
     let printed = scene.run(&["attach", "page", "--environment"]).well().out;
@@ -57,7 +57,7 @@ mod needs_sysbench {
                 admissions += seen["gate"]["admissions"].as_u64().unwrap();
                 assert_eq!(seen["gate"]["waited_too_long"], 0, "{mode}: {seen}");
             }
-            // It ends with an error if a query had none or a wrong answer.
+            // The load ends with an error if a query got no answer or a wrong one.
             ended(load);
             assert!(admissions > 0, "{mode}");
         }

@@ -1,10 +1,10 @@
-//! What goes wrong around a database whose workers rest or wait.
+//! Faults around a database whose workers rest or wait.
 
 use super::*;
 use crate::support::free_port;
 use serde_json::Value;
 
-/// How many connections come over TCP, as the server sees it.
+/// Number of connections over TCP, as the server reports it.
 const BY_TCP: &str =
     "select count(*) from information_schema.processlist where host <> 'localhost'";
 
@@ -14,7 +14,7 @@ impl Database {
         self.admin(BY_TCP).trim().parse().unwrap()
     }
 
-    /// A client that does nothing for a long time, once it has done this.
+    /// Starts a client that runs this SQL and is then idle for a long time.
     fn idle_client(&self, sql: &str) -> Child {
         let mut client = client_to(self.server.port, "sbtest", &["--skip-ssl"]);
         use std::io::Write;
@@ -171,7 +171,7 @@ mod needs_sysbench {
         database.server.signal(Signal::KILL);
         assert_eq!(ended(database.client("select 7")).trim(), "7");
         ended(load);
-        // The one that rested all the while ends by its client's hang-up.
+        // The worker that rested all the time ends when its client disconnects.
         drop(idle.stdin.take());
         idle.wait().unwrap();
         wait_for("its end", || database.by_tcp() == 0);

@@ -24,7 +24,8 @@ mod needs_mariadb_client_test {
         names.map(str::to_owned).collect()
     }
 
-    /// Those that fail at a server, each in a process of its own: a failure ends it.
+    /// Returns the tests that fail at a server. Each runs in its own process, because a failure
+    /// ends the process.
     fn failing<'n>(names: &[&'n str], port: u16, scene: &Scene) -> BTreeSet<&'n str> {
         let vardir = format!("--vardir={}", scene.path("").display());
         let passes = |name: &str| {

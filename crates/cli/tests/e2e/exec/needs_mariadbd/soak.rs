@@ -1,13 +1,13 @@
-//! Random events, one after the other, and what must hold after all of them: in
-//! both modes, with both ways of waking, and over TLS as well as in the clear.
+//! Random events, one after the other, and the invariants after all of them: in both modes,
+//! with both ways of waking, with and without TLS.
 //!
-//! `LULL_SOAK_EVENTS` says how many (a soak is 1,000), `LULL_SOAK_SEED` which.
+//! `LULL_SOAK_EVENTS` is the number of events (a soak has 1,000), `LULL_SOAK_SEED` the seed.
 
 use super::*;
 use lull_control::Rng;
 use rand::{RngExt, SeedableRng};
 
-/// As many as CI has time for.
+/// The number of events that CI has time for.
 const EVENTS: u32 = 40;
 
 /// Modes of the gate, and how it wakes.
@@ -18,12 +18,12 @@ fn number(variable: &str, usual: u32) -> u32 {
     std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// What is under way.
+/// The server, its clients and the expected state.
 struct Soak {
     database: Database,
     random: Rng,
     clients: Vec<Child>,
-    /// Rows that were added by statements that were answered.
+    /// Rows of insert statements that were answered.
     added: u32,
 }
 
@@ -33,7 +33,7 @@ impl Soak {
         self.clients.push(client);
     }
 
-    /// Takes out one of the clients at random.
+    /// Removes a random client and returns it.
     fn any(&mut self) -> Option<Child> {
         let count = self.clients.len();
         (count > 0).then(|| self.clients.swap_remove(self.random.random_range(0..count)))
@@ -77,13 +77,13 @@ impl Soak {
                      where host <> 'localhost' order by rand() limit 1";
         let id = self.database.admin(which);
         if !id.trim().is_empty() {
-            // It may have gone by itself meanwhile.
+            // The connection may have ended by itself meanwhile.
             self.database.try_admin(&format!("kill {}", id.trim()));
         }
     }
 }
 
-/// So many events on a server with this before its command line.
+/// Runs this many events on a server with these words before its command line.
 fn soak(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], (seed, events): (u32, u32)) {
     let tls = with_tls(scene);
     let options = ["--mode", mode, "--wake", wake, "--concurrency", "2", "--protocol", "mysql"];
@@ -95,7 +95,7 @@ fn soak(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], (seed, events
     let mut soak = Soak { database, random, clients: Vec::new(), added: 0 };
     for _ in 0..events {
         soak.event();
-        // As many at a time as there is patience for.
+        // A limit on the clients at a time keeps the test short.
         while soak.clients.len() > 24 {
             soak.any().unwrap().wait().unwrap();
         }

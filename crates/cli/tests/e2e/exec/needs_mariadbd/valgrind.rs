@@ -1,16 +1,16 @@
-//! MariaDB itself in valgrind, with the library in it.
+//! MariaDB under valgrind, with the preloaded library.
 
 use super::*;
 
 mod needs_valgrind {
     use super::*;
 
-    /// What valgrind says where our library is among the callers. MariaDB and its
-    /// libraries have findings of their own, which are not ours to judge.
+    /// Returns valgrind's findings with the library among the callers. MariaDB and its
+    /// libraries have findings of their own, which this test ignores.
     fn of_ours(scene: &Scene) -> Vec<String> {
         let said = logs(scene, "valgrind-");
         assert!(!said.is_empty(), "valgrind has written no log");
-        // Findings are apart by lines that are empty but for the process.
+        // Lines that contain only the process number separate findings.
         let findings = said.iter().flat_map(|log| {
             log.split("== \n").filter(|finding| finding.contains("liblull_preload"))
         });
