@@ -62,9 +62,10 @@ impl Dip {
 
     /// The class of what a plant offers: its apps are known, so it can
     /// distinguish; cores or ways isolate, scheduling classes prioritise.
-    pub fn classify(offered: &Capabilities) -> Self {
-        let isolate = offered.has(Capability::Cores) || offered.has(Capability::CacheWays);
-        match (isolate, offered.has(Capability::Scheduling)) {
+    pub fn offered_by(capabilities: &Capabilities) -> Self {
+        let isolate =
+            capabilities.has(Capability::Cores) || capabilities.has(Capability::CacheWays);
+        match (isolate, capabilities.has(Capability::Scheduling)) {
             (false, false) => Self::D,
             (true, false) => Self::DI,
             (false, true) => Self::DP,
@@ -240,13 +241,13 @@ mod tests {
     #[test]
     fn a_machine_without_knobs_can_only_tell_apps_apart() {
         let none = Capabilities::default();
-        assert_eq!(Dip::classify(&none), Dip::D);
+        assert_eq!(Dip::offered_by(&none), Dip::D);
         let cores = none.with(Capability::Cores, "sched_setaffinity");
-        assert_eq!(Dip::classify(&cores), Dip::DI);
+        assert_eq!(Dip::offered_by(&cores), Dip::DI);
         let both = cores.with(Capability::Scheduling, "sched_setattr");
-        assert_eq!(Dip::classify(&both), Dip::DIP);
+        assert_eq!(Dip::offered_by(&both), Dip::DIP);
         let only = both.without(Capability::Cores, Missing::because("test"));
-        assert_eq!(Dip::classify(&only), Dip::DP);
+        assert_eq!(Dip::offered_by(&only), Dip::DP);
     }
 
     #[test]

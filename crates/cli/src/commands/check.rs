@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let report = Report {
         version: lull_agent::VERSION,
         kernel: kernel(),
-        dip: Dip::classify(&machine.capabilities),
+        dip: Dip::offered_by(&machine.capabilities),
         resources: by_resource(&machine.capabilities),
         tlt: TLT,
         policies: policies(&machine),
