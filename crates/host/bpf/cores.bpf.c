@@ -86,12 +86,8 @@ struct waiting_thread {
 	__u64 since;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << SLOT_BITS);
-	__type(key, __u32);
-	__type(value, struct waiting_thread);
-} waiting SEC(".maps");
+/* A variable, which only these programs use, takes fewer instructions than a map. */
+struct waiting_thread waiting[1 << SLOT_BITS];
 
 static __always_inline struct core_record *own_record(void)
 {
@@ -102,9 +98,7 @@ static __always_inline struct core_record *own_record(void)
 
 static __always_inline struct waiting_thread *slot_of(__u64 thread)
 {
-	__u32 slot = thread * FIBONACCI >> (64 - SLOT_BITS);
-
-	return bpf_map_lookup_elem(&waiting, &slot);
+	return &waiting[thread * FIBONACCI >> (64 - SLOT_BITS)];
 }
 
 /* Adds a time to a histogram, as often as it has weight. */
@@ -175,7 +169,7 @@ static __always_inline __u64 begin_wait(__u64 thread)
 	struct waiting_thread *slot = slot_of(thread);
 	__u64 now, weight_bits;
 
-	if (!record || !slot)
+	if (!record)
 		return 0;
 	if (record->skip) {
 		record->skip--;
@@ -229,14 +223,13 @@ int BPF_PROG(lull_wake_new, __u64 thread)
 SEC("raw_tp/sched_switch")
 int BPF_PROG(lull_switch, __u64 is_preempted, __u64 from, __u64 to, __u32 from_state)
 {
-	struct waiting_thread *slot;
+	struct waiting_thread *slot = slot_of(to);
 	__u64 now = 0, since;
 
 	/* The thread could run on, and is not the core's idle thread, which never waits. */
 	if ((is_preempted || !from_state) && (__u32)bpf_get_current_pid_tgid())
 		now = begin_wait(from);
-	slot = slot_of(to);
-	if (!slot || READ_ONCE(slot->thread) != to)
+	if (READ_ONCE(slot->thread) != to)
 		return 0;
 	since = READ_ONCE(slot->since);
 	WRITE_ONCE(slot->thread, 0);
