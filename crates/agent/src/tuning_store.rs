@@ -20,7 +20,7 @@ const VERSION: i64 = 2;
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS trial (
         machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, search TEXT NOT NULL,
-        number INTEGER NOT NULL, place TEXT NOT NULL, came TEXT NOT NULL,
+        number INTEGER NOT NULL, place TEXT NOT NULL, result TEXT NOT NULL,
         PRIMARY KEY (machine, app, bin, search, number)
     );
     CREATE TABLE IF NOT EXISTS spot (
@@ -178,12 +178,13 @@ impl Store {
     }
 
     fn read_trials(&self, key: &Key) -> anyhow::Result<Vec<Trial>> {
-        let sql = "SELECT place, came FROM trial
+        // By position: stores of earlier builds have another name for the last column.
+        let sql = "SELECT * FROM trial
                    WHERE machine = ? AND app = ? AND bin = ? AND search = ? ORDER BY number";
         let mut statement = self.connection.prepare(sql)?;
         let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
         let rows = statement
-            .query_map(of, |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+            .query_map(of, |row| Ok((row.get::<_, String>(5)?, row.get::<_, String>(6)?)))?;
         rows.map(|row| {
             let (place, came) = row?;
             Ok(Trial { place: serde_json::from_str(&place)?, came: serde_json::from_str(&came)? })

@@ -5,7 +5,7 @@ import { clock } from "./format.js";
 const WORDS = {
   decision: "did",
   held: "held back",
-  came: "effect",
+  confirmed: "effect",
   missed: "contrary",
   foreign: "others",
   safe: "SLO-safe",

@@ -133,7 +133,8 @@ impl Contender<'_> {
 fn machine() -> Machine {
     let machine = MemoryPlant::new(CORES, Vec::new()).machine().clone();
     let all = Capability::ALL.into_iter();
-    let capabilities = all.fold(machine.capabilities, |all, one| all.with(one, "benchmark"));
+    let capabilities =
+        all.fold(machine.capabilities, |all, one| all.with_capability(one, "benchmark"));
     Machine { capabilities, ..machine }
 }
 

@@ -25,7 +25,7 @@ pub enum Finding {
 impl Capabilities {
     /// States that a capability is there, and by which means.
     #[must_use]
-    pub fn with(mut self, capability: Capability, means: impl Into<String>) -> Self {
+    pub fn with_capability(mut self, capability: Capability, means: impl Into<String>) -> Self {
         self.found.insert(capability, Finding::By(means.into()));
         self
     }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_was_never_stated_is_missing_with_a_reason() {
         let some = Capabilities::default()
-            .with(Capability::Cores, "sched_setaffinity")
+            .with_capability(Capability::Cores, "sched_setaffinity")
             .without(Capability::Energy, Missing::because("no RAPL"));
         assert_eq!(some.get(Capability::Cores), Ok("sched_setaffinity"));
         assert_eq!(some.get(Capability::Energy).unwrap_err().to_string(), "no RAPL");

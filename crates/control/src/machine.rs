@@ -71,7 +71,7 @@ impl Machine {
             let all = std::mem::take(&mut self.capabilities);
             self.capabilities = Capability::OF_GATES
                 .into_iter()
-                .fold(all, |all, capability| all.with(capability, means));
+                .fold(all, |all, capability| all.with_capability(capability, means));
         }
         self.gates = gates;
         self

@@ -242,9 +242,9 @@ mod tests {
     fn a_machine_without_knobs_can_only_tell_apps_apart() {
         let none = Capabilities::default();
         assert_eq!(Dip::offered_by(&none), Dip::D);
-        let cores = none.with(Capability::Cores, "sched_setaffinity");
+        let cores = none.with_capability(Capability::Cores, "sched_setaffinity");
         assert_eq!(Dip::offered_by(&cores), Dip::DI);
-        let both = cores.with(Capability::Scheduling, "sched_setattr");
+        let both = cores.with_capability(Capability::Scheduling, "sched_setattr");
         assert_eq!(Dip::offered_by(&both), Dip::DIP);
         let only = both.without(Capability::Cores, Missing::because("test"));
         assert_eq!(Dip::offered_by(&only), Dip::DP);
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn each_resource_has_the_class_of_its_own_knobs() {
         let some = Capabilities::default()
-            .with(Capability::Cores, "sched_setaffinity")
-            .with(Capability::Scheduling, "sched_setattr")
-            .with(Capability::CacheWays, "resctrl")
+            .with_capability(Capability::Cores, "sched_setaffinity")
+            .with_capability(Capability::Scheduling, "sched_setattr")
+            .with_capability(Capability::CacheWays, "resctrl")
             .without(Capability::MemoryBandwidth, Missing::because("no MBA"));
         let all = by_resource(&some);
         let classes: Vec<_> = all.iter().map(|one| (one.resource, one.class)).collect();

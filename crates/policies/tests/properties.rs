@@ -154,7 +154,7 @@ proptest! {
     ) {
         let mut machine = MemoryPlant::new(cores, Vec::new()).machine().clone();
         for capability in Capability::ALL {
-            machine.capabilities = machine.capabilities.with(capability, "test");
+            machine.capabilities = machine.capabilities.with_capability(capability, "test");
         }
         machine.cache.as_mut().expect("the plant has ways").contiguous = contiguous;
         machine.gates = vec![GateControl {

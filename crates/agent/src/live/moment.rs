@@ -49,7 +49,7 @@ pub(super) struct Head {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Line {
     pub(super) time_s: f64,
-    /// Chooses the style of the line: `decision`, `held`, `came`, `missed`, `foreign`, `safe`,
+    /// Chooses the style of the line: `decision`, `held`, `confirmed`, `missed`, `foreign`, `safe`,
     /// `operator`, `app`, `shadow`.
     pub(super) kind: &'static str,
     pub(super) text: String,
@@ -165,7 +165,7 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
     let kind = match &entry.event {
         Event::Decision(_) => "decision",
         Event::Held { .. } => "held",
-        Event::Effect(effect) if Effect::as_expected(effect) => "came",
+        Event::Effect(effect) if Effect::as_expected(effect) => "confirmed",
         Event::Effect(_) => "missed",
         Event::Foreign { .. } => "foreign",
         Event::SafeBegins { .. } | Event::SafeEnds => "safe",

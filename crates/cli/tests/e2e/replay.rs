@@ -156,7 +156,8 @@ fn a_policy_without_its_knob_on_the_recorded_machine_is_refused_though_the_model
     refused(&bound, "even", "policy `even` needs cores");
     // A capability that the machine has and the model lacks gets its own message.
     let fast = on_machine(&scene, &file, "fast.db", |all| {
-        all.with(Capability::Frequency, "cpufreq").with(Capability::Utilisation, "/proc/stat")
+        all.with_capability(Capability::Frequency, "cpufreq")
+            .with_capability(Capability::Utilisation, "/proc/stat")
     });
     let words = "the model of a replay cannot show policy `performance`: policy `performance` \
                  needs frequency";

@@ -324,7 +324,8 @@ fn machine(cores: u16) -> Machine {
         let is_knob = capability.is_knob() && !of_apps;
         is_knob || matches!(capability, Capability::TailLatency | Capability::Progress)
     });
-    let capabilities = claimed.fold(Capabilities::default(), |all, one| all.with(one, "memory"));
+    let capabilities =
+        claimed.fold(Capabilities::default(), |all, one| all.with_capability(one, "memory"));
     let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
     Machine {
         name: "in-memory plant".to_owned(),

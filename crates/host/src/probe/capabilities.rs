@@ -92,7 +92,7 @@ pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
     let of_machine = MACHINE_KNOBS.iter().map(|row| (row.capability, (row.settable)(roots)));
     found.into_iter().chain(of_machine).fold(Capabilities::default(), |all, (what, finding)| {
         match finding {
-            Ok(means) => all.with(what, means),
+            Ok(means) => all.with_capability(what, means),
             Err(why) => all.without(what, why),
         }
     })

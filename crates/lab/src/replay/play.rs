@@ -188,7 +188,7 @@ fn common_machine(recorded: &Machine, model: &Machine) -> Machine {
         let means =
             recorded.capabilities.get(capability).and_then(|_| model.capabilities.get(capability));
         match means {
-            Ok(means) => all.with(capability, means),
+            Ok(means) => all.with_capability(capability, means),
             Err(why) => all.without(capability, why),
         }
     });

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 fn machine() -> Machine {
     let mut machine = MemoryPlant::new(4, Vec::new()).machine().clone();
     for capability in Capability::ALL {
-        machine.capabilities = machine.capabilities.with(capability, "test");
+        machine.capabilities = machine.capabilities.with_capability(capability, "test");
     }
     machine
 }

@@ -288,7 +288,7 @@ fn capabilities(model: &NetServerModel, app: &AppSpec) -> Capabilities {
     ];
     let means = if open { "simulated" } else { "simulated, one connection" };
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
-        true => all.with(what, means),
+        true => all.with_capability(what, means),
         false => all.without(what, Missing::because(why)),
     })
 }

@@ -337,7 +337,7 @@ fn capabilities(model: &NodeModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::Energy, false, "the simulated node has no power model"),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
-        true => all.with(what, "simulated"),
+        true => all.with_capability(what, "simulated"),
         false => all.without(what, Missing::because(why)),
     })
 }

@@ -478,7 +478,7 @@ fn capabilities(apps: &[AppSpec]) -> Capabilities {
         (Capability::SchedulerEvents, false, "the simulated server has sums of waits only"),
     ];
     found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
-        true => all.with(what, "simulated"),
+        true => all.with_capability(what, "simulated"),
         false => all.without(what, Missing::because(why)),
     })
 }

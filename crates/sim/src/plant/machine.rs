@@ -75,12 +75,12 @@ fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
         all = all.without(absent, Missing::because(why));
     }
     all = all
-        .with(Capability::Utilisation, "simulated busy time")
+        .with_capability(Capability::Utilisation, "simulated busy time")
         .without(Capability::Energy, Missing::because("simulated energy is modelled, not metered"));
     let fixed = Missing::because("the model gives the cores no P-states");
     let scales = model.cores.iter().any(|group| !group.pstates.is_empty());
     all = match scales {
-        true => all.with(Capability::Frequency, "simulated P-states"),
+        true => all.with_capability(Capability::Frequency, "simulated P-states"),
         false => all.without(Capability::Frequency, fixed),
     };
     let unwatched = || Missing::because("this plant watches no such app");
@@ -89,7 +89,7 @@ fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
         [(Capability::TailLatency, critical(true)), (Capability::Progress, critical(false))]
     {
         all = match there {
-            true => all.with(capability, "simulated calls"),
+            true => all.with_capability(capability, "simulated calls"),
             false => all.without(capability, unwatched()),
         };
     }

@@ -180,7 +180,7 @@ fn lines(frame: &mut Frame<'_>, top: &Top, area: Rect) {
 
 fn journal_line(entry: &Entry) -> Line<'static> {
     let style = match entry.kind.as_str() {
-        "came" => Style::new().fg(Color::Green),
+        "confirmed" => Style::new().fg(Color::Green),
         "missed" | "foreign" | "safe" | "operator" => Style::new().fg(Color::Yellow),
         "held" => Style::new().add_modifier(Modifier::DIM),
         _ => Style::new(),

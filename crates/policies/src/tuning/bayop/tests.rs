@@ -14,7 +14,7 @@ const EPOCH: Nanos = Nanos::from_millis(500);
 /// Metered, with coalescing and frequency.
 fn metered() -> Machine {
     let mut machine = machine(4);
-    machine.capabilities = machine.capabilities.with(Capability::Energy, "test");
+    machine.capabilities = machine.capabilities.with_capability(Capability::Energy, "test");
     machine
 }
 
@@ -289,7 +289,7 @@ fn the_response_model_needs_delay_and_frequency() {
 #[test]
 fn a_machine_without_a_numeric_knob_is_refused_with_the_reasons() {
     let mut bare = metered();
-    bare.capabilities = Capabilities::default().with(Capability::Energy, "test");
+    bare.capabilities = Capabilities::default().with_capability(Capability::Energy, "test");
     let refused = Bayop::new(Config::default(), &bare, &[lc_spec("a")]).err().unwrap();
     assert!(refused.to_string().contains("nothing to search"), "{refused}");
 }
