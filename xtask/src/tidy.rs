@@ -19,6 +19,7 @@ mod safety;
 mod size;
 mod source;
 mod tree;
+mod vocabulary;
 mod words;
 
 use anyhow::Result;
@@ -52,6 +53,8 @@ const RULES: &[Rule] = &[
     ignored::RULE,
     words::MARKERS,
     words::PLACES,
+    vocabulary::WORDS,
+    vocabulary::NAMES,
     words::WIDTH,
     words::BLANKS,
     commits::RULE,
