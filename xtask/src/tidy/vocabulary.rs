@@ -101,13 +101,17 @@ struct Block {
 
 /// What people read of a file.
 fn prose(file: &File) -> Vec<Block> {
-    let others = ["py", "sh", "c", "h", "js", "css", "html", "toml", "service", "yaml", "yml"];
+    let others = ["py", "sh", "c", "h", "js", "css", "html", "service", "yaml", "yml"];
     if file.path.contains("/vendor/") || file.path.contains("/machines/") {
         return Vec::new();
     }
     match &file.rust {
         Some(rust) => [comments(&file.text), messages(rust)].concat(),
         None if file.is_any_of(&["md"]) => paragraphs(&file.text),
+        // What a file of keys quotes are values: `"nobody"` is a user of the system.
+        None if file.is_any_of(&["toml"]) => {
+            vec![Block { line: 1, text: without_quotations(&file.text.to_lowercase()) }]
+        }
         None if file.is_any_of(&others) => vec![Block { line: 1, text: file.text.to_lowercase() }],
         None => Vec::new(),
     }
@@ -120,7 +124,7 @@ fn comments(text: &str) -> Vec<Block> {
 
 /// The comment at the end of a line, which may be all of it.
 fn comment_of(line: &str) -> Option<&str> {
-    let outside_strings = |at: &usize| line[..*at].matches('"').count() % 2 == 0;
+    let outside_strings = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
     let at = line.match_indices("//").map(|(at, _)| at).find(outside_strings)?;
     (!line[..at].ends_with(':')).then(|| line[at..].trim_start_matches(['/', '!']))
 }
