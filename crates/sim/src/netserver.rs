@@ -15,7 +15,7 @@
 //! use lull_measure::Nanos;
 //! use lull_sim::netserver::{NetServer, NetServerModel};
 //!
-//! let model: NetServerModel = toml::from_str(include_str!("example.toml"))?;
+//! let model: NetServerModel = toml::from_str(include_str!("netserver/example.toml"))?;
 //! let mut server = NetServer::new(&model, 1, 0)?;
 //! server.run_until(Nanos::from_millis(200));
 //! let totals = server.totals();
