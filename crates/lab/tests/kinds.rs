@@ -41,7 +41,7 @@ objective = { p99 = "200ms" }
 warmup = "20s"
 length = "1000s"
 replications = 4
-[placed]
+[dispatch]
 types = [{ name = "slow", speed = 1.0, watts = 3.0 }]
 supply = { any = 1 }
 load = [{ rate_per_s = 50.0 }]

@@ -259,7 +259,7 @@ pub struct AppSection {
     /// started with sees its queries, on the server ([on-call.md](on-call.md));
     /// needs `start` or `page`, and a dynamically linked program.
     /// `ebpf`: the kernel sees its queries, at the TCP ports that it listens at
-    /// ([on-call.md](on-call.md#servers-that-a-library-sees-nothing-of)); Linux 6.3.
+    /// ([on-call.md](on-call.md#servers-that-cannot-be-preloaded)); Linux 6.3.
     /// `prometheus:http://HOST:PORT`: the tail is queried from this Prometheus server
     /// ([config.md](config.md#latency-from-prometheus)).
     #[serde(default)]

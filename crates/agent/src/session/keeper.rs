@@ -243,7 +243,7 @@ mod tests {
         let mut keeper = Keeper::new(Some(place.clone()));
         let lost = BTreeSet::from([Knob::Cores(AppId(0))]);
         keeper.take(vec![found(100.0, 2, 12)], &epoch(), &lost);
-        assert!(keeper.close()[0].contains("somebody else"), "said so");
+        assert!(keeper.close()[0].contains("another program"), "the notice names the cause");
         assert!(!place.path.exists());
         let mut nowhere = Keeper::new(None);
         nowhere.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());

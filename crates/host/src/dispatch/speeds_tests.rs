@@ -196,7 +196,7 @@ fn a_frequency_that_somebody_else_sets_is_theirs() {
     assert!(speeds.look_after().is_empty());
     scene.tree.write(&format!("{}/scaling_governor", dir(scene.core())), "powersave\n");
     let told = speeds.look_after();
-    assert!(told.len() == 1 && told[0].contains("theirs now"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("leaves it alone"), "{told:?}");
     speeds.set(scene.core(), 1).unwrap();
     assert_eq!(speeds.restore().unwrap().done, 0);
     assert_eq!(scene.file("scaling_governor"), "powersave");

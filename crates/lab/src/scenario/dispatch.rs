@@ -36,7 +36,7 @@ pub struct DispatchFile {
     objective: WrittenObjective,
     /// Requests in the profile.
     profile: Option<usize>,
-    placed: DispatchModel,
+    dispatch: DispatchModel,
     #[serde(default)]
     dispatcher: Vec<toml::Table>,
 }
@@ -82,20 +82,20 @@ impl DispatchScenario {
             return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
         };
         let wrong = |error: String| Wrong::at("dispatch", error);
-        let ladder = file.placed.ladder().map_err(|error| wrong(error.to_string()))?;
+        let ladder = file.dispatch.ladder().map_err(|error| wrong(error.to_string()))?;
         let contents = Contents {
             title: file.title,
-            notices: overload(&file.placed, &ladder),
+            notices: overload(&file.dispatch, &ladder),
             variants: variants(&file.dispatcher, choice)?,
-            figures: figures((percentile, bound), &file.placed, &ladder),
+            figures: figures((percentile, bound), &file.dispatch, &ladder),
         };
         let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
-        let profile = file.placed.profile(file.profile.unwrap_or(PROFILE), frame.seed);
+        let profile = file.dispatch.profile(file.profile.unwrap_or(PROFILE), frame.seed);
         let scenario = Self {
             frame,
             profile: profile.map_err(|error| wrong(error.to_string()))?,
             objective: (percentile, bound),
-            model: file.placed,
+            model: file.dispatch,
             ladder,
         };
         for variant in &scenario.frame.contents.variants {
