@@ -5,6 +5,7 @@
 //! failed, which prints the command that repeats it. The last line sums up every test.
 
 mod clock;
+mod failures;
 mod needs;
 mod phase;
 mod programs;
@@ -54,7 +55,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         println!("{}", without_rig(why));
         tally.leave_out(why, crate::rig::names_in_ci().len());
     }
-    for (title, list) in [("slowest tests", tally.slowest()), ("skipped", tally.reasons())] {
+    let lists = [
+        ("slowest tests", tally.slowest()),
+        ("skipped", tally.reasons()),
+        ("failed", tally.failures().to_owned()),
+    ];
+    for (title, list) in lists {
         if !list.is_empty() {
             print!("== {title}:\n{list}");
         }

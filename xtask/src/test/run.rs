@@ -6,6 +6,7 @@
 //! prints is shown in one piece when its phase ends.
 
 use super::clock::{self, Ended};
+use super::failures::{Failure, Failures};
 use super::phase::{Phase, Step};
 use super::programs::{self, Program};
 use super::signals;
@@ -118,7 +119,10 @@ impl<'a> Runner<'a> {
         }
         self.is_over.store(true, Ordering::Relaxed);
         let mut tally = self.lock();
-        tally.failed += usize::from(tally.failed == failed);
+        if tally.failed == failed {
+            tally.failed += 1;
+            tally.add_failures(phase.name, &[Failure::of_phase("the phase")]);
+        }
         println!("== {} failed after {took_s} s; again with: {}", phase.name, phase.repeat());
         Ok(())
     }
@@ -134,12 +138,16 @@ impl<'a> Runner<'a> {
             Step::Aside(_) => {
                 let half = threads(2).to_string();
                 command.env("CARGO_BUILD_JOBS", &half).env("RUST_TEST_THREADS", &half);
+                let mut failures = Failures::default();
                 let see = |line: &str, _: Duration| {
+                    failures.read(line);
                     if let Some(counts) = Counts::parse(line) {
                         self.lock().add(Round::First, &counts);
                     }
                 };
-                follow(&mut command, Show::AtTheEnd, see)
+                let outcome = follow(&mut command, Show::AtTheEnd, see);
+                self.lock().add_failures(phase.name, &failures.into_list());
+                outcome
             }
         }
     }
@@ -182,16 +190,20 @@ impl<'a> Runner<'a> {
         command.args(&arguments).args(["--test-threads", &threads.to_string()]);
         command.stdin(Stdio::null()).env(lull_testing::SKIPPED_FILE, &self.skipped);
         let (mut ended, mut counts) = (Vec::<Ended>::new(), None);
+        let mut failures = Failures::default();
         let began = Instant::now();
         let is_good = follow(&mut command, Show::AsTheyCome, |line, at| {
             ended.extend(clock::ended(line, at));
+            failures.read(line);
             counts = Counts::parse(line).or(counts);
         })?;
         let mut tally = self.lock();
         tally.add(round, &counts.unwrap_or_default());
         tally.add_times(&program.name(), clock::durations(ended, threads));
+        tally.add_failures(&program.name(), &failures.into_list());
         if !is_good && counts.is_none_or(|counts| counts.failed == 0) {
             tally.failed += 1;
+            tally.add_failures(&program.name(), &[Failure::of_phase("the program")]);
             counts = None;
         }
         println!("== {}: {:.1} s", program.name(), began.elapsed().as_secs_f64());
@@ -248,6 +260,7 @@ mod tests {
         assert!(runner.lock().is_good());
         runner.run_beside(&phases[1..], &[]).unwrap();
         assert_eq!(runner.lock().to_string(), "0 passed, 1 failed");
+        assert_eq!(runner.lock().failures(), "   unknown: the phase as a whole\n");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The outcome of a run: how many tests passed, failed and were skipped, why, and how long
 //! they took.
 
+use super::failures::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub(super) struct Tally {
     skipped: BTreeMap<String, BTreeSet<String>>,
     /// How long each test took.
     times: Vec<(Duration, String)>,
+    /// What the failed tests printed, as it is listed.
+    failures: String,
 }
 
 impl Counts {
@@ -88,6 +91,16 @@ impl Tally {
     pub(super) fn add_times(&mut self, program: &str, times: Vec<(String, Duration)>) {
         let named = |(test, time): (String, Duration)| (time, format!("{program}: {test}"));
         self.times.extend(times.into_iter().map(named));
+    }
+
+    /// Adds what the failed tests of a program printed.
+    pub(super) fn add_failures(&mut self, program: &str, failures: &[Failure]) {
+        self.failures.extend(failures.iter().map(|failure| failure.text(program)));
+    }
+
+    /// The failed tests with the first lines of their output; empty if none failed.
+    pub(super) fn failures(&self) -> &str {
+        &self.failures
     }
 
     /// Counts tests as skipped that the test runner counted as passed, from the lines that
