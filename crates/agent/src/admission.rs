@@ -1,7 +1,7 @@
 //! An admission controller at the gate of a live server: the code that the simulator runs.
 //!
 //! Under `lull exec` the controller runs in the main loop of the command; under `lull run`
-//! each controller has its own thread ([`threads`]), because it decides more often than
+//! each controller has its own thread (`threads`), because it decides more often than
 //! epochs end.
 //!
 //! If workers rest (sleep until they are woken), the admission controller sets the concurrency

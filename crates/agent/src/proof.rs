@@ -3,7 +3,7 @@
 //! The run is divided into pairs of blocks, one with the policy and one unmanaged. The order
 //! within each pair is random and balanced over the run. A figure is computed for each block
 //! and a difference for each pair. A difference is claimed only if it is statistically
-//! significant; [`difference`] describes the test.
+//! significant; `difference` describes the test.
 
 mod block;
 mod difference;

@@ -1,6 +1,6 @@
 //! What can be measured of a machine and of its apps, one file each.
 //!
-//! A gauge of an app is its file, its field of [`AppGauges`] and its line in [`APP_GAUGES`]; its
+//! A gauge of an app is its file, its field of `AppGauges` and its line in `APP_GAUGES`; its
 //! name and how it is merged, recorded and shown are defined in `lull_measure::catalogue`.
 //!
 //! Each gauge keeps its last reading and returns the change since.

@@ -3,8 +3,8 @@
 //! Before the first write of a knob its old value is durable in the guard's ledger. The ledger
 //! restores the values: it holds every thread's old value, also after this process has died.
 //!
-//! A knob of the machine (not of an app) is its file, its field of [`MachineKnobs`] and its row of
-//! [`MACHINE_KNOBS`]; probing, reading, writing, watching and restoring follow from the row. The
+//! A knob of the machine (not of an app) is its file, its field of `MachineKnobs` and its row of
+//! `MACHINE_KNOBS`; probing, reading, writing, watching and restoring follow from the row. The
 //! knob's name and its values are defined in `lull_control::KNOBS`.
 
 mod coalescing;

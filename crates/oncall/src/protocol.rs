@@ -5,7 +5,7 @@
 //! ([`SharedReader`]). A connection whose bytes it cannot read becomes opaque, and an
 //! opaque connection is never gated.
 //!
-//! A protocol is a file of this folder that implements [`WireProtocol`] and a row of the
+//! A protocol is a file of this folder that implements `WireProtocol` and a row of the
 //! table `protocols!` below. Names, help texts and numbers in pages follow from the row, and
 //! dispatch is a `match` that the row adds an arm to: no call through a pointer, since every
 //! query of a server passes here twice.

@@ -3,11 +3,11 @@
 //! A policy is a pure function with state: observation in, plan out. Its file begins with the
 //! paper, the mechanism and the differences from the paper; then follow the config with the
 //! paper's constants, the state, the decision, and a test for each claim. Families have a
-//! folder each: [`colocation`], [`frequency`], [`tuning`], [`dispatch`] and [`admission`].
-//! [`toolkit`] holds what several policies use, [`search`] the search for numeric settings.
+//! folder each: `colocation`, `frequency`, `tuning`, `dispatch` and `admission`.
+//! `toolkit` holds what several policies use, [`search`] the search for numeric settings.
 //!
 //! To add one, write its file, its `mod` line in its family's module and its line in
-//! [`registry`]; the compiler reports an entry in no registry as dead code. (One macro line
+//! `registry`; the compiler reports an entry in no registry as dead code. (One macro line
 //! could declare module and entry, but rustfmt skips modules that a macro declares.)
 
 pub mod admission;

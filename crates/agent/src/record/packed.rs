@@ -20,7 +20,7 @@ pub(super) fn pack(requests: &[SampledRequest]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the bytes of [`pack`]; `None` if they are invalid.
+/// Decodes the bytes of `pack`; `None` if they are invalid.
 pub fn unpack(mut bytes: &[u8]) -> Option<Vec<SampledRequest>> {
     let mut requests = Vec::new();
     let mut before = 0_u64;
