@@ -2,9 +2,9 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use lull_agent::blocks::Estimate;
 use lull_agent::text::decimals;
 pub(crate) use lull_agent::text::number;
+use lull_measure::statistics::Estimate;
 use std::io::IsTerminal;
 
 /// Width of output that is not on a terminal.
@@ -26,8 +26,8 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
     match estimate {
         None => "-".to_owned(),
-        Some(Estimate { mean, half_width: None }) => number(mean),
-        Some(Estimate { mean, half_width: Some(half) }) => {
+        Some(Estimate { mean, half_width: half, .. }) if !half.is_finite() => number(mean),
+        Some(Estimate { mean, half_width: half, .. }) => {
             // An interval near zero does not limit the digits.
             let exact = half <= mean.abs() * 1e-9;
             let digits = if exact { decimals(mean, 3) } else { decimals(half, 2) };
@@ -42,10 +42,10 @@ mod tests {
 
     #[test]
     fn an_estimate_without_interval_shows_none() {
-        let one = Some(Estimate { mean: 2.0, half_width: None });
+        let one = Some(Estimate { mean: 2.0, half_width: f64::INFINITY, values: 1 });
         assert_eq!(estimate(one), "2.00");
         assert_eq!(estimate(None), "-");
-        let two = Some(Estimate { mean: 2.0, half_width: Some(0.5) });
+        let two = Some(Estimate { mean: 2.0, half_width: 0.5, values: 2 });
         assert_eq!(estimate(two), "2.00 ± 0.50");
     }
 }

@@ -6,7 +6,7 @@
 //! ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can
 //! sleep between batches ([`ideal_batch`]), how users and service-level
 //! objectives take latency ([`compliance`]), the tail-latency/throughput bound
-//! ([`tlt`]), the [`catalogue`] that describes every metric once, and the
+//! ([`tlt`]), intervals and tests of noisy measurements ([`statistics`]), the [`catalogue`] that describes every metric once, and the
 //! [`push`] messages by which apps report latency and progress to the agent.
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
@@ -22,6 +22,7 @@ mod latency;
 mod percentile;
 pub mod push;
 mod request_sample;
+pub mod statistics;
 pub mod tlt;
 mod units;
 

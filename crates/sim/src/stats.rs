@@ -5,5 +5,6 @@ mod interval;
 mod warmup;
 
 pub use experiment::{Experiment, Failure, Precision, Runs, Warmup};
-pub use interval::{Estimate, batch_means, paired};
+pub use interval::batch_means;
+pub use lull_measure::statistics::{Estimate, paired_difference};
 pub use warmup::mser5;

@@ -1,12 +1,12 @@
 //! A part of a run under one policy, and its entropy.
 
 use super::run::{EpochRow, Run};
-use crate::blocks::Estimate;
 use anyhow::bail;
 use lull_control::AppSpec;
 use lull_measure::entropy::{
     BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
 };
+use lull_measure::statistics::Estimate;
 use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;

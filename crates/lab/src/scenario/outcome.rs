@@ -3,7 +3,7 @@
 use super::Quantity;
 use crate::trial::estimate_of;
 use lull_measure::Nanos;
-use lull_sim::stats::{Estimate, paired};
+use lull_sim::stats::{Estimate, paired_difference};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// The figures of a scenario.
@@ -78,7 +78,8 @@ impl Outcome {
     /// requests, so that what they share cancels.
     pub fn compare(&self, policy: usize, quantity: usize) -> Comparison {
         let values = |policy: usize| &self.policies[policy].values[quantity];
-        let difference = paired(values(policy), values(0)).unwrap_or_else(|| estimate_of(&[]));
+        let difference = paired_difference(values(policy), values(0));
+        let difference = difference.unwrap_or_else(|| estimate_of(&[]));
         let percent = 100.0 * difference.mean / estimate_of(values(0)).mean;
         let [own, reference] = [policy, 0].map(|policy| self.shifts(policy, quantity));
         let shifts = own.iter().zip(&reference).map(|(own, reference)| own - reference);

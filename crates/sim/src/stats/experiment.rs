@@ -1,6 +1,6 @@
 //! Independent replications, until an estimate is precise enough.
 
-use super::{Estimate, mser5, paired};
+use super::{Estimate, mser5, paired_difference};
 use crate::engine::{Stop, Totals};
 use crate::model::ModelError;
 use crate::plant::System;
@@ -213,6 +213,6 @@ impl Runs {
     /// Mean and interval of `ours - theirs`, replication by replication;
     /// `None` if the numbers of replications differ.
     pub fn difference(&self, theirs: &Self, value: impl Fn(&Totals) -> f64) -> Option<Estimate> {
-        paired(&self.values(&value), &theirs.values(&value))
+        paired_difference(&self.values(&value), &theirs.values(&value))
     }
 }

@@ -1,12 +1,16 @@
 //! The table of a comparison: a row a policy, intervals over rounds.
 
 use crate::text::{estimate, table};
-use lull_agent::blocks::{Estimate, Paired};
+use lull_agent::blocks::Paired;
 use lull_agent::recorded::{Part, Phase, Run};
 use lull_control::AppSpec;
+use lull_measure::statistics::{Estimate, holm};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
+
+/// Probability of claiming a difference where there is none, over all policies together.
+const LEVEL: f64 = 0.05;
 
 /// A policy that could not run here.
 #[derive(Debug, Serialize)]
@@ -23,7 +27,7 @@ struct Row {
     values: Vec<Option<Estimate>>,
     /// E_S less that of the first policy, within rounds.
     difference: Option<Estimate>,
-    /// Whether the interval of the difference excludes zero.
+    /// Whether a difference is claimed, with all policies taken together.
     clear: bool,
 }
 
@@ -55,15 +59,17 @@ impl Report {
         let all: Vec<(&String, Vec<Phase>)> =
             policies.iter().map(|policy| (policy, blocks(policy))).collect();
         let first = all.first().map(|(_, blocks)| blocks.as_slice()).unwrap_or_default();
-        let rows = all
+        let mut rows: Vec<Row> = all
             .iter()
-            .map(|(policy, blocks)| Row::from_blocks(policy, blocks, first, run.apps.len()));
+            .map(|(policy, blocks)| Row::from_blocks(policy, blocks, first, run.apps.len()))
+            .collect();
+        claim(&mut rows);
         let columns = ["E_S", "E_LC", "E_BE", "epochs missed, %"].map(str::to_owned);
         let columns = columns.into_iter().chain(run.apps.iter().map(column)).collect();
         Self {
             rounds: first.len(),
             objectives: run.apps.iter().filter_map(objective).collect(),
-            rows: rows.collect(),
+            rows,
             columns,
             refused,
             record,
@@ -108,7 +114,8 @@ impl Report {
     fn footer(&self) -> String {
         let mut text = format!(
             "Means over {} blocks a policy with 95 % intervals (Student's t over blocks); \
-             differences within rounds.",
+             differences within rounds. A difference is claimed only if, over all policies \
+             together, chance alone would show one in at most 5 of 100 such comparisons.",
             self.rounds
         );
         for one in &self.refused {
@@ -146,8 +153,18 @@ impl Row {
         let mut paired = Paired::default();
         first.iter().zip(blocks).for_each(|(off, on)| paired.push(system(off), system(on)));
         let difference = paired.difference();
-        let clear = difference.is_some_and(|difference| difference.is_clear());
-        Self { policy: policy.to_owned(), values, difference, clear }
+        Self { policy: policy.to_owned(), values, difference, clear: false }
+    }
+}
+
+/// Claims the differences that may be claimed together (Holm). The first row is what the others
+/// are compared with.
+fn claim(rows: &mut [Row]) {
+    let Some((_, others)) = rows.split_first_mut() else { return };
+    let chance = |row: &Row| row.difference.map_or(1.0, |difference| difference.chance());
+    let chances: Vec<f64> = others.iter().map(chance).collect();
+    for (row, clear) in others.iter_mut().zip(holm(&chances, LEVEL)) {
+        row.clear = clear;
     }
 }
 
@@ -185,11 +202,25 @@ mod tests {
         let better: Vec<_> = [0.1, 0.3, 0.5].map(block).to_vec();
         let row = Row::from_blocks("tide", &better, &first, 1);
         let difference = row.difference.unwrap();
-        assert!((difference.mean + 0.1).abs() < 1e-12 && row.clear);
-        assert!(difference.half_width.unwrap() < 1e-9);
+        assert!((difference.mean + 0.1).abs() < 1e-12);
+        assert!(difference.half_width < 1e-9);
         let alone = row.values[0].unwrap();
-        assert!(alone.half_width.unwrap() > 0.1, "the means themselves drift");
+        assert!(alone.half_width > 0.1, "the means themselves drift");
         assert_eq!(row.values[3].unwrap().mean, 50.0);
+    }
+
+    #[test]
+    fn the_more_policies_are_compared_the_clearer_a_difference_must_be() {
+        let first: Vec<_> = [0.5; 5].map(block).to_vec();
+        // t = 3.1 with four degrees of freedom: a chance of 3.5 %.
+        let perhaps: Vec<_> = [0.40, 0.45, 0.5, 0.42, 0.46].map(block).to_vec();
+        let row = |blocks: &[Phase]| Row::from_blocks("one", blocks, &first, 1);
+        let mut two = [row(&first), row(&perhaps)];
+        claim(&mut two);
+        assert!(two[1].clear, "{:?}", two[1].difference);
+        let mut three = [row(&first), row(&perhaps), row(&first)];
+        claim(&mut three);
+        assert!(!three[1].clear && !three[2].clear, "{:?}", three[1].difference);
     }
 
     #[test]

@@ -2,10 +2,14 @@
 
 use super::block::Block;
 use crate::text::{estimate, table};
-use lull_agent::blocks::{Estimate, Paired};
+use lull_agent::blocks::Paired;
+use lull_measure::statistics::{Estimate, holm};
 use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
 use std::path::PathBuf;
+
+/// Probability of claiming a difference where there is none, over all rows together.
+const LEVEL: f64 = 0.05;
 
 /// One quantity.
 #[derive(Debug, Serialize)]
@@ -18,7 +22,7 @@ pub(super) struct Row {
     on: Option<Estimate>,
     /// On minus off, over pairs.
     difference: Option<Estimate>,
-    /// Whether the 95 % interval of the difference excludes zero.
+    /// Whether a difference is claimed, with all rows taken together.
     clear: bool,
 }
 
@@ -65,10 +69,23 @@ pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nano
         let of = |block: &Block| of(block).map(|si| si * scale);
         pairs.iter().for_each(|(off, on)| paired.push(of(off), of(on)));
         let difference = paired.difference();
-        let clear = difference.is_some_and(|difference| difference.is_clear());
-        Row { quantity, off: paired.off(), on: paired.on(), difference, clear }
+        Row { quantity, off: paired.off(), on: paired.on(), difference, clear: false }
     };
-    quantities.into_iter().map(row).collect()
+    let mut rows: Vec<Row> = quantities.into_iter().map(row).collect();
+    claim(&mut rows);
+    rows
+}
+
+/// Claims the differences that may be claimed together (Holm).
+fn claim(rows: &mut [Row]) {
+    let (at, chances): (Vec<usize>, Vec<f64>) = rows
+        .iter()
+        .enumerate()
+        .filter_map(|(at, row)| Some((at, row.difference?.chance())))
+        .unzip();
+    for (at, clear) in at.into_iter().zip(holm(&chances, LEVEL)) {
+        rows[at].clear = clear;
+    }
 }
 
 impl Findings {
@@ -88,7 +105,9 @@ impl Findings {
         println!("Objective: {}\n", self.objective);
         println!("{}\n", table(&["", "off", "on", "difference", "a difference?"], rows));
         println!(
-            "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs).",
+            "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs). A \
+             difference is claimed only if, over all these figures together, chance alone would \
+             show one in at most 5 of 100 such demos.",
             self.pairs
         );
         println!("Energy {}.", self.energy_source);

@@ -3,8 +3,9 @@
 use super::plan::Plan;
 use crate::cli::PlaceArgs;
 use crate::text::{estimate, number, table};
-use lull_agent::blocks::{Estimate, Paired};
+use lull_agent::blocks::Paired;
 use lull_host::dispatch::Tally;
+use lull_measure::statistics::Estimate;
 use lull_measure::{Latency, Nanos, Percentile};
 use serde::Serialize;
 use std::fmt::Write;

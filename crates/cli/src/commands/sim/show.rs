@@ -1,16 +1,13 @@
 //! Results of a scenario as tables for people.
 
 use crate::text::{estimate, number, table};
-use lull_agent::blocks::Estimate;
 use lull_lab::cycles::{BACKLOG, Cycle, LARGEST};
 use lull_lab::scenario::{Comparison, Outcome, Sweep, WorstCycles};
-use lull_sim::stats::Estimate as Simulated;
+use lull_sim::stats::Estimate;
 
 /// A mean with its interval, or a dash where there is no value.
-fn cell(simulated: &Simulated) -> String {
-    let half_width = Some(simulated.half_width).filter(|half| half.is_finite());
-    let known = Estimate { mean: simulated.mean, half_width };
-    estimate(Some(known).filter(|known| known.mean.is_finite()))
+fn cell(simulated: &Estimate) -> String {
+    estimate(Some(*simulated).filter(|known| known.mean.is_finite()))
 }
 
 /// Both tables: figures by policy, and paired differences.
