@@ -200,7 +200,7 @@ impl Latency {
     /// Reads what [`Latency::to_base64`] or another HDR tool wrote.
     ///
     /// # Errors
-    /// If the text is not base64, not an HDR V2 histogram of integers, or finer
+    /// If the text is not base64, not an HDR V2 histogram of integers, deflated, or finer
     /// than three significant digits.
     pub fn from_base64(text: &str) -> Result<Self, LatencyError> {
         let bytes = BASE64.decode(text).map_err(|error| LatencyError(error.to_string()))?;
@@ -211,6 +211,9 @@ impl Latency {
         Ok(Self::from_histogram(foreign))
     }
 }
+
+/// The first bytes of the V2 format with DEFLATE.
+const DEFLATED_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 
 /// Requests by bucket of a histogram with our bounds.
 fn by_bucket(histogram: &Histogram<u64>) -> [u64; BUCKETS] {
@@ -227,11 +230,15 @@ fn has_our_buckets(other: &Histogram<u64>) -> bool {
     (other.low(), other.high(), other.sigfig()) == (SHORTEST_NS, LONGEST_NS, SIGNIFICANT_DIGITS)
 }
 
-/// Refuses a histogram whose header asks for more digits than are kept here.
+/// Refuses a histogram whose header asks for more digits than are kept here, and a deflated one,
+/// whose header cannot be checked before it is inflated.
 ///
 /// Five digits over the full range take 100 MB: more than a stranger's message
 /// may make its reader allocate.
 fn refuse_too_fine(bytes: &[u8]) -> Result<(), LatencyError> {
+    if bytes.starts_with(&DEFLATED_COOKIE) {
+        return Err(LatencyError("it is deflated: send it uncompressed".to_owned()));
+    }
     // V2 header, big-endian: cookie, payload length, offset, then the digits.
     let digits =
         bytes.get(12..16).map(|field| u32::from_be_bytes([field[0], field[1], field[2], field[3]]));
@@ -257,6 +264,13 @@ impl FromIterator<Nanos> for Latency {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_deflated_histogram_is_refused_by_name() {
+        let deflated = BASE64.encode(Latency::default().to_deflated());
+        let refused = Latency::from_base64(&deflated).unwrap_err().to_string();
+        assert!(refused.contains("deflated"), "{refused}");
+    }
 
     #[test]
     fn an_empty_set_has_no_tail_rather_than_a_zero() {

@@ -11,7 +11,7 @@
 //! ```json
 //! {"v":1,"kind":"latency","app":"memcached","start_ns":81230000000,"length_ns":100000000,
 //!  "due":2011,"sent":2011,"completed":2009,"errors":0,"outstanding":2,"oldest_ns":41000,
-//!  "lag_p99_ns":9100,"histogram":"HISTFAAAA..."}
+//!  "lag_p99_ns":9100,"histogram":"HISTEwAAA..."}
 //! ```
 //!
 //! A client may add some of the requests one by one, every n-th:
@@ -27,12 +27,15 @@
 //! ```
 //!
 //! Instants (`start_ns`, `time_ns`) are `CLOCK_MONOTONIC` of the machine that
-//! both ends run on. `histogram` is base64 of the HDR V2 format. Unknown keys
-//! are ignored, so that a later client can say more to an older agent; `v`
+//! both ends run on. `histogram` is base64 of the HDR V2 format, not deflated. Windows are
+//! [`LENGTH_MIN`] to [`LENGTH_MAX`] long, counts and `one_in` at most [`COUNT_MAX`], latencies
+//! and ages at most [`SPAN_MAX`], totals at most [`TOTAL_MAX`]. Unknown keys are ignored, so that a later client can say more to an older agent; `v`
 //! changes only when the meaning of a key does.
 
+mod bounds;
 mod lines;
 
+pub use bounds::{COUNT_MAX, LENGTH_MAX, LENGTH_MIN, SPAN_MAX, TOTAL_MAX};
 pub use lines::{Fill, LineReader, LineTooLong};
 
 use crate::{Latency, Nanos, RequestSample};
@@ -165,8 +168,8 @@ impl Message {
     /// Reads one line, without or with its newline.
     ///
     /// # Errors
-    /// If the line is no message of this version, or one of its values cannot be:
-    /// an empty or overlong name, a window without length, a total that is no number.
+    /// If the line is no message of this version, or one of its values is out of range: an
+    /// empty or overlong name, or a number beyond the constants of this module.
     pub fn decode(line: &[u8]) -> Result<Self, PushError> {
         let Envelope { v } = serde_json::from_slice(line)?;
         if v != VERSION {
@@ -191,25 +194,13 @@ impl Message {
             return refuse("app", "empty or longer than 128 bytes");
         }
         match self {
-            Self::Latency(window) if window.length_ns == Nanos::ZERO => {
-                refuse("length_ns", "0: a window has a length")
-            }
-            Self::Latency(window) if !is_sample(window.sample.as_ref()) => {
-                refuse("sample", "of more than 64 requests, or of one in 0")
-            }
+            Self::Latency(window) => bounds::check_window(window),
             Self::Progress(progress) if progress.unit.len() > MAX_NAME_BYTES => {
                 refuse("unit", "longer than 128 bytes")
             }
-            Self::Progress(progress) if !progress.total.is_finite() || progress.total < 0.0 => {
-                refuse("total", "that is negative or no number")
-            }
-            _ => Ok(()),
+            Self::Progress(progress) => bounds::check_progress(progress),
         }
     }
-}
-
-fn is_sample(sample: Option<&RequestSample>) -> bool {
-    sample.is_none_or(|sample| sample.one_in > 0 && sample.requests.len() <= SAMPLE_MAX)
 }
 
 /// Histograms as the protocol writes them.
@@ -232,6 +223,18 @@ mod tests {
     use super::*;
     use crate::SampledRequest;
     use proptest::prelude::*;
+    use serde_json::json;
+
+    /// Values at the edges of every range and of the type, and ordinary ones.
+    fn extreme() -> impl Strategy<Value = u64> {
+        let edges = vec![0, 1, 1_000, LENGTH_MAX.0, COUNT_MAX, COUNT_MAX + 1, SPAN_MAX.0, 1 << 63];
+        prop_oneof![
+            4 => 1u64..2_000,
+            1 => prop::sample::select(edges),
+            1 => Just(u64::MAX),
+            1 => any::<u64>(),
+        ]
+    }
 
     fn window(latencies: impl IntoIterator<Item = u64>) -> LatencyWindow {
         LatencyWindow {
@@ -305,7 +308,7 @@ mod tests {
                 "HDR",
             ),
             (
-                r#"{"v":1,"kind":"latency","app":"a","start_ns":1,"length_ns":1,"due":1,"sent":1,
+                r#"{"v":1,"kind":"latency","app":"a","start_ns":1,"length_ns":1000,"due":1,"sent":1,
                 "completed":1,"errors":0,"outstanding":0,"oldest_ns":0,"histogram":"EMPTY",
                 "sample":{"one_in":0,"requests":[]}}"#,
                 "sample",
@@ -337,6 +340,41 @@ mod tests {
     }
 
     #[test]
+    fn a_number_out_of_range_is_refused_by_its_key() {
+        let request = SampledRequest { due_ns: Nanos(7), ..SampledRequest::default() };
+        let good = LatencyWindow {
+            sample: Some(RequestSample { one_in: 4, requests: vec![request; 17] }),
+            ..window([5_000])
+        };
+        let line = line(&Message::Latency(Box::new(good)));
+        let cases = [
+            ("/length_ns", 0, "length_ns"),
+            ("/length_ns", LENGTH_MAX.0 + 1, "length_ns"),
+            ("/due", COUNT_MAX + 1, "due"),
+            ("/sent", u64::MAX, "sent"),
+            ("/completed", u64::MAX, "completed"),
+            ("/errors", u64::MAX, "errors"),
+            ("/outstanding", u64::MAX, "outstanding"),
+            ("/oldest_ns", SPAN_MAX.0 + 1, "oldest_ns"),
+            ("/lag_p99_ns", u64::MAX, "lag_p99_ns"),
+            ("/sample/one_in", 0, "sample"),
+            ("/sample/one_in", 9_223_372_036_854_775_808, "sample"),
+            ("/sample/requests/3/due_ns", u64::MAX, "sample"),
+            ("/sample/requests/3/wait_ns", u64::MAX, "wait_ns"),
+            ("/sample/requests/3/latency_ns", u64::MAX, "latency_ns"),
+        ];
+        for (place, value, wanted) in cases {
+            let mut changed: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            *changed.pointer_mut(place).unwrap() = value.into();
+            let refused = Message::decode(changed.to_string().as_bytes());
+            assert!(
+                matches!(refused, Err(PushError::Value { key, .. }) if key == wanted),
+                "{place} = {value}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_message_that_cannot_be_sent_leaves_the_buffer_alone() {
         let mut out = b"before".to_vec();
         let nameless = Message::Latency(Box::default());
@@ -355,7 +393,7 @@ mod tests {
     proptest! {
         #[test]
         fn encoding_and_decoding_keep_a_window(
-            counts in prop::array::uniform6(0u64..1 << 50),
+            counts in prop::array::uniform6(0u64..1 << 40),
             latencies in prop::collection::vec(100u64..1 << 39, 0..50),
         ) {
             let [due, sent, completed, errors, outstanding, oldest] = counts;
@@ -371,6 +409,36 @@ mod tests {
             prop_assert_eq!(after.histogram.count(), before.histogram.count());
             let histogram = before.histogram.clone();
             prop_assert_eq!(LatencyWindow { histogram, ..*after }, before);
+        }
+
+        #[test]
+        fn what_is_decoded_is_within_the_bounds_whatever_the_values(
+            values in prop::array::uniform12(extreme()),
+            one_in in extreme(),
+            total in any::<f64>(),
+        ) {
+            let [start, length, due, sent, completed, errors, outstanding, oldest, lag,
+                due_ns, wait_ns, latency_ns] = values;
+            let request = json!({ "due_ns": due_ns, "wait_ns": wait_ns, "latency_ns": latency_ns });
+            let window = json!({
+                "v": 1, "kind": "latency", "app": "a", "start_ns": start, "length_ns": length,
+                "due": due, "sent": sent, "completed": completed, "errors": errors,
+                "outstanding": outstanding, "oldest_ns": oldest, "lag_p99_ns": lag,
+                "histogram": Latency::default().to_base64(),
+                "sample": { "one_in": one_in, "requests": vec![request; 17] },
+            });
+            if let Ok(Message::Latency(window)) = Message::decode(window.to_string().as_bytes()) {
+                let counts = [due, sent, completed, errors, outstanding, one_in];
+                prop_assert!(counts.iter().all(|count| *count <= COUNT_MAX) && one_in > 0);
+                prop_assert!([oldest, lag, wait_ns, latency_ns].iter().all(|ns| *ns <= SPAN_MAX.0));
+                prop_assert!((LENGTH_MIN..=LENGTH_MAX).contains(&window.length_ns));
+            }
+            let report = json!({
+                "v": 1, "kind": "progress", "app": "a", "unit": "x", "total": total, "time_ns": start,
+            });
+            if let Ok(Message::Progress(report)) = Message::decode(report.to_string().as_bytes()) {
+                prop_assert!((0.0..=TOTAL_MAX).contains(&report.total));
+            }
         }
 
         #[test]

@@ -54,17 +54,24 @@ impl RequestSample {
 
     /// Leaves out every other request until there are at most `most`.
     pub fn thin(&mut self, most: usize) {
+        // Each round halves the requests, also where `one_in` cannot grow any more: the number
+        // of rounds depends on the number of requests and not on `one_in`.
         while self.requests.len() > most.max(1) {
-            self.thin_to(self.one_in.saturating_mul(2));
+            self.keep_every(2);
+            self.one_in = self.one_in.saturating_mul(2);
         }
     }
 
     fn thin_to(&mut self, one_in: u64) {
-        let step = usize::try_from(one_in / self.one_in.max(1)).unwrap_or(usize::MAX).max(1);
+        let step = usize::try_from(one_in / self.one_in.max(1)).unwrap_or(usize::MAX);
         if step > 1 {
-            self.requests = self.requests.iter().copied().step_by(step).collect();
+            self.keep_every(step);
             self.one_in = one_in;
         }
+    }
+
+    fn keep_every(&mut self, step: usize) {
+        self.requests = self.requests.iter().copied().step_by(step).collect();
     }
 
     /// Instants counted from `begin` on.
@@ -172,6 +179,21 @@ mod tests {
         assert_eq!((fine.one_in, fine.requests.len()), (32, 3));
         fine.thin(0);
         assert_eq!(fine.requests.len(), 1, "thinning comes to an end");
+    }
+
+    /// With `one_in` = 2^63 and 17 requests, thinning to 16 never ended.
+    #[test]
+    fn thinning_ends_at_any_rate() {
+        for one_in in [0, 1, 3, 1 << 40, (1 << 63) - 1, 1 << 63, u64::MAX] {
+            let sample = RequestSample { one_in, requests: (0..17).map(request).collect() };
+            let mut merged = RequestSample::default();
+            merged.merge(&sample);
+            merged.thin(16);
+            assert_eq!(merged.requests.len(), 9, "one in {one_in}");
+            merged.merge(&RequestSample { one_in: 5, ..sample });
+            merged.thin(1);
+            assert_eq!(merged.requests.len(), 1, "one in {one_in}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
 use crate::push::{PushConfig, Pusher};
-use lull_measure::push::{LatencyWindow, Message};
+use lull_measure::push::{LENGTH_MIN, LatencyWindow, Message};
 use lull_measure::{Nanos, Percentile};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -119,7 +119,7 @@ fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
     let message = Message::Latency(Box::new(LatencyWindow {
         app: app.to_owned(),
         start_ns: window.start,
-        length_ns: window.length.max(Nanos(1)),
+        length_ns: window.length.max(LENGTH_MIN),
         due: counts.due,
         sent: counts.sent,
         completed: counts.completed,

@@ -78,7 +78,16 @@ fn a_bad_client_is_dropped_with_the_reason_and_others_go_on() {
     let good = connect(&gauge);
     let overlong = vec![b'x'; MAX_LINE_BYTES + 1];
     let ahead = window("memcached", NOW + Nanos::from_secs(5));
-    let cases: [(&[u8], &str); 4] = [
+    // A rate at which thinning the sample never ended.
+    let coarse = window("memcached", NOW);
+    let coarse = String::from_utf8(coarse).unwrap();
+    let sample = format!(
+        r#","sample":{{"one_in":9223372036854775808,"requests":[{}]}}}}"#,
+        [r#"{"due_ns":1,"wait_ns":1,"latency_ns":1}"#; 17].join(",")
+    );
+    let coarse = coarse.replace("}\n", &format!("{sample}\n"));
+    let cases: [(&[u8], &str); 5] = [
+        (coarse.as_bytes(), "`one_in` is outside"),
         (b"hello\n", "not a push message"),
         (&window("nginx", NOW), "no app is called `nginx`: the apps are burner, memcached"),
         (&overlong, "was skipped"),

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// A window is overdue this many of its lengths after the last one ended.
 const OVERDUE_LENGTHS: u64 = 2;
+/// A window is overdue after this time in any case: one long window must not hide silence.
+const OVERDUE_MAX: Nanos = Nanos::from_secs(120);
 /// Most requests in the sample of one app and epoch: 16 a second and app at
 /// epochs of a second keep a record below 2 MB an hour and app.
 const SAMPLE_MAX: usize = 16;
@@ -124,7 +126,7 @@ impl Sums {
     fn close(self) -> Pusher {
         // The protocol refuses windows without length.
         let per_s = |count: u64| count as f64 / self.covered.as_secs_f64();
-        let patience = Nanos(self.length.0.saturating_mul(OVERDUE_LENGTHS));
+        let patience = Nanos(self.length.0.saturating_mul(OVERDUE_LENGTHS)).min(OVERDUE_MAX);
         Pusher {
             offered_per_s: per_s(self.due),
             completed_per_s: per_s(self.completed),
@@ -245,6 +247,16 @@ mod tests {
         windows.add(1, window(millis(1950), &[1]), millis(2000));
         let seen = windows.harvest(millis(2000)).unwrap();
         assert_eq!((seen.completed_per_s, seen.outstanding), (10.0, 1));
+    }
+
+    #[test]
+    fn a_long_window_does_not_hide_silence() {
+        let mut windows = Windows::default();
+        let long =
+            LatencyWindow { length_ns: Nanos::from_secs(3_600), ..window(millis(1000), &[1]) };
+        windows.add(1, long, Nanos::from_secs(3_601));
+        assert!(windows.harvest(Nanos::from_secs(3_602)).is_ok());
+        assert!(windows.harvest(Nanos::from_secs(3_800)).is_err());
     }
 
     proptest! {
