@@ -125,6 +125,7 @@ impl Runtime {
         // Open the gate first, so that the settings of an agent that was killed do not apply
         // again,
         page.control().set(&open());
+        page.gate().recount_waiters();
         let runtime = Self::from_page(page, &open(), rules)?;
         // and lift its limits of single connections, which this agent may never set.
         runtime.page.records().for_each(|(id, _)| runtime.allow(id, None, None, false));

@@ -209,7 +209,7 @@ pub(crate) struct Ring {
     turn: AtomicU64,
     /// The connection from which the next search begins.
     cursor: AtomicU32,
-    /// The number of waiting connections.
+    /// The number of waiting connections, as a hint: any process may have overwritten it.
     pub(crate) waiters: AtomicU32,
 }
 
@@ -371,7 +371,8 @@ impl Control {
         now_ns.abs_diff(self.heartbeat_ns()) <= lease_ns
     }
 
-    /// Returns the number of waiting connections, which is exact while no call changes it.
+    /// Returns the number of waiting connections, if no program has overwritten the count. Use
+    /// [`Gate::count_waiters`](crate::Gate::count_waiters) where a wrong number does harm.
     pub fn waiters(&self) -> u32 {
         self.ring.waiters.load(Ordering::Relaxed)
     }

@@ -28,6 +28,7 @@ use crate::control::{Control, Mode, Settings, count};
 use crate::lease::{Lease, OWNERS_MAX};
 use crate::seat::{Id, SLOTS_MAX, Seat, State};
 use crate::sync::AtomicU64;
+use ring::Search;
 
 /// Wakes workers, which then look at their seats.
 pub trait Wake {
@@ -55,7 +56,8 @@ const BEHIND_NS: u64 = 20_000;
 /// A gate over memory that others may share.
 ///
 /// No content of that memory makes a method panic or loop without end, debug assertions
-/// included. An [`Id`] without a seat always runs.
+/// included, and no count in it decides whether a worker waits: a worker that waits reads the
+/// ring itself. An [`Id`] without a seat always runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate<'a> {
     control: &'a Control,
@@ -147,6 +149,10 @@ impl<'a> Gate<'a> {
         let Some(seat) = self.seat(id) else { return Decision::Run };
         if seat.is_waiting() {
             self.enqueue(id);
+            // The count rises before a bit is set: with this worker in the ring it is not 0.
+            if self.control.waiters() == 0 {
+                self.recount_waiters();
+            }
             self.pump(now_ns, wake);
         }
         match seat.state() {
@@ -219,7 +225,7 @@ impl<'a> Gate<'a> {
     /// else happens. Workers check at different times, and the more of them wait, the less
     /// often each does.
     pub fn deadline_ns(&self, id: Id, now_ns: u64) -> u64 {
-        let waiters = u64::from(self.control.waiters().min(self.seats.len() as u32)).max(1);
+        let waiters = u64::from(self.count_waiters()).max(1);
         let period = (waiters * TICK_OF_ONE_NS).clamp(TICK_NS, TICK_MAX_NS);
         // Multiples of the golden ratio spread evenly for any number of workers.
         let share = u64::from(id.0.wrapping_mul(0x9e37_79b9));
@@ -280,7 +286,7 @@ impl<'a> Gate<'a> {
         if let Some(lease) = self.slots.get(slot) {
             lease.release(id.0);
         }
-        self.pump(now_ns, wake);
+        self.pump_by(Search::Counted, now_ns, wake);
     }
 
     /// Returns the number of slots that count against C now.
@@ -290,7 +296,8 @@ impl<'a> Gate<'a> {
     }
 
     fn is_expired(&self, seat: &Seat, now_ns: u64) -> bool {
-        let waited_ns = now_ns.saturating_sub(seat.waiting_since_ns());
+        // A time far in the future was not written by this program, and must not make it wait.
+        let waited_ns = now_ns.abs_diff(seat.waiting_since_ns());
         waited_ns >= self.control.settings().park_max_ns
     }
 

@@ -36,13 +36,16 @@ pub enum Rest {
 
 impl Gate<'_> {
     /// Sleeps until a worker that [rests](Gate::rest) is called and may run, or `until_ns` at
-    /// the latest if no query has arrived by then. The worker does not look at the gate
-    /// meanwhile: the service thread does ([`Gate::release_expired`]).
+    /// the latest if no query has arrived by then. The service thread looks at the gate
+    /// meanwhile ([`Gate::release_expired`]); the worker itself does so only as often as the
+    /// longest wait, so that it does not depend on that thread.
     pub fn sleep(&self, id: Id, until_ns: u64, park: &impl Park) -> Rest {
         let Some(seat) = self.seat(id) else { return Rest::Called };
+        let park_max_ns = self.control().settings().park_max_ns;
         while seat.is_resting() {
             let (word, value) = seat.word();
-            let verdict = park.wait(word, value, until_ns);
+            let check_ns = park.now_ns().saturating_add(park_max_ns);
+            let verdict = park.wait(word, value, until_ns.min(check_ns));
             if verdict == Verdict::Leave && (self.end_rest(id) || self.leave(id)) {
                 return Rest::Left;
             }

@@ -209,7 +209,7 @@ fn poll_round(page: &Page, polls: &mut Polls) -> Option<usize> {
     let mut since_ns = polls.wake(page);
     let mut count = wait(&mut room, 0)?;
     if count == 0 {
-        let has_waiters = page.control().waiters() > 0;
+        let has_waiters = page.gate().count_waiters() > 0;
         count = wait(&mut room, if has_waiters { TICK_MS } else { NO_TIMEOUT })?;
         polls.wake(page);
         since_ns = polls.last_ns;

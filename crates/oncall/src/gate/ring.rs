@@ -8,12 +8,26 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 const BITS: usize = 64;
 
+/// Which search finds the waiting workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Search {
+    /// Every word of the ring is read.
+    Full,
+    /// None is read if the shared count says that no worker waits. The count may be wrong,
+    /// so the search of a worker that waits itself is never this one.
+    Counted,
+}
+
 impl Gate<'_> {
     /// Assigns free slots to waiting workers. If the gate is open, lets all of them run.
     ///
     /// Workers pump when they arrive and end their turns. The agent pumps after it has changed
     /// a setting, and periodically for leases and pauses that expire.
     pub fn pump(&self, now_ns: u64, wake: &impl Wake) {
+        self.pump_by(Search::Full, now_ns, wake);
+    }
+
+    pub(super) fn pump_by(&self, search: Search, now_ns: u64, wake: &impl Wake) {
         let settings = self.control.settings();
         loop {
             // Of two threads that pump at once, at least one reads what the other wrote
@@ -27,8 +41,8 @@ impl Gate<'_> {
             if turn.pause_until(now_ns, settings.pause_ns()).is_some() {
                 return;
             }
-            match self.next_waiter(turn, &settings) {
-                None if self.end_round(turn, &settings, now_ns) => {}
+            match self.next_waiter(search, turn, &settings) {
+                None if self.end_round(search, turn, &settings, now_ns) => {}
                 None => return,
                 Some(_) if !self.has_slot(&settings, now_ns) => return,
                 Some(id) => self.assign_slot(id, turn, &settings, now_ns, wake),
@@ -99,8 +113,9 @@ impl Gate<'_> {
 
     /// Returns the next waiting worker from the cursor on that has a turn. Where connections
     /// are ranked, a prioritised one comes first.
-    fn next_waiter(&self, turn: Turn, settings: &Settings) -> Option<Id> {
-        if self.control.waiters() == 0 || self.waiting.is_empty() {
+    fn next_waiter(&self, search: Search, turn: Turn, settings: &Settings) -> Option<Id> {
+        let is_skipped = search == Search::Counted && self.control.waiters() == 0;
+        if is_skipped || self.waiting.is_empty() {
             return None;
         }
         let has_turn = |id: Id| self.has_turn(id, turn, settings);
@@ -148,7 +163,7 @@ impl Gate<'_> {
     /// With a pause, the round ends when the last worker has ended its turn, and then the
     /// pause begins. Without one, the next round begins while the last workers still run, if a
     /// worker waits for it.
-    fn end_round(&self, turn: Turn, settings: &Settings, now_ns: u64) -> bool {
+    fn end_round(&self, search: Search, turn: Turn, settings: &Settings, now_ns: u64) -> bool {
         let has_pause = settings.pause_ns() > 0;
         if !turn.has_begun() || (settings.joins && !has_pause) {
             return false;
@@ -156,7 +171,7 @@ impl Gate<'_> {
         let goes_on = if has_pause {
             self.active(now_ns) > 0
         } else {
-            self.next_waiter(turn.next(0), settings).is_none()
+            self.next_waiter(search, turn.next(0), settings).is_none()
         };
         if goes_on {
             return false;
@@ -193,10 +208,33 @@ impl Gate<'_> {
     }
 
     fn all_waiters(&self) -> impl Iterator<Item = Id> + '_ {
-        let words: &[AtomicU64] = if self.control.waiters() == 0 { &[] } else { self.waiting };
-        words.iter().enumerate().flat_map(|(at, word)| {
+        self.waiting.iter().enumerate().flat_map(|(at, word)| {
             BitsOf(word.load(Ordering::Acquire)).map(move |bit| Id((at * BITS + bit) as u32))
         })
+    }
+
+    /// Returns the number of waiting workers, from the ring itself.
+    pub fn count_waiters(&self) -> u32 {
+        self.waiting.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum()
+    }
+
+    /// Corrects the shared count of waiting workers.
+    ///
+    /// The agent calls this when it attaches, and a worker that waits although the count is 0.
+    /// The count of a running gate may be wrong by the calls that change it meanwhile, until the
+    /// next correction: it decides what is read first, and not whether a worker runs.
+    pub fn recount_waiters(&self) {
+        let before = self.control.ring.waiters.load(Ordering::Relaxed);
+        let now = self.count_waiters();
+        if before != now {
+            // A call that has changed the count meanwhile has the newer one.
+            let _ = self.control.ring.waiters.compare_exchange(
+                before,
+                now,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
     }
 
     /// Adds a connection to the waiting ones, if it is not there.

@@ -439,6 +439,69 @@ fn a_called_worker_that_has_waited_for_the_longest_time_allowed_is_released() {
     assert_eq!((woken.take(), memory.control.counters().expired), (vec![1], 1));
 }
 
+/// The counts that another program may leave in the ring.
+const WRONG_COUNTS: [u32; 5] = [0, 1, 2, 1_000_000, u32::MAX];
+
+/// A worker waited for the longest time allowed, 10 s, where the count was wrong.
+#[test]
+fn a_wrong_count_of_waiting_workers_delays_no_worker() {
+    for count in WRONG_COUNTS {
+        let memory = Memory::new(64, &closed(1));
+        let (gate, woken) = (memory.gate(), Woken::default());
+        assert_eq!(all_arrive(&gate, 0..4, &woken), [0]);
+        memory.set_waiters(count);
+        gate.answered(Id(0), false, NOW, &woken);
+        let mut now = NOW;
+        for id in 1..4 {
+            now = wait_until_run(&memory, id, now, &woken);
+            memory.set_waiters(count);
+            gate.answered(Id(id), false, now, &woken);
+        }
+        let waited = now - NOW;
+        assert!(waited < 200 * MS, "count {count}: {} ms", waited / MS);
+    }
+}
+
+#[test]
+fn a_wrong_count_does_not_keep_workers_at_an_open_gate() {
+    for count in WRONG_COUNTS {
+        let memory = Memory::new(64, &closed(1));
+        let (gate, woken) = (memory.gate(), Woken::default());
+        all_arrive(&gate, 0..4, &woken);
+        // The agent is silent from here on.
+        let later = NOW + 100 * MS;
+        for id in 1..4 {
+            memory.set_waiters(count);
+            assert_eq!(gate.check(Id(id), later, &woken), Decision::Run, "count {count}");
+        }
+    }
+}
+
+#[test]
+fn the_count_is_corrected_by_the_agent() {
+    let memory = Memory::new(100, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_arrive(&gate, 0..80, &woken);
+    for count in WRONG_COUNTS {
+        memory.set_waiters(count);
+        gate.recount_waiters();
+        assert_eq!((memory.control.waiters(), gate.count_waiters()), (79, 79));
+    }
+}
+
+/// Checks at its deadlines, with an agent that beats. Returns when the worker may run.
+fn wait_until_run(memory: &Memory, id: u32, mut now: u64, woken: &Woken) -> u64 {
+    let gate = memory.gate();
+    for _ in 0..1_000 {
+        memory.control.beat(now);
+        if gate.check(Id(id), now, woken) == Decision::Run {
+            return now;
+        }
+        now = gate.deadline_ns(Id(id), now);
+    }
+    panic!("worker {id} does not run");
+}
+
 /// The state of a worker in the random tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -595,6 +658,33 @@ proptest! {
         prop_assert_eq!(phases, [Phase::Idle; 12]);
     }
 
+    /// Words that count or point are overwritten between any two calls. Slots, seats and the
+    /// ring are left: their content is who waits and who runs.
+    #[test]
+    fn with_any_counts_no_worker_waits_much_longer_than_the_others_run(
+        words in prop::collection::vec(any::<u64>(), 7),
+        cap in 1u32..4,
+    ) {
+        let memory = Memory::new(64, &closed(cap));
+        let (gate, woken) = (memory.gate(), Woken::default());
+        let mut words = words.iter().copied().cycle();
+        let mut scramble = || memory.scramble_counts(&mut || words.next().unwrap());
+        let running = all_arrive(&gate, 0..12, &woken);
+        let mut now = NOW;
+        for id in running {
+            scramble();
+            gate.answered(Id(id), false, now, &woken);
+        }
+        for id in cap..12 {
+            scramble();
+            now = wait_until_run(&memory, id, now, &woken);
+            scramble();
+            gate.answered(Id(id), false, now, &woken);
+        }
+        // Each of them may have to wait for its own check, or for a lease of 50 ms.
+        prop_assert!(now - NOW < 12 * 100 * MS, "{} ms", (now - NOW) / MS);
+    }
+
     #[test]
     fn with_any_content_of_memory_every_call_ends_and_every_worker_runs_in_time(
         words in prop::collection::vec(any::<u64>(), 40),
@@ -621,6 +711,19 @@ proptest! {
 }
 
 impl Memory {
+    fn set_waiters(&self, count: u32) {
+        self.control.ring.waiters.store(count, crate::sync::Ordering::Relaxed);
+    }
+
+    fn scramble_counts(&self, next: &mut impl FnMut() -> u64) {
+        // Small numbers are the ones that are taken for true.
+        self.set_waiters([0, 1, 3, next() as u32][next() as usize % 4]);
+        self.control.ring.set_cursor(next() as usize);
+        let turn = self.control.ring.turn();
+        self.control.ring.change(turn, turn.next(next()));
+        self.control.counts.admissions.store(next(), crate::sync::Ordering::Relaxed);
+    }
+
     /// Fills every word that a worker reads with an arbitrary value.
     fn hostile(&self, words: &[u64]) {
         use crate::sync::Ordering::Relaxed;
