@@ -129,8 +129,8 @@ impl Config {
         if self.agent.epoch.0 < 10_000_000 {
             return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
         }
-        if self.agent.keep.is_some_and(|keep| keep < KEEP_MIN) {
-            let message = format!("is below {KEEP_MIN}: leave it out to keep all");
+        if self.agent.keep < KEEP_MIN {
+            let message = format!("is below {KEEP_MIN}: leave it out to keep a day");
             return Err(self.source.error("agent.keep", message));
         }
         let is_odd = |name: &&String| !crate::live::is_hostname(name);

@@ -20,11 +20,14 @@ pub use packed::unpack;
 use crate::VERSION;
 use lull_control::journal::Entry;
 use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
+use lull_host::own_directory::OwnDirectory;
 use lull_measure::Nanos;
 use lull_measure::catalogue::{POWER, PROGRESS, Sample, Scope};
 use ring::Ring;
 use rusqlite::{Connection, params, params_from_iter};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a record cannot be written.
@@ -87,10 +90,13 @@ impl Recorder {
     /// Creates the record, and its directory if it does not exist.
     pub fn create(file: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
         let wrong = |cause: String| RecordError { file: file.to_owned(), cause };
-        if let Some(directory) = file.parent() {
-            std::fs::create_dir_all(directory).map_err(|error| wrong(error.to_string()))?;
-        }
+        let made = make_file(file).map_err(|error| wrong(error.to_string()))?;
         let database = schema::create(file, head).map_err(|error| wrong(error.to_string()))?;
+        // Another user who may write above the directory could have exchanged it.
+        match OwnDirectory::is_at(&made, file) {
+            Ok(true) => {}
+            _ => return Err(wrong("it was exchanged while it was made".to_owned())),
+        }
         Ok(Self {
             file: file.to_owned(),
             database,
@@ -166,6 +172,18 @@ impl Recorder {
         }
         transaction.commit()
     }
+}
+
+/// Makes an empty file that only its owner can read, in a directory into which no other user may
+/// write; the directory is made if it is missing.
+fn make_file(file: &Path) -> io::Result<File> {
+    let file = std::path::absolute(file)?;
+    let (Some(directory), Some(name)) =
+        (file.parent(), file.file_name().and_then(|it| it.to_str()))
+    else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    OwnDirectory::make(directory).map_err(io::Error::other)?.create_file(name)
 }
 
 impl Drop for Recorder {

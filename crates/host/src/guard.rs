@@ -28,5 +28,5 @@ pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};
 pub use recovery::{How, Recovery, restore_stale};
 pub use restore::{Restoration, Restored};
-pub use state_dir::{StateDir, StateDirError};
+pub use state_dir::StateDir;
 pub use watch::{GuardCommand, GuardHandle, GuardState, spawn};

@@ -24,6 +24,7 @@ pub mod gauges;
 pub mod guard;
 pub mod knobs;
 pub mod oncall;
+pub mod own_directory;
 pub mod plant;
 pub mod probe;
 mod roots;

@@ -69,9 +69,8 @@ pub struct AgentSection {
     /// Directory of records and of the logs of started apps.
     pub record: PathBuf,
     /// Keep only about the last so long in the record, at least 10 s; its file
-    /// then stays at that size. All if absent.
-    #[schemars(example = &"30min")]
-    pub keep: Option<Nanos>,
+    /// then stays at that size. `"876000h"`, a century, keeps all.
+    pub keep: Nanos,
     /// Directory of the restore ledger and the socket; one agent each. If absent
     /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, else `/tmp/lull-UID`.
     #[schemars(example = &"/run/lull")]
@@ -119,7 +118,7 @@ impl Default for AgentSection {
             adaptive_epoch: None,
             socket: None,
             record: PathBuf::from("runs"),
-            keep: None,
+            keep: Nanos::from_secs(24 * 3_600),
             state: None,
             http: None,
             http_names: Vec::new(),

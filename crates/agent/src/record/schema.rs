@@ -3,7 +3,7 @@
 use super::{Head, versions};
 use lull_control::AppSpec;
 use lull_measure::catalogue::{ALL, Metric, Scope};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 
 /// Raised when a reader of older records would misread a new one.
@@ -66,9 +66,11 @@ pub(super) const BY_EPOCH: [&str; 7] =
 pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
     [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
 
-/// Creates a record with its head; an existing file is an error.
+/// Fills an empty file with the head of a record. SQLite makes the files of its write-ahead log
+/// with the permissions of this file.
 pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connection> {
-    let database = Connection::open(file)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let database = Connection::open_with_flags(file, flags)?;
     database.pragma_update(None, "journal_mode", "WAL")?;
     database.pragma_update(None, "synchronous", "NORMAL")?;
     // The agent's memory is bounded; 256 KiB of pages are plenty for appending.

@@ -452,7 +452,7 @@ fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
         policy: &config.policy,
         seed: config.agent.seed,
         started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
-        keep: config.agent.keep,
+        keep: Some(config.agent.keep),
     };
     Ok(Recorder::create(&file, &head)?)
 }

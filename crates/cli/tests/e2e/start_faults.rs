@@ -156,6 +156,35 @@ fn a_record_directory_that_cannot_be_written_ends_it_before_it_begins() {
     scene.wait_until_quiet();
 }
 
+/// Root wrote a record through a symbolic link of another user, into a file of root's.
+#[test]
+fn nothing_is_written_through_a_link_or_into_a_directory_of_another_user() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    let scene = Scene::new();
+    let app = batch("start = [\"sleep\", \"3000\"]");
+    let config = scene.config("", &app);
+    let victim = scene.write("victim", "kept");
+    std::fs::create_dir_all(scene.records_dir().join("logs")).unwrap();
+    let log = scene.records_dir().join("logs/batch.log");
+    symlink(&victim, &log).unwrap();
+    scene.run_for(&config, "400ms").well();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
+    for file in scene.records().iter().chain([&log]) {
+        let found = std::fs::symlink_metadata(file).unwrap();
+        assert!(found.is_file() && found.mode() & 0o777 == 0o600, "{file:?}: {found:?}");
+    }
+    let open = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(scene.records_dir(), open(0o777)).unwrap();
+    scene.run_for(&config, "1s").refused(1, "can be written by other users");
+    std::fs::set_permissions(scene.records_dir(), open(0o755)).unwrap();
+    if is_root() {
+        chown(scene.records_dir(), Some(65534), None).unwrap();
+        scene.run_for(&config, "1s").refused(1, "belongs to user 65534");
+    }
+    assert_eq!(scene.records().len(), 1);
+    scene.wait_until_quiet();
+}
+
 #[test]
 fn a_state_directory_that_others_could_write_is_refused() {
     use std::os::unix::fs::PermissionsExt;

@@ -11,6 +11,7 @@ use super::ready::{Endpoint, Ready};
 use super::terminate::{GRACE, MARK_VARIABLE, mark_of, terminate};
 use crate::Roots;
 use crate::guard::{Ledger, LedgerError, Original};
+use crate::own_directory::replace_file;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -191,7 +192,7 @@ fn execute(launch: &Launch, mark: &str) -> Result<Child, StartError> {
     command.env(MARK_VARIABLE, mark).process_group(0).stdin(Stdio::null());
     if let Output::Log(path) = &launch.output {
         let failed = |source| StartError::Log { name: name(), path: path.clone(), source };
-        let log = File::create(path).map_err(failed)?;
+        let log = replace_file(path).map_err(failed)?;
         command.stderr(log.try_clone().map_err(failed)?).stdout(log);
     }
     let failed = |source| StartError::Exec { name: name(), program: program.clone(), source };

@@ -14,9 +14,10 @@ use super::Floor;
 use crate::Roots;
 use crate::guard::{
     GuardCommand, GuardError, GuardHandle, Ledger, LedgerError, Recovery, Restoration, StateDir,
-    StateDirError, spawn,
+    spawn,
 };
 use crate::knobs::{Frequencies, FrequencyOutcome, KnobError, Watched};
+use crate::own_directory::DirectoryError;
 use crate::probe::{self, ProbeError, policies};
 use lull_control::{CoreId, CoreSet, DomainId, FrequencyDomain, Knob};
 use lull_measure::Hertz;
@@ -65,7 +66,7 @@ pub enum SpeedsError {
     Ledger(#[from] LedgerError),
     /// The place for them cannot be had.
     #[error(transparent)]
-    State(#[from] StateDirError),
+    State(#[from] DirectoryError),
     /// There is no guard to restore them.
     #[error("{0}; frequencies are not set without a guard")]
     Guard(#[from] GuardError),

@@ -17,8 +17,9 @@ use super::lock::{Lock, Role};
 use super::original::{Key, Original};
 use super::recovery::{self, Recovery};
 use super::restore::{self, Restoration};
-use super::state_dir::{StateDir, StateDirError};
+use super::state_dir::StateDir;
 use crate::apps::{Facts, ProcessId};
+use crate::own_directory::DirectoryError;
 use crate::{LiveThread, Roots};
 use std::collections::BTreeSet;
 use std::io;
@@ -45,7 +46,7 @@ pub struct Ledger {
 pub enum LedgerError {
     /// The directory cannot be used.
     #[error(transparent)]
-    Directory(#[from] StateDirError),
+    Directory(#[from] DirectoryError),
     /// Another agent runs.
     #[error(
         "another agent, process {pid}, already controls this machine (state directory {dir}): \

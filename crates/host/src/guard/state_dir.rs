@@ -6,109 +6,40 @@
 //! writable by no other user. Every file in it is opened relative to the checked
 //! directory and never through a link.
 
-use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat, renameat};
+use crate::own_directory::{DirectoryError, OwnDirectory, Owner};
+use rustix::fs::{CWD, Mode, OFlags, fchmod, fsync, mkdirat, openat, renameat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A checked state directory.
 #[derive(Debug)]
 pub struct StateDir {
-    path: PathBuf,
-    handle: OwnedFd,
-}
-
-/// Why a state directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StateDirError {
-    /// The kernel refused to make or open it.
-    #[error("cannot {doing} state directory {path}: {source}", path = .path.display())]
-    Failed {
-        /// `create`, `open` or `check`.
-        doing: &'static str,
-        /// The directory.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// Not a directory of its own.
-    #[error(
-        "state directory {path} is a symbolic link or no directory: \
-         remove it, or name a directory of your own",
-        path = .path.display()
-    )]
-    NoDirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// It belongs to another user.
-    #[error(
-        "state directory {path} belongs to user {owner}, not to user {user}: \
-         name a directory of your own",
-        path = .path.display()
-    )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// The user of this process.
-        user: u32,
-    },
-    /// Others may write to it.
-    #[error(
-        "state directory {path} can be written by other users (mode {mode:03o}): \
-         run `chmod 700 {path}` if its content is yours",
-        path = .path.display()
-    )]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    directory: OwnDirectory,
 }
 
 impl StateDir {
     /// The given directory or the user's own, made if it is missing.
     ///
     /// # Errors
-    /// [`StateDirError`] if it cannot be had or could be written by others.
-    pub fn locate(explicit: Option<&Path>) -> Result<Self, StateDirError> {
+    /// [`DirectoryError`] if it cannot be had or could be written by others.
+    pub fn locate(explicit: Option<&Path>) -> Result<Self, DirectoryError> {
         let path = match explicit {
             Some(path) => std::path::absolute(path).map_err(failed("open", path))?,
             None => default_path(geteuid().as_raw(), std::env::var_os("XDG_RUNTIME_DIR")),
         };
         match mkdirat(CWD, &path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => Self::open(path),
-            Err(error) => Err(failed("create", &path)(error.into())),
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed("make", &path)(error.into())),
         }
+        Ok(Self { directory: OwnDirectory::open(&path, Owner::User)? })
     }
 
     /// Its absolute path.
     pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn open(path: PathBuf) -> Result<Self, StateDirError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let handle = match openat(CWD, &path, flags, Mode::empty()) {
-            Ok(handle) => handle,
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(StateDirError::NoDirectory { path }),
-            Err(error) => return Err(failed("open", &path)(error.into())),
-        };
-        let found = fstat(&handle).map_err(|error| failed("check", &path)(error.into()))?;
-        let user = geteuid().as_raw();
-        if found.st_uid != user {
-            return Err(StateDirError::Foreign { path, owner: found.st_uid, user });
-        }
-        if found.st_mode & 0o022 != 0 {
-            return Err(StateDirError::Open { path, mode: found.st_mode & 0o777 });
-        }
-        Ok(Self { path, handle })
+        self.directory.path()
     }
 
     /// Opens a file in it, made with mode 0600 if it is missing.
@@ -117,7 +48,7 @@ impl StateDir {
         if empty {
             flags |= OFlags::TRUNC;
         }
-        let file = openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = openat(&self.directory, name, flags, Mode::RUSR | Mode::WUSR)?;
         if empty {
             fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         }
@@ -127,7 +58,7 @@ impl StateDir {
     /// Opens a file in it, if there is one.
     pub(super) fn existing_file(&self, name: &str) -> io::Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&self.handle, name, flags, Mode::empty()) {
+        match openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -136,16 +67,16 @@ impl StateDir {
 
     /// Renames a file in it over another, and makes the change durable.
     pub(super) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        renameat(&self.handle, from, &self.handle, to)?;
-        Ok(fsync(&self.handle)?)
+        renameat(&self.directory, from, &self.directory, to)?;
+        Ok(fsync(&self.directory)?)
     }
 }
 
 fn failed<'a>(
     doing: &'static str,
     path: &'a Path,
-) -> impl Fn(io::Error) -> StateDirError + use<'a> {
-    move |source| StateDirError::Failed { doing, path: path.to_owned(), source }
+) -> impl Fn(io::Error) -> DirectoryError + use<'a> {
+    move |source| DirectoryError::Failed { doing, path: path.to_owned(), source }
 }
 
 fn default_path(user: u32, runtime_dir: Option<std::ffi::OsString>) -> PathBuf {
@@ -187,7 +118,7 @@ mod tests {
         let (target, link) = (place.path().join("target"), place.path().join("lull"));
         fs::create_dir(&target).unwrap();
         symlink(&target, &link).unwrap();
-        assert!(matches!(StateDir::locate(Some(&link)), Err(StateDirError::NoDirectory { .. })));
+        assert!(matches!(StateDir::locate(Some(&link)), Err(DirectoryError::NoDirectory { .. })));
 
         let dir = StateDir::locate(Some(&place.path().join("own"))).unwrap();
         fs::write(target.join("victim"), "kept").unwrap();
@@ -202,8 +133,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
         let refused = StateDir::locate(Some(place.path())).unwrap_err();
-        assert!(matches!(refused, StateDirError::Open { mode: 0o777, .. }));
-        assert!(refused.to_string().contains("chmod 700"));
+        assert!(matches!(refused, DirectoryError::Writable { mode: 0o777, .. }));
+        assert!(refused.to_string().contains("chmod go-w"));
     }
 
     /// Only root can create a directory that belongs to another user.
@@ -215,6 +146,6 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(place.path(), Some(65534), None).unwrap();
         let refused = StateDir::locate(Some(place.path())).unwrap_err();
-        assert!(matches!(refused, StateDirError::Foreign { owner: 65534, .. }));
+        assert!(matches!(refused, DirectoryError::Foreign { owner: 65534, .. }));
     }
 }

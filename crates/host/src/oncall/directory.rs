@@ -8,17 +8,17 @@
 //! have given it.
 
 use super::{Rules, open};
+use crate::own_directory::{DirectoryError, OwnDirectory, Owner};
 use crate::sys::page::SharedPage;
 use lull_oncall::PageError;
 use rustix::fs::{
-    CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags, flock, fstat, fstatfs,
+    FileType, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags, flock, fstat, fstatfs,
     fstatvfs, openat, stat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct PageDirectory {
     path: PathBuf,
-    handle: OwnedFd,
+    handle: OwnDirectory,
     /// The user to whom a new page is given.
     owner: Option<u32>,
 }
@@ -49,13 +49,14 @@ pub enum PageDirectoryError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The path is of another kind.
-    #[error("{path} is no {wanted}: name another directory, or remove it", path = .path.display())]
+    /// The directory belongs to another user or can be written by one.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// The page is no file.
+    #[error("{path} is no file: name another directory, or remove it", path = .path.display())]
     Kind {
         /// The path.
         path: PathBuf,
-        /// `directory` or `file`.
-        wanted: &'static str,
     },
     /// It belongs to another user.
     #[error(
@@ -207,7 +208,7 @@ impl PageDirectory {
         let file = match openat(&self.handle, PAGE, flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::LOOP | Errno::ISDIR) => {
-                return Err(PageDirectoryError::Kind { path, wanted: "file" });
+                return Err(PageDirectoryError::Kind { path });
             }
             Err(error) => return Err(failed("open", &path)(error.into())),
         };
@@ -299,23 +300,14 @@ fn replace(draft: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Opens a directory to which no other user may write, and makes it if it is missing. Returns
 /// its real path.
-fn checked_directory(path: &Path) -> Checked<(PathBuf, OwnedFd)> {
+fn checked_directory(path: &Path) -> Checked<(PathBuf, OwnDirectory)> {
     let path = std::path::absolute(path).map_err(failed("name", path))?;
     if !path.try_exists().unwrap_or(false) {
         make_directory(&path).map_err(failed("make", &path))?;
     }
     let path = path.canonicalize().map_err(failed("open", &path))?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle = match openat(CWD, &path, flags, Mode::empty()) {
-        Ok(handle) => handle,
-        Err(Errno::NOTDIR | Errno::LOOP) => {
-            return Err(PageDirectoryError::Kind { path, wanted: "directory" });
-        }
-        Err(error) => return Err(failed("open", &path)(error.into())),
-    };
-    let found = fstat(handle.as_fd()).map_err(|error| failed("check", &path)(error.into()))?;
-    check_directory(&path, &found, geteuid().as_raw())?;
-    Ok((path, handle))
+    let directory = OwnDirectory::open(&path, Owner::UserOrRoot)?;
+    Ok((path, directory))
 }
 
 /// Makes a directory that all users can reach, whatever the process's umask is.
@@ -324,18 +316,11 @@ fn make_directory(path: &Path) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-fn check_directory(path: &Path, found: &Stat, user: u32) -> Checked<()> {
-    if found.st_uid != user && found.st_uid != 0 {
-        return Err(foreign(path, found, user));
-    }
-    check_writers(path, found)
-}
-
 /// Checks that a page is a file to which only its owner may write: root, this process's user,
 /// or for root any user, since only root can have made it in a directory of root's.
 fn check_page(path: &Path, found: &Stat, user: u32, owner: Option<u32>) -> Checked<()> {
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err(PageDirectoryError::Kind { path: path.to_owned(), wanted: "file" });
+        return Err(PageDirectoryError::Kind { path: path.to_owned() });
     }
     let is_fit = match owner {
         Some(owner) => found.st_uid == owner,

@@ -8,6 +8,7 @@ use lull_host::Roots;
 use lull_host::apps::{AppHandle, Endpoint, Launch, Output, Ready, Target};
 use lull_host::guard::Ledger;
 use lull_host::oncall::Watch;
+use lull_host::own_directory::OwnDirectory;
 use lull_host::plant::Stop;
 use std::path::Path;
 use std::time::Duration;
@@ -71,8 +72,7 @@ impl Agent<'_> {
             ("LULL_APP".to_owned(), app.to_owned()),
         ];
         let directory = crate::session::logs_of(&self.config);
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        OwnDirectory::make(&directory).context("the logs of apps cannot be written")?;
         let output = Output::Log(directory.join(format!("{name}.log")));
         Ok(Launch { name: name.to_owned(), argv, env, output, ready })
     }

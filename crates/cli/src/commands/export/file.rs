@@ -2,6 +2,7 @@
 
 use crate::cli::ExportFormat;
 use anyhow::Context;
+use lull_host::own_directory::replace_file;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -62,7 +63,7 @@ impl TableFile {
         for format in formats {
             let path = place.join(format!("{name}.{}", format.extension()));
             let file =
-                File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+                replace_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
             match format {
                 ExportFormat::Parquet => {
                     let schema = Arc::new(parse_message_type(&schema(name, &columns))?);
