@@ -26,7 +26,7 @@ use lull_control::{
     AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
 };
 use lull_host::apps::{AppHandle, GRACE};
-use lull_host::guard::{GuardError, GuardHandle, GuardState};
+use lull_host::guard::{GuardError, GuardHandle, GuardState, Patience};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::Nanos;
@@ -94,8 +94,13 @@ pub struct Closed {
 
 impl Session {
     /// Runs one epoch and records it under a phase.
+    ///
+    /// Call it again at once: a process that holds knobs and does not run epochs for a minute is
+    /// regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let mut epoch = self.control.turn()?;
+        // The record may wait for its disk, and the caller for its terminal.
+        self.guard.beat(Patience::Long)?;
         epoch.entries.extend(self.gate_changes(epoch.seen.time));
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
@@ -254,6 +259,9 @@ impl Session {
             admission_controllers,
             ..
         } = self;
+        guard.report("STOPPING=1");
+        // Closing takes seconds. If the guard has ended, closing restores the knobs all the same.
+        let _ = guard.beat(Patience::Long);
         // Admission controllers end first, because measurements are meaningless while apps end.
         drop(admission_controllers);
         // Viewers see the end of the run as the end of the stream.

@@ -7,9 +7,11 @@
 //!
 //! Restoring survives every death: the agent restores on a clean end, the guard if the
 //! agent dies; the agent starts a new guard if the guard dies; if both die, the next agent
-//! (or `lull restore`) reads the ledger.
+//! (or `lull restore`) reads the ledger. An agent that is stopped or stuck is treated as a dead
+//! one: it beats (`heartbeat.rs`), and the guard ends an agent that does not.
 
 mod entry;
+mod heartbeat;
 mod held;
 mod ledger;
 mod ledger_file;
@@ -23,6 +25,7 @@ mod state_dir;
 mod tests;
 mod watch;
 
+pub use heartbeat::Patience;
 pub use ledger::{Ledger, LedgerError, Opened};
 pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};

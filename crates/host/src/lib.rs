@@ -28,6 +28,7 @@ pub mod own_directory;
 pub mod plant;
 pub mod probe;
 mod roots;
+pub mod service;
 pub mod sys;
 #[cfg(test)]
 mod testing;

@@ -21,7 +21,7 @@ use crate::gauges::pressure::Pressure;
 use crate::gauges::push::PushGauge;
 use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
-use crate::guard::{Ledger, LedgerError};
+use crate::guard::{GuardHandle, Ledger, LedgerError, Patience};
 use crate::knobs::{MachineKnobs, Partitions};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
@@ -81,6 +81,8 @@ pub struct HostPlant {
     knobs: MachineKnobs,
     partitions: Partitions,
     ledger: Ledger,
+    /// The process that restores the knobs if this one dies, if the plant looks after it.
+    guard: Option<GuardHandle>,
     foreign_wins: bool,
     is_privileged: bool,
     /// What each knob was before its first write.
@@ -150,6 +152,7 @@ impl HostPlant {
             roots,
             machine,
             ledger,
+            guard: None,
             foreign_wins,
             is_privileged: Rights::of_this_process().any_thread,
             originals: BTreeMap::new(),
@@ -170,6 +173,23 @@ impl HostPlant {
         let cores = self.machine.cores.len();
         self.gauges.events = Events::new(cores, break_even);
         self.gauges.events.read(cores);
+    }
+
+    /// Beats for the guard while the plant waits, and replaces a guard that has ended. Knobs
+    /// are written only while there is a guard. From the first wait on, the guard kills this
+    /// process if it stops beating.
+    pub fn set_guard(&mut self, guard: GuardHandle) {
+        self.guard = Some(guard);
+    }
+
+    /// Beats for the guard, if it was given.
+    ///
+    /// # Errors
+    /// If the guard has ended and cannot be started again.
+    fn beat(&self, patience: Patience) -> Result<(), String> {
+        self.guard.as_ref().map_or(Ok(()), |guard| guard.beat(patience)).map_err(|error| {
+            format!("the guard, which restores knobs, has ended and cannot be started: {error}")
+        })
     }
 
     /// Where old values are saved, for what is started during a run.

@@ -18,7 +18,7 @@ use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantErr
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
-use lull_host::guard::{GuardCommand, GuardHandle, Ledger, StateDir};
+use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
 use lull_host::{Roots, apps, probe};
@@ -148,6 +148,7 @@ impl<'a> Agent<'a> {
             stop,
             roots: roots.clone(),
         })?;
+        plant.set_guard(guard.clone());
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
         }
@@ -198,6 +199,7 @@ impl<'a> Agent<'a> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, server, library, posts } = around;
+        guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         let mut config = self.config;
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
@@ -218,6 +220,7 @@ impl<'a> Agent<'a> {
         let rng = Rng::seed_from_u64(config.agent.seed);
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
+        guard.report(&format!("READY=1\nSTATUS=policy {}", config.policy));
         Ok(Session {
             config,
             roots,

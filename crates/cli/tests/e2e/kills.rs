@@ -5,10 +5,12 @@ use crate::support::agent::Agent;
 use crate::support::record::{Record, epochs_so_far};
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
-use crate::support::{cores, send, skip};
+use crate::support::{PATIENCE, cores, send, skip};
 use lull_workload::Generator;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::ExitStatusExt;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -146,6 +148,75 @@ fn an_agent_killed_at_work_is_undone_by_its_guard() {
     let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
     let told = stage.scene.run(&restore).well();
     assert!(told.out.contains("its guard did"), "{}", told.out);
+}
+
+/// The guard kills the agent after five seconds without a beat, and restores the knobs.
+#[test]
+fn a_stopped_agent_is_ended_and_undone_by_its_guard() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let stage = Stage::new();
+    let mut agent = stage.start();
+    agent.wait_for("a change", || stage.server.is_changed() && stage.batch.is_changed());
+    agent.signal(Signal::STOP);
+    let ended = agent.wait();
+    assert_eq!(ended.status.signal(), Some(9), "{}", ended.err);
+    stage.assert_put_back();
+    let state = stage.scene.path("state");
+    let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
+    let told = stage.scene.run(&restore).well();
+    assert!(told.out.contains("its guard did"), "{}", told.out);
+}
+
+/// A guard is replaced while the agent waits for its epoch to end.
+#[test]
+fn a_killed_guard_is_replaced_within_a_long_epoch() {
+    let scene = Scene::new();
+    let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"own\"\nclass = \"best-effort\"\n\
+               start = [\"sleep\", \"3000\"]\n";
+    let config = scene.config("", app);
+    let text = std::fs::read_to_string(&config).unwrap().replace("200ms", "60s");
+    std::fs::write(&config, text).unwrap();
+    let mut agent = scene.agent(&config);
+    agent.wait_until_said("recording to");
+    let first = scene.process_with(&["guard"]).unwrap();
+    send(first, Signal::KILL);
+    let guard = || scene.process_with(&["guard"]);
+    agent.wait_for("another guard", || guard().is_some_and(|guard| guard != first));
+    assert_eq!(epochs_so_far(scene.records().last()), 0, "the epoch has not ended");
+    agent.interrupt().well();
+    scene.wait_until_quiet();
+}
+
+/// Reads reports as systemd does.
+#[test]
+fn a_service_manager_is_told_of_readiness_life_and_end() {
+    let scene = Scene::new();
+    let manager = UnixDatagram::bind(scene.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"own\"\nclass = \"best-effort\"\n\
+               start = [\"sh\", \"-c\", \"exec sleep 300$NOTIFY_SOCKET\"]\n";
+    let config = scene.config("", app);
+    let mut command = scene.lull(&["run".as_ref(), config.as_os_str()]);
+    command.env("NOTIFY_SOCKET", scene.path("notify")).env("WATCHDOG_USEC", "90000000");
+    let agent = scene.start(command);
+    let mut seen = String::new();
+    let mut read_until = |words: &str| {
+        while !seen.contains(words) {
+            let mut bytes = [0; 256];
+            let count = manager.recv(&mut bytes).unwrap();
+            seen.push_str(&format!("{}\n", String::from_utf8_lossy(&bytes[..count])));
+        }
+        std::mem::take(&mut seen)
+    };
+    let status = read_until("READY=1");
+    assert!(status.contains("STATUS=policy unmanaged"), "{status}");
+    read_until("WATCHDOG=1");
+    assert!(scene.process_with(&["sleep", "300"]).is_some(), "the socket is the agent's own");
+    agent.signal(Signal::INT);
+    read_until("STOPPING=1");
+    agent.wait().well();
 }
 
 #[test]

@@ -188,6 +188,10 @@ fn execute(launch: &Launch, mark: &str) -> Result<Child, StartError> {
     let (program, args) =
         launch.argv.split_first().ok_or_else(|| StartError::Empty { name: name() })?;
     let mut command = Command::new(program);
+    // The service manager's socket is the agent's own.
+    for variable in crate::service::VARIABLES {
+        command.env_remove(variable);
+    }
     command.args(args).envs(launch.env.iter().map(|(key, value)| (key, value)));
     command.env(MARK_VARIABLE, mark).process_group(0).stdin(Stdio::null());
     if let Output::Log(path) = &launch.output {

@@ -1,7 +1,9 @@
 //! The guard: a process of its own that outlives a killed agent.
 //!
-//! It sleeps in `poll` on a handle of the agent and costs nothing until the
-//! agent is gone. If the ledger is not closed then, it restores what the
+//! It sleeps in `poll` on a handle of the agent and wakes once a second to count
+//! beats ([`heartbeat`](super::heartbeat)). An agent that does not beat is killed through
+//! that handle, so that a number that another process has by now is never hit. When the agent
+//! is gone and the ledger is not closed, the guard restores what the
 //! ledger holds: first the safe state, then the saved one, then it ends the
 //! apps that the agent started, and closes the ledger.
 //!
@@ -14,17 +16,21 @@
 //! Verified on Linux 6.18 by `tests/processes`.
 
 use super::entry::Lines;
+use super::heartbeat::{self, Pulse, WAKE};
+use super::held::Held;
 use super::ledger::LedgerError;
 use super::ledger_file::{Clock, LedgerFile};
 use super::lock::{Lock, Role};
 use super::recovery::{self, Recovery};
+use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
 use crate::apps::{ProcessId, handle};
 use crate::sys::sched::{self, SchedState};
 use lull_control::CoreSet;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +44,8 @@ pub(super) const ARMED: &str = "armed";
 /// How long to wait for another agent that has the lock to put things back itself.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long a killed agent may take to exit before the guard restores beside it.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The arguments of a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +93,18 @@ pub enum GuardEnd {
     NothingToDo,
     /// The agent died; holds the outcome of restoring.
     PutBack(Recovery),
+    /// The agent was stopped or stuck and was killed; holds the outcome of restoring, if there
+    /// was anything to restore.
+    Stuck(Option<Recovery>),
+}
+
+/// Why a guard has ended its wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The agent has ended, or has closed its ledger.
+    Ended,
+    /// The agent does not beat.
+    Stuck,
 }
 
 impl GuardArgs {
@@ -136,16 +156,71 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     let dir = StateDir::locate(Some(place)).map_err(LedgerError::from)?;
     let clock = Clock::read(&roots)?;
     let kept = LedgerFile::existing(&dir)?;
-    match handle(&roots, args.agent) {
-        Ok(agent) => {
-            say_armed()
-                .map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
-            wait_for_end(&dir, agent.as_fd())?;
+    let agent = match handle(&roots, args.agent) {
+        Ok(agent) => agent,
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+            return put_back(&dir, &roots, &clock, args.agent, kept);
         }
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
         Err(source) => return Err(GuardError::Failed { doing: "watch the agent", source }),
+    };
+    say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
+    if wait_for_end(&dir, agent.as_fd())? == Cause::Ended {
+        return put_back(&dir, &roots, &clock, args.agent, kept);
     }
-    put_back(&dir, &roots, &clock, args.agent, kept)
+    end_stuck(&dir, &roots, &clock, agent.as_fd())?;
+    match put_back(&dir, &roots, &clock, args.agent, kept)? {
+        GuardEnd::PutBack(recovery) => Ok(GuardEnd::Stuck(Some(recovery))),
+        _ => Ok(GuardEnd::Stuck(None)),
+    }
+}
+
+/// Kills an agent that does not beat, and returns once it has exited.
+///
+/// A killed agent writes nothing more, so the guard waits for its exit before it writes. An exit
+/// can be delayed, for example by a disk that does not answer. The guard then restores beside
+/// the agent, and the caller restores and verifies once more after the exit.
+fn end_stuck(
+    dir: &StateDir,
+    roots: &Roots,
+    clock: &Clock,
+    agent: BorrowedFd<'_>,
+) -> Result<(), GuardError> {
+    match pidfd_send_signal(agent, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => {
+            return Err(GuardError::Failed { doing: "end the agent", source: error.into() });
+        }
+    }
+    if has_ended(agent, Some(EXIT_TIMEOUT))? {
+        return Ok(());
+    }
+    if let Some((_, lines)) = LedgerFile::existing(dir)? {
+        let _ = restore::boost_and_put_back(roots, &Held::from_lines(&lines, clock.boot()));
+    }
+    has_ended(agent, None).map(|_| ())
+}
+
+/// Waits for the end of a process; returns `false` if it has not ended in time.
+fn has_ended(process: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, GuardError> {
+    let mut watched = [PollFd::new(&process, PollFlags::IN)];
+    loop {
+        if let Some(has_ended) = poll_for(&mut watched, timeout)? {
+            return Ok(has_ended);
+        }
+    }
+}
+
+/// Polls; returns whether anything happened, or `None` after a signal.
+fn poll_for(
+    watched: &mut [PollFd<'_>],
+    timeout: Option<Duration>,
+) -> Result<Option<bool>, GuardError> {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(watched, timeout.as_ref()) {
+        Ok(ready) => Ok(Some(ready > 0)),
+        Err(Errno::INTR) => Ok(None),
+        Err(error) => Err(GuardError::Failed { doing: "wait", source: error.into() }),
+    }
 }
 
 /// Leaves the agent's session, and makes itself hard to stop and starve.
@@ -175,27 +250,31 @@ fn say_armed() -> io::Result<()> {
 }
 
 /// Returns when the agent has ended, or has closed its ledger, which it signals by
-/// closing the guard's standard input.
-fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<(), GuardError> {
+/// closing the guard's standard input, or does not beat.
+fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<Cause, GuardError> {
     let input = io::stdin();
+    heartbeat::never_block(&input)
+        .map_err(|source| GuardError::Failed { doing: "read beats", source })?;
+    let mut pulse = Pulse::default();
     let mut watched = vec![
         PollFd::new(&agent, PollFlags::IN),
         PollFd::from_borrowed_fd(input.as_fd(), PollFlags::empty()),
     ];
     loop {
-        match poll(&mut watched, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => {
-                return Err(GuardError::Failed { doing: "wait", source: error.into() });
-            }
-        }
+        let is_wake_up = poll_for(&mut watched, Some(WAKE))? == Some(false);
         let is_dead = !watched[0].revents().is_empty();
         let is_closed = watched.get(1).is_some_and(|input| !input.revents().is_empty());
         if is_dead || (is_closed && is_ledger_closed(dir)) {
-            return Ok(());
+            return Ok(Cause::Ended);
         }
         if is_closed {
+            // No beat can come any more; only the end of the agent counts from here on.
             watched.truncate(1);
+        } else if is_wake_up
+            && watched.len() > 1
+            && pulse.is_stuck_at_wake_up(&heartbeat::take(&input))
+        {
+            return Ok(Cause::Stuck);
         }
     }
 }

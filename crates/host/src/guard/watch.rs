@@ -1,7 +1,9 @@
 //! The agent's side of its guard: started before the first knob, kept alive.
 
+use super::heartbeat::{self, Patience};
 use super::ledger::Ledger;
 use super::process::{ARMED, GuardArgs, GuardError};
+use crate::service::{self, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -9,6 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a guard may take to get ready; a loaded machine is slow.
@@ -33,12 +36,20 @@ impl Default for GuardCommand {
     }
 }
 
-/// A running guard. Dropping it leaves the guard at its work.
-#[derive(Debug)]
+/// A running guard. Clones share it. Dropping it leaves the guard at its work.
+#[derive(Debug, Clone)]
 pub struct GuardHandle {
+    shared: Arc<Mutex<Guard>>,
+}
+
+#[derive(Debug)]
+struct Guard {
     command: GuardCommand,
     args: GuardArgs,
     child: Child,
+    /// How the last guard ended that was replaced since the last [`GuardHandle::poll`].
+    ended: Option<ExitStatus>,
+    service: Service,
 }
 
 /// How a guard was found.
@@ -57,38 +68,61 @@ pub enum GuardState {
 pub fn spawn(command: GuardCommand, ledger: &Ledger) -> Result<GuardHandle, GuardError> {
     let args = GuardArgs { ledger: ledger.path().to_owned(), agent: ledger.agent() };
     let child = start(&command, &args)?;
-    Ok(GuardHandle { command, args, child })
+    let service = Service::from_environment();
+    let guard = Guard { command, args, child, ended: None, service };
+    Ok(GuardHandle { shared: Arc::new(Mutex::new(guard)) })
 }
 
 impl GuardHandle {
-    /// Looks after the guard; to be called each epoch.
+    /// Tells the guard, and the service manager, that the agent works, and starts a new guard
+    /// if this one has ended. To be called before knobs are written, and at least every two
+    /// seconds: the guard kills an agent whose beats stop.
     ///
     /// # Errors
-    /// [`GuardError`] if it has ended and no new one can be started. Old values
-    /// are safe on disk then, but only the next start would put them back.
+    /// [`GuardError`] if the guard has ended and no new one can be started. Old values
+    /// are safe on disk then, but only the next start would restore them: no knob may be
+    /// written.
+    pub fn beat(&self, patience: Patience) -> Result<(), GuardError> {
+        let mut guard = self.lock();
+        guard.replace_if_ended()?;
+        if let Some(pipe) = &guard.child.stdin {
+            heartbeat::send(pipe, patience);
+        }
+        guard.service.ping();
+        Ok(())
+    }
+
+    /// Looks after the guard, and returns whether it was replaced since the last call; to be
+    /// called each epoch.
+    ///
+    /// # Errors
+    /// As [`GuardHandle::beat`].
     pub fn poll(&mut self) -> Result<GuardState, GuardError> {
-        let failed = |source| GuardError::Failed { doing: "be looked after", source };
-        let Some(status) = self.child.try_wait().map_err(failed)? else {
-            return Ok(GuardState::Alive);
-        };
-        self.child = start(&self.command, &self.args)?;
-        Ok(GuardState::Respawned(status))
+        let mut guard = self.lock();
+        guard.replace_if_ended()?;
+        Ok(guard.ended.take().map_or(GuardState::Alive, GuardState::Respawned))
     }
 
     /// The guard's process number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.lock().child.id()
+    }
+
+    /// Sends lines to the service manager, such as `READY=1`.
+    pub fn report(&self, lines: &str) {
+        self.lock().service.report(lines);
     }
 
     /// Waits for the guard to end, once the ledger has been closed.
     ///
     /// # Errors
     /// [`GuardError`] if it does not end; it will with the agent.
-    pub fn finish(mut self) -> Result<ExitStatus, GuardError> {
-        drop(self.child.stdin.take());
+    pub fn finish(self) -> Result<ExitStatus, GuardError> {
+        let mut guard = self.lock();
+        drop(guard.child.stdin.take());
         let begun = Instant::now();
         loop {
-            match self.child.try_wait() {
+            match guard.child.try_wait() {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) if begun.elapsed() < END_TIMEOUT => std::thread::sleep(PAUSE),
                 Ok(None) => {
@@ -99,11 +133,30 @@ impl GuardHandle {
             }
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Guard> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guard {
+    fn replace_if_ended(&mut self) -> Result<(), GuardError> {
+        let failed = |source| GuardError::Failed { doing: "be looked after", source };
+        if let Some(status) = self.child.try_wait().map_err(failed)? {
+            self.child = start(&self.command, &self.args)?;
+            self.ended = Some(status);
+        }
+        Ok(())
+    }
 }
 
 fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> {
     let failed = |source| GuardError::Failed { doing: "be started", source };
-    let mut child = Command::new(&command.program)
+    let mut program = Command::new(&command.program);
+    for variable in service::VARIABLES {
+        program.env_remove(variable);
+    }
+    let mut child = program
         .arg0("lull")
         .args(&command.args)
         .args(args.to_args())
@@ -114,7 +167,11 @@ fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> 
         .map_err(failed)?;
     let output = child.stdout.take().expect("standard output was piped above");
     match first_line(output).map_err(failed)? {
-        line if line == ARMED => Ok(child),
+        line if line == ARMED => {
+            let pipe = child.stdin.as_ref().expect("standard input was piped above");
+            heartbeat::never_block(pipe).map_err(failed)?;
+            Ok(child)
+        }
         line => {
             let end = child.kill().and_then(|()| child.wait()).map_err(failed)?;
             let said = if line.is_empty() { format!("nothing, {end}") } else { line };

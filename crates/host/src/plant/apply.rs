@@ -2,7 +2,7 @@
 
 use super::HostPlant;
 use super::app::Listed;
-use crate::guard::{Key, Restoration};
+use crate::guard::{Key, Patience, Restoration};
 use crate::knobs::{
     FrequencyOutcome, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores,
     scheduling,
@@ -44,11 +44,17 @@ impl HostPlant {
     }
 
     pub(super) fn apply_all(&mut self, wanted: &[Setting]) -> Applied {
+        // Old values are synchronised to disk before knobs are written, which may take long.
+        let guarded = self.beat(Patience::Long);
         let answer = |setting: &Setting| {
-            let got = self.set(setting).unwrap_or_else(|why| Got::Refused { why });
+            let set = guarded.clone().and_then(|()| self.set(setting));
+            let got = set.unwrap_or_else(|why| Got::Refused { why });
             Outcome { wanted: setting.clone(), got }
         };
-        Applied { outcomes: wanted.iter().map(answer).collect() }
+        let outcomes = wanted.iter().map(answer).collect();
+        // A guard that ends now is missed by the next beat.
+        let _ = self.beat(Patience::Usual);
+        Applied { outcomes }
     }
 
     /// Sets one knob and returns the outcome, or why it was refused.

@@ -5,7 +5,7 @@ use super::{HostPlant, now};
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
-use crate::guard::Key;
+use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
     key_of, scheduling,
@@ -39,6 +39,7 @@ impl HostPlant {
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
         let deadline = pace.deadline;
         loop {
+            self.beat(Patience::Usual).map_err(PlantError::Lost)?;
             let left = deadline.saturating_sub(now(ClockId::Monotonic));
             let stop = self.stop.wait(left.min(NAP_MAX));
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {

@@ -3,7 +3,7 @@
 use crate::scene::{Scene, runs, wait_for};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::Write;
 use std::thread;
 use std::time::Duration;
@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_killed_agent_is_cleaned_up_after_by_its_guard", killed_at_work),
     ("a_signal_to_the_whole_group_does_not_keep_the_guard_from_its_work", signal_to_group),
     ("a_killed_guard_is_replaced", killed_guard),
+    ("a_stopped_agent_is_ended_and_cleaned_up_after", stopped_agent),
     ("an_agent_killed_at_any_moment_is_cleaned_up_after", || agents_killed(10)),
     ("guard_and_agent_killed_in_any_order_leave_a_ledger_to_restore", || both_killed(10)),
 ];
@@ -69,6 +70,21 @@ fn killed_guard() {
         wait_for("a new guard", || agent.guards_announced() > announced);
     }
     agent.kill();
+    scene.wait_until_as_before();
+}
+
+fn stopped_agent() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(5);
+    agent.wait_until_changed();
+    assert_ne!(scene.changed(), Vec::<String>::new());
+    let (app, guards) = (agent.app(), agent.guards());
+    let pid = Pid::from_raw(agent.process.0.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    scene.wait_until_as_before();
+    let status = agent.process.0.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
     scene.wait_until_as_before();
 }
 

@@ -3,7 +3,8 @@
 use lull_control::{CoreId, CoreSet};
 use lull_host::apps::{AppHandle, AppProcesses, Launch, Output, ProcessId, ProcessTable, Scope};
 use lull_host::guard::{
-    self, GuardArgs, GuardCommand, GuardEnd, GuardHandle, GuardState, Ledger, Original, StateDir,
+    self, GuardArgs, GuardCommand, GuardEnd, GuardHandle, GuardState, Ledger, Original, Patience,
+    StateDir,
 };
 use lull_host::sys::sched::{self, SchedState};
 use lull_host::{LiveThread, Roots};
@@ -49,7 +50,7 @@ pub(crate) fn say(line: &str) {
 fn be_guard() -> ExitCode {
     let args = GuardArgs::parse(env::args_os().skip(2)).unwrap();
     match guard::run(&args) {
-        Ok(GuardEnd::NothingToDo | GuardEnd::PutBack(_)) => ExitCode::SUCCESS,
+        Ok(GuardEnd::NothingToDo | GuardEnd::PutBack(_) | GuardEnd::Stuck(_)) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -135,6 +136,7 @@ impl Agent {
             if rounds == 3 {
                 say("changed");
             }
+            self.guard.beat(Patience::Usual).unwrap();
             if let GuardState::Respawned(_) = self.guard.poll().unwrap() {
                 say(&format!("guard {}", self.guard.pid()));
             }
