@@ -7,6 +7,7 @@
 
 mod assets;
 mod checks;
+mod connections;
 mod facts;
 mod history;
 mod moment;

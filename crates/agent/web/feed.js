@@ -20,6 +20,12 @@ export class Feed {
     this.values = {};
     this.journal = [];
     this.latest = null;
+    this.arrived = null;
+  }
+
+  /** Returns the seconds since the last epoch arrived; null before the first. */
+  age() {
+    return this.arrived === null ? null : (performance.now() - this.arrived) / 1000;
   }
 
   /** Begins, and begins again whenever the agent is lost. */
@@ -63,6 +69,7 @@ export class Feed {
 
   add(epoch) {
     this.latest = epoch;
+    this.arrived = performance.now();
     if (epoch.time_s > (this.times.at(-1) ?? -1)) this.append(epoch);
     this.seen.epoch();
   }

@@ -7,11 +7,14 @@ import { panels, SERIES } from "./panels.js";
 import { showEpoch, showFacts, showMissing } from "./summary.js";
 
 const link = document.getElementById("link");
+// As `/healthz`: an epoch is overdue after twice its length and these seconds.
+const LATE_S = 5;
 const span = document.getElementById("span");
 let facts = null;
 let figures = [];
 let missing = [];
 let due = false;
+let linked = false;
 
 const feed = new Feed(SERIES, {
   facts(now) {
@@ -27,10 +30,20 @@ const feed = new Feed(SERIES, {
   },
   epoch: draw,
   link(is) {
-    link.className = is ? "live" : "lost";
-    link.textContent = is ? "live" : "the agent does not answer; asking again";
+    linked = is;
+    showLink();
   },
 });
+
+/** Says whether the agent answers, and how old the last epoch is. */
+function showLink() {
+  const age = feed.age();
+  const late = age !== null && age > 2 * feed.latest.epoch_s + LATE_S;
+  link.className = linked && !late ? "live" : "lost";
+  if (!linked) link.textContent = "the agent does not answer; asking again";
+  else if (late) link.textContent = `no epoch for ${age.toFixed(0)} s: the agent may be stuck`;
+  else link.textContent = age === null ? "live" : `live, last epoch ${age.toFixed(0)} s ago`;
+}
 
 /** Draws at most once a frame, and not while the page is hidden. */
 function draw() {
@@ -67,5 +80,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const figure of figures) figure.shape = null;
   draw();
 });
+setInterval(showLink, 1000);
 setInterval(() => ask().catch(() => {}), 30_000);
 feed.start();

@@ -6,6 +6,7 @@
 //! `localhost` and the names that the config lists are accepted.
 
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -40,19 +41,30 @@ pub(super) async fn host(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match request.headers().get(header::HOST).and_then(|it| it.to_str().ok()) {
-        Some(host) if is_ours(host, &names) => next.run(request).await,
-        Some(_) => {
-            let why = "this name is not one of this agent's: use its address or localhost, or \
-                       list the name in agent.http_names\n";
-            (StatusCode::MISDIRECTED_REQUEST, why).into_response()
-        }
-        None => (StatusCode::BAD_REQUEST, "no Host\n").into_response(),
+    let mut response = match check_names(&request, &names) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
     };
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+/// Checks the one `Host` of a request, and the host of an absolute address.
+fn check_names(request: &Request, names: &[String]) -> Result<(), (StatusCode, &'static str)> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else {
+        return Err((StatusCode::BAD_REQUEST, "not exactly one Host\n"));
+    };
+    let in_address = request.uri().authority().map(Authority::as_str);
+    let is_ours = |host: Option<&str>| host.is_some_and(|host| is_ours(host, names));
+    if is_ours(host.to_str().ok()) && in_address.is_none_or(|host| is_ours(Some(host))) {
+        return Ok(());
+    }
+    let why = "this name is not one of this agent's: use its address or localhost, or list the \
+               name in agent.http_names\n";
+    Err((StatusCode::MISDIRECTED_REQUEST, why))
 }
 
 /// Whether a `Host` names this machine.

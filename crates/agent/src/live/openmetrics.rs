@@ -5,14 +5,15 @@ use super::moment::{Head, Moment};
 use crate::VERSION;
 use lull_measure::catalogue::{ALL, Metric, Sample, Unit};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The type of OpenMetrics' text.
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The type of the older text.
 pub(super) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Returns the exposition of one epoch, without the values that are missing.
-pub(super) fn exposition(moment: &Moment) -> String {
+/// Returns the exposition of one epoch that ended `age` ago, without the values that are missing.
+pub(super) fn exposition(moment: &Moment, age: Duration) -> String {
     let mut text = String::with_capacity(16_384);
     for metric in ALL {
         let samples = moment.samples.iter().filter(|sample| sample.metric.name == metric.name);
@@ -24,6 +25,7 @@ pub(super) fn exposition(moment: &Moment) -> String {
         }
     }
     agent(&mut text, &moment.head);
+    epoch_age(&mut text, age);
     text.push_str("# EOF\n");
     text
 }
@@ -58,6 +60,13 @@ fn agent(text: &mut String, now: &Head) {
         escaped(&now.policy),
         escaped(&now.energy_source),
     );
+}
+
+/// Writes how old the values are: those of an agent that is stuck stay as they were.
+fn epoch_age(text: &mut String, age: Duration) {
+    let name = "lull_epoch_age_seconds";
+    head(text, name, Some("seconds"), "Time since the last epoch ended, which all values are of.");
+    let _ = writeln!(text, "{name} {}", age.as_secs_f64());
 }
 
 fn head(text: &mut String, name: &str, unit: Option<&str>, help: &str) {

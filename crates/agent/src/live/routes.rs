@@ -1,13 +1,14 @@
 //! The addresses: page, JSON, events, metrics, orders.
 
+use super::connections::{OpenStream, Peer, Streams};
 use super::history::Wanted;
 use super::openmetrics::{self, OPENMETRICS, PLAIN};
 use super::operator::{Command, Order};
 use super::server::Shared;
 use super::{assets, checks};
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -23,10 +24,15 @@ use tokio_stream::wrappers::BroadcastStream;
 
 /// Most bytes of an order.
 const ORDER_MAX: usize = 4096;
+/// How long the bytes of an order may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an order may wait for the end of its epoch.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two signs of life on a stream without epochs.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// How late an epoch may be before the agent counts as stale.
+const LATE_MAX: Duration = Duration::from_secs(5);
 
 type Here = State<Arc<Shared>>;
 
@@ -40,8 +46,9 @@ pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
         .route("/api/events", get(events))
         .route("/api/control", post(control))
         .route("/metrics", get(metrics))
+        .route("/healthz", get(health))
         .fallback(get(asset))
-        .layer(DefaultBodyLimit::max(ORDER_MAX))
+        .layer(Extension(Streams::default()))
         .layer(middleware::from_fn_with_state(names, checks::host))
         .with_state(shared)
 }
@@ -110,25 +117,66 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
     let is_new = accepted.is_some_and(|all| all.contains("application/openmetrics-text"));
     let kind = if is_new { OPENMETRICS } else { PLAIN };
-    match &shared.seen().latest {
-        Some(moment) => {
-            ([(header::CONTENT_TYPE, kind)], openmetrics::exposition(moment)).into_response()
+    let seen = shared.seen();
+    match (&seen.latest, seen.age()) {
+        (Some(moment), Some(age)) => {
+            ([(header::CONTENT_TYPE, kind)], openmetrics::exposition(moment, age)).into_response()
         }
-        None => not_yet(),
+        _ => not_yet(),
     }
 }
 
+/// Answers 200 while epochs come, and 503 before the first one and once they no longer come.
+async fn health(State(shared): Here) -> Response {
+    let seen = shared.seen();
+    let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
+    let body = serde_json::json!({
+        "status": if is_stale(moment.head.epoch_s, age) { "stale" } else { "ok" },
+        "epoch": moment.head.epoch,
+        "epoch_age_seconds": age.as_secs_f64(),
+    });
+    match is_stale(moment.head.epoch_s, age) {
+        false => json(body.to_string()),
+        true => (StatusCode::SERVICE_UNAVAILABLE, json(body.to_string())).into_response(),
+    }
+}
+
+/// Whether the next epoch is overdue by more than its own length and some seconds, by which a
+/// busy machine may be late.
+fn is_stale(epoch_s: f64, age: Duration) -> bool {
+    age.as_secs_f64() > 2.0 * epoch_s + LATE_MAX.as_secs_f64()
+}
+
 /// Streams every epoch from now on. A viewer that cannot keep up misses epochs.
-async fn events(State(shared): Here) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+async fn events(
+    State(shared): Here,
+    Extension(streams): Extension<Streams>,
+    peer: Option<Extension<Peer>>,
+) -> Response {
+    match streams.open(peer.map(|Extension(peer)| peer)) {
+        Ok(open) => stream_of(&shared, open).into_response(),
+        Err(why) => refused(StatusCode::TOO_MANY_REQUESTS, why),
+    }
+}
+
+fn stream_of(
+    shared: &Shared,
+    open: OpenStream,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
     let hello = Event::default().event("run").data(&shared.facts.run);
     let epochs = BroadcastStream::new(shared.viewers.subscribe());
-    let epochs = epochs.filter_map(|epoch| Some(Ok(Event::default().data(&*epoch.ok()?))));
+    let epochs = epochs.filter_map(move |epoch| {
+        // The stream counts until it is dropped.
+        let _ = &open;
+        Some(Ok(Event::default().data(&*epoch.ok()?)))
+    });
     let stream = tokio_stream::once(Ok(hello)).chain(epochs);
     Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE))
 }
 
-/// Accepts an order from a client that presents the token, and answers when it is done.
-async fn control(State(shared): Here, headers: HeaderMap, body: Bytes) -> Response {
+/// Accepts an order from a client that presents the token, and answers when it is done. The
+/// token is checked before the body is read, so that no other client can keep a connection busy.
+async fn control(State(shared): Here, headers: HeaderMap, body: Body) -> Response {
     let Some(token) = &shared.token else {
         let why = "this agent only shows: start it with --control to give it orders";
         return refused(StatusCode::FORBIDDEN, why);
@@ -140,6 +188,11 @@ async fn control(State(shared): Here, headers: HeaderMap, body: Bytes) -> Respon
     if !shown.and_then(|shown| shown.strip_prefix("Bearer ")).is_some_and(|it| token.is(it)) {
         return refused(StatusCode::UNAUTHORIZED, "the token is missing or not that of this run");
     }
+    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, ORDER_MAX)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return refused(StatusCode::PAYLOAD_TOO_LARGE, "no order is so long"),
+        Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "the order did not arrive in time"),
+    };
     match serde_json::from_slice(&body) {
         Ok(command) => carry_out(&shared, command).await,
         Err(error) => refused(StatusCode::BAD_REQUEST, &format!("no order: {error}")),
@@ -156,5 +209,19 @@ async fn carry_out(shared: &Shared, command: Command) -> Response {
         Ok(Ok(Err(why))) => refused(StatusCode::CONFLICT, &why),
         Ok(Err(_)) => refused(StatusCode::SERVICE_UNAVAILABLE, "the run is ending"),
         Err(_) => refused(StatusCode::GATEWAY_TIMEOUT, "the epoch is not over yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_stale_once_an_epoch_is_overdue() {
+        let second = Duration::from_secs(1);
+        assert!(!is_stale(1.0, 6 * second));
+        assert!(is_stale(1.0, 8 * second));
+        assert!(!is_stale(60.0, 120 * second), "epochs may be long");
+        assert!(is_stale(0.1, 6 * second));
     }
 }

@@ -1,27 +1,30 @@
 //! The server's thread: receives epochs, serves connections, and ends with the run.
 
+use super::connections::{Connections, Peer};
 use super::facts::Facts;
 use super::history::History;
 use super::moment::Moment;
 use super::operator::Order;
 use super::token::Token;
 use super::{LiveError, routes};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc};
 
-/// Most simultaneous connections; further ones are closed.
-const CONNECTIONS_MAX: usize = 256;
 /// Epochs that wait for a slow viewer; older ones are not sent to it.
 const WAITING_MAX: usize = 8;
 /// Longest time to receive a request's head, and longest idle time of a connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a viewer that receives nothing is disconnected.
 const DEAD_AFTER_MS: u32 = 60_000;
 /// Most bytes of a request's head.
@@ -42,7 +45,16 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) latest: Option<Moment>,
+    /// When the latest epoch arrived.
+    arrived: Option<Instant>,
     pub(super) history: History,
+}
+
+impl Seen {
+    /// Returns the time since the latest epoch arrived.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.arrived.map(|arrived| arrived.elapsed())
+    }
 }
 
 impl Shared {
@@ -59,6 +71,7 @@ impl Shared {
         let mut seen = self.seen();
         seen.history.add(&moment);
         seen.latest = Some(moment);
+        seen.arrived = Some(Instant::now());
     }
 }
 
@@ -110,29 +123,54 @@ async fn until_the_end(
 }
 
 async fn accept(listener: TcpListener, routes: axum::Router) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Connections::default());
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let routes = routes.clone();
-        tokio::spawn(async move {
-            serve(stream, routes).await;
-            drop(place);
-        });
+        let Some(number) = connections.admit() else { continue };
+        let serving = serve(stream, Peer(peer.ip()), routes.clone(), number, connections.clone());
+        let task = tokio::spawn(serving);
+        connections.opened(number, task.abort_handle());
     }
 }
 
-async fn serve(stream: TcpStream, routes: axum::Router) {
+async fn serve(
+    stream: TcpStream,
+    peer: Peer,
+    routes: axum::Router,
+    number: u64,
+    connections: Arc<Connections>,
+) {
+    let open = connections.guard(number);
     // Both options are optimisations, and a connection works without them.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER_MS);
+    let routes = TowerToHyperService::new(routes);
+    let answer = |mut request: Request<Incoming>| {
+        connections.working(number);
+        request.extensions_mut().insert(peer);
+        let answered = routes.call(request);
+        let connections = Arc::clone(&connections);
+        async move {
+            let answer = answered.await;
+            // A stream is busy until it ends; any other connection waits for its client again.
+            if !answer.as_ref().is_ok_and(is_stream) {
+                connections.waiting(number);
+            }
+            answer
+        }
+    };
     let _ended = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
         .await;
+    drop(open);
+}
+
+fn is_stream<T>(answer: &hyper::Response<T>) -> bool {
+    answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream")
 }

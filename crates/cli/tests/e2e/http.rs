@@ -7,6 +7,7 @@ use crate::support::record::{Record, epochs_so_far};
 use crate::support::scene::Scene;
 use crate::support::{cores, free_port, skip};
 use serde_json::{Value, json};
+use std::io::Write;
 
 /// An agent that serves its page at a free port.
 pub(crate) fn serving(scene: &Scene, policy: &str, agent: &str) -> (Agent, String) {
@@ -60,9 +61,11 @@ fn metrics_are_of_the_catalogue(scene: &Scene, address: &str) {
         listed.as_array().unwrap().iter().filter_map(|one| one["prometheus"].as_str()).collect();
     for line in new.body.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
-        assert!(known.contains(&name) || name == "lull_agent", "{line}");
+        let is_of_agent = ["lull_agent", "lull_epoch_age_seconds"].contains(&name);
+        assert!(known.contains(&name) || is_of_agent, "{line}");
         assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
     }
+    assert!(new.body.contains("lull_epoch_age_seconds 0."), "{}", new.body);
     assert!(new.body.contains("lull_cpu_ratio{app=\"server\"}"), "{}", new.body);
 }
 
@@ -80,6 +83,13 @@ fn what_is_not_of_this_agent_is_refused() {
     }
     for host in ["localhost", &format!("[::1]:{port}"), "box.lan:1"] {
         assert_eq!(get_as(&address, host, "/api/run").status, 200, "{host}");
+    }
+    for head in [
+        format!("GET /api/run HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\n"),
+        format!("GET http://evil.example/api/run HTTP/1.1\r\nHost: {address}\r\n"),
+    ] {
+        let answer = exchange(&address, &format!("{head}Connection: close\r\n\r\n"));
+        assert!([400, 421].contains(&answer.status), "{head}: {answer:?}");
     }
     let nameless = exchange(&address, "GET /api/run HTTP/1.0\r\n\r\n");
     assert_eq!(nameless.status, 400);
@@ -103,6 +113,38 @@ fn what_is_not_of_this_agent_is_refused() {
     assert_eq!(answer.status, 403, "orders were not asked for");
     assert!(answer.body.contains("--control"));
     assert_eq!(get(&address, "/api/run").status, 200, "still at work");
+    agent.interrupt().well();
+    scene.wait_until_quiet();
+}
+
+/// Idle streams and unfinished heads took all connections, so that `/metrics` did not answer.
+#[test]
+fn metrics_and_health_answer_beside_idle_streams_and_slow_heads() {
+    let scene = Scene::new();
+    let (agent, address) = serving(&scene, "unmanaged", "");
+    let open = |bytes: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        stream.write_all(bytes.as_bytes()).unwrap();
+        stream
+    };
+    let ask = format!("GET /api/events HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let viewers: Vec<_> = (0..260).map(|_| open(&ask)).collect();
+    // A server without room closes the connection, which is status 0 here.
+    let all_answer = || {
+        for path in ["/metrics", "/healthz", "/api/epoch"] {
+            let answer = get(&address, path);
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        }
+    };
+    all_answer();
+    let refused = get(&address, "/api/events");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let heads: Vec<_> = (0..500).map(|_| open("GET / HTTP/1.1\r\nHost: ")).collect();
+    all_answer();
+    let health = get(&address, "/healthz").json();
+    assert_eq!(health["status"], "ok");
+    assert!(health["epoch_age_seconds"].as_f64().unwrap() < 60.0, "{health}");
+    drop((viewers, heads));
     agent.interrupt().well();
     scene.wait_until_quiet();
 }

@@ -6,8 +6,8 @@
 use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
 use crate::push::{PushConfig, Pusher};
+use lull_measure::Percentile;
 use lull_measure::push::{LENGTH_MIN, LatencyWindow, Message};
-use lull_measure::{Nanos, Percentile};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -140,6 +140,7 @@ fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_measure::Nanos;
 
     #[test]
     fn the_engine_never_waits_for_a_reporter_that_does_nothing() {
