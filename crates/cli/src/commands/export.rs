@@ -53,9 +53,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         None => &[ExportFormat::Parquet, ExportFormat::Csv],
     };
     let tables = Export { record: &record, formats, place: beside.path() }.all()?;
+    // Only the owner may read a temporary directory, and so the export.
     let made = beside.keep();
-    // Only the owner may read a temporary directory; an export gets the usual permissions.
-    std::fs::set_permissions(&made, mode_of_directories()).with_context(cannot)?;
     std::fs::rename(&made, &to).with_context(cannot)?;
     let exported = Exported { directory: to, tables };
     if args.json {
@@ -66,10 +65,6 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         println!("  {table}: {rows} rows");
     }
     Ok(())
-}
-
-fn mode_of_directories() -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o755)
 }
 
 fn check_free(to: &Path) -> Result<(), UsageError> {
