@@ -198,11 +198,10 @@ fn recoalesce(nic: &str, was: &Coalescing) -> io::Result<Restored> {
 
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
     let Some(facts) = process.facts(roots) else { return Ok(Restored::Gone) };
-    if facts.state != 'T' {
-        return Ok(Restored::Already);
-    }
+    // Also to a process that is not stopped yet: SIGSTOP takes effect when the process next runs,
+    // which may be after this, and SIGCONT cancels it.
     signal(roots, process, Signal::CONT)?;
-    Ok(Restored::Done)
+    Ok(if facts.state == 'T' { Restored::Done } else { Restored::Already })
 }
 
 /// First the safe state, then the saved one.
