@@ -29,8 +29,9 @@
 //! Instants (`start_ns`, `time_ns`) are `CLOCK_MONOTONIC` of the machine that
 //! both ends run on. `histogram` is base64 of the HDR V2 format, not deflated. Windows are
 //! [`LENGTH_MIN`] to [`LENGTH_MAX`] long, counts and `one_in` at most [`COUNT_MAX`], latencies
-//! and ages at most [`SPAN_MAX`], totals at most [`TOTAL_MAX`]. Unknown keys are ignored, so that a later client can say more to an older agent; `v`
-//! changes only when the meaning of a key does.
+//! and ages at most [`SPAN_MAX`], totals at most [`TOTAL_MAX`]. Unknown keys are ignored, so
+//! that a later client can report more to an older agent; `v` changes only when the meaning of
+//! a key does.
 
 mod bounds;
 mod lines;
@@ -434,7 +435,8 @@ mod tests {
                 prop_assert!((LENGTH_MIN..=LENGTH_MAX).contains(&window.length_ns));
             }
             let report = json!({
-                "v": 1, "kind": "progress", "app": "a", "unit": "x", "total": total, "time_ns": start,
+                "v": 1, "kind": "progress", "app": "a", "unit": "x", "total": total,
+                "time_ns": start,
             });
             if let Ok(Message::Progress(report)) = Message::decode(report.to_string().as_bytes()) {
                 prop_assert!((0.0..=TOTAL_MAX).contains(&report.total));

@@ -13,9 +13,9 @@ use tokio::task::AbortHandle;
 /// Most simultaneous connections.
 const CONNECTIONS_MAX: usize = 256;
 /// Most simultaneous streams of events.
-const STREAMS_MAX: usize = 96;
+const STREAMS_MAX: usize = 160;
 /// Most simultaneous streams of events to one address.
-const STREAMS_OF_ONE_MAX: usize = 32;
+const STREAMS_OF_ONE_MAX: usize = 128;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,11 +136,11 @@ impl Streams {
     pub(super) fn open(&self, peer: Option<Peer>) -> Result<OpenStream, &'static str> {
         let mut by_peer = self.table();
         if by_peer.values().sum::<usize>() >= STREAMS_MAX {
-            return Err("96 streams of events are open already, the most: close a page");
+            return Err("160 streams of events are open already, the most: close a page");
         }
         let of_one = by_peer.entry(peer).or_default();
         if *of_one >= STREAMS_OF_ONE_MAX {
-            return Err("32 streams of events to this address are open already, the most: close \
+            return Err("128 streams of events to this address are open already, the most: close \
                         a page");
         }
         *of_one += 1;
@@ -216,7 +216,7 @@ mod tests {
         let others: Vec<_> = (0..STREAMS_MAX - STREAMS_OF_ONE_MAX)
             .map(|number| streams.open(peer(2 + number as u8 % 4)).unwrap())
             .collect();
-        assert!(streams.open(peer(9)).unwrap_err().contains("96 streams"));
+        assert!(streams.open(peer(9)).unwrap_err().contains("160 streams"));
         drop(of_one);
         assert!(streams.open(peer(1)).is_ok());
         drop(others);

@@ -74,7 +74,7 @@ pub fn spawn(command: GuardCommand, ledger: &Ledger) -> Result<GuardHandle, Guar
 }
 
 impl GuardHandle {
-    /// Tells the guard, and the service manager, that the agent works, and starts a new guard
+    /// Reports to the guard and the service manager that the agent works, and starts a new guard
     /// if this one has ended. To be called before knobs are written, and at least every two
     /// seconds: the guard kills an agent whose beats stop.
     ///

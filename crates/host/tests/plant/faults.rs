@@ -3,10 +3,11 @@
 use crate::child::App;
 use crate::nobody::as_nobody;
 use crate::scene::{APP, EPOCH, Scene, one_core};
-use lull_control::{Got, Plant, Setting};
+use lull_control::{Got, Plant, PlantError, Setting};
 use lull_host::gauges::app_time::AppTime;
 use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
+use lull_host::guard::{self, GuardCommand, Patience};
 use lull_host::{LiveThread, Roots};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
@@ -29,6 +30,29 @@ fn an_app_that_is_gone_has_reasons_and_no_knobs() {
     assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
     assert!(scene.plant.restore().outcomes.is_empty(), "nobody is left to restore");
     assert_eq!(scene.plant.take_notices(), [""; 0]);
+}
+
+/// The guard reports that it is ready, ends, and cannot be started a second time.
+#[test]
+fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
+    let app = App::start(1);
+    let mut scene = Scene::new(&app);
+    let place = tempfile::tempdir().unwrap();
+    let script = format!("cd '{}' && mkdir once && echo armed", place.path().display());
+    let command =
+        GuardCommand { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+    let guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
+    scene.plant.set_guard(guard.clone());
+    while guard.beat(Patience::Usual).is_ok() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let before = scene.cores();
+    let outcome = scene.set(Setting::Cores(APP, one_core()));
+    let Got::Refused { why } = &outcome.got else { panic!("{outcome:?}") };
+    assert!(why.contains("the guard, which restores knobs, has ended"), "{why}");
+    assert_eq!(scene.cores(), before);
+    let lost = scene.plant.observe(EPOCH).unwrap_err();
+    assert!(matches!(lost, PlantError::Lost(_)), "{lost}");
 }
 
 #[test]

@@ -146,6 +146,7 @@ fn end_of(window: &LatencyWindow) -> Nanos {
 mod tests {
     use super::*;
     use lull_measure::SampledRequest;
+    use lull_measure::push::{COUNT_MAX, LENGTH_MAX, LENGTH_MIN, SPAN_MAX};
     use proptest::prelude::*;
 
     const LENGTH: Nanos = Nanos::from_millis(100);
@@ -262,6 +263,37 @@ mod tests {
     proptest! {
         // A histogram is 200 kB, so a case takes a while.
         #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Any values that the protocol allows, and samples that it does not.
+        #[test]
+        fn extreme_values_keep_rates_finite_and_samples_bounded(
+            counts in prop::collection::vec((0..=COUNT_MAX, any::<u64>(), 0usize..64), 1..12),
+            length in prop::sample::select(vec![LENGTH_MIN, LENGTH, LENGTH_MAX]),
+        ) {
+            let mut windows = Windows::default();
+            let end = LENGTH_MAX + Nanos::from_secs(1);
+            for (client, (count, one_in, requests)) in counts.iter().enumerate() {
+                let request =
+                    SampledRequest { due_ns: end, wait_ns: SPAN_MAX, latency_ns: SPAN_MAX };
+                let sample = RequestSample { one_in: *one_in, requests: vec![request; *requests] };
+                let extreme = LatencyWindow {
+                    start_ns: end - length,
+                    length_ns: length,
+                    due: *count,
+                    completed: *count,
+                    errors: *count,
+                    outstanding: *count,
+                    oldest_ns: SPAN_MAX,
+                    sample: Some(sample),
+                    ..window(end, &[1])
+                };
+                windows.add(client as u64 % 3, extreme, end);
+            }
+            let seen = windows.harvest(end).unwrap();
+            let rates = [seen.offered_per_s, seen.completed_per_s, seen.errors_per_s];
+            prop_assert!(rates.iter().all(|rate| rate.is_finite()), "{rates:?}");
+            prop_assert!(seen.sample.requests.len() <= SAMPLE_MAX);
+        }
 
         #[test]
         fn every_request_is_seen_once_whatever_the_epochs(
