@@ -7,11 +7,13 @@ mod binary;
 mod directory;
 mod heartbeat;
 mod seen;
+mod unmapped;
 mod watch;
 
 pub use binary::{Linkage, linkage};
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use seen::{ConnectionSeen, Counts, Statistics};
+pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
 
 use crate::Roots;
@@ -25,6 +27,7 @@ use lull_oncall::protocol::Protocol;
 use lull_oncall::{
     BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Mode, Seat, Settings, Wake, Waking,
 };
+use rustix::fs::fstat;
 use rustix::thread::futex;
 use std::collections::BTreeMap;
 use std::io;
@@ -204,6 +207,15 @@ impl Runtime {
     /// Returns a reader of the servers' statistics from now on.
     pub fn statistics(&self) -> Statistics {
         Statistics::new(Arc::clone(&self.page), now())
+    }
+
+    /// Returns a search for servers that were started with this page and do not use it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn unmapped_servers(&self, roots: &Roots) -> io::Result<UnmappedServers> {
+        let found = fstat(self.page.file())?;
+        Ok(UnmappedServers::new(roots, self.page.path(), found.st_ino, found.st_uid))
     }
 
     /// Frees the records of connections of processes that were killed.

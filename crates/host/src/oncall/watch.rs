@@ -1,6 +1,6 @@
 //! The on-call runtime of one app of a control loop.
 
-use super::{PageDirectory, Rules, Runtime, Statistics, now};
+use super::{PageDirectory, Rules, Runtime, Statistics, UnmappedServers, now};
 use crate::Roots;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Nanos};
@@ -20,6 +20,7 @@ const REAPING: Nanos = Nanos::from_secs(1);
 pub struct Watch {
     runtime: Arc<Runtime>,
     statistics: Statistics,
+    unmapped: UnmappedServers,
     roots: Roots,
     reaped: Nanos,
 }
@@ -30,7 +31,7 @@ impl Watch {
     /// # Errors
     /// As [`Runtime::start`].
     pub fn start(settings: &Settings, rules: &Rules, roots: &Roots) -> io::Result<Self> {
-        Ok(Self::new(Runtime::start(settings, rules)?, roots))
+        Self::new(Runtime::start(settings, rules)?, roots)
     }
 
     /// Takes over the page of a directory, for servers that Lull does not start.
@@ -44,12 +45,20 @@ impl Watch {
         roots: &Roots,
     ) -> io::Result<Self> {
         let directory = PageDirectory::open(directory, None).map_err(io::Error::other)?;
-        Ok(Self::new(Runtime::attach(&directory, settings, rules, roots)?, roots))
+        Self::new(Runtime::attach(&directory, settings, rules, roots)?, roots)
     }
 
-    fn new(runtime: Runtime, roots: &Roots) -> Self {
+    fn new(runtime: Runtime, roots: &Roots) -> io::Result<Self> {
         let statistics = runtime.statistics();
-        Self { runtime: Arc::new(runtime), statistics, roots: roots.clone(), reaped: now() }
+        let unmapped = runtime.unmapped_servers(roots)?;
+        let (runtime, roots) = (Arc::new(runtime), roots.clone());
+        Ok(Self { runtime, statistics, unmapped, roots, reaped: now() })
+    }
+
+    /// Returns messages about servers that were started with the page and do not use it, each
+    /// once.
+    pub(crate) fn unmapped(&mut self) -> Vec<String> {
+        self.unmapped.look().iter().map(ToString::to_string).collect()
     }
 
     /// Returns the variables that the app's environment needs besides the agent's own.

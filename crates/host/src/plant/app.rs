@@ -119,6 +119,15 @@ impl RunningApp {
         }
     }
 
+    /// Messages about servers that were started with the app's page and do not use it.
+    pub(super) fn unmapped(&mut self) -> Vec<String> {
+        let messages = match &mut self.latency {
+            LatencyFrom::OnCall(watch) => watch.unmapped(),
+            _ => Vec::new(),
+        };
+        messages.iter().map(|text| format!("{}: {text}", self.handle.name())).collect()
+    }
+
     /// The runtime that it was started with, if its gate makes anybody wait.
     pub(super) fn gated(&self) -> Option<&Watch> {
         match &self.latency {

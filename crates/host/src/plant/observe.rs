@@ -116,6 +116,7 @@ impl HostPlant {
         }
         for app in &mut self.apps {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
+            self.notices.borrow_mut().extend(app.unmapped());
         }
     }
 

@@ -1,7 +1,8 @@
 //! The results of `lull exec` and `lull attach`, as text and as JSON.
 
+use crate::say;
 use lull_host::Roots;
-use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics};
+use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics, UnmappedServers};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_oncall::{Class, Id, Mode, Waking};
 use serde::Serialize;
@@ -18,6 +19,7 @@ pub(super) struct Seen {
     name: String,
     statistics: Statistics,
     connections: BTreeMap<(Id, u32), Connection>,
+    unmapped: UnmappedServers,
     roots: Roots,
     next_reading: Instant,
 }
@@ -89,15 +91,16 @@ struct ConnectionResult {
 }
 
 impl Seen {
-    pub(super) fn new(name: &str, runtime: &Runtime) -> Self {
-        let statistics = runtime.statistics();
-        Self {
+    pub(super) fn new(name: &str, runtime: &Runtime) -> std::io::Result<Self> {
+        let (statistics, roots) = (runtime.statistics(), Roots::default());
+        Ok(Self {
             name: name.to_owned(),
             statistics,
             connections: BTreeMap::new(),
-            roots: Roots::default(),
+            unmapped: runtime.unmapped_servers(&roots)?,
+            roots,
             next_reading: Instant::now() + READING,
-        }
+        })
     }
 
     /// Reads new statistics and frees entries of dead processes if that is due; returns the
@@ -106,6 +109,9 @@ impl Seen {
         if Instant::now() >= self.next_reading {
             runtime.reap(&self.roots);
             self.take_in();
+            for server in self.unmapped.look() {
+                say::notice(server);
+            }
             self.next_reading = Instant::now() + READING;
         }
         self.next_reading

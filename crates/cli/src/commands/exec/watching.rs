@@ -1,6 +1,5 @@
 //! Observation of a server: statistics are summed, and an admission controller decides.
 
-use super::UsageError;
 use super::admission::live_admission;
 use super::result::Seen;
 use crate::cli::GateArgs;
@@ -31,15 +30,15 @@ impl Watching {
     /// closes the gate; `name` names the server unless the options do.
     ///
     /// # Errors
-    /// If the admission controller does not exist or does not fit the gate.
+    /// If the admission controller does not exist or does not fit the gate; the kernel's error.
     pub(in crate::commands) fn new(
         args: &GateArgs,
         name: &str,
         runtime: &Arc<Runtime>,
         closed: Settings,
-    ) -> Result<Self, UsageError> {
+    ) -> anyhow::Result<Self> {
         let admission = live_admission(args, runtime, closed)?;
-        let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime);
+        let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
         Ok(Self { seen, admission, begun: Instant::now(), json: args.json })
     }
 

@@ -234,6 +234,31 @@ fn a_server_that_is_executed_as_another_user_opens_the_page_that_was_given_to_it
 }
 
 #[test]
+fn the_agent_reports_a_server_that_has_the_page_and_not_the_library() {
+    let scene = Scene::new();
+    let mut agent = attached(&scene, &[]);
+    let environment = scene.write("page-only", &format!("LULL_PAGE={}", page(&scene).display()));
+    let (server, _port) = start_free(&scene, &environment, &[]);
+    let words =
+        format!("threads (process {}) does not use the page: its environment", server.pid());
+    agent.wait_until_said(&words);
+    agent.interrupt().well();
+}
+
+#[test]
+fn the_agent_reports_a_server_that_is_executed_as_another_user_than_owns_the_page() {
+    if !is_root() {
+        return skip("gives a page to another user: run as root");
+    }
+    let scene = Scene::with_program_for_all();
+    let environment = environment(&scene, &["--owner", "nobody"]);
+    let mut agent = attached(&scene, &[]);
+    let (_server, _port) = start_free(&scene, &environment, &[]);
+    agent.wait_until_said("belongs to user 65534, and a server maps only a page of root");
+    agent.interrupt().well();
+}
+
+#[test]
 fn an_admission_controller_decides_while_it_is_attached_and_leaves_the_gate_open() {
     let scene = Scene::new();
     let (server, port) = free(&scene);

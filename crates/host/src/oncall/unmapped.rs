@@ -1,0 +1,301 @@
+//! Servers whose environment names a page that they have not mapped, and the reason.
+//!
+//! The library runs inside the server and can only write a line to the server's log when it
+//! cannot use the page. The agent would wait for connections without an explanation. So it
+//! looks once a second for new processes that have the page in their environment. `proc` shows
+//! the environment with which a program was executed, and the files that the process has
+//! mapped; reading either takes the privilege to trace the process.
+//!
+//! A process is checked until it is two seconds old, since a service manager or a shell executes
+//! the server some time after it has made the process. A process that executes a server later
+//! than that is not noticed.
+
+use super::PAGE_VARIABLE;
+use super::binary::{Linkage, linkage};
+use crate::Roots;
+use crate::apps::{Facts, ProcessId, ProcessTable};
+use lull_measure::Nanos;
+use rustix::time::ClockId;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The age from which on a process is not looked at again.
+const SETTLED: Nanos = Nanos::from_secs(2);
+/// A younger process may not have loaded its libraries.
+const LOADED: Nanos = Nanos::from_millis(300);
+/// The time between two looks, which list all processes.
+const PERIOD: Nanos = Nanos::from_secs(1);
+/// The variable that names preloaded libraries (`man 8 ld.so`).
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+const LIBRARY: &str = "liblull_preload.so";
+/// `AT_SECURE` of `linux/auxvec.h`.
+const AT_SECURE: u64 = 23;
+
+/// A server that runs without the page that its environment names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnmappedServer {
+    /// The process.
+    pub process: ProcessId,
+    /// The name of its program.
+    pub program: String,
+    /// The reason, with what to do about it.
+    pub reason: String,
+}
+
+impl fmt::Display for UnmappedServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { process, program, reason } = self;
+        write!(out, "{program} (process {}) does not use the page: {reason}", process.pid)
+    }
+}
+
+/// The search for servers that do not map one page.
+#[derive(Debug)]
+pub struct UnmappedServers {
+    roots: Roots,
+    page: PathBuf,
+    page_inode: u64,
+    page_owner: u32,
+    /// Processes that need no other look.
+    settled: BTreeSet<ProcessId>,
+    looked: Option<Nanos>,
+}
+
+impl UnmappedServers {
+    /// Creates the search for servers of the page at `page`, whose file has this inode and
+    /// belongs to this user.
+    pub(super) fn new(roots: &Roots, page: PathBuf, page_inode: u64, page_owner: u32) -> Self {
+        let roots = roots.clone();
+        Self { roots, page, page_inode, page_owner, settled: BTreeSet::new(), looked: None }
+    }
+
+    /// Returns the servers that were found since the last look. Does nothing within a second
+    /// of that.
+    pub fn look(&mut self) -> Vec<UnmappedServer> {
+        let now = crate::clock::read(ClockId::Boottime);
+        if self.looked.is_some_and(|looked| now < looked.saturating_add(PERIOD)) {
+            return Vec::new();
+        }
+        self.looked = Some(now);
+        // Without a listing there is nothing to report; the next look tries again.
+        let Ok(table) = ProcessTable::new(&self.roots) else { return Vec::new() };
+        let mut settled = BTreeSet::new();
+        let mut found = Vec::new();
+        for (pid, facts) in table.iter().filter(|(_, facts)| !facts.is_kernels) {
+            let process = ProcessId { pid, start_ticks: facts.start_ticks };
+            let is_settled = self.settled.contains(&process);
+            let unmapped = if is_settled { None } else { self.check(process, age(facts, now)) };
+            if is_settled || unmapped.is_some() || age(facts, now) >= SETTLED {
+                settled.insert(process);
+            }
+            found.extend(unmapped);
+        }
+        self.settled = settled;
+        found
+    }
+
+    fn check(&self, process: ProcessId, age: Nanos) -> Option<UnmappedServer> {
+        if age < LOADED {
+            return None;
+        }
+        let place = self.roots.proc.join(process.pid.to_string());
+        let environment = Environment(std::fs::read(place.join("environ")).ok()?);
+        if environment.get(PAGE_VARIABLE)? != self.page.as_os_str() {
+            return None;
+        }
+        let maps = Maps(std::fs::read_to_string(place.join("maps")).ok()?);
+        if maps.has_inode(self.page_inode) {
+            return None;
+        }
+        let reason = self.reason(&place, &environment, &maps);
+        let program = std::fs::read_to_string(place.join("comm")).unwrap_or_default();
+        // A process that has ended or executed another program meanwhile is no finding.
+        process.facts(&self.roots)?;
+        Some(UnmappedServer { process, program: program.trim_end().to_owned(), reason })
+    }
+
+    fn reason(&self, place: &Path, environment: &Environment, maps: &Maps) -> String {
+        if maps.has_file(LIBRARY) {
+            return self.refusal();
+        }
+        match linkage(&place.join("exe")) {
+            Ok(Linkage::Static) => {
+                return "it is linked statically, so that no library can be \
+                 preloaded into it: use latency = \"ebpf\""
+                    .to_owned();
+            }
+            Ok(Linkage::Go) => {
+                return "it is a Go program, which makes its system calls by itself: \
+                 use latency = \"ebpf\""
+                    .to_owned();
+            }
+            _ => {}
+        }
+        let preloaded = environment.get(PRELOAD_VARIABLE).unwrap_or_default().to_string_lossy();
+        if !preloaded.contains(LIBRARY) {
+            return format!(
+                "its environment has no {LIBRARY} in {PRELOAD_VARIABLE}: give it both lines of \
+                 `lull attach --environment`"
+            );
+        }
+        if is_secure(place) {
+            return format!(
+                "it is executed with privileges of its file (setuid or file capabilities), so \
+                 that the loader ignores {PRELOAD_VARIABLE}: let the service manager grant them \
+                 instead (AmbientCapabilities=)"
+            );
+        }
+        if maps.has_file("ld-musl") {
+            return "it is linked with musl, whose programs cannot load the library: use \
+                    latency = \"ebpf\""
+                .to_owned();
+        }
+        format!(
+            "its loader did not load {preloaded}: is the file there for the server's user, and \
+             not on a file system that is mounted noexec?"
+        )
+    }
+
+    /// Why the library, which the server has loaded, does not map the page.
+    fn refusal(&self) -> String {
+        let (page, owner) = (self.page.display(), self.page_owner);
+        if owner == 0 {
+            return format!(
+                "its library could not open {page}, or found another version there: see the \
+                 server's log for a line that begins with `lull:`; a server that is not executed \
+                 as root needs `lull attach --owner USER`, with a new page"
+            );
+        }
+        format!(
+            "{page} belongs to user {owner}, and a server maps only a page of root or of the \
+             user that executes it: remove the page and attach with the --owner that executes \
+             the server, without --owner if that is root; then restart the server"
+        )
+    }
+}
+
+fn age(facts: &Facts, now: Nanos) -> Nanos {
+    let nanos_per_tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    now.saturating_sub(Nanos(facts.start_ticks.saturating_mul(nanos_per_tick)))
+}
+
+/// Whether the kernel told the loader to ignore the environment (`man 3 getauxval`).
+fn is_secure(place: &Path) -> bool {
+    let words = std::fs::read(place.join("auxv")).unwrap_or_default();
+    let mut words = words
+        .chunks_exact(8)
+        .map(|word| word.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
+    while let (Some(kind), Some(value)) = (words.next(), words.next()) {
+        if kind == AT_SECURE {
+            return value != 0;
+        }
+    }
+    false
+}
+
+/// The variables of a process, each ended by a zero byte.
+struct Environment(Vec<u8>);
+
+impl Environment {
+    fn get(&self, name: &str) -> Option<&OsStr> {
+        let mut variables = self.0.split(|byte| *byte == 0);
+        let value = variables
+            .find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+        value.map(OsStr::from_bytes)
+    }
+}
+
+/// The text of `/proc/PID/maps`: address, permissions, offset, device, inode, path.
+struct Maps(String);
+
+impl Maps {
+    fn has_inode(&self, inode: u64) -> bool {
+        let inode = inode.to_string();
+        self.0.lines().any(|line| line.split_ascii_whitespace().nth(4) == Some(inode.as_str()))
+    }
+
+    fn has_file(&self, part: &str) -> bool {
+        self.0
+            .lines()
+            .any(|line| line.rsplit_once('/').is_some_and(|(_, name)| name.starts_with(part)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    const MAPS: &str = "7f1e-7f2f rw-s 00000000 00:01 4242  /run/lull-db/page\n\
+                        7f30-7f31 r-xp 00000000 fd:00 77  /usr/lib/liblull_preload.so\n";
+
+    /// A process 7 with this environment and these mappings, old enough to be judged.
+    fn looked(environment: &str, maps: &str, owner: u32) -> Vec<UnmappedServer> {
+        let tree = Tree::new();
+        // Fields 3 to 52 of `man 5 proc`: it started 5 ticks after the machine.
+        let stat = format!("7 (mariadbd) S 1 7 7 0 -1 0{} 5{}", " 0".repeat(12), " 0".repeat(30));
+        for (file, text) in [
+            ("stat", stat.as_str()),
+            ("environ", environment),
+            ("maps", maps),
+            ("comm", "mariadbd\n"),
+        ] {
+            tree.write(&format!("proc/7/{file}"), text);
+        }
+        let page = PathBuf::from("/run/lull-db/page");
+        UnmappedServers::new(&tree.roots(), page, 4242, owner).look()
+    }
+
+    const ENVIRONMENT: &str =
+        "A=b\0LULL_PAGE=/run/lull-db/page\0LD_PRELOAD=/x/liblull_preload.so\0";
+
+    #[test]
+    fn a_server_that_has_mapped_the_page_and_one_of_another_page_are_no_findings() {
+        assert_eq!(looked(ENVIRONMENT, MAPS, 0), []);
+        assert_eq!(looked("LULL_PAGE=/run/other/page\0", "", 0), []);
+        assert_eq!(looked("XLULL_PAGE=/run/lull-db/page\0", "", 0), []);
+    }
+
+    #[test]
+    fn the_reason_names_the_owner_the_library_or_the_environment() {
+        let only_library = MAPS.lines().nth(1).unwrap();
+        let found = looked(ENVIRONMENT, only_library, 106);
+        assert!(found[0].reason.contains("belongs to user 106"), "{found:?}");
+        assert!(found[0].to_string().starts_with("mariadbd (process 7)"), "{found:?}");
+        let found = looked(ENVIRONMENT, only_library, 0);
+        assert!(found[0].reason.contains("could not open"), "{found:?}");
+        let found = looked(ENVIRONMENT, "", 0);
+        assert!(found[0].reason.contains("did not load /x/liblull_preload.so"), "{found:?}");
+        let found = looked(ENVIRONMENT, "7f-80 r-xp 0 fd:00 9  /lib/ld-musl-x86_64.so.1\n", 0);
+        assert!(found[0].reason.contains("musl"), "{found:?}");
+        let found = looked("LULL_PAGE=/run/lull-db/page\0", "", 0);
+        assert!(found[0].reason.contains("both lines"), "{found:?}");
+    }
+
+    #[test]
+    fn a_finding_is_reported_once() {
+        let child = std::process::Command::new("sleep")
+            .arg("60")
+            .env(PAGE_VARIABLE, "/run/lull-db/page")
+            .spawn();
+        let mut child = child.unwrap();
+        let page = PathBuf::from("/run/lull-db/page");
+        let mut servers = UnmappedServers::new(&Roots::default(), page, 1, 0);
+        let mut found = Vec::new();
+        let begun = std::time::Instant::now();
+        while found.is_empty() && begun.elapsed().as_secs() < 60 {
+            found = servers.look();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        servers.looked = None;
+        let again = servers.look();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].process.pid, child.id().cast_signed());
+        assert_eq!(again, []);
+    }
+}
