@@ -49,6 +49,8 @@ pub struct Post {
     /// Objectives that hold for each connection of some clients. If empty, the admission
     /// controller treats all connections as one.
     pub promises: Vec<Promise>,
+    /// Seed of what the controller draws.
+    pub seed: u64,
 }
 
 /// A running admission controller and the state of its last decision.
@@ -90,8 +92,12 @@ impl Post {
     /// its connections beforehand, or the controller does not fit this gate.
     pub fn admission(&self) -> Result<Box<dyn Admission>, PolicyError> {
         let objectives = self.objectives();
-        let site =
-            Site { asked: &self.asked, workers: self.workers, ..Site::new(&objectives, cores()) };
+        let site = Site {
+            asked: &self.asked,
+            workers: self.workers,
+            seed: self.seed,
+            ..Site::new(&objectives, cores())
+        };
         let admission = ADMISSION_CONTROLLERS.build(&self.name, &self.keys, &site)?;
         if self.name == "open" && !self.workers.may_wait() {
             let message = "`open` never closes the gate, so that no worker would rest".to_owned();
@@ -196,16 +202,16 @@ impl LiveAdmission {
         self.admission.decide(&seen, &mut self.limits);
         self.apply_allowances();
         let settings = settings(&self.limits, &self.closed, self.places.is_some());
-        if settings == gate {
-            self.runtime.pump();
-            return None;
+        let decision = self.admission.take_decision();
+        let is_news = settings != gate && is_news(&gate, self.reported_ns, &settings);
+        match settings == gate {
+            true => self.runtime.pump(),
+            false => self.runtime.set(&settings),
         }
-        self.runtime.set(&settings);
-        let is_news = is_news(&gate, self.reported_ns, &settings);
         if is_news {
             self.reported_ns = settings.isr_delay_ns;
         }
-        is_news.then(|| describe_gate(&settings))
+        report(is_news.then(|| describe_gate(&settings)), decision)
     }
 
     /// Returns the queries of all connections answered since the last decision.
@@ -226,6 +232,15 @@ impl LiveAdmission {
             let queries = is_limited.then_some(allowance.queries);
             self.runtime.allow(id, Some(allowance.batch.max(1)), queries, allowance.first);
         }
+    }
+}
+
+/// Returns the report of new gate settings and of a decision with its evidence.
+fn report(gate: Option<String>, decision: Option<String>) -> Option<String> {
+    match (gate, decision) {
+        (gate, None) => gate,
+        (None, Some(decision)) => Some(format!("decided: {decision}")),
+        (Some(gate), Some(decision)) => Some(format!("{gate}; decided: {decision}")),
     }
 }
 
@@ -378,6 +393,7 @@ mod tests {
             workers,
             asked: asked.to_vec(),
             promises: vec![],
+            seed: 1,
         }
     }
 

@@ -156,12 +156,19 @@ pub struct Numbers {
 
 /// Decides what a gate admits: pure, with state.
 ///
-/// No clock, no I/O, no randomness: time is in what it is shown.
+/// No clock, no I/O: time is in what it is shown, and random numbers follow from the seed that it
+/// was built with.
 pub trait Admission: Send {
     /// What the gate is to do from now on. `admission` is what the last
     /// decision left, or an open gate before the first; it is changed in place,
     /// for this runs at every round.
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits);
+
+    /// Returns the last decision with its evidence, in words, if there was one since the last
+    /// call. A controller that changes its settings with every decision has none to report.
+    fn take_decision(&mut self) -> Option<String> {
+        None
+    }
 
     /// Called when objectives change but the set of connections does not. Returns
     /// `false` if the controller must be rebuilt because its learned state no longer

@@ -18,8 +18,9 @@
 //! What each assumes, and what its coverage is where that does not hold, was simulated with
 //! 2,000 runs each (`statistics/coverage.rs`). Values in a row are rarely independent: with
 //! an autocorrelation of 0.7, a 95 % interval of Student's t over 30 single values contains
-//! the mean in 61 of 100 cases, and in 41 under rare bursts. Differences within pairs whose order is drawn at random keep
-//! their coverage under the same noise, because the drawn order makes them symmetric.
+//! the mean in 61 of 100 cases, and in 41 under rare bursts. Differences within pairs whose
+//! order is drawn at random keep their coverage under the same noise, because the drawn order
+//! makes them symmetric.
 
 mod alpha;
 mod bootstrap;

@@ -35,6 +35,8 @@ pub struct Site<'a> {
     pub asked: &'a [Objective],
     /// How the gate can delay workers.
     pub workers: Workers,
+    /// Seed of what a controller draws, such as the order in which it compares settings.
+    pub seed: u64,
 }
 
 /// How a gate can delay workers.
@@ -63,9 +65,9 @@ impl Workers {
 
 impl<'a> Site<'a> {
     /// Creates a site with these objectives of connections and this number of cores. The server
-    /// as a whole has no objective, and its workers wait.
+    /// as a whole has no objective, its workers wait, and the seed is 0.
     pub const fn new(objectives: &'a [Option<Objective>], cores: u32) -> Self {
-        Self { objectives, cores, asked: &[], workers: Workers::Wait }
+        Self { objectives, cores, asked: &[], workers: Workers::Wait, seed: 0 }
     }
 }
 

@@ -3,7 +3,6 @@
 pub(crate) mod clusters;
 pub(crate) mod compliance;
 pub(crate) mod domains;
-pub(crate) mod gain;
 pub(crate) mod knee;
 pub(crate) mod lattice;
 pub(crate) mod load_limit;

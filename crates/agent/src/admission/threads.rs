@@ -162,6 +162,7 @@ mod tests {
             workers: Workers::Wait,
             asked: Vec::new(),
             promises: Vec::new(),
+            seed: 1,
         }
     }
 

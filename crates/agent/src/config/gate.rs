@@ -210,6 +210,7 @@ impl AdmissionSection {
             workers: gate.workers(&asked),
             asked,
             promises: promises.to_vec(),
+            seed: 0,
         })
     }
 }

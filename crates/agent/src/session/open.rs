@@ -242,7 +242,8 @@ impl<'a> Agent<'a> {
     fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
         let both = self.config.apps.iter().zip(apps);
         let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
-            Some((app.name.clone(), app.post().ok()??, watch.as_ref()?.runtime()))
+            let post = Post { seed: self.config.agent.seed, ..app.post().ok()?? };
+            Some((app.name.clone(), post, watch.as_ref()?.runtime()))
         };
         both.filter_map(post).collect()
     }

@@ -186,8 +186,11 @@ fn bounds_on_proportion_and_quantile_are_exact_for_independent_requests_only() {
     }
 }
 
+/// Gives the intervals at the looks at a series.
+type Sequence<'a> = &'a dyn Fn(&[f64]) -> Vec<[f64; 2]>;
+
 /// The share of runs in which an interval misses the mean at one of its looks.
-fn misses(noise: Noise, sequence: &dyn Fn(&[f64]) -> Vec<[f64; 2]>, mean: f64) -> f64 {
+fn misses(noise: Noise, sequence: Sequence<'_>, mean: f64) -> f64 {
     share(|rng| {
         let series = noise.series(200, rng);
         sequence(&series).iter().any(|[low, high]| *low > mean || *high < mean)
@@ -213,7 +216,7 @@ fn sequences_of_bounded_values_hold_at_all_looks_if_the_noise_has_no_memory() {
         };
         series.iter().enumerate().filter_map(next).collect()
     };
-    let sequences: [&dyn Fn(&[f64]) -> Vec<[f64; 2]>; 2] = [&bernstein, &betting];
+    let sequences: [Sequence<'_>; 2] = [&bernstein, &betting];
     for sequence in sequences {
         let independent = misses(Noise::Independent, sequence, 0.5);
         assert_within(independent, 0.0..=0.05, "independent");

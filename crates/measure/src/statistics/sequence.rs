@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn the_mixture_boundary_is_just_above_the_exact_one() {
         // The exact boundary solves 2 sqrt(rho / (v + rho)) exp(x^2 / 2) Phi(x) = 1 / alpha.
-        let (alpha, v) = (0.01, 100.0);
-        let log = -(2.0 * alpha as f64).ln();
+        let (alpha, v) = (0.01_f64, 100.0);
+        let log = -(2.0 * alpha).ln();
         let rho = v / (2.0 * log + (1.0 + 2.0 * log).ln());
         let mixture = |sum: f64| {
             let x = sum / (v + rho).sqrt();

@@ -2,8 +2,8 @@
 //!
 //! If a setting shifts every difference within a pair by `shift`, the difference less the
 //! shift has either sign with the same probability, given its size, because the order within
-//! the pair was drawn. Whoever bets the share `tanh(rate (d - shift))` of their capital on the
-//! next pair then wins nothing in the mean, and by Ville's inequality their capital exceeds
+//! the pair was drawn. A gambler who wins the share `tanh(rate (d - shift))` of the capital with
+//! each pair then gains nothing in the mean, and by Ville's inequality the capital exceeds
 //! `1 / alpha` *at any time* with probability `alpha` at most. The shift is rejected when it
 //! does. The capital is the mean over several rates, because the best one depends on the
 //! unknown effect and scatter.

@@ -1,52 +1,63 @@
-//! `auto`: compares gate settings with the open gate, and closes the gate only where that
-//! helps.
+//! `auto`: compares gate settings with the open gate, and closes the gate only where a gain is
+//! shown.
 //!
 //! REEF (Li et al., SoCC'25, sections 3.2 to 3.4) sets C by the knee of throughput, N by a
 //! rule and D by a load limit, and always has a gate. A server whose queries are short and do
 //! not contend is better without one: point selects lose half of their throughput to any gate
-//! (docs/on-call.md). `auto` therefore measures settings on the running server, and stays
-//! open unless a comparison is significant:
+//! (docs/on-call.md). `auto` therefore measures settings on the running server:
 //!
 //! ```text
-//! C   open, 64, 32, 16, 8, open, 32, 16, open, ...   one window each, three to nine rounds;
-//!         each window against the mean of the open windows before and after it:
-//!         far worse: this and smaller C are dropped
-//!         hardly better, or not among the best two: dropped
-//!         significantly better over all rounds: the best one is set, else open
-//! N   with that C: turns of 1, 2, 8, 1, ...          1 unless another is significantly better
-//! D   if no C helps, a bound is given and workers can rest: open, 1 ms, 2, 4, ..., open;
+//! C   scout: one open block shows how many transactions are under way (Little's law);
+//!         limits from there down to half of the cores are candidates, four at most
+//!     survey: rounds of one open block and one of each candidate, in random order;
+//!         close if a gain is shown, drop what is unlikely to gain, or behind the best
+//! N   with that C: the same with turns of 2 and 8 beside turns of 1
+//! D   if no C helps, a bound is given and workers can rest: the same with 1 ms, 2, 4, ...;
 //!         the longest that keeps bound and throughput and gives rest
 //! ```
 //!
+//! A gain is *shown* by a sign test of the pairs of blocks, which may be looked at after every
+//! round (`evidence.rs`, [`lull_measure::statistics::SignTest`]). All surveys together close a
+//! gate without a gain with a probability of 1 %: each has its part of that, and each figure of
+//! each candidate its part of the survey's. What a gain may cost has to remain in the mean, and
+//! nearly remain for certain (`aim.rs`). Trying costs at most .5 % of the throughput of any ten
+//! minutes (`ledger.rs`), and 3 % of the time.
+//!
 //! The result holds for 60 s, 120 s, ... 16 min while it stays the same, and at once a new
-//! survey begins when the load has changed. Windows are at least four mean latencies long and
-//! their first quarter does not count. Trying takes at most 3 % of the time.
+//! survey begins when the load has changed. Blocks are at least four mean latencies long and
+//! their first quarter does not count.
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
 //! a bound asks for the tail, a floor for throughput, neither for gain without harm. The gate
 //! counts what it admits: transactions live, queries simulated.
 //!
-//! C helps under contention, D at partial load, so D is searched only where no C helps. D adds
-//! up to D to the latency, so it needs a bound, and it is given up if workers rest for less
-//! than a twentieth of the time.
-//!
-//! Source: ours, on REEF's gate. Checked by its tests and `cargo xtask bench preload` (C) and
-//! `batching` (D). Windows, loads and what did not work: `docs/design/auto.md`.
+//! Source: ours, on REEF's gate. Checked by its tests, by simulated surveys (`simulation.rs`),
+//! and by `cargo xtask bench preload` (C) and `batching` (D). Error rates, blocks, loads and
+//! what did not work: `docs/design/auto.md`.
 
 use super::{AdmissionKind, Site, Workers};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use aim::{Aim, ServerObjective};
-use lull_control::PolicyError;
+use ledger::Ledger;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::{PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
+use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
-use survey::{Progress, Survey, What};
+use setting::Setting;
+use survey::{Finding, Plan, Progress, Survey, What};
 use window::{Look, Window};
 
 mod aim;
+mod candidates;
+mod evidence;
+mod ledger;
+mod setting;
+#[cfg(test)]
+mod simulation;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -70,8 +81,8 @@ config! {
         /// without harm to the other; or `objectives`: by what the server is promised, a
         /// bound, a floor of throughput, or nothing.
         goal: Goal = Goal::Objectives,
-        /// The largest C that is tried; the next is half of it (ours).
-        most_cap: u32 = 64,
+        /// The largest C that is tried; none is tried that cannot bind (ours).
+        most_cap: u32 = 256,
         /// The smallest, and C while workers rest (ours).
         least_cap: u32 = 8,
         /// The largest N that is tried with a C that helps, after 2 (section 3.4: 8 for
@@ -81,12 +92,11 @@ config! {
         /// before, from the break-even on (section 3.2: 1 ms).
         #[serde(serialize_with = "text")]
         most_pause: Nanos = Nanos::from_millis(64),
-        /// Comparisons of each setting with the reference; up to three times as many where
-        /// they leave a doubt (ours).
-        rounds: u32 = 3,
-        /// Least time that each setting is measured; more where latencies are long (ours).
+        /// Pairs of blocks at most, of a setting and the reference (ours).
+        pairs: u32 = 60,
+        /// Least length of a block; more where latencies are long (ours).
         #[serde(serialize_with = "text")]
-        window: Nanos = Nanos::from_millis(500),
+        window: Nanos = Nanos::from_millis(400),
         /// Throughput that a lower tail may cost with `goal = "tail"`, in percent (ours).
         loss_percent: f64 = 25.0,
         /// Time to the first retry; doubled while the answer stays the same (ours).
@@ -108,25 +118,8 @@ pub(crate) enum Goal {
     Objectives,
 }
 
-/// What the gate does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Setting {
-    Open,
-    /// This many at a time, with this many transactions a turn.
-    Flow {
-        cap: u32,
-        batch: u32,
-    },
-    /// Workers rest, and are called so long after the last round.
-    Rests {
-        pause: Nanos,
-    },
-}
-
 /// Turns that are tried after those of one.
 const SMALL_BATCH: u32 = 2;
-/// Times the rounds that are made where none is surely better, or surely not.
-const DOUBTS: usize = 3;
 /// A rest costs up to D in latency: no longer one is tried than this share of the bound.
 const SHARE_OF_BOUND: f64 = 0.8;
 /// Time without trying after a survey, at least, over what the survey took.
@@ -149,7 +142,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     within("most_cap", f64::from(config.most_cap), 1.0..=256.0)?;
     within("least_cap", f64::from(config.least_cap), 1.0..=256.0)?;
     within("most_batch", f64::from(config.most_batch), 1.0..=1024.0)?;
-    within("rounds", f64::from(config.rounds), 1.0..=100.0)?;
+    within("pairs", f64::from(config.pairs), 1.0..=1000.0)?;
     within("loss_percent", config.loss_percent, 0.0..=90.0)?;
     if config.least_cap > config.most_cap {
         return Err(wrong("least_cap", "`least_cap` is above `most_cap`".to_owned()));
@@ -162,7 +155,14 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 
 #[derive(Debug)]
 enum Stage {
-    Surveying(Survey),
+    /// The gate is open, and one block shows how many transactions are under way. It stays so
+    /// while there is nothing to try, which is reported once.
+    Scouting { is_reported: bool },
+    Surveying {
+        survey: Box<Survey>,
+        /// When the first survey began of those that led to this one.
+        begun: Nanos,
+    },
     Holding {
         until: Nanos,
         /// Throughput when the setting was chosen; `None` if it is not known.
@@ -174,6 +174,9 @@ enum Stage {
         odd_since: Option<Nanos>,
     },
 }
+
+/// A search that begins.
+const SCOUTING: Stage = Stage::Scouting { is_reported: false };
 
 /// Why the best setting is searched for again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,96 +192,241 @@ enum Cause {
 struct Auto {
     config: Config,
     workers: Workers,
+    cores: u32,
     aim: Aim,
     window: Window,
     stage: Stage,
+    ledger: Ledger,
     /// What holds outside of surveys.
     setting: Setting,
     /// Retries of the same answer: the next is this many first ones away.
     patience: u64,
+    /// Surveys so far.
+    surveys: u64,
+    /// The last decision in words, until it is taken.
+    decision: Option<String>,
+    rng: Rng,
 }
 
 impl Auto {
     fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
         let asked = ServerObjective::from_list(site.asked);
         let aim = Aim::new(&config, asked);
-        if !site.workers.may_wait() && rests(&config, &aim, site.workers).is_none() {
+        if !site.workers.may_wait() && pauses(&config, &aim, site.workers).is_empty() {
             let message = "`auto` lets workers rest for as long as a promise allows: state a tail \
                            objective of more than 1.25 ms, or let workers wait instead";
             return Err(wrong("name", message.to_owned()));
         }
         Ok(Self {
             window: Window::new(config.window, asked.at),
-            stage: Stage::Surveying(first_survey(&config, &aim, site.workers)),
+            stage: SCOUTING,
             workers: site.workers,
+            cores: site.cores,
             aim,
             config,
+            ledger: Ledger::default(),
             setting: Setting::Open,
             patience: 1,
+            surveys: 0,
+            decision: None,
+            rng: Rng::seed_from_u64(site.seed),
         })
     }
 
     /// The setting of the present window.
     fn present(&self) -> Setting {
         match &self.stage {
-            Stage::Surveying(survey) => survey.setting(),
+            Stage::Scouting { .. } => Setting::Open,
+            Stage::Surveying { survey, .. } => survey.setting(),
             Stage::Holding { .. } => self.setting,
         }
     }
 
     fn judge(&mut self, now: Nanos, look: Look) {
-        if let Stage::Surveying(survey) = &mut self.stage {
-            survey.begun.get_or_insert(now);
-            let progress = survey.takes(look, &self.aim);
-            self.goes_on(now, progress);
+        match &mut self.stage {
+            Stage::Scouting { is_reported } => {
+                let is_reported = *is_reported;
+                self.begin(now, look, is_reported);
+            }
+            Stage::Surveying { survey, .. } => {
+                if let Some(expected_per_s) = survey.expected_per_s(&self.aim) {
+                    let loss_s = (1.0 - look.per_s / expected_per_s) * look.span.as_secs_f64();
+                    self.ledger.note(now, survey.setting(), loss_s);
+                }
+                let progress = survey.takes(look, &self.aim, &mut self.rng);
+                self.goes_on(now, progress);
+                self.check_ledger(now);
+            }
+            Stage::Holding { .. } => match (self.cause_to_search(now, look), self.setting) {
+                (None, _) => {}
+                (Some(Cause::Late), Setting::Rests { pause }) => {
+                    self.decide_on(Setting::half_rest(pause), "the rest broke the bound");
+                    self.hold(now, now, None);
+                }
+                (Some(Cause::Time | Cause::Load | Cause::Late), _) => self.stage = SCOUTING,
+            },
+        }
+    }
+
+    /// Begins the first survey that there is something to try in.
+    fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
+        if !self.ledger.allows_survey(now) {
             return;
         }
-        match (self.cause_to_search(now, look), self.setting) {
-            (None, _) => {}
-            (Some(Cause::Late), Setting::Rests { pause }) => {
-                self.settle((now, now), shorter(pause), None);
-            }
-            (Some(Cause::Time | Cause::Load | Cause::Late), _) => self.survey_anew(),
+        let per_s = scouted.per_s;
+        let survey = self.survey_of_caps(scouted).or_else(|| self.survey_of_rests(per_s));
+        if let Some(survey) = survey {
+            self.stage = Stage::Surveying { survey: Box::new(survey), begun: now };
+            return;
+        }
+        if !is_reported {
+            let (crowd, cores, least) = (scouted.crowd, self.cores, self.config.least_cap);
+            let why =
+                format!("{crowd:.0} under way on {cores} cores: no limit from {least} on can bind");
+            self.decide_on(Setting::Open, &why);
+            self.stage = Stage::Scouting { is_reported: true };
         }
     }
 
-    fn survey_anew(&mut self) {
-        self.stage = Stage::Surveying(first_survey(&self.config, &self.aim, self.workers));
+    /// Limits to try beside the open gate.
+    fn survey_of_caps(&mut self, scouted: Look) -> Option<Survey> {
+        let allowed = self.config.least_cap..=self.config.most_cap;
+        let may_wait = self.workers.may_wait();
+        let caps = candidates::caps(self.cores, scouted.crowd, &allowed);
+        let mut caps: Vec<u32> = caps.into_iter().filter(|_| may_wait).collect();
+        // The limit in force is compared, too, so that it can stay.
+        if let Setting::Flow { cap, .. } = self.setting
+            && caps.iter().any(|other| *other >= cap)
+            && !caps.contains(&cap)
+        {
+            caps.push(cap);
+            caps.sort_unstable_by(|one, other| other.cmp(one));
+        }
+        let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
+        self.survey(What::Caps, Setting::Open, tried, scouted.per_s)
     }
 
-    /// What comes after a look of a survey.
+    /// Turns to try with a limit that helps.
+    fn survey_of_batches(&mut self, best: Setting, per_s: f64) -> Option<Survey> {
+        let Setting::Flow { cap, .. } = best else { return None };
+        let most = if self.aim.is_tail() { SMALL_BATCH } else { u32::MAX };
+        let mut batches = vec![SMALL_BATCH, self.config.most_batch];
+        batches.retain(|batch| *batch > 1 && *batch <= self.config.most_batch.min(most));
+        batches.dedup();
+        let tried = batches.into_iter().map(|batch| Setting::Flow { cap, batch }).collect();
+        self.survey(What::Batches, best, tried, per_s)
+    }
+
+    /// Rests to try, if workers can rest and a bound says for how long.
+    fn survey_of_rests(&mut self, per_s: f64) -> Option<Survey> {
+        let pauses = pauses(&self.config, &self.aim, self.workers);
+        let tried = pauses.into_iter().map(|pause| Setting::Rests { pause }).collect();
+        self.survey(What::Rests, Setting::Open, tried, per_s)
+    }
+
+    fn survey(
+        &mut self,
+        what: What,
+        reference: Setting,
+        candidates: Vec<Setting>,
+        expected_per_s: f64,
+    ) -> Option<Survey> {
+        if candidates.is_empty() {
+            return None;
+        }
+        self.surveys += 1;
+        let (rounds, number) = (self.config.pairs as usize, self.surveys);
+        let plan = Plan { what, reference, candidates, expected_per_s, rounds, number };
+        Some(Survey::new(plan, &self.aim, &mut self.rng))
+    }
+
+    /// What comes after a block of a survey.
     fn goes_on(&mut self, now: Nanos, progress: Progress) {
-        let Stage::Surveying(survey) = &self.stage else { return };
-        let (what, reference) = (survey.what, survey.reference());
-        let begun = survey.begun.unwrap_or(now);
-        let next = match (what, progress) {
+        let Stage::Surveying { survey, begun } = &self.stage else { return };
+        let (what, reference, begun) = (survey.what, survey.reference(), *begun);
+        let found = match (what, progress) {
             (_, Progress::GoesOn) => return,
             // A cap was found, and the load is another by now.
-            (What::Batches, Progress::Torn) => return self.survey_anew(),
-            (_, Progress::Torn) => return self.settle((begun, now), self.setting, None),
-            (What::Caps, Progress::Found(Some(best), _)) => batches(&self.config, &self.aim, best),
-            (What::Caps, Progress::Found(None, _)) => rests(&self.config, &self.aim, self.workers),
-            (What::Batches | What::Rests, Progress::Found(..)) => None,
-        };
-        let Progress::Found(best, per_s) = progress else { return };
-        match next {
-            Some(mut next) => {
-                next.begun = Some(begun);
-                self.stage = Stage::Surveying(next);
+            (What::Batches, Progress::Torn) => {
+                self.stage = SCOUTING;
+                return;
             }
-            None => self.settle((begun, now), best.unwrap_or(reference), Some(per_s)),
+            (_, Progress::Torn) => {
+                self.decide_on(self.setting, "the load did not stand still");
+                return self.hold(begun, now, None);
+            }
+            (_, Progress::Found(found)) => found,
+        };
+        let per_s = found.usual_per_s;
+        let best = self.settle(what, reference, &found);
+        let next = match what {
+            What::Caps if best == Setting::Open => self.survey_of_rests(per_s),
+            What::Caps => self.survey_of_batches(best, per_s),
+            What::Batches | What::Rests => None,
+        };
+        match next {
+            Some(survey) => self.stage = Stage::Surveying { survey: Box::new(survey), begun },
+            None => self.hold(begun, now, Some(per_s)),
         }
     }
 
-    /// Holds what surveys from `begun` to `now` found.
-    fn settle(&mut self, (begun, now): (Nanos, Nanos), best: Setting, usual_per_s: Option<f64>) {
+    /// Decides on what a survey found. Without a result, a setting that is in force and was not
+    /// ruled out stays.
+    fn settle(&mut self, what: What, reference: Setting, found: &Finding) -> Setting {
+        let is_in_force = |setting: &Setting| match (setting, self.setting) {
+            (Setting::Flow { cap, .. }, Setting::Flow { cap: in_force, .. }) => *cap == in_force,
+            _ => false,
+        };
+        let stays = what == What::Caps && found.undecided.iter().any(is_in_force);
+        let best = match found.best {
+            Some(best) => best,
+            None if stays => self.setting,
+            None => reference,
+        };
+        self.decide_on(best, &found.why);
+        best
+    }
+
+    /// Sets what holds, and reports it with its evidence.
+    fn decide_on(&mut self, best: Setting, why: &str) {
         let is_same = best == self.setting;
         self.patience = if is_same { (self.patience * 2).min(RETRIES_MAX) } else { 1 };
         self.setting = best;
+        self.decision = Some(format!("{}: {why}", best.describe()));
+    }
+
+    /// Holds what surveys from `begun` to `now` found.
+    fn hold(&mut self, begun: Nanos, now: Nanos, usual_per_s: Option<f64>) {
         let retry = Nanos(self.config.retry.0.saturating_mul(self.patience));
         let rest = Nanos((now - begun).0.saturating_mul(REST));
         let until = now + retry.max(rest);
         self.stage = Stage::Holding { until, usual_per_s, usual_crowd: None, odd_since: None };
+    }
+
+    /// Ends a survey when trying has cost what it may.
+    fn check_ledger(&mut self, now: Nanos) {
+        let Stage::Surveying { survey, begun } = &self.stage else { return };
+        if self.ledger.left_s(now) > 0.0 {
+            return;
+        }
+        let (reference, begun) = (survey.reference(), *begun);
+        self.decide_on(reference, "trying has cost 0.5 % of ten minutes");
+        self.hold(begun, now, None);
+    }
+
+    /// Ends the block of a candidate that has lost what may be lost.
+    fn check_block(&mut self, now: Nanos) {
+        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
+        let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
+        let lost_s = self.window.lacking_s(now, expected_per_s);
+        if lost_s < self.ledger.left_s(now) {
+            return;
+        }
+        self.ledger.note(now, survey.setting(), lost_s);
+        self.window.restart(now);
+        let progress = survey.abandons(&self.aim, &mut self.rng);
+        self.goes_on(now, progress);
+        self.check_ledger(now);
     }
 
     /// Returns why the best setting must be searched for again, if it must.
@@ -308,54 +456,21 @@ fn is_beyond(times: f64, one: f64, other: f64) -> bool {
     !(1.0 / times..=times).contains(&(one / other))
 }
 
-/// Half a rest, if that pays.
-fn shorter(pause: Nanos) -> Setting {
-    let half = Nanos(pause.0 / 2);
-    if half < C6_BREAK_EVEN { Setting::Open } else { Setting::Rests { pause: half } }
-}
-
-/// What a search begins with.
-fn first_survey(config: &Config, aim: &Aim, workers: Workers) -> Survey {
-    let halves = std::iter::successors(Some(config.most_cap), |cap| Some(cap / 2));
-    let caps = halves.take_while(|cap| *cap >= config.least_cap);
-    let caps: Vec<_> = caps.map(|cap| Setting::Flow { cap, batch: 1 }).collect();
-    let rounds = config.rounds as usize;
-    let survey = |caps| Survey::new(What::Caps, Setting::Open, caps, (rounds, DOUBTS * rounds));
-    if workers.may_wait() {
-        return survey(caps);
-    }
-    // There is a rest to try, or it was refused: with nothing to try it stays open.
-    rests(config, aim, workers).unwrap_or_else(|| survey(Vec::new()))
-}
-
-/// Turns to try with a cap that helps, if there are any.
-fn batches(config: &Config, aim: &Aim, best: Setting) -> Option<Survey> {
-    let Setting::Flow { cap, .. } = best else { return None };
-    let most = if aim.is_tail() { SMALL_BATCH } else { u32::MAX };
-    let mut batches = vec![SMALL_BATCH, config.most_batch];
-    batches.retain(|batch| *batch > 1 && *batch <= config.most_batch.min(most));
-    batches.dedup();
-    let tried: Vec<_> = batches.into_iter().map(|batch| Setting::Flow { cap, batch }).collect();
-    let rounds = config.rounds as usize;
-    let rounds = (rounds, DOUBTS * rounds);
-    (!tried.is_empty()).then(|| Survey::new(What::Batches, best, tried, rounds))
-}
-
-/// Rests to try, if workers can rest and a bound says for how long.
-fn rests(config: &Config, aim: &Aim, workers: Workers) -> Option<Survey> {
-    let bound = Nanos::from_secs_f64(aim.objective().bound_s.filter(|_| workers.may_rest())?);
-    let most = config.most_pause.min(bound.scale(SHARE_OF_BOUND));
+/// Returns the rests to try; empty if workers cannot rest, or no bound says for how long.
+fn pauses(config: &Config, aim: &Aim, workers: Workers) -> Vec<Nanos> {
+    let Some(bound_s) = aim.objective().bound_s.filter(|_| workers.may_rest()) else {
+        return Vec::new();
+    };
+    let most = config.most_pause.min(Nanos::from_secs_f64(bound_s).scale(SHARE_OF_BOUND));
     let twice = std::iter::successors(Some(C6_BREAK_EVEN), |pause| Some(*pause * 2));
-    let pauses = twice.take_while(|pause| *pause <= most);
-    let tried: Vec<_> = pauses.map(|pause| Setting::Rests { pause }).collect();
-    let rounds = config.rounds as usize;
-    (!tried.is_empty()).then(|| Survey::new(What::Rests, Setting::Open, tried, (rounds, rounds)))
+    twice.take_while(|pause| *pause <= most).collect()
 }
 
 impl Admission for Auto {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
-        if let Some(look) = self.window.note(seen) {
-            self.judge(seen.now, look);
+        match self.window.note(seen) {
+            Some(look) => self.judge(seen.now, look),
+            None => self.check_block(seen.now),
         }
         let again = self.config.look;
         let (cap, batch, pace) = match self.present() {
@@ -365,5 +480,9 @@ impl Admission for Auto {
         };
         admission.allow.fill(Allowance::turns_of(batch));
         (admission.cap, admission.pace) = (cap, pace);
+    }
+
+    fn take_decision(&mut self) -> Option<String> {
+        self.decision.take()
     }
 }

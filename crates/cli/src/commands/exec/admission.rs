@@ -28,9 +28,16 @@ pub(super) fn live_admission(
         workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &asked),
         asked,
         promises: promises(&args.promises)?,
+        seed: seed(),
     };
     let admission = LiveAdmission::new(&post, Arc::clone(runtime));
     admission.map(Some).map_err(|error| UsageError(format!("--concurrency {name}: {error}")))
+}
+
+/// Draws a seed from the clock: two runs compare settings in another order.
+fn seed() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 /// Keys as a config would have them, each in its argument.

@@ -1,19 +1,22 @@
 //! When one setting of the gate is better than another.
 
+use super::evidence::{Pair, Ratios};
 use super::window::Look;
 use super::{Config, Goal, Setting};
-use crate::toolkit::gain::Gain;
 use lull_control::Objective;
 use lull_measure::Percentile;
 
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
 const GAIN: f64 = 1.03;
 const LOWER: f64 = 0.9;
-/// Share of throughput that must remain where only the tail is better and no objective
-/// permits a loss.
-const HARMLESS: f64 = 0.97;
-/// A setting that keeps less than this of what may be kept is not tried on.
-const HOPELESS: f64 = 0.8;
+/// Share of throughput, or of the inverse of the tail, that must remain where the other is
+/// better and no objective permits a loss: in the mean, and shown.
+const HARMLESS: f64 = 0.98;
+const HARMLESS_SHOWN: f64 = 0.9;
+/// The same, shown, as a share of what must remain in the mean.
+const MARGIN: f64 = HARMLESS_SHOWN / HARMLESS;
+/// A setting that keeps less than this of what may be kept is not tried again.
+const HOPELESS: f64 = 0.6;
 /// A bound is kept with certainty by a tail below this share of it.
 const MET: f64 = 0.9;
 /// Share of the time in which workers must rest for resting to be of use.
@@ -56,32 +59,43 @@ impl ServerObjective {
     }
 }
 
-/// One setting's look beside those of the reference before and after.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ratio {
-    pub(super) throughput: f64,
-    tail: f64,
-    /// The setting's own tail, and the reference's.
-    tails_s: (f64, f64),
-    /// The reference's throughput.
-    reference_per_s: f64,
-    rested: Option<f64>,
+/// What pairs of blocks have shown of a setting.
+#[derive(Debug, Clone)]
+pub(super) struct Evidence {
+    throughput: Ratios,
+    /// The reference's tail over the setting's: above one is better.
+    shorter: Ratios,
+    /// Throughput, and the inverse of the tail, over what must remain of them.
+    kept_throughput: Ratios,
+    kept_tail: Ratios,
+    /// Logarithms of the tails of the setting and of the reference.
+    own_tails: Vec<f64>,
+    reference_tails: Vec<f64>,
+    /// Whether workers rested in all blocks, where that is known.
+    rested: bool,
 }
 
-impl Look {
-    /// Over the geometric mean of those of the reference before and after.
-    pub(super) fn over(self, before: Self, after: Self) -> Ratio {
-        let mean = |of: fn(&Self) -> f64| (of(&before) * of(&after)).sqrt();
-        let reference_per_s = mean(|one| one.per_s);
-        let reference_s = mean(|one| one.tail_s);
-        Ratio {
-            throughput: self.per_s / reference_per_s,
-            tail: self.tail_s / reference_s,
-            tails_s: (self.tail_s, reference_s),
-            reference_per_s,
-            rested: self.rested,
+impl Evidence {
+    pub(super) fn new() -> Self {
+        Self {
+            throughput: Ratios::new(1.0, GAIN),
+            shorter: Ratios::new(1.0, 1.0 / LOWER),
+            kept_throughput: Ratios::new(MARGIN, 1.0),
+            kept_tail: Ratios::new(MARGIN, 1.0),
+            own_tails: Vec::new(),
+            reference_tails: Vec::new(),
+            rested: true,
         }
     }
+
+    pub(super) fn pairs(&self) -> usize {
+        self.own_tails.len()
+    }
+}
+
+/// Geometric mean of values whose logarithms these are.
+fn mean(logs: &[f64]) -> f64 {
+    (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
 /// What settings are judged by.
@@ -107,70 +121,161 @@ impl Aim {
         matches!(self.goal, Goal::Tail)
     }
 
+    /// Number of figures in which a gain closes the gate.
+    pub(super) const fn endpoints(&self) -> usize {
+        match self.goal {
+            Goal::Throughput | Goal::Tail => 1,
+            Goal::Both | Goal::Objectives => 2,
+        }
+    }
+
     /// Returns the least throughput of a setting with a better tail, over the reference's.
-    fn least_throughput(&self, reference_s: f64, reference_per_s: f64) -> f64 {
+    fn least_throughput(&self, reference: Look) -> f64 {
         let least = match self.goal {
             Goal::Throughput => 1.0,
             // The bound is met already, so a better tail may cost no throughput.
-            Goal::Tail if self.asked.is_met(reference_s) => HARMLESS,
+            Goal::Tail if self.asked.is_met(reference.tail_s) => HARMLESS,
             Goal::Tail => 1.0 - self.loss,
             Goal::Both | Goal::Objectives => HARMLESS,
         };
-        let floor = self.asked.floor_per_s.map_or(0.0, |floor| floor / reference_per_s);
+        let floor = self.asked.floor_per_s.map_or(0.0, |floor| floor / reference.per_s);
         least.max(floor.min(1.0))
     }
 
-    /// Whether a first look is so bad that neither the setting nor a harsher one is
-    /// worth another.
+    /// Returns the share of the reference's throughput below which a setting costs something: less
+    /// than one only where the objectives give throughput away for the tail.
+    pub(super) fn charged_below(&self, reference: Look) -> f64 {
+        if self.is_tail() { self.least_throughput(reference) } else { 1.0 }
+    }
+
+    /// Adds a pair of blocks.
+    pub(super) fn add(&self, evidence: &mut Evidence, setting: Setting, pair: Pair) {
+        let Pair { tried, reference } = pair;
+        let throughput = tried.per_s / reference.per_s;
+        let shorter = reference.tail_s / tried.tail_s;
+        let least = match setting {
+            Setting::Rests { .. } => HARMLESS,
+            Setting::Open | Setting::Flow { .. } => self.least_throughput(reference),
+        };
+        evidence.throughput.push(throughput);
+        evidence.shorter.push(shorter);
+        evidence.kept_throughput.push(throughput / least);
+        evidence.kept_tail.push(shorter / HARMLESS);
+        evidence.own_tails.push(tried.tail_s.ln());
+        evidence.reference_tails.push(reference.tail_s.ln());
+        evidence.rested &= tried.rested.is_none_or(|share| share >= RESTS);
+    }
+
+    /// Whether one block is so bad that neither the setting nor a harsher one is worth another.
     pub(super) fn is_hopeless(&self, setting: Setting, look: Look, reference: Look) -> bool {
         let is_late = || self.asked.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
         let (kept, is_late) = match setting {
             Setting::Rests { .. } => (HARMLESS, is_late()),
-            _ => (self.least_throughput(reference.tail_s, reference.per_s), false),
+            _ => (self.least_throughput(reference), false),
         };
         is_late || look.per_s < HOPELESS * kept * reference.per_s
     }
 
-    /// How good a setting is; `None` if it is not better than the reference: `surely`,
-    /// or not even perhaps.
-    pub(super) fn worth(&self, setting: Setting, ratios: &[Ratio], surely: bool) -> Option<f64> {
-        match setting {
-            Setting::Rests { pause } => {
-                self.may_rest(ratios, surely).then_some(pause.as_secs_f64())
+    /// Whether the setting is shown to be better than the reference, with this error probability
+    /// for each figure. What must remain has to be kept in the mean, and shown to be nearly kept.
+    pub(super) fn is_shown(&self, setting: Setting, evidence: &Evidence, alpha: f64) -> bool {
+        self.is_better(setting, evidence, |ratios| ratios.is_above(alpha))
+    }
+
+    /// Whether the setting is better in the mean, which is enough to keep one that was shown to be
+    /// better before.
+    pub(super) fn is_estimated(&self, setting: Setting, evidence: &Evidence) -> bool {
+        evidence.pairs() > 0 && self.is_better(setting, evidence, |_| true)
+    }
+
+    fn is_better(
+        &self,
+        setting: Setting,
+        evidence: &Evidence,
+        is_shown: impl Fn(&Ratios) -> bool,
+    ) -> bool {
+        let is_kept = |kept: &Ratios| kept.mean() >= 1.0 && is_shown(kept);
+        let Evidence { throughput, shorter, kept_throughput, kept_tail, .. } = evidence;
+        let gains = || throughput.mean() >= GAIN && is_shown(throughput);
+        let lowers = || shorter.mean() >= 1.0 / LOWER && is_shown(shorter);
+        match (setting, self.goal) {
+            (Setting::Rests { .. }, _) => is_kept(kept_throughput) && self.may_rest(evidence),
+            (_, Goal::Throughput) => gains() && kept_throughput.mean() >= 1.0,
+            (_, Goal::Tail) => lowers() && is_kept(kept_throughput),
+            (_, Goal::Both | Goal::Objectives) => {
+                (gains() && is_kept(kept_tail)) || (lowers() && is_kept(kept_throughput))
             }
-            Setting::Open | Setting::Flow { .. } => self.is_better(ratios, surely),
         }
     }
 
-    /// A rest is good if it is one, harms no objective, and the bound is kept all the same: in
-    /// the mean, for clients that connect make a tail of their own.
-    fn may_rest(&self, ratios: &[Ratio], surely: bool) -> bool {
-        let is_met = |of: fn(&Ratio) -> f64| {
-            self.asked.is_met(Gain::from_ratios(ratios.iter().map(of)).ratio())
-        };
-        let is_kept = is_met(|one| one.tails_s.0) && is_met(|one| one.tails_s.1);
-        let rests = |one: &Ratio| one.rested.is_none_or(|share| share >= RESTS);
-        let more = Gain::from_ratios(ratios.iter().map(|one| one.throughput));
-        more.is(HARMLESS, surely) && is_kept && ratios.iter().all(rests)
+    /// Whether the setting is shown not to be worth it: each gain that is wanted is below what is
+    /// wanted, or costs more than it may.
+    pub(super) fn is_futile(&self, setting: Setting, evidence: &Evidence, alpha: f64) -> bool {
+        self.lacks(setting, evidence, |ratios, _| ratios.is_below(alpha))
     }
 
-    fn is_better(&self, ratios: &[Ratio], surely: bool) -> Option<f64> {
-        let more = Gain::from_ratios(ratios.iter().map(|one| one.throughput));
-        let shorter = Gain::from_ratios(ratios.iter().map(|one| 1.0 / one.tail));
-        let kept =
-            ratios.iter().map(|one| self.least_throughput(one.tails_s.1, one.reference_per_s));
-        let is_cheap = more.is(kept.fold(0.0, f64::max), surely);
-        let gains = more.is(GAIN, surely) && (more.is_sure() || !surely);
-        let lowers = shorter.is(1.0 / LOWER, surely) && (shorter.is_sure() || !surely);
-        let harms_nobody = shorter.is(1.0, surely);
-        let (is_better, worth) = match self.goal {
-            Goal::Throughput => (gains, more.ratio()),
-            Goal::Tail => (lowers && is_cheap, shorter.ratio()),
-            Goal::Both | Goal::Objectives => {
-                let is_better = (gains && harms_nobody) || (lowers && is_cheap);
-                (is_better, more.ratio() * shorter.ratio())
+    /// Whether the setting is probably not worth another block.
+    pub(super) fn is_unlikely(&self, setting: Setting, evidence: &Evidence) -> bool {
+        self.lacks(setting, evidence, Ratios::is_unlikely)
+    }
+
+    fn lacks(
+        &self,
+        setting: Setting,
+        evidence: &Evidence,
+        is_below: impl Fn(&Ratios, f64) -> bool,
+    ) -> bool {
+        let no_gain = || is_below(&evidence.throughput, GAIN);
+        let costs = || is_below(&evidence.kept_throughput, 1.0);
+        let no_lower = || is_below(&evidence.shorter, 1.0 / LOWER) || costs();
+        match (setting, self.goal) {
+            (Setting::Rests { .. }, _) => costs() || !self.may_rest(evidence),
+            (_, Goal::Throughput) => no_gain(),
+            (_, Goal::Tail) => no_lower(),
+            (_, Goal::Both | Goal::Objectives) => no_gain() && no_lower(),
+        }
+    }
+
+    /// A rest is good if it is one and the bound is kept all the same: in the mean, for clients
+    /// that connect make a tail of their own.
+    fn may_rest(&self, evidence: &Evidence) -> bool {
+        let is_met = |logs: &[f64]| self.asked.is_met(mean(logs));
+        evidence.rested && is_met(&evidence.own_tails) && is_met(&evidence.reference_tails)
+    }
+
+    /// How good a setting is, as logarithms, one a pair.
+    pub(super) fn worth(&self, setting: Setting, evidence: &Evidence) -> Vec<f64> {
+        let (throughput, shorter) = (evidence.throughput.ranked(), evidence.shorter.ranked());
+        match (setting, self.goal) {
+            (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.pairs()],
+            (_, Goal::Throughput) => throughput.to_vec(),
+            (_, Goal::Tail) => shorter.to_vec(),
+            (_, Goal::Both | Goal::Objectives) => {
+                throughput.iter().zip(shorter).map(|(one, other)| one + other).collect()
             }
+        }
+    }
+
+    /// What pairs have shown, in words.
+    pub(super) fn describe(&self, evidence: &Evidence, alpha: f64) -> String {
+        let shown = |ratios: &Ratios| {
+            let [low, high] = ratios.interval(alpha);
+            let end = |end: f64| if end.is_finite() { format!("{end:.2}") } else { "?".to_owned() };
+            let low = if low > 0.0 { end(low) } else { "?".to_owned() };
+            format!("{:.2} ({low} to {})", ratios.mean(), end(high))
         };
-        is_better.then_some(worth)
+        format!(
+            "throughput times {}, 1/{} times {}, {} pairs, error {:.2} %",
+            shown(&evidence.throughput),
+            self.asked.at,
+            shown(&evidence.shorter),
+            evidence.pairs(),
+            100.0 * alpha
+        )
+    }
+
+    /// Throughput over the reference's.
+    pub(super) fn throughput(&self, evidence: &Evidence) -> f64 {
+        evidence.throughput.mean()
     }
 }

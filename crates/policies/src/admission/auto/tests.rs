@@ -17,13 +17,18 @@ type Gated = fn(Setting) -> (f64, Nanos, f64);
 fn contended(cap: Option<u32>) -> (f64, Nanos) {
     let (per_s, p99_ms) = match cap {
         None => (555.0, 1600),
-        Some(64) => (900.0, 900),
-        Some(32) => (1055.0, 707),
-        Some(16) => (1045.0, 658),
+        Some(128..) => (700.0, 1200),
+        Some(45..) => (900.0, 900),
+        Some(20..) => (1055.0, 707),
+        Some(12..) => (1045.0, 658),
         Some(_) => (1025.0, 707),
     };
     (per_s, Nanos::from_millis(p99_ms))
 }
+
+/// The limits with the most throughput, and those with the best of both, on that server.
+const FASTEST: std::ops::Range<u32> = 20..45;
+const BEST: std::ops::Range<u32> = 12..20;
 
 /// Point selects: any gate loses.
 fn short(cap: Option<u32>) -> (f64, Nanos) {
@@ -34,9 +39,9 @@ fn short(cap: Option<u32>) -> (f64, Nanos) {
 /// Read-write with 64 connections: a tail for throughput.
 fn traded(cap: Option<u32>) -> (f64, Nanos) {
     let (per_s, p99_ms) = match cap {
-        None | Some(64) => (1355.0, 171),
-        Some(32) => (1240.0, 109),
-        Some(16) => (1075.0, 111),
+        None | Some(45..) => (1355.0, 171),
+        Some(20..) => (1240.0, 109),
+        Some(12..) => (1075.0, 111),
         Some(_) => (1030.0, 107),
     };
     (per_s, Nanos::from_millis(p99_ms))
@@ -114,11 +119,35 @@ impl Run {
 
 #[test]
 fn it_closes_the_gate_where_connections_contend() {
-    for (goal, cap) in [("throughput", 32), ("tail", 16), ("both", 16)] {
+    for (goal, caps) in [("throughput", FASTEST), ("tail", BEST), ("both", BEST)] {
         let mut run = Run::new(&format!("goal = \"{goal}\""));
-        run.steadily(contended, 100);
-        assert_eq!(run.cap(), Some(cap), "{goal}");
+        run.steadily(contended, 400);
+        assert!(run.cap().is_some_and(|cap| caps.contains(&cap)), "{goal}: {:?}", run.cap());
     }
+}
+
+/// Every decision is reported once, with what it is based on.
+#[test]
+fn a_decision_is_reported_with_its_evidence() {
+    let decisions = |run: &mut Run, server: Server| -> Vec<String> {
+        let look = |run: &mut Run| {
+            run.look(server, 1.0);
+            run.auto.take_decision()
+        };
+        (0..4000).filter_map(|_| look(run)).collect()
+    };
+    let mut run = Run::new("goal = \"throughput\"");
+    let all = decisions(&mut run, contended);
+    let cap = run.cap().unwrap();
+    let closed = &all[0];
+    assert!(closed.starts_with(&format!("{cap} at a time: throughput times 1.")), "{closed}");
+    assert!(closed.contains(" pairs, error 0."), "{closed}");
+    let all = decisions(&mut Run::new(""), short);
+    let begins = "open: a gain is unlikely; the best, ";
+    assert!(!all.is_empty() && all.iter().all(|one| one.starts_with(begins)), "{all:?}");
+    let one = |_| (100.0, Nanos::from_millis(10));
+    let all = decisions(&mut Run::new(""), one);
+    assert_eq!(all, ["open: 1 under way on 23 cores: no limit from 8 on can bind"]);
 }
 
 #[test]
@@ -131,25 +160,25 @@ fn short_queries_pass_an_open_gate_and_trying_costs_next_to_nothing() {
 
 #[test]
 fn a_tail_is_bought_with_throughput_only_if_that_was_asked_for() {
-    for (goal, cap) in [("throughput", None), ("tail", Some(8)), ("both", None)] {
+    for (goal, cap) in [("throughput", None), ("tail", Some(11)), ("both", None)] {
         let mut run = Run::new(&format!("goal = \"{goal}\""));
         run.steadily(traded, 120);
         assert_eq!(run.cap(), cap, "{goal}");
     }
     let mut traded_off = Run::new("goal = \"tail\"\nloss_percent = 10");
     traded_off.steadily(traded, 120);
-    assert_eq!(traded_off.cap(), Some(32));
+    assert_eq!(traded_off.cap(), Some(28));
 }
 
 #[test]
-fn a_gate_that_has_become_a_burden_is_opened_at_once() {
-    let mut run = Run::new("");
-    run.steadily(contended, 100);
-    assert_eq!(run.cap(), Some(16));
-    run.steadily(short, 10);
+fn a_gate_that_has_become_a_burden_is_opened_soon() {
+    let mut run = Run::new("goal = \"throughput\"");
+    run.steadily(contended, 400);
+    assert!(run.cap().is_some_and(|cap| FASTEST.contains(&cap)), "{:?}", run.cap());
+    run.steadily(short, 30);
     assert_eq!(run.cap(), None);
-    run.steadily(contended, 100);
-    assert_eq!(run.cap(), Some(16));
+    run.steadily(contended, 400);
+    assert!(run.cap().is_some_and(|cap| FASTEST.contains(&cap)), "{:?}", run.cap());
 }
 
 /// Read-write with 64 connections on a machine on which any gate loses a little; behind
@@ -162,8 +191,8 @@ fn few(cap: Option<u32>) -> (f64, Nanos) {
 #[test]
 fn fewer_clients_at_the_same_rate_are_another_load() {
     let mut run = Run::new("goal = \"throughput\"");
-    run.steadily(contended, 200);
-    assert_eq!(run.cap(), Some(32));
+    run.steadily(contended, 400);
+    assert!(run.cap().is_some_and(|cap| FASTEST.contains(&cap)), "{:?}", run.cap());
     run.steadily(few, 80);
     assert_eq!(run.cap(), None);
 }
@@ -171,7 +200,7 @@ fn fewer_clients_at_the_same_rate_are_another_load() {
 /// Clients that come for 10 s and stay away for 40, after a first long time.
 fn in_turns(config: &str, server: Server) -> (Run, f64) {
     let mut run = Run::new(config);
-    run.steadily(server, 100);
+    run.steadily(server, 400);
     let mut closed = 0.0;
     for turn in 0..16 {
         let away = 400 + turn % 7;
@@ -186,7 +215,7 @@ fn in_turns(config: &str, server: Server) -> (Run, f64) {
 #[test]
 fn clients_that_come_and_go_are_no_other_load() {
     let (run, closed) = in_turns("", contended);
-    assert_eq!(run.cap(), Some(16));
+    assert!(run.cap().is_some_and(|cap| BEST.contains(&cap)), "{:?}", run.cap());
     assert!(closed > 0.97, "behind the gate for {closed} of the time");
     let (run, closed) = in_turns("", short);
     assert_eq!(run.cap(), None);
@@ -199,8 +228,10 @@ fn what_clients_do_when_they_connect_does_not_decide_for_what_they_do_then() {
     for preparing in [2, 3, 5, 8] {
         let mut run = Run::new("goal = \"throughput\"");
         run.steadily(|_| (10_000.0, Nanos::from_millis(1)), preparing);
-        run.steadily(contended, 60);
-        assert_eq!(run.cap(), Some(32), "after {preparing} s");
+        run.steadily(contended, 700);
+        // Limits follow from how many are under way, which is not settled yet.
+        let cap = run.cap();
+        assert!(cap.is_some_and(|cap| (12..45).contains(&cap)), "{cap:?} after {preparing} s");
     }
 }
 
@@ -215,11 +246,11 @@ fn a_load_that_never_stands_still_is_left_alone() {
 }
 
 #[test]
-fn transactions_of_a_second_are_decided_on_within_a_minute() {
+fn transactions_of_a_second_are_decided_on_within_four_minutes() {
     let slow: Server = |cap| (contended(cap).0, Nanos::from_millis(1200));
     let mut run = Run::new("");
-    run.steadily(slow, 60);
-    assert_eq!(run.cap(), Some(32));
+    run.steadily(slow, 240);
+    assert!(run.cap().is_some_and(|cap| FASTEST.contains(&cap)), "{:?}", run.cap());
     // Holding, and not just being tried.
     assert_eq!(run.steadily(slow, 60), 1.0);
 }
@@ -228,9 +259,44 @@ fn transactions_of_a_second_are_decided_on_within_a_minute() {
 fn a_survey_of_long_windows_is_not_soon_repeated() {
     let slow: Server = |cap| (contended(cap).0, contended(cap).1 * 5);
     let mut run = Run::new("retry = \"10s\"");
-    run.steadily(slow, 160);
+    run.steadily(slow, 600);
     let open = 1.0 - run.steadily(slow, 1600);
     assert!(open < 0.05, "without a gate for {open} of the time");
+}
+
+/// What trying has cost in the worst ten minutes, in seconds of the open gate's throughput.
+fn worst_loss_s(server: Server) -> f64 {
+    let mut run = Run::new("retry = \"1s\"");
+    let open_per_s = server(None).0;
+    let losses: Vec<f64> = (0..20_000)
+        .map(|_| {
+            run.look(server, 1.0);
+            0.1 * (1.0 - server(run.cap()).0 / open_per_s)
+        })
+        .collect();
+    losses.windows(6000).map(|ten| ten.iter().sum::<f64>()).fold(0.0, f64::max)
+}
+
+#[test]
+fn trying_costs_no_more_than_the_ledger_allows() {
+    let half: Server = |cap| (if cap.is_none() { 2000.0 } else { 900.0 }, Nanos::from_millis(50));
+    let tenth: Server = |cap| (if cap.is_none() { 2000.0 } else { 1800.0 }, Nanos::from_millis(50));
+    // Blocks of 8 s: one alone could lose more than 3 s.
+    let slow: Server = |cap| (if cap.is_none() { 200.0 } else { 60.0 }, Nanos::from_secs(3));
+    for server in [short, half, tenth, slow] {
+        let lost_s = worst_loss_s(server);
+        // A look's worth may be lost before it is noticed.
+        assert!(lost_s > 0.0 && lost_s <= 3.1, "{lost_s} s of ten minutes");
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_behind_a_limit_gets_its_open_gate_back() {
+    let stuck: Server = |cap| (if cap.is_none() { 2000.0 } else { 0.0 }, Nanos::from_millis(50));
+    let mut run = Run::new("");
+    let closed = run.steadily(stuck, 600);
+    assert_eq!(run.cap(), None);
+    assert!(closed * 600.0 <= 3.2, "{} s without an answer", closed * 600.0);
 }
 
 /// Every tenth of a second for itself.
@@ -248,11 +314,11 @@ fn a_scatter_of_a_tenth_seldom_looks_like_a_gain() {
     let same: Server = |_| (30_000.0, Nanos::from_millis(2));
     let is_fooled = |seed: &u64| {
         let mut run = Run::new("goal = \"throughput\"");
-        run.on(same, 40, &mut noise(seed * 7919, 0.65));
+        run.on(same, 150, &mut noise(seed * 7919, 0.65));
         run.cap().is_some()
     };
     let fooled = (0..300).filter(is_fooled).count();
-    assert!(fooled <= 9, "{fooled} of 300");
+    assert!(fooled <= 1, "{fooled} of 300");
 }
 
 #[test]
@@ -281,12 +347,12 @@ fn batched(setting: Setting) -> (f64, Nanos, f64) {
 fn longer_turns_are_taken_where_they_gain_more_and_never_at_the_price_of_the_tail() {
     for (goal, batch) in [("throughput", 8), ("both", 1), ("tail", 1)] {
         let mut run = Run::new(&format!("goal = \"{goal}\""));
-        run.gated(batched, 120);
+        run.gated(batched, 400);
         let Setting::Flow { batch: found, .. } = run.setting() else { panic!("open, {goal}") };
         assert_eq!(found, batch, "{goal}");
     }
     let mut short = Run::new("goal = \"throughput\"\nmost_batch = 1");
-    short.gated(batched, 120);
+    short.gated(batched, 400);
     assert!(matches!(short.setting(), Setting::Flow { batch: 1, .. }), "{:?}", short.setting());
 }
 
@@ -345,7 +411,7 @@ fn contention_is_cured_before_anybody_rests() {
         _ => (10_200.0, Nanos::from_millis(900), 0.0),
     };
     let mut run = Run::with_objectives("goal = \"throughput\"", &[p99(2000)], Workers::WaitOrRest);
-    run.gated(both, 120);
+    run.gated(both, 400);
     assert!(matches!(run.setting(), Setting::Flow { batch: 8, .. }), "{:?}", run.setting());
 }
 
@@ -354,11 +420,11 @@ fn what_is_promised_says_what_is_better() {
     let floor = |floor_per_s| Objective::Throughput { floor_per_s };
     for (asked, cap) in [
         // Not kept by the open gate's 171 ms: the tail is bought.
-        (vec![p99(120)], Some(8)),
+        (vec![p99(120)], Some(11)),
         // ComplianceMonitor already: nothing is paid for more.
         (vec![p99(200)], None),
         // No tail is bought below the floor.
-        (vec![p99(120), floor(1200.0)], Some(32)),
+        (vec![p99(120), floor(1200.0)], Some(28)),
         (vec![floor(1200.0)], None),
         (vec![], None),
     ] {
@@ -380,7 +446,8 @@ fn resting_without_a_promise_that_says_for_how_long_is_refused() {
 
 #[test]
 fn caps_in_the_wrong_order_are_refused() {
-    let text = refused("auto", "least_cap = 128", &Bench::best_effort(1)).to_string();
+    let text =
+        refused("auto", "most_cap = 64\nleast_cap = 128", &Bench::best_effort(1)).to_string();
     assert!(text.contains("`least_cap` is above `most_cap`"), "{text}");
 }
 
@@ -390,7 +457,7 @@ proptest! {
     fn noise_hides_no_large_gain_and_no_large_loss(seed in any::<u64>()) {
         let mut noise = noise(seed, 0.95);
         let mut run = Run::new("goal = \"throughput\"");
-        run.on(contended, 100, &mut noise);
+        run.on(contended, 400, &mut noise);
         prop_assert!(run.cap().is_some());
         let mut run = Run::new("goal = \"throughput\"");
         let closed = run.on(short, 300, &mut noise);

@@ -3,14 +3,18 @@
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
 
-/// Mean latencies in a window, and its longest.
-const LATENCIES: f64 = 4.0;
+/// Mean latencies in a window, and its longest. What was under way when it began has mostly
+/// ended after one of them, which does not count.
+const LATENCIES: f64 = 3.0;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
-/// Answers whose tail is worth having: the p99 is that of ten. With fewer a window
-/// goes on, for so many times its length; so few must do then, within so many.
-const ANSWERS: u64 = 1_000;
+/// From one window to the next its length falls to this share at most: neighbouring windows are
+/// compared, and a setting that halves the latency would otherwise have half the window.
+const SHRINKS: f64 = 0.9;
+/// Answers whose tail is worth having; many windows are compared. With fewer a window goes on,
+/// for so many times its length; so few must do then, within so many.
+const ANSWERS: u64 = 200;
 const LONGER: u64 = 4;
-const ANSWERS_LEAST: u64 = 100;
+const ANSWERS_LEAST: u64 = 50;
 const PATIENCE: u64 = 8;
 /// Answers that must have been missed in a row, at the window's own rate, for
 /// the clients to have stopped: by chance that is once in e^20 windows.
@@ -26,6 +30,8 @@ pub(super) struct Look {
     pub(super) tail_s: f64,
     /// Share of the time in which all workers rested, if that is known.
     pub(super) rested: Option<f64>,
+    /// Length of the window, with the part that does not count.
+    pub(super) span: Nanos,
 }
 
 /// What was answered under the present setting.
@@ -34,11 +40,16 @@ pub(super) struct Window {
     /// Its length, and the shortest.
     length: Nanos,
     least: Nanos,
+    /// What does not count at its start.
+    wash_out: Nanos,
+    mean_s: f64,
     at: Percentile,
     /// When it began, and when it began to count.
     begun: Option<Nanos>,
     counts_since: Option<Nanos>,
     latency: Latency,
+    /// Answers since it began, counted or not.
+    answers: u64,
     /// Time of which it is known how much was rest, and that much, in seconds.
     known_s: f64,
     rested_s: f64,
@@ -54,10 +65,13 @@ impl Window {
         Self {
             length: least,
             least,
+            wash_out: least / 4,
+            mean_s: 0.0,
             at,
             begun: None,
             counts_since: None,
             latency: Latency::default(),
+            answers: 0,
             known_s: 0.0,
             rested_s: 0.0,
             looked: Nanos::ZERO,
@@ -70,7 +84,8 @@ impl Window {
     pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
         let begun = *self.begun.get_or_insert(seen.now);
         let passed = self.listen(seen);
-        let settles = begun + self.length / 4;
+        self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
+        let settles = begun + self.wash_out;
         let Some(since) = self.counts_since else {
             // What was answered up to now was answered before it counts.
             self.counts_since = (seen.now >= settles && seen.now > begun).then_some(seen.now);
@@ -114,12 +129,16 @@ impl Window {
             crowd: per_s * mean_s,
             tail_s: seconds(self.latency.quantile(self.at)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
+            span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
         if were_there {
             // What was admitted under the last setting ends under this one.
-            let length = Nanos::from_secs_f64(LATENCIES * mean_s);
+            self.mean_s = mean_s.max(SHRINKS * self.mean_s);
+            let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
             self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
+            self.wash_out =
+                Nanos::from_secs_f64(self.mean_s).clamp(self.length / 4, self.length / 2);
         }
         were_there.then_some(look)
     }
@@ -133,10 +152,18 @@ impl Window {
         passed
     }
 
-    fn restart(&mut self, now: Nanos) {
+    /// Returns how much of the throughput that was expected is lacking since the window began,
+    /// in seconds of it.
+    pub(super) fn lacking_s(&self, now: Nanos, expected_per_s: f64) -> f64 {
+        let passed_s = now.saturating_sub(self.begun.unwrap_or(now)).as_secs_f64();
+        passed_s - self.answers as f64 / expected_per_s
+    }
+
+    pub(super) fn restart(&mut self, now: Nanos) {
         self.begun = Some(now);
         self.counts_since = None;
         self.latency = Latency::default();
+        self.answers = 0;
         (self.known_s, self.rested_s) = (0.0, 0.0);
     }
 }

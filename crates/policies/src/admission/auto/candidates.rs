@@ -1,0 +1,71 @@
+//! Concurrency limits that are worth trying.
+
+use std::ops::RangeInclusive;
+
+/// Limits that a survey begins with.
+const LADDER: usize = 4;
+/// Ratio of two neighbours at least.
+const STEP_MIN: f64 = 1.5;
+/// A limit binds if it is below this share of the transactions that are under way, by Little's
+/// law: how many there are varies round the mean.
+const BINDING: f64 = 0.8;
+
+/// Returns the limits to try, from the mildest to the harshest: spread evenly by ratio between
+/// those that can bind and the half of the cores, within `allowed`. Empty if none can bind.
+pub(super) fn caps(cores: u32, under_way: f64, allowed: &RangeInclusive<u32>) -> Vec<u32> {
+    let low = (*allowed.start()).max(cores / 2);
+    let high = (*allowed.end()).min((BINDING * under_way) as u32);
+    if high < low {
+        return Vec::new();
+    }
+    let ratio = f64::from(high) / f64::from(low);
+    let count = (1 + (ratio.ln() / STEP_MIN.ln()) as usize).min(LADDER);
+    let last = (count - 1).max(1) as f64;
+    let cap = |step: usize| (f64::from(high) * ratio.powf(-(step as f64) / last)).round() as u32;
+    (0..count).map(cap).collect()
+}
+
+/// Returns the limit between two neighbours, if there is one that differs from both.
+pub(super) fn between(one: u32, other: u32) -> Option<u32> {
+    let middle = (f64::from(one) * f64::from(other)).sqrt();
+    let is_apart = |end: u32| !(1.0 / 1.25..=1.25).contains(&(middle / f64::from(end)));
+    (is_apart(one) && is_apart(other)).then_some(middle.round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits_follow_the_cores_and_how_many_are_under_way() {
+        let allowed = 8..=256;
+        assert_eq!(caps(2, 512.0, &allowed), [256, 81, 25, 8]);
+        assert_eq!(caps(2, 64.0, &allowed), [51, 28, 15, 8]);
+        assert_eq!(caps(96, 400.0, &allowed), [256, 147, 84, 48], "below and above the cores");
+        assert_eq!(caps(2, 12.0, &allowed), [9]);
+        assert!(caps(2, 8.0, &allowed).is_empty(), "none can bind");
+        assert!(caps(96, 50.0, &allowed).is_empty(), "there is a core for each");
+        assert!(caps(2, 0.0, &allowed).is_empty());
+    }
+
+    #[test]
+    fn a_limit_between_neighbours_differs_from_both() {
+        assert_eq!(between(25, 8), Some(14));
+        assert_eq!(between(10, 8), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_limit_can_bind_and_no_two_are_alike(
+            cores in 1u32..256,
+            under_way in 0.0f64..5000.0,
+        ) {
+            let all = caps(cores, under_way, &(4..=1024));
+            prop_assert!(all.len() <= LADDER);
+            prop_assert!(all.windows(2).all(|two| two[0] > two[1]), "{all:?}");
+            prop_assert!(all.iter().all(|cap| f64::from(*cap) <= under_way), "{all:?}");
+            prop_assert!(all.iter().all(|cap| (4..=1024).contains(cap)), "{all:?}");
+        }
+    }
+}

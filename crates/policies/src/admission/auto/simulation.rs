@@ -1,0 +1,172 @@
+//! Simulated surveys: how often a gate is closed that does not help, and opened that does.
+//!
+//! Blocks are drawn from a model: the true ratios of throughput and tail behind each limit, the
+//! standard deviation of their logarithms from block to block, and their autocorrelation. Rates
+//! are stated in `docs/design/auto.md`.
+
+use super::aim::{Aim, ServerObjective};
+use super::survey::{Finding, Plan, Progress, Survey, What};
+use super::window::Look;
+use super::*;
+use rand::RngExt;
+use rand_distr::{Distribution, StandardNormal};
+
+/// What every limit does to a server, and how blocks scatter.
+#[derive(Debug, Clone, Copy)]
+struct Model {
+    /// True throughput and tail behind a limit, over those of the open gate.
+    throughput: f64,
+    tail: f64,
+    scatter: f64,
+    autocorrelation: f64,
+    /// Share of blocks in which a checkpoint or a convoy takes a third of the throughput and
+    /// triples the tail; it lasts two blocks in the mean.
+    bursts: f64,
+}
+
+impl Model {
+    const fn new(throughput: f64, tail: f64, scatter: f64) -> Self {
+        Self { throughput, tail, scatter, autocorrelation: 0.0, bursts: 0.0 }
+    }
+}
+
+/// The scatter of blocks, one after the other.
+struct Scatter {
+    model: Model,
+    last: [f64; 2],
+    is_burst: bool,
+}
+
+impl Scatter {
+    fn new(model: Model, rng: &mut Rng) -> Self {
+        let last = [0, 1].map(|_| StandardNormal.sample(rng));
+        Self { model, last, is_burst: false }
+    }
+
+    fn look(&mut self, setting: Setting, rng: &mut Rng) -> Look {
+        let Model { throughput, tail, scatter, autocorrelation: by, bursts } = self.model;
+        for one in &mut self.last {
+            let new: f64 = StandardNormal.sample(rng);
+            *one = by * *one + (1.0 - by * by).sqrt() * new;
+        }
+        let chance = if self.is_burst { 0.5 } else { bursts / 2.0 };
+        self.is_burst = bursts > 0.0 && rng.random_bool(chance);
+        let (throughput, tail) =
+            if setting == Setting::Open { (1.0, 1.0) } else { (throughput, tail) };
+        let (slower, longer) = if self.is_burst { (0.67, 3.0) } else { (1.0, 1.0) };
+        let per_s = 1000.0 * throughput * slower * (scatter * self.last[0]).exp();
+        let tail_s = 0.1 * tail * longer * (scatter * self.last[1]).exp();
+        Look { per_s, crowd: 64.0, tail_s, rested: None, span: Nanos::from_millis(400) }
+    }
+}
+
+/// What one survey of four limits found, and after how many blocks.
+fn survey(goal: Goal, model: Model, number: u64, seed: u64) -> (Finding, usize) {
+    let config = Config { goal, ..Config::default() };
+    let aim = Aim::new(&config, ServerObjective::from_list(&[]));
+    let caps = [51, 28, 15, 8].map(|cap| Setting::Flow { cap, batch: 1 });
+    let plan = Plan {
+        what: What::Caps,
+        reference: Setting::Open,
+        candidates: caps.to_vec(),
+        expected_per_s: 1000.0,
+        rounds: config.pairs as usize,
+        number,
+    };
+    let mut rng = Rng::seed_from_u64(seed);
+    let mut survey = Survey::new(plan, &aim, &mut rng);
+    let mut scatter = Scatter::new(model, &mut rng);
+    for block in 1.. {
+        let look = scatter.look(survey.setting(), &mut rng);
+        match survey.takes(look, &aim, &mut rng) {
+            Progress::GoesOn => {}
+            Progress::Found(found) => return (found, block),
+            Progress::Torn => panic!("the load does not change"),
+        }
+    }
+    unreachable!()
+}
+
+/// Share of surveys that close the gate, and their blocks in the mean.
+fn closes(goal: Goal, model: Model, number: u64, runs: u64) -> (f64, f64) {
+    let (mut closed, mut blocks) = (0, 0);
+    for seed in 0..runs {
+        let (found, took) = survey(goal, model, number, 7000 + seed);
+        closed += u64::from(found.best.is_some());
+        blocks += took;
+    }
+    (closed as f64 / runs as f64, blocks as f64 / runs as f64)
+}
+
+const GOALS: [Goal; 3] = [Goal::Both, Goal::Tail, Goal::Throughput];
+
+/// The model with independent, autocorrelated and bursty blocks.
+fn noises(model: Model) -> [Model; 3] {
+    [model, Model { autocorrelation: 0.7, ..model }, Model { bursts: 0.1, ..model }]
+}
+
+#[test]
+fn a_gate_that_changes_nothing_is_hardly_ever_closed() {
+    for goal in GOALS {
+        for scatter in [0.1, 0.2] {
+            for model in noises(Model::new(1.0, 1.0, scatter)) {
+                let (closed, _) = closes(goal, model, 1, 100);
+                // Promised are .5 % for the first survey: one of 100 may be chance.
+                assert!(closed <= 0.01, "{goal:?}, {model:?}: {closed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gain_of_12_percent_is_found_within_sixty_pairs() {
+    for (goal, least) in [(Goal::Throughput, 0.9), (Goal::Both, 0.84)] {
+        let (found, _) = closes(goal, Model::new(1.12, 1.0, 0.1), 1, 300);
+        assert!(found >= least, "{goal:?}: {found}");
+    }
+    // A large gain in both is found whatever the noise, after about twelve pairs.
+    for model in noises(Model::new(1.4, 0.3, 0.2)) {
+        let (found, blocks) = closes(Goal::Both, model, 1, 100);
+        assert!(found >= 0.9 && blocks < 60.0, "{model:?}: {found} after {blocks} blocks");
+    }
+}
+
+#[test]
+fn a_throughput_that_is_too_low_seldom_passes_for_harmless() {
+    // The mean alone, compared with .97, closed the gate in 65 to 75 % of such surveys.
+    let (closed, _) = closes(Goal::Both, Model::new(0.96, 0.66, 0.1), 1, 300);
+    assert!(closed < 0.4, "{closed}");
+    let (closed, _) = closes(Goal::Both, Model::new(0.9, 0.5, 0.1), 1, 300);
+    assert!(closed < 0.02, "{closed}");
+}
+
+#[test]
+fn late_surveys_need_more_evidence() {
+    let model = Model::new(1.12, 1.0, 0.1);
+    let [first, hundredth] = [1, 100].map(|number| closes(Goal::Throughput, model, number, 100));
+    assert!(hundredth.0 < first.0 && hundredth.1 > first.1, "{first:?} {hundredth:?}");
+}
+
+#[test]
+#[ignore = "slow: tens of thousands of surveys"]
+fn the_rates_of_the_documentation() {
+    for (name, throughput, tail) in [
+        ("alike", 1.0, 1.0),
+        ("0.96, p99 0.66", 0.96, 0.66),
+        ("0.9, p99 0.5", 0.9, 0.5),
+        ("+12 %", 1.12, 1.0),
+        ("+12 %, p99 0.8", 1.12, 0.8),
+        ("+40 %, p99 0.3", 1.4, 0.3),
+    ] {
+        for goal in GOALS {
+            for scatter in [0.05, 0.1, 0.2] {
+                let row = noises(Model::new(throughput, tail, scatter)).map(|model| {
+                    let (closed, blocks) = closes(goal, model, 1, 1000);
+                    assert!(name != "alike" || closed <= 0.005, "{goal:?}, {model:?}: {closed}");
+                    format!("{:.1} % {blocks:.0}", 100.0 * closed)
+                });
+                println!("{name} | {goal:?} | {scatter} | {}", row.join(" | "));
+            }
+        }
+    }
+}
