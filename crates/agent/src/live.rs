@@ -6,6 +6,7 @@
 //! two epochs.
 
 mod assets;
+mod backoff;
 mod checks;
 mod connections;
 mod facts;

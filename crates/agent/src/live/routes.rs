@@ -1,5 +1,6 @@
 //! The addresses: page, JSON, events, metrics, orders.
 
+use super::backoff::Refusal;
 use super::connections::{OpenStream, Peer, Streams};
 use super::history::Wanted;
 use super::openmetrics::{self, OPENMETRICS, PLAIN};
@@ -16,8 +17,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use std::convert::Infallible;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_stream::Stream;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
@@ -176,7 +178,12 @@ fn stream_of(
 
 /// Accepts an order from a client that presents the token, and answers when it is done. The
 /// token is checked before the body is read, so that no other client can keep a connection busy.
-async fn control(State(shared): Here, headers: HeaderMap, body: Body) -> Response {
+async fn control(
+    State(shared): Here,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let Some(token) = &shared.token else {
         let why = "this agent only shows: start it with --control to give it orders";
         return refused(StatusCode::FORBIDDEN, why);
@@ -185,8 +192,13 @@ async fn control(State(shared): Here, headers: HeaderMap, body: Body) -> Respons
         return refused(StatusCode::FORBIDDEN, why);
     }
     let shown = headers.get(header::AUTHORIZATION).and_then(|shown| shown.to_str().ok());
-    if !shown.and_then(|shown| shown.strip_prefix("Bearer ")).is_some_and(|it| token.is(it)) {
-        return refused(StatusCode::UNAUTHORIZED, "the token is missing or not that of this run");
+    let Some(shown) = shown.and_then(|shown| shown.strip_prefix("Bearer ")) else {
+        return refused(StatusCode::UNAUTHORIZED, "the token is missing");
+    };
+    let client = peer.map_or(Ipv4Addr::LOCALHOST.into(), |Extension(Peer(address))| address);
+    let checked = shared.backoff().check(client, Instant::now(), || token.is(shown));
+    if let Err(refusal) = checked {
+        return refused_token(refusal);
     }
     let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, ORDER_MAX)).await {
         Ok(Ok(body)) => body,
@@ -197,6 +209,16 @@ async fn control(State(shared): Here, headers: HeaderMap, body: Body) -> Respons
         Ok(command) => carry_out(&shared, command).await,
         Err(error) => refused(StatusCode::BAD_REQUEST, &format!("no order: {error}")),
     }
+}
+
+fn refused_token(refusal: Refusal) -> Response {
+    let Refusal::TooMany { retry_after_s } = refusal else {
+        return refused(StatusCode::UNAUTHORIZED, "the token is not that of this run");
+    };
+    let why = format!("too many wrong tokens: try again in {retry_after_s} s");
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, &why);
+    response.headers_mut().insert(header::RETRY_AFTER, retry_after_s.into());
+    response
 }
 
 async fn carry_out(shared: &Shared, command: Command) -> Response {

@@ -1,5 +1,6 @@
 //! The server's thread: receives epochs, serves connections, and ends with the run.
 
+use super::backoff::Backoff;
 use super::connections::{Connections, Peer};
 use super::facts::Facts;
 use super::history::History;
@@ -36,6 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Shared {
     pub(super) facts: Facts,
     pub(super) token: Option<Token>,
+    backoff: Mutex<Backoff>,
     pub(super) orders: SyncSender<Order>,
     pub(super) viewers: broadcast::Sender<Arc<str>>,
     seen: Mutex<Seen>,
@@ -58,6 +60,11 @@ impl Seen {
 }
 
 impl Shared {
+    /// The clients that presented wrong tokens.
+    pub(super) fn backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What has been seen.
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,7 +108,8 @@ impl Serving {
             TcpListener::from_std(listener).map_err(LiveError::Start)?
         };
         let (viewers, _) = broadcast::channel(WAITING_MAX);
-        let shared = Arc::new(Shared { facts, token, orders, viewers, seen: Mutex::default() });
+        let (backoff, seen) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { facts, token, backoff, orders, viewers, seen });
         let names: Arc<[String]> = names.into();
         let serve = move || runtime.block_on(until_the_end(listener, names, shared, moments));
         let thread = std::thread::Builder::new().name("lull-http".to_owned());

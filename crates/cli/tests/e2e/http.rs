@@ -228,6 +228,12 @@ fn orders_need_the_token_and_the_agents_own_page() {
     for (lines, body, status) in cases {
         assert_eq!(order(address, lines, body).status, status, "{lines:?}");
     }
+    let wrong = || order(address, &[json, "Authorization: Bearer 00"], pause);
+    let refused = (0..8).map(|_| wrong()).find(|answer| answer.status != 401).unwrap();
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.head.contains("retry-after: "), "{refused:?}");
+    let right = order(address, &[&token, json], r#"{"do":"halt"}"#);
+    assert_eq!(right.status, 400, "the operator of this machine is locked out");
     assert_eq!(get(address, "/api/epoch").json()["paused"], false);
     assert!(!get(address, "/api/run").body.contains(&operator.token), "the token is told");
     agent.interrupt().well();
