@@ -39,6 +39,7 @@ use crate::say;
 use anyhow::{Context, bail};
 use lull_agent::error::UsageError;
 use lull_host::guard::Ledger;
+use lull_measure::escape;
 use std::io::Write;
 
 /// Runs the command of the command line.
@@ -114,7 +115,7 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
 /// not end all commands.
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
-    writeln!(std::io::stdout(), "{text}").context("cannot print the result")
+    writeln!(std::io::stdout(), "{}", escape::json(&text)).context("cannot print the result")
 }
 
 /// Restores every knob from the ledger and reports what was restored.

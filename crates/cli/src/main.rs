@@ -2,11 +2,14 @@
 //!
 //! Exit status: 0 done, 1 failed, 2 bad usage or input.
 
+// First, since its macro is to be known in all others.
+#[macro_use]
+mod say;
+
 mod alongside;
 mod cli;
 mod commands;
 mod progress;
-mod say;
 mod signals;
 mod text;
 

@@ -1,12 +1,22 @@
-//! Messages to the user on standard error, which do not fail if it is closed.
+//! Text to the user. All of it is escaped here: names of apps, commands and units, and what
+//! a file contains, can hold characters that steer a terminal.
 
+pub(crate) use lull_measure::escape::visible;
 use std::fmt::Display;
 use std::io::Write;
 
-/// Writes one line. Errors are ignored: `eprintln!` would panic on a closed terminal
-/// before the knobs are restored.
+/// As the standard `println!`, which it hides in this crate, but escaped.
+macro_rules! println {
+    () => { ::std::println!() };
+    ($($argument:tt)*) => {
+        ::std::println!("{}", $crate::say::visible(&::std::format!($($argument)*)))
+    };
+}
+
+/// Writes one line to standard error. Errors are ignored: `eprintln!` would panic on a closed
+/// terminal before the knobs are restored.
 pub(crate) fn line(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
 }
 
 /// Writes one line with the program's name before it.

@@ -4,13 +4,14 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use lull_agent::text::decimals;
 pub(crate) use lull_agent::text::number;
+use lull_measure::escape::visible;
 use lull_measure::statistics::Estimate;
 use std::io::IsTerminal;
 
 /// Width of output that is not on a terminal.
 const FILE_WIDTH: u16 = 120;
 
-/// A table without lines, wrapped to the terminal.
+/// A table without lines, wrapped to the terminal. Cells are escaped before they are measured.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
@@ -18,7 +19,8 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         table.set_width(FILE_WIDTH);
     }
     table.set_header(header);
-    table.add_rows(rows);
+    let escaped = |cell: String| visible(&cell).into_owned();
+    table.add_rows(rows.into_iter().map(|row| row.into_iter().map(escaped).collect::<Vec<_>>()));
     table.trim_fmt()
 }
 
@@ -39,6 +41,12 @@ pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_shows_what_would_steer_a_terminal() {
+        let text = table(&["app"], [vec!["a\u{1b}]0;b\u{9b}\u{202e}".to_owned()]]);
+        assert!(text.contains("a\\u{1b}]0;b\\u{9b}\\u{202e}"), "{text:?}");
+    }
 
     #[test]
     fn an_estimate_without_interval_shows_none() {

@@ -6,9 +6,9 @@
 //! ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can
 //! sleep between batches ([`ideal_batch`]), how users and service-level
 //! objectives take latency ([`compliance`]), the tail-latency/throughput bound
-//! ([`tlt`]), intervals and tests of noisy measurements ([`statistics`]), the
-//! [`catalogue`] that describes every metric once, and the [`push`] messages by
-//! which apps report latency and progress to the agent.
+//! ([`tlt`]), intervals and tests of noisy measurements ([`statistics`]), the [`catalogue`]
+//! that describes every metric once, the [`push`] messages by which apps report latency
+//! and progress to the agent, and how text that others chose is printed ([`escape`]).
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 
@@ -17,6 +17,7 @@ pub mod compliance;
 pub mod efficiency;
 pub mod entropy;
 pub mod equivalence;
+pub mod escape;
 mod gauge;
 pub mod ideal_batch;
 mod latency;

@@ -4,6 +4,7 @@
 use super::moment::{Head, Moment};
 use crate::VERSION;
 use lull_measure::catalogue::{ALL, Metric, Sample, Unit};
+use lull_measure::escape::prometheus_label as escaped;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -80,10 +81,6 @@ fn head(text: &mut String, name: &str, unit: Option<&str>, help: &str) {
 /// OpenMetrics wants the unit to be how the name ends.
 fn unit(unit: Unit) -> Option<&'static str> {
     unit.suffix().strip_prefix('_')
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use lull_agent::session::{Agent, Session};
 use lull_control::{
     AppId, Capability, Class, CoreSet, Observation, Plan, Plant, Policy, Reason, Rng, Setting,
 };
+use lull_measure::escape::visible_line;
 use lull_measure::{Latency, Nanos};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{LoadConfig, run_watched};
@@ -181,7 +182,7 @@ impl Bench<'_> {
     }
 
     fn calibrate(&self, config: &Config, app: &AppSection) -> anyhow::Result<Found> {
-        self.bar.set_message(format!("{}, starting", app.name));
+        self.bar.set_message(format!("{}, starting", visible_line(&app.name)));
         let is_critical = app.class == Class::LatencyCritical;
         let say = |text: &str| self.bar.suspend(|| say::notice(text));
         let agent = Agent::new(alone(config, app)).stop(stop_request()?).notify(&say);
@@ -263,7 +264,8 @@ impl Bench<'_> {
                 return Ok(None);
             }
             self.bar.set_position(self.elapsed().as_secs_f64() as u64);
-            let what = format!("{}, {cores} cores, {}/s", app.name, number(rate_per_s));
+            let name = visible_line(&app.name);
+            let what = format!("{name}, {cores} cores, {}/s", number(rate_per_s));
             self.bar.set_message(what);
             let (latency, answered) = self.trial(load, rate_per_s, self.args.trial)?;
             Ok(Some(Trial { rate_per_s, tail: latency.quantile(percentile), answered }))

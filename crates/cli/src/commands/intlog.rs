@@ -13,6 +13,7 @@ use crate::cli::IntlogArgs;
 use crate::text::{number, table};
 use lull_lab::figure::{Axis, Figure, Look, Point, svg};
 use lull_measure::Nanos;
+use lull_measure::escape::csv_text;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -115,7 +116,7 @@ fn gap_us(before: &Row, after: &Row) -> f64 {
 fn csv(log: &Log) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let fixed = ["core", "i", "time_us", "rx_desc", "rx_bytes", "tx_desc", "tx_bytes", "cycles"];
-    let idle = log.states.iter().map(|state| format!("{state}_us"));
+    let idle = log.states.iter().map(|state| csv_text(&format!("{state}_us")).into_owned());
     let live: &[&str] = if log.is_live { &["irq", "handler_us"] } else { &[] };
     let behind = ["delay_us"].iter().chain(live).map(|name| (*name).to_owned());
     let head = fixed.map(str::to_owned).into_iter().chain(idle);

@@ -3,6 +3,7 @@
 
 use super::{Outcome, WorstCycles};
 use crate::cycles::{BACKLOG, Cycle, LARGEST, WINDOW};
+use lull_measure::escape::csv_text;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
@@ -152,7 +153,8 @@ impl Rows<'_> {
         let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         for row in &self.rows {
             let (replication, value) = (row.replication.to_string(), number(row.value));
-            let fields = [self.title, row.policy, &replication, row.figure, row.unit, &value];
+            let (title, policy) = (csv_text(self.title), csv_text(row.policy));
+            let fields = [&*title, &policy, &replication, row.figure, row.unit, &value];
             let cycle = row.cycle_s.map(|_| number(row.cycle_s));
             csv.write_record(fields.into_iter().chain(cycle.as_deref()))?;
         }

@@ -1,8 +1,10 @@
 //! One table as Parquet and CSV, a block of rows at a time.
 
 use crate::cli::ExportFormat;
+use crate::commands::UsageError;
 use anyhow::Context;
 use lull_host::own_directory::replace_file;
+use lull_measure::escape::csv_text;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -59,6 +61,11 @@ impl TableFile {
         columns: Vec<(String, Kind)>,
         formats: &[ExportFormat],
     ) -> anyhow::Result<Self> {
+        // Names of columns are part of Parquet's schema, which has no quotation.
+        let is_plain = |name: &str| name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if let Some((odd, _)) = columns.iter().find(|(column, _)| !is_plain(column)) {
+            return Err(UsageError(format!("`{name}` has a column `{odd}`: rename it")).into());
+        }
         let (mut parquet, mut csv) = (None, None);
         for format in formats {
             let path = place.join(format!("{name}.{}", format.extension()));
@@ -72,7 +79,9 @@ impl TableFile {
                 }
                 ExportFormat::Csv => {
                     let mut writer = csv::Writer::from_writer(file);
-                    writer.write_record(columns.iter().map(|(name, _)| name))?;
+                    writer.write_record(
+                        columns.iter().map(|(name, _)| csv_text(name).into_owned()),
+                    )?;
                     csv = Some(writer);
                 }
             }
@@ -173,12 +182,13 @@ fn bytes(cell: &Value) -> Option<ByteArray> {
     }
 }
 
-/// The shortest text that reads back as the same value; nothing for what is missing.
+/// The shortest text that reads back as the same value; nothing for what is missing. Text is
+/// escaped for spreadsheets.
 fn text(cell: &Value) -> String {
     match cell {
         Value::Null | Value::Blob(_) => String::new(),
         Value::Integer(value) => value.to_string(),
         Value::Real(value) => value.to_string(),
-        Value::Text(value) => value.clone(),
+        Value::Text(value) => csv_text(value).into_owned(),
     }
 }

@@ -4,6 +4,7 @@ use super::RecordedRun;
 use super::charts::{self, Chart};
 use super::summary::{Summary, Table};
 use lull_agent::proof::Proof;
+use lull_measure::escape::html as escape;
 use std::fmt::Write;
 
 /// Content security policy: no script, and nothing from other places.
@@ -98,23 +99,6 @@ fn figures(charts: &[Chart]) -> String {
         )
     };
     charts.iter().map(figure).collect()
-}
-
-/// Escapes a text for HTML content and attributes.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            _ if letter.is_control() => safe.push(' '),
-            _ => safe.push(letter),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

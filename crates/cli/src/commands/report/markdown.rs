@@ -2,6 +2,7 @@
 
 use super::RecordedRun;
 use super::summary::{Summary, Table};
+use lull_measure::escape::is_hidden;
 use std::fmt::Write;
 
 /// The page.
@@ -43,7 +44,8 @@ fn cell(text: &str) -> String {
                 safe.push('\\');
                 safe.push(letter);
             }
-            _ if letter.is_control() => safe.push(' '),
+            _ if letter.is_whitespace() => safe.push(' '),
+            _ if is_hidden(letter) => safe.extend(letter.escape_unicode()),
             _ => safe.push(letter),
         }
     }
@@ -57,6 +59,7 @@ mod tests {
     #[test]
     fn a_cell_is_text_whatever_stands_in_it() {
         assert_eq!(cell("a|b\n<i>`*_[x](y)"), "a\\|b &lt;i&gt;\\`\\*\\_\\[x\\](y)");
+        assert_eq!(cell("a\u{1b}\u{202e}"), "a\\u{1b}\\u{202e}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_agent::session::Session;
 use lull_agent::status;
 use lull_control::{Epoch, samples};
-use lull_measure::Nanos;
 use lull_measure::catalogue::Scope;
+use lull_measure::{Nanos, escape};
 use std::io::{IsTerminal, Write};
 
 /// Interval of status lines if stderr is not a terminal.
@@ -49,7 +49,7 @@ impl Display {
         }
         let line = status::line(session.policy(), session.apps(), session.state(), epoch);
         match &self.bar {
-            Some(bar) => bar.set_message(line),
+            Some(bar) => bar.set_message(escape::visible_line(&line).into_owned()),
             None if epoch.seen.time >= self.plain_due => {
                 self.plain_due = epoch.seen.time + PLAIN_PERIOD;
                 say::line(line);
@@ -61,7 +61,7 @@ impl Display {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(escape::visible(text)),
             None => say::line(text),
         }
     }
@@ -98,6 +98,8 @@ fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         "metrics": metrics,
         "journal": epoch.entries,
     });
-    writeln!(std::io::stdout(), "{line}").context("cannot write to standard output")?;
+    let line = line.to_string();
+    writeln!(std::io::stdout(), "{}", escape::json(&line))
+        .context("cannot write to standard output")?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use lull_agent::config::Config;
 use lull_agent::proof::{AGAINST, Block, Design, PAIRS_MIN, Pair, Proof, order};
 use lull_agent::session::{Session, TurnError, policy_of};
 use lull_control::{AppSpec, Plant, PlantError, Rng};
-use lull_measure::Nanos;
+use lull_measure::{Nanos, escape};
 use rand::SeedableRng;
 use std::io::Write;
 
@@ -108,8 +108,11 @@ pub(super) fn alternate(
 
 /// Prints the proof as text, or as one last line of JSON.
 pub(super) fn tell(proof: &Proof, json: bool) -> anyhow::Result<()> {
-    let text =
-        if json { serde_json::json!({ "prove": proof }).to_string() } else { proof_text(proof) };
+    let text = if json {
+        escape::json(&serde_json::json!({ "prove": proof }).to_string()).into_owned()
+    } else {
+        escape::visible(&proof_text(proof)).into_owned()
+    };
     writeln!(std::io::stdout(), "{text}").context("cannot write to standard output")
 }
 

@@ -3,6 +3,7 @@
 use super::state::{AppFacts, Epoch, Facts, Line as Entry, Top};
 use crate::text::number;
 use lull_measure::Nanos;
+use lull_measure::escape::visible_line;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -43,7 +44,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
 
 fn heading(facts: &Facts, top: &Top) -> Paragraph<'static> {
     let cores = facts.machine.cores;
-    let what = format!(" {}, {cores} cores, run {}", facts.machine.name, facts.run);
+    let (machine, run) = (visible_line(&facts.machine.name), visible_line(&facts.run));
+    let what = format!(" {machine}, {cores} cores, run {run}");
     let link = match top.lost.as_str() {
         "" => Span::from("  live").fg(Color::Green),
         why => Span::from(format!("  lost: {why}; asking again")).fg(Color::Red),
@@ -55,7 +57,7 @@ fn acting(epoch: &Epoch) -> Line<'static> {
     let (name, colour) = match epoch {
         Epoch { paused: true, .. } => ("paused".to_owned(), Color::Yellow),
         Epoch { safe: true, .. } => ("SLO-safe".to_owned(), Color::Yellow),
-        _ => (epoch.policy.clone(), Color::Green),
+        _ => (visible_line(&epoch.policy).into_owned(), Color::Green),
     };
     let value = |series| epoch.value(series, "").map_or_else(|| "-".to_owned(), number);
     let source = if epoch.energy_measured { "measured" } else { "modelled" };
@@ -108,9 +110,10 @@ fn app_row(app: &AppFacts, epoch: &Epoch, top: &Top) -> Row<'static> {
         (Some(real), Some(solo)) if solo > 0.0 => format!("{} %", number(100.0 * real / solo)),
         (progress, _) => text(progress),
     };
+    let name = visible_line(&app.name);
     let name = match epoch.exited.contains(&app.name) {
-        true => format!("{} (gone)", app.name),
-        false => app.name.clone(),
+        true => format!("{name} (gone)"),
+        false => name.into_owned(),
     };
     let before = top.tails.get(&app.name).map(|tails| bars(tails.iter().copied(), 12));
     Row::new([
@@ -153,7 +156,7 @@ fn regions(epoch: &Epoch) -> Paragraph<'static> {
         let colour = COLOURS[number % COLOURS.len()];
         let bar = "█".repeat((count as usize).min(64));
         spans.push(Span::from(bar).fg(colour));
-        spans.push(Span::from(format!(" {name} {count}  ")));
+        spans.push(Span::from(format!(" {} {count}  ", visible_line(name))));
     }
     let mut text = vec![Line::from(spans)];
     let foreign: Vec<String> = epoch
@@ -164,7 +167,7 @@ fn regions(epoch: &Epoch) -> Paragraph<'static> {
         .collect();
     if !foreign.is_empty() {
         let what = format!("set by another program: {}", foreign.join("; "));
-        text.push(Line::from(what).fg(Color::Yellow));
+        text.push(Line::from(visible_line(&what).into_owned()).fg(Color::Yellow));
     }
     Paragraph::new(text)
 }
@@ -187,7 +190,7 @@ fn journal_line(entry: &Entry) -> Line<'static> {
     };
     Line::from(vec![
         Span::from(format!("{:8.2} s  ", entry.time_s)).dim(),
-        Span::styled(entry.text.clone(), style),
+        Span::styled(visible_line(&entry.text).into_owned(), style),
     ])
 }
 
