@@ -3,9 +3,12 @@
 use crate::{Nanos, Percentile};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer, V2Serializer};
+use std::borrow::Cow;
 use std::fmt;
+use std::io::Read;
 
 /// Shortest and longest latency that are distinguished; values outside are clamped.
 const SHORTEST_NS: u64 = 100;
@@ -17,6 +20,14 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// bounds above); each further one is twice as long as the one before.
 const FIRST_BUCKET_BITS: u32 = 17;
 const BUCKETS: usize = (LONGEST_NS.ilog2() - FIRST_BUCKET_BITS) as usize + 2;
+
+/// The cookie of an encoded histogram (V2) with DEFLATE.
+const DEFLATE_COOKIE: u32 = 0x1c84_9314;
+/// Bytes of a V2 header, before the counts.
+const V2_HEADER: usize = 40;
+/// Most bytes of a plain encoded histogram: more than nine for each count of three digits
+/// over the range that is kept.
+const PLAIN_MAX: usize = 256 * 1024;
 
 /// A set of request latencies: 100 ns to 1000 s, within 0.1 %.
 #[derive(Clone, PartialEq)]
@@ -172,14 +183,16 @@ impl Latency {
         bytes
     }
 
-    /// Reads what [`Latency::to_deflated`] wrote. For our own records: unlike
-    /// [`Latency::from_base64`] it does not guard against a stranger's bytes.
+    /// Reads what [`Latency::to_deflated`] or another HDR tool wrote.
     ///
     /// # Errors
-    /// If the bytes are no HDR V2 histogram of integers with DEFLATE.
-    pub fn from_deflated(mut bytes: &[u8]) -> Result<Self, LatencyError> {
+    /// If the bytes are no HDR V2 histogram of integers, finer than three significant digits, or
+    /// larger than a histogram can be.
+    pub fn from_deflated(bytes: &[u8]) -> Result<Self, LatencyError> {
+        let plain = plain_v2(bytes)?;
+        check_plain(&plain)?;
         let read: Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes)
+            .deserialize(&mut &*plain)
             .map_err(|error| LatencyError(error.to_string()))?;
         Ok(Self::from_histogram(read))
     }
@@ -200,20 +213,15 @@ impl Latency {
     /// Reads what [`Latency::to_base64`] or another HDR tool wrote.
     ///
     /// # Errors
-    /// If the text is not base64, not an HDR V2 histogram of integers, deflated, or finer
-    /// than three significant digits.
+    /// If the text is not base64, of a deflated histogram, or as [`Latency::from_deflated`].
     pub fn from_base64(text: &str) -> Result<Self, LatencyError> {
         let bytes = BASE64.decode(text).map_err(|error| LatencyError(error.to_string()))?;
-        refuse_too_fine(&bytes)?;
-        let foreign: Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes.as_slice())
-            .map_err(|error| LatencyError(error.to_string()))?;
-        Ok(Self::from_histogram(foreign))
+        if field(&bytes, 0) == Some(DEFLATE_COOKIE) {
+            return Err(LatencyError("it is deflated: send it uncompressed".to_owned()));
+        }
+        Self::from_deflated(&bytes)
     }
 }
-
-/// The first bytes of the V2 format with DEFLATE.
-const DEFLATED_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 
 /// Requests by bucket of a histogram with our bounds.
 fn by_bucket(histogram: &Histogram<u64>) -> [u64; BUCKETS] {
@@ -230,24 +238,47 @@ fn has_our_buckets(other: &Histogram<u64>) -> bool {
     (other.low(), other.high(), other.sigfig()) == (SHORTEST_NS, LONGEST_NS, SIGNIFICANT_DIGITS)
 }
 
-/// Refuses a histogram whose header asks for more digits than are kept here, and a deflated one,
-/// whose header cannot be checked before it is inflated.
-///
-/// Five digits over the full range take 100 MB: more than a stranger's message
-/// may make its reader allocate.
-fn refuse_too_fine(bytes: &[u8]) -> Result<(), LatencyError> {
-    if bytes.starts_with(&DEFLATED_COOKIE) {
-        return Err(LatencyError("it is deflated: send it uncompressed".to_owned()));
+/// Returns an encoded histogram as plain V2: one with DEFLATE is inflated, but only as far as
+/// a histogram of three digits can need, because a kilobyte may inflate to a megabyte.
+fn plain_v2(bytes: &[u8]) -> Result<Cow<'_, [u8]>, LatencyError> {
+    if field(bytes, 0) != Some(DEFLATE_COOKIE) {
+        return Ok(bytes.into());
+    }
+    // Behind the cookie and the length of what is deflated.
+    let deflated = bytes.get(8..).unwrap_or_default();
+    let mut plain = Vec::new();
+    let inflated = ZlibDecoder::new(deflated).take(PLAIN_MAX as u64 + 1).read_to_end(&mut plain);
+    inflated.map_err(|error| LatencyError(error.to_string()))?;
+    Ok(plain.into())
+}
+
+/// Checks the header of a plain histogram before memory is allocated by it: five digits over
+/// the full range take 50 MB, and a payload may state a length of 4 GB.
+fn check_plain(plain: &[u8]) -> Result<(), LatencyError> {
+    let refuse = |why: String| Err(LatencyError(why));
+    if plain.len() > PLAIN_MAX {
+        return refuse(format!("longer than the {PLAIN_MAX} bytes that a histogram can take"));
     }
     // V2 header, big-endian: cookie, payload length, offset, then the digits.
-    let digits =
-        bytes.get(12..16).map(|field| u32::from_be_bytes([field[0], field[1], field[2], field[3]]));
-    match digits {
-        Some(digits) if digits > u32::from(SIGNIFICANT_DIGITS) => Err(LatencyError(format!(
-            "{digits} significant digits, at most {SIGNIFICANT_DIGITS} are kept"
-        ))),
-        _ => Ok(()),
+    let (length, digits) = (field(plain, 4), field(plain, 12));
+    let payload = plain.get(V2_HEADER..).unwrap_or_default();
+    if length.is_some_and(|length| length as usize > payload.len()) {
+        return refuse("it is cut off".to_owned());
     }
+    if let Some(digits) = digits.filter(|digits| *digits > u32::from(SIGNIFICANT_DIGITS)) {
+        let kept = SIGNIFICANT_DIGITS;
+        return refuse(format!("{digits} significant digits, at most {kept} are kept"));
+    }
+    // The number of zeros that is the least i64 cannot be negated by the deserializer.
+    if payload.windows(9).any(|number| number == [0xff; 9]) {
+        return refuse("a count is out of range".to_owned());
+    }
+    Ok(())
+}
+
+/// Returns the big-endian 32 bits at an offset.
+fn field(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
 impl FromIterator<Nanos> for Latency {
@@ -264,6 +295,7 @@ impl FromIterator<Nanos> for Latency {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
 
     #[test]
     fn a_deflated_histogram_is_refused_by_name() {
@@ -334,9 +366,79 @@ mod tests {
         V2Serializer::new().serialize(&fine, &mut bytes).unwrap();
         let error = Latency::from_base64(&BASE64.encode(bytes)).unwrap_err();
         assert!(error.to_string().contains("5 significant digits"), "{error}");
+        let mut deflated = Vec::new();
+        V2DeflateSerializer::new().serialize(&fine, &mut deflated).unwrap();
+        let error = Latency::from_deflated(&deflated).unwrap_err();
+        assert!(error.to_string().contains("5 significant digits"), "{error}");
+    }
+
+    /// A plain histogram with these counts behind its header, which states another length.
+    fn crafted(length: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        V2Serializer::new().serialize(&Latency::default().histogram, &mut bytes).unwrap();
+        bytes.truncate(V2_HEADER);
+        bytes[4..8].copy_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn deflated(plain: &[u8]) -> Vec<u8> {
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(plain).unwrap();
+        let packed = packed.finish().unwrap();
+        let length = u32::try_from(packed.len()).unwrap();
+        [&DEFLATE_COOKIE.to_be_bytes()[..], &length.to_be_bytes(), &packed].concat()
+    }
+
+    #[test]
+    fn refuses_lengths_that_would_fill_the_memory() {
+        let refusal = |plain: &[u8]| {
+            let errors = [plain.to_vec(), deflated(plain)]
+                .map(|bytes| Latency::from_deflated(&bytes).unwrap_err().to_string());
+            assert_eq!(errors[0], errors[1]);
+            errors[0].clone()
+        };
+        assert!(Latency::from_deflated(&deflated(&crafted(2, &[2, 2]))).is_ok());
+        assert!(refusal(&crafted(u32::MAX, &[2, 2])).contains("cut off"));
+        let zeros = vec![0; 64 << 20];
+        assert!(deflated(&zeros).len() < 100_000);
+        assert!(refusal(&crafted(zeros.len() as u32, &zeros)).contains("longer than"));
+        assert!(refusal(&crafted(18, &[0xff; 18])).contains("out of range"));
+    }
+
+    #[test]
+    fn the_largest_histogram_is_still_read() {
+        let mut largest = Latency::default();
+        let every = (0..BUCKETS).flat_map(|bucket| {
+            let (begin, end) = bounds_of(bucket);
+            (begin..end.min(LONGEST_NS)).step_by(((end - begin) / 2_048).max(1) as usize)
+        });
+        every.for_each(|value| largest.record_many(Nanos(value), 1 << 61));
+        let packed = largest.to_deflated();
+        assert!(plain_v2(&packed).unwrap().len() > 200_000, "not the largest");
+        assert_eq!(Latency::from_deflated(&packed).unwrap().count(), largest.count());
     }
 
     proptest! {
+        #[test]
+        fn bytes_of_others_are_read_or_refused(
+            low in any::<u64>(),
+            high in any::<u64>(),
+            digits in 0_u32..8,
+            payload in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut bytes = crafted(payload.len() as u32, &payload);
+            bytes[12..16].copy_from_slice(&digits.to_be_bytes());
+            bytes[16..24].copy_from_slice(&(low >> (low % 64)).to_be_bytes());
+            bytes[24..32].copy_from_slice(&(high >> (high % 64)).to_be_bytes());
+            for bytes in [deflated(&bytes), bytes] {
+                if let Ok(read) = Latency::from_deflated(&bytes) {
+                    prop_assert!(digits <= 3);
+                    let _ = (read.quantile(Percentile::P99), read.count());
+                }
+            }
+        }
+
         #[test]
         fn a_quantile_is_within_a_thousandth_of_the_order_statistic(
             mut nanos in prop::collection::vec(100u64..1_000_000_000_000, 1..300),
