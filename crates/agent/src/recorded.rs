@@ -1,11 +1,13 @@
 //! Reading of records: runs, and the entropy of their parts by policy.
 
+mod database;
 mod part;
 mod replayed;
 mod run;
 mod series;
 
+pub use database::{Database, open};
 pub use part::{Found, Part, Phase, Whole};
 pub use replayed::{Recorded, Wanted};
-pub use run::{Database, Run, open};
+pub use run::Run;
 pub use series::Series;

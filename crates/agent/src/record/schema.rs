@@ -66,6 +66,12 @@ pub(super) const BY_EPOCH: [&str; 7] =
 pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
     [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
 
+/// Returns the names of all tables of a record.
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    let of_run = ["run", "apps", "epochs"];
+    of_run.into_iter().chain(BY_EPOCH).chain(FROM_EPOCH.map(|(table, _)| table))
+}
+
 /// Fills an empty file with the head of a record. SQLite makes the files of its write-ahead log
 /// with the permissions of this file.
 pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connection> {

@@ -110,7 +110,7 @@ impl<'a> Part<'a> {
             let mut whole = Whole::default();
             epochs()
                 .filter_map(|epoch| epoch.apps[app].latency.as_ref())
-                .for_each(|latency| whole.latency.merge(latency));
+                .for_each(|latency| whole.latency.merge(&latency.unpack()));
             let rates = epochs().filter_map(|epoch| epoch.apps[app].progress_per_s);
             let rates: Vec<f64> = rates.collect();
             let mean = rates.iter().sum::<f64>() / rates.len() as f64;
@@ -213,7 +213,7 @@ fn tail_reading(spec: &AppSpec, app: usize, epochs: &[&EpochRow]) -> Option<LcRe
     let (percentile, bound) = spec.tail()?;
     let mut all = Latency::default();
     for latency in epochs.iter().filter_map(|epoch| epoch.apps[app].latency.as_ref()) {
-        all.merge(latency);
+        all.merge(&latency.unpack());
     }
     let ideal = spec.ideal.unwrap_or(bound).min(bound);
     LcReading::new(ideal, all.quantile(percentile)?, bound).ok()
@@ -241,7 +241,7 @@ fn figure(run: &Run, solo: &[f64], app: usize, epochs: &[&EpochRow]) -> Option<f
 fn missed(apps: &[AppSpec], epoch: &EpochRow) -> Option<bool> {
     let judge = |(app, spec): (usize, &AppSpec)| {
         let (percentile, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
-        let tail = epoch.apps[app].latency.as_ref()?.quantile(percentile)?;
+        let tail = epoch.apps[app].latency.as_ref()?.unpack().quantile(percentile)?;
         Some(tail > bound)
     };
     let judged: Vec<bool> = apps.iter().enumerate().filter_map(judge).collect();
@@ -250,7 +250,7 @@ fn missed(apps: &[AppSpec], epoch: &EpochRow) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::AppEpoch;
+    use super::super::run::{AppEpoch, PackedLatency};
     use super::*;
     use lull_measure::Percentile;
     use std::path::PathBuf;
@@ -261,6 +261,7 @@ mod tests {
         let be = AppSpec { solo_per_s: Some(100.0), ..AppSpec::best_effort("be") };
         let epoch = |(time, (phase, tail, progress)): (u64, &(&str, u64, f64))| {
             let latency: Latency = [Nanos::from_millis(*tail)].into_iter().collect();
+            let latency = PackedLatency::new(latency.to_deflated()).unwrap();
             let lc = AppEpoch { latency: Some(latency), progress_per_s: None };
             let be = AppEpoch { latency: None, progress_per_s: Some(*progress) };
             EpochRow {

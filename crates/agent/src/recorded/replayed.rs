@@ -1,12 +1,13 @@
 //! Conversion of a record to the input of a replay.
 
+use super::database::{Database, fact, open};
 use super::part::{in_phases, name_of};
-use super::run::{AllowedCores, Database, apps_of, fact, open};
+use super::run::{AllowedCores, apps_of};
 use crate::config::Config;
 use crate::error::UsageError;
 use crate::located::Located;
 use crate::record::unpack;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lull_control::{AppSpec, Machine};
 use lull_lab::replay::{AppMoment, Moment, Recording};
 use lull_measure::catalogue::{
@@ -19,6 +20,8 @@ use std::path::Path;
 
 /// The oldest version of records that has requests.
 const WITH_REQUESTS: u32 = 2;
+/// Most histograms, of 200 kB each, that are read.
+const HISTOGRAMS_MAX: i64 = 20_000;
 /// Default share of the shortest block that is left out at the beginning of every block.
 const SETTLE: f64 = 0.25;
 /// Longest time that is left out by default.
@@ -157,6 +160,14 @@ impl Filling<'_> {
     }
 
     fn latencies(&mut self, database: &Connection) -> anyhow::Result<()> {
+        let sql = "SELECT count(*) FROM latencies";
+        let count: i64 = database.query_row(sql, [], |row| row.get(0))?;
+        if count > HISTOGRAMS_MAX {
+            bail!(
+                "{count} latency histograms are more than the {HISTOGRAMS_MAX} that fit into \
+                 memory: replay a shorter run, or one recorded with agent.keep"
+            );
+        }
         let mut query = database.prepare("SELECT epoch, app, hdr_v2_deflate FROM latencies")?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {

@@ -1,19 +1,36 @@
 //! A record of a run, read.
 
-use crate::error::UsageError;
-use crate::record::schema;
+use super::database::{Database, fact, open};
 use anyhow::{Context, bail};
 use lull_control::{AppSpec, CoreId, CoreSet, Machine};
 use lull_measure::catalogue::PROGRESS;
-use lull_measure::{Latency, Nanos};
-use rusqlite::{Connection, OpenFlags};
+use lull_measure::{Latency, LatencyError, Nanos};
+use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// A histogram as it is recorded. Unpacked it takes 200 kB, which a run of a day has half a
+/// million times.
+#[derive(Debug, Clone)]
+pub(super) struct PackedLatency(Box<[u8]>);
+
+impl PackedLatency {
+    /// Takes the bytes of a histogram, checked.
+    pub(super) fn new(bytes: Vec<u8>) -> Result<Self, LatencyError> {
+        Latency::from_deflated(&bytes)?;
+        Ok(Self(bytes.into()))
+    }
+
+    /// Returns the histogram.
+    pub(super) fn unpack(&self) -> Latency {
+        Latency::from_deflated(&self.0).expect("these bytes were read before")
+    }
+}
 
 /// One epoch of one app.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppEpoch {
-    pub(super) latency: Option<Latency>,
+    pub(super) latency: Option<PackedLatency>,
     pub(super) progress_per_s: Option<f64>,
 }
 
@@ -26,46 +43,6 @@ pub(super) struct EpochRow {
     pub(super) phase: String,
     /// By app, in the order of the record.
     pub(super) apps: Vec<AppEpoch>,
-}
-
-/// The database of a record, checked: whole, and of a version that is understood here.
-///
-/// # Errors
-/// [`UsageError`] if it is no record, damaged, or of a newer Lull.
-pub fn open(file: &Path) -> anyhow::Result<Database> {
-    let refuse = |why: String| UsageError(format!("{} {why}", file.display()));
-    // Read-write: what a killed agent left in the log beside it belongs to the record.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let opened = Connection::open_with_flags(file, flags);
-    let database = opened.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
-    let found = |error: rusqlite::Error| refuse(format!("is no record of a run: {error}"));
-    let fact = |key: &str| fact(&database, key);
-    let version = fact("schema").map_err(found)?;
-    let number = version.parse::<u32>().unwrap_or(u32::MAX);
-    if number > schema::VERSION {
-        let by = fact("lull_version").unwrap_or_else(|_| "another version".to_owned());
-        let ours = schema::VERSION;
-        let why = format!(
-            "was written by a newer Lull ({by}, records of version {version}); this one reads \
-             them up to version {ours}: read it with that one"
-        );
-        return Err(refuse(why).into());
-    }
-    let check = "PRAGMA quick_check(1)";
-    let whole = database.query_row(check, [], |row| row.get::<_, String>(0)).map_err(found)?;
-    if whole != "ok" {
-        let why = format!("is damaged ({whole}): save what can be saved with `sqlite3 .recover`");
-        return Err(refuse(why).into());
-    }
-    Ok(Database { database, version: number })
-}
-
-/// A checked record.
-pub struct Database {
-    /// What SQLite makes of it.
-    pub database: Connection,
-    /// The version of its tables.
-    pub version: u32,
 }
 
 /// A run.
@@ -125,12 +102,6 @@ impl AllowedCores {
     }
 }
 
-/// Reads a fact about the run.
-pub(super) fn fact(database: &Connection, key: &str) -> rusqlite::Result<String> {
-    let sql = "SELECT value FROM run WHERE key = ?1";
-    database.query_row(sql, [key], |row| row.get(0))
-}
-
 /// Reads the apps as policies knew them.
 pub(super) fn apps_of(database: &Connection) -> anyhow::Result<Vec<AppSpec>> {
     let mut query = database.prepare("SELECT spec FROM apps ORDER BY id")?;
@@ -182,10 +153,11 @@ impl Filling<'_> {
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let (epoch, name): (i64, String) = (row.get(0)?, row.get(1)?);
-            let latency = match is_text {
-                true => Latency::from_base64(&row.get::<_, String>(2)?)?,
-                false => Latency::from_deflated(&row.get::<_, Vec<u8>>(2)?)?,
+            let bytes = match is_text {
+                true => Latency::from_base64(&row.get::<_, String>(2)?)?.to_deflated(),
+                false => row.get::<_, Vec<u8>>(2)?,
             };
+            let latency = PackedLatency::new(bytes)?;
             if let Some(seen) = self.at(epoch, &name) {
                 seen.latency = Some(latency);
             }

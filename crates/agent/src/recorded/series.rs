@@ -1,6 +1,7 @@
 //! Metrics of a record over time.
 
-use super::run::{Database, Run};
+use super::database::Database;
+use super::run::Run;
 use lull_measure::catalogue::{Metric, Scope};
 use std::collections::BTreeMap;
 

@@ -61,12 +61,9 @@ fn a_page_tells_a_run_and_its_proof_and_asks_nobody() {
     assert!(text.contains("| | arq | unmanaged |"), "a column a part: {text}");
 }
 
-#[test]
-fn names_that_look_like_markup_are_text() {
-    let scene = Scene::new();
-    let record = proven(&scene);
-    let name = "</td><script>alert(1)</script><img/src=x>|`*";
-    let database = Connection::open(&record).unwrap();
+/// Gives the app `server` of a record another name, and the run such facts.
+fn rename_server(record: &Path, name: &str) {
+    let database = Connection::open(record).unwrap();
     let spec: String =
         database.query_row("SELECT spec FROM apps WHERE id = 0", [], |row| row.get(0)).unwrap();
     let mut spec: serde_json::Value = serde_json::from_str(&spec).unwrap();
@@ -79,7 +76,14 @@ fn names_that_look_like_markup_are_text() {
     }
     let change = "UPDATE run SET value = ?1 WHERE key IN ('policy', 'kernel', 'ended')";
     database.execute(change, [name]).unwrap();
-    drop(database);
+}
+
+#[test]
+fn names_that_look_like_markup_are_text() {
+    let scene = Scene::new();
+    let record = proven(&scene);
+    let name = "</td><script>alert(1)</script><img/src=x>|`*";
+    rename_server(&record, name);
     let (page, table) = (scene.path("x.html"), scene.path("x.md"));
     let wanted = [
         record.as_os_str(),
@@ -131,4 +135,55 @@ fn runs_stand_side_by_side_and_what_is_no_record_is_refused() {
     let into = scene.path("no/such/x.html");
     report(&scene, &[both[0], "--html".as_ref(), into.as_os_str()])
         .refused(2, "there is no such directory");
+}
+
+#[test]
+fn names_that_steer_a_terminal_or_a_spreadsheet_are_text() {
+    let scene = Scene::new();
+    let record = proven(&scene);
+    let name = "=1+1\u{1b}[31m\u{9b}2J\u{202e}\"',y";
+    rename_server(&record, name);
+    let hidden = ['\u{1b}', '\u{9b}', '\u{202e}'];
+    scene.run(&["entropy".as_ref(), record.as_os_str()]).well();
+    let ended = report(&scene, &[record.as_os_str(), "--json".as_ref()]).well();
+    assert!(!ended.out.contains(hidden) && !ended.err.contains(hidden), "{}", ended.out);
+    assert!(ended.json().to_string().contains("=1+1\\u001b[31m\u{9b}2J"), "JSON has the name");
+    let page = read(&record.with_extension("html"));
+    assert!(!page.contains(hidden) && page.contains("=1+1\\u{1b}[31m\\u{9b}2J"));
+
+    let to = scene.path("exported");
+    let wanted = ["export".as_ref(), record.as_os_str(), "--to".as_ref(), to.as_os_str()];
+    scene.run(&wanted).well();
+    let text = read(&to.join("apps.csv"));
+    assert!(!text.contains(hidden), "{text}");
+    let mut cells = csv::Reader::from_reader(text.as_bytes());
+    let row = cells.records().next().unwrap().unwrap();
+    assert_eq!(&row[1], "'=1+1\\u{1b}[31m\\u{9b}2J\\u{202e}\"',y");
+}
+
+/// Opens a record after a change to it.
+fn crafted(scene: &Scene, record: &Path, sql: &str) -> Ended {
+    let copy = scene.path("crafted.db");
+    let _ = std::fs::remove_file(&copy);
+    Connection::open(record).unwrap().execute("VACUUM INTO ?1", [copy.to_str()]).unwrap();
+    Connection::open(&copy).unwrap().execute_batch(sql).unwrap();
+    report(scene, &[copy.as_os_str()])
+}
+
+#[test]
+fn crafted_records_are_refused_at_once() {
+    let scene = Scene::new();
+    let record = proven(&scene);
+    crafted(&scene, &record, "").well();
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i";
+    let view = format!(
+        "DROP TABLE latencies;
+         CREATE VIEW latencies AS {endless} AS epoch, 'server' AS app, x'' AS hdr_v2_deflate FROM n"
+    );
+    crafted(&scene, &record, &view).refused(2, "`latencies` is no table");
+    // Cookie, length, offset, five digits, range, ratio.
+    let fine = "1c849313 00000000 00000000 00000005 0000000000000001 7fffffffffffffff \
+                3ff0000000000000";
+    let fine = format!("UPDATE latencies SET hdr_v2_deflate = x'{}'", fine.replace(' ', ""));
+    crafted(&scene, &record, &fine).refused(1, "5 significant digits, at most 3");
 }
