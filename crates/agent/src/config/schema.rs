@@ -72,7 +72,8 @@ pub struct AgentSection {
     /// then stays at that size. `"876000h"`, a century, keeps all.
     pub keep: Nanos,
     /// Directory of the restore ledger and the socket; one agent each. If absent
-    /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, else `/tmp/lull-UID`.
+    /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, `$XDG_STATE_HOME/lull`,
+    /// `~/.local/state/lull`, or without a home `/tmp/lull-UID`.
     #[schemars(example = &"/run/lull")]
     pub state: Option<PathBuf>,
     /// Address of the page, its JSON and `/metrics` ([page.md](page.md)); nowhere if absent.

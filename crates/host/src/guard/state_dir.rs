@@ -1,17 +1,21 @@
 //! The directory that holds the ledger and the lock.
 //!
-//! `/run/lull` for root, `$XDG_RUNTIME_DIR/lull` for users, else
-//! `/tmp/lull-UID`. Any user who can write there can make a later Lull write any
-//! knob, so it must be a real directory (no symbolic link), owned by the user, and
-//! writable by no other user. Every file in it is opened relative to the checked
-//! directory and never through a link.
+//! `/run/lull` for root; for other users `$XDG_RUNTIME_DIR/lull`, else `$XDG_STATE_HOME/lull`
+//! or `~/.local/state/lull`. `/tmp/lull-UID`, where another user could be first, is for users
+//! without a home only. The choice depends on the environment alone, so that `lull restore`
+//! looks where the agent wrote.
+//!
+//! Any user who can write there can make a later Lull write any knob, so it must be a real
+//! directory (no symbolic link), owned by the user, and writable by no other user. Every file
+//! in it is opened relative to the checked directory and never through a link.
 
 use crate::own_directory::{DirectoryError, OwnDirectory, Owner};
 use rustix::fs::{CWD, Mode, OFlags, fchmod, fsync, mkdirat, openat, renameat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// A checked state directory.
@@ -28,13 +32,24 @@ impl StateDir {
     pub fn locate(explicit: Option<&Path>) -> Result<Self, DirectoryError> {
         let path = match explicit {
             Some(path) => std::path::absolute(path).map_err(failed("open", path))?,
-            None => default_path(geteuid().as_raw(), std::env::var_os("XDG_RUNTIME_DIR")),
+            None => Self::default_path()?,
         };
         match mkdirat(CWD, &path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(failed("make", &path)(error.into())),
         }
         Ok(Self { directory: OwnDirectory::open(&path, Owner::User)? })
+    }
+
+    /// The directory of this user, whose parents are made if they are missing.
+    fn default_path() -> Result<PathBuf, DirectoryError> {
+        let user = geteuid().as_raw();
+        let path = default_path(user, |name| std::env::var_os(name).map(PathBuf::from));
+        if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+            made.map_err(failed("make", parent))?;
+        }
+        Ok(path)
     }
 
     /// Its absolute path.
@@ -79,12 +94,16 @@ fn failed<'a>(
     move |source| DirectoryError::Failed { doing, path: path.to_owned(), source }
 }
 
-fn default_path(user: u32, runtime_dir: Option<std::ffi::OsString>) -> PathBuf {
-    match runtime_dir.filter(|dir| Path::new(dir).is_absolute()) {
-        _ if user == 0 => PathBuf::from("/run/lull"),
-        Some(dir) => Path::new(&dir).join("lull"),
-        None => PathBuf::from(format!("/tmp/lull-{user}")),
+fn default_path(user: u32, variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    if user == 0 {
+        return PathBuf::from("/run/lull");
     }
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").filter(|home| home.is_dir());
+    let place = absolute("XDG_RUNTIME_DIR")
+        .or_else(|| absolute("XDG_STATE_HOME"))
+        .or_else(|| home().map(|home| home.join(".local/state")));
+    place.map_or_else(|| PathBuf::from(format!("/tmp/lull-{user}")), |place| place.join("lull"))
 }
 
 #[cfg(test)]
@@ -95,11 +114,23 @@ mod tests {
 
     #[test]
     fn each_user_has_a_place() {
-        let runtime = Some("/run/user/7".into());
-        assert_eq!(default_path(0, runtime.clone()), Path::new("/run/lull"));
-        assert_eq!(default_path(7, runtime), Path::new("/run/user/7/lull"));
-        assert_eq!(default_path(7, None), Path::new("/tmp/lull-7"));
-        assert_eq!(default_path(7, Some("relative".into())), Path::new("/tmp/lull-7"));
+        let path = |user: u32, variables: &[(&str, &str)]| {
+            default_path(user, |name| {
+                let found = variables.iter().find(|(of, _)| *of == name);
+                found.map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        let runtime = ("XDG_RUNTIME_DIR", "/run/user/7");
+        assert_eq!(path(0, &[runtime]), Path::new("/run/lull"));
+        assert_eq!(path(7, &[runtime, ("HOME", "/")]), Path::new("/run/user/7/lull"));
+        let state = ("XDG_STATE_HOME", "/var/own");
+        assert_eq!(path(7, &[state, ("HOME", "/")]), Path::new("/var/own/lull"));
+        // A directory in /tmp could be another user's, so it is the last choice.
+        let relative = ("XDG_RUNTIME_DIR", "relative");
+        assert_eq!(path(7, &[relative, ("HOME", "/")]), Path::new("/.local/state/lull"));
+        for nowhere in ["relative", "/no/such/home", "/proc/self/status"] {
+            assert_eq!(path(7, &[("HOME", nowhere)]), Path::new("/tmp/lull-7"));
+        }
     }
 
     #[test]
