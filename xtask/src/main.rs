@@ -7,6 +7,7 @@ mod docs;
 mod live;
 mod package;
 mod rig;
+mod supply;
 mod test;
 mod tidy;
 mod validate;
@@ -83,8 +84,12 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
-    /// Make a static program and a Debian package under target/package
+    /// Make a static program, a Debian package and their notices under target/package
     Package,
+    /// Check licences, sources and duplicates of all dependencies against deny.toml
+    Supply,
+    /// Write the licence texts of dependencies, and their list in CycloneDX, to target/package
+    Notices,
     /// Compare policies on real servers of this machine, and write docs/live-colocation.md
     Live {
         /// Blocks a policy in each scene
@@ -158,6 +163,8 @@ fn main() -> ExitCode {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
         Task::Package => package::run(&root()),
+        Task::Supply => supply::run(&root()),
+        Task::Notices => supply::run_notices(&root()),
         Task::Live { rounds, block_s, page } => {
             live::run(&root(), &live::Options { rounds, block_s, page })
         }

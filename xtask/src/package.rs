@@ -2,7 +2,8 @@
 //!
 //! A static program for any Linux (and for an image that has nothing else), by
 //! musl, and a Debian package by cargo-deb with the program as this machine
-//! links it. Neither carries debug information.
+//! links it. Neither carries debug information. Beside them are the notices of all crates that
+//! they contain, which the Debian package carries, too.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -20,6 +21,9 @@ const ARCHITECTURE: &str = std::env::consts::ARCH;
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let place = release::target(root).join("package");
     std::fs::create_dir_all(&place)?;
+    // The Debian package contains them.
+    let notices = crate::supply::write(root, &place)?;
+    notices.iter().for_each(|file| println!("{}", file.display()));
     let program = static_program(root, &place)?;
     println!("{}", program.display());
     println!("{}", debian_package(root, &place)?.display());

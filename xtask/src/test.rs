@@ -142,6 +142,7 @@ impl Phases {
         let front = vec![
             Phase::new("format", &["fmt", "--all", "--check"], Step::Cargo),
             Phase::new("tidy", &["xtask", "tidy"], Step::Here(crate::tidy::run)),
+            Phase::new("dependencies", &["xtask", "supply"], Step::Here(crate::supply::run)),
             Phase::new("clippy", &clippy, Step::Cargo),
             Phase::new("build", &test, Step::Build),
         ];
