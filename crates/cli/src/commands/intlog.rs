@@ -78,7 +78,7 @@ pub(crate) fn run(args: &IntlogArgs) -> anyhow::Result<()> {
     save::all(&files)?;
     let sums: Vec<CoreLog> =
         log.cores.iter().map(|(core, rows)| CoreLog::from_rows(*core, rows, &log)).collect();
-    log.notes.iter().for_each(|note| eprintln!("{note}"));
+    log.notes.iter().for_each(crate::say::line);
     if args.json {
         return super::print_json(&sums);
     }
