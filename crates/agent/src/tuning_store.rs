@@ -6,7 +6,7 @@
 //! stored results, and `lull run` passes them to `bayop`.
 
 use crate::error::UsageError;
-use lull_control::{Capability, Discovery, Machine};
+use lull_control::{Capability, Discovery, Machine, TrialEvidence};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::search::{Choice, Place, Protocol, Reading, Search, Space, Trial};
 use rusqlite::{Connection, params};
@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 /// The width of a load bin: rates within 15 % share their results.
 const BIN: f64 = 1.15;
 /// The version of the tables, raised when an older reader would misread a new store.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
+/// The version whose settings have no evidence.
+const WITHOUT_EVIDENCE: i64 = 2;
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS trial (
@@ -26,17 +28,30 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS spot (
         machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, objective TEXT NOT NULL,
         knobs TEXT NOT NULL, rate_per_s REAL NOT NULL, knob_values TEXT NOT NULL,
-        meets INTEGER NOT NULL, tail_us REAL NOT NULL, watts REAL NOT NULL,
+        meets INTEGER NOT NULL, tail_us REAL NOT NULL, watts REAL NOT NULL, evidence TEXT,
         PRIMARY KEY (machine, app, bin, objective, knobs)
+    );
+    CREATE TABLE IF NOT EXISTS refuted (
+        machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, objective TEXT NOT NULL,
+        knobs TEXT NOT NULL, rate_per_s REAL NOT NULL, knob_values TEXT NOT NULL,
+        PRIMARY KEY (machine, app, bin, objective, knobs, knob_values)
     );";
 
+/// Settings of the former tables have no evidence, and none is made up for them.
+const ADD_EVIDENCE: &str = "ALTER TABLE spot ADD COLUMN evidence TEXT";
+
+/// A search replaces what an earlier one has refuted at its load.
+const FORGET_REFUTED: &str =
+    "DELETE FROM refuted WHERE machine = ? AND app = ? AND bin = ? AND objective = ? AND knobs = ?";
+const KEEP_REFUTED: &str = "INSERT OR REPLACE INTO refuted VALUES (?, ?, ?, ?, ?, ?, ?)";
+
 /// The result of a search replaces the stored result for its load.
-const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// A new measurement of a stored setting updates its figures. It applies to the nearest stored
 /// load, which may be in a neighbouring bin, because measured loads vary.
 const RENEW: &str = "
-    UPDATE spot SET tail_us = ?1, watts = ?2
+    UPDATE spot SET tail_us = ?1, watts = ?2, evidence = coalesce(?9, evidence)
     WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6 AND knob_values = ?7
       AND meets AND bin = (
         SELECT bin FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
@@ -45,7 +60,8 @@ const RENEW: &str = "
 /// Without a stored result near this load, the measurement is added as a new one. A result that
 /// another search has stored meanwhile is kept.
 const ADD: &str = "
-    INSERT INTO spot SELECT ?3, ?4, ?8, ?5, ?6, ?9, ?7, TRUE, ?1, ?2 WHERE NOT EXISTS (
+    INSERT INTO spot SELECT ?3, ?4, ?8, ?5, ?6, ?10, ?7, TRUE, ?1, ?2, ?9
+      WHERE ?9 IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
           AND abs(bin - ?8) <= 1)";
 
@@ -75,10 +91,34 @@ pub struct Key {
     rate_per_s: f64,
 }
 
+/// The result of a search at a load.
+struct SearchResult {
+    bin: i64,
+    rate_per_s: f64,
+    values: Vec<f64>,
+    meets: bool,
+    tail_us: f64,
+    watts: f64,
+    evidence: Option<TrialEvidence>,
+    /// Values of the settings that were refuted.
+    refuted: Vec<Vec<f64>>,
+}
+
 /// A setting that was found to meet the objective.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownSetting {
     /// Requests per second at which it was found.
+    pub rate_per_s: f64,
+    /// Values in the order of the knobs, each in its own unit.
+    pub values: Vec<f64>,
+    /// The evidence of its trials.
+    pub evidence: TrialEvidence,
+}
+
+/// A setting that a search has refuted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RefutedSetting {
+    /// Requests per second at which it was refuted.
     pub rate_per_s: f64,
     /// Values in the order of the knobs, each in its own unit.
     pub values: Vec<f64>,
@@ -102,7 +142,21 @@ impl Subject {
     }
 }
 
+impl Subject {
+    /// Parses stored values, of which there is one for each knob.
+    fn values(&self, text: &str) -> anyhow::Result<Vec<f64>> {
+        let values: Vec<f64> = serde_json::from_str(text)?;
+        anyhow::ensure!(values.len() == self.knobs.split(',').count(), "a setting has {values:?}");
+        Ok(values)
+    }
+}
+
 impl Key {
+    /// Returns the subject of the search's results.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
     /// Returns the key of a search. `plant` names further conditions that must be equal for
     /// trials to be reused: for a simulated server, its exact load and seed.
     pub fn new(
@@ -160,10 +214,14 @@ impl Store {
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-        anyhow::ensure!(version == VERSION || tables == 0, "it has other tables");
+        let is_former = version == WITHOUT_EVIDENCE && tables > 0;
+        anyhow::ensure!(version == VERSION || is_former || tables == 0, "it has other tables");
         let sound: String = connection.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
         anyhow::ensure!(sound == "ok", "{sound}");
         connection.pragma_update(None, "journal_mode", "WAL")?;
+        if is_former {
+            connection.execute_batch(ADD_EVIDENCE)?;
+        }
         connection.pragma_update(None, "user_version", VERSION)?;
         connection.execute_batch(TABLES)?;
         Ok(Self { connection, path: path.to_owned() })
@@ -225,7 +283,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the settings that meet a subject's objective, by load.
+    /// Returns the settings that meet a subject's objective, by load. Settings that were stored
+    /// without evidence are left out.
     ///
     /// # Errors
     /// [`UsageError`] if a row cannot be parsed.
@@ -234,20 +293,65 @@ impl Store {
     }
 
     fn read_known_settings(&self, subject: &Subject) -> anyhow::Result<Vec<KnownSetting>> {
-        let sql = "SELECT rate_per_s, knob_values FROM spot WHERE machine = ? AND app = ? AND
-                   objective = ? AND knobs = ? AND meets ORDER BY rate_per_s";
+        let sql = "SELECT rate_per_s, knob_values, evidence FROM spot WHERE machine = ? AND
+                   app = ? AND objective = ? AND knobs = ? AND meets AND evidence IS NOT NULL
+                   ORDER BY rate_per_s";
         let mut statement = self.connection.prepare(sql)?;
         let Subject { machine, app, objective, knobs } = subject;
         let rows = statement.query_map(params![machine, app, objective, knobs], |row| {
-            Ok((row.get::<_, f64>(0)?, row.get::<_, String>(1)?))
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+        })?;
+        rows.map(|row| {
+            let (rate_per_s, values, evidence) = row?;
+            let (values, evidence) = (subject.values(&values)?, serde_json::from_str(&evidence)?);
+            Ok(KnownSetting { rate_per_s, values, evidence })
+        })
+        .collect()
+    }
+
+    /// Returns how many settings of a subject were stored without evidence.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn count_without_evidence(&self, subject: &Subject) -> anyhow::Result<u64> {
+        let sql = "SELECT count(*) FROM spot WHERE machine = ? AND app = ? AND objective = ? AND
+                   knobs = ? AND meets AND evidence IS NULL";
+        let Subject { machine, app, objective, knobs } = subject;
+        let of = params![machine, app, objective, knobs];
+        Ok(self.connection.query_row(sql, of, |row| row.get::<_, i64>(0))?.cast_unsigned())
+    }
+
+    /// Returns the settings of a subject that the last search of their load has refuted.
+    ///
+    /// # Errors
+    /// [`UsageError`] if a row cannot be parsed.
+    pub fn refuted_settings(&self, subject: &Subject) -> anyhow::Result<Vec<RefutedSetting>> {
+        self.read_refuted_settings(subject).map_err(|error| damaged(&self.path, &error))
+    }
+
+    fn read_refuted_settings(&self, subject: &Subject) -> anyhow::Result<Vec<RefutedSetting>> {
+        let sql = "SELECT rate_per_s, knob_values FROM refuted WHERE machine = ? AND app = ? AND
+                   objective = ? AND knobs = ? ORDER BY rate_per_s, knob_values";
+        let mut statement = self.connection.prepare(sql)?;
+        let Subject { machine, app, objective, knobs } = subject;
+        let rows = statement.query_map(params![machine, app, objective, knobs], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?))
         })?;
         rows.map(|row| {
             let (rate_per_s, values) = row?;
-            let values: Vec<f64> = serde_json::from_str(&values)?;
-            anyhow::ensure!(values.len() == knobs.split(',').count(), "a setting has {values:?}");
-            Ok(KnownSetting { rate_per_s, values })
+            Ok(RefutedSetting { rate_per_s, values: subject.values(&values)? })
         })
         .collect()
+    }
+
+    /// Returns the settings of a search's space that were refuted in its load bin.
+    ///
+    /// # Errors
+    /// As [`Store::refuted_settings`].
+    pub fn refuted_here(&self, key: &Key, space: &Space) -> anyhow::Result<Vec<Place>> {
+        let all = self.refuted_settings(&key.subject)?;
+        let here = all.into_iter().filter(|one| bin(one.rate_per_s) == key.bin);
+        Ok(here.map(|one| space.nearest(&one.values)).collect())
     }
 
     /// Returns the stored setting in the load bin of a search.
@@ -259,27 +363,26 @@ impl Store {
         Ok(all.into_iter().find(|known| bin(known.rate_per_s) == key.bin))
     }
 
-    /// Stores the result of a search in place of the previous one for its load, and deletes the
-    /// search's trials, so that the next search measures again.
-    pub fn keep_choice(&self, key: &Key, space: &Space, choice: &Choice) -> anyhow::Result<()> {
-        let values = serde_json::to_string(&space.values(&choice.place))?;
-        let Subject { machine, app, objective, knobs } = &key.subject;
+    /// Stores the result of a search in place of the previous one for its load, with what it has
+    /// refuted, and deletes the search's trials, so that the next search measures again.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub fn keep_choice(&self, key: &Key, search: &Search, choice: &Choice) -> anyhow::Result<()> {
+        let space = search.space();
+        let result = SearchResult {
+            bin: key.bin,
+            rate_per_s: key.rate_per_s,
+            values: space.values(&choice.place),
+            meets: choice.meets,
+            tail_us: choice.tail_us,
+            watts: choice.watts,
+            evidence: Some(choice.evidence),
+            refuted: search.refuted().iter().map(|place| space.values(place)).collect(),
+        };
+        let Subject { machine, app, .. } = &key.subject;
         let transaction = self.connection.unchecked_transaction()?;
-        transaction.execute(
-            REPLACE,
-            params![
-                machine,
-                app,
-                key.bin,
-                objective,
-                knobs,
-                key.rate_per_s,
-                values,
-                choice.meets,
-                choice.tail_us,
-                choice.watts
-            ],
-        )?;
+        self.put_result(&key.subject, &result)?;
         transaction.execute(
             "DELETE FROM trial WHERE machine = ? AND app = ? AND bin = ? AND search = ?",
             params![machine, app, key.bin, key.search],
@@ -294,12 +397,38 @@ impl Store {
     /// # Errors
     /// If the store cannot be written.
     pub fn keep_found(&self, subject: &Subject, found: &Discovery) -> anyhow::Result<()> {
-        let values = serde_json::to_string(&found.values)?;
+        let result = SearchResult {
+            bin: bin(found.rate_per_s),
+            rate_per_s: found.rate_per_s,
+            values: found.values.clone(),
+            meets: found.meets,
+            tail_us: found.tail_us,
+            watts: found.watts,
+            evidence: found.evidence,
+            refuted: found.refuted.clone(),
+        };
+        let transaction = self.connection.unchecked_transaction()?;
+        self.put_result(subject, &result)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Replaces the result of a load, within a transaction of the caller.
+    fn put_result(&self, subject: &Subject, result: &SearchResult) -> anyhow::Result<()> {
+        let SearchResult { bin, rate_per_s: rate, meets, tail_us, watts, .. } = result;
         let Subject { machine, app, objective, knobs } = subject;
-        let (rate, bin) = (found.rate_per_s, bin(found.rate_per_s));
-        let (meets, tail_us, watts) = (found.meets, found.tail_us, found.watts);
-        let row = params![machine, app, bin, objective, knobs, rate, values, meets, tail_us, watts];
+        let values = serde_json::to_string(&result.values)?;
+        let evidence = result.evidence.as_ref().map(serde_json::to_string).transpose()?;
+        let row = params![
+            machine, app, bin, objective, knobs, rate, values, meets, tail_us, watts, evidence
+        ];
         self.connection.execute(REPLACE, row)?;
+        self.connection.execute(FORGET_REFUTED, params![machine, app, bin, objective, knobs])?;
+        for values in &result.refuted {
+            let values = serde_json::to_string(values)?;
+            let row = params![machine, app, bin, objective, knobs, rate, values];
+            self.connection.execute(KEEP_REFUTED, row)?;
+        }
         Ok(())
     }
 
@@ -312,10 +441,15 @@ impl Store {
         let Subject { machine, app, objective, knobs } = subject;
         let (rate, bin) = (seen.rate_per_s, bin(seen.rate_per_s));
         let (tail_us, watts) = (seen.tail_us, seen.watts);
+        // Too few windows are no evidence of their own, and replace none.
+        let evidence = seen.evidence.filter(TrialEvidence::is_within);
+        let evidence = evidence.as_ref().map(serde_json::to_string).transpose()?;
         let transaction = self.connection.unchecked_transaction()?;
-        let figures = params![tail_us, watts, machine, app, objective, knobs, values, bin];
+        let figures =
+            params![tail_us, watts, machine, app, objective, knobs, values, bin, evidence];
         transaction.execute(RENEW, figures)?;
-        let row = params![tail_us, watts, machine, app, objective, knobs, values, bin, rate];
+        let row =
+            params![tail_us, watts, machine, app, objective, knobs, values, bin, evidence, rate];
         transaction.execute(ADD, row)?;
         transaction.commit()?;
         Ok(())

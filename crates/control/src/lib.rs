@@ -24,6 +24,7 @@ mod control_loop;
 mod controller;
 mod cores;
 pub mod dispatcher;
+mod evidence;
 pub mod journal;
 mod knob;
 mod limits;
@@ -46,6 +47,7 @@ pub use capability::{Capabilities, Finding};
 pub use control_loop::{ControlLoop, Epoch};
 pub use controller::{Controller, Rules, Turn};
 pub use cores::{CoreId, CoreSet, CoreSetError};
+pub use evidence::TrialEvidence;
 pub use knob::{
     Capability, DialId, DomainId, Dwell, KNOBS, Knob, KnobRow, KnobScope, NicId, Setting, Standard,
 };

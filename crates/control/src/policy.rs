@@ -1,6 +1,6 @@
 //! The seam to whatever decides.
 
-use crate::{AppId, AppSpec, Capability, Machine, Observation, Plan, Setting};
+use crate::{AppId, AppSpec, Capability, Machine, Observation, Plan, Setting, TrialEvidence};
 use lull_measure::Missing;
 
 /// The random numbers handed to policies; seeded per run.
@@ -54,6 +54,10 @@ pub struct Discovery {
     /// Trials of the search that has just ended; 0 for what is known and was
     /// measured again.
     pub trials: u32,
+    /// The evidence of the setting's own trials.
+    pub evidence: Option<TrialEvidence>,
+    /// Values of the settings that the search has refuted at this load.
+    pub refuted: Vec<Vec<f64>>,
 }
 
 /// Why a policy cannot run here.

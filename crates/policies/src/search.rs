@@ -1,10 +1,12 @@
 //! Search for the numeric settings that use least power while a tail bound holds.
 //!
 //! A [`Space`] holds the settings that a plant offers; a [`Search`] proposes the next
-//! candidate and returns the best one found. Both are pure: the caller measures, and passes
+//! candidate and returns the best one found, with the evidence that it meets the bound
+//! (`evidence.rs`). Both are pure: the caller measures, and passes
 //! readings and a generator of random numbers. [`response`] is the paper's model of a
 //! server's response to its settings. A [`Gather`] makes one reading out of several epochs.
 
+mod evidence;
 mod gates;
 mod gather;
 mod level;
@@ -17,6 +19,7 @@ mod space;
 mod trials;
 mod tuning;
 
+pub(crate) use evidence::{evidence_of, is_refuted};
 pub(crate) use gather::first_tail;
 pub use gather::{Gather, Gathered, Protocol};
 pub use level::Level;

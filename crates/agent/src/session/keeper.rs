@@ -127,12 +127,16 @@ fn refused(event: &Event, settings: &[Setting]) -> Option<String> {
 fn describe_finding(one: &Discovery) -> String {
     let settings: Vec<_> = one.settings.iter().map(ToString::to_string).collect();
     let (rate, trials) = (number(one.rate_per_s), one.trials);
+    let evidence = one.evidence.map_or(String::new(), |it| format!(" ({it})"));
     match one.meets {
         true => format!(
-            "found in {trials} trials and kept for {rate} requests/s: {}",
+            "found in {trials} trials and kept for {rate} requests/s: {}{evidence}",
             settings.join(", ")
         ),
-        false => format!("nothing of {trials} trials meets the bound at {rate} requests/s; kept"),
+        false => format!(
+            "nothing of {trials} trials is shown to meet the bound at {rate} requests/s{evidence}; \
+             kept"
+        ),
     }
 }
 
@@ -143,7 +147,7 @@ mod tests {
     use lull_control::conformance::MemoryPlant;
     use lull_control::{
         AppId, AppSpec, Capability, ControlLoop, Controller, CoreSet, Machine, Observation, Plan,
-        Plant, Policy, Rng, Rules,
+        Plant, Policy, Rng, Rules, TrialEvidence,
     };
     use lull_measure::{Nanos, Percentile};
     use lull_policies::search::Space;
@@ -187,8 +191,20 @@ mod tests {
             tail_us: 5000.0,
             watts: 10.0,
             trials,
+            evidence: Some(EVIDENCE),
+            refuted: Vec::new(),
         }
     }
+
+    const EVIDENCE: TrialEvidence = TrialEvidence {
+        trials: 4,
+        requests: 800,
+        late: 3,
+        at_least: 0.001,
+        at_most: 0.02,
+        allowed: 0.05,
+        probability: 0.99,
+    };
 
     fn known_settings(place: &Place) -> Vec<KnownSetting> {
         Store::open(&place.path).unwrap().known_settings(&place.subject).unwrap()
@@ -201,7 +217,8 @@ mod tests {
         let mut keeper = Keeper::new(Some(place.clone()));
         let (epoch, none) = (epoch(), BTreeSet::new());
         keeper.take(vec![found(100.0, 2, 12)], &epoch, &none);
-        assert_eq!(known_settings(&place), [KnownSetting { rate_per_s: 100.0, values: vec![2.0] }]);
+        let kept = KnownSetting { rate_per_s: 100.0, values: vec![2.0], evidence: EVIDENCE };
+        assert_eq!(known_settings(&place), [kept]);
         assert!(keeper.take_notices()[0].contains("found in 12 trials"));
         // 109 is in the bin beside that of 100.
         let again = Discovery { watts: 7.0, ..found(109.0, 2, 0) };
@@ -234,6 +251,51 @@ mod tests {
         assert_eq!(known_settings(&place)[0].values, [2.0]);
         keeper.take(vec![Discovery { meets: false, ..found(100.0, 4, 5) }], &epoch, &none);
         assert!(known_settings(&place).is_empty());
+    }
+
+    #[test]
+    fn settings_of_former_stores_have_no_evidence_and_are_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        Store::open(&place.path).unwrap().keep_found(&place.subject, &found(100.0, 2, 9)).unwrap();
+        let open = rusqlite::Connection::open(&place.path).unwrap();
+        // The tables of the former version.
+        open.execute_batch(
+            "ALTER TABLE spot DROP COLUMN evidence; DROP TABLE refuted; PRAGMA user_version = 2;",
+        )
+        .unwrap();
+        drop(open);
+        let store = Store::open(&place.path).unwrap();
+        assert!(store.known_settings(&place.subject).unwrap().is_empty());
+        assert_eq!(store.count_without_evidence(&place.subject).unwrap(), 1);
+        // A window of a run that is no evidence gives it none.
+        let few = TrialEvidence { at_most: 0.3, ..EVIDENCE };
+        let seen = Discovery { evidence: Some(few), ..found(100.0, 2, 0) };
+        store.keep_seen(&place.subject, &seen).unwrap();
+        assert!(store.known_settings(&place.subject).unwrap().is_empty());
+        store.keep_found(&place.subject, &found(100.0, 2, 9)).unwrap();
+        assert_eq!(store.known_settings(&place.subject).unwrap().len(), 1);
+        assert_eq!(store.count_without_evidence(&place.subject).unwrap(), 0);
+    }
+
+    #[test]
+    fn refuted_settings_are_those_of_the_last_search_of_their_load() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let store = Store::open(&place.path).unwrap();
+        let refuted = |values: &[f64]| values.iter().map(|it| vec![*it]).collect();
+        let first = Discovery { refuted: refuted(&[1.0, 2.0]), ..found(100.0, 3, 9) };
+        store.keep_found(&place.subject, &first).unwrap();
+        let other = Discovery { refuted: refuted(&[1.0]), ..found(500.0, 3, 9) };
+        store.keep_found(&place.subject, &other).unwrap();
+        let all = || {
+            let all = store.refuted_settings(&place.subject).unwrap();
+            all.iter().map(|one| (one.rate_per_s, one.values[0])).collect::<Vec<_>>()
+        };
+        assert_eq!(all(), [(100.0, 1.0), (100.0, 2.0), (500.0, 1.0)]);
+        let again = Discovery { refuted: Vec::new(), ..found(101.0, 3, 9) };
+        store.keep_found(&place.subject, &again).unwrap();
+        assert_eq!(all(), [(500.0, 1.0)]);
     }
 
     #[test]

@@ -83,18 +83,39 @@ pub(super) fn remember(
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
     let app = &apps[protocol.app.index()].name;
     let subject = Subject::new(machine, app, (protocol.percentile, protocol.bound), &space);
-    let stored = Store::open(&path)?.known_settings(&subject)?;
-    say(&format!("{} settings for `{app}` are known from {}", stored.len(), path.display()));
+    let store = Store::open(&path)?;
+    let (stored, refuted) = (store.known_settings(&subject)?, store.refuted_settings(&subject)?);
+    let shown = path.display();
+    say(&format!("{} settings for `{app}` are known from {shown}", stored.len()));
+    let ignored = store.count_without_evidence(&subject)?;
+    if ignored > 0 {
+        say(&format!(
+            "{ignored} settings for `{app}` in {shown} were stored without evidence and are \
+             ignored: search again"
+        ));
+    }
     let known = config.policy_keys.entry("known").or_insert_with(|| toml::Value::Array(Vec::new()));
     if let toml::Value::Array(known) = known {
-        known.extend(stored.iter().map(|setting| {
-            let mut table = toml::Table::new();
-            table.insert("rate_per_s".to_owned(), setting.rate_per_s.into());
-            table.insert("values".to_owned(), setting.values.clone().into());
-            table.into()
+        known.extend(stored.into_iter().map(|it| {
+            let evidence = ("late_at_most", it.evidence.at_most.into());
+            known_entry(it.rate_per_s, it.values, evidence)
         }));
+        known.extend(
+            refuted
+                .into_iter()
+                .map(|it| known_entry(it.rate_per_s, it.values, ("refuted", true.into()))),
+        );
     }
     Ok(Some(Place { path, subject }))
+}
+
+/// An entry of the policy's key `known`.
+fn known_entry(rate_per_s: f64, values: Vec<f64>, extra: (&str, toml::Value)) -> toml::Value {
+    let mut table = toml::Table::new();
+    table.insert("rate_per_s".to_owned(), rate_per_s.into());
+    table.insert("values".to_owned(), values.into());
+    table.insert(extra.0.to_owned(), extra.1);
+    table.into()
 }
 
 /// The policy that decides beside the acting one, if the config has one.

@@ -15,7 +15,7 @@ use crate::say::notice;
 use crate::text::{number, table};
 use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, Store};
-use lull_control::Rng;
+use lull_control::{Rng, TrialEvidence};
 use lull_policies::search::{Choice, Place, Reading, Search, Space, Trial};
 use picture::Picture;
 use rand::SeedableRng;
@@ -33,8 +33,12 @@ struct Tuned {
     rate_per_s: f64,
     trials: usize,
     resumed: usize,
-    /// Whether the setting is believed to meet the bound.
+    /// Whether the setting's trials show that it meets the bound.
     meets: bool,
+    /// The evidence of its trials; absent if the fastest setting was never measured.
+    evidence: Option<TrialEvidence>,
+    /// Values of the settings that do not meet the bound at this load.
+    refuted: Vec<Vec<f64>>,
     setting: String,
     values: Vec<f64>,
     tail_us: f64,
@@ -53,6 +57,9 @@ struct Tried {
     values: Vec<f64>,
     tail_us: Option<f64>,
     watts: Option<f64>,
+    requests: Option<u64>,
+    /// Requests over the bound, or never answered.
+    late: Option<u64>,
     why: Option<String>,
 }
 
@@ -63,6 +70,8 @@ impl Tried {
             values: space.values(&trial.place),
             tail_us: reading.map(|it| it.tail_us),
             watts: reading.map(|it| it.watts),
+            requests: reading.map(|it| it.requests),
+            late: reading.map(|it| it.late),
             why: trial.came.as_ref().err().cloned(),
         }
     }
@@ -102,6 +111,14 @@ impl<'s> Hunt<'s> {
                 resumed += 1;
             }
         }
+        let ignored = store.count_without_evidence(key.subject())?;
+        if ignored > 0 {
+            notice(format_args!(
+                "{ignored} settings of earlier searches were stored without evidence and are \
+                 ignored"
+            ));
+        }
+        search.leave_out(store.refuted_here(&key, search.space())?);
         if let Some(known) = store.known_setting(&key)? {
             let place = search.space().nearest(&known.values);
             notice(format_args!(
@@ -135,8 +152,8 @@ impl<'s> Hunt<'s> {
         }
     }
 
-    /// Returns and stores the chosen setting; if none meets the bound, the fastest, with a
-    /// notice.
+    /// Returns and stores the chosen setting; if none is shown to meet the bound, the fastest,
+    /// with a notice.
     fn finish(&self) -> anyhow::Result<Choice> {
         let search = &self.search;
         let Some(choice) = search.choice() else {
@@ -148,16 +165,17 @@ impl<'s> Hunt<'s> {
             true => choice,
             false => {
                 notice(format_args!(
-                    "no setting of {} meets the bound of {} us; the best tail was {} us. The \
-                     fastest setting is left",
+                    "no setting of {} trials is shown to meet the bound of {} us; the best tail \
+                     was {} us, with {}. The fastest setting is left",
                     search.trials().len(),
                     search.rules().bound_us,
-                    number(choice.tail_us)
+                    number(choice.tail_us),
+                    choice.evidence
                 ));
                 Choice { place: search.space().fastest(), ..choice }
             }
         };
-        self.store.keep_choice(&self.key, search.space(), &choice)?;
+        self.store.keep_choice(&self.key, search, &choice)?;
         Ok(choice)
     }
 
@@ -171,6 +189,8 @@ impl<'s> Hunt<'s> {
             trials: search.trials().len(),
             resumed: self.resumed,
             meets: choice.meets,
+            evidence: search.evidence(&choice.place),
+            refuted: search.refuted().iter().map(|it| search.space().values(it)).collect(),
             setting: search.space().describe(&choice.place),
             values: search.space().values(&choice.place),
             tail_us: choice.tail_us,
@@ -188,7 +208,7 @@ fn print(tuned: &[Tuned]) {
             number(it.rate_per_s),
             it.setting.clone(),
             number(it.tail_us),
-            if it.meets { "met" } else { "missed" }.to_owned(),
+            if it.meets { "met" } else { "not shown" }.to_owned(),
             number(it.watts),
             format!("{} ({} kept)", it.trials, it.resumed),
             format!("{:.2} %", 100.0 * it.harm),
@@ -196,5 +216,13 @@ fn print(tuned: &[Tuned]) {
     };
     let head = ["requests/s", "setting", "tail (us)", "objective", "power (W)", "trials", "late"];
     println!("{}", table(&head, tuned.iter().map(row)));
-    tuned.iter().for_each(|it| println!("power: {}", it.energy));
+    for one in tuned {
+        println!("power: {}", one.energy);
+        if let Some(evidence) = &one.evidence {
+            println!("evidence at {} requests/s: {evidence}", number(one.rate_per_s));
+        }
+        if !one.refuted.is_empty() {
+            println!("{} settings were refuted and are left out next time", one.refuted.len());
+        }
+    }
 }

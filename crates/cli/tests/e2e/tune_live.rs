@@ -19,7 +19,7 @@ fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
 name = "bayop"
 knobs = ["cores"]
 settle = "200ms"
-window = "600ms"
+window = "1s"
 trials = 5
 load_change = 0.9
 allow_modelled = true

@@ -224,6 +224,9 @@ fn a_search_finds_a_setting_and_says_what_it_cost() {
     let found = ended.json();
     assert_eq!((&found[0]["meets"], &found[0]["trials"]), (&true.into(), &8.into()), "{found}");
     assert_eq!(found[0]["resumed"], 0);
+    let evidence = &found[0]["evidence"];
+    assert!(evidence["at_most"].as_f64() <= Some(0.01), "{found}");
+    assert!(evidence["trials"].as_u64() >= Some(3), "{found}");
     // The lower frequency and the longer delay: the least power of the four.
     assert_eq!(found[0]["values"], serde_json::json!([200.0, 1.2]), "{found}");
 }
@@ -235,10 +238,20 @@ fn an_objective_out_of_reach_is_said_and_the_fastest_setting_left() {
     let text = SMALL.replacen("500us", "20us", 1);
     let arguments = ["--store", &store, "--trials", "6", "--json"];
     let ended = lull(&scene, "tune", &text, &arguments).well();
-    assert!(ended.err.contains("no setting of 6 meets the bound of 20 us"), "{}", ended.err);
+    assert!(ended.err.contains("is shown to meet the bound of 20 us"), "{}", ended.err);
     let found = ended.json();
     assert_eq!(found[0]["meets"], false);
     assert_eq!(found[0]["values"], serde_json::json!([20.0, 2.9]), "{found}");
+    // The evidence says so, too, and the next search does not try again what was refuted.
+    let evidence = &found[0]["evidence"];
+    assert!(evidence["at_least"].as_f64() > evidence["allowed"].as_f64(), "{found}");
+    let refuted = found[0]["refuted"].as_array().unwrap();
+    assert!(!refuted.is_empty(), "{found}");
+    let again = lull(&scene, "tune", &text, &arguments).well().json();
+    let tried = again[0]["tried"].as_array().unwrap();
+    for values in refuted.iter().filter(|it| **it != serde_json::json!([20.0, 2.9])) {
+        assert!(tried.iter().all(|trial| trial["values"] != *values), "{again}");
+    }
 }
 
 #[test]

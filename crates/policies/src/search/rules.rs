@@ -1,6 +1,7 @@
 //! The rules of a search: how it chooses candidates, and when it ends.
 
 use super::prior::PriorMean;
+use lull_measure::Percentile;
 use serde::{Deserialize, Serialize};
 
 /// How a search chooses candidates.
@@ -23,15 +24,18 @@ pub struct Rules {
     pub method: Method,
     /// The bound on the tail, in microseconds.
     pub bound_us: f64,
+    /// Share of the requests that the objective allows over the bound: 0.01 for a p99.
+    pub allowed: f64,
     /// Trials at most.
     pub trials: usize,
     /// Quasi-random trials to begin with (`Penalty` only; the paper's Ax: 5).
     pub begin: usize,
     /// Probability of being near the bound at most that a place must have to be tried.
     pub floor: f64,
-    /// Probability of meeting the bound that it must have to be chosen for good.
+    /// Probability that one more trial meets the bound that it must have to be chosen for good.
     pub final_floor: f64,
-    /// Trials at the end that measure the likely choice again.
+    /// Trials that measure a setting again before it can be chosen for good; in a short search
+    /// a quarter of its trials.
     pub confirm: usize,
     /// What is believed far from all trials (`Apart` only).
     pub prior: PriorMean,
@@ -44,19 +48,31 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Ours, for this bound and this many trials.
+    /// Ours, for this bound on a p99 and this many trials.
     pub fn new(method: Method, bound_us: f64, trials: usize) -> Self {
         Self {
             method,
             bound_us,
+            allowed: 0.01,
             trials,
             begin: 5,
             floor: 0.9,
             final_floor: 0.95,
-            confirm: 3,
+            confirm: 5,
             prior: PriorMean::Constant,
             stop_below: 0.0,
             harm_max: 1.0,
         }
+    }
+
+    /// Returns the same rules for the tail at this percentile.
+    #[must_use]
+    pub fn at(self, percentile: Percentile) -> Self {
+        Self { allowed: 1.0 - percentile.fraction(), ..self }
+    }
+
+    /// Returns how often a setting is measured again before it can be chosen for good.
+    pub fn confirmations(&self) -> usize {
+        self.confirm.min(self.trials / 4).max(1)
     }
 }

@@ -111,6 +111,20 @@ impl GaussianProcess {
         Some(best)
     }
 
+    /// Returns the process with further noise for each observation, given as variances; length
+    /// scales and common noise stay. Returns `None` as [`Self::fit`] does.
+    pub(crate) fn with_extra_noise(&self, outputs: &[f64], extra: &[f64]) -> Option<Self> {
+        let outputs = DVector::from_column_slice(outputs);
+        let mut kernel = DMatrix::from_fn(self.inputs.len(), self.inputs.len(), |row, column| {
+            matern(distance(&self.inputs[row], &self.inputs[column]))
+        });
+        for (at, variance) in extra.iter().enumerate() {
+            kernel[(at, at)] += variance / self.scale;
+        }
+        let (inputs, lengths) = (self.inputs.clone(), self.lengths.clone());
+        Self::condition(inputs, &outputs, kernel, lengths, self.noise)
+    }
+
     fn with_lengths(
         inputs: &[Vec<f64>],
         outputs: &DVector<f64>,

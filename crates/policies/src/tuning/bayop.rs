@@ -29,7 +29,11 @@
 //!    same way. Results are reported as [`Policy::discoveries`].
 //! 4. *Harm*: a trial far over the bound ends early, and once `harm_max` of a search's requests
 //!    were late, only settings that almost certainly meet the bound are tried.
-//! 5. *Several latency-critical apps*: the search is for the first with a tail objective.
+//! 5. *Evidence*: a setting stays only if its trials show that it meets the bound
+//!    ([`crate::search`]), and settings that they refute are not tried again at that load. A
+//!    stored setting without evidence is where a search begins, and not what is in force. The
+//!    windows of the setting that stays are evidence, too: if they refute it, a search begins.
+//! 6. *Several latency-critical apps*: the search is for the first with a tail objective.
 //!
 //! A plant without an energy meter is refused, unless `allow_modelled` permits a model. A trial
 //! ends without a reading if a knob refuses its setting.
@@ -40,17 +44,18 @@
 use crate::config::{config, fraction, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::search::{
-    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Rules, Search, Space, Tuning,
-    first_tail,
+    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Reading, Rules, Search, Space,
+    Tuning, evidence_of, first_tail, is_refuted,
 };
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
     AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    Setting,
+    Setting, TrialEvidence,
 };
 use lull_measure::{Missing, Nanos};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
@@ -97,10 +102,11 @@ config! {
         window: Nanos = Nanos::from_secs(20),
         /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
         floor: f64 = 0.9,
-        /// Probability of meeting the bound that it must have to stay (ours).
+        /// Probability that one more trial meets the bound that it must have to stay (ours).
         final_floor: f64 = 0.95,
-        /// Last trials that measure the likely choice again (ours).
-        confirm: usize = 3,
+        /// Trials that measure a setting again before it can stay; in a short search a quarter of
+        /// its trials (ours).
+        confirm: usize = 5,
         /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
         prior: PriorMean = PriorMean::Constant,
         /// Expected saving below which, five times running, a search ends; 0 for never (ours).
@@ -133,6 +139,25 @@ pub(crate) struct KnownSetting {
     /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
     /// workers, transactions.
     values: Vec<f64>,
+    /// Share of late requests that its trials exceeded with a probability of 1 % at most.
+    /// Without it, or if it is above what the objective allows, a search begins with these
+    /// values instead of trusting them.
+    #[serde(default)]
+    late_at_most: Option<f64>,
+    /// Whether a search has refuted these values at this load: they are not tried again.
+    #[serde(default)]
+    refuted: bool,
+}
+
+impl KnownSetting {
+    fn place(&self, space: &Space) -> Result<Place, PolicyError> {
+        let (found, wanted) = (self.values.len(), space.dimensions().len());
+        if found != wanted {
+            let message = format!("a known place has {found} values; this search has {wanted}");
+            return Err(wrong("known", message));
+        }
+        Ok(space.nearest(&self.values))
+    }
 }
 
 fn check(config: &Config) -> Result<(), PolicyError> {
@@ -171,7 +196,7 @@ fn tuning(table: &toml::Table, machine: &Machine, apps: &[AppSpec]) -> Result<Tu
         let message = "no latency-critical app has a tail objective to search for".to_owned();
         return Err(PolicyError::Apps { policy: ENTRY.name, message });
     };
-    let rules = policy.rules(protocol.bound);
+    let rules = policy.rules(protocol);
     Ok(Tuning { rules, protocol, load_change: policy.config.load_change, space: policy.space })
 }
 
@@ -191,11 +216,40 @@ enum Stage {
     Waiting,
     /// Places are known, and the load is being looked at.
     Looking { gather: Gather },
-    /// A place is being tried; `refused` says why it cannot be.
-    Trying { search: Box<Search>, place: Place, gather: Gather, refused: Option<String> },
+    /// A place is being tried.
+    Trying(Trying),
     /// A place stays.
-    Holding { place: Place, since: Nanos, rate_per_s: f64, over: u32, meets: bool, gather: Gather },
+    Holding(Holding),
 }
+
+/// A search in progress.
+#[derive(Debug)]
+struct Trying {
+    search: Box<Search>,
+    place: Place,
+    gather: Gather,
+    /// Why the place cannot be set.
+    refused: Option<String>,
+    /// Requests per second in the first reading: trials at another load are not comparable.
+    load: Option<f64>,
+}
+
+/// A place that stays.
+#[derive(Debug)]
+struct Holding {
+    place: Place,
+    since: Nanos,
+    rate_per_s: f64,
+    /// Windows in a row over the bound.
+    over: u32,
+    meets: bool,
+    gather: Gather,
+    /// The last windows.
+    readings: VecDeque<Reading>,
+}
+
+/// Windows of the setting in force that are evidence.
+const WINDOWS: usize = 30;
 
 /// The policy.
 struct Bayop {
@@ -204,7 +258,12 @@ struct Bayop {
     /// The app, which tail and its bound.
     protocol: Option<Protocol>,
     stage: Stage,
+    /// Settings that meet the bound, by load.
     known: Vec<(f64, Place)>,
+    /// Settings to try early at a load, on no evidence.
+    hints: Vec<(f64, Place)>,
+    /// Settings that do not meet the bound, by load.
+    refuted: Vec<(f64, Place)>,
     /// Rate in the last reading of a search.
     rate_per_s: f64,
     plan: Plan,
@@ -229,17 +288,22 @@ impl Bayop {
                            is not over both: write prior = \"constant\"";
             return Err(wrong("prior", message.to_owned()));
         }
-        let known = config.known.iter().map(|spot| {
-            if spot.values.len() != space.dimensions().len() {
-                let (found, wanted) = (spot.values.len(), space.dimensions().len());
-                let message = format!("a known place has {found} values; this search has {wanted}");
-                return Err(wrong("known", message));
+        let protocol = config.protocol(apps);
+        let allowed = protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
+        let [mut known, mut hints, mut refuted] = [const { Vec::new() }; 3];
+        for one in &config.known {
+            let at = (one.rate_per_s, one.place(&space)?);
+            match one.late_at_most {
+                _ if one.refuted => refuted.push(at),
+                Some(late) if late <= allowed => known.push(at),
+                _ => hints.push(at),
             }
-            Ok((spot.rate_per_s, space.nearest(&spot.values)))
-        });
+        }
         Ok(Self {
-            known: known.collect::<Result<_, _>>()?,
-            protocol: config.protocol(apps),
+            known,
+            hints,
+            refuted,
+            protocol,
             config,
             space,
             stage: Stage::Waiting,
@@ -249,8 +313,8 @@ impl Bayop {
         })
     }
 
-    fn rules(&self, bound: Nanos) -> Rules {
-        let config = &self.config;
+    fn rules(&self, protocol: Protocol) -> Rules {
+        let (config, bound_us) = (&self.config, protocol.bound.as_micros_f64());
         Rules {
             floor: config.floor,
             final_floor: config.final_floor,
@@ -258,26 +322,37 @@ impl Bayop {
             prior: config.prior,
             stop_below: config.stop_below,
             harm_max: config.harm_max,
-            ..Rules::new(config.method, bound.as_micros_f64(), config.trials)
+            ..Rules::new(config.method, bound_us, config.trials).at(protocol.percentile)
         }
     }
 
     fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
-        let mut search = Search::new(self.space.clone(), self.rules(protocol.bound));
-        if let Some(place) = self.known_at(self.rate_per_s) {
+        let mut search = Search::new(self.space.clone(), self.rules(protocol));
+        let hint = || self.nearest(&self.hints, self.rate_per_s);
+        if let Some(place) = self.known_at(self.rate_per_s).or_else(hint) {
             search.begin_with(place);
         }
-        self.go_on(Box::new(search), protocol, now, rng);
+        let near = |rate: f64| is_near(rate, self.rate_per_s, self.config.load_change);
+        let refuted = self.refuted.iter().filter(|(rate, _)| near(*rate));
+        search.leave_out(refuted.map(|(_, place)| place.clone()));
+        self.go_on(Box::new(search), None, (protocol, now), rng);
     }
 
     /// The next trial, or the end of the search.
-    fn go_on(&mut self, mut search: Box<Search>, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+    fn go_on(
+        &mut self,
+        mut search: Box<Search>,
+        load: Option<f64>,
+        (protocol, now): (Protocol, Nanos),
+        rng: &mut Rng,
+    ) {
         let Some(next) = search.ask(rng) else { return self.settle(&search, protocol, now) };
         let number = search.trials().len() as u32 + 1;
         let reason = Reason::Trial { number, expected_gain: next.expected_gain };
         revise(&mut self.plan, self.space.settings(&next.place), &reason);
         let gather = Gather::new(protocol);
-        self.stage = Stage::Trying { search, place: next.place, gather, refused: None };
+        self.stage =
+            Stage::Trying(Trying { search, place: next.place, gather, refused: None, load });
     }
 
     /// The best place stays; without one that meets the bound, the fastest.
@@ -285,28 +360,40 @@ impl Bayop {
         let trials = search.trials().len() as u32;
         let choice = search.choice();
         let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
-        let (place, meets, reason) = match choice {
+        let (place, meets, reason) = match &choice {
             Some(Choice { place, meets: true, watts, .. }) => {
-                (place, true, Reason::Found { trials, score: watts })
+                (place.clone(), true, Reason::Found { trials, score: *watts })
             }
-            other => {
-                let best = other.map_or(String::new(), |it| {
-                    format!("; the best tail was {:.0} us", it.tail_us)
-                });
-                let Protocol { percentile, bound, .. } = protocol;
-                let cause = format!("no place of {trials} meets {percentile} < {bound}{best}");
-                (self.space.fastest(), false, Reason::Safe { cause })
-            }
+            other => (self.space.fastest(), false, self.unmet(protocol, trials, other.as_ref())),
         };
+        let near = self.config.load_change;
+        let is_here = |rate: f64| is_near(rate, self.rate_per_s, near);
+        for list in [&mut self.known, &mut self.hints, &mut self.refuted] {
+            list.retain(|(rate, _)| !is_here(*rate));
+        }
+        let refuted = search.refuted();
+        self.refuted.extend(refuted.iter().map(|place| (self.rate_per_s, place.clone())));
         if meets {
-            let near = self.config.load_change;
-            self.known.retain(|(rate, _)| !is_near(*rate, self.rate_per_s, near));
             self.known.push((self.rate_per_s, place.clone()));
         }
         if let Some(figures) = figures {
             self.note(&place, meets, figures, trials);
+            if let Some(found) = self.found.last_mut() {
+                found.evidence = search.evidence(&place);
+                found.refuted = refuted.iter().map(|it| self.space.values(it)).collect();
+            }
         }
         self.hold(&place, meets, (protocol, now), &reason);
+    }
+
+    /// Why the fastest setting is in force: no setting was shown to meet the bound.
+    fn unmet(&self, protocol: Protocol, trials: u32, fastest: Option<&Choice>) -> Reason {
+        let Protocol { percentile, bound, .. } = protocol;
+        let best = fastest.map_or(String::new(), |it| {
+            format!("; the best tail was {:.0} us, with {}", it.tail_us, it.evidence)
+        });
+        let cause = format!("no place of {trials} trials meets {percentile} < {bound}{best}");
+        Reason::Safe { cause }
     }
 
     /// Records what was found, or measured again, at the current load. It replaces an
@@ -316,16 +403,17 @@ impl Bayop {
         let (rate_per_s, near) = (self.rate_per_s, self.config.load_change);
         self.found.retain(|one| one.trials > trials || !is_near(one.rate_per_s, rate_per_s, near));
         let (tail_us, watts) = figures;
-        let (settings, values) = (self.space.settings(place), self.space.values(place));
         self.found.push(Discovery {
             app,
             rate_per_s,
-            settings,
-            values,
+            settings: self.space.settings(place),
+            values: self.space.values(place),
             meets,
             tail_us,
             watts,
             trials,
+            evidence: None,
+            refuted: Vec::new(),
         });
     }
 
@@ -335,16 +423,25 @@ impl Bayop {
         for setting in self.space.settings(place) {
             self.plan.set(setting, reason.clone());
         }
-        let rate_per_s = self.rate_per_s;
-        let gather = Gather::new(protocol.patient());
-        let place = place.clone();
-        self.stage = Stage::Holding { place, since, rate_per_s, over: 0, meets, gather };
+        self.stage = Stage::Holding(Holding {
+            place: place.clone(),
+            since,
+            rate_per_s: self.rate_per_s,
+            over: 0,
+            meets,
+            gather: Gather::new(protocol.patient()),
+            readings: VecDeque::new(),
+        });
     }
 
     /// The place that is known for about this load: that of the nearest.
     fn known_at(&self, rate_per_s: f64) -> Option<Place> {
+        self.nearest(&self.known, rate_per_s)
+    }
+
+    fn nearest(&self, all: &[(f64, Place)], rate_per_s: f64) -> Option<Place> {
         let near = |known: f64| is_near(known, rate_per_s, self.config.load_change);
-        let all = self.known.iter().filter(|(known, _)| near(*known));
+        let all = all.iter().filter(|(known, _)| near(*known));
         let apart = all.map(|(known, place)| ((known - rate_per_s).abs(), place));
         let nearest = apart.min_by(|a, b| a.0.total_cmp(&b.0));
         nearest.map(|(_, place)| place.clone())
@@ -366,52 +463,53 @@ impl Bayop {
 
     /// A trial has ended.
     fn conclude(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        let Stage::Trying { mut search, place, .. } =
-            std::mem::replace(&mut self.stage, Stage::Waiting)
-        else {
+        let Stage::Trying(mut trying) = std::mem::replace(&mut self.stage, Stage::Waiting) else {
             return;
         };
-        match end {
+        let Gathered::Reading(reading, rate_per_s) = end else {
             // Without requests there is nothing to learn; the load will come back.
-            Gathered::Nothing(_) | Gathered::More => {
-                let gather = Gather::new(protocol);
-                self.stage = Stage::Trying { search, place, gather, refused: None };
-            }
-            Gathered::Reading(reading, rate_per_s) => {
-                self.rate_per_s = *rate_per_s;
-                search.tell(place, Ok(*reading));
-                self.go_on(search, protocol, now, rng);
-            }
+            trying.gather = Gather::new(protocol);
+            self.stage = Stage::Trying(trying);
+            return;
+        };
+        self.rate_per_s = *rate_per_s;
+        let load = trying.load.unwrap_or(*rate_per_s);
+        if !is_near(load, *rate_per_s, self.config.load_change) {
+            return self.begin(protocol, now, rng);
         }
+        trying.search.tell(trying.place, Ok(*reading));
+        self.go_on(trying.search, Some(load), (protocol, now), rng);
     }
 
     /// A trial cannot be.
     fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Trying { mut search, place, refused: Some(why), .. } = stage else { return };
+        let Stage::Trying(Trying { mut search, place, refused: Some(why), load, .. }) = stage
+        else {
+            return;
+        };
         search.tell(place, Err(why));
-        self.go_on(search, protocol, now, rng);
+        self.go_on(search, load, (protocol, now), rng);
     }
 
     /// A window has passed at the place that stays: does it still do?
     fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        let fresh = Gather::new(protocol.patient());
-        let Stage::Holding { place, since, rate_per_s, over, meets, gather } = &mut self.stage
-        else {
-            return;
-        };
-        *gather = fresh;
+        let rules = self.rules(protocol);
+        let Stage::Holding(held) = &mut self.stage else { return };
+        held.gather = Gather::new(protocol.patient());
         let Gathered::Reading(reading, rate) = end else { return };
-        let is_over = reading.tail_us > protocol.bound.as_micros_f64();
-        *over = if is_over { *over + 1 } else { 0 };
-        let changed = !is_near(*rate_per_s, *rate, self.config.load_change);
+        let changed = !is_near(held.rate_per_s, *rate, self.config.load_change);
+        let seen = held.add(reading, changed, &rules);
         // A bound that no place meets is not searched for again and again.
-        let missed = *over >= self.config.patience && *meets;
-        let due = now >= *since + self.config.every;
-        let still = (*meets && !is_over && !changed).then(|| place.clone());
+        let missed = held.meets && (held.over >= self.config.patience || seen.is_refuted);
+        let due = now >= held.since + self.config.every;
+        let still = (held.meets && held.over == 0 && !changed).then(|| held.place.clone());
         self.rate_per_s = *rate;
         if let Some(place) = still {
             self.note(&place, true, (reading.tail_us, reading.watts), 0);
+            if let Some(found) = self.found.last_mut() {
+                found.evidence = Some(seen.evidence);
+            }
         }
         if changed
             && !missed
@@ -426,6 +524,28 @@ impl Bayop {
     }
 }
 
+/// What the last windows of the setting in force say.
+struct Watched {
+    evidence: TrialEvidence,
+    is_refuted: bool,
+}
+
+impl Holding {
+    /// Adds a window; one at another load is no evidence.
+    fn add(&mut self, reading: &Reading, changed: bool, rules: &Rules) -> Watched {
+        self.over = if reading.tail_us > rules.bound_us { self.over + 1 } else { 0 };
+        if !changed {
+            self.readings.push_back(*reading);
+        }
+        if self.readings.len() > WINDOWS {
+            self.readings.pop_front();
+        }
+        let readings = self.readings.make_contiguous();
+        let evidence = evidence_of(readings, rules);
+        Watched { is_refuted: is_refuted(readings, &evidence, rules.bound_us), evidence }
+    }
+}
+
 impl Policy for Bayop {
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
         let Some(protocol) = self.protocol else { return Plan::keep() };
@@ -433,7 +553,7 @@ impl Policy for Bayop {
         let now = seen.time;
         match &mut self.stage {
             _ if !lives => {}
-            Stage::Waiting if self.known.is_empty() => self.begin(protocol, now, rng),
+            Stage::Waiting if self.config.known.is_empty() => self.begin(protocol, now, rng),
             Stage::Waiting => {
                 self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
             }
@@ -441,12 +561,12 @@ impl Policy for Bayop {
                 Gathered::More => {}
                 end => self.look(protocol, &end, now, rng),
             },
-            Stage::Trying { refused: Some(_), .. } => self.give_up(protocol, now, rng),
-            Stage::Trying { gather, .. } => match gather.add(seen) {
+            Stage::Trying(Trying { refused: Some(_), .. }) => self.give_up(protocol, now, rng),
+            Stage::Trying(Trying { gather, .. }) => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.conclude(protocol, &end, now, rng),
             },
-            Stage::Holding { gather, .. } => match gather.add(seen) {
+            Stage::Holding(Holding { gather, .. }) => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.watch(protocol, &end, now, rng),
             },
@@ -455,7 +575,7 @@ impl Policy for Bayop {
     }
 
     fn refused(&mut self, settings: &[(Setting, String)]) {
-        if let Stage::Trying { place, refused, .. } = &mut self.stage {
+        if let Stage::Trying(Trying { place, refused, .. }) = &mut self.stage {
             let tried = self.space.settings(place);
             let one = settings.iter().find(|(setting, _)| tried.contains(setting));
             *refused = one.map(|(_, why)| why.clone());

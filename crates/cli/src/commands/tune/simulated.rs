@@ -50,7 +50,7 @@ fn one(
     let trials = usize::from(args.trials.unwrap_or(TRIALS));
     let rules = Rules {
         harm_max: args.harm_max.unwrap_or(HARM_MAX),
-        ..Rules::new(method, bound.as_micros_f64(), trials)
+        ..Rules::new(method, bound.as_micros_f64(), trials).at(percentile)
     };
     let search = Search::new(scenario.grid.only(), rules);
     let protocol = Protocol {

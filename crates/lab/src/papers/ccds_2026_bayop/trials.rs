@@ -35,7 +35,8 @@ pub(super) fn grid(model: &NetServerModel) -> Result<Grid, LabError> {
 
 /// Thirty trials for an objective.
 pub(super) fn rules(method: Method, objective: Objective) -> Rules {
-    Rules::new(method, objective.bound_us, TRIALS)
+    let allowed = 1.0 - objective.percentile / 100.0;
+    Rules { allowed, ..Rules::new(method, objective.bound_us, TRIALS) }
 }
 
 /// Searches; `trial` reads a place, with the search's own random numbers if it needs some.

@@ -1,0 +1,213 @@
+//! The proposals and the choice of our method.
+//!
+//! ```text
+//! begin       the fastest setting, one that was good before, one step along each dimension
+//! explore     the candidate whose reading is worth most
+//! confirm     the last trials: the likely choice again, until its evidence is enough
+//! ```
+//!
+//! If the trials refute the likely choice, or cannot show in the trials that are left that it
+//! meets the bound, the next one is confirmed. Once a setting is confirmed, the trials beyond
+//! those that another confirmation takes go on exploring.
+
+use super::super::evidence::can_be_shown;
+use super::super::separate::{Models, View};
+use super::super::space::Place;
+use super::{Choice, Next, Search};
+use lull_control::Rng;
+
+/// The probability of meeting the bound that a candidate needs once `harm_max` is reached.
+const SURE: f64 = 0.995;
+/// Expected gain, as a share of power, below which a trial is not worthwhile (ours).
+const MIN_GAIN: f64 = 0.002;
+/// The floor for candidates if those above the usual floor are not worthwhile (ours).
+const LOW_FLOOR: f64 = 0.5;
+
+/// What the next trial is for.
+enum Step {
+    /// To learn about a candidate.
+    Explore,
+    /// To measure this setting again.
+    Confirm(Place),
+    /// Nothing is left to do.
+    End,
+}
+
+/// A setting that was tried and that the trials do not refute.
+struct Contender {
+    place: Place,
+    view: View,
+    is_shown: bool,
+    /// Whether the trials that are left can show that it meets the bound.
+    can_be_shown: bool,
+}
+
+impl Search {
+    pub(super) fn ask_apart(&mut self, rng: &mut Rng) -> Option<Next> {
+        let begun = self.beginning();
+        let is_new = |place: &Place| !self.has_tried(place) && !self.is_left_out(place);
+        if let Some(place) = begun.into_iter().find(is_new) {
+            return Some(Next { place, expected_gain: None });
+        }
+        let Some(models) = self.models() else { return Some(self.anywhere(rng)) };
+        let again = |place| Some(Next { place, expected_gain: None });
+        match self.step(&models) {
+            Step::End => return None,
+            Step::Confirm(place) => return again(place),
+            Step::Explore => {}
+        }
+        if let Some(next) = self.explore(&models) {
+            return Some(next);
+        }
+        // The early stop is due, or every candidate is refuted or refused.
+        self.is_ending = true;
+        match self.step(&models) {
+            Step::Confirm(place) => again(place),
+            Step::Explore | Step::End => None,
+        }
+    }
+
+    /// The candidate whose reading is worth most.
+    fn explore(&mut self, models: &Models) -> Option<Next> {
+        let views = models.at_all(&self.space, &self.candidates);
+        let is_harmed = self.harm() > self.rules.harm_max;
+        let floor = if is_harmed { SURE } else { self.rules.floor };
+        let within = |view: &View| if is_harmed { view.meets() } else { view.is_near() };
+        if !views.iter().any(|view| view.meets() >= floor) {
+            // No candidate reaches the floor yet: go to the one likeliest to meet the bound.
+            return self.propose(views.iter().map(|view| view.meets().max(1e-300).ln()));
+        }
+        let best = self.best_power(models);
+        let low_floor = if is_harmed { floor } else { LOW_FLOOR.min(floor) };
+        let mut scores = Vec::new();
+        // If the model finds no candidate worthwhile, widen its uncertainty step by step before
+        // trials are spent on repeats: first of power at untried candidates, then the floor.
+        for (doubt, floor) in
+            [(1.0, floor), (3.0, floor), (1.0, low_floor), (9.0, floor), (27.0, low_floor)]
+        {
+            let score = |(view, (place, _)): (&View, &(Place, Vec<f64>))| {
+                if within(view) < floor || (doubt > 1.0 && self.has_tried(place)) {
+                    return f64::NEG_INFINITY;
+                }
+                models.may_be_accepted(view).ln() + view.log_gain(best, doubt)
+            };
+            scores = views.iter().zip(&self.candidates).map(score).collect::<Vec<f64>>();
+            if scores.iter().any(|score| *score >= MIN_GAIN.ln()) {
+                break;
+            }
+        }
+        self.propose(scores.into_iter())
+    }
+
+    /// Decides between exploring and confirming.
+    fn step(&self, models: &Models) -> Step {
+        let left = self.rules.trials - self.trials.len();
+        let needed = self.rules.confirmations();
+        if left > 2 * needed && !self.is_ending {
+            return Step::Explore;
+        }
+        let contenders = self.contenders(models, left);
+        let is_likely =
+            |it: &&Contender| it.can_be_shown && it.view.meets() >= self.rules.final_floor;
+        let shown = cheapest(contenders.iter().filter(|it| it.is_shown));
+        let limit = shown.map_or(f64::INFINITY, |it| it.view.watts.mean);
+        let open = contenders.iter().filter(|it| !it.is_shown && it.view.watts.mean < limit);
+        let likely = cheapest(open.filter(is_likely));
+        let likeliest =
+            || contenders.iter().max_by(|a, b| a.view.meets().total_cmp(&b.view.meets()));
+        match (shown, likely) {
+            (_, Some(likely)) => Step::Confirm(likely.place.clone()),
+            (Some(_), None) if self.is_ending => Step::End,
+            (Some(shown), None) if left <= needed => Step::Confirm(shown.place.clone()),
+            (Some(_), None) => Step::Explore,
+            (None, None) => likeliest().map_or(Step::Explore, |it| Step::Confirm(it.place.clone())),
+        }
+    }
+
+    /// Settings that were tried and are not refuted.
+    fn contenders(&self, models: &Models, left: usize) -> Vec<Contender> {
+        let mut places: Vec<_> = self.readings().map(|(place, _)| place).collect();
+        places.sort_unstable();
+        places.dedup();
+        let needed = self.rules.confirmations();
+        let contender = |place: &Place| {
+            let readings = self.readings_at(place);
+            let missing = (needed + 1).saturating_sub(readings.len());
+            Contender {
+                place: place.clone(),
+                view: models.at(&self.space, place),
+                is_shown: self.is_shown(models, place),
+                can_be_shown: missing <= left && can_be_shown(&readings, &self.rules, left),
+            }
+        };
+        places.into_iter().filter(|place| !self.is_refuted(place)).map(contender).collect()
+    }
+
+    /// Whether a setting was measured often enough, and its evidence is enough.
+    fn is_shown(&self, models: &Models, place: &Place) -> bool {
+        let evidence = self.weighed(Some(models), place);
+        let often = self.rules.confirmations() + 1;
+        evidence.is_some_and(|it| it.trials as usize >= often && self.is_enough(&it))
+    }
+
+    /// The first candidates: the fastest setting, one that was good before, and one step from
+    /// the fastest along each dimension.
+    fn beginning(&self) -> Vec<Place> {
+        let fastest = self.space.fastest();
+        let mut all = vec![fastest.clone()];
+        all.extend(self.before.clone());
+        for axis in 0..self.space.dimensions().len() {
+            let mut at = self.space.coordinates(&fastest);
+            let is_high = at[axis] > 0.5;
+            at[axis] += if is_high { -0.25 } else { 0.2 };
+            let mut place = self.space.at(&at);
+            // Where levels are few the step is one level.
+            if place == fastest {
+                let level = &mut place.0[axis];
+                *level = if is_high { level.saturating_sub(1) } else { *level + 1 };
+            }
+            all.push(place);
+        }
+        all
+    }
+
+    fn has_tried(&self, place: &Place) -> bool {
+        self.trials.iter().any(|trial| trial.place == *place)
+    }
+
+    /// The logarithm of the least predicted power of a tried setting that is likely to meet the
+    /// bound; if there is none, that of the largest power measured.
+    fn best_power(&self, models: &Models) -> f64 {
+        let tried = self.readings().filter(|(place, _)| !self.is_refuted(place));
+        let views = tried.map(|(place, _)| models.at(&self.space, place));
+        let good = views.filter(|view| view.meets() >= self.rules.final_floor);
+        let best = good.map(|view| view.watts.mean).reduce(f64::min);
+        let any = || self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
+        best.unwrap_or_else(any)
+    }
+
+    /// The least predicted power among settings that are shown to meet the bound; without one,
+    /// the fastest.
+    pub(super) fn choose_shown(&self, models: &Models) -> Option<Choice> {
+        let all = self.contenders(models, 0);
+        let shown = cheapest(all.iter().filter(|it| it.is_shown));
+        let fastest = || {
+            let tried = self.readings().map(|(place, _)| (place, models.at(&self.space, place)));
+            tried.min_by(|a, b| a.1.tail.mean.total_cmp(&b.1.tail.mean))
+        };
+        let shown_view = shown.map(|it| (&it.place, it.view));
+        let (place, view) = shown_view.or_else(fastest)?;
+        Some(Choice {
+            place: place.clone(),
+            meets: shown.is_some(),
+            evidence: self.weighed(Some(models), place)?,
+            watts: view.watts.mean.exp(),
+            tail_us: view.tail_us(self.rules.bound_us),
+        })
+    }
+}
+
+/// The contender with the least predicted power.
+fn cheapest<'a>(all: impl Iterator<Item = &'a Contender>) -> Option<&'a Contender> {
+    all.min_by(|a, b| a.view.watts.mean.total_cmp(&b.view.watts.mean))
+}
