@@ -13,6 +13,7 @@ mod error;
 mod frequency;
 pub mod hold;
 mod partitions;
+pub mod proof;
 mod scheduling;
 mod threads;
 mod throttle;

@@ -1,9 +1,13 @@
 //! `lull check`: the gauges and knobs of this machine, and why others are missing.
 
 use crate::cli::CheckArgs;
+use crate::say::notice;
 use crate::text::table;
+use lull_agent::guarded;
 use lull_control::{Capability, Machine};
+use lull_host::guard::{GuardCommand, StateDir};
 use lull_host::knobs::hold::{self, Found, Offered};
+use lull_host::knobs::proof;
 use lull_host::{Roots, probe};
 use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
@@ -37,7 +41,8 @@ struct PolicyHere {
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
-    let machine = probe::machine(&roots)?;
+    let mut machine = probe::machine(&roots)?;
+    prove(&mut machine, &roots);
     let report = Report {
         version: lull_agent::VERSION,
         kernel: kernel(),
@@ -54,6 +59,28 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     }
     print(&report);
     Ok(())
+}
+
+/// Proves the knobs whose drivers may claim more than they can do: a value is written, read back
+/// and written back, with the old one in the ledger and a guard beside it.
+fn prove(machine: &mut Machine, roots: &Roots) {
+    let capability = Capability::Coalescing;
+    let Ok(means) = machine.capabilities.get(capability).map(str::to_owned) else { return };
+    let proven = StateDir::locate(None).map_err(anyhow::Error::from).and_then(|place| {
+        let say = |text: &str| notice(text);
+        let opened = guarded::open_ledger(place, roots, GuardCommand::default(), &say);
+        let (mut ledger, guard) = opened?;
+        let proven = proof::coalescing(&machine.nics, &mut ledger);
+        ledger.close()?;
+        guard.finish()?;
+        Ok(proven)
+    });
+    let all = std::mem::take(&mut machine.capabilities);
+    machine.capabilities = match proven {
+        Ok(Ok(means)) => all.with_capability(capability, means),
+        Ok(Err(why)) => all.without(capability, why),
+        Err(error) => all.with_capability(capability, format!("{means}; not tried: {error}")),
+    };
 }
 
 /// Returns what the knobs of each resource can do (Ah-Q, Liu et al. 2024, sections II to IV).

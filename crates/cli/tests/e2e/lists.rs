@@ -27,6 +27,17 @@ fn check_lists_every_capability_and_policy() {
 }
 
 #[test]
+fn check_claims_an_interrupt_delay_only_if_it_could_be_changed() {
+    let told = Scene::new().run(&["check"]).well();
+    // The first table has what policies set; that of `lull hold` follows.
+    let line = told.out.lines().find(|line| line.trim_start().starts_with("coalescing"));
+    let line = line.unwrap_or_else(|| panic!("{}", told.out));
+    let is_claimed = line.split_whitespace().nth(1) == Some("yes");
+    let is_honest = ["written and read back", "not tried"].iter().any(|it| line.contains(it));
+    assert!(!is_claimed || is_honest, "{line}");
+}
+
+#[test]
 fn lists_are_data_with_what_their_tables_show() {
     let scene = Scene::new();
     for (list, key) in [("policies", "name"), ("metrics", "key"), ("keys", "name")] {
