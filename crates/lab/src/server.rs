@@ -33,6 +33,8 @@ pub struct Run {
     pub seed: u64,
     /// Replication.
     pub replication: u64,
+    /// The percentile of the objective, which is measured beside p50, p90 and p99.
+    pub percentile: Percentile,
 }
 
 /// The settings to go through.
@@ -73,6 +75,10 @@ pub struct Cell {
     pub p90_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
+    /// The percentile of the objective, in percent.
+    pub percentile: f64,
+    /// The latency at that percentile, in microseconds.
+    pub tail_us: f64,
     /// Mean power, in watts.
     pub watts: f64,
     /// Cycles a request.
@@ -146,15 +152,17 @@ impl Cell {
         run: Run,
     ) -> Result<Self, ModelError> {
         let totals = measure(model, rate_per_s, setting, run)?;
-        Ok(Self::from_totals(rate_per_s, setting, &totals, usize::from(model.cores)))
+        let cores = usize::from(model.cores);
+        Ok(Self::from_totals(rate_per_s, setting, &totals, (cores, run.percentile)))
     }
 
-    /// Reads a cell off the totals of a run.
+    /// Reads a cell off the totals of a run on so many cores, with this percentile beside the
+    /// usual ones.
     pub fn from_totals(
         rate_per_s: f64,
         setting: ServerSetting,
         totals: &NetServerTotals,
-        cores: usize,
+        (cores, percentile): (usize, Percentile),
     ) -> Self {
         let tail = |percent| quantile_us(&totals.latency, percent);
         let seconds = totals.span.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -166,6 +174,8 @@ impl Cell {
             p50_us: tail(50.0),
             p90_us: tail(90.0),
             p99_us: tail(99.0),
+            percentile: percentile.percent(),
+            tail_us: tail(percentile.percent()),
             watts: totals.watts(),
             cycles_a_request: totals.cycles / (totals.answered.max(1)) as f64,
             interrupts_per_s: totals.interrupts as f64 / seconds,
@@ -173,13 +183,16 @@ impl Cell {
         }
     }
 
-    /// A tail that was measured: p50, p90 or p99.
-    pub fn tail_us(&self, percentile: f64) -> f64 {
-        match percentile {
-            at if at <= 50.0 => self.p50_us,
-            at if at <= 90.0 => self.p90_us,
-            _ => self.p99_us,
-        }
+    /// Returns the latency at a percentile that was measured: that of the objective, p50, p90 or
+    /// p99. Any other is NaN, which meets no bound.
+    pub fn tail_at(&self, percentile: f64) -> f64 {
+        let measured = [
+            (self.percentile, self.tail_us),
+            (50.0, self.p50_us),
+            (90.0, self.p90_us),
+            (99.0, self.p99_us),
+        ];
+        measured.iter().find(|(at, _)| *at == percentile).map_or(f64::NAN, |(_, tail_us)| *tail_us)
     }
 
     /// Whether the server answered nearly all requests that arrived.
@@ -233,7 +246,7 @@ pub fn sweep(
 /// The cells that no other beats in both tail and power, fastest first.
 pub fn pareto(cells: &[Cell], percentile: f64) -> Vec<&Cell> {
     let mut all: Vec<_> = cells.iter().filter(|cell| cell.keeps_up()).collect();
-    let tail = |cell: &Cell| cell.tail_us(percentile);
+    let tail = |cell: &Cell| cell.tail_at(percentile);
     all.sort_by(|a, b| tail(a).total_cmp(&tail(b)).then(a.watts.total_cmp(&b.watts)));
     let mut least = f64::INFINITY;
     all.retain(|cell| {
@@ -263,6 +276,8 @@ mod tests {
             p50_us: 1.0,
             p90_us: 2.0,
             p99_us,
+            percentile: 99.9,
+            tail_us: 2.0 * p99_us,
             watts,
             cycles_a_request: 1.0,
             interrupts_per_s: 1.0,
@@ -276,5 +291,13 @@ mod tests {
         cells.push(Cell { answered: 50, ..cell(50.0, 10.0) });
         let front: Vec<_> = pareto(&cells, 99.0).iter().map(|cell| cell.p99_us).collect();
         assert_eq!(front, [100.0, 300.0]);
+    }
+
+    #[test]
+    fn a_tail_is_that_of_its_own_percentile_and_no_other_stands_in_for_it() {
+        let cell = cell(300.0, 50.0);
+        let tails = [50.0, 90.0, 99.0, 99.9].map(|at| cell.tail_at(at));
+        assert_eq!(tails, [1.0, 2.0, 300.0, 600.0]);
+        assert!(cell.tail_at(95.0).is_nan());
     }
 }

@@ -31,6 +31,8 @@ struct SweepRow {
     p50_us: f64,
     p90_us: f64,
     p99_us: f64,
+    percentile: f64,
+    tail_us: f64,
     watts: f64,
     cycles_a_request: f64,
     interrupts_per_s: f64,
@@ -117,7 +119,9 @@ impl Out {
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
-        let head = format!("# lull sweep of {:08x}\n", crc32fast::hash(scenario.as_bytes()));
+        // Files of earlier versions lack the columns of the objective's percentile.
+        let identity = format!("{}{scenario}", header()?);
+        let head = format!("# lull sweep of {:08x}\n", crc32fast::hash(identity.as_bytes()));
         let mut text = String::new();
         file.read_to_string(&mut text)
             .with_context(|| format!("{} is not a file of `lull sweep`", path.display()))?;
@@ -157,6 +161,8 @@ fn header() -> anyhow::Result<String> {
         p50_us: 0.0,
         p90_us: 0.0,
         p99_us: 0.0,
+        percentile: 0.0,
+        tail_us: 0.0,
         watts: 0.0,
         cycles_a_request: 0.0,
         interrupts_per_s: 0.0,
@@ -183,6 +189,8 @@ impl SweepRow {
             p50_us: cell.p50_us,
             p90_us: cell.p90_us,
             p99_us: cell.p99_us,
+            percentile: cell.percentile,
+            tail_us: cell.tail_us,
             watts: cell.watts,
             cycles_a_request: cell.cycles_a_request,
             interrupts_per_s: cell.interrupts_per_s,
@@ -199,6 +207,8 @@ impl SweepRow {
             p50_us: self.p50_us,
             p90_us: self.p90_us,
             p99_us: self.p99_us,
+            percentile: self.percentile,
+            tail_us: self.tail_us,
             watts: self.watts,
             cycles_a_request: self.cycles_a_request,
             interrupts_per_s: self.interrupts_per_s,
@@ -238,7 +248,7 @@ fn show(scenario: &ServerScenario, cells: &[Cell], json: bool) -> anyhow::Result
         return super::print_json(&fronts);
     }
     let row = |cell: &Cell| {
-        let tail_us = cell.tail_us(percentile);
+        let tail_us = cell.tail_at(percentile);
         let met = if tail_us <= bound_us { "met" } else { "missed" };
         vec![
             format!("{}", cell.rate_per_s),
@@ -258,7 +268,7 @@ fn show(scenario: &ServerScenario, cells: &[Cell], json: bool) -> anyhow::Result
 
 fn figures(scenario: &ServerScenario, cells: &[Cell]) -> Vec<Figure> {
     let (percentile, bound_us) = objective(scenario);
-    let point = |cell: &Cell| Point::at(cell.tail_us(percentile), cell.watts);
+    let point = |cell: &Cell| Point::at(cell.tail_at(percentile), cell.watts);
     let panel = |rate: &f64| {
         let tail = format!("p{percentile} (us), bound {bound_us} us");
         let of_rate = cells.iter().filter(|it| it.rate_per_s == *rate && it.keeps_up());

@@ -93,7 +93,9 @@ impl ServerFile {
             return fail(&format!("rates-per-s[{at}]"), "write requests per second above 0");
         }
         let app = AppSpec::latency_critical(&self.server.app.name, percentile, bound);
-        let run = Run { warmup: self.warmup, length: self.length, seed: self.seed, replication: 0 };
+        let (warmup, length, seed) = (self.warmup, self.length, self.seed);
+        let run = Run { warmup, length, seed, replication: 0, percentile };
+        run.check(&rates)?;
         let all = |count: usize| (count > 0).then_some(());
         let grid = Grid {
             space: space(&self.server, &app)?,
@@ -103,6 +105,30 @@ impl ServerFile {
                 .map(|()| self.frequencies.iter().map(|it| it.as_ghz()).collect()),
         };
         Ok(ServerScenario { model: self.server, app, rates_per_s: rates, grid, run })
+    }
+}
+
+impl Run {
+    /// Refuses a length that has too few requests beyond the percentile at one of these rates.
+    ///
+    /// # Errors
+    /// With the length that it takes.
+    pub fn check(&self, rates_per_s: &[f64]) -> Result<(), ServerFileError> {
+        let slowest = rates_per_s.iter().copied().fold(f64::INFINITY, f64::min);
+        let beyond = 1.0 - self.percentile.fraction();
+        let takes_s = BEYOND_MIN / (slowest * beyond);
+        if !takes_s.is_finite() || self.length.as_secs_f64() >= takes_s * (1.0 - 1e-9) {
+            return Ok(());
+        }
+        // Whole milliseconds, so that the text can be written into the file; 1 - 0.999 is a
+        // little over 0.001.
+        let takes = Nanos::from_millis((1e3 * takes_s - 1e-6).ceil() as u64);
+        let message = format!(
+            "{} at {slowest} requests/s takes {takes} at least ({BEYOND_MIN} requests beyond it): \
+             write length = \"{takes}\", or another percentile",
+            self.percentile
+        );
+        Err(ServerFileError { key: "length".to_owned(), message })
     }
 }
 
@@ -119,6 +145,9 @@ fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError
     Space::from_machine(plant.machine(), plant.apps(), &knobs)
         .map_err(|error| wrong("server", error.to_string()))
 }
+
+/// Requests that are to be expected beyond the percentile of an objective (ours).
+const BEYOND_MIN: f64 = 5.0;
 
 const fn warmup() -> Nanos {
     Nanos::from_millis(50)
@@ -143,6 +172,18 @@ mod tests {
         assert_ne!(text, EXAMPLE, "the example has {from}");
         let file: ServerFile = toml::from_str(&text).unwrap();
         file.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_percentile_that_the_length_is_too_short_for_is_refused_with_the_length() {
+        let told = refused("p99 = \"500us\"", "\"p99.99\" = \"500us\"");
+        assert!(told.starts_with("length: p99.99"), "{told}");
+        let length = told.split("write length = \"").nth(1).unwrap().split('"').next().unwrap();
+        let longer = EXAMPLE.replacen("p99 = \"500us\"", "\"p99.99\" = \"500us\"", 1);
+        let mut table: toml::Table = longer.parse().unwrap();
+        table.insert("length".to_owned(), length.into());
+        let file: ServerFile = toml::Value::Table(table).try_into().unwrap();
+        assert_eq!(file.check().unwrap().run.percentile.to_string(), "p99.99");
     }
 
     #[test]

@@ -74,6 +74,8 @@ fn columns(cells: &[Cell], percentile: f64) -> Vec<Column> {
         number("p50_us", |cell| cell.p50_us),
         number("p90_us", |cell| cell.p90_us),
         number("p99_us", |cell| cell.p99_us),
+        number("percentile", |cell| cell.percentile),
+        number("tail_us", |cell| cell.tail_us),
         number("watts", |cell| cell.watts),
         number("cycles_a_request", |cell| cell.cycles_a_request),
         number("interrupts_per_s", |cell| cell.interrupts_per_s),

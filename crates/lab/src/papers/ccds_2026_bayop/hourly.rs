@@ -152,7 +152,7 @@ impl Plan {
         let (model, run) = (&self.linux, trial(setup, self.peak_per_s));
         let cells = sweep(model, &[idlest], &settings, run, &setup.progress);
         let cells = cells.map_err(Failure::from)?;
-        let tails = cells.iter().map(|cell| cell.tail_us(objective.percentile));
+        let tails = cells.iter().map(|cell| cell.tail_at(objective.percentile));
         Ok(tails.fold(f64::INFINITY, f64::min))
     }
 
@@ -218,6 +218,7 @@ fn trial(setup: &Setup<'_>, peak_per_s: f64) -> Run {
         warmup: Nanos::from_millis(30),
         length: Nanos::from_secs_f64(setup.either(1.0, 0.1) * TRIAL_REQUESTS / peak_per_s),
         seed: setup.seed,
+        percentile: lull_measure::Percentile::P99,
         replication: 0,
     }
 }
@@ -276,7 +277,7 @@ impl<'a> Hour<'a> {
         };
         Ok(HeldChoice {
             watts: cell.watts,
-            tail_us: cell.tail_us(objective.percentile),
+            tail_us: cell.tail_at(objective.percentile),
             is_met: objective.met_by(cell),
             search: None,
         })

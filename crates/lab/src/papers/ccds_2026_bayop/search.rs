@@ -96,7 +96,12 @@ fn surface(
             server.forget();
             server.run_until(server.now() + length);
             let totals = server.totals();
-            let cell = Cell::from_totals(load, *setting, &totals, usize::from(model.cores));
+            let cell = Cell::from_totals(
+                load,
+                *setting,
+                &totals,
+                (usize::from(model.cores), Percentile::P99),
+            );
             (reading(&cell, &totals.latency, objective), totals.latency, cell)
         });
         let all: Vec<_> = readings.collect();

@@ -144,7 +144,7 @@ impl fmt::Display for Objective {
 
 impl Objective {
     pub(super) fn met_by(self, cell: &Cell) -> bool {
-        cell.keeps_up() && cell.tail_us(self.percentile) <= self.bound_us
+        cell.keeps_up() && cell.tail_at(self.percentile) <= self.bound_us
     }
 }
 
@@ -178,6 +178,7 @@ pub(super) fn run(setup: &Setup<'_>) -> Run {
         warmup: Nanos::from_millis(50),
         length: setup.either(Nanos::from_millis(250), Nanos::from_millis(30)),
         seed: setup.seed,
+        percentile: Percentile::P99,
         replication: 0,
     }
 }

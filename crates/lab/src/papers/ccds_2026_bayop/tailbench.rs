@@ -101,6 +101,7 @@ fn of_load(
         warmup: length(0.1 * TRIAL_REQUESTS),
         length: length(TRIAL_REQUESTS),
         seed: setup.seed,
+        percentile: lull_measure::Percentile::P99,
         replication: 0,
     };
     // Connections stay where they were hashed to: what is held is a later stretch.

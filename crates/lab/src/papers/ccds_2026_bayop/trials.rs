@@ -73,14 +73,15 @@ pub(super) fn measured(
     run: Run,
 ) -> Result<(Cell, Latency), ModelError> {
     let totals = measure(model, rate_per_s, setting, run)?;
-    let cell = Cell::from_totals(rate_per_s, setting, &totals, usize::from(model.cores));
+    let cores = usize::from(model.cores);
+    let cell = Cell::from_totals(rate_per_s, setting, &totals, (cores, run.percentile));
     Ok((cell, totals.latency))
 }
 
 /// A cell as a trial sees it: a server that does not keep up is far over its bound.
 pub(super) fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> Reading {
     let bound = Nanos::from_secs_f64(objective.bound_us / 1e6);
-    let tail_us = cell.tail_us(objective.percentile);
+    let tail_us = cell.tail_at(objective.percentile);
     let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };
     let unanswered = cell.arrived.saturating_sub(cell.answered);
     let late = latency.count_above(bound) + unanswered;
