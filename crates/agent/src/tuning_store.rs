@@ -5,15 +5,16 @@
 //! next search of the same app on the same machine at about the same load starts from the
 //! stored results, and `lull run` passes them to `bayop`.
 
+mod subject;
+
+pub use subject::{Key, Subject, bin};
+
 use crate::error::UsageError;
-use lull_control::{Capability, Discovery, Machine, TrialEvidence};
-use lull_measure::{Nanos, Percentile};
-use lull_policies::search::{Choice, Place, Protocol, Reading, Search, Space, Trial};
+use lull_control::{Discovery, TrialEvidence};
+use lull_policies::search::{Choice, Place, Reading, Refusal, Search, Space, Trial};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 
-/// The width of a load bin: rates within 15 % share their results.
-const BIN: f64 = 1.15;
 /// The version of the tables, raised when an older reader would misread a new store.
 const VERSION: i64 = 3;
 /// The version whose settings have no evidence.
@@ -30,6 +31,11 @@ const TABLES: &str = "
         knobs TEXT NOT NULL, rate_per_s REAL NOT NULL, knob_values TEXT NOT NULL,
         meets INTEGER NOT NULL, tail_us REAL NOT NULL, watts REAL NOT NULL, evidence TEXT,
         PRIMARY KEY (machine, app, bin, objective, knobs)
+    );
+    CREATE TABLE IF NOT EXISTS search (
+        machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, search TEXT NOT NULL,
+        seed INTEGER NOT NULL,
+        PRIMARY KEY (machine, app, bin, search)
     );
     CREATE TABLE IF NOT EXISTS refuted (
         machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, objective TEXT NOT NULL,
@@ -72,25 +78,6 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// The subject of stored results: an app's objective on a machine, over a set of knobs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Subject {
-    machine: String,
-    app: String,
-    objective: String,
-    knobs: String,
-}
-
-/// The key under which a search stores its trials.
-pub struct Key {
-    subject: Subject,
-    bin: i64,
-    /// Objective, method, space and length of trials. Only a search with an equal key reuses
-    /// the trials.
-    search: String,
-    rate_per_s: f64,
-}
-
 /// The result of a search at a load.
 struct SearchResult {
     bin: i64,
@@ -122,82 +109,6 @@ pub struct RefutedSetting {
     pub rate_per_s: f64,
     /// Values in the order of the knobs, each in its own unit.
     pub values: Vec<f64>,
-}
-
-impl Subject {
-    /// Returns the subject for an app's objective on a machine and the knobs of a search space.
-    pub fn new(
-        machine: &Machine,
-        app: &str,
-        (percentile, bound): (Percentile, Nanos),
-        space: &Space,
-    ) -> Self {
-        let knobs: Vec<_> = space.dimensions().iter().map(|it| it.knob.name()).collect();
-        Self {
-            machine: fingerprint(machine),
-            app: app.to_owned(),
-            objective: format!("{percentile} < {bound}"),
-            knobs: knobs.join(","),
-        }
-    }
-}
-
-impl Subject {
-    /// Parses stored values, of which there is one for each knob.
-    fn values(&self, text: &str) -> anyhow::Result<Vec<f64>> {
-        let values: Vec<f64> = serde_json::from_str(text)?;
-        anyhow::ensure!(values.len() == self.knobs.split(',').count(), "a setting has {values:?}");
-        Ok(values)
-    }
-}
-
-impl Key {
-    /// Returns the subject of the search's results.
-    pub fn subject(&self) -> &Subject {
-        &self.subject
-    }
-
-    /// Returns the key of a search. `plant` names further conditions that must be equal for
-    /// trials to be reused: for a simulated server, its exact load and seed.
-    pub fn new(
-        subject: Subject,
-        search: &Search,
-        protocol: &Protocol,
-        (plant, rate_per_s): (&str, f64),
-    ) -> Self {
-        let space = search.space();
-        let levels: Vec<_> = space
-            .dimensions()
-            .iter()
-            .map(|it| format!("{} {}", it.knob, it.levels.len()))
-            .collect();
-        let what = format!(
-            "{:?}; {}; {}; {} after {}; {plant}",
-            search.rules().method,
-            subject.objective,
-            levels.join(", "),
-            protocol.window,
-            protocol.settle
-        );
-        Self { bin: bin(rate_per_s), subject, search: what, rate_per_s }
-    }
-}
-
-/// Returns the load bin of a rate.
-pub fn bin(rate_per_s: f64) -> i64 {
-    (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
-}
-
-/// Returns the identity of a machine: its name and a checksum of everything that a setting may
-/// depend on. Gates are left out because they belong to apps; their settings are stored under
-/// the knobs of the app.
-fn fingerprint(machine: &Machine) -> String {
-    let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
-    for capability in Capability::OF_GATES {
-        bare.capabilities = std::mem::take(&mut bare.capabilities).unstated(capability);
-    }
-    let all = serde_json::to_string(&bare).unwrap_or_default();
-    format!("{} {:08x}", machine.name, crc32fast::hash(all.as_bytes()))
 }
 
 impl Store {
@@ -266,13 +177,49 @@ impl Store {
         Ok(Key { bin: bin.unwrap_or(key.bin), ..key })
     }
 
+    /// Returns the seed of a search that has not ended; `None` for a new one.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn seed(&self, key: &Key) -> anyhow::Result<Option<u32>> {
+        let sql =
+            "SELECT seed FROM search WHERE machine = ? AND app = ? AND bin = ? AND search = ?";
+        let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
+        let mut statement = self.connection.prepare(sql)?;
+        Ok(statement.query_map(of, |row| row.get(0))?.next().transpose()?)
+    }
+
+    /// Stores the seed of a search, with which it continues after an interruption.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub fn keep_seed(&self, key: &Key, seed: u32) -> anyhow::Result<()> {
+        let sql = "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)";
+        let row = params![key.subject.machine, key.subject.app, key.bin, key.search, seed];
+        self.connection.execute(sql, row)?;
+        Ok(())
+    }
+
+    /// Deletes the trials of a search that is not continued.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub fn forget(&self, key: &Key) -> anyhow::Result<()> {
+        for table in ["trial", "search"] {
+            let rows = "machine = ? AND app = ? AND bin = ? AND search = ?";
+            let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
+            self.connection.execute(&format!("DELETE FROM {table} WHERE {rows}"), of)?;
+        }
+        Ok(())
+    }
+
     /// Stores a trial.
     pub fn keep_trial(
         &self,
         key: &Key,
         number: usize,
         place: &Place,
-        came: &Result<Reading, String>,
+        came: &Result<Reading, Refusal>,
     ) -> anyhow::Result<()> {
         let (place, came) = (serde_json::to_string(place)?, serde_json::to_string(came)?);
         let Subject { machine, app, .. } = &key.subject;
@@ -380,13 +327,9 @@ impl Store {
             evidence: Some(choice.evidence),
             refuted: search.refuted().iter().map(|place| space.values(place)).collect(),
         };
-        let Subject { machine, app, .. } = &key.subject;
         let transaction = self.connection.unchecked_transaction()?;
         self.put_result(&key.subject, &result)?;
-        transaction.execute(
-            "DELETE FROM trial WHERE machine = ? AND app = ? AND bin = ? AND search = ?",
-            params![machine, app, key.bin, key.search],
-        )?;
+        self.forget(key)?;
         transaction.commit()?;
         Ok(())
     }
@@ -397,6 +340,8 @@ impl Store {
     /// # Errors
     /// If the store cannot be written.
     pub fn keep_found(&self, subject: &Subject, found: &Discovery) -> anyhow::Result<()> {
+        // A knob that was refused has left the search.
+        let subject = &subject.over(&found.knobs);
         let result = SearchResult {
             bin: bin(found.rate_per_s),
             rate_per_s: found.rate_per_s,
@@ -438,7 +383,7 @@ impl Store {
     /// If the store cannot be written.
     pub fn keep_seen(&self, subject: &Subject, seen: &Discovery) -> anyhow::Result<()> {
         let values = serde_json::to_string(&seen.values)?;
-        let Subject { machine, app, objective, knobs } = subject;
+        let Subject { machine, app, objective, knobs } = &subject.over(&seen.knobs);
         let (rate, bin) = (seen.rate_per_s, bin(seen.rate_per_s));
         let (tail_us, watts) = (seen.tail_us, seen.watts);
         // Too few windows are no evidence of their own, and replace none.

@@ -45,6 +45,8 @@ pub struct Discovery {
     pub settings: Vec<Setting>,
     /// Its values in the order of the search, each in its knob's own unit.
     pub values: Vec<f64>,
+    /// The knobs that were searched, in that order.
+    pub knobs: Vec<Capability>,
     /// Whether it meets the objective; if not, nothing was found that does.
     pub meets: bool,
     /// The tail, in microseconds.

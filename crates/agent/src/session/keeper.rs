@@ -187,6 +187,7 @@ mod tests {
             rate_per_s,
             settings: vec![Setting::Cores(AppId(0), CoreSet::first(cores))],
             values: vec![f64::from(cores)],
+            knobs: vec![Capability::Cores],
             meets: true,
             tail_us: 5000.0,
             watts: 10.0,

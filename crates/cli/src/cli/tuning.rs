@@ -80,6 +80,9 @@ pub(crate) struct TuneArgs {
     /// End a trial whose tail is this many bounds after a quarter of its time
     #[arg(long)]
     pub(crate) cut: Option<f64>,
+    /// Seed of the search, to repeat it; every search has another one without it
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u32>,
     /// Where trials and findings are kept
     #[arg(long, default_value = "lull-tune.sqlite", value_name = "FILE")]
     pub(crate) store: PathBuf,

@@ -11,19 +11,29 @@ mod picture;
 mod simulated;
 
 use crate::cli::TuneArgs;
+use crate::commands::UsageError;
 use crate::say::notice;
 use crate::text::{number, table};
 use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, Store};
-use lull_control::{Rng, TrialEvidence};
-use lull_policies::search::{Choice, Place, Reading, Search, Space, Trial};
+use lull_control::{Capability, Rng, TrialEvidence};
+use lull_policies::search::{Choice, Place, Reading, Refusal, Search, Space, Trial};
 use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;
+use std::hash::{BuildHasher, RandomState};
 
 /// The error of a search that is stopped.
 const STOPPED: &str =
     "stopped before the end; the trials are kept, and the same command goes on with them";
+
+/// A knob cannot be searched.
+#[derive(Debug, thiserror::Error)]
+#[error("{knob} cannot be searched here: {why}")]
+struct Useless {
+    knob: Capability,
+    why: String,
+}
 
 /// The result of a search.
 #[derive(Debug, Serialize)]
@@ -33,6 +43,8 @@ struct Tuned {
     rate_per_s: f64,
     trials: usize,
     resumed: usize,
+    /// The seed with which the search can be repeated.
+    seed: u32,
     /// Whether the setting's trials show that it meets the bound.
     meets: bool,
     /// The evidence of its trials; absent if the fastest setting was never measured.
@@ -72,7 +84,7 @@ impl Tried {
             watts: reading.map(|it| it.watts),
             requests: reading.map(|it| it.requests),
             late: reading.map(|it| it.late),
-            why: trial.came.as_ref().err().cloned(),
+            why: trial.came.as_ref().err().map(|refusal| refusal.why.clone()),
         }
     }
 }
@@ -97,13 +109,20 @@ struct Hunt<'s> {
     key: Key,
     store: &'s Store,
     resumed: usize,
+    seed: u32,
 }
 
 impl<'s> Hunt<'s> {
     /// Resumes the trials of a search that was interrupted, and starts with an earlier
     /// finding at about this load if there is one.
-    fn new(mut search: Search, key: Key, store: &'s Store) -> anyhow::Result<Self> {
+    fn new(
+        mut search: Search,
+        key: Key,
+        store: &'s Store,
+        seed: Option<u32>,
+    ) -> anyhow::Result<Self> {
         let key = store.adopt(key)?;
+        let seed = seed_of(store, &key, seed)?;
         let mut resumed = 0;
         for trial in store.trials(&key)? {
             if search.space().contains(&trial.place) {
@@ -131,19 +150,25 @@ impl<'s> Hunt<'s> {
         if resumed > 0 {
             notice(format_args!("resumes with {resumed} trials of an earlier search"));
         }
-        Ok(Self { search, key, store, resumed })
+        Ok(Self { search, key, store, resumed, seed })
     }
 
     /// Makes trials until the search is over, and stores each as soon as it is measured.
     fn go_on(
         &mut self,
         picture: &mut Picture,
-        mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, String>>,
+        mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, Refusal>>,
     ) -> anyhow::Result<()> {
         loop {
+            if let Some(knob) = self.search.useless_knob() {
+                self.store.forget(&self.key)?;
+                let refusals = self.search.trials().iter().filter_map(|it| it.came.as_ref().err());
+                let why = refusals.last().map_or(String::new(), |refusal| refusal.why.clone());
+                return Err(Useless { knob, why }.into());
+            }
             let number = self.search.trials().len();
             // Each trial has its own generator, so that a resumed search draws the same numbers.
-            let mut rng = Rng::seed_from_u64(number as u64);
+            let mut rng = Rng::seed_from_u64((u64::from(self.seed) << 32) | number as u64);
             let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
             picture.show(&self.search, Some(&next.place))?;
             let came = trial(&self.search, &next.place)?;
@@ -158,7 +183,7 @@ impl<'s> Hunt<'s> {
         let search = &self.search;
         let Some(choice) = search.choice() else {
             let why = search.trials().iter().find_map(|trial| trial.came.as_ref().err());
-            let why = why.map_or("no trial was made", String::as_str);
+            let why = why.map_or("no trial was made", |refusal| &refusal.why);
             anyhow::bail!("no trial gave a reading: {why}");
         };
         let choice = match choice.meets {
@@ -188,6 +213,7 @@ impl<'s> Hunt<'s> {
             rate_per_s,
             trials: search.trials().len(),
             resumed: self.resumed,
+            seed: self.seed,
             meets: choice.meets,
             evidence: search.evidence(&choice.place),
             refuted: search.refuted().iter().map(|it| search.space().values(it)).collect(),
@@ -200,6 +226,24 @@ impl<'s> Hunt<'s> {
             tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
         })
     }
+}
+
+/// Returns the seed of a search: that of the search that it continues, the one that is given, or
+/// one that differs by run.
+fn seed_of(store: &Store, key: &Key, given: Option<u32>) -> anyhow::Result<u32> {
+    let seed = match (store.seed(key)?, given) {
+        (Some(kept), Some(given)) if kept != given => {
+            let what = "the search that is continued has another seed";
+            let advice = format!("leave out --seed, write {kept}, or name another --store");
+            return Err(UsageError(format!("--seed {given}: {what}: {advice}")).into());
+        }
+        (Some(kept), _) => kept,
+        // The keys of a hash map are random in each process, and differ by map.
+        (None, given) => given.unwrap_or_else(|| RandomState::new().hash_one(0) as u32),
+    };
+    store.keep_seed(key, seed)?;
+    notice(format_args!("the seed of the search is {seed}: --seed {seed} repeats it"));
+    Ok(seed)
 }
 
 fn print(tuned: &[Tuned]) {

@@ -19,7 +19,7 @@ fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
 name = "bayop"
 knobs = ["cores"]
 settle = "200ms"
-window = "1s"
+window = "1500ms"
 trials = 5
 load_change = 0.9
 allow_modelled = true
@@ -129,6 +129,36 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     assert_eq!(reasons(&scene, 1, "trial"), 0, "{}", ended.err);
     server.assert_as_before();
     assert_eq!(count_findings(&store), 1);
+}
+
+#[test]
+fn a_knob_that_is_refused_leaves_the_search_and_the_rest_is_searched() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let (scene, server) = (Scene::new(), Victim::server());
+    let path = config(&scene, &server, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    // Everything that the machine claims; here its network card may refuse every delay.
+    std::fs::write(&path, text.replacen("knobs = [\"cores\"]\n", "", 1)).unwrap();
+    let store = scene.path("spots.sqlite");
+    let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
+    let ended = scene.run(&[&all[..], &["--json".as_ref()]].concat()).well();
+    let found = &ended.json()[0];
+    assert_eq!(found["meets"], true, "{found} {}", ended.err);
+    server.assert_as_before();
+}
+
+#[test]
+fn trials_that_are_too_short_for_the_percentile_are_refused_with_their_length() {
+    let (scene, server) = (Scene::new(), Victim::server());
+    let path = config(&scene, &server, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("p95", "\"p99.99\"", 1)).unwrap();
+    let ended = scene.run(&["tune".as_ref(), path.as_os_str()]);
+    let ended = ended.refused(2, "too short for p99.99");
+    assert!(ended.err.contains("window = \""), "{}", ended.err);
+    server.assert_as_before();
 }
 
 #[test]

@@ -108,12 +108,12 @@ fn parquet_holds_what_the_csv_does_and_marks_the_front() {
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
     let mut of_csv = csv::ReaderBuilder::new().comment(Some(b'#')).from_path(&csv).unwrap();
     let mut watts: Vec<f64> =
-        of_csv.records().map(|row| row.unwrap()[8].parse().unwrap()).collect();
-    let mut of_parquet: Vec<f64> = rows.iter().map(|row| row.get_double(8).unwrap()).collect();
+        of_csv.records().map(|row| row.unwrap()[10].parse().unwrap()).collect();
+    let mut of_parquet: Vec<f64> = rows.iter().map(|row| row.get_double(10).unwrap()).collect();
     watts.sort_by(f64::total_cmp);
     of_parquet.sort_by(f64::total_cmp);
     assert_eq!((rows.len(), &watts), (4, &of_parquet));
-    let on_front = rows.iter().filter(|row| row.get_bool(12).unwrap()).count();
+    let on_front = rows.iter().filter(|row| row.get_bool(14).unwrap()).count();
     assert_eq!(on_front, front.as_array().unwrap().len());
     assert!(std::fs::read_to_string(&figure).unwrap().contains("front"));
     // A path that cannot be written fails before the measurement.
@@ -209,6 +209,7 @@ fn a_scenario_that_makes_no_sense_is_refused_with_line_and_key() {
         ("[20000.0]", "[-1.0]", "rates-per-s[0]"),
         ("p99 = \"500us\"", "throughput = 5.0", "objective"),
         ("length = \"40ms\"", "lenght = \"40ms\"", "lenght"),
+        ("p99 = \"500us\"", "\"p99.9\" = \"500us\"", "length = \"250ms\""),
     ] {
         let ended = lull(&scene, "sweep", &SMALL.replacen(from, to, 1), &[]);
         let ended = ended.refused(2, key);
@@ -229,6 +230,31 @@ fn a_search_finds_a_setting_and_says_what_it_cost() {
     assert!(evidence["trials"].as_u64() >= Some(3), "{found}");
     // The lower frequency and the longer delay: the least power of the four.
     assert_eq!(found[0]["values"], serde_json::json!([200.0, 1.2]), "{found}");
+}
+
+#[test]
+fn searches_differ_unless_they_have_the_same_seed() {
+    let scene = Scene::new();
+    let search = |store: &str, further: &[&str]| {
+        let store = text_of(&scene.path(store));
+        let mut arguments =
+            vec!["--store", &store, "--trials", "6", "--method", "random", "--json"];
+        arguments.extend(further);
+        let ended = lull(&scene, "tune", SMALL, &arguments).well();
+        let found = ended.json();
+        let seed = found[0]["seed"].as_u64().unwrap();
+        assert!(ended.err.contains(&format!("--seed {seed}")), "{}", ended.err);
+        let tried = found[0]["tried"].as_array().unwrap().iter();
+        (seed, tried.map(|trial| trial["values"].to_string()).collect::<Vec<_>>())
+    };
+    let (seed, first) = search("a.sqlite", &[]);
+    let again = search("b.sqlite", &["--seed", &seed.to_string()]);
+    assert_eq!(again, (seed, first.clone()));
+    let others: Vec<_> =
+        ["c.sqlite", "d.sqlite", "e.sqlite"].iter().map(|store| search(store, &[])).collect();
+    assert!(others.iter().all(|other| other.0 != seed), "{others:?}");
+    // Six draws of four settings: three searches are all alike once in 10^10.
+    assert!(others.iter().any(|other| other.1 != first), "{others:?} {first:?}");
 }
 
 #[test]

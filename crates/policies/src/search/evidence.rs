@@ -16,12 +16,10 @@
 //! trial can leave the mean share of late requests below the allowed one.
 
 use super::reading::Reading;
-use super::rules::Rules;
+use super::rules::{CONFIDENCE, Rules};
 use lull_control::TrialEvidence;
-use statrs::distribution::{Beta, ContinuousCDF, StudentsT};
+use lull_measure::statistics::{proportion_lower, proportion_upper, student_t_cdf};
 
-/// Confidence of the one-sided limits of the share of late requests.
-const CONFIDENCE: f64 = 0.99;
 /// Trials from which their own spread is used instead of the model's.
 const OWN_SPREAD: usize = 3;
 /// The least standard deviation of ln tail that any number of trials can reach (ours).
@@ -49,11 +47,11 @@ pub(crate) fn evidence_of(readings: &[Reading], rules: &Rules) -> TrialEvidence 
     weigh(readings, rules, 0.0)
 }
 
-/// Whether evidence of as many trials refutes a setting: the share of late requests is too
-/// large, and more than one trial missed the bound.
-pub(crate) fn is_refuted(readings: &[Reading], evidence: &TrialEvidence, bound_us: f64) -> bool {
-    let missed = readings.iter().filter(|it| it.tail_us > bound_us).count();
-    evidence.is_beyond() && missed > 1
+/// Whether trials refute a setting: more than one of them missed the bound, and the share of
+/// late requests is above the allowed one.
+pub(crate) fn is_refuted(readings: &[Reading], rules: &Rules) -> bool {
+    let missed = readings.iter().filter(|it| it.tail_us > rules.bound_us).count();
+    missed > 1 && Counted::new(readings, rules.allowed).limits()[0] > rules.allowed
 }
 
 /// Whether `more` trials like those so far would show that a setting meets its objective.
@@ -93,15 +91,13 @@ impl Counted {
         Self { requests: self.requests * factor, late: self.late * factor }
     }
 
-    /// One-sided lower and upper limits of the share of late requests.
+    /// One-sided lower and upper limits of the share of late requests, rounded outwards to whole
+    /// requests.
     fn limits(self) -> [f64; 2] {
-        let (late, in_time) = (self.late, (self.requests - self.late).max(0.0));
-        let quantile = |a: f64, b: f64, at: f64| Beta::new(a, b).map(|it| it.inverse_cdf(at));
-        let low =
-            if late > 0.0 { quantile(late, in_time + 1.0, 1.0 - CONFIDENCE).ok() } else { None };
-        let high =
-            if in_time > 0.0 { quantile(late + 1.0, in_time, CONFIDENCE).ok() } else { None };
-        [low.unwrap_or(0.0), high.unwrap_or(1.0)]
+        let alpha = 1.0 - CONFIDENCE;
+        let upper = (self.late.ceil() as u64, self.requests.floor() as u64);
+        let lower = (self.late.floor() as u64, self.requests.ceil() as u64);
+        [proportion_lower(lower.0, lower.1, alpha), proportion_upper(upper.0, upper.1, alpha)]
     }
 }
 
@@ -139,9 +135,8 @@ impl Spread {
     /// Returns the probability that one more trial is below the bound, if these are the mean
     /// and the spread of `count` trials.
     fn below(self, count: usize) -> f64 {
-        let count = count as f64;
-        let z = -self.mean / (self.std_dev * (1.0 + 1.0 / count).sqrt());
-        StudentsT::new(0.0, 1.0, count - 1.0).map_or(0.0, |it| it.cdf(z))
+        let z = -self.mean / (self.std_dev * (1.0 + 1.0 / count as f64).sqrt());
+        student_t_cdf(z, count - 1)
     }
 }
 
@@ -162,22 +157,14 @@ mod tests {
     #[test]
     fn limits_are_those_of_clopper_and_pearson() {
         // Without a late request the upper limit is 1 - 0.01^(1/n); SciPy's beta.ppf for the rest.
-        for (requests, late, low, high) in
-            [(459.0, 0.0, 0.0, 0.009_983_2), (100.0, 5.0, 0.012_969, 0.125_852), (10.0, 10.0, 0.630_957, 1.0)]
-        {
+        for (requests, late, low, high) in [
+            (459.0, 0.0, 0.0, 0.009_983_2),
+            (100.0, 5.0, 0.012_969, 0.125_852),
+            (10.0, 10.0, 0.630_957, 1.0),
+        ] {
             let [at_least, at_most] = Counted { requests, late }.limits();
             assert!((at_least - low).abs() < 2e-4, "{requests} {late}: {at_least}");
             assert!((at_most - high).abs() < 2e-4, "{requests} {late}: {at_most}");
-        }
-    }
-
-    #[test]
-    fn a_limit_is_where_the_binomial_tail_has_its_confidence() {
-        for (requests, late) in [(2000.0, 7.0), (120_000.0, 1100.0), (5e6, 40_000.0)] {
-            let [low, high] = Counted { requests, late }.limits();
-            let below = Beta::new(late + 1.0, requests - late).unwrap().cdf(high);
-            let above = Beta::new(late, requests - late + 1.0).unwrap().cdf(low);
-            assert!((below - 0.99).abs() < 1e-4 && (above - 0.01).abs() < 1e-4, "{below} {above}");
         }
     }
 
@@ -217,7 +204,7 @@ mod tests {
     fn one_bad_trial_refutes_nothing_and_two_of_many_late_requests_do() {
         let bad = reading(900.0, 1000, 400);
         let rules = rules(1.0, 500.0);
-        let refutes = |all: &[Reading]| is_refuted(all, &weigh(all, &rules, 0.0), rules.bound_us);
+        let refutes = |all: &[Reading]| is_refuted(all, &rules);
         assert!(!refutes(&[bad]) && refutes(&[bad, bad]));
         assert!(!refutes(&[reading(510.0, 1000, 11), reading(505.0, 1000, 10)]), "near the bound");
     }

@@ -4,6 +4,9 @@ use super::prior::PriorMean;
 use lull_measure::Percentile;
 use serde::{Deserialize, Serialize};
 
+/// Confidence of the one-sided limits of the share of late requests.
+pub(super) const CONFIDENCE: f64 = 0.99;
+
 /// How a search chooses candidates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -71,8 +74,31 @@ impl Rules {
         Self { allowed: 1.0 - percentile.fraction(), ..self }
     }
 
+    /// Returns the requests that a trial takes at least: enough that the trials of one setting
+    /// can show that it meets the bound if none of them is late, and that one request is
+    /// expected beyond the percentile.
+    pub fn least_requests(&self) -> f64 {
+        let all = (1.0 - CONFIDENCE).ln() / (1.0 - self.allowed).ln();
+        (all / (self.confirmations() + 1) as f64).max(1.0 / self.allowed)
+    }
+
     /// Returns how often a setting is measured again before it can be chosen for good.
     pub fn confirmations(&self) -> usize {
         self.confirm.min(self.trials / 4).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_takes_more_requests_for_a_higher_percentile() {
+        let least = |percentile| Rules::new(Method::Apart, 1.0, 30).at(percentile).least_requests();
+        // Six trials of 100 requests are more than the 459 that none late among them takes.
+        assert!((least(Percentile::P99) - 100.0).abs() < 1e-6);
+        assert!((least(Percentile::P999) - 1000.0).abs() < 1e-6);
+        let short = Rules::new(Method::Apart, 1.0, 5).at(Percentile::P95).least_requests();
+        assert!((44.0..46.0).contains(&short), "90 requests in two trials: {short}");
     }
 }

@@ -127,6 +127,14 @@ impl Space {
         self
     }
 
+    /// Returns the space without a knob; `None` if nothing is left to choose.
+    #[must_use]
+    pub fn without(&self, knob: Capability) -> Option<Self> {
+        let left = self.dimensions.iter().filter(|it| it.knob != knob);
+        let dimensions: Vec<_> = left.cloned().collect();
+        (!dimensions.is_empty()).then_some(Self { dimensions })
+    }
+
     /// Number of places.
     pub fn size(&self) -> usize {
         self.dimensions.iter().map(|dimension| dimension.levels.len()).product()

@@ -14,17 +14,19 @@
 //! setting that two trials or more refute is not proposed again, and neither is one that an
 //! earlier search at this load has refuted ([`Search::leave_out`]).
 
-mod apart;
+mod proposals;
 
 use super::evidence::{is_refuted, weigh};
 use super::reading::Reading;
+use super::refusal::Refusal;
 use super::rules::{Method, Rules};
 use super::separate::Models;
 use super::space::{Place, Space};
 use crate::toolkit::surrogate::{GaussianProcess, Posterior, log_expected_improvement};
-use lull_control::{Rng, TrialEvidence};
+use lull_control::{Capability, Rng, TrialEvidence};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct Trial {
     /// The candidate setting.
     pub place: Place,
     /// The reading, or why the place could not be set.
-    pub came: Result<Reading, String>,
+    pub came: Result<Reading, Refusal>,
 }
 
 /// The next candidate to try.
@@ -146,15 +148,33 @@ impl Search {
     }
 
     /// Records the result of trying a place.
-    pub fn tell(&mut self, place: Place, came: Result<Reading, String>) {
+    pub fn tell(&mut self, place: Place, came: Result<Reading, Refusal>) {
         let sound = came.and_then(|reading| {
             let numbers = [reading.tail_us, reading.watts];
             match numbers.iter().all(|value| value.is_finite() && *value > 0.0) {
                 true => Ok(reading),
-                false => Err(format!("no sound reading: {reading:?}")),
+                false => Err(format!("no sound reading: {reading:?}").into()),
             }
         });
         self.trials.push(Trial { place, came: sound });
+    }
+
+    /// Returns a knob that cannot be searched: it was refused at two levels or more and was never
+    /// set, or at three or more and was set at one level only, which may be the one in force.
+    pub fn useless_knob(&self) -> Option<Capability> {
+        let dimensions = self.space.dimensions().iter().enumerate();
+        let useless = |(axis, knob): (usize, Capability)| {
+            let is_refused = |trial: &&Trial| {
+                trial.came.as_ref().is_err_and(|refusal| refusal.knob == Some(knob))
+            };
+            let levels = |trials: &mut dyn Iterator<Item = &Trial>| -> usize {
+                trials.map(|trial| trial.place.0[axis]).collect::<BTreeSet<_>>().len()
+            };
+            let refused = levels(&mut self.trials.iter().filter(is_refused));
+            let set = levels(&mut self.trials.iter().filter(|trial| trial.came.is_ok()));
+            set < 2 && refused > set + 1
+        };
+        dimensions.map(|(axis, it)| (axis, it.knob)).find(|it| useless(*it)).map(|it| it.1)
     }
 
     /// Returns the share of all requests so far that were over the bound.
@@ -182,8 +202,9 @@ impl Search {
     /// Returns the settings that the trials refute, and those that an earlier search has
     /// refuted.
     pub fn refuted(&self) -> Vec<Place> {
-        let mut all: Vec<_> = self.readings().map(|(place, _)| place.clone()).collect();
-        all.retain(|place| self.is_refuted(place));
+        let tried: BTreeSet<_> = self.readings().map(|(place, _)| place).collect();
+        let refuted = tried.into_iter().filter(|place| self.is_refuted(place));
+        let mut all: Vec<_> = refuted.cloned().collect();
         all.extend(self.left_out.iter().filter(|place| self.is_left_out(place)).cloned());
         all.sort_unstable();
         all.dedup();
@@ -232,9 +253,7 @@ impl Search {
     }
 
     fn is_refuted(&self, place: &Place) -> bool {
-        let (readings, bound_us) = (self.readings_at(place), self.rules.bound_us);
-        // The model's probability does not refute anything, so none is needed here.
-        is_refuted(&readings, &weigh(&readings, &self.rules, 0.0), bound_us)
+        is_refuted(&self.readings_at(place), &self.rules)
     }
 
     fn is_left_out(&self, place: &Place) -> bool {

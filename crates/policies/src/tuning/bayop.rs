@@ -36,25 +36,29 @@
 //! 6. *Several latency-critical apps*: the search is for the first with a tail objective.
 //!
 //! A plant without an energy meter is refused, unless `allow_modelled` permits a model. A trial
-//! ends without a reading if a knob refuses its setting.
+//! ends without a reading if a knob refuses its setting. A knob that is refused at two levels
+//! and was never set leaves the search, which begins again with the rest.
 //!
 //! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
 //! server by formulas whose best setting is known, and `lull lab`.
 
-use crate::config::{config, fraction, positive_time, read, text, wrong};
+mod settings;
+mod stages;
+
+use crate::config::{read, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::search::{
-    Choice, Gather, Gathered, Method, Place, PriorMean, Protocol, Reading, Rules, Search, Space,
-    Tuning, evidence_of, first_tail, is_refuted,
+    Choice, Gather, Gathered, Place, Protocol, Refusal, Rules, Search, Space, Tuning,
 };
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
     AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    Setting, TrialEvidence,
+    Setting,
 };
 use lull_measure::{Missing, Nanos};
-use serde::{Deserialize, Serialize};
+use settings::Config;
+use stages::{Holding, Stage, Trying};
 use std::collections::VecDeque;
 
 /// The registry's entry.
@@ -84,108 +88,6 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     make: |table, machine, apps| Ok(Box::new(Bayop::new(read(table)?, machine, apps)?)),
 };
 
-config! {
-    /// The paper's numbers, and the choices it leaves open.
-    struct Config checked by check {
-        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "random".
-        method: Method = Method::Apart,
-        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
-        /// has of coalescing, frequency and cores if empty.
-        knobs: Vec<Capability> = Vec::new(),
-        /// Trials of a search (section 5.2.1: 30).
-        trials: usize = 30,
-        /// What passes after a change before anything counts (ours).
-        #[serde(serialize_with = "text")]
-        settle: Nanos = Nanos::from_secs(1),
-        /// Length of a trial (the authors' scripts: 20 s).
-        #[serde(serialize_with = "text")]
-        window: Nanos = Nanos::from_secs(20),
-        /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
-        floor: f64 = 0.9,
-        /// Probability that one more trial meets the bound that it must have to stay (ours).
-        final_floor: f64 = 0.95,
-        /// Trials that measure a setting again before it can stay; in a short search a quarter of
-        /// its trials (ours).
-        confirm: usize = 5,
-        /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
-        prior: PriorMean = PriorMean::Constant,
-        /// Expected saving below which, five times running, a search ends; 0 for never (ours).
-        stop_below: f64 = 0.0,
-        /// Share of a search's requests that may be late before it tries only settings that are
-        /// almost certain to meet the bound (ours).
-        harm_max: f64 = 0.05,
-        /// A trial over this many bounds after a quarter of its window ends there (ours).
-        cut: f64 = 2.0,
-        /// How often to search again (section 5.1.1: every hour).
-        #[serde(serialize_with = "text")]
-        every: Nanos = Nanos::from_secs(3600),
-        /// Relative change of load that ends a place's time (ours).
-        load_change: f64 = 0.15,
-        /// Windows over the bound in a row that begin a search (ours).
-        patience: u32 = 3,
-        /// Whether a model may stand in for an energy meter.
-        allow_modelled: bool = false,
-        /// Places that are known from before, as `lull tune` stores them.
-        known: Vec<KnownSetting> = Vec::new(),
-    }
-}
-
-/// A setting that was found at a load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct KnownSetting {
-    /// Requests per second.
-    rate_per_s: f64,
-    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
-    /// workers, transactions.
-    values: Vec<f64>,
-    /// Share of late requests that its trials exceeded with a probability of 1 % at most.
-    /// Without it, or if it is above what the objective allows, a search begins with these
-    /// values instead of trusting them.
-    #[serde(default)]
-    late_at_most: Option<f64>,
-    /// Whether a search has refuted these values at this load: they are not tried again.
-    #[serde(default)]
-    refuted: bool,
-}
-
-impl KnownSetting {
-    fn place(&self, space: &Space) -> Result<Place, PolicyError> {
-        let (found, wanted) = (self.values.len(), space.dimensions().len());
-        if found != wanted {
-            let message = format!("a known place has {found} values; this search has {wanted}");
-            return Err(wrong("known", message));
-        }
-        Ok(space.nearest(&self.values))
-    }
-}
-
-fn check(config: &Config) -> Result<(), PolicyError> {
-    positive_time("window", config.window)?;
-    positive_time("every", config.every)?;
-    for (key, share) in [
-        ("floor", config.floor),
-        ("final_floor", config.final_floor),
-        ("stop_below", config.stop_below),
-        ("harm_max", config.harm_max),
-        ("load_change", config.load_change),
-    ] {
-        fraction(key, share)?;
-    }
-    if config.trials == 0 || config.patience == 0 {
-        let key = if config.trials == 0 { "trials" } else { "patience" };
-        return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
-    }
-    // A NaN is not above 1 either.
-    if config.cut.is_nan() || config.cut < 1.0 {
-        return Err(wrong("cut", format!("`cut` is {}: write 1 or more", config.cut)));
-    }
-    match config.known.iter().any(|spot| !spot.rate_per_s.is_finite() || spot.rate_per_s <= 0.0) {
-        true => Err(wrong("known", "a known place has a rate above 0".to_owned())),
-        false => Ok(()),
-    }
-}
-
 /// Reads the search from the keys of `[policy]` without `name`.
 ///
 /// # Errors
@@ -200,56 +102,9 @@ fn tuning(table: &toml::Table, machine: &Machine, apps: &[AppSpec]) -> Result<Tu
     Ok(Tuning { rules, protocol, load_change: policy.config.load_change, space: policy.space })
 }
 
-impl Config {
-    /// How the first app with a tail objective is tried; `None` where there is none.
-    fn protocol(&self, apps: &[AppSpec]) -> Option<Protocol> {
-        let (app, percentile, bound) = first_tail(apps)?;
-        let Self { settle, window, cut, allow_modelled, .. } = *self;
-        Some(Protocol { app, percentile, bound, settle, window, cut, allow_modelled })
-    }
-}
-
-/// What is going on.
-#[derive(Debug)]
-enum Stage {
-    /// Nothing was seen yet, or there is nothing to search for.
-    Waiting,
-    /// Places are known, and the load is being looked at.
-    Looking { gather: Gather },
-    /// A place is being tried.
-    Trying(Trying),
-    /// A place stays.
-    Holding(Holding),
-}
-
-/// A search in progress.
-#[derive(Debug)]
-struct Trying {
-    search: Box<Search>,
-    place: Place,
-    gather: Gather,
-    /// Why the place cannot be set.
-    refused: Option<String>,
-    /// Requests per second in the first reading: trials at another load are not comparable.
-    load: Option<f64>,
-}
-
-/// A place that stays.
-#[derive(Debug)]
-struct Holding {
-    place: Place,
-    since: Nanos,
-    rate_per_s: f64,
-    /// Windows in a row over the bound.
-    over: u32,
-    meets: bool,
-    gather: Gather,
-    /// The last windows.
-    readings: VecDeque<Reading>,
-}
-
-/// Windows of the setting in force that are evidence.
-const WINDOWS: usize = 30;
+/// Searches in a row that may begin again because the load changed. Clients that wait for their
+/// answers change their rate with every setting, and a search must end nevertheless.
+const RESTARTS_MAX: u32 = 3;
 
 /// The policy.
 struct Bayop {
@@ -266,6 +121,8 @@ struct Bayop {
     refuted: Vec<(f64, Place)>,
     /// Rate in the last reading of a search.
     rate_per_s: f64,
+    /// Searches in a row that began again because the load changed.
+    restarts: u32,
     plan: Plan,
     /// Discoveries that were not yet read.
     found: Vec<Discovery>,
@@ -308,6 +165,7 @@ impl Bayop {
             space,
             stage: Stage::Waiting,
             rate_per_s: 0.0,
+            restarts: 0,
             plan: Plan::keep(),
             found: Vec::new(),
         })
@@ -357,6 +215,7 @@ impl Bayop {
 
     /// The best place stays; without one that meets the bound, the fastest.
     fn settle(&mut self, search: &Search, protocol: Protocol, now: Nanos) {
+        self.restarts = 0;
         let trials = search.trials().len() as u32;
         let choice = search.choice();
         let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
@@ -408,6 +267,7 @@ impl Bayop {
             rate_per_s,
             settings: self.space.settings(place),
             values: self.space.values(place),
+            knobs: self.space.dimensions().iter().map(|it| it.knob).collect(),
             meets,
             tail_us,
             watts,
@@ -474,7 +334,9 @@ impl Bayop {
         };
         self.rate_per_s = *rate_per_s;
         let load = trying.load.unwrap_or(*rate_per_s);
-        if !is_near(load, *rate_per_s, self.config.load_change) {
+        let changed = !is_near(load, *rate_per_s, self.config.load_change);
+        if changed && self.restarts < RESTARTS_MAX {
+            self.restarts += 1;
             return self.begin(protocol, now, rng);
         }
         trying.search.tell(trying.place, Ok(*reading));
@@ -489,7 +351,29 @@ impl Bayop {
             return;
         };
         search.tell(place, Err(why));
-        self.go_on(search, load, (protocol, now), rng);
+        let useless = search.useless_knob().map(|knob| (knob, self.space.without(knob)));
+        match useless {
+            Some((knob, Some(left))) => {
+                self.leave(knob, left);
+                self.begin(protocol, now, rng);
+            }
+            _ => self.go_on(search, load, (protocol, now), rng),
+        }
+    }
+
+    /// Takes a knob that cannot be set out of the search. Trials with it have no readings worth
+    /// keeping, so that the search begins again with what is left.
+    fn leave(&mut self, knob: Capability, left: Space) {
+        let Some(axis) = self.space.dimensions().iter().position(|it| it.knob == knob) else {
+            return;
+        };
+        for list in [&mut self.known, &mut self.hints, &mut self.refuted] {
+            for (_, place) in list.iter_mut() {
+                place.0.remove(axis);
+            }
+        }
+        self.space = left;
+        self.plan = Plan::keep();
     }
 
     /// A window has passed at the place that stays: does it still do?
@@ -521,28 +405,6 @@ impl Bayop {
         if changed || missed || due {
             self.begin(protocol, now, rng);
         }
-    }
-}
-
-/// What the last windows of the setting in force say.
-struct Watched {
-    evidence: TrialEvidence,
-    is_refuted: bool,
-}
-
-impl Holding {
-    /// Adds a window; one at another load is no evidence.
-    fn add(&mut self, reading: &Reading, changed: bool, rules: &Rules) -> Watched {
-        self.over = if reading.tail_us > rules.bound_us { self.over + 1 } else { 0 };
-        if !changed {
-            self.readings.push_back(*reading);
-        }
-        if self.readings.len() > WINDOWS {
-            self.readings.pop_front();
-        }
-        let readings = self.readings.make_contiguous();
-        let evidence = evidence_of(readings, rules);
-        Watched { is_refuted: is_refuted(readings, &evidence, rules.bound_us), evidence }
     }
 }
 
@@ -578,7 +440,8 @@ impl Policy for Bayop {
         if let Stage::Trying(Trying { place, refused, .. }) = &mut self.stage {
             let tried = self.space.settings(place);
             let one = settings.iter().find(|(setting, _)| tried.contains(setting));
-            *refused = one.map(|(_, why)| why.clone());
+            *refused = one
+                .map(|(setting, why)| Refusal::of_knob(setting.knob().capability(), why.clone()));
         }
     }
 

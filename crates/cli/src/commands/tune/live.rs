@@ -5,7 +5,7 @@
 //! `lull run` reads it from there (`agent.spots`).
 
 use super::picture::Picture;
-use super::{Hunt, STOPPED, Tuned};
+use super::{Hunt, STOPPED, Tuned, Useless};
 use crate::cli::TuneArgs;
 use crate::commands::UsageError;
 use crate::say::notice;
@@ -20,7 +20,10 @@ use lull_control::journal::Event;
 use lull_control::{
     Epoch, Got, Observation, Plan, Plant, PlantError, Policy, Reason, Rng, Setting,
 };
-use lull_policies::search::{Gather, Gathered, Place, Protocol, Reading, Search, Tuning};
+use lull_measure::Nanos;
+use lull_policies::search::{
+    Gather, Gathered, Place, Protocol, Reading, Refusal, Rules, Search, Tuning,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Epochs for which limits may hold back the settings of a trial.
@@ -44,7 +47,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     let say = |text: &str| notice(text);
     let mut session = Agent::new(config).stop(stop_request()?).notify(&say).start()?;
     let mut picture = Picture::new(args.json);
-    let tuned = search(&mut session, &store, &mut picture);
+    let tuned = search(&mut session, (&store, args.seed), &mut picture);
     picture.close();
     let record = session.record().display().to_string();
     let ended = tuned
@@ -75,8 +78,12 @@ fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
 }
 
 /// Searches at the current load; starts again if the load changes.
-fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow::Result<Tuned> {
-    let Tuning { space, rules, protocol, load_change } =
+fn search(
+    session: &mut Session,
+    (store, seed): (&Store, Option<u32>),
+    picture: &mut Picture,
+) -> anyhow::Result<Tuned> {
+    let Tuning { mut space, rules, protocol, load_change } =
         tuning_of(session.config(), session.plant().machine(), session.apps())?;
     let app = session.apps()[protocol.app.index()].name.clone();
     let machine = session.plant().machine().clone();
@@ -94,11 +101,12 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
             number(before.watts),
             trials.energy
         ));
+        check_length(&rules, protocol, rate_per_s)?;
         trials.load = (rate_per_s, load_change);
         let search = Search::new(space.clone(), rules.clone());
         let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
         let key = Key::new(subject, &search, &protocol, ("live", rate_per_s));
-        let mut hunt = Hunt::new(search, key, store)?;
+        let mut hunt = Hunt::new(search, key, store, seed)?;
         let ended = hunt.go_on(picture, |search, place| trials.one(search, place));
         picture.close();
         match ended {
@@ -109,9 +117,33 @@ fn search(session: &mut Session, store: &Store, picture: &mut Picture) -> anyhow
                 notice(format_args!("{error}: its trials are kept, and the search starts again"));
                 trials.wanted.put(Plan::keep());
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // A knob that is always refused leaves the search, and the rest is searched.
+                let knob = error.downcast_ref::<Useless>().map(|useless| useless.knob);
+                let Some(left) = knob.and_then(|knob| space.without(knob)) else {
+                    return Err(error);
+                };
+                notice(format_args!("{error}; the search goes on without it"));
+                space = left;
+                trials.wanted.put(Plan::keep());
+            }
         }
     }
+}
+
+/// Refuses trials that are too short to show anything about the objective's percentile.
+fn check_length(rules: &Rules, protocol: Protocol, rate_per_s: f64) -> anyhow::Result<()> {
+    let takes = Nanos::from_secs_f64((rules.least_requests() / rate_per_s).ceil());
+    if protocol.window.as_secs_f64() * rate_per_s >= rules.least_requests() {
+        return Ok(());
+    }
+    let Protocol { percentile, window, .. } = protocol;
+    let rate = number(rate_per_s);
+    let what = format!(
+        "trials of {window} at {rate} requests/s are too short for {percentile}: write \
+         window = \"{takes}\" in [policy], or another percentile"
+    );
+    Err(UsageError(what).into())
 }
 
 /// A policy that returns the plan that was put into it.
@@ -143,7 +175,7 @@ struct Trials<'s> {
 
 impl Trials<'_> {
     /// Sets a place and reads it; returns the reason if it cannot be set.
-    fn one(&mut self, search: &Search, place: &Place) -> anyhow::Result<Result<Reading, String>> {
+    fn one(&mut self, search: &Search, place: &Place) -> anyhow::Result<Result<Reading, Refusal>> {
         let number = search.trials().len() as u32 + 1;
         let reason = Reason::Trial { number, expected_gain: None };
         let mut plan = Plan::keep();
@@ -159,26 +191,32 @@ impl Trials<'_> {
     }
 
     /// Waits until the settings are in force; returns the reason if they cannot be.
-    fn take_effect(&mut self, settings: &[Setting]) -> anyhow::Result<Option<String>> {
-        let mut why = String::new();
+    fn take_effect(&mut self, settings: &[Setting]) -> anyhow::Result<Option<Refusal>> {
+        let mut why = None;
         for _ in 0..HELD_MAX {
             let epoch = self.turn()?;
             let lost = settings.iter().find(|it| self.session.yielded().contains(&it.knob()));
             if let Some(setting) = lost {
                 let how = "another program has changed that knob, and its setting stays";
-                return Ok(Some(format!("{setting} cannot be set: {how}")));
+                let why = format!("{setting} cannot be set: {how}");
+                return Ok(Some(Refusal::of_knob(setting.knob().capability(), why)));
             }
             if let Some(refused) = epoch.entries.iter().find_map(|entry| refusal(&entry.event)) {
                 return Ok(Some(refused));
             }
             let held = epoch.entries.iter().find_map(|entry| match &entry.event {
-                Event::Held { wanted, why, .. } => Some(format!("{wanted} is held back: {why}")),
+                Event::Held { wanted, why, .. } => {
+                    let why = format!("{wanted} is held back: {why}");
+                    Some(Refusal::of_knob(wanted.knob().capability(), why))
+                }
                 _ => None,
             });
-            let Some(held) = held else { return Ok(None) };
+            if held.is_none() {
+                return Ok(None);
+            }
             why = held;
         }
-        Ok(Some(why))
+        Ok(why)
     }
 
     /// Returns one reading of the settings in force, and its load in requests per second.
@@ -223,10 +261,14 @@ impl Trials<'_> {
 }
 
 /// Returns what a knob refused and why, if this event is a refusal.
-fn refusal(event: &Event) -> Option<String> {
+fn refusal(event: &Event) -> Option<Refusal> {
     let Event::Decision(decision) = event else { return None };
     match &decision.outcome.got {
-        Got::Refused { why } => Some(format!("{} was refused: {why}", decision.outcome.wanted)),
+        Got::Refused { why } => {
+            let wanted = &decision.outcome.wanted;
+            let why = format!("{wanted} was refused: {why}");
+            Some(Refusal::of_knob(wanted.knob().capability(), why))
+        }
         _ => None,
     }
 }

@@ -121,7 +121,9 @@ fn legend() -> &'static str {
 fn trial_line(search: &Search, number_of: usize, trial: &Trial) -> Line<'static> {
     let place = search.space().describe(&trial.place);
     match &trial.came {
-        Err(why) => Line::from(format!("{number_of:>3}  {place}: {why}")).fg(Color::Yellow),
+        Err(refusal) => {
+            Line::from(format!("{number_of:>3}  {place}: {}", refusal.why)).fg(Color::Yellow)
+        }
         Ok(it) => {
             let figures = format!("{} us, {} W", number(it.tail_us), number(it.watts));
             let line = Line::from(format!("{number_of:>3}  {place}: {figures}"));

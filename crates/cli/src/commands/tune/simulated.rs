@@ -10,7 +10,9 @@ use lull_agent::tuning_store::{Key, Store, Subject};
 use lull_control::{AppId, Got, Plant};
 use lull_lab::server::ServerScenario;
 use lull_measure::Nanos;
-use lull_policies::search::{Gather, Gathered, Method, Place, Protocol, Reading, Rules, Search};
+use lull_policies::search::{
+    Gather, Gathered, Method, Place, Protocol, Reading, Refusal, Rules, Search,
+};
 use lull_sim::netserver::NetServerPlant;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,6 +29,8 @@ pub(super) fn tune(source: &Located, args: &TuneArgs) -> anyhow::Result<Vec<Tune
     let scenario = sweep::read(source)?;
     let rates = if args.rate.is_empty() { &scenario.rates_per_s } else { &args.rate };
     check_rates(rates)?;
+    // The file's own rates are checked with its keys.
+    scenario.run.check(rates).map_err(|error| UsageError(format!("--rate: {error}")))?;
     let store = Store::open(&args.store)?;
     let mut picture = Picture::new(args.json);
     let stop = stop_flag()?;
@@ -66,7 +70,7 @@ fn one(
     let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}", run.seed);
     let key = Key::new(subject, &search, &protocol, (&plant_of, rate_per_s));
-    let mut hunt = Hunt::new(search, key, store)?;
+    let mut hunt = Hunt::new(search, key, store, args.seed)?;
     let searched = hunt.go_on(picture, |search, place| {
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);
         trial(&mut plant, search, place, protocol)
@@ -94,10 +98,13 @@ fn trial(
     search: &Search,
     place: &Place,
     protocol: Protocol,
-) -> anyhow::Result<Result<Reading, String>> {
+) -> anyhow::Result<Result<Reading, Refusal>> {
     let applied = plant.apply(&search.space().settings(place));
     let refused = applied.outcomes.iter().find_map(|outcome| match &outcome.got {
-        Got::Refused { why } => Some(format!("{} was refused: {why}", outcome.wanted)),
+        Got::Refused { why } => {
+            let why = format!("{} was refused: {why}", outcome.wanted);
+            Some(Refusal::of_knob(outcome.wanted.knob().capability(), why))
+        }
         _ => None,
     });
     if let Some(why) = refused {
@@ -109,7 +116,7 @@ fn trial(
         match gather.add(&plant.observe(epoch)?) {
             Gathered::More => {}
             Gathered::Reading(reading, _) => return Ok(Ok(reading)),
-            Gathered::Nothing(why) => return Ok(Err(why)),
+            Gathered::Nothing(why) => return Ok(Err(why.into())),
         }
     }
 }

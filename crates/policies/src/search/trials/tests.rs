@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::{lc_spec, machine};
 use lull_control::Capability;
 use rand::SeedableRng;
+use rand_distr::{Distribution, LogNormal, Poisson};
 
 const BOUND_US: f64 = 500.0;
 
@@ -118,7 +119,7 @@ fn a_refused_place_is_not_proposed_again_and_nonsense_is_no_reading() {
     for _ in 0..10 {
         let next = search.ask(&mut rng).unwrap();
         let came = server(&search.space().values(&next.place));
-        let came = if came.tail_us > 150.0 { Err("no".to_owned()) } else { Ok(came) };
+        let came = if came.tail_us > 150.0 { Err("no".to_owned().into()) } else { Ok(came) };
         search.tell(next.place, came);
     }
     let refused = search.trials().iter().filter(|trial| trial.came.is_err());
@@ -245,4 +246,65 @@ fn a_burst_counts_in_full_in_the_model() {
     }
     let believed = search.believe(&places).unwrap();
     assert!(believed[0].meets > 0.95 && believed[1].meets < 0.8, "{believed:?}");
+}
+
+#[test]
+fn a_knob_that_is_refused_at_two_levels_and_never_set_is_useless() {
+    let mut search = Search::new(space(), Rules::new(Method::Apart, BOUND_US, 30));
+    let refused = || Err(Refusal::of_knob(Capability::Coalescing, "not supported".to_owned()));
+    search.tell(Place(vec![20, 17]), refused());
+    search.tell(Place(vec![20, 9]), refused());
+    assert_eq!(search.useless_knob(), None, "one level may be refused alone");
+    search.tell(Place(vec![90, 17]), refused());
+    assert_eq!(search.useless_knob(), Some(Capability::Coalescing));
+    // A level that was in force already is no proof, and two levels are.
+    search.tell(Place(vec![0, 17]), Ok(reading(40.0, 20.0)));
+    assert_eq!(search.useless_knob(), None);
+    search.tell(Place(vec![120, 17]), refused());
+    assert_eq!(search.useless_knob(), Some(Capability::Coalescing));
+    search.tell(Place(vec![10, 17]), Ok(reading(40.0, 20.0)));
+    assert_eq!(search.useless_knob(), None);
+}
+
+/// Trials of a server whose tail is noisy: lognormal by trial, and requests late by chance.
+fn noisy(values: &[f64], rng: &mut Rng) -> Reading {
+    let exact = server(values);
+    let noise = LogNormal::new(0.0, 0.08).unwrap().sample(rng);
+    let tail_us = exact.tail_us * noise;
+    let late = late_share(tail_us) * 2000.0;
+    let late =
+        if late < 2000.0 { Poisson::new(late.max(1e-9)).unwrap().sample(rng) } else { 2000.0 };
+    Reading { tail_us, requests: 2000, late: late.min(2000.0) as u64, ..exact }
+}
+
+/// Exponential beyond the median: a p99 at the bound has 1 % late.
+fn late_share(tail_us: f64) -> f64 {
+    0.01f64.powf(BOUND_US / tail_us).min(1.0)
+}
+
+#[test]
+fn a_setting_that_is_said_to_meet_the_bound_meets_it() {
+    let (space, best) = (space(), oracle(&space()));
+    let (mut shown, mut wrong, mut gaps) = (0, Vec::new(), Vec::new());
+    for seed in 0..20 {
+        let mut search = Search::new(space.clone(), Rules::new(Method::Apart, BOUND_US, 30));
+        let mut rng = Rng::seed_from_u64(seed);
+        while let Some(next) = search.ask(&mut rng) {
+            let came = noisy(&space.values(&next.place), &mut rng);
+            search.tell(next.place, Ok(came));
+        }
+        let choice = search.choice().unwrap();
+        let truth = server(&space.values(&choice.place));
+        if choice.meets {
+            shown += 1;
+            gaps.push(truth.watts / best - 1.0);
+            if truth.tail_us > BOUND_US {
+                wrong.push((seed, truth, choice));
+            }
+        }
+    }
+    gaps.sort_unstable_by(f64::total_cmp);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    // Trials that vary by 8 % leave some searches undecided, and a distance from the bound.
+    assert!(shown >= 15 && gaps[shown / 2] < 0.1, "{shown}: {gaps:?}");
 }

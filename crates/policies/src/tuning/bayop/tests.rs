@@ -8,6 +8,7 @@ use lull_control::{
 };
 use lull_measure::{Joules, Latency};
 use rand::SeedableRng;
+use std::ops::Range;
 
 const EPOCH: Nanos = Nanos::from_millis(500);
 
@@ -32,8 +33,8 @@ struct Server {
     rng: Rng,
     /// Added to every tail, in milliseconds.
     worse_ms: f64,
-    /// Shorter delays are refused, and what was in force stays.
-    least_delay: Nanos,
+    /// Delays in microseconds that are refused; what was in force stays.
+    refused_us: Range<f64>,
 }
 
 impl Server {
@@ -44,7 +45,7 @@ impl Server {
             time: Nanos::ZERO,
             rng: Rng::seed_from_u64(1),
             worse_ms: 0.0,
-            least_delay: Nanos::ZERO,
+            refused_us: 0.0..0.0,
         }
     }
 
@@ -92,7 +93,7 @@ impl Server {
     fn apply(&mut self, policy: &mut Bayop, mut plan: Plan) {
         let knob = Knob::Coalescing(NicId(0));
         if let Some(wanted @ Setting::Coalescing(_, Coalescing::Delay(delay))) = plan.setting(knob)
-            && *delay < self.least_delay
+            && self.refused_us.contains(&delay.as_micros_f64())
         {
             policy.refused(&[(wanted.clone(), "Invalid argument".to_owned())]);
             let stays = Coalescing::Delay(Nanos::from_secs_f64(self.at().0 / 1e6));
@@ -123,7 +124,7 @@ fn a_search_ends_near_the_best_place_within_the_bound() {
 fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
     // A trial that is none is one fewer.
     let (mut policy, mut server) = (bayop(&QUICK.replace("12", "40")), Server::new());
-    server.least_delay = Nanos::from_micros(60);
+    server.refused_us = 100.0..200.0;
     let mut refused = Vec::new();
     for _ in 0..150 {
         server.run(&mut policy, EPOCH);
@@ -134,11 +135,12 @@ fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
         }
     }
     assert!(refused.iter().any(|(_, is_refused)| *is_refused), "{refused:?}");
-    assert!(refused.iter().all(|(delay, was)| *was == (*delay < 60.0)), "{refused:?}");
+    let is_gap = |delay: f64| (100.0..200.0).contains(&delay);
+    assert!(refused.iter().all(|(delay, was)| *was == is_gap(*delay)), "{refused:?}");
     let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
         panic!("{:?}", policy.stage)
     };
-    assert!(server.at().0 >= 60.0);
+    assert!(!is_gap(server.at().0), "{:?}", server.at());
 }
 
 #[test]
@@ -381,4 +383,19 @@ fn trials_at_another_load_are_not_counted_together() {
     };
     assert!(search.trials().len() <= 2, "{}", search.trials().len());
     assert!(load.is_none_or(|load| load == 3000.0), "{load:?}");
+}
+
+#[test]
+fn a_knob_that_is_always_refused_leaves_the_search_and_the_rest_is_searched() {
+    let known = "known = [{ rate_per_s = 4000.0, values = [300.0, 1.0], late_at_most = 0.0 }]\n";
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    server.refused_us = 0.0..1e9;
+    server.run(&mut policy, Nanos::from_secs(40));
+    let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
+    let found = policy.discoveries().remove(0);
+    assert_eq!((found.knobs, found.values), (vec![Capability::Frequency], vec![1.0]));
+    assert!(server.settings.setting(Knob::Coalescing(NicId(0))).is_none());
+    assert_eq!(policy.known[0].1, Place(vec![0]), "what is known keeps its frequency");
 }

@@ -1,0 +1,107 @@
+//! The subjects of stored results, and the keys of searches.
+
+use lull_control::{Capability, Machine};
+use lull_measure::{Nanos, Percentile};
+use lull_policies::search::{Protocol, Search, Space};
+
+/// The width of a load bin: rates within 15 % share their results.
+const BIN: f64 = 1.15;
+
+/// The subject of stored results: an app's objective on a machine, over a set of knobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    pub(super) machine: String,
+    pub(super) app: String,
+    pub(super) objective: String,
+    pub(super) knobs: String,
+}
+
+/// The key under which a search stores its trials.
+pub struct Key {
+    pub(super) subject: Subject,
+    pub(super) bin: i64,
+    /// Objective, method, space and length of trials. Only a search with an equal key reuses
+    /// the trials.
+    pub(super) search: String,
+    pub(super) rate_per_s: f64,
+}
+
+impl Subject {
+    /// Returns the subject for an app's objective on a machine and the knobs of a search space.
+    pub fn new(
+        machine: &Machine,
+        app: &str,
+        (percentile, bound): (Percentile, Nanos),
+        space: &Space,
+    ) -> Self {
+        let knobs: Vec<_> = space.dimensions().iter().map(|it| it.knob).collect();
+        let (machine, app) = (fingerprint(machine), app.to_owned());
+        let objective = format!("{percentile} < {bound}");
+        Self { machine, app, objective, knobs: String::new() }.over(&knobs)
+    }
+
+    /// Returns the same subject over other knobs.
+    #[must_use]
+    pub fn over(&self, knobs: &[Capability]) -> Self {
+        let knobs: Vec<_> = knobs.iter().map(|knob| knob.name()).collect();
+        Self { knobs: knobs.join(","), ..self.clone() }
+    }
+}
+
+impl Subject {
+    /// Parses stored values, of which there is one for each knob.
+    pub(super) fn values(&self, text: &str) -> anyhow::Result<Vec<f64>> {
+        let values: Vec<f64> = serde_json::from_str(text)?;
+        anyhow::ensure!(values.len() == self.knobs.split(',').count(), "a setting has {values:?}");
+        Ok(values)
+    }
+}
+
+impl Key {
+    /// Returns the subject of the search's results.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Returns the key of a search. `plant` names further conditions that must be equal for
+    /// trials to be reused: for a simulated server, its exact load and seed.
+    pub fn new(
+        subject: Subject,
+        search: &Search,
+        protocol: &Protocol,
+        (plant, rate_per_s): (&str, f64),
+    ) -> Self {
+        let space = search.space();
+        let levels: Vec<_> = space
+            .dimensions()
+            .iter()
+            .map(|it| format!("{} {}", it.knob, it.levels.len()))
+            .collect();
+        let what = format!(
+            "{:?}; {}; {}; {} after {}; {plant}",
+            search.rules().method,
+            subject.objective,
+            levels.join(", "),
+            protocol.window,
+            protocol.settle
+        );
+        Self { bin: bin(rate_per_s), subject, search: what, rate_per_s }
+    }
+}
+
+/// Returns the load bin of a rate.
+pub fn bin(rate_per_s: f64) -> i64 {
+    (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
+}
+
+/// Returns the identity of a machine: its name and a checksum of everything that a setting may
+/// depend on. Gates are left out because they belong to apps; their settings are stored under
+/// the knobs of the app.
+fn fingerprint(machine: &Machine) -> String {
+    let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
+    for capability in Capability::OF_GATES {
+        bare.capabilities = std::mem::take(&mut bare.capabilities).unstated(capability);
+    }
+    let all = serde_json::to_string(&bare).unwrap_or_default();
+    format!("{} {:08x}", machine.name, crc32fast::hash(all.as_bytes()))
+}

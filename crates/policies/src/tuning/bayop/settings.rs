@@ -1,0 +1,119 @@
+//! The keys of `bayop`.
+
+use crate::config::{config, fraction, positive_time, text, wrong};
+use crate::search::{Method, Place, PriorMean, Protocol, Space, first_tail};
+use lull_control::{AppSpec, Capability, PolicyError};
+use lull_measure::Nanos;
+use serde::{Deserialize, Serialize};
+
+config! {
+    /// The paper's numbers, and the choices it leaves open.
+    struct Config checked by check {
+        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "random".
+        method: Method = Method::Apart,
+        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
+        /// has of coalescing, frequency and cores if empty.
+        knobs: Vec<Capability> = Vec::new(),
+        /// Trials of a search (section 5.2.1: 30).
+        trials: usize = 30,
+        /// What passes after a change before anything counts (ours).
+        #[serde(serialize_with = "text")]
+        settle: Nanos = Nanos::from_secs(1),
+        /// Length of a trial (the authors' scripts: 20 s).
+        #[serde(serialize_with = "text")]
+        window: Nanos = Nanos::from_secs(20),
+        /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
+        floor: f64 = 0.9,
+        /// Probability that one more trial meets the bound that it must have to stay (ours).
+        final_floor: f64 = 0.95,
+        /// Trials that measure a setting again before it can stay; in a short search a quarter of
+        /// its trials (ours).
+        confirm: usize = 5,
+        /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
+        prior: PriorMean = PriorMean::Constant,
+        /// Expected saving below which, five times running, a search ends; 0 for never (ours).
+        stop_below: f64 = 0.0,
+        /// Share of a search's requests that may be late before it tries only settings that are
+        /// almost certain to meet the bound (ours).
+        harm_max: f64 = 0.05,
+        /// A trial over this many bounds after a quarter of its window ends there (ours).
+        cut: f64 = 2.0,
+        /// How often to search again (section 5.1.1: every hour).
+        #[serde(serialize_with = "text")]
+        every: Nanos = Nanos::from_secs(3600),
+        /// Relative change of load that ends a place's time (ours).
+        load_change: f64 = 0.15,
+        /// Windows over the bound in a row that begin a search (ours).
+        patience: u32 = 3,
+        /// Whether a model may stand in for an energy meter.
+        allow_modelled: bool = false,
+        /// Places that are known from before, as `lull tune` stores them.
+        known: Vec<KnownSetting> = Vec::new(),
+    }
+}
+
+/// A setting that was found at a load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KnownSetting {
+    /// Requests per second.
+    pub(super) rate_per_s: f64,
+    /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
+    /// workers, transactions.
+    pub(super) values: Vec<f64>,
+    /// Share of late requests that its trials exceeded with a probability of 1 % at most.
+    /// Without it, or if it is above what the objective allows, a search begins with these
+    /// values instead of trusting them.
+    #[serde(default)]
+    pub(super) late_at_most: Option<f64>,
+    /// Whether a search has refuted these values at this load: they are not tried again.
+    #[serde(default)]
+    pub(super) refuted: bool,
+}
+
+impl KnownSetting {
+    /// Returns the place nearest to the values in a space.
+    pub(super) fn place(&self, space: &Space) -> Result<Place, PolicyError> {
+        let (found, wanted) = (self.values.len(), space.dimensions().len());
+        if found != wanted {
+            let message = format!("a known place has {found} values; this search has {wanted}");
+            return Err(wrong("known", message));
+        }
+        Ok(space.nearest(&self.values))
+    }
+}
+
+fn check(config: &Config) -> Result<(), PolicyError> {
+    positive_time("window", config.window)?;
+    positive_time("every", config.every)?;
+    for (key, share) in [
+        ("floor", config.floor),
+        ("final_floor", config.final_floor),
+        ("stop_below", config.stop_below),
+        ("harm_max", config.harm_max),
+        ("load_change", config.load_change),
+    ] {
+        fraction(key, share)?;
+    }
+    if config.trials == 0 || config.patience == 0 {
+        let key = if config.trials == 0 { "trials" } else { "patience" };
+        return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
+    }
+    // A NaN is not above 1 either.
+    if config.cut.is_nan() || config.cut < 1.0 {
+        return Err(wrong("cut", format!("`cut` is {}: write 1 or more", config.cut)));
+    }
+    match config.known.iter().any(|spot| !spot.rate_per_s.is_finite() || spot.rate_per_s <= 0.0) {
+        true => Err(wrong("known", "a known place has a rate above 0".to_owned())),
+        false => Ok(()),
+    }
+}
+
+impl Config {
+    /// How the first app with a tail objective is tried; `None` where there is none.
+    pub(super) fn protocol(&self, apps: &[AppSpec]) -> Option<Protocol> {
+        let (app, percentile, bound) = first_tail(apps)?;
+        let Self { settle, window, cut, allow_modelled, .. } = *self;
+        Some(Protocol { app, percentile, bound, settle, window, cut, allow_modelled })
+    }
+}

@@ -1,0 +1,70 @@
+//! What `bayop` is doing: it looks at the load, tries a setting, or holds one.
+
+use crate::search::{Gather, Place, Reading, Refusal, Rules, Search, evidence_of, is_refuted};
+use lull_control::TrialEvidence;
+use lull_measure::Nanos;
+use std::collections::VecDeque;
+
+/// What is going on.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Nothing was seen yet, or there is nothing to search for.
+    Waiting,
+    /// Places are known, and the load is being looked at.
+    Looking { gather: Gather },
+    /// A place is being tried.
+    Trying(Trying),
+    /// A place stays.
+    Holding(Holding),
+}
+
+/// A search in progress.
+#[derive(Debug)]
+pub(super) struct Trying {
+    pub(super) search: Box<Search>,
+    pub(super) place: Place,
+    pub(super) gather: Gather,
+    /// Why the place cannot be set.
+    pub(super) refused: Option<Refusal>,
+    /// Requests per second in the first reading: trials at another load are not comparable.
+    pub(super) load: Option<f64>,
+}
+
+/// A place that stays.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) place: Place,
+    pub(super) since: Nanos,
+    pub(super) rate_per_s: f64,
+    /// Windows in a row over the bound.
+    pub(super) over: u32,
+    pub(super) meets: bool,
+    pub(super) gather: Gather,
+    /// The last windows.
+    pub(super) readings: VecDeque<Reading>,
+}
+
+/// Windows of the setting in force that are evidence.
+const WINDOWS: usize = 30;
+
+/// What the last windows of the setting in force say.
+pub(super) struct Watched {
+    pub(super) evidence: TrialEvidence,
+    pub(super) is_refuted: bool,
+}
+
+impl Holding {
+    /// Adds a window; one at another load is no evidence.
+    pub(super) fn add(&mut self, reading: &Reading, changed: bool, rules: &Rules) -> Watched {
+        self.over = if reading.tail_us > rules.bound_us { self.over + 1 } else { 0 };
+        if !changed {
+            self.readings.push_back(*reading);
+        }
+        if self.readings.len() > WINDOWS {
+            self.readings.pop_front();
+        }
+        let readings = self.readings.make_contiguous();
+        let evidence = evidence_of(readings, rules);
+        Watched { is_refuted: is_refuted(readings, rules), evidence }
+    }
+}
