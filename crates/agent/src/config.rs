@@ -4,13 +4,15 @@
 //! error names file, line and key.
 
 mod gate;
+mod place;
 pub mod reference;
 mod schema;
 
 pub use gate::{Concurrency, GateSection};
+pub use place::{MatchSection, Where};
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
-    ProgressSource, Reference, Where,
+    ProgressSource, Reference,
 };
 
 use crate::located::{InputError, Located};
@@ -175,8 +177,12 @@ impl Config {
         if app.name.is_empty() || app.name.contains(is_odd) {
             return fail("name", "must be a word without blanks and slashes".to_owned());
         }
-        if let Err(message) = app.place() {
-            return fail("name", message);
+        let checked = match app.place() {
+            Ok(place) => place.check(),
+            Err(message) => return fail("name", message),
+        };
+        if let Err((key, message)) = checked {
+            return fail(&key, message);
         }
         if app.start.as_ref().is_some_and(Vec::is_empty) {
             return fail("start", "is empty: write start = [\"program\", \"argument\"]".to_owned());

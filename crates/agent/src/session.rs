@@ -7,6 +7,7 @@ mod keeper;
 mod open;
 mod policy;
 mod reference;
+mod reload;
 mod shadow;
 mod steered;
 
@@ -15,7 +16,7 @@ pub use policy::{policy_of, search_of, tuning_of};
 pub use reference::bound_by_ideal;
 
 use crate::admission::{Changed, Order, Threads};
-use crate::config::Config;
+use crate::config::{AppSection, Config, Where};
 use crate::library::Library;
 use crate::live::{self, Live};
 use crate::record::{Moment, RecordError, Recorder};
@@ -31,6 +32,7 @@ use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
+use policy::rebuild_of;
 use shadow::Shadow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ pub struct Session {
     loads: Vec<AppHandle>,
     live: Option<Live>,
     steered: Steered,
+    dry_run: bool,
     /// Stores the policy's findings.
     keeper: Keeper,
     shadow: Option<Shadow>,
@@ -156,6 +159,8 @@ impl Session {
     /// Restores every knob and continues with another policy.
     pub fn switch(&mut self, name: &str, policy: Box<dyn Policy>) -> Vec<String> {
         self.steered.follow(name);
+        let rebuild = rebuild_of(&self.config.under(name), self.plant().machine());
+        self.control.set_rebuild(rebuild);
         refusals(&self.control.switch(policy))
     }
 
@@ -209,6 +214,13 @@ impl Session {
     /// The apps as policies know them, references measured.
     pub fn apps(&self) -> &[AppSpec] {
         self.control.plant().apps()
+    }
+
+    /// Whether every app was started by Lull and has ended, so that nothing is left to manage
+    /// and nothing can come back.
+    pub fn is_over(&self, epoch: &Epoch) -> bool {
+        let is_started = |app: &AppSection| matches!(app.place(), Ok(Where::Start(_)));
+        self.config.apps.iter().all(is_started) && epoch.seen.apps.iter().all(|app| !app.alive)
     }
 
     /// The machine.

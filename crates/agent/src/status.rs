@@ -39,7 +39,7 @@ pub fn line(
 
 fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
     if !seen.alive {
-        return "gone".to_owned();
+        return "absent".to_owned();
     }
     if let Some((percentile, bound)) = spec.tail() {
         return match (stand.tail, &seen.latency) {
@@ -93,7 +93,16 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
         }
         Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
         Event::SafeEnds => "the policy is followed again".to_owned(),
-        Event::AppExited { app } => format!("{app} has exited"),
+        Event::AppExited { app } => format!("{app} has exited: no process of it is left"),
+        Event::AppWaiting { app } => format!("{app} waits for its first process"),
+        Event::AppArrived { app } => format!("{app} has processes again"),
+        Event::AppRestarted { app } => format!("{app} was restarted: all its processes are new"),
+        Event::PolicyRebuilt { apps, failed: None } => {
+            format!("the policy is rebuilt because of a change of {apps}")
+        }
+        Event::PolicyRebuilt { apps, failed: Some(why) } => {
+            format!("the policy cannot be rebuilt after a change of {apps}, and goes on: {why}")
+        }
         Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
         Event::Operator(act) => operator(act),
     }
@@ -105,6 +114,7 @@ fn operator(act: &OperatorAct) -> String {
         left => format!(", but not {}", left.join("; ")),
     };
     match act {
+        OperatorAct::Reloaded { changed } => format!("config reloaded: {}", changed.join(", ")),
         OperatorAct::Paused => "paused by the operator: knobs stay as they are".to_owned(),
         OperatorAct::Resumed => "resumed by the operator".to_owned(),
         OperatorAct::Restored { left } => {

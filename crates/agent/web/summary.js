@@ -76,7 +76,7 @@ function banner(facts, epoch) {
   const all = [];
   if (epoch.paused) all.push("Paused by an operator: knobs stay as they are.");
   if (epoch.safe) all.push("SLO-safe state: the policy is not followed; the journal says why.");
-  for (const app of epoch.exited) all.push(`${app} has exited.`);
+  for (const app of epoch.absent) all.push(`${app} has no process: nothing of it is set.`);
   const place = byId("banner");
   const text = all.join(" ");
   place.hidden = text === "";
@@ -107,7 +107,7 @@ function appRow(app, epoch, value) {
     cell(number(of("completed_requests_per_second"))),
     cell(share),
     cell(number(of("cpu_ratio"))),
-    cell(epoch.exited.includes(app.name) ? "has exited" : cores + ways),
+    cell(epoch.absent.includes(app.name) ? "absent" : cores + ways),
   );
   return row;
 }

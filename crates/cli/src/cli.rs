@@ -7,6 +7,7 @@ mod dispatch;
 mod exec;
 mod lists;
 mod records;
+mod state;
 mod tuning;
 
 pub(crate) use calibrate::{
@@ -19,6 +20,7 @@ pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
+pub(crate) use state::{ReloadArgs, RestoreArgs};
 pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -55,6 +57,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "tune",
             "hold",
             "restore",
+            "reload",
             "completions",
         ],
     ),
@@ -139,6 +142,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Restore the knobs that a killed agent left changed
     Restore(RestoreArgs),
+    /// Let a running agent take over its changed config
+    Reload(ReloadArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -198,6 +203,9 @@ pub(crate) struct RunArgs {
     /// Stop after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
+    /// Stop when this app has ended
+    #[arg(long, value_name = "APP")]
+    pub(crate) exit_with: Option<String>,
     /// Alternate the policy with doing nothing for this long, in blocks in random order, and
     /// report what the policy changes
     #[arg(long, value_name = "TIME", conflicts_with_all = ["dry_run", "duration", "control"])]
@@ -451,17 +459,6 @@ pub(crate) struct TunePidArgs {
     /// Write the step responses and what is expected of the loop to this SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) figure: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `lull restore`.
-#[derive(Debug, Args)]
-pub(crate) struct RestoreArgs {
-    /// Directory of the agent's state
-    #[arg(long)]
-    pub(crate) state: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

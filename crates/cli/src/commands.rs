@@ -21,6 +21,7 @@ mod metrics;
 mod mix;
 mod place;
 mod policies;
+mod reload;
 mod replay;
 mod report;
 mod restore;
@@ -69,6 +70,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Top(args) => report(|| top::run(&args)),
         Command::Replay(args) => report(|| replay::run(&args)),
         Command::Restore(args) => report(|| restore::run(&args)),
+        Command::Reload(args) => report(|| reload::run(&args)),
         Command::Completions { shell } => report(|| completions::run(shell)),
         Command::Guard(args) => operate(|| guard::run(&args)),
     }

@@ -20,6 +20,19 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// As [`stop_request`], but SIGHUP nudges the agent to read its config again.
+pub(crate) fn stop_or_reload() -> io::Result<Stop> {
+    let stop = Stop::new()?;
+    let seen = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&seen))?;
+        flag::register(signal, Arc::clone(&seen))?;
+        low_level::pipe::register(signal, stop.waker()?)?;
+    }
+    low_level::pipe::register(SIGHUP, stop.nudger()?)?;
+    Ok(stop)
+}
+
 /// Returns a stop request that also ends the agent's wait for its epoch. Signals are caught
 /// from this call on.
 pub(crate) fn stop_request() -> io::Result<Stop> {

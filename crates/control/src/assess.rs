@@ -61,6 +61,12 @@ impl Assessor {
         Self { importance, specs: specs.to_vec(), memory }
     }
 
+    /// Goes on with other objectives and references of the same apps.
+    pub fn respecify(&mut self, specs: &[AppSpec], importance: RelativeImportance) {
+        self.specs = specs.to_vec();
+        self.importance = importance;
+    }
+
     /// Assesses all apps after one epoch.
     pub fn assess(&mut self, seen: &Observation) -> Standing {
         let each = self.specs.iter().zip(&mut self.memory).zip(&seen.apps);

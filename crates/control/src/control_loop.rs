@@ -3,8 +3,8 @@
 
 use crate::journal::{Entry, OperatorAct};
 use crate::{
-    Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant, PlantError, Policy,
-    Rng, Standing,
+    AppSpec, Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant, PlantError,
+    Policy, RebuildPolicy, Rng, Rules, Standing,
 };
 
 /// One plant under one controller.
@@ -64,11 +64,32 @@ impl<P: Plant> ControlLoop<P> {
         &self.plant
     }
 
+    /// The plant, to change what is known of its apps.
+    pub fn plant_mut(&mut self) -> &mut P {
+        &mut self.plant
+    }
+
+    /// Goes on under other rules, whose limits were checked, and with other objectives of the
+    /// same apps; returns whether the policy adapts to these.
+    pub fn reconfigure(&mut self, rules: Rules, apps: &[AppSpec]) -> bool {
+        self.controller.reconfigure(rules, apps)
+    }
+
+    /// Goes on with another policy; every knob keeps its value until the next plan.
+    pub fn replace_policy(&mut self, policy: Box<dyn Policy>) {
+        self.controller.replace_policy(policy);
+    }
+
     /// Puts every knob back and goes on with another policy.
     pub fn switch(&mut self, policy: Box<dyn Policy>) -> Applied {
         let restored = self.plant.restore();
         self.controller.set_policy(policy, &self.plant.settings());
         restored
+    }
+
+    /// Sets how the policy is rebuilt when the roster of apps changes.
+    pub fn set_rebuild(&mut self, rebuild: RebuildPolicy) {
+        self.controller.set_rebuild(rebuild);
     }
 
     /// Returns what the policy has found since the last call.

@@ -3,9 +3,14 @@
 //! [`crate::ControlLoop`] joins it to one plant. A driver of many plants on
 //! one clock (a simulated system) holds one controller a plant.
 
+mod presence;
+
+pub use presence::RebuildPolicy;
+
 use crate::assess::{Assessor, Standing};
 use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
+use crate::roster::Roster;
 use crate::{
     Applied, Discovery, Expectation, Got, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
     Reason, Rng, Setting, numbered, safe_plan, sample_value,
@@ -54,7 +59,10 @@ pub struct Controller {
     state: BTreeMap<Knob, Setting>,
     yielded: BTreeSet<Knob>,
     heard: Vec<Nanos>,
-    alive: Vec<bool>,
+    roster: Roster,
+    /// Whether no observation was seen yet.
+    is_first: bool,
+    rebuild: Option<RebuildPolicy>,
     safe: bool,
     paused: bool,
     /// What operators did since the last turn.
@@ -97,6 +105,7 @@ impl Controller {
         rules.limits.check(plant.machine())?;
         let original = plant.settings();
         let apps = plant.apps().to_vec();
+        let roster = Roster::new(presence::present(&original, apps.len()));
         Ok(Self {
             policy,
             gate: Gatekeeper::new(rules.limits.clone()),
@@ -107,7 +116,9 @@ impl Controller {
             original,
             yielded: BTreeSet::new(),
             heard: vec![Nanos::ZERO; apps.len()],
-            alive: vec![true; apps.len()],
+            roster,
+            is_first: true,
+            rebuild: None,
             apps,
             safe: false,
             paused: false,
@@ -120,6 +131,23 @@ impl Controller {
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, settings: &[Setting]) {
         self.policy = policy;
         self.set_state(settings);
+    }
+
+    /// Replaces the policy; every knob keeps its value until the next plan.
+    pub(crate) fn replace_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+        self.pending = None;
+    }
+
+    /// Goes on under other rules, and with other objectives of the same apps; returns whether
+    /// the policy adapts to these. The limits must have been checked.
+    pub(crate) fn reconfigure(&mut self, rules: Rules, apps: &[crate::AppSpec]) -> bool {
+        self.gate.set_limits(rules.limits.clone());
+        self.assessor.respecify(apps, rules.importance);
+        self.rules = rules;
+        let is_same = self.apps == apps;
+        self.apps = apps.to_vec();
+        is_same || self.policy.retarget(apps)
     }
 
     /// Records the state of the knobs after they were restored.
@@ -179,7 +207,7 @@ impl Controller {
         std::mem::take(&mut self.acts).into_iter().for_each(|act| turn.push(Event::Operator(act)));
         self.note_effect(seen, &mut turn);
         self.note_foreign(seen, &mut turn);
-        self.note_exits(seen, &mut turn);
+        self.note_roster(seen, &mut turn);
         let silent = self.silent_app(seen);
         turn.plan = match silent {
             // While the operator has paused the loop no knob is set, not even to the safe
@@ -248,7 +276,7 @@ impl Controller {
             let Some(now) = seen.app(app).filter(|_| spec.is_latency_critical()) else { continue };
             match &now.latency {
                 Ok(_) => *heard = seen.time,
-                // An app that has exited has no latency to keep safe.
+                // An absent app has no latency to keep safe.
                 Err(why) if now.alive && seen.time >= *heard + self.rules.silence_max => {
                     cause = cause.or(Some(format!("no latency of {}: {why}", spec.name)));
                 }
@@ -277,15 +305,6 @@ impl Controller {
         }
     }
 
-    fn note_exits(&mut self, seen: &Observation, turn: &mut Turn) {
-        for ((app, spec), alive) in numbered(&self.apps).zip(&mut self.alive) {
-            let now = seen.app(app).is_some_and(|app| app.alive);
-            if std::mem::replace(alive, now) && !now {
-                turn.push(Event::AppExited { app: spec.name.clone() });
-            }
-        }
-    }
-
     /// Passes the plan through the limits into the turn's changes.
     fn admit(&self, turn: &mut Turn) {
         let plan = std::mem::take(&mut turn.plan);
@@ -295,7 +314,10 @@ impl Controller {
                 reason: step.reason.clone(),
                 why,
             };
-            if self.yielded.contains(&step.setting.knob()) {
+            let knob = step.setting.knob();
+            let is_absent = knob.app().is_some_and(|app| !self.roster.is_present(app));
+            // An absent app has no thread to set.
+            if is_absent || self.yielded.contains(&knob) {
                 continue;
             }
             match self.gate.judge(&step.setting, &self.state, turn.time, self.safe) {

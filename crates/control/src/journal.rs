@@ -44,10 +44,32 @@ pub enum Event {
     },
     /// The policy is followed again.
     SafeEnds,
-    /// All threads of an app are gone.
+    /// All threads of an app are gone. The app is absent until it has processes again.
     AppExited {
         /// The app's name.
         app: String,
+    },
+    /// An app has no process when the run begins.
+    AppWaiting {
+        /// The app's name.
+        app: String,
+    },
+    /// An absent app has processes.
+    AppArrived {
+        /// The app's name.
+        app: String,
+    },
+    /// All processes of an app were replaced between two observations.
+    AppRestarted {
+        /// The app's name.
+        app: String,
+    },
+    /// The policy was rebuilt, because it could not adapt to a change of the roster.
+    PolicyRebuilt {
+        /// The names of the apps that arrived, departed or were restarted.
+        apps: String,
+        /// Why it could not be built, so that the former policy goes on.
+        failed: Option<String>,
     },
     /// An admission controller has changed what an app's gate does.
     #[serde(alias = "regulated")]
@@ -83,6 +105,11 @@ pub enum OperatorAct {
         to: String,
         /// What could not be put back, in words; empty if all was.
         left: Vec<String>,
+    },
+    /// A changed config was taken over.
+    Reloaded {
+        /// The keys that have changed.
+        changed: Vec<String>,
     },
 }
 

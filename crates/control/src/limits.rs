@@ -141,11 +141,17 @@ impl Gatekeeper {
         Self { limits, changed: Vec::new() }
     }
 
+    /// Goes on with other limits.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Judges one wanted setting against the knob's state at `now`.
     ///
     /// Dwell counts per kind of knob, so that the parts of one move (a core
     /// from one app to another) pass or wait together; frequency domains move
-    /// alone and count alone. With `urgent` it does not count.
+    /// alone and count alone. With `urgent` it does not count, nor for a knob of an app
+    /// whose state is unknown because the app has just arrived.
     pub(crate) fn judge(
         &self,
         wanted: &Setting,
@@ -159,6 +165,8 @@ impl Gatekeeper {
         if state.get(&to.knob()).is_some_and(|old| self.limits.same(old, &to)) {
             return Verdict::Same;
         }
+        let has_arrived = to.knob().app().is_some() && !state.contains_key(&to.knob());
+        let urgent = urgent || has_arrived;
         let kind = kind(to.knob());
         let last = self.changed.iter().find(|(changed, _)| *changed == kind);
         match last {

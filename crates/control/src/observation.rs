@@ -35,6 +35,9 @@ pub struct Observation {
     pub run_queue_latency: Gauge<Quantiles>,
     /// Knobs found changed by another writer.
     pub foreign: Vec<ForeignChange>,
+    /// Apps that were present at the last observation and are now, but none of whose former
+    /// processes is left. Arrivals and departures show in [`AppSeen::alive`].
+    pub restarted: Vec<AppId>,
 }
 
 /// Three quantiles of times.
@@ -266,6 +269,7 @@ impl Observation {
             idle_gaps: Err(why.clone()),
             run_queue_latency: Err(why.clone()),
             foreign: Vec::new(),
+            restarted: Vec::new(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! The seam to whatever decides.
 
-use crate::{AppId, AppSpec, Capability, Machine, Observation, Plan, Setting, TrialEvidence};
+use crate::{
+    AppId, AppSpec, Capability, Machine, Observation, Plan, RosterChange, RosterEvent, Setting,
+    TrialEvidence,
+};
 use lull_measure::Missing;
 
 /// The random numbers handed to policies; seeded per run.
@@ -19,6 +22,15 @@ pub trait Policy: Send {
     /// the policy must be rebuilt because its learned state no longer applies.
     fn retarget(&mut self, _: &[AppSpec]) -> bool {
         false
+    }
+
+    /// Called before `decide` when apps have departed, arrived or were restarted since the
+    /// last observation. Returns `false` if the policy must be rebuilt.
+    ///
+    /// By default a policy adapts to departures and restarts by what it sees in the
+    /// observation, and is rebuilt when an app arrives, for it has given away what that app had.
+    fn roster_changed(&mut self, changes: &[RosterChange]) -> bool {
+        changes.iter().all(|change| change.event != RosterEvent::Arrived)
     }
 
     /// Receives the settings of the last plan that were refused, each with the plant's

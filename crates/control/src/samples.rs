@@ -82,6 +82,7 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
         sink.put(metric, seen.readings.get(metric));
     }
     sink.put(metrics::THREADS, seen.threads.clone().map(f64::from));
+    sink.put(metrics::PRESENT, Ok(f64::from(u8::from(seen.alive))));
 }
 
 fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {

@@ -333,3 +333,92 @@ impl Plant for Bursty {
         self.plant.restore()
     }
 }
+
+/// Records the changes that it is notified of, and wants one plan.
+struct ChangeRecorder {
+    plan: Plan,
+    adapts: bool,
+    changes: Arc<Mutex<Vec<RosterChange>>>,
+}
+
+impl Policy for ChangeRecorder {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        self.plan.clone()
+    }
+
+    fn roster_changed(&mut self, changes: &[RosterChange]) -> bool {
+        self.changes.lock().unwrap().extend(changes);
+        self.adapts
+    }
+}
+
+fn recording(adapts: bool) -> (Harness, Arc<Mutex<Vec<RosterChange>>>) {
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let mut harness = harness(Rules::default());
+    let policy = ChangeRecorder { plan: isolate(), adapts, changes: Arc::clone(&changes) };
+    let settings = harness.plant.settings();
+    harness.controller.set_policy(Box::new(policy), &settings);
+    (harness, changes)
+}
+
+#[test]
+fn an_app_that_comes_back_is_set_again_at_once_and_was_not_written_while_it_was_absent() {
+    let (mut harness, changes) = recording(true);
+    harness.turn();
+    let ours = Setting::Cores(LC, "0-2".parse().unwrap());
+    harness.plant.end(LC);
+    let entries: Vec<_> = (0..3).flat_map(|_| harness.turn()).collect();
+    let refused = |entry: &Entry| matches!(&entry.event, Event::Decision(_));
+    assert!(!entries.iter().any(refused), "an absent app was written: {entries:?}");
+    harness.plant.begin(LC);
+    let entries = harness.turn();
+    assert!(
+        entries
+            .iter()
+            .any(|entry| matches!(&entry.event, Event::AppArrived { app } if app == "lc"))
+    );
+    assert!(harness.plant.settings().contains(&ours), "{entries:?}");
+    harness.plant.begin(LC);
+    let entries = harness.turn();
+    assert!(entries.iter().any(|entry| matches!(&entry.event, Event::AppRestarted { .. })));
+    assert!(harness.plant.settings().contains(&ours), "{entries:?}");
+    let events: Vec<_> = changes.lock().unwrap().iter().map(|change| change.event).collect();
+    assert_eq!(events, [RosterEvent::Departed, RosterEvent::Arrived, RosterEvent::Restarted]);
+}
+
+#[test]
+fn an_app_that_is_absent_from_the_start_waits_and_is_no_exit() {
+    let mut plant = plant();
+    plant.end(BE);
+    let policy = Box::new(Always(isolate()));
+    let controller = Controller::new(policy, Rules::default(), &plant).unwrap();
+    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+    let entries = harness.turn();
+    let is = |wanted: fn(&Event) -> bool| entries.iter().any(|entry| wanted(&entry.event));
+    assert!(is(|event| matches!(event, Event::AppWaiting { app } if app == "be")), "{entries:?}");
+    assert!(!is(|event| matches!(event, Event::AppExited { .. })));
+}
+
+#[test]
+fn a_policy_that_cannot_adapt_is_rebuilt_and_one_that_cannot_be_goes_on() {
+    for fails in [false, true] {
+        let (mut harness, changes) = recording(false);
+        let count = Arc::clone(&changes);
+        harness.controller.set_rebuild(Box::new(move |apps| {
+            assert_eq!(apps.len(), 2);
+            let other =
+                ChangeRecorder { plan: Plan::keep(), adapts: true, changes: Arc::clone(&count) };
+            if fails { Err("no".to_owned()) } else { Ok(Box::new(other)) }
+        }));
+        harness.turn();
+        harness.plant.begin(LC);
+        let entries = harness.turn();
+        let rebuilt = entries.iter().find_map(|entry| match &entry.event {
+            Event::PolicyRebuilt { apps, failed } => Some((apps.clone(), failed.is_some())),
+            _ => None,
+        });
+        assert_eq!(rebuilt, Some(("lc".to_owned(), fails)));
+        let decided = entries.iter().any(|entry| matches!(entry.event, Event::Decision(_)));
+        assert_eq!(decided, fails, "the rebuilt policy keeps everything: {entries:?}");
+    }
+}

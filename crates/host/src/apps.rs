@@ -5,23 +5,30 @@
 
 mod attach;
 pub mod cgroup;
+mod described;
+mod globs;
 mod handle;
 mod identity;
 mod launch;
 mod members;
+mod pattern;
 mod ready;
+mod search;
 mod signal;
 mod table;
 mod terminate;
 
 pub use attach::{AttachError, Target};
+pub use globs::{GlobError, check_glob};
 pub use handle::{AppHandle, PauseError, stop};
 pub(crate) use identity::threads_of;
 pub use identity::{Facts, ProcessId};
 pub use launch::{Launch, Output, SETTLE, StartError};
-pub use members::{AppProcesses, Scope};
+pub use members::AppProcesses;
+pub use pattern::ProcessPattern;
 pub use ready::{Endpoint, Ready};
-pub(crate) use signal::{handle, signal};
+pub use search::{PROCESSES_MAX, SearchError};
+pub(crate) use signal::{handle, has_ended, signal};
 pub use table::ProcessTable;
 pub use terminate::{Ended, GRACE, MARK_VARIABLE};
 pub(crate) use terminate::{mark_of, terminate};

@@ -22,6 +22,7 @@ pub mod traffic;
 pub mod utilisation;
 
 use crate::Roots;
+use crate::apps::ProcessId;
 use crate::files::read_text;
 use crate::threads::LiveThread;
 use app_time::{AppTime, AppUse};
@@ -87,6 +88,11 @@ impl AppGauges {
     /// Whether one of the app's processes ran at the last reading.
     pub(crate) fn any_alive(&self) -> bool {
         self.time.any_alive()
+    }
+
+    /// The processes of the app that ran at the last reading.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.time.alive()
     }
 }
 

@@ -27,6 +27,7 @@ mod watch;
 
 pub use heartbeat::Patience;
 pub use ledger::{Ledger, LedgerError, Opened};
+pub use lock::running_agent;
 pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};
 pub use recovery::{How, Recovery, restore_stale};

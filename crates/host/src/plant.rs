@@ -4,13 +4,16 @@ mod app;
 mod apply;
 mod gate;
 mod observe;
+mod owners;
+mod presence;
+mod present;
 mod stop;
 
 pub use app::{HostApp, LatencyFrom, ProgressFrom};
 pub use stop::Stop;
 
 use crate::Roots;
-use crate::apps::{self, Ended, PauseError, ProcessTable};
+use crate::apps::{self, Ended, PauseError, ProcessTable, SearchError};
 use crate::clock::read as now;
 use crate::gauges::counters;
 use crate::gauges::energy::{Energy, PowerModel};
@@ -26,9 +29,10 @@ use crate::knobs::{MachineKnobs, Partitions};
 use crate::probe::{self, ProbeError, Rights};
 use app::RunningApp;
 use lull_control::{
-    AppId, AppSpec, Applied, Knob, Machine, Observation, Plant, PlantError, Setting,
+    AppId, AppSpec, Applied, ForeignChange, Knob, Machine, Observation, Plant, PlantError, Setting,
 };
 use lull_measure::{Missing, Nanos};
+use owners::Owners;
 use rustix::time::ClockId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +68,19 @@ pub enum HostError {
     /// Processes cannot be listed.
     #[error("cannot list processes: {0}; is proc mounted?")]
     Processes(#[from] io::Error),
+    /// The processes of an app cannot be found.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// Two apps have a process in common.
+    #[error("process {pid} belongs to both `{first}` and `{second}`: narrow one of them")]
+    Shared {
+        /// The process.
+        pid: i32,
+        /// An app.
+        first: String,
+        /// The other one.
+        second: String,
+    },
 }
 
 /// A machine, its apps, and everything that reads or sets them.
@@ -91,6 +108,11 @@ pub struct HostPlant {
     touched: BTreeSet<Knob>,
     stop: Stop,
     pace: Pace,
+    owners: Owners,
+    /// Whether an arrival ended the last epoch early.
+    was_cut: bool,
+    /// Foreign changes found before the end of the epoch.
+    early_foreign: Vec<ForeignChange>,
     notices: RefCell<Vec<String>>,
 }
 
@@ -159,11 +181,47 @@ impl HostPlant {
             touched: BTreeSet::new(),
             stop,
             pace: Pace { begin: now, last: now, deadline: now },
+            owners: Owners::default(),
+            was_cut: false,
+            early_foreign: Vec::new(),
             notices: RefCell::default(),
         };
+        plant.refuse_overlap()?;
         // The first reading of every gauge: a change needs two.
         plant.read(Nanos(1));
         Ok(plant)
+    }
+
+    /// Refuses apps that share a process when the run begins.
+    fn refuse_overlap(&mut self) -> Result<(), HostError> {
+        if self.apps.iter().any(|app| app.handle.goes_by_description()) {
+            self.table.describe(rustix::process::getpid().as_raw_nonzero().get());
+        }
+        for app in &mut self.apps {
+            app.handle.refresh(&self.table)?;
+        }
+        let Some(overlap) = self.owners.settle(&mut self.apps).first().copied() else {
+            return Ok(());
+        };
+        let (first, second) = overlap.apps;
+        let name = |index: usize| self.apps[index].handle.name().to_owned();
+        let pid = overlap.process.pid;
+        Err(HostError::Shared { pid, first: name(first), second: name(second) })
+    }
+
+    /// The apps that wait for their processes, each with where it looks for them.
+    pub fn waiting(&self) -> Vec<String> {
+        let absent = self.apps.iter().filter(|app| !app.presence.is_present);
+        let text = |app: &RunningApp| {
+            format!("`{}` waits: {} has no process now", app.handle.name(), app.handle.place())
+        };
+        absent.map(text).collect()
+    }
+
+    /// Whether an app has a process now, or may have one later.
+    pub fn may_run(&self, app: AppId) -> bool {
+        let app = &self.apps[app.index()];
+        app.presence.is_present || app.handle.can_return()
     }
 
     /// Counts sleeps of cores and waits of threads from here on, by programs in

@@ -235,6 +235,8 @@ metrics! {
         "memory.pressure of its cgroup (PSI)", Mean;
     THREADS = "threads", Count, App,
         "Threads alive at the end of the epoch.", "/proc/PID/task";
+    PRESENT = "present", Count, App,
+        "1 if a process of the app runs at the end of the epoch, else 0.", "/proc/PID/stat";
     APP_CORES = "app_cores", Count, App,
         "Cores the app may run on.", "the knob's state";
     APP_WAYS = "app_cache_ways", Count, App,

@@ -1,13 +1,14 @@
 //! Whatever a policy is shown, it answers with a plan that the machine can carry out.
 
-use lull_control::conformance::MemoryPlant;
+use lull_control::conformance::{MemoryApp, MemoryPlant};
+use lull_control::journal::Event;
 use lull_control::{
-    AppId, AppSeen, AppSpec, Capability, Coalescing, CoreSeen, DialId, EnergySeen, EnergySource,
-    GateControl, KnobScope, LatencySeen, Machine, Observation, Plant, Progress, ProgressSource,
-    Rng, Scheduling, Setting, Value, WayMask,
+    AppId, AppSeen, AppSpec, Capability, Coalescing, Controller, CoreSeen, DialId, EnergySeen,
+    EnergySource, GateControl, KnobScope, LatencySeen, Machine, Observation, Plant, Progress,
+    ProgressSource, Rng, Rules, Scheduling, Setting, Value, WayMask,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
-use lull_policies::POLICIES;
+use lull_policies::{Entry, POLICIES, PolicyKind};
 use proptest::prelude::*;
 use rand::SeedableRng;
 
@@ -143,8 +144,102 @@ fn configs(name: &str) -> Vec<&'static str> {
     }
 }
 
+/// What happens to an app before an epoch of the churn.
+#[derive(Debug, Clone, Copy)]
+enum Churn {
+    Ends(usize),
+    Begins(usize),
+}
+
+fn any_churn() -> impl Strategy<Value = Option<Churn>> {
+    let app = || 0..APPS;
+    prop_oneof![
+        2 => Just(None),
+        1 => app().prop_map(|app| Some(Churn::Ends(app))),
+        1 => app().prop_map(|app| Some(Churn::Begins(app))),
+    ]
+}
+
+/// A plant with every capability that a policy may need.
+fn churned(cores: u16) -> MemoryPlant {
+    let app = |spec: AppSpec| MemoryApp {
+        demand_cores: if spec.is_latency_critical() { 1.0 } else { 0.0 },
+        spec,
+        service: Nanos::from_millis(1),
+        threads: 4,
+    };
+    MemoryPlant::new(cores, specs().into_iter().map(app).collect())
+}
+
+/// Lets a policy steer a plant whose apps come and go, as the loop of the agent does.
+fn steer_through(
+    entry: &'static Entry<PolicyKind>,
+    config: &str,
+    cores: u16,
+    churn: &[Option<Churn>],
+) -> Result<(), TestCaseError> {
+    let table: toml::Table = config.parse().expect("a legal config");
+    let mut machine = churned(cores).machine().clone();
+    for capability in Capability::ALL {
+        machine.capabilities = machine.capabilities.with_capability(capability, "test");
+    }
+    let build = move |apps: &[AppSpec]| {
+        entry.build(&table, &machine, apps).map_err(|error| error.to_string())
+    };
+    let plant = churned(cores);
+    let before = plant.settings();
+    let policy = build(plant.apps()).expect("all needs are met");
+    let mut controller = Controller::new(policy, Rules::default(), &plant).expect("no limits");
+    controller.set_rebuild(Box::new(build));
+    let (mut plant, mut rng) = (plant, Rng::seed_from_u64(1));
+    let mut present = [true; APPS];
+    for change in churn {
+        match *change {
+            Some(Churn::Ends(app)) => {
+                plant.end(AppId(app as u16));
+                present[app] = false;
+            }
+            Some(Churn::Begins(app)) => {
+                plant.begin(AppId(app as u16));
+                present[app] = true;
+            }
+            None => {}
+        }
+        let seen = plant.observe(Nanos::from_millis(300)).expect("a plant in memory");
+        let turn = controller.turn(&seen, &mut rng);
+        for wanted in &turn.changes {
+            let app = wanted.knob().app();
+            let is_absent = app.is_some_and(|app| !present[app.index()]);
+            prop_assert!(!is_absent, "{} sets an absent app: {wanted:?}", entry.name);
+        }
+        let failed = turn
+            .entries
+            .iter()
+            .find(|entry| matches!(entry.event, Event::PolicyRebuilt { failed: Some(_), .. }));
+        prop_assert!(failed.is_none(), "{}: {failed:?}", entry.name);
+        let applied = plant.apply(&turn.changes);
+        controller.conclude(turn, applied);
+    }
+    let _ = plant.restore();
+    (0..APPS).for_each(|app| plant.begin(AppId(app as u16)));
+    prop_assert_eq!(plant.settings(), before, "{}: knobs are not as before", entry.name);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn apps_that_come_and_go_are_set_only_while_they_are_present(
+        cores in 4u16..12,
+        churn in prop::collection::vec(any_churn(), 1..30),
+    ) {
+        for entry in POLICIES.iter() {
+            for config in configs(entry.name) {
+                steer_through(entry, config, cores, &churn)?;
+            }
+        }
+    }
 
     #[test]
     fn any_history_is_answered_with_plans_within_the_machine(

@@ -1,6 +1,7 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::{AdmissionSection, Concurrency, GateSection};
+use super::place::{MatchSection, Where};
 use crate::admission::{Post, Promise};
 use crate::power_file::PowerFile;
 use crate::prometheus::Server;
@@ -238,19 +239,24 @@ pub struct AppSection {
     /// Lull started: with an attached best-effort app give the numbers.
     #[schemars(example = &"measure", extend("x-unit" = "its own work/s"))]
     pub solo: Option<Reference<f64>>,
-    /// Where it is, one of four: program and arguments to start. `lull` as a
+    /// Where it is, one of five: program and arguments to start. `lull` as a
     /// program means the running executable.
     #[schemars(example = ["memcached", "-t", "4"])]
     pub start: Option<Vec<String>>,
-    /// Or a running process with its descendants.
+    /// Or a running process with its descendants. One that has ended does not come back.
     #[schemars(example = 1234, extend("x-unit" = "none"))]
     pub pid: Option<u32>,
-    /// Or a cgroup, relative to the cgroup mount or absolute.
+    /// Or a cgroup, relative to the cgroup mount or absolute, or a glob for several
+    /// (`*` and `?` do not match `/`, `[ab]`, `{a,b}`). It may have no process yet.
     #[schemars(example = &"system.slice/web.service")]
     pub cgroup: Option<PathBuf>,
-    /// Or a systemd unit.
+    /// Or a systemd unit, or a glob for several: `web-*.service`. It may be stopped.
     #[schemars(example = &"postgresql.service")]
     pub unit: Option<String>,
+    /// Or all processes with this program, these arguments and this user, which may come and
+    /// go ([config.md](config.md#how-an-app-is-found)).
+    #[serde(rename = "match")]
+    pub matching: Option<MatchSection>,
     /// Address that answers when a started app is ready: `HOST:PORT` or `unix:/path`.
     #[schemars(example = &"127.0.0.1:11211")]
     pub ready: Option<String>,
@@ -396,19 +402,6 @@ const fn connections() -> NonZeroU32 {
     NonZeroU32::new(16).expect("16 is not zero")
 }
 
-/// How an app comes under the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Where {
-    /// Started by the agent.
-    Start(Vec<String>),
-    /// A running process and its descendants.
-    Pid(u32),
-    /// All processes of a cgroup.
-    Cgroup(PathBuf),
-    /// All processes of a systemd unit.
-    Unit(String),
-}
-
 impl AppSection {
     /// The one place where the app is found.
     pub fn place(&self) -> Result<Where, String> {
@@ -417,11 +410,14 @@ impl AppSection {
         places.extend(self.pid.map(Where::Pid));
         places.extend(self.cgroup.clone().map(Where::Cgroup));
         places.extend(self.unit.clone().map(Where::Unit));
+        places.extend(self.matching.as_ref().map(|section| Where::Match(section.pattern())));
         let count = places.len();
         match (places.pop(), count) {
             (Some(place), 1) => Ok(place),
-            (None, _) => Err("say where the app is: start, pid, cgroup or unit".to_owned()),
-            _ => Err("has more than one of start, pid, cgroup and unit: keep one".to_owned()),
+            (None, _) => Err("say where the app is: start, pid, cgroup, unit or match".to_owned()),
+            _ => {
+                Err("has more than one of start, pid, cgroup, unit and match: keep one".to_owned())
+            }
         }
     }
 

@@ -106,7 +106,7 @@ mod tests {
                 energy_measured: false,
                 journal: vec![line],
                 knobs: Vec::new(),
-                exited: Vec::new(),
+                absent: Vec::new(),
             },
             samples: vec![
                 Sample { metric: POWER, label: String::new(), value },

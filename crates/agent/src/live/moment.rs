@@ -41,8 +41,8 @@ pub(super) struct Head {
     pub(super) energy_measured: bool,
     pub(super) journal: Vec<Line>,
     pub(super) knobs: Vec<KnobState>,
-    /// Apps that have exited.
-    pub(super) exited: Vec<String>,
+    /// Apps that have no process now.
+    pub(super) absent: Vec<String>,
 }
 
 /// A line of the journal in words.
@@ -100,7 +100,7 @@ impl Moment {
                 energy_measured: matches!(energy, Some(EnergySource::Measured(_))),
                 journal: journal(apps, &epoch.entries, shadow),
                 knobs: knobs(apps, state, controller.yielded()),
-                exited: alive
+                absent: alive
                     .filter(|(_, seen)| !seen.alive)
                     .map(|(spec, _)| spec.name.clone())
                     .collect(),
@@ -169,7 +169,11 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         Event::Effect(_) => "missed",
         Event::Foreign { .. } => "foreign",
         Event::SafeBegins { .. } | Event::SafeEnds => "safe",
-        Event::AppExited { .. } => "app",
+        Event::AppExited { .. }
+        | Event::AppWaiting { .. }
+        | Event::AppArrived { .. }
+        | Event::AppRestarted { .. }
+        | Event::PolicyRebuilt { .. } => "app",
         Event::GateChanged { .. } => "decision",
         Event::Operator(_) => "operator",
     };

@@ -3,7 +3,7 @@
 mod launch;
 
 use super::keeper::Keeper;
-use super::policy::{limits_error, policy_of, remember, shadow_of, shadow_policy};
+use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
 use crate::config::{AppSection, Config, GateSection, LatencySource, ProgressSource};
@@ -15,6 +15,7 @@ use crate::{guarded, prometheus};
 use anyhow::Context;
 use launch::Surroundings;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
+use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
@@ -139,7 +140,7 @@ impl<'a> Agent<'a> {
         let started = self.start_apps(place, &roots, &socket, &stop)?;
         let Started { ledger, guard, push, apps, library } = started;
         let posts = self.posts(&apps);
-        let mut plant = HostPlant::new(HostConfig {
+        let plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine, &roots),
             push: Some(push),
             power,
@@ -147,8 +148,10 @@ impl<'a> Agent<'a> {
             foreign_wins: !self.config.agent.override_foreign,
             stop,
             roots: roots.clone(),
-        })?;
+        });
+        let mut plant = plant.map_err(|error| self.shared_process(error))?;
         plant.set_guard(guard.clone());
+        plant.waiting().iter().for_each(|text| (self.say)(text));
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
         }
@@ -160,6 +163,14 @@ impl<'a> Agent<'a> {
             }
         };
         self.control(plant, Around { roots, recorder, guard, loads, server, library, posts })
+    }
+
+    /// Names the entry of the config whose app has a process of another app.
+    fn shared_process(&self, error: HostError) -> anyhow::Error {
+        let HostError::Shared { second, .. } = &error else { return error.into() };
+        let index = self.config.apps.iter().position(|app| app.name == *second);
+        let key = format!("app[{}]", index.unwrap_or_default());
+        self.config.source.error(&key, error.to_string()).into()
     }
 
     /// Measures references that need an unloaded machine, starts the load, and measures the
@@ -211,8 +222,9 @@ impl<'a> Agent<'a> {
         if let Some(shadow) = &shadow {
             recorder.note("shadow", shadow.name())?;
         }
-        let controller = Controller::new(policy, rules, &plant)
+        let mut controller = Controller::new(policy, rules, &plant)
             .map_err(|error| limits_error(&config, &error))?;
+        controller.set_rebuild(rebuild_of(&config, plant.machine()));
         recorder.describe_apps(plant.apps())?;
         let facts = |server: &BoundServer| facts(&config, &plant, &recorder, server, self.dry_run);
         let facts = server.as_ref().map(facts);
@@ -230,6 +242,7 @@ impl<'a> Agent<'a> {
             loads,
             live,
             steered,
+            dry_run: self.dry_run,
             keeper,
             shadow,
             shadowed: Vec::new(),

@@ -6,7 +6,9 @@ use super::shadow::Shadow;
 use crate::config::Config;
 use crate::located::InputError;
 use crate::tuning_store::{Store, Subject};
-use lull_control::{AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, Rules};
+use lull_control::{
+    AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, RebuildPolicy, Rules,
+};
 use lull_host::plant::HostPlant;
 use lull_policies::{POLICIES, ReadTuning, search::Tuning};
 
@@ -20,6 +22,14 @@ pub fn policy_of(
     let machine = allowed_of(config, machine);
     let built = POLICIES.build(&config.policy, &config.policy_keys, &machine, apps);
     built.map_err(|error| policy_error(config, error))
+}
+
+/// Returns how the config's policy is rebuilt when the roster of apps changes.
+pub(super) fn rebuild_of(config: &Config, machine: &Machine) -> RebuildPolicy {
+    let (config, machine) = (config.clone(), machine.clone());
+    Box::new(move |apps| {
+        policy_of(&config, &machine, apps).map_err(|error| error.message().to_owned())
+    })
 }
 
 /// Reads the search that the config describes; a bad key is an error with its line.
@@ -128,7 +138,9 @@ pub(super) fn shadow_of(
     let policy = shadow_policy(config, name, plant.machine(), plant.apps())?;
     let seed = config.agent.seed;
     let shadow = Shadow::new(name, policy, rules.clone(), plant, seed);
-    shadow.map(Some).map_err(|error| limits_error(config, &error))
+    let mut shadow = shadow.map_err(|error| limits_error(config, &error))?;
+    shadow.set_rebuild(rebuild_of(&config.under(name), plant.machine()));
+    Ok(Some(shadow))
 }
 
 pub(super) fn shadow_policy(

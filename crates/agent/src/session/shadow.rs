@@ -6,7 +6,8 @@
 
 use lull_control::journal::{Entry, Event};
 use lull_control::{
-    Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy, Rng, Rules,
+    Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy, RebuildPolicy, Rng,
+    Rules,
 };
 use rand::SeedableRng;
 
@@ -30,6 +31,11 @@ impl Shadow {
         let rules = Rules { dry_run: false, ..rules };
         let controller = Controller::new(policy, rules, plant)?;
         Ok(Self { name: name.to_owned(), controller, rng: Rng::seed_from_u64(seed) })
+    }
+
+    /// Sets how the policy is rebuilt when the roster of apps changes.
+    pub(super) fn set_rebuild(&mut self, rebuild: RebuildPolicy) {
+        self.controller.set_rebuild(rebuild);
     }
 
     /// The policy's name.

@@ -2,40 +2,43 @@
 
 mod display;
 mod prove;
+mod reloads;
 
 use crate::cli::RunArgs;
 use crate::commands::UsageError;
 use crate::say;
-use crate::signals::stop_request;
+use crate::signals::{stop_or_reload, stop_request};
 use anyhow::bail;
 use display::Display;
 use lull_agent::config::Config;
 use lull_agent::session::{Agent, Session, TurnError};
-use lull_control::{Epoch, PlantError};
+use lull_control::{AppId, Epoch, PlantError};
+use reloads::{Hangup, Reloads};
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
-    config.agent.http = args.http.or(config.agent.http);
-    config.agent.control |= args.control;
-    config.agent.shadow = args.shadow.clone().or(config.agent.shadow);
+    take_arguments(&mut config, args);
     if config.agent.control && config.agent.http.is_none() {
         let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
         return Err(UsageError(what.to_owned()).into());
     }
+    let exit_with = args.exit_with.as_deref().map(|name| app_named(&config, name)).transpose()?;
     let plan = args.prove.map(|time| prove::Plan::from_args(args, &config, time)).transpose()?;
     if plan.is_some() {
         // Orders of an operator would distort the comparison.
         config.agent.control = false;
     }
     let say = |text: &str| say::notice(text);
-    let mut session =
-        Agent::new(config).dry_run(args.dry_run).stop(stop_request()?).notify(&say).start()?;
+    // A comparison is of one config, and SIGHUP ends it.
+    let stop = if plan.is_some() { stop_request()? } else { stop_or_reload()? };
+    let reloads = Reloads::new(stop.clone());
+    let mut session = Agent::new(config).dry_run(args.dry_run).stop(stop).notify(&say).start()?;
     say(&format!("recording to {}", session.record().display()));
     session.page().into_iter().for_each(say);
     let mut blocks = None;
     let ended = match plan {
         Some(plan) => prove::alternate(&mut session, args, plan, &mut blocks),
-        None => control(&mut session, args),
+        None => control(&mut session, args, exit_with, &reloads),
     };
     let record = session.record().display().to_string();
     let mut proof = None;
@@ -53,11 +56,35 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs epochs until a signal stops the run, the time is over, or no app is left.
-fn control(session: &mut Session, args: &RunArgs) -> anyhow::Result<()> {
+/// Lets the command line overrule the config.
+fn take_arguments(config: &mut Config, args: &RunArgs) {
+    config.agent.http = args.http.or(config.agent.http);
+    config.agent.control |= args.control;
+    if args.shadow.is_some() {
+        config.agent.shadow.clone_from(&args.shadow);
+    }
+}
+
+fn app_named(config: &Config, name: &str) -> Result<usize, UsageError> {
+    let index = config.apps.iter().position(|app| app.name == name);
+    index.ok_or_else(|| {
+        let names: Vec<_> = config.apps.iter().map(|app| app.name.as_str()).collect();
+        UsageError(format!("--exit-with {name}: there are the apps {}", names.join(", ")))
+    })
+}
+
+/// Runs epochs until a signal stops the run, the time is over, the app has ended that was to
+/// end it, or nothing is left that Lull started or that could come back.
+fn control(
+    session: &mut Session,
+    args: &RunArgs,
+    exit_with: Option<usize>,
+    reloads: &Reloads,
+) -> anyhow::Result<()> {
     let mut display = Display::new(args.json);
     let phase = if args.dry_run { "dry-run" } else { "on" };
     let mut begin = None;
+    let mut was_present = false;
     loop {
         let epoch = match session.turn(phase) {
             Ok(epoch) => epoch,
@@ -70,12 +97,24 @@ fn control(session: &mut Session, args: &RunArgs) -> anyhow::Result<()> {
         if args.duration.is_some_and(|duration| elapsed >= duration) {
             return Ok(());
         }
+        if let Some(app) = exit_with {
+            let is_present = epoch.seen.apps[app].alive;
+            // What Lull started and has ended before it was seen does not come back either.
+            let may_run = session.plant().may_run(AppId(app as u16));
+            if !is_present && (was_present || !may_run) {
+                return Ok(());
+            }
+            was_present |= is_present;
+        }
         check_alive(session, &epoch)?;
+        if reloads.obey(session, args) == Hangup::Ends {
+            return Ok(());
+        }
     }
 }
 
 fn check_alive(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-    if epoch.seen.apps.iter().all(|app| !app.alive) {
+    if session.is_over(epoch) {
         bail!("all apps have exited; their output is in {}", session.logs().display());
     }
     Ok(())

@@ -13,7 +13,7 @@ fn every_stop_signal_ends_a_run_orderly() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for signal in [Signal::INT, Signal::TERM] {
         let scene = Scene::new();
         let (server, batch) = (Victim::server(), Victim::sleeper());
         let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));

@@ -46,6 +46,7 @@ pub struct MemoryPlant {
     silent: Vec<bool>,
     gone: Vec<bool>,
     foreign: Vec<ForeignChange>,
+    restarted: Vec<AppId>,
 }
 
 impl MemoryPlant {
@@ -71,6 +72,7 @@ impl MemoryPlant {
             silent: flags.clone(),
             gone: flags,
             foreign: Vec::new(),
+            restarted: Vec::new(),
         }
     }
 
@@ -93,6 +95,21 @@ impl MemoryPlant {
     /// Ends an app.
     pub fn end(&mut self, app: AppId) {
         self.gone[app.index()] = true;
+        self.reset(app);
+    }
+
+    /// Starts an ended app again, with new threads that no knob was set for; of one that runs,
+    /// replaces all processes.
+    pub fn begin(&mut self, app: AppId) {
+        if !std::mem::take(&mut self.gone[app.index()]) {
+            self.restarted.push(app);
+        }
+        self.reset(app);
+    }
+
+    fn reset(&mut self, app: AppId) {
+        let own = self.original.iter().filter(|(knob, _)| knob.app() == Some(app));
+        self.state.extend(own.map(|(knob, setting)| (*knob, setting.clone())));
     }
 
     /// Changes the load of an app.
@@ -212,6 +229,9 @@ impl MemoryPlant {
         if !self.original.contains_key(&knob) {
             return Err(format!("there is no {knob:?}"));
         }
+        if knob.app().is_some_and(|app| self.gone[app.index()]) {
+            return Err("the app has no live process".to_owned());
+        }
         match wanted {
             Setting::Cores(_, cores) if cores.is_empty() => Err("no core at all".to_owned()),
             Setting::Cores(_, cores) if !cores.is_subset(&self.machine.all_cores()) => {
@@ -258,12 +278,15 @@ impl Plant for MemoryPlant {
             cores: vec![core; self.machine.cores.len()],
             energy: Ok(EnergySeen { energy, source }),
             foreign: std::mem::take(&mut self.foreign),
+            restarted: std::mem::take(&mut self.restarted),
             ..Observation::unknown(self.time, epoch, &none)
         })
     }
 
     fn settings(&self) -> Vec<Setting> {
-        self.state.values().cloned().collect()
+        let present = |app: AppId| !self.gone[app.index()];
+        let known = self.state.values().filter(|now| now.knob().app().is_none_or(present));
+        known.cloned().collect()
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {

@@ -1,4 +1,6 @@
-//! Finding an app that runs already: by pid, cgroup or systemd unit.
+//! Finding an app that Lull does not start: by pid, cgroup, systemd unit or pattern.
+//!
+//! A process must run; a cgroup, unit or pattern may have no process yet.
 //!
 //! Verified on Linux 6.18 with real processes and a real version 1 cgroup.
 //! There is no systemd on the machine this was written on: the answers of
@@ -6,8 +8,11 @@
 //! with a program that gives them.
 
 use super::cgroup::{self, CgroupError};
+use super::globs::{self, GlobError};
 use super::identity::{Facts, ProcessId};
 use super::members::Scope;
+use super::pattern::ProcessPattern;
+use super::search::Search;
 use super::table::ProcessTable;
 use crate::Roots;
 use rustix::process::geteuid;
@@ -16,15 +21,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What an app that runs already is found by.
+/// What an app that Lull does not start is found by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Its first process; its descendants belong to it.
     Pid(i32),
-    /// A cgroup, with the cgroups below it.
+    /// A cgroup with the cgroups below it, or all that match a glob.
     Cgroup(PathBuf),
-    /// A systemd unit.
+    /// A systemd unit, or all that match a glob.
     Unit(String),
+    /// All processes that match.
+    Pattern(ProcessPattern),
 }
 
 /// Why an app cannot be attached.
@@ -57,12 +64,9 @@ pub enum AttachError {
     /// The cgroup cannot be used.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// Nothing runs there.
-    #[error("{what} has no process now: start the app first, then Lull")]
-    Empty {
-        /// The cgroup or unit.
-        what: String,
-    },
+    /// A glob is none.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
     /// systemd cannot be queried.
     #[error("cannot ask systemd for unit `{unit}`: {source}; attach by pid or cgroup instead")]
     NoSystemd {
@@ -70,14 +74,6 @@ pub enum AttachError {
         unit: String,
         /// What went wrong.
         source: io::Error,
-    },
-    /// systemd does not know it.
-    #[error("systemd has no unit `{unit}` ({message}); `systemctl list-units` shows names")]
-    NoUnit {
-        /// The unit.
-        unit: String,
-        /// Its message.
-        message: String,
     },
     /// Processes cannot be listed.
     #[error("cannot list processes in {path}: {source}", path = .path.display())]
@@ -93,11 +89,9 @@ pub enum AttachError {
 pub(super) fn scope_of(target: &Target, roots: &Roots) -> Result<Scope, AttachError> {
     match target {
         Target::Pid(pid) => scope_of_pid(*pid, roots),
-        Target::Cgroup(path) => scope_of_cgroup(path, roots, &path.display().to_string()),
-        Target::Unit(unit) => {
-            let path = cgroup_of_unit(unit, Path::new("systemctl"))?;
-            scope_of_cgroup(&path, roots, &format!("unit `{unit}`"))
-        }
+        Target::Cgroup(path) => scope_of_cgroup(path, roots),
+        Target::Unit(unit) => scope_of_unit(unit, Path::new("systemctl"), roots),
+        Target::Pattern(pattern) => Ok(Scope::Search(Search::pattern(pattern)?)),
     }
 }
 
@@ -130,19 +124,37 @@ fn scope_of_pid(pid: i32, roots: &Roots) -> Result<Scope, AttachError> {
     Ok(Scope::Tree { root, with_group: false })
 }
 
-fn scope_of_cgroup(path: &Path, roots: &Roots, what: &str) -> Result<Scope, AttachError> {
-    let directory = cgroup::find(roots, path)?;
-    if cgroup::processes(&directory)?.is_empty() {
-        return Err(AttachError::Empty { what: what.to_owned() });
+/// Refuses a directory that is no cgroup, and a threaded one; it may be missing or empty.
+fn scope_of_cgroup(path: &Path, roots: &Roots) -> Result<Scope, AttachError> {
+    if !globs::is_glob(&path.to_string_lossy()) {
+        match cgroup::find(roots, path) {
+            Ok(directory) => drop(cgroup::processes(&directory)?),
+            Err(CgroupError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(Scope::Cgroup(directory))
+    Ok(Scope::Search(Search::cgroup(path)?))
 }
 
-/// Asks systemd for the cgroup of a unit.
-fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> {
+/// Finds a unit by its cgroup's name, and where systemd answers, at the place that it says.
+fn scope_of_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Scope, AttachError> {
+    if globs::is_glob(unit) {
+        return Ok(Scope::Search(Search::unit(unit, None)?));
+    }
+    let place = match cgroup_of_unit(unit, systemctl) {
+        Ok(place) => place,
+        // A tree of units shows that systemd runs, or did: in a container, for one.
+        Err(_) if cgroup::has_units(roots) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Scope::Search(Search::unit(unit, place)?))
+}
+
+/// Asks systemd for the cgroup of a unit; `None` if the unit has none now.
+fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<Option<PathBuf>, AttachError> {
     let name = || unit.to_owned();
     let mut command = Command::new(systemctl);
-    command.args(["show", "--property=LoadState,ActiveState,ControlGroup", "--", unit]);
+    command.args(["show", "--property=ControlGroup", "--", unit]);
     let answer =
         command.output().map_err(|source| AttachError::NoSystemd { unit: name(), source })?;
     let text = String::from_utf8_lossy(&answer.stdout);
@@ -155,14 +167,8 @@ fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<PathBuf, AttachError> 
         let value = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
         text.lines().find_map(value).unwrap_or_default()
     };
-    match (property("LoadState").as_str(), property("ControlGroup")) {
-        ("loaded", path) if !path.is_empty() => Ok(path.into()),
-        ("loaded", _) => {
-            let what = format!("unit `{unit}` ({})", property("ActiveState"));
-            Err(AttachError::Empty { what })
-        }
-        (message, _) => Err(AttachError::NoUnit { unit: name(), message: message.to_owned() }),
-    }
+    let path = property("ControlGroup");
+    Ok((!path.is_empty()).then(|| path.into()))
 }
 
 #[cfg(test)]
@@ -181,7 +187,7 @@ mod tests {
         place
     }
 
-    fn cgroup_from(script: &str) -> Result<PathBuf, AttachError> {
+    fn cgroup_from(script: &str) -> Result<Option<PathBuf>, AttachError> {
         let place = systemctl(script);
         cgroup_of_unit("a.service", &place.path().join("systemctl"))
     }
@@ -189,21 +195,25 @@ mod tests {
     #[test]
     fn a_unit_is_found_by_its_cgroup() {
         let script = "test \"$1 $3 $4\" = 'show -- a.service' || exit 1\n\
-                      echo LoadState=loaded\necho ActiveState=active\n\
                       echo ControlGroup=/system.slice/a.service";
-        assert_eq!(cgroup_from(script).unwrap(), Path::new("/system.slice/a.service"));
+        let found = cgroup_from(script).unwrap();
+        assert_eq!(found.as_deref(), Some(Path::new("/system.slice/a.service")));
     }
 
     #[test]
-    fn a_unit_that_cannot_be_attached_says_why() {
-        let unknown = "echo LoadState=not-found\necho ActiveState=inactive\necho ControlGroup=";
-        assert!(matches!(cgroup_from(unknown), Err(AttachError::NoUnit { .. })));
-        let idle = "echo LoadState=loaded\necho ActiveState=inactive\necho ControlGroup=";
-        assert!(cgroup_from(idle).unwrap_err().to_string().contains("(inactive) has no process"));
+    fn a_unit_without_processes_has_no_cgroup_and_a_machine_without_systemd_says_so() {
+        assert_eq!(cgroup_from("echo ControlGroup=").unwrap(), None);
         let not_booted = "echo 'System has not been booted with systemd' >&2; exit 1";
         assert!(cgroup_from(not_booted).unwrap_err().to_string().contains("not been booted"));
         let missing = cgroup_of_unit("a.service", Path::new("/nonexistent/systemctl"));
         assert!(matches!(missing, Err(AttachError::NoSystemd { .. })));
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let nowhere = Path::new("/nonexistent/systemctl");
+        assert!(scope_of_unit("a.service", nowhere, &roots).is_err());
+        std::fs::create_dir_all(roots.sys.join("fs/cgroup/system.slice")).unwrap();
+        std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
+        assert!(scope_of_unit("a.service", nowhere, &roots).is_ok());
     }
 
     #[test]

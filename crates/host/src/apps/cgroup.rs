@@ -5,6 +5,7 @@
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
 
 use crate::Roots;
+use globset::GlobMatcher;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -77,6 +78,61 @@ pub fn find(roots: &Roots, path: &Path) -> Result<PathBuf, CgroupError> {
     Err(CgroupError::NotFound { path: path.to_owned(), looked: looked.join(", ") })
 }
 
+/// Where systemd keeps the cgroups of its units.
+const OF_SYSTEMD: [&str; 3] = ["", "systemd", "unified"];
+
+/// Whether systemd has made cgroups for its units.
+pub(super) fn has_units(roots: &Roots) -> bool {
+    let slice = |name| roots.sys.join("fs/cgroup").join(name).join("system.slice");
+    OF_SYSTEMD.into_iter().any(|name| slice(name).is_dir())
+}
+
+/// Most cgroups that a search visits; a tree with more is searched in part.
+const VISITED_MAX: usize = 20_000;
+
+/// The cgroups whose path below a hierarchy, or in the file system, matches part by part; those
+/// of the first hierarchy that has one.
+pub(super) fn matching(roots: &Roots, parts: &[GlobMatcher]) -> Vec<PathBuf> {
+    let mounted = |name: &&str| roots.sys.join("fs/cgroup").join(name);
+    let mut tops: Vec<PathBuf> = HIERARCHIES.iter().map(mounted).collect();
+    tops.push(PathBuf::from("/"));
+    let found = tops.into_iter().map(|top| {
+        let mut level = vec![top];
+        for part in parts {
+            let fits = |path: &PathBuf| path.file_name().is_some_and(|name| part.is_match(name));
+            level = level.iter().flat_map(|above| directories(above)).filter(fits).collect();
+        }
+        level.retain(|path| path.join("cgroup.procs").exists());
+        level
+    });
+    found.into_iter().find(|level| !level.is_empty()).unwrap_or_default()
+}
+
+/// The cgroups in systemd's tree whose own name matches, but none below one that does; only
+/// the first if one is enough.
+pub(super) fn named(roots: &Roots, glob: &GlobMatcher, one: bool) -> Vec<PathBuf> {
+    let mounted = roots.sys.join("fs/cgroup");
+    let tops = OF_SYSTEMD.map(|name| mounted.join(name));
+    let Some(top) = tops.into_iter().find(|top| top.join("cgroup.procs").exists()) else {
+        return Vec::new();
+    };
+    let (mut found, mut waiting, mut visited) = (Vec::new(), vec![top], 0);
+    while let Some(next) = waiting.pop().filter(|_| visited < VISITED_MAX) {
+        visited += 1;
+        for path in below(&next) {
+            if path.file_name().is_some_and(|name| glob.is_match(name)) {
+                found.push(path);
+                if one {
+                    return found;
+                }
+            } else {
+                waiting.push(path);
+            }
+        }
+    }
+    found
+}
+
 /// The numbers of the processes in a cgroup and the cgroups below it.
 ///
 /// A process of another pid namespace has no number here and is left out.
@@ -118,6 +174,10 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     if std::fs::metadata(directory).is_ok_and(|found| found.nlink() == 2) {
         return Vec::new();
     }
+    directories(directory)
+}
+
+fn directories(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let is_cgroup = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     entries.flatten().filter(is_cgroup).map(|entry| entry.path()).collect()

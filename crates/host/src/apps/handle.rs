@@ -1,10 +1,10 @@
 //! One app of a run, started by Lull or attached.
 
 use super::attach::{AttachError, Target, scope_of};
-use super::cgroup::CgroupError;
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
+use super::search::SearchError;
 use super::signal::signal;
 use super::table::ProcessTable;
 use super::terminate::{Ended, terminate};
@@ -70,10 +70,11 @@ impl AppHandle {
         Ok(Self::new(launch.name.clone(), scope, Some(started)))
     }
 
-    /// Attaches to an app that runs already.
+    /// Attaches to an app that Lull does not start.
     ///
     /// # Errors
-    /// [`AttachError`] if it does not run or cannot be controlled.
+    /// [`AttachError`] if a process does not run or cannot be controlled, or what is named
+    /// cannot be searched for.
     pub fn attach(name: &str, target: &Target, roots: &Roots) -> Result<Self, AttachError> {
         Ok(Self::new(name.to_owned(), scope_of(target, roots)?, None))
     }
@@ -91,8 +92,8 @@ impl AppHandle {
     /// Brings its processes and threads up to the table, which must be fresh.
     ///
     /// # Errors
-    /// [`CgroupError`] if its cgroup is gone or cannot be read.
-    pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), CgroupError> {
+    /// [`SearchError`] if its cgroup cannot be read or it has too many processes.
+    pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
         self.processes.refresh(table)
     }
 
@@ -104,6 +105,47 @@ impl AppHandle {
     /// Its processes at the last refresh.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.processes.processes()
+    }
+
+    /// Whether a process of it runs now.
+    pub fn is_running(&self, roots: &Roots) -> bool {
+        self.processes.any_runs(roots)
+    }
+
+    /// Whether it may have processes again after the last one has ended: what Lull started is
+    /// not started again, and a process that was named by its number has no successor.
+    pub const fn can_return(&self) -> bool {
+        self.processes.can_return()
+    }
+
+    /// Whether it is found by what processes run.
+    pub(crate) const fn goes_by_description(&self) -> bool {
+        self.processes.goes_by_description()
+    }
+
+    /// Whether an absent app may have processes again; cheaper than a refresh.
+    pub fn may_have_returned(&mut self, roots: &Roots) -> bool {
+        self.processes.may_have_returned(roots)
+    }
+
+    /// Where its processes are found, for messages.
+    pub fn place(&self) -> String {
+        self.processes.place()
+    }
+
+    /// Its processes and those that were left out.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.processes.claims()
+    }
+
+    /// Takes back at the next refresh what was left out.
+    pub(crate) fn claim_all(&mut self) {
+        self.processes.claim_all();
+    }
+
+    /// Leaves out a process because another app claims it, too.
+    pub(crate) fn leave_out(&mut self, process: ProcessId) {
+        self.processes.leave_out(process);
     }
 
     /// Whether Lull started it.

@@ -1,21 +1,21 @@
 //! Which processes and threads belong to an app now.
 //!
 //! An app is a tree of processes (started by Lull, or attached by pid) or
-//! whatever is in a cgroup. In a tree a process belongs if a member made it or
+//! whatever a search for a cgroup, a unit or a pattern finds. In a tree a process
+//! belongs if a member made it or
 //! it is in the process group of an app that Lull started, and it stays a
 //! member when its parent ends. Between two refreshes a child that leaves its
 //! group and loses its parent is missed; attach by cgroup catches those too.
 
-use super::cgroup::{self, CgroupError};
 use super::identity::{Facts, ProcessId, numbers};
+use super::search::{Search, SearchError};
 use super::table::ProcessTable;
 use crate::{LiveThread, Roots};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where an app's processes are found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
+#[derive(Debug)]
+pub(super) enum Scope {
     /// A process and its descendants.
     Tree {
         /// The first process.
@@ -23,8 +23,8 @@ pub enum Scope {
         /// Whether the whole process group of `root` belongs too.
         with_group: bool,
     },
-    /// Every process of a cgroup and the cgroups below it.
-    Cgroup(PathBuf),
+    /// Every process that a search finds.
+    Search(Search),
 }
 
 /// The processes and threads of one app at the last refresh.
@@ -33,6 +33,8 @@ pub struct AppProcesses {
     scope: Scope,
     members: BTreeMap<i32, Member>,
     threads: Vec<LiveThread>,
+    /// Processes that are found, too, but belong to another app or to none.
+    left_out: BTreeSet<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -43,23 +45,32 @@ struct Member {
 }
 
 impl AppProcesses {
+    /// A process and its descendants; nothing is seen before the first refresh.
+    pub const fn of_tree(root: ProcessId) -> Self {
+        Self::new(Scope::Tree { root, with_group: false })
+    }
+
     /// An app of that scope; nothing is seen before the first refresh.
-    pub const fn new(scope: Scope) -> Self {
-        Self { scope, members: BTreeMap::new(), threads: Vec::new() }
+    pub(super) const fn new(scope: Scope) -> Self {
+        Self { scope, members: BTreeMap::new(), threads: Vec::new(), left_out: BTreeSet::new() }
     }
 
     /// Brings processes and threads up to the table, which must be fresh.
     ///
     /// # Errors
-    /// If the scope is a cgroup that cannot be read. An app that has ended has
-    /// no threads, which is no error.
-    pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), CgroupError> {
+    /// If a cgroup cannot be read or too many processes are found; the app then has none.
+    /// An app that has ended has no threads, which is no error.
+    pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
         self.members.retain(|pid, member| alive(pid, member.start_ticks));
-        match &self.scope {
-            Scope::Cgroup(path) => {
-                let pids = cgroup::processes(path)?;
+        let mut outcome = Ok(());
+        match &mut self.scope {
+            Scope::Search(search) => {
+                let pids = search.processes(table).unwrap_or_else(|error| {
+                    outcome = Err(error);
+                    BTreeSet::new()
+                });
                 self.members.retain(|pid, _| pids.contains(pid));
                 for pid in pids {
                     self.add(pid, table);
@@ -71,11 +82,67 @@ impl AppProcesses {
             }
         }
         self.list_threads(table.roots());
-        Ok(())
+        outcome
+    }
+
+    /// The processes of the app and those that are left out.
+    pub(super) fn claims(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.processes().chain(self.left_out.iter().copied())
+    }
+
+    /// Takes back what was left out, at the next refresh.
+    pub(super) fn claim_all(&mut self) {
+        self.left_out.clear();
+    }
+
+    /// Leaves out a process that belongs to another app.
+    pub(super) fn leave_out(&mut self, process: ProcessId) {
+        self.left_out.insert(process);
+        let is_it = |member: &Member| member.start_ticks == process.start_ticks;
+        if self.members.get(&process.pid).is_some_and(is_it) {
+            self.members.remove(&process.pid);
+            self.threads.retain(|thread| thread.pid != process.pid);
+        }
+    }
+
+    /// Whether a process of the app runs now; one that has ended and was not waited for does
+    /// not, unless other threads of it go on.
+    pub(super) fn any_runs(&self, roots: &Roots) -> bool {
+        let runs = |process: &ProcessId| {
+            let threads = || self.members.get(&process.pid).map_or(0, |one| one.tasks.len());
+            process.facts(roots).is_some() || threads() > 1
+        };
+        self.processes().any(|process| runs(&process))
+    }
+
+    /// Whether processes may appear again after the last one has ended.
+    pub(super) const fn can_return(&self) -> bool {
+        matches!(self.scope, Scope::Search(_))
+    }
+
+    /// Whether the table must have descriptions for it.
+    pub(super) const fn goes_by_description(&self) -> bool {
+        matches!(self.scope, Scope::Search(Search::Pattern { .. }))
+    }
+
+    /// Whether an absent app may have processes again; cheaper than a refresh.
+    pub(super) fn may_have_returned(&mut self, roots: &Roots) -> bool {
+        match &mut self.scope {
+            Scope::Search(search) => search.may_have_processes(roots),
+            Scope::Tree { .. } => false,
+        }
+    }
+
+    /// Where the processes are found, for messages.
+    pub(super) fn place(&self) -> String {
+        match &self.scope {
+            Scope::Search(search) => search.describe(),
+            Scope::Tree { root, .. } => format!("process {}", root.pid),
+        }
     }
 
     /// The threads, by process and number.
-    pub fn threads(&self) -> &[LiveThread] {
+    pub(super) fn threads(&self) -> &[LiveThread] {
         &self.threads
     }
 
@@ -88,14 +155,12 @@ impl AppProcesses {
         self.members.iter().map(id)
     }
 
-    /// Where the processes are found.
-    pub const fn scope(&self) -> &Scope {
-        &self.scope
-    }
-
     fn add(&mut self, pid: i32, table: &ProcessTable) {
         if let Some(facts) = table.facts(pid) {
             let start_ticks = facts.start_ticks;
+            if self.left_out.contains(&ProcessId { pid, start_ticks }) {
+                return;
+            }
             let new = || Member { start_ticks, tasks: BTreeMap::new() };
             self.members.entry(pid).or_insert_with(new);
         }
@@ -109,6 +174,7 @@ impl AppProcesses {
         loop {
             let belongs = |(pid, facts): &(i32, &Facts)| {
                 !self.members.contains_key(pid)
+                    && !self.is_left_out(*pid, facts)
                     && (self.is_child(facts) || group.is_some_and(|root| in_group(facts, root)))
             };
             let new: Vec<i32> = table.iter().filter(belongs).map(|(pid, _)| pid).collect();
@@ -119,6 +185,10 @@ impl AppProcesses {
                 self.add(pid, table);
             }
         }
+    }
+
+    fn is_left_out(&self, pid: i32, facts: &Facts) -> bool {
+        self.left_out.contains(&ProcessId { pid, start_ticks: facts.start_ticks })
     }
 
     /// Whether a member made it. The table keeps the parent that a process had

@@ -2,6 +2,7 @@
 
 use super::identity::ProcessId;
 use crate::Roots;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
@@ -25,4 +26,11 @@ pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
 /// `ESRCH` if the process is gone, `EPERM` if it is another user's.
 pub(crate) fn signal(roots: &Roots, process: ProcessId, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(handle(roots, process)?, signal)?)
+}
+
+/// Whether the process of a handle has ended.
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+    let mut end = [PollFd::new(process, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut end, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

@@ -13,6 +13,7 @@
 //! table and apps in a tight loop, 380 us every 100 ms, with cold caches and
 //! compilers coming and going; with 1,130 processes 0.7 and 1.6 ms.
 
+use super::described::Descriptions;
 use super::identity::{Facts, numbers};
 use crate::Roots;
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use std::io;
 pub struct ProcessTable {
     roots: Roots,
     known: BTreeMap<i32, Known>,
+    /// What the processes run, if an app goes by it.
+    described: Option<Descriptions>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +40,7 @@ impl ProcessTable {
     /// # Errors
     /// If `proc` cannot be listed.
     pub fn new(roots: &Roots) -> io::Result<Self> {
-        let mut table = Self { roots: roots.clone(), known: BTreeMap::new() };
+        let mut table = Self { roots: roots.clone(), known: BTreeMap::new(), described: None };
         table.refresh()?;
         Ok(table)
     }
@@ -57,7 +60,25 @@ impl ProcessTable {
                 self.known.insert(pid, known);
             }
         }
+        self.refresh_descriptions();
         Ok(())
+    }
+
+    /// Reads from now on what processes run, for an agent with this number.
+    pub(crate) fn describe(&mut self, own: i32) {
+        self.described = Some(Descriptions::new(own));
+        self.refresh_descriptions();
+    }
+
+    fn refresh_descriptions(&mut self) {
+        if let Some(described) = &mut self.described {
+            let listed = self.known.iter().map(|(pid, known)| (*pid, known.facts)).collect();
+            described.refresh(&self.roots, &listed);
+        }
+    }
+
+    pub(super) fn descriptions(&self) -> Option<&Descriptions> {
+        self.described.as_ref()
     }
 
     /// Facts about a process as they were when it was first seen.

@@ -15,6 +15,7 @@
 
 use super::unreadable;
 use crate::Roots;
+use crate::apps::ProcessId;
 use crate::files::{HotFile, number, numbers};
 use crate::sys::clock::process_cpu_time;
 use crate::threads::LiveThread;
@@ -157,6 +158,12 @@ impl AppTime {
     /// Whether a process of the app ran at the last reading.
     pub fn any_alive(&self) -> bool {
         self.processes.values().any(|process| process.is_alive)
+    }
+
+    /// The processes of the app that ran at the last reading.
+    pub fn alive(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let running = self.processes.iter().filter(|(_, process)| process.is_alive);
+        running.map(|(pid, process)| ProcessId { pid: *pid, start_ticks: process.last.start_ticks })
     }
 
     fn read_process(&mut self, pid: i32, threads: usize, sums: &mut Sums) {

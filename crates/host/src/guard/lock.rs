@@ -53,6 +53,22 @@ impl Lock {
     }
 }
 
+/// The number of the agent that has a state directory now.
+///
+/// # Errors
+/// If the lock cannot be read.
+pub fn running_agent(dir: &StateDir) -> io::Result<Option<i32>> {
+    let Some(file) = dir.existing_file(NAME)? else { return Ok(None) };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(None),
+        Err(Errno::WOULDBLOCK) => {
+            let agent = read_holder(&file).filter(|holder| holder.role == Role::Agent);
+            Ok(agent.map(|holder| holder.pid))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn read_holder(file: &File) -> Option<Holder> {
     let mut bytes = [0; 64];
     let length = file.read_at(&mut bytes, 0).ok()?;

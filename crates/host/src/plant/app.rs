@@ -1,5 +1,6 @@
 //! One app on the host: its threads, its gauges and its knobs.
 
+use super::present::Presence;
 use crate::Roots;
 use crate::apps::{AppHandle, ProcessTable};
 use crate::gauges::counters::Modes;
@@ -63,6 +64,7 @@ pub(super) struct RunningApp {
     pub(super) progress: ProgressFrom,
     latency: LatencyFrom,
     gauges: AppGauges,
+    pub(super) presence: Presence,
     /// The last complaint about listing its processes, reported once.
     complaint: Option<String>,
 }
@@ -76,6 +78,7 @@ impl RunningApp {
             latency: app.latency,
             progress: app.progress,
             gauges: AppGauges::new(roots, modes),
+            presence: Presence::default(),
             complaint: None,
         }
     }
@@ -86,6 +89,7 @@ impl RunningApp {
 
     /// Lists its threads again; returns what is wrong, once.
     pub(super) fn refresh(&mut self, table: &ProcessTable) -> Option<String> {
+        self.handle.claim_all();
         let complaint = self.handle.refresh(table).err().map(|error| error.to_string());
         let is_new = complaint != self.complaint;
         self.complaint.clone_from(&complaint);
@@ -139,6 +143,12 @@ impl RunningApp {
     /// Whether one of its processes runs, as of the last [`RunningApp::work`].
     pub(super) fn is_alive(&self) -> bool {
         self.gauges.any_alive()
+    }
+
+    /// Whether all processes that ran at the last [`RunningApp::work`] were others at the one
+    /// before.
+    pub(super) fn note_restart(&mut self) -> bool {
+        self.presence.observe(self.gauges.alive().collect())
     }
 }
 

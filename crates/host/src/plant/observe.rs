@@ -1,7 +1,9 @@
 //! Waiting for an epoch to pass, and reading every gauge at its end.
 
 use super::app::{ProgressFrom, RunningApp, no_socket, progress as measured_progress};
+use super::presence::{CUT_MIN, LOOK};
 use super::{HostPlant, now};
+use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
@@ -37,22 +39,47 @@ impl HostPlant {
         let pace = &mut self.pace;
         let earliest = pace.last.saturating_add(epoch.scale(SHORTEST_EPOCH));
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
-        let deadline = pace.deadline;
+        let may_cut = !std::mem::take(&mut self.was_cut);
+        let mut looked = now(ClockId::Monotonic);
+        let mut is_nudged = false;
         loop {
             self.beat(Patience::Usual).map_err(PlantError::Lost)?;
-            let left = deadline.saturating_sub(now(ClockId::Monotonic));
-            let stop = self.stop.wait(left.min(NAP_MAX));
+            let left = self.pace.deadline.saturating_sub(now(ClockId::Monotonic));
+            let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
+            let mut awaited = self.leaders();
+            awaited.extend((!is_nudged).then(|| self.stop.nudged()));
+            let stop = self.stop.wait_beside(left.min(nap), &awaited);
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
                 return Err(PlantError::Stopped);
             }
             let is_over = left == Nanos::ZERO;
+            let deadline = self.pace.deadline;
             if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || left > NAP_MAX) {
                 push.drain(now(ClockId::Monotonic), deadline);
             }
             if is_over {
                 return Ok(());
             }
+            if !is_nudged && apps::has_ended(self.stop.nudged()) {
+                is_nudged = true;
+                self.cut_epoch();
+            }
+            let time = now(ClockId::Monotonic);
+            let is_due = time >= looked.saturating_add(LOOK);
+            if is_due || self.leaders().into_iter().any(apps::has_ended) {
+                looked = time;
+                if self.look() && may_cut {
+                    self.was_cut = true;
+                    self.cut_epoch();
+                }
+            }
         }
+    }
+
+    /// Ends the epoch as soon as it has lasted long enough to measure in.
+    fn cut_epoch(&mut self) {
+        let earliest = self.pace.last.saturating_add(CUT_MIN).max(now(ClockId::Monotonic));
+        self.pace.deadline = self.pace.deadline.min(earliest);
     }
 
     /// Everything seen in the span that ends now.
@@ -68,7 +95,9 @@ impl HostPlant {
         let packets_per_s = self.gauges.traffic.packets(span);
         self.refresh(LISTING_MIN);
         let apps = self.read_apps(span);
-        let foreign = self.watch();
+        let restarted = self.note_roster(&apps);
+        let mut foreign = std::mem::take(&mut self.early_foreign);
+        foreign.extend(self.watch());
         if let Some(push) = &mut self.gauges.push {
             self.notices.borrow_mut().extend(push.take_notices());
         }
@@ -86,7 +115,26 @@ impl HostPlant {
             idle_gaps: events.idle_gaps,
             run_queue_latency: events.run_queue_latency,
             foreign,
+            restarted,
         }
+    }
+
+    /// Follows which apps are present; returns those that were restarted.
+    fn note_roster(&mut self, seen: &[AppSeen]) -> Vec<AppId> {
+        let (mut restarted, mut departed) = (Vec::new(), Vec::new());
+        for (index, seen) in seen.iter().enumerate() {
+            self.note_presence(index);
+            let app = &mut self.apps[index];
+            let was_observed = app.presence.was_observed();
+            if app.note_restart() {
+                restarted.push(AppId(index as u16));
+            }
+            if was_observed && !seen.alive {
+                departed.push(AppId(index as u16));
+            }
+        }
+        self.forget_departed(&departed);
+        restarted
     }
 
     fn read_cores(&mut self, span: Nanos) -> Vec<CoreSeen> {
@@ -118,6 +166,7 @@ impl HostPlant {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
             self.notices.borrow_mut().extend(app.unmapped());
         }
+        self.settle_owners();
     }
 
     fn read_apps(&mut self, span: Nanos) -> Vec<AppSeen> {
@@ -155,7 +204,7 @@ impl HostPlant {
         foreign
     }
 
-    fn watch_shares(&mut self, id: AppId) -> Vec<ForeignChange> {
+    pub(super) fn watch_shares(&mut self, id: AppId) -> Vec<ForeignChange> {
         let app = &self.apps[id.index()];
         let taken = self.partitions.watch(id, app.threads()).unwrap_or_else(|error| {
             self.notice(format!("{}: new threads: {error}", app.handle.name()));
@@ -189,7 +238,7 @@ impl HostPlant {
         foreign
     }
 
-    fn watch_cores(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
+    pub(super) fn watch_cores(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
         let app = &mut self.apps[index];
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
@@ -198,7 +247,7 @@ impl HostPlant {
         Some((threads, Setting::Cores(AppId(index as u16), ours)))
     }
 
-    fn watch_scheduling(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
+    pub(super) fn watch_scheduling(&mut self, index: usize) -> Option<(Vec<LiveThread>, Setting)> {
         let app = &mut self.apps[index];
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
@@ -221,7 +270,7 @@ impl HostPlant {
 
     /// Reports what other writers set. If their change is kept and Lull has set nothing
     /// else of these threads, Lull no longer restores the old values of these threads.
-    fn foreign(
+    pub(super) fn foreign(
         &mut self,
         id: AppId,
         threads: &[LiveThread],

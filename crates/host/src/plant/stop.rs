@@ -15,6 +15,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Stop {
     ends: Arc<(OwnedFd, OwnedFd)>,
+    /// As `ends`, to end the present epoch early without a stop.
+    nudge: Arc<(OwnedFd, OwnedFd)>,
 }
 
 impl Stop {
@@ -23,8 +25,8 @@ impl Stop {
     /// # Errors
     /// If no pipe can be had.
     pub fn new() -> io::Result<Self> {
-        let ends = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self { ends: Arc::new(ends) })
+        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map(Arc::new);
+        Ok(Self { ends: pipe()?, nudge: pipe()? })
     }
 
     /// Asks to stop.
@@ -41,6 +43,30 @@ impl Stop {
         self.ends.1.try_clone()
     }
 
+    /// A descriptor for a signal handler: a byte written to it is a nudge, which ends the
+    /// present epoch early, so that its owner can attend to something.
+    ///
+    /// # Errors
+    /// If it cannot be duplicated.
+    pub fn nudger(&self) -> io::Result<OwnedFd> {
+        self.nudge.1.try_clone()
+    }
+
+    /// Whether there was a nudge since the last call.
+    pub fn take_nudge(&self) -> bool {
+        let mut bytes = [0; 64];
+        let mut any = false;
+        while rustix::io::read(&self.nudge.0, &mut bytes).is_ok_and(|count| count > 0) {
+            any = true;
+        }
+        any
+    }
+
+    /// Becomes readable by a nudge.
+    pub(super) fn nudged(&self) -> &OwnedFd {
+        &self.nudge.0
+    }
+
     /// Returns whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.wait(Nanos::ZERO).unwrap_or(false)
@@ -52,7 +78,16 @@ impl Stop {
     /// # Errors
     /// If it cannot be waited for.
     pub fn wait(&self, span: Nanos) -> io::Result<bool> {
-        let mut request = [PollFd::new(&self.ends.0, PollFlags::IN)];
+        self.wait_beside(span, &[])
+    }
+
+    /// As [`Stop::wait`]; ends also when one of the descriptors becomes readable.
+    ///
+    /// # Errors
+    /// If it cannot be waited for.
+    pub fn wait_beside(&self, span: Nanos, others: &[&OwnedFd]) -> io::Result<bool> {
+        let mut request = vec![PollFd::new(&self.ends.0, PollFlags::IN)];
+        request.extend(others.iter().map(|other| PollFd::new(*other, PollFlags::IN)));
         let seconds = i64::try_from(span.0 / 1_000_000_000).unwrap_or(i64::MAX);
         let nanos = (span.0 % 1_000_000_000).cast_signed();
         match poll(&mut request, Some(&Timespec { tv_sec: seconds, tv_nsec: nanos })) {
@@ -83,6 +118,15 @@ mod tests {
         let stop = Stop::new().unwrap();
         rustix::io::write(stop.waker().unwrap(), b"x").unwrap();
         assert!(stop.is_requested());
+    }
+
+    #[test]
+    fn a_nudge_is_taken_once_and_is_no_stop() {
+        let stop = Stop::new().unwrap();
+        assert!(!stop.take_nudge());
+        rustix::io::write(stop.nudger().unwrap(), b"xx").unwrap();
+        assert!(!stop.wait_beside(Nanos::from_secs(3600), &[stop.nudged()]).unwrap());
+        assert!(stop.take_nudge() && !stop.take_nudge() && !stop.is_requested());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, Setti
 use crate::toolkit::regions::{Kind, Regions};
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
-    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng, RosterChange,
 };
 
 /// The registry's entry.
@@ -76,6 +76,11 @@ fn too_many(machine: &Machine, apps: usize) -> PolicyError {
 }
 
 impl Policy for Even {
+    /// What it wants of an app does not depend on the others.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         for_the_living(&self.plan, seen)
     }

@@ -21,8 +21,8 @@ use crate::config::{config, read, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::{for_the_living, throttle};
 use lull_control::{
-    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng, Scheduling,
-    Setting, numbered, require,
+    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    RosterChange, Scheduling, Setting, numbered, require,
 };
 
 /// The registry's entry.
@@ -86,6 +86,11 @@ impl LcFirst {
 }
 
 impl Policy for LcFirst {
+    /// What it wants of an app does not depend on the others.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         for_the_living(&self.plan, seen)
     }

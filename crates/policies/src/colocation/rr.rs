@@ -16,7 +16,7 @@ use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, Setti
 use crate::toolkit::{for_the_living, throttle};
 use lull_control::{
     AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    Scheduling, Setting, numbered, require,
+    RosterChange, Scheduling, Setting, numbered, require,
 };
 
 /// The registry's entry.
@@ -99,6 +99,11 @@ fn unknown(name: &str, apps: &[AppSpec]) -> String {
 }
 
 impl Policy for RoundRobin {
+    /// What it wants of an app does not depend on the others.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         for_the_living(&self.plan, seen)
     }

@@ -45,8 +45,8 @@ use lanes::Lanes;
 use loads::Loads;
 use lull_control::{
     AdaptiveEpoch, AppId, AppSpec, Assessor, Capability, Direction, EpochRule, Expectation,
-    Machine, Observation, Pace, Plan, Policy, PolicyError, Reason, RhythmRule, Rng, Scheduling,
-    Setting, numbered,
+    Machine, Observation, Pace, Plan, Policy, PolicyError, Reason, RhythmRule, Rng, RosterChange,
+    Scheduling, Setting, numbered,
 };
 use lull_measure::Nanos;
 use lull_measure::catalogue::{ENTROPY_SYSTEM, SLACK};
@@ -389,6 +389,11 @@ impl Tide {
 }
 
 impl Policy for Tide {
+    /// The level that was safe is the beginning for the new roster, too.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         self.plan.expected = None;
         self.settle_exits(seen);

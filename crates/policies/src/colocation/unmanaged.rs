@@ -7,7 +7,7 @@
 
 use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
-use lull_control::{Observation, Plan, Policy, Rng};
+use lull_control::{Observation, Plan, Policy, Rng, RosterChange};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
@@ -39,6 +39,11 @@ config! {
 struct Unmanaged;
 
 impl Policy for Unmanaged {
+    /// What it wants of an app does not depend on the others.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
         Plan::keep()
     }

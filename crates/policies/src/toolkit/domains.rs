@@ -8,7 +8,8 @@
 
 use super::for_the_living;
 use lull_control::{
-    CoreSet, DomainId, FrequencyDomain, Machine, Observation, Plan, Policy, Reason, Rng, Setting,
+    CoreSet, DomainId, FrequencyDomain, Machine, Observation, Plan, Policy, Reason, Rng,
+    RosterChange, Setting,
 };
 use lull_measure::{Hertz, Nanos};
 
@@ -193,6 +194,11 @@ impl<G: Governor> PerDomain<G> {
 }
 
 impl<G: Governor> Policy for PerDomain<G> {
+    /// It steers the machine, whichever apps are there.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         for domain in &mut self.domains {
             if let Some(Choice { frequency, reason }) = domain.add(seen) {

@@ -54,7 +54,7 @@ use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
 use lull_control::{
     AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    Setting,
+    RosterChange, Setting,
 };
 use lull_measure::{Missing, Nanos};
 use settings::Config;
@@ -409,6 +409,11 @@ impl Bayop {
 }
 
 impl Policy for Bayop {
+    /// The search goes on where it was while its app is absent.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
         let Some(protocol) = self.protocol else { return Plan::keep() };
         let lives = seen.app(protocol.app).is_some_and(|app| app.alive);

@@ -15,7 +15,7 @@ use crate::toolkit::period::Period;
 use crate::toolkit::revise;
 use lull_control::{
     Capability, Coalescing, FrequencyDomain, Machine, Nic, Observation, Plan, Policy, PolicyError,
-    Reason, Rng, Setting,
+    Reason, Rng, RosterChange, Setting,
 };
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -116,6 +116,11 @@ fn lookup(profile: &[Profiled], rate_per_s: f64, take: Take) -> Option<&Profiled
 }
 
 impl Policy for CoPi {
+    /// It steers the machine, whichever apps are there.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         if let Some(whole) = self.period.add(seen) {
             let latency = whole.apps.iter().filter_map(|app| app.latency.as_ref().ok());

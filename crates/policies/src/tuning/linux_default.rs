@@ -8,7 +8,7 @@
 use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use lull_control::{
-    Capability, Coalescing, Machine, Observation, Plan, Policy, Reason, Rng, Setting,
+    Capability, Coalescing, Machine, Observation, Plan, Policy, Reason, Rng, RosterChange, Setting,
 };
 
 /// The registry's entry.
@@ -52,6 +52,11 @@ fn plan(machine: &Machine) -> Plan {
 }
 
 impl Policy for LinuxDefault {
+    /// It steers the machine, whichever apps are there.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
         self.plan.clone()
     }

@@ -6,7 +6,8 @@
 use crate::config::{config, read, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use lull_control::{
-    Capability, Coalescing, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng, Setting,
+    Capability, Coalescing, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    RosterChange, Setting,
 };
 use lull_measure::{Hertz, Nanos};
 
@@ -84,6 +85,11 @@ fn plan(config: &Config, machine: &Machine) -> Result<Plan, PolicyError> {
 }
 
 impl Policy for Static {
+    /// It steers the machine, whichever apps are there.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
         self.plan.clone()
     }

@@ -47,6 +47,7 @@ impl Agent<'_> {
             Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
             Where::Cgroup(path) => Target::Cgroup(path),
             Where::Unit(unit) => Target::Unit(unit),
+            Where::Match(pattern) => Target::Pattern(pattern),
         };
         let handle = AppHandle::attach(&app.name, &target, roots)
             .with_context(|| format!("app `{}` cannot be attached", app.name))?;

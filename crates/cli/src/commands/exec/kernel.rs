@@ -6,7 +6,7 @@ use super::result::{Quantiles, in_ms};
 use crate::say;
 use anyhow::Context;
 use lull_control::LatencySeen;
-use lull_host::apps::{AppProcesses, ProcessId, ProcessTable, Scope};
+use lull_host::apps::{AppProcesses, ProcessId, ProcessTable};
 use lull_host::gauges::queries::Queries;
 use lull_host::{Roots, monotonic};
 use lull_measure::{Gauge, Latency, Missing};
@@ -72,7 +72,7 @@ impl Observed {
     /// Observes the server with this process and its descendants.
     pub(super) fn follow(&mut self, pid: u32) -> anyhow::Result<()> {
         let root = ProcessId::lookup(&Roots::default(), pid.cast_signed())?;
-        self.processes = Some(AppProcesses::new(Scope::Tree { root, with_group: false }));
+        self.processes = Some(AppProcesses::of_tree(root));
         Ok(())
     }
 

@@ -88,6 +88,10 @@ impl Chooser<'_> {
             | Event::SafeBegins { .. }
             | Event::SafeEnds
             | Event::AppExited { .. }
+            | Event::AppWaiting { .. }
+            | Event::AppArrived { .. }
+            | Event::AppRestarted { .. }
+            | Event::PolicyRebuilt { .. }
             | Event::GateChanged { .. }
             | Event::Operator(_) => {
                 self.lines.push(Line { time: entry.time, text, weight: None });

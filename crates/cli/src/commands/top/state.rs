@@ -58,7 +58,7 @@ pub(super) struct Epoch {
     pub(super) energy_measured: bool,
     pub(super) journal: Vec<Line>,
     pub(super) knobs: Vec<KnobState>,
-    pub(super) exited: Vec<String>,
+    pub(super) absent: Vec<String>,
     values: Values<f64>,
 }
 

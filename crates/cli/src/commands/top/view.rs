@@ -111,8 +111,8 @@ fn app_row(app: &AppFacts, epoch: &Epoch, top: &Top) -> Row<'static> {
         (progress, _) => text(progress),
     };
     let name = visible_line(&app.name);
-    let name = match epoch.exited.contains(&app.name) {
-        true => format!("{name} (gone)"),
+    let name = match epoch.absent.contains(&app.name) {
+        true => format!("{name} (absent)"),
         false => name.into_owned(),
     };
     let before = top.tails.get(&app.name).map(|tails| bars(tails.iter().copied(), 12));
@@ -216,7 +216,7 @@ mod tests {
 
     fn epoch(tail_s: f64) -> Value {
         json!({ "time_s": 61.0, "epoch_s": 0.5, "policy": "arq", "safe": false, "paused": false,
-        "energy_measured": false, "exited": [],
+        "energy_measured": false, "absent": [],
         "journal": [{ "time_s": 60.5, "kind": "decision", "text": "batch: cores 2-7: why" }],
         "knobs": [{ "of": "shop", "setting": "cores 0-1", "foreign": true }],
         "values": {

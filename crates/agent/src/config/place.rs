@@ -1,0 +1,66 @@
+//! How the config says where the processes of an app are.
+
+use lull_host::apps::{ProcessPattern, check_glob};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// How an app comes under the agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Where {
+    /// Started by the agent.
+    Start(Vec<String>),
+    /// A running process and its descendants.
+    Pid(u32),
+    /// All processes of a cgroup, or of all that match.
+    Cgroup(PathBuf),
+    /// All processes of a systemd unit, or of all that match.
+    Unit(String),
+    /// All processes that match.
+    Match(ProcessPattern),
+}
+
+/// `match` of `[[app]]`: what the processes of an app have in common. All keys that are given
+/// must match the whole name; each is a glob (`*`, `?`, `[ab]`, `{a,b}`).
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(inline)]
+pub struct MatchSection {
+    /// The path of the program; without `/` the last part of it.
+    #[schemars(example = &"memcached")]
+    pub exe: Option<String>,
+    /// The command line, its arguments joined by blanks.
+    #[schemars(example = &"*--port 11211*")]
+    pub args: Option<String>,
+    /// The effective user, by the name in `/etc/passwd` or by number.
+    #[schemars(example = &"memcache")]
+    pub user: Option<String>,
+}
+
+impl MatchSection {
+    pub(super) fn pattern(&self) -> ProcessPattern {
+        let Self { exe, args, user } = self.clone();
+        ProcessPattern { exe, args, user }
+    }
+}
+
+impl Where {
+    /// Checks the patterns by which an app is found.
+    ///
+    /// # Errors
+    /// The key at fault and what is wrong with it.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        let glob = |key: &str, text: &str| {
+            check_glob(text).map_err(|error| (key.to_owned(), error.to_string()))
+        };
+        match self {
+            Self::Unit(unit) => glob("unit", unit),
+            Self::Cgroup(path) => glob("cgroup", &path.to_string_lossy()),
+            Self::Match(pattern) => pattern.check().map_err(|(field, message)| {
+                let dot = if field.is_empty() { "" } else { "." };
+                (format!("match{dot}{field}"), message)
+            }),
+            Self::Start(_) | Self::Pid(_) => Ok(()),
+        }
+    }
+}

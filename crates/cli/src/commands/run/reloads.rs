@@ -1,0 +1,65 @@
+//! SIGHUP during `lull run`: the config is read again.
+
+use crate::cli::RunArgs;
+use crate::commands::reload::Answer;
+use crate::say;
+use lull_agent::config::Config;
+use lull_agent::session::Session;
+use lull_host::guard::StateDir;
+use lull_host::plant::Stop;
+use std::io::IsTerminal;
+
+/// Reads the config again after a SIGHUP.
+pub(super) struct Reloads {
+    stop: Stop,
+    had_terminal: bool,
+}
+
+/// What a SIGHUP means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hangup {
+    /// None has come.
+    None,
+    /// The config was read again, and is in force or was refused.
+    Reloaded,
+    /// The terminal is gone.
+    Ends,
+}
+
+impl Reloads {
+    pub(super) fn new(stop: Stop) -> Self {
+        Self { stop, had_terminal: std::io::stdin().is_terminal() }
+    }
+
+    /// Obeys a SIGHUP that has come since the last call. One by which a terminal says that it
+    /// is gone ends the run, as it always did.
+    pub(super) fn obey(&self, session: &mut Session, args: &RunArgs) -> Hangup {
+        if !self.stop.take_nudge() {
+            return Hangup::None;
+        }
+        if self.had_terminal && !std::io::stdin().is_terminal() {
+            return Hangup::Ends;
+        }
+        let outcome = reload(session, args);
+        let left = StateDir::locate(session.config().agent.state.as_deref())
+            .map_err(|error| error.to_string())
+            .and_then(|place| {
+                Answer::leave(place.path(), &outcome).map_err(|error| error.to_string())
+            });
+        say::notice(outcome.unwrap_or_else(|why| format!("not reloaded: {why}")));
+        if let Err(why) = left {
+            say::notice(format!("the answer to `lull reload` cannot be written: {why}"));
+        }
+        Hangup::Reloaded
+    }
+}
+
+fn reload(session: &mut Session, args: &RunArgs) -> Result<String, String> {
+    let mut config = Config::load(&args.config).map_err(|error| error.to_string())?;
+    super::take_arguments(&mut config, args);
+    let changed = session.reload(config).map_err(|error| error.to_string())?;
+    Ok(match changed.as_slice() {
+        [] => "nothing has changed in the config".to_owned(),
+        keys => format!("reloaded: {}", keys.join(", ")),
+    })
+}

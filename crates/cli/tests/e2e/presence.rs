@@ -1,0 +1,221 @@
+//! Apps that are absent when a run begins, that end and come back, and how they are found.
+
+use crate::support::record::Record;
+use crate::support::scene::Scene;
+use crate::support::threads::cores_of;
+use crate::support::{cores, is_root, skip};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A number that no other test of this run uses, long enough to recognise a process by.
+fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("3{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A sleeping process, ended when dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new(seconds: &str) -> Self {
+        let mut command = Command::new("sleep");
+        Self(command.arg(seconds).stdin(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    /// Whether fewer cores are allowed to it than to this test.
+    fn is_set(&self) -> bool {
+        let now = cores_of(self.pid());
+        !now.is_empty() && now != cores_of(std::process::id().cast_signed())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A cgroup of systemd's tree, removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// A name below the directory where systemd keeps its services; `None` where no cgroup can
+    /// be made.
+    fn named(name: &str) -> Option<Self> {
+        let tops = ["", "systemd"].map(|top| Path::new("/sys/fs/cgroup").join(top));
+        let top = tops.into_iter().find(|top| top.join("cgroup.procs").exists())?;
+        let slice = top.join("system.slice");
+        is_root().then(|| std::fs::create_dir_all(&slice)).and_then(Result::ok)?;
+        Some(Self(slice.join(name)))
+    }
+
+    fn add(&self, process: &Sleeper) {
+        std::fs::create_dir_all(&self.0).unwrap();
+        std::fs::write(self.0.join("cgroup.procs"), process.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let is_gone = || std::fs::remove_dir(&self.0).is_ok() || !self.0.exists();
+        crate::support::wait_for("an empty cgroup", is_gone);
+    }
+}
+
+/// Two best-effort apps under `even`, so that each has fewer cores than there are.
+fn two(first: &str, second: &str) -> String {
+    format!(
+        "[policy]\nname = \"even\"\n\
+         [[app]]\nname = \"first\"\nclass = \"best-effort\"\nsolo = 1.0\n{first}\n\
+         [[app]]\nname = \"second\"\nclass = \"best-effort\"\nsolo = 1.0\n{second}\n"
+    )
+}
+
+fn by_args(seconds: &str) -> String {
+    format!("match = {{ args = \"sleep {seconds}\" }}")
+}
+
+#[test]
+fn apps_that_are_absent_wait_are_managed_when_they_come_and_again_after_a_restart() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let mut agent = scene.agent(&scene.config("", &two(&by_args(&one), &by_args(&other))));
+    agent.wait_until_said("`first` waits: processes with args");
+    agent.wait_until_said("second waits for its first process");
+    let first = Sleeper::new(&one);
+    agent.wait_for("the first app's cores", || first.is_set());
+    let second = Sleeper::new(&other);
+    agent.wait_for("the second app's cores", || second.is_set());
+    drop(first);
+    agent.wait_until_said("first has exited");
+    drop(second);
+    agent.wait_until_said("second has exited");
+    let again = Sleeper::new(&one);
+    agent.wait_for("the cores of the first app again", || again.is_set());
+    agent.interrupt().well();
+    assert!(!again.is_set(), "its cores are not as before");
+    let record = Record::open(&scene.records()[0]);
+    assert_eq!(record.events("app_waiting").len(), 2);
+    assert_eq!(record.events("app_arrived").len(), 3);
+    assert_eq!(record.events("app_exited").len(), 2);
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn an_app_is_managed_long_before_a_long_epoch_ends() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let config = scene.config("", &two(&by_args(&one), &by_args(&other)));
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"200ms\"", "\"1h\"")).unwrap();
+    let mut agent = scene.agent(&config);
+    agent.wait_until_said("recording to");
+    let first = Sleeper::new(&one);
+    agent.wait_for("the first app's cores", || first.is_set());
+    drop(first);
+    let again = Sleeper::new(&one);
+    agent.wait_for("the cores of the restarted app", || again.is_set());
+    agent.interrupt().well();
+    assert!(!again.is_set(), "its cores are not as before");
+}
+
+#[test]
+fn cgroups_and_units_are_found_by_name_and_glob_when_they_appear() {
+    let number = unique();
+    let named = |end: &str| Cgroup::named(&format!("lull-e2e-{number}-{end}"));
+    let (Some(unit), Some(other)) = (named("a.service"), named("b.scope")) else {
+        return skip("no cgroup can be made in systemd's tree");
+    };
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    for (first, second) in [
+        (
+            format!("unit = \"lull-e2e-{number}-a.service\""),
+            format!("cgroup = \"system.slice/lull-e2e-{number}-b.scope\""),
+        ),
+        (
+            format!("unit = \"lull-e2e-{number}-[a].service\""),
+            format!("cgroup = \"system.slice/lull-e2e-{number}-b.*\""),
+        ),
+    ] {
+        let scene = Scene::new();
+        let mut agent = scene.agent(&scene.config("", &two(&first, &second)));
+        agent.wait_until_said("`first` waits: unit");
+        agent.wait_until_said("`second` waits: cgroup");
+        let (one, two) = (Sleeper::new("3000"), Sleeper::new("3000"));
+        unit.add(&one);
+        other.add(&two);
+        agent.wait_for("cores of both", || one.is_set() && two.is_set());
+        drop(one);
+        agent.wait_until_said("first has exited");
+        let again = Sleeper::new("3000");
+        unit.add(&again);
+        agent.wait_for("cores of the restarted unit", || again.is_set());
+        agent.interrupt().well();
+        assert!(!again.is_set() && !two.is_set(), "cores are not as before");
+        scene.wait_until_quiet();
+    }
+}
+
+#[test]
+fn a_process_of_two_apps_is_refused_at_the_start_and_later_left_unmanaged() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let seconds = unique();
+    let apps = two(&by_args(&seconds), &format!("match = {{ args = \"*{seconds}\" }}"));
+    let config = scene.config("", &apps);
+    let mut agent = scene.agent(&config);
+    agent.wait_until_said("recording to");
+    let shared = Sleeper::new(&seconds);
+    agent.wait_until_said("is found by both `first` and `second`: it is left unmanaged");
+    let ended = agent.interrupt().well();
+    assert_eq!(ended.err.matches("is found by both").count(), 1, "{}", ended.err);
+    assert!(!shared.is_set());
+    let refused = scene.run_for(&config, "1s").refused(2, "belongs to both `first` and `second`");
+    assert!(refused.err.contains("lull.toml:"), "{}", refused.err);
+}
+
+#[test]
+fn a_run_ends_with_the_app_that_it_was_to_end_with() {
+    let scene = Scene::new();
+    let apps = two("start = [\"sleep\", \"2\"]", &by_args(&unique()));
+    let config = scene.config("", &apps);
+    let run = |app: &str| {
+        scene.run(&["run".as_ref(), config.as_os_str(), "--exit-with".as_ref(), app.as_ref()])
+    };
+    run("third").refused(2, "there are the apps first, second");
+    run("first").well();
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn patterns_that_are_none_are_refused_with_line_and_key() {
+    let scene = Scene::new();
+    for (place, key) in [
+        ("match = {}", "app[0].match: is empty"),
+        ("match = { exe = \"a[\" }", "app[0].match.exe: `a[` is no pattern"),
+        ("match = { name = \"a\" }", "app[0].match.name: unknown field"),
+        ("unit = \"a[.service\"", "app[0].unit: `a[.service` is no pattern"),
+        ("cgroup = \"a{\"", "app[0].cgroup: `a{` is no pattern"),
+        ("match = { exe = \"a\" }\npid = 2", "more than one of start, pid, cgroup, unit and match"),
+    ] {
+        let config = scene.config("", &two(place, &by_args("1")));
+        let ended = scene.run_for(&config, "1s").refused(2, key);
+        assert!(ended.err.contains("lull.toml:"), "{}", ended.err);
+    }
+}

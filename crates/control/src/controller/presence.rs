@@ -1,0 +1,75 @@
+//! What a controller does when apps depart, arrive and are restarted.
+
+use super::{Controller, Turn};
+use crate::journal::Event;
+use crate::roster::{RosterChange, RosterEvent};
+use crate::{AppId, AppSpec, Observation, Policy, Setting, numbered};
+
+/// Rebuilds the policy for these apps.
+pub type RebuildPolicy = Box<dyn Fn(&[AppSpec]) -> Result<Box<dyn Policy>, String> + Send>;
+
+/// Which of this many apps a plant has now: those of which it shows a knob, or all if it shows
+/// none of any app.
+pub(super) fn present(settings: &[Setting], apps: usize) -> Vec<bool> {
+    let has = |app: AppId| settings.iter().any(|now| now.knob().app() == Some(app));
+    let is_known = settings.iter().any(|now| now.knob().app().is_some());
+    (0u16..).map(AppId).take(apps).map(|app| !is_known || has(app)).collect()
+}
+
+impl Controller {
+    /// Sets how the policy is rebuilt when it cannot adapt to a change of the roster.
+    /// Without it such a policy goes on as it is.
+    pub fn set_rebuild(&mut self, rebuild: RebuildPolicy) {
+        self.rebuild = Some(rebuild);
+    }
+
+    /// Writes changes of the roster to the journal, forgets what was known of the knobs of the
+    /// apps that changed, and lets the policy adapt or rebuilds it.
+    pub(super) fn note_roster(&mut self, seen: &Observation, turn: &mut Turn) {
+        if std::mem::take(&mut self.is_first) {
+            for (app, spec) in numbered(&self.apps) {
+                let is_absent = seen.app(app).is_some_and(|now| !now.alive);
+                if is_absent && !self.roster.is_present(app) {
+                    turn.push(Event::AppWaiting { app: spec.name.clone() });
+                }
+            }
+        }
+        let present = seen.apps.iter().map(|app| app.alive);
+        let changes = self.roster.update(present, &seen.restarted);
+        for change in &changes {
+            let app = self.apps[change.app.index()].name.clone();
+            turn.push(match change.event {
+                RosterEvent::Departed => Event::AppExited { app },
+                RosterEvent::Arrived => Event::AppArrived { app },
+                RosterEvent::Restarted => Event::AppRestarted { app },
+            });
+            self.forget_app(change.app);
+            self.heard[change.app.index()] = seen.time;
+        }
+        if !changes.is_empty() && !self.policy.roster_changed(&changes) {
+            self.rebuild_policy(&changes, turn);
+        }
+    }
+
+    /// Drops the last known settings of an app's knobs, and whom they were left to: both were of
+    /// processes that are gone.
+    fn forget_app(&mut self, app: AppId) {
+        self.state.retain(|knob, _| knob.app() != Some(app));
+        self.yielded.retain(|knob| knob.app() != Some(app));
+    }
+
+    fn rebuild_policy(&mut self, changes: &[RosterChange], turn: &mut Turn) {
+        let Some(rebuild) = &self.rebuild else { return };
+        let names: Vec<_> =
+            changes.iter().map(|change| self.apps[change.app.index()].name.as_str()).collect();
+        let apps = names.join(", ");
+        match rebuild(&self.apps) {
+            Ok(policy) => {
+                self.policy = policy;
+                self.pending = None;
+                turn.push(Event::PolicyRebuilt { apps, failed: None });
+            }
+            Err(why) => turn.push(Event::PolicyRebuilt { apps, failed: Some(why) }),
+        }
+    }
+}

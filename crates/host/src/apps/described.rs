@@ -1,0 +1,198 @@
+//! Program, arguments and user of every process, read once for all apps that go by them.
+//!
+//! A process can execute another program, so that it is read again: in its first [`YOUNG`] at
+//! every listing, and after that once in [`AGAIN`]. A search learns what has changed since it
+//! looked last, so that a listing without news costs it nothing.
+
+use super::identity::Facts;
+use crate::Roots;
+use crate::clock::read as now;
+use lull_measure::Nanos;
+use rustix::time::ClockId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::unix::fs::MetadataExt;
+
+/// Age below which a process is read at every listing.
+const YOUNG: Nanos = Nanos::from_secs(2);
+/// Time after which all processes are read again.
+const AGAIN: Nanos = Nanos::from_secs(10);
+/// Longest part of a command line that is kept.
+const ARGS_MAX: usize = 4096;
+/// Changes that are kept for searches that looked some listings ago.
+const CHANGES_MAX: usize = 4096;
+
+/// What a process runs, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Described {
+    /// The path of its program; empty if it cannot be read.
+    pub(super) exe: String,
+    /// Its arguments, joined by blanks.
+    pub(super) args: String,
+    /// Its effective user.
+    pub(super) uid: u32,
+}
+
+/// The descriptions of all processes but those that no app is made of: threads of the kernel,
+/// process 1, the agent, its ancestors and its descendants.
+#[derive(Debug)]
+pub(super) struct Descriptions {
+    of: BTreeMap<i32, (u64, Described)>,
+    own: i32,
+    /// Process 1 and the agent's ancestors.
+    above: BTreeSet<i32>,
+    /// The agent and its descendants.
+    family: BTreeSet<i32>,
+    version: u64,
+    changes: VecDeque<(u64, i32)>,
+    read_all: Nanos,
+}
+
+impl Descriptions {
+    /// Of no process yet; `own` is the agent.
+    pub(super) fn new(own: i32) -> Self {
+        Self {
+            of: BTreeMap::new(),
+            own,
+            above: BTreeSet::from([1]),
+            family: BTreeSet::from([own]),
+            version: 0,
+            changes: VecDeque::new(),
+            read_all: Nanos::ZERO,
+        }
+    }
+
+    /// Brings them up to a listing of all processes.
+    pub(super) fn refresh(&mut self, roots: &Roots, listed: &BTreeMap<i32, Facts>) {
+        let time = now(ClockId::Boottime);
+        let is_all_due = time >= self.read_all.saturating_add(AGAIN);
+        if is_all_due {
+            self.read_all = time;
+            self.note_ancestors(listed);
+        }
+        self.version += 1;
+        let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+        for (pid, facts) in listed {
+            if facts.is_kernels || self.is_left_out(*pid, facts) {
+                continue;
+            }
+            let started = Nanos(facts.start_ticks.saturating_mul(1_000_000_000 / ticks_per_s));
+            let known = self.of.get(pid).filter(|(start, _)| *start == facts.start_ticks);
+            if known.is_some() && !is_all_due && time.saturating_sub(started) >= YOUNG {
+                continue;
+            }
+            let Some(read) = Described::read(roots, *pid) else { continue };
+            if known.is_none_or(|(_, before)| *before != read) {
+                self.of.insert(*pid, (facts.start_ticks, read));
+                self.changes.push_back((self.version, *pid));
+            }
+        }
+        let gone = self.of.extract_if(.., |pid, _| !listed.contains_key(pid));
+        let gone: Vec<i32> = gone.map(|(pid, _)| pid).collect();
+        self.changes.extend(gone.into_iter().map(|pid| (self.version, pid)));
+        self.family.retain(|pid| listed.contains_key(pid));
+        let excess = self.changes.len().saturating_sub(CHANGES_MAX);
+        self.changes.drain(..excess);
+    }
+
+    /// The number of the last listing, for [`Descriptions::changed_since`].
+    pub(super) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The processes that have come, gone or changed since a listing; all if that is too long
+    /// ago to know.
+    pub(super) fn changed_since(&self, version: u64) -> Vec<i32> {
+        let is_known = self.changes.len() < CHANGES_MAX
+            || self.changes.front().is_some_and(|(first, _)| *first <= version);
+        if version == 0 || !is_known {
+            return self.of.keys().copied().collect();
+        }
+        let since = self.changes.iter().rev().take_while(|(at, _)| *at > version);
+        since.map(|(_, pid)| *pid).collect()
+    }
+
+    pub(super) fn get(&self, pid: i32) -> Option<&Described> {
+        self.of.get(&pid).map(|(_, described)| described)
+    }
+
+    fn is_left_out(&mut self, pid: i32, facts: &Facts) -> bool {
+        if self.family.contains(&facts.parent) {
+            self.family.insert(pid);
+        }
+        self.above.contains(&pid) || self.family.contains(&pid)
+    }
+
+    fn note_ancestors(&mut self, listed: &BTreeMap<i32, Facts>) {
+        self.above = BTreeSet::from([1]);
+        let mut next = Some(self.own);
+        while let Some(facts) = next.and_then(|pid| listed.get(&pid)) {
+            next = self.above.insert(facts.parent).then_some(facts.parent);
+        }
+    }
+}
+
+impl Described {
+    /// Reads it from `/proc`; `None` if the process has ended.
+    fn read(roots: &Roots, pid: i32) -> Option<Self> {
+        let place = roots.proc.join(pid.to_string());
+        let uid = std::fs::metadata(&place).ok()?.uid();
+        let exe = std::fs::read_link(place.join("exe")).unwrap_or_default();
+        let exe = exe.to_string_lossy();
+        let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
+        let args = joined(&std::fs::read(place.join("cmdline")).ok()?);
+        Some(Self { exe, args, uid })
+    }
+}
+
+/// A command line with blanks between its arguments.
+fn joined(args: &[u8]) -> String {
+    let args = &args[..args.len().min(ARGS_MAX)];
+    let args = String::from_utf8_lossy(args.strip_suffix(&[0]).unwrap_or(args)).into_owned();
+    args.replace('\0', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_is_joined_by_blanks() {
+        assert_eq!(joined(b"a\0-b\0c d\0"), "a -b c d");
+        assert_eq!(joined(b""), "");
+    }
+
+    #[test]
+    fn a_search_learns_what_came_changed_or_went_since_it_looked() {
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let write = |pid: i32, args: &str| {
+            let place = roots.proc.join(pid.to_string());
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::write(place.join("cmdline"), args).unwrap();
+        };
+        let facts = |parent| Facts {
+            // Younger than any age, so that it is read every time.
+            start_ticks: u64::MAX,
+            parent,
+            group: 0,
+            state: 'S',
+            is_kernels: false,
+        };
+        let mut listed =
+            BTreeMap::from([(1, facts(0)), (50, facts(1)), (60, facts(50)), (70, facts(1))]);
+        [1, 50, 60, 70].into_iter().for_each(|pid| write(pid, "a"));
+        let mut all = Descriptions::new(50);
+        all.refresh(&roots, &listed);
+        assert_eq!(all.changed_since(0), [70], "the agent and what it started are left out");
+        let seen = all.version();
+        all.refresh(&roots, &listed);
+        assert_eq!(all.changed_since(seen), [0; 0]);
+        write(70, "b");
+        all.refresh(&roots, &listed);
+        assert_eq!(all.changed_since(seen), [70]);
+        let seen = all.version();
+        listed.remove(&70);
+        all.refresh(&roots, &listed);
+        assert_eq!((all.changed_since(seen), all.get(70)), (vec![70], None));
+    }
+}

@@ -1,0 +1,268 @@
+//! Finding the processes of an app that is named by cgroup, unit or pattern, again and again.
+//!
+//! What is named may not exist yet, may vanish and may come back. A search that finds nothing
+//! is no error: the app waits.
+
+use super::cgroup::{self, CgroupError};
+use super::globs::{self, GlobError};
+use super::pattern::{PatternSearch, ProcessPattern};
+use super::table::ProcessTable;
+use crate::Roots;
+use globset::GlobMatcher;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Number of processes above which an app is refused: so many are a mistake.
+pub const PROCESSES_MAX: usize = 5_000;
+
+/// Why the processes of an app cannot be found.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// A cgroup cannot be read.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A pattern is none.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
+    /// More than [`PROCESSES_MAX`].
+    #[error(
+        "{what} has {count} processes, and an app has at most {PROCESSES_MAX}: none of them is \
+         managed; narrow it with {narrow}"
+    )]
+    TooMany {
+        /// What was searched.
+        what: String,
+        /// How many were found.
+        count: usize,
+        /// Keys that make it find fewer.
+        narrow: &'static str,
+    },
+}
+
+/// What an app is found by, if it may vanish and come back.
+#[derive(Debug)]
+pub(super) enum Search {
+    /// One cgroup with those below it, by its path.
+    Cgroup(PathBuf),
+    /// All cgroups whose path matches, with those below them.
+    Cgroups(CgroupGlob),
+    /// The cgroup of one systemd unit, with those below it.
+    Unit(UnitSearch),
+    /// The cgroups of all systemd units whose name matches.
+    Units(UnitSearch),
+    /// All processes that match.
+    Pattern { pattern: ProcessPattern, search: PatternSearch },
+}
+
+/// Paths of cgroups, matched part by part.
+#[derive(Debug)]
+pub(super) struct CgroupGlob {
+    text: String,
+    parts: Vec<GlobMatcher>,
+}
+
+/// Cgroups that have the name of a unit.
+#[derive(Debug)]
+pub(super) struct UnitSearch {
+    name: String,
+    glob: GlobMatcher,
+    /// Where systemd has placed it, or where it was last.
+    place: Option<PathBuf>,
+}
+
+impl Search {
+    pub(super) fn cgroup(path: &Path) -> Result<Self, GlobError> {
+        let text = path.to_string_lossy().into_owned();
+        if !globs::is_glob(&text) {
+            return Ok(Self::Cgroup(path.to_owned()));
+        }
+        let parts = text.split('/').filter(|part| !part.is_empty()).map(globs::of_path);
+        Ok(Self::Cgroups(CgroupGlob { parts: parts.collect::<Result<_, _>>()?, text }))
+    }
+
+    /// A unit, which systemd has placed at a cgroup if it is known.
+    pub(super) fn unit(name: &str, place: Option<PathBuf>) -> Result<Self, GlobError> {
+        let search = UnitSearch { name: name.to_owned(), glob: globs::of_path(name)?, place };
+        Ok(if globs::is_glob(name) { Self::Units(search) } else { Self::Unit(search) })
+    }
+
+    pub(super) fn pattern(pattern: &ProcessPattern) -> Result<Self, GlobError> {
+        let search = PatternSearch::new(pattern)?;
+        Ok(Self::Pattern { pattern: pattern.clone(), search })
+    }
+
+    /// What is searched, for messages.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Cgroup(path) => format!("cgroup {}", path.display()),
+            Self::Cgroups(glob) => format!("cgroups {}", glob.text),
+            Self::Unit(unit) => format!("unit `{}`", unit.name),
+            Self::Units(units) => format!("units `{}`", units.name),
+            Self::Pattern { pattern, .. } => format!("processes with {pattern}"),
+        }
+    }
+
+    /// Whether processes may be there, found at less cost than by listing all processes.
+    pub(super) fn may_have_processes(&mut self, roots: &Roots) -> bool {
+        match self {
+            Self::Pattern { .. } => true,
+            _ => self.of_cgroups(roots).is_ok_and(|pids| !pids.is_empty()),
+        }
+    }
+
+    /// The processes now; none if there is nothing of that name.
+    pub(super) fn processes(&mut self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
+        let found = match self {
+            Self::Pattern { search, .. } => {
+                table.descriptions().map(|all| search.processes(all)).unwrap_or_default()
+            }
+            _ => self.of_cgroups(table.roots())?,
+        };
+        match found.len() {
+            0..=PROCESSES_MAX => Ok(found),
+            count => Err(SearchError::TooMany {
+                what: self.describe(),
+                count,
+                narrow: match self {
+                    Self::Pattern { .. } => "a stricter exe, args or user",
+                    _ => "a cgroup or unit further down",
+                },
+            }),
+        }
+    }
+
+    fn of_cgroups(&mut self, roots: &Roots) -> Result<BTreeSet<i32>, CgroupError> {
+        let places = match self {
+            Self::Cgroup(path) => match cgroup::find(roots, path) {
+                Ok(place) => vec![place],
+                Err(CgroupError::NotFound { .. }) => Vec::new(),
+                Err(error) => return Err(error),
+            },
+            Self::Cgroups(glob) => cgroup::matching(roots, &glob.parts),
+            Self::Unit(unit) => unit.find(roots).into_iter().collect(),
+            Self::Units(units) => cgroup::named(roots, &units.glob, false),
+            Self::Pattern { .. } => Vec::new(),
+        };
+        let mut found = BTreeSet::new();
+        for place in places {
+            match cgroup::processes(&place) {
+                Ok(pids) => found.extend(pids),
+                // It was removed meanwhile.
+                Err(_) if !place.join("cgroup.procs").exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl UnitSearch {
+    /// The directory of the unit: where it was, else wherever a cgroup has its name.
+    fn find(&mut self, roots: &Roots) -> Option<PathBuf> {
+        let there = self.place.as_ref().and_then(|place| cgroup::find(roots, place).ok());
+        if there.is_some() {
+            return there;
+        }
+        let found = cgroup::named(roots, &self.glob, true).pop();
+        self.place.clone_from(&found);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let tree = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = tree.path().join("sys/fs/cgroup").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let roots = Roots::under(tree.path());
+        std::fs::create_dir_all(&roots.proc).unwrap();
+        (tree, roots)
+    }
+
+    fn found(search: &mut Search, roots: &Roots) -> Vec<i32> {
+        search.of_cgroups(roots).unwrap().into_iter().collect()
+    }
+
+    /// A tree of either version, as systemd makes it.
+    fn units(hierarchy: &str) -> (tempfile::TempDir, Roots) {
+        let at = |path: &str| format!("{hierarchy}{path}cgroup.procs");
+        let files = [
+            (at(""), "1\n"),
+            (at("system.slice/"), ""),
+            (at("system.slice/web-a.service/"), "11\n"),
+            (at("system.slice/web-a.service/worker/"), "12\n"),
+            (at("system.slice/system-web.slice/web-b.service/"), "13\n"),
+            (at("system.slice/db.service/"), "14\n"),
+        ];
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        tree(&files)
+    }
+
+    #[test]
+    fn units_are_found_by_name_and_glob_wherever_they_are_in_either_version() {
+        for hierarchy in ["", "systemd/", "unified/"] {
+            let (_tree, roots) = units(hierarchy);
+            let mut unit = |name: &str| found(&mut Search::unit(name, None).unwrap(), &roots);
+            assert_eq!(unit("web-b.service"), [13], "{hierarchy}");
+            assert_eq!(unit("web-*.service"), [11, 12, 13], "{hierarchy}");
+            assert_eq!(unit("web-[b].service"), [13], "{hierarchy}");
+            assert_eq!(unit("no*.service"), [0; 0], "{hierarchy}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_vanishes_is_found_again_where_it_comes_back() {
+        let (tree, roots) = units("systemd/");
+        let top = tree.path().join("sys/fs/cgroup/systemd");
+        let place = Some("/system.slice/db.service".into());
+        let mut search = Search::unit("db.service", place).unwrap();
+        assert_eq!(found(&mut search, &roots), [14]);
+        std::fs::remove_dir_all(top.join("system.slice/db.service")).unwrap();
+        assert_eq!(found(&mut search, &roots), [0; 0]);
+        assert!(!search.may_have_processes(&roots));
+        std::fs::create_dir_all(top.join("other.slice/db.service")).unwrap();
+        std::fs::write(top.join("other.slice/db.service/cgroup.procs"), "15\n").unwrap();
+        assert_eq!(found(&mut search, &roots), [15]);
+        assert!(search.may_have_processes(&roots));
+    }
+
+    #[test]
+    fn a_glob_of_cgroups_matches_part_by_part_and_takes_what_is_below() {
+        let (_tree, roots) = units("");
+        let mut glob = |path: &str| found(&mut Search::cgroup(path.as_ref()).unwrap(), &roots);
+        assert_eq!(glob("system.slice/web-*.service"), [11, 12]);
+        assert_eq!(glob("/system.slice/*/web-?.service"), [13]);
+        assert_eq!(glob("*/db.service"), [14]);
+        assert_eq!(glob("db*"), [0; 0]);
+        let absolute = roots.sys.join("fs/cgroup/system.slice/d*").display().to_string();
+        assert_eq!(glob(&absolute), [14]);
+    }
+
+    #[test]
+    fn a_cgroup_that_does_not_exist_yet_has_no_process() {
+        let (tree, roots) = units("");
+        let mut search = Search::cgroup("late".as_ref()).unwrap();
+        assert_eq!(found(&mut search, &roots), [0; 0]);
+        let place = tree.path().join("sys/fs/cgroup/late");
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(place.join("cgroup.procs"), "21\n").unwrap();
+        assert_eq!(found(&mut search, &roots), [21]);
+    }
+
+    #[test]
+    fn too_many_processes_are_refused_with_what_to_narrow() {
+        let all: String = (2..=PROCESSES_MAX + 2).map(|pid| format!("{pid}\n")).collect();
+        let (_tree, roots) = tree(&[("all/cgroup.procs", &all)]);
+        let table = ProcessTable::new(&roots).unwrap();
+        let refused = Search::cgroup("all".as_ref()).unwrap().processes(&table).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("5001") && text.contains("at most 5000"), "{text}");
+        assert!(text.contains("narrow it"), "{text}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Apps that end and come back while an epoch lasts.
+//!
+//! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
+//! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
+//! seen at once. New processes get what the app is set to within the epoch. An app that
+//! arrives ends the epoch early, so that the policy decides at once; the epoch after that has
+//! its full length, so that many arrivals do not turn epochs into short ones.
+
+use super::{HostPlant, now};
+use crate::apps;
+use lull_control::AppId;
+use lull_measure::Nanos;
+use rustix::time::ClockId;
+use std::os::fd::OwnedFd;
+
+/// How often absent apps are looked for.
+pub(super) const LOOK: Nanos = Nanos::from_millis(150);
+/// An arrival ends an epoch when it has lasted this long, so that there is something to measure.
+pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
+
+impl HostPlant {
+    /// Whether an app is absent that may come back.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.apps.iter().any(|app| !app.presence.is_present && app.handle.can_return())
+    }
+
+    /// The processes whose end is awaited.
+    pub(super) fn leaders(&self) -> Vec<&OwnedFd> {
+        self.apps.iter().filter_map(|app| app.presence.leader.as_ref()).collect()
+    }
+
+    /// Looks for absent apps, and at apps whose oldest process has ended; returns whether an
+    /// absent one has arrived.
+    pub(super) fn look(&mut self) -> bool {
+        let roots = &self.roots;
+        let is_due = |app: &mut super::RunningApp| match app.presence.is_present {
+            true => app.presence.leader.as_ref().is_some_and(apps::has_ended),
+            false => app.handle.can_return() && app.handle.may_have_returned(roots),
+        };
+        let all = self.apps.iter_mut().enumerate();
+        let due: Vec<usize> = all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();
+        if due.is_empty() {
+            return false;
+        }
+        if let Err(error) = self.table.refresh() {
+            self.notice(format!("cannot list processes: {error}"));
+        }
+        self.listed = now(ClockId::Boottime);
+        let before: Vec<bool> = due.iter().map(|at| self.apps[*at].presence.is_present).collect();
+        for index in &due {
+            self.notices.borrow_mut().extend(self.apps[*index].refresh(&self.table));
+        }
+        self.settle_owners();
+        for index in &due {
+            self.note_presence(*index);
+            self.bring_under(*index);
+        }
+        let arrived = |(at, was): (&usize, bool)| !was && self.apps[*at].presence.is_present;
+        due.iter().zip(before).any(arrived)
+    }
+
+    /// Brings what is known of an app's presence up to its processes.
+    pub(super) fn note_presence(&mut self, index: usize) {
+        let app = &mut self.apps[index];
+        app.presence.is_present = app.handle.is_running(&self.roots);
+        let ended = app.presence.leader.as_ref().is_some_and(apps::has_ended);
+        if ended || !app.presence.is_present {
+            app.presence.leader = None;
+        }
+        if app.presence.is_present && app.presence.leader.is_none() {
+            let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
+            let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
+            let opened = oldest.and_then(|process| apps::handle(&self.roots, process).ok());
+            app.presence.leader = opened;
+        }
+    }
+
+    /// Sets the threads of new processes to what their app is set to.
+    fn bring_under(&mut self, index: usize) {
+        let cores = self.watch_cores(index);
+        let class = self.watch_scheduling(index);
+        for (threads, ours) in cores.into_iter().chain(class) {
+            let found = self.foreign(AppId(index as u16), &threads, ours);
+            self.early_foreign.extend(found);
+        }
+        let shares = self.watch_shares(AppId(index as u16));
+        self.early_foreign.extend(shares);
+    }
+
+    /// Takes processes that two apps claim from one or both of them, and reports each pair once.
+    pub(super) fn settle_owners(&mut self) {
+        for overlap in self.owners.settle(&mut self.apps) {
+            let (first, second) = overlap.apps;
+            let name = |index: usize| self.apps[index].handle.name();
+            let outcome = match overlap.owner {
+                Some(owner) => format!("it stays with `{}`", name(owner)),
+                None => "it is left unmanaged".to_owned(),
+            };
+            self.notice(format!(
+                "{} is found by both `{}` and `{}`: {outcome}; narrow one of them",
+                overlap.process,
+                name(first),
+                name(second)
+            ));
+        }
+    }
+
+    /// Forgets what the departed apps were set to: their threads are gone, and new processes
+    /// of theirs begin as their owner starts them.
+    pub(super) fn forget_departed(&mut self, departed: &[AppId]) {
+        for app in departed {
+            let running = &mut self.apps[app.index()];
+            running.cores = Default::default();
+            running.scheduling = Default::default();
+            let thread_knob = |knob: &lull_control::Knob| {
+                matches!(knob, lull_control::Knob::Cores(_) | lull_control::Knob::Scheduling(_))
+                    && knob.app() == Some(*app)
+            };
+            self.originals.retain(|knob, _| !thread_knob(knob));
+        }
+    }
+}
