@@ -56,6 +56,7 @@ fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
         Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
+        Kind::NetServer => AnyFile::NetServer(toml::from_str(text).unwrap()),
     };
     AnyScenario::new(file, Path::new("."), choice)
 }

@@ -67,8 +67,10 @@ fn any(text: &str) -> Result<AnyScenario, Wrong> {
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
         Kind::Dispatch => AnyFile::Dispatch(toml::from_str(text).unwrap()),
         Kind::Gated => AnyFile::Gated(toml::from_str(text).unwrap()),
+        Kind::NetServer => AnyFile::NetServer(toml::from_str(text).unwrap()),
     };
-    AnyScenario::new(file, Path::new(ROOT), &Choice::default())
+    // Traces are looked for from the file.
+    AnyScenario::new(file, &Path::new(ROOT).join("examples/sim"), &Choice::default())
 }
 
 fn scenario(text: &str) -> Scenario {
@@ -427,7 +429,7 @@ fn every_example_and_every_scenario_of_the_docs_can_be_run() {
             texts.push(std::fs::read_to_string(file.path()).unwrap());
         }
     }
-    assert_eq!(texts.len(), 9);
+    assert_eq!(texts.len(), 10);
     let page = std::fs::read_to_string(format!("{ROOT}/docs/scenario.md")).unwrap();
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
     assert!(!blocks.is_empty());

@@ -56,6 +56,7 @@ fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
         Kind::Node => AnyFile::Node(source.parse()?),
         Kind::Dispatch => AnyFile::Dispatch(source.parse()?),
         Kind::Gated => AnyFile::Gated(Box::new(source.parse()?)),
+        Kind::NetServer => AnyFile::NetServer(Box::new(source.parse()?)),
     };
     let base = args.scenario.parent().unwrap_or(Path::new("."));
     let choice =

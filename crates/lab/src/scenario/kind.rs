@@ -1,8 +1,8 @@
 //! The kinds of scenarios, distinguished by their sections.
 
 use super::{
-    Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile, Outcome,
-    RunError, Scenario, ScenarioFile, Wrong,
+    Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile,
+    NetServerFile, NetServerScenario, Outcome, RunError, Scenario, ScenarioFile, Wrong,
 };
 use crate::progress::Progress;
 use std::path::Path;
@@ -18,6 +18,8 @@ pub enum Kind {
     Dispatch,
     /// `[gated]`: one server with more threads than cores, behind a gate.
     Gated,
+    /// `[server]`: one server behind a network card.
+    NetServer,
 }
 
 /// A scenario of any kind as it is written.
@@ -31,6 +33,8 @@ pub enum AnyFile {
     Dispatch(DispatchFile),
     /// Of a gated server.
     Gated(Box<GatedFile>),
+    /// Of a network server.
+    NetServer(Box<NetServerFile>),
 }
 
 /// A checked scenario of any kind.
@@ -44,6 +48,8 @@ pub enum AnyScenario {
     Dispatch(Box<DispatchScenario>),
     /// Of a gated server.
     Gated(Box<Gated>),
+    /// Of a network server.
+    NetServer(Box<NetServerScenario>),
 }
 
 impl Kind {
@@ -54,6 +60,7 @@ impl Kind {
             () if scenario.contains_key("node") => Self::Node,
             () if scenario.contains_key("dispatch") => Self::Dispatch,
             () if scenario.contains_key("gated") => Self::Gated,
+            () if scenario.contains_key("server") => Self::NetServer,
             () => Self::Tiers,
         }
     }
@@ -72,6 +79,9 @@ impl AnyScenario {
                 Self::Dispatch(Box::new(DispatchScenario::new(file, choice)?))
             }
             AnyFile::Gated(file) => Self::Gated(Box::new(Gated::new(*file, choice)?)),
+            AnyFile::NetServer(file) => {
+                Self::NetServer(Box::new(NetServerScenario::new(*file, base, choice)?))
+            }
         })
     }
 
@@ -82,6 +92,7 @@ impl AnyScenario {
             Self::Node(scenario) => &scenario.frame.contents.title,
             Self::Dispatch(scenario) => &scenario.frame.contents.title,
             Self::Gated(scenario) => &scenario.frame.contents.title,
+            Self::NetServer(scenario) => &scenario.frame.contents.title,
         }
     }
 
@@ -92,6 +103,7 @@ impl AnyScenario {
             Self::Node(scenario) => scenario.frame.labels(),
             Self::Dispatch(scenario) => scenario.frame.labels(),
             Self::Gated(scenario) => scenario.frame.labels(),
+            Self::NetServer(scenario) => scenario.frame.labels(),
         }
     }
 
@@ -102,6 +114,7 @@ impl AnyScenario {
             Self::Node(scenario) => &scenario.frame.contents.notices,
             Self::Dispatch(scenario) => &scenario.frame.contents.notices,
             Self::Gated(scenario) => &scenario.frame.contents.notices,
+            Self::NetServer(scenario) => &scenario.frame.contents.notices,
         }
     }
 
@@ -115,6 +128,7 @@ impl AnyScenario {
             Self::Node(scenario) => scenario.run(progress),
             Self::Dispatch(scenario) => scenario.run(progress),
             Self::Gated(scenario) => scenario.run(progress),
+            Self::NetServer(scenario) => scenario.run(progress),
         }
     }
 }
