@@ -98,8 +98,8 @@ pub struct Closed {
 impl Session {
     /// Runs one epoch and records it under a phase.
     ///
-    /// Call it again at once: a process that holds knobs and does not run epochs for a minute is
-    /// regarded as stuck, and its guard kills it and restores the knobs.
+    /// Call it again at once, or [`Session::hold`]: a process that holds knobs and does not run
+    /// epochs for a minute is regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         let mut epoch = self.control.turn()?;
         // The record may wait for its disk, and the caller for its terminal.
@@ -126,6 +126,12 @@ impl Session {
             self.recorder.note("guard_respawned", &status.to_string())?;
         }
         Ok(epoch)
+    }
+
+    /// Leaves the knobs as they are until the next [`Session::turn`], for as long as the caller
+    /// needs, for example to measure: the guard does not regard the process as stuck meanwhile.
+    pub fn hold(&self) -> Result<(), TurnError> {
+        Ok(self.guard.beat(Patience::Unlimited)?)
     }
 
     /// Runs epochs until a stop is requested or an epoch fails.

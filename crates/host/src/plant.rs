@@ -244,7 +244,7 @@ impl HostPlant {
     ///
     /// # Errors
     /// If the guard has ended and cannot be started again.
-    fn beat(&self, patience: Patience) -> Result<(), String> {
+    pub fn beat(&self, patience: Patience) -> Result<(), String> {
         self.guard.as_ref().map_or(Ok(()), |guard| guard.beat(patience)).map_err(|error| {
             format!("the guard, which restores knobs, has ended and cannot be started: {error}")
         })

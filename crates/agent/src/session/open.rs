@@ -200,6 +200,8 @@ impl<'a> Agent<'a> {
         loads: &mut Vec<AppHandle>,
     ) -> anyhow::Result<()> {
         for (number, load) in self.config.loads.iter().enumerate() {
+            // Each start takes a moment, and there may be many.
+            plant.beat(Patience::Long).map_err(anyhow::Error::msg)?;
             let launch = self.load_launch(number, load, socket)?;
             loads.push(AppHandle::start(&launch, roots, plant.ledger_mut())?);
         }

@@ -247,7 +247,8 @@ impl Bench<'_> {
             session.switch("calibrate", Box::new(Pinned(cores.clone())));
             session.turn("calibrate")?;
         }
-        Ok(())
+        // Load is measured for minutes before the next epoch.
+        Ok(session.hold()?)
     }
 
     fn curve(

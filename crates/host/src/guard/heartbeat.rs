@@ -26,6 +26,9 @@ pub enum Patience {
     /// Sixty: for work that may wait for a disk or a program, such as writing the record, and
     /// for the caller's time between two epochs.
     Long,
+    /// Without limit until the next beat: for a caller that leaves the knobs as they are and
+    /// measures for minutes. The guard acts on the agent's death alone.
+    Unlimited,
 }
 
 impl Patience {
@@ -34,6 +37,7 @@ impl Patience {
         match self {
             Self::Usual => 5,
             Self::Long => 60,
+            Self::Unlimited => 0,
         }
     }
 }
@@ -49,7 +53,8 @@ impl Pulse {
     /// Counts one wake-up, at which these beats had come. Returns whether the agent is stuck.
     pub(super) fn is_stuck_at_wake_up(&mut self, beats: &[u8]) -> bool {
         self.left = match beats.last() {
-            Some(wake_ups) => Some((*wake_ups).max(1)),
+            Some(0) => None,
+            Some(wake_ups) => Some(*wake_ups),
             None => self.left.map(|left| left.saturating_sub(1)),
         };
         self.left == Some(0)
@@ -107,7 +112,9 @@ mod tests {
         assert!(!pulse.is_stuck_at_wake_up(&[60, 5]));
         assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[])));
         assert!(pulse.is_stuck_at_wake_up(&[]));
-        assert!(!Pulse::default().is_stuck_at_wake_up(&[0]), "a byte that no agent writes");
+        let mut pulse = Pulse::default();
+        assert!(!pulse.is_stuck_at_wake_up(&[5, Patience::Unlimited.wake_ups()]));
+        assert!((0..1_000).all(|_| !pulse.is_stuck_at_wake_up(&[])));
     }
 
     #[test]
