@@ -142,7 +142,7 @@ impl AppProcesses {
     }
 
     /// The threads, by process and number.
-    pub(super) fn threads(&self) -> &[LiveThread] {
+    pub fn threads(&self) -> &[LiveThread] {
         &self.threads
     }
 

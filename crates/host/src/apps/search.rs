@@ -208,7 +208,7 @@ mod tests {
     fn units_are_found_by_name_and_glob_wherever_they_are_in_either_version() {
         for hierarchy in ["", "systemd/", "unified/"] {
             let (_tree, roots) = units(hierarchy);
-            let mut unit = |name: &str| found(&mut Search::unit(name, None).unwrap(), &roots);
+            let unit = |name: &str| found(&mut Search::unit(name, None).unwrap(), &roots);
             assert_eq!(unit("web-b.service"), [13], "{hierarchy}");
             assert_eq!(unit("web-*.service"), [11, 12, 13], "{hierarchy}");
             assert_eq!(unit("web-[b].service"), [13], "{hierarchy}");
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_glob_of_cgroups_matches_part_by_part_and_takes_what_is_below() {
         let (_tree, roots) = units("");
-        let mut glob = |path: &str| found(&mut Search::cgroup(path.as_ref()).unwrap(), &roots);
+        let glob = |path: &str| found(&mut Search::cgroup(path.as_ref()).unwrap(), &roots);
         assert_eq!(glob("system.slice/web-*.service"), [11, 12]);
         assert_eq!(glob("/system.slice/*/web-?.service"), [13]);
         assert_eq!(glob("*/db.service"), [14]);

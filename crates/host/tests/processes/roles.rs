@@ -1,7 +1,7 @@
 //! What the test binary is when it is started with a role.
 
 use lull_control::{CoreId, CoreSet};
-use lull_host::apps::{AppHandle, AppProcesses, Launch, Output, ProcessId, ProcessTable, Scope};
+use lull_host::apps::{AppHandle, AppProcesses, Launch, Output, ProcessId, ProcessTable};
 use lull_host::guard::{
     self, GuardArgs, GuardCommand, GuardEnd, GuardHandle, GuardState, Ledger, Original, Patience,
     StateDir,
@@ -81,7 +81,7 @@ fn be_agent(args: &[String]) -> ExitCode {
         ledger: opened.ledger,
         guard,
         table: ProcessTable::new(&roots).unwrap(),
-        victim: AppProcesses::new(Scope::Tree { root, with_group: false }),
+        victim: AppProcesses::of_tree(root),
         rng: Xoshiro256PlusPlus::seed_from_u64(seed.parse().unwrap()),
         cores: sched::affinity_of(root.pid).unwrap().iter().collect(),
         roots,
