@@ -182,7 +182,7 @@ fn age(facts: &Facts, now: Nanos) -> Nanos {
     now.saturating_sub(Nanos(facts.start_ticks.saturating_mul(nanos_per_tick)))
 }
 
-/// Whether the kernel told the loader to ignore the environment (`man 3 getauxval`).
+/// Whether the kernel makes the loader ignore the environment (`man 3 getauxval`).
 fn is_secure(place: &Path) -> bool {
     let words = std::fs::read(place.join("auxv")).unwrap_or_default();
     let mut words = words
