@@ -177,6 +177,7 @@ mod tests {
             group: 0,
             state: 'S',
             is_kernels: false,
+            is_exiting: false,
         };
         let mut listed =
             BTreeMap::from([(1, facts(0)), (50, facts(1)), (60, facts(50)), (70, facts(1))]);

@@ -36,10 +36,14 @@ pub struct Facts {
     pub state: char,
     /// Whether it is a thread of the kernel.
     pub is_kernels: bool,
+    /// Whether the kernel is taking it down.
+    pub is_exiting: bool,
 }
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
+/// `PF_EXITING` of the same file.
+const EXITING: u32 = 0x0000_0004;
 
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,6 +86,7 @@ impl Facts {
             group: stat.pgrp,
             state: stat.state,
             is_kernels: stat.flags & KERNEL_THREAD != 0,
+            is_exiting: stat.flags & EXITING != 0,
         })
     }
 

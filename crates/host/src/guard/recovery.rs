@@ -8,7 +8,7 @@ use super::lock::{Holder, Lock, Role};
 use super::restore::{self, Restoration};
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{self, GRACE, ProcessId};
+use crate::apps::{self, Facts, GRACE, ProcessId};
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -17,6 +17,13 @@ use std::time::{Duration, Instant};
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 5);
 /// How long a holder of the lock may take to say who it is.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an agent that was killed may take to end. The kernel can need seconds to end a
+/// process that waits for a disk.
+const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to look for the signs that an agent is dying before it counts as running. The
+/// kernel removes a delivered SIGKILL from the pending set a moment before it marks the
+/// process as exiting, so one look can miss both.
+const SIGNS_TIMEOUT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The traces of a dead agent, and the outcome of restoring them.
@@ -78,6 +85,7 @@ pub fn restore_stale(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, 
 /// Takes the lock; waits for a restore that is under way.
 pub(super) fn lock(dir: &StateDir, role: Role) -> Result<Lock, LedgerError> {
     let started = Instant::now();
+    let mut was_dying = false;
     loop {
         let holder = match Lock::take(dir, role) {
             Ok(Ok(lock)) => return Ok(lock),
@@ -87,24 +95,45 @@ pub(super) fn lock(dir: &StateDir, role: Role) -> Result<Lock, LedgerError> {
                 return Err(LedgerError::Write { path, source });
             }
         };
-        if let Some(refusal) = refusal(dir, holder, started.elapsed()) {
+        was_dying |= matches!(holder, Some(Holder { role: Role::Agent, pid }) if is_dying(pid));
+        let patience = if was_dying { DYING_TIMEOUT } else { SIGNS_TIMEOUT };
+        if let Some(refusal) = refusal(dir, holder, started.elapsed(), patience) {
             return Err(refusal);
         }
         std::thread::sleep(PAUSE);
     }
 }
 
+/// Whether a process has been killed and has not ended yet: SIGKILL is pending, or the
+/// kernel is taking the process down.
+fn is_dying(pid: i32) -> bool {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+    let is_killed = |status: String| {
+        let pending = |line: &str| {
+            let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        };
+        let sigkill = 1 << (libc::SIGKILL - 1);
+        status.lines().filter_map(pending).any(|mask| mask & sigkill != 0)
+    };
+    match Facts::of_process(&Roots::default(), pid) {
+        Ok(facts) if facts.is_ended() || facts.is_exiting => true,
+        Ok(_) => read("status").is_ok_and(is_killed),
+        Err(_) => true,
+    }
+}
+
 /// Why not to wait any longer for the holder of the lock. The file may still
 /// name the holder before, which is dead then.
-fn refusal(dir: &StateDir, holder: Option<Holder>, waited: Duration) -> Option<LedgerError> {
+fn refusal(
+    dir: &StateDir,
+    holder: Option<Holder>,
+    waited: Duration,
+    patience: Duration,
+) -> Option<LedgerError> {
     let dir = dir.path().to_owned();
-    let exists = |pid| {
-        rustix::process::Pid::from_raw(pid).is_some_and(|pid| {
-            rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
-        })
-    };
     match holder {
-        Some(Holder { role: Role::Agent, pid }) if exists(pid) || waited > NAME_TIMEOUT => {
+        Some(Holder { role: Role::Agent, pid }) if waited > patience => {
             Some(LedgerError::Busy { pid, dir })
         }
         Some(Holder { pid, .. }) if waited > RESTORE_TIMEOUT => {
@@ -122,11 +151,24 @@ pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>,
     check_format(&file, &lines)?;
     let held = Held::from_lines(&lines, clock.boot());
     match held.agent {
-        Some(agent) if !held.closed && agent.facts(roots).is_some() && is_other(agent) => {
+        Some(agent) if !held.closed && is_other(agent) && !ends_soon(agent, roots) => {
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
         }
         _ => put_all_back(&mut file, &lines, roots, &clock),
     }
+}
+
+/// Waits for the end of an agent that has lost its lock. The kernel releases the lock of a
+/// killed process a moment before the process counts as ended.
+fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
+    let begun = Instant::now();
+    while agent.facts(roots).is_some() {
+        if begun.elapsed() > DYING_TIMEOUT {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
 }
 
 /// Restores what a ledger holds, of any agent, and closes it.

@@ -137,6 +137,30 @@ fn a_second_agent_is_refused_and_told_who_runs() {
     assert!(matches!(restore_stale(&scene.dir(), &scene.roots), Err(LedgerError::Busy { .. })));
 }
 
+/// The kernel releases the lock of a killed agent before the agent counts as ended.
+#[test]
+fn a_restore_waits_for_the_end_of_an_agent_that_lost_its_lock() {
+    let scene = Scene::new();
+    let before = scene.die_after_change();
+    let mut agent = Command::new("sleep").arg("600").spawn().unwrap();
+    let id = ProcessId::lookup(&scene.roots, agent.id().cast_signed()).unwrap();
+    let header = What::Header { format: entry::FORMAT, agent: id, version: "0.1.0".to_owned() };
+    let (_, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    let clock = Clock::read(&scene.roots).unwrap();
+    let rest = lines.entries.into_iter().filter(|entry| !matches!(entry.what, What::Header { .. }));
+    let entries: Vec<Entry> = [clock.entry(header)].into_iter().chain(rest).collect();
+    LedgerFile::create(&scene.dir(), &entries).unwrap();
+
+    let (dir, roots) = (scene.dir(), scene.roots.clone());
+    let restoring = std::thread::spawn(move || restore_stale(&dir, &roots).map(|_| ()));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!restoring.is_finished(), "an agent that runs was not waited for");
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    restoring.join().unwrap().unwrap();
+    assert_eq!(scene.original(), before);
+}
+
 #[test]
 fn a_torn_last_line_costs_only_itself() {
     let scene = Scene::new();
