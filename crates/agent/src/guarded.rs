@@ -15,6 +15,7 @@ pub fn open_ledger(
     guard: GuardCommand,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(Ledger, GuardHandle)> {
+    crate::library::remove_leftovers();
     let Opened { ledger, recovery } = Ledger::open(directory, roots)?;
     if let Some(recovery) = recovery {
         say(&recovery.to_string());

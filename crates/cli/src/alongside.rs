@@ -10,13 +10,14 @@ use std::process::{Child, Command};
 const NAP: Nanos = Nanos::from_millis(50);
 
 /// Runs the command to its end, or waits if there is none. A signal, or `is_over`
-/// returning true, ends either.
+/// returning true, ends either. `on_start` is called with the number of the command's process.
 ///
 /// # Errors
-/// If the command cannot be started or ends with a failure.
+/// If the command cannot be started or ends with a failure, or `on_start` fails.
 pub(crate) fn run(
     command: &[OsString],
     stop: &Stop,
+    on_start: impl FnOnce(u32) -> anyhow::Result<()>,
     is_over: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
     let Some((program, arguments)) = command.split_first() else {
@@ -27,6 +28,10 @@ pub(crate) fn run(
         .args(arguments)
         .spawn()
         .with_context(|| format!("cannot start `{}`", program.display()))?;
+    if let Err(error) = on_start(child.id()) {
+        end(&mut child)?;
+        return Err(error);
+    }
     loop {
         if let Some(status) = child.try_wait()? {
             return match status.success() {

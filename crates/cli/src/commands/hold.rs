@@ -6,7 +6,8 @@ use crate::signals;
 use crate::{alongside, say};
 use lull_agent::guarded;
 use lull_host::Roots;
-use lull_host::guard::{GuardCommand, StateDir};
+use lull_host::apps::ProcessId;
+use lull_host::guard::{GuardCommand, Ledger, Original, StateDir};
 use lull_host::knobs::hold;
 use lull_host::plant::Stop;
 
@@ -26,7 +27,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     for change in held.changes() {
         say::notice(change);
     }
-    let outcome = meanwhile(args, &stop);
+    let outcome = meanwhile(args, &stop, &mut ledger);
     drop(held);
     put_back(&ledger)?;
     ledger.close()?;
@@ -34,9 +35,19 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     outcome
 }
 
-fn meanwhile(args: &HoldArgs, stop: &Stop) -> anyhow::Result<()> {
+/// Runs the command. It is in the ledger as soon as it runs, so that the guard ends it if
+/// this process is killed: the command would go on without the settings that it needs.
+fn meanwhile(args: &HoldArgs, stop: &Stop, ledger: &mut Ledger) -> anyhow::Result<()> {
     if args.command.is_empty() {
         say::notice("held until interrupted");
     }
-    alongside::run(&args.command, stop, || false)
+    let record = |pid: u32| {
+        // A command that has ended meanwhile needs no record.
+        let Ok(process) = ProcessId::lookup(&Roots::default(), pid.cast_signed()) else {
+            return Ok(());
+        };
+        let ProcessId { pid, start_ticks } = process;
+        Ok(ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?)
+    };
+    alongside::run(&args.command, stop, record, || false)
 }

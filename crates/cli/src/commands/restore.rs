@@ -5,6 +5,7 @@ use lull_host::Roots;
 use lull_host::guard::{StateDir, restore_stale};
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    lull_agent::library::remove_leftovers();
     let place = StateDir::locate(args.state.as_deref())?;
     let recovery = restore_stale(&place, &Roots::default())?;
     if args.json {

@@ -89,3 +89,29 @@ fn a_core_has_its_wake_up_latency_bounded_while_the_command_runs() {
     assert_eq!(read(), before);
     assert!(ended.err.contains("1 values restored"), "{}", ended.err);
 }
+
+/// The command of a killed `lull hold` would run without the settings that it was given.
+#[test]
+fn the_command_of_a_killed_hold_is_ended() {
+    let file = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
+    let read = || std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+    let before = read();
+    if before.is_empty() || !is_root() {
+        return skip("no latency bound of a second core to write here");
+    }
+    let scene = Scene::new();
+    let state = scene.path("state").display().to_string();
+    let wish = "resume-latency=1:4713us";
+    let arguments = ["hold", "--state", &state, wish, "--", "sleep", "3000"];
+    let mut hold = scene.start(scene.lull(&arguments));
+    hold.wait_for("the command", || scene.process_with(&["sleep", "3000"]).is_some());
+    hold.wait_for("its line in the ledger", || {
+        let ledger = std::fs::read_to_string(scene.path("state/ledger")).unwrap_or_default();
+        ledger.contains("\"started\"")
+    });
+    assert_eq!(read(), "4713");
+    hold.signal(rustix::process::Signal::KILL);
+    hold.wait();
+    scene.wait_until_quiet();
+    assert_eq!(read(), before);
+}
