@@ -1,10 +1,11 @@
 //! The SLO-safe state: everything that a latency-critical app could want.
 //!
-//! It is taken when the policy cannot be followed (the latency source is silent), and by the guard
-//! before it restores. Each knob's row says whether its safe value is the most that the machine
-//! has (cores, ways, bandwidth, frequency) or the value that it had before Lull wrote it.
+//! It is taken when the policy cannot be followed (the latency source is silent). Each knob's row
+//! says whether its safe value is the most that the machine has (ways, bandwidth, frequency within
+//! the owner's bounds) or the value that it had before Lull wrote it. It never gives an app more
+//! than its owner did: an app that its owner had pinned gets those cores and not all.
 
-use crate::{AppSpec, KNOBS, Machine, Plan, Reason, Setting, Standard};
+use crate::{AppSpec, KNOBS, Knob, Machine, Plan, Reason, Setting, Standard};
 
 /// The SLO-safe state of the knobs that a machine has, for a stated cause; `original` is the state
 /// of the knobs before Lull wrote any.
@@ -15,7 +16,10 @@ pub fn safe_plan(machine: &Machine, apps: &[AppSpec], original: &[Setting], caus
     let offered = |row: &&crate::KnobRow| machine.capabilities.has(row.capability);
     for row in KNOBS.iter().filter(|row| most(row.safe)).filter(offered) {
         for knob in machine.knobs(row, apps.len()) {
-            if let Some(setting) = machine.most(knob).and_then(|value| knob.set_to(value)) {
+            let owners = || original.iter().find(|setting| setting.knob() == knob);
+            if let Some(pinned) = matches!(knob, Knob::Cores(_)).then(owners).flatten() {
+                want(pinned.clone());
+            } else if let Some(setting) = machine.most(knob).and_then(|most| knob.set_to(most)) {
                 want(setting);
             }
         }

@@ -152,6 +152,22 @@ fn a_silent_latency_source_means_the_safe_state_until_it_speaks() {
 }
 
 #[test]
+fn the_safe_state_gives_a_pinned_app_no_more_cores_than_its_owner_did() {
+    let mut plant = plant();
+    let owners = Setting::Cores(LC, CoreSet::first(2));
+    let _ = plant.apply(std::slice::from_ref(&owners));
+    let mut plan = Plan::keep();
+    plan.set(Setting::Cores(LC, CoreSet::first(1)), Reason::Start);
+    let controller = Controller::new(Box::new(Always(plan)), Rules::default(), &plant).unwrap();
+    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+    harness.turn();
+    assert!(!harness.plant.settings().contains(&owners), "the policy sets one core");
+    harness.plant.set_silent(LC, true);
+    (0..4).for_each(|_| drop(harness.turn()));
+    assert!(harness.plant.settings().contains(&owners), "{:?}", harness.plant.settings());
+}
+
+#[test]
 fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
     let mut run = run(isolate(), Rules::default());
     let before = run.plant().settings();
