@@ -162,8 +162,9 @@ impl<'s> Hunt<'s> {
         loop {
             if let Some(knob) = self.search.useless_knob() {
                 self.store.forget(&self.key)?;
-                let refusals = self.search.trials().iter().filter_map(|it| it.came.as_ref().err());
-                let why = refusals.last().map_or(String::new(), |refusal| refusal.why.clone());
+                let trials = self.search.trials().iter();
+                let mut refusals = trials.rev().filter_map(|it| it.came.as_ref().err());
+                let why = refusals.next().map_or(String::new(), |refusal| refusal.why.clone());
                 return Err(Useless { knob, why }.into());
             }
             let number = self.search.trials().len();

@@ -9,6 +9,8 @@ use std::path::Path;
 
 /// Writes a config of a server that another process started, with a light load, a power
 /// model, and an objective that any core of any machine meets, even one that stalls at times.
+/// In a window of 4 s a stall of 120 ms at its end leaves less than 3 % of the requests without
+/// an answer, which the search takes for a server that keeps up.
 fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
     let (pid, address) = (server.pid(), server.address());
     scene.config(
@@ -19,7 +21,7 @@ fn config(scene: &Scene, server: &Victim, agent: &str) -> std::path::PathBuf {
 name = "bayop"
 knobs = ["cores"]
 settle = "200ms"
-window = "1500ms"
+window = "4s"
 trials = 5
 load_change = 0.9
 allow_modelled = true

@@ -51,7 +51,7 @@ pub(super) enum Search {
     /// The cgroups of all systemd units whose name matches.
     Units(UnitSearch),
     /// All processes that match.
-    Pattern { pattern: ProcessPattern, search: PatternSearch },
+    Pattern { pattern: ProcessPattern, search: Box<PatternSearch> },
 }
 
 /// Paths of cgroups, matched part by part.
@@ -88,7 +88,7 @@ impl Search {
 
     pub(super) fn pattern(pattern: &ProcessPattern) -> Result<Self, GlobError> {
         let search = PatternSearch::new(pattern)?;
-        Ok(Self::Pattern { pattern: pattern.clone(), search })
+        Ok(Self::Pattern { pattern: pattern.clone(), search: Box::new(search) })
     }
 
     /// What is searched, for messages.

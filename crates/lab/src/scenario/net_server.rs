@@ -164,7 +164,7 @@ impl NetServerScenario {
         let failed = |error: PlantError| Wrong::at("server", error.to_string());
         run.pass(self.frame.warmup, self.epoch, None).map_err(failed)?;
         run.pass(self.frame.length, self.epoch, self.hour).map_err(failed)?;
-        let whole = run.seen.iter().fold(Span::default(), |all, span| all.and(span));
+        let whole = run.seen.iter().fold(Span::default(), Span::and);
         let values = self.frame.figures().map(|what| self.value(what, &whole, &run.seen));
         let left = whole.offered.round() as i64 - whole.latency.count().cast_signed();
         let requests = vec![(whole.offered.round() as u64, left)];
