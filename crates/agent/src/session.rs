@@ -91,6 +91,8 @@ impl TurnError {
 pub struct Closed {
     /// Descriptions of the knobs that could not be restored.
     left: Vec<String>,
+    /// Processes that may still have Lull's settings.
+    missed: Vec<String>,
     /// Notices for the user.
     notices: Vec<String>,
 }
@@ -286,7 +288,9 @@ impl Session {
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
         let (plant, restored) = control.finish();
-        let left = refusals(&restored);
+        let mut left = refusals(&restored);
+        left.extend(plant.unrestored().iter().cloned());
+        let missed: Vec<String> = plant.possibly_missed().map(str::to_owned).collect();
         let mut notices = plant.take_notices();
         notices.extend(keeper.close());
         // A full disk must not prevent the restoration of the knobs.
@@ -307,11 +311,22 @@ impl Session {
         if let Err(error) = noted {
             notices.push(error.to_string());
         }
-        Ok(Closed { left, notices })
+        Ok(Closed { left, missed, notices })
     }
 }
 
 impl Closed {
+    /// The end of a run in words: whether the knobs are as they were.
+    pub fn outcome(&self) -> String {
+        if self.missed.is_empty() {
+            return "knobs are as they were".to_owned();
+        }
+        format!(
+            "knobs are as they were, except for processes that were possibly missed: {}",
+            self.missed.join(", ")
+        )
+    }
+
     /// Reports the notices, except the cause of the end, which the caller reports.
     ///
     /// # Errors

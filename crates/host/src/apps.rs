@@ -6,6 +6,7 @@
 mod attach;
 pub mod cgroup;
 mod described;
+mod forks;
 mod globs;
 mod handle;
 mod identity;
@@ -19,6 +20,7 @@ mod table;
 mod terminate;
 
 pub use attach::{AttachError, Target};
+pub use forks::Forks;
 pub use globs::{GlobError, check_glob};
 pub use handle::{AppHandle, PauseError, stop};
 pub(crate) use identity::threads_of;

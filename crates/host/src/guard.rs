@@ -10,7 +10,9 @@
 //! (or `lull restore`) reads the ledger. An agent that is stopped or stuck is treated as a dead
 //! one: it beats (`heartbeat.rs`), and the guard ends an agent that does not.
 
+mod cpuset;
 mod entry;
+mod field;
 mod heartbeat;
 mod held;
 mod ledger;
@@ -18,19 +20,22 @@ mod ledger_file;
 mod lock;
 mod original;
 mod process;
+mod reach;
 mod recovery;
+mod restoration;
 mod restore;
 mod state_dir;
 #[cfg(test)]
 mod tests;
 mod watch;
 
+pub use field::{Field, FieldValue, ThreadWrite};
 pub use heartbeat::Patience;
 pub use ledger::{Ledger, LedgerError, Opened};
 pub use lock::running_agent;
 pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};
 pub use recovery::{How, Recovery, restore_stale};
-pub use restore::{Restoration, Restored};
+pub use restoration::{Restoration, Restored};
 pub use state_dir::StateDir;
 pub use watch::{GuardCommand, GuardHandle, GuardState, spawn};

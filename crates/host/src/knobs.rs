@@ -29,8 +29,7 @@ pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
 
 use crate::Roots;
 use crate::drivers::cpufreq::policies;
-use crate::guard::{Key, Ledger, LedgerError, Original};
-use crate::threads::LiveThread;
+use crate::guard::{Key, Ledger, LedgerError, Original, ThreadWrite};
 use coalescing::Nics;
 use lull_control::{Capability, Dial, DialId, Knob, Machine, Setting};
 use lull_measure::Missing;
@@ -246,23 +245,19 @@ impl MachineKnobs {
 
 /// Where old values are saved before the first write.
 pub(crate) trait SaveOld {
-    /// Saves how threads are scheduled now; those known already are skipped.
-    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
+    /// Saves how threads are scheduled now, where that is not known already, and what is
+    /// written to them next.
+    fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError>;
     /// Saves other values together; those known already are skipped.
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError>;
 }
 
 impl SaveOld for Ledger {
-    fn threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
-        self.record_threads(threads)
+    fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError> {
+        self.record_writes(writes)
     }
 
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
         self.record(originals)
     }
-}
-
-/// The ledger's name of how a thread is scheduled.
-pub(crate) fn key_of(thread: LiveThread) -> Key {
-    Key::Thread(thread.tid, thread.start_ticks)
 }

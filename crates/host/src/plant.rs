@@ -114,6 +114,10 @@ pub struct HostPlant {
     /// Foreign changes found before the end of the epoch.
     early_foreign: Vec<ForeignChange>,
     notices: RefCell<Vec<String>>,
+    /// What the last restoration could not put back and no knob's outcome reports.
+    unrestored: Vec<String>,
+    /// Processes that the restorations may have missed.
+    missed: BTreeSet<String>,
 }
 
 /// Gauges of the machine as a whole.
@@ -146,6 +150,8 @@ impl HostPlant {
     /// If the machine's cores or processes cannot be listed.
     pub fn new(config: HostConfig) -> Result<Self, HostError> {
         let HostConfig { roots, apps, push, power, ledger, foreign_wins, stop } = config;
+        // Before processes are listed, so that none is missed in between.
+        ledger.forks().subscribe();
         let machine = probe::machine(&roots)?;
         let cores = machine.cores.len();
         let modes = counters::modes(&roots);
@@ -168,7 +174,7 @@ impl HostPlant {
             specs,
             apps,
             listed: self::now(ClockId::Boottime),
-            table: ProcessTable::new(&roots)?,
+            table: ProcessTable::new(&roots)?.following(ledger.forks().clone()),
             knobs: MachineKnobs::new(&roots, &machine),
             partitions: Partitions::new(&roots.sys),
             roots,
@@ -185,6 +191,8 @@ impl HostPlant {
             was_cut: false,
             early_foreign: Vec::new(),
             notices: RefCell::default(),
+            unrestored: Vec::new(),
+            missed: BTreeSet::new(),
         };
         plant.refuse_overlap()?;
         // The first reading of every gauge: a change needs two.
@@ -263,6 +271,16 @@ impl HostPlant {
     /// What went wrong since the last call and stopped nothing, for the journal.
     pub fn take_notices(&self) -> Vec<String> {
         self.notices.take()
+    }
+
+    /// What the last restoration could not put back, besides the knobs that it refused.
+    pub fn unrestored(&self) -> &[String] {
+        &self.unrestored
+    }
+
+    /// Processes that may still have Lull's settings: the kernel did not report every fork.
+    pub fn possibly_missed(&self) -> impl Iterator<Item = &str> {
+        self.missed.iter().map(String::as_str)
     }
 
     /// Stops a started app until [`HostPlant::resume`], to see others without it.

@@ -1,8 +1,8 @@
 //! Trees of kernel files for tests, and a ledger in memory.
 
-use crate::guard::{LedgerError, Original};
+use crate::Roots;
+use crate::guard::{LedgerError, Original, ThreadWrite};
 use crate::knobs::SaveOld;
-use crate::{LiveThread, Roots};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ pub(crate) struct Saved {
 }
 
 impl SaveOld for Saved {
-    fn threads(&mut self, _: &[LiveThread]) -> Result<(), LedgerError> {
+    fn threads(&mut self, _: &[ThreadWrite]) -> Result<(), LedgerError> {
         Ok(())
     }
 

@@ -298,6 +298,7 @@ impl<'a> Agent<'a> {
         stop: &Stop,
     ) -> anyhow::Result<Started> {
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
+        ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         prove::tell(proof, args.json)?;
     }
     ended?;
-    say(&format!("knobs are as they were; the record is {record}"));
+    say(&format!("{}; the record is {record}", closed.outcome()));
     Ok(())
 }
 

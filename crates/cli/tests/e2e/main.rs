@@ -30,6 +30,7 @@ mod records;
 mod reload;
 mod replay;
 mod report;
+mod restoring;
 mod runs;
 mod sim;
 mod start_faults;

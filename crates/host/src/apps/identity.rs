@@ -56,6 +56,12 @@ impl LiveThread {
     pub(crate) const fn is_main(&self) -> bool {
         self.pid == self.tid
     }
+
+    /// Whether this thread, and no later one of the same number, is there.
+    pub(crate) fn is_alive(&self, roots: &Roots) -> bool {
+        let facts = Facts::of_thread(roots, self.pid, self.tid);
+        facts.is_ok_and(|facts| facts.start_ticks == self.start_ticks)
+    }
 }
 
 impl Facts {

@@ -168,6 +168,7 @@ pub(super) fn start(
             .map_err(|source| StartError::Watch { name: launch.name.clone(), source })?;
         let ProcessId { pid, start_ticks } = id;
         ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?;
+        ledger.forks().follow(id, id);
         wait_until_ready(launch, &mut child)?;
         Ok(id)
     };

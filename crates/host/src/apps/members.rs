@@ -4,8 +4,9 @@
 //! whatever a search for a cgroup, a unit or a pattern finds. In a tree a process
 //! belongs if a member made it or
 //! it is in the process group of an app that Lull started, and it stays a
-//! member when its parent ends. Between two refreshes a child that leaves its
-//! group and loses its parent is missed; attach by cgroup catches those too.
+//! member when its parent ends. A child that leaves its group and loses its parent between
+//! two refreshes is found where the kernel reports forks ([`Forks`](super::forks::Forks));
+//! elsewhere it is missed, and attaching by cgroup catches it.
 
 use super::identity::{Facts, ProcessId, numbers};
 use super::search::{Search, SearchError};
@@ -81,6 +82,12 @@ impl AppProcesses {
                 self.grow_tree(root, with_group, table);
             }
         }
+        let first = match &self.scope {
+            Scope::Tree { root, .. } => *root,
+            // Membership in a cgroup does not follow from descent.
+            Scope::Search(_) => ProcessId { pid: 0, start_ticks: 0 },
+        };
+        self.processes().for_each(|process| table.forks().follow(process, first));
         self.list_threads(table.roots());
         outcome
     }
@@ -175,7 +182,9 @@ impl AppProcesses {
             let belongs = |(pid, facts): &(i32, &Facts)| {
                 !self.members.contains_key(pid)
                     && !self.is_left_out(*pid, facts)
-                    && (self.is_child(facts) || group.is_some_and(|root| in_group(facts, root)))
+                    && (self.is_child(facts)
+                        || table.forks().first(*pid) == Some(root)
+                        || group.is_some_and(|root| in_group(facts, root)))
             };
             let new: Vec<i32> = table.iter().filter(belongs).map(|(pid, _)| pid).collect();
             if new.is_empty() {

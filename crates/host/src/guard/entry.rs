@@ -10,13 +10,14 @@
 //! line says of which boot it is, so that no value is restored after a reboot,
 //! whatever line is lost.
 
+use super::field::FieldValue;
 use super::original::{Key, Original};
-use super::restore::Restoration;
+use super::restoration::Restoration;
 use crate::apps::ProcessId;
 use serde::{Deserialize, Serialize};
 
 /// The format that this version writes.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,14 @@ pub(super) enum What {
     Header { format: u32, agent: ProcessId, version: String },
     /// A value before its first change.
     Old(Original),
+    /// What Lull writes to threads, before it does. A kill may come between the two, so a
+    /// thread may still have what it had before.
+    Write {
+        /// The threads, each with its start time.
+        threads: Vec<(i32, u64)>,
+        /// The values that each of them gets.
+        values: Vec<FieldValue>,
+    },
     /// A value that is no longer Lull's to restore.
     Released(Key),
     /// Values were restored by the guard or a later start.
@@ -62,6 +71,18 @@ impl Entry {
         out.extend(checksum(&json).into_bytes());
         out.extend(json);
         out.push(b'\n');
+    }
+
+    /// The process whose main thread it describes, if it does.
+    pub(super) fn main_process(&self) -> Option<ProcessId> {
+        match self.what {
+            What::Old(Original::Thread { tid, pid, start_time_ticks: start_ticks, .. })
+                if tid == pid =>
+            {
+                Some(ProcessId { pid, start_ticks })
+            }
+            _ => None,
+        }
     }
 
     fn decode(line: &[u8]) -> Result<Self, String> {

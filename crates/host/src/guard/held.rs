@@ -1,15 +1,16 @@
 //! What a ledger still holds: the values to restore, and for whom.
 
 use super::entry::{Entry, Lines, What};
+use super::field::{Field, FieldValue, ThreadWrite};
 use super::ledger_file::Clock;
 use super::original::{Key, Original};
-use super::restore::Restoration;
-use crate::apps::ProcessId;
+use super::restoration::Restoration;
+use crate::apps::{Facts, ProcessId};
 use crate::{LiveThread, Roots};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The content of a ledger after all its lines.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     /// The agent that wrote it.
     pub(super) agent: Option<ProcessId>,
@@ -23,7 +24,24 @@ pub(super) struct Held {
     pub(super) inherited: BTreeMap<i32, Inherited>,
     originals: BTreeMap<Key, (u64, Original)>,
     released: BTreeSet<Key>,
+    /// What Lull wrote to each thread, oldest first.
+    written: BTreeMap<(i32, u64), Vec<Written>>,
+    /// When Lull wrote to any thread first.
+    first_write_ticks: Option<u64>,
 }
+
+/// One value that Lull wrote, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Written {
+    at_ticks: u64,
+    value: FieldValue,
+}
+
+/// How many values of each thread are remembered. The last two matter for the thread
+/// itself, older ones for processes that it made a moment ago.
+const WRITTEN_MAX: usize = 24;
+/// How long the lines of a process are kept if it ends, for the processes that it made.
+const DEAD_SECONDS: u64 = 10;
 
 /// How the threads of one process were scheduled, taken from its main thread.
 #[derive(Debug, Clone)]
@@ -55,6 +73,7 @@ impl Held {
         match &entry.what {
             What::Header { agent, .. } => self.agent = Some(*agent),
             What::Old(original) => self.hold(original, entry.at_ticks),
+            What::Write { threads, values } => self.note(threads, values, entry.at_ticks),
             What::Released(key) => {
                 self.originals.remove(key);
                 self.released.insert(key.clone());
@@ -73,6 +92,113 @@ impl Held {
         }
         self.released.remove(&original.key());
         self.originals.entry(original.key()).or_insert_with(|| (at_ticks, original.clone()));
+    }
+
+    fn note(&mut self, threads: &[(i32, u64)], values: &[FieldValue], at_ticks: u64) {
+        let first = self.first_write_ticks.get_or_insert(at_ticks);
+        *first = at_ticks.min(*first);
+        for thread in threads {
+            let all = self.written.entry(*thread).or_default();
+            all.extend(values.iter().map(|value| Written { at_ticks, value: value.clone() }));
+            let excess = all.len().saturating_sub(WRITTEN_MAX);
+            all.drain(..excess);
+        }
+    }
+
+    /// When Lull wrote to any thread first.
+    pub(super) const fn first_write_ticks(&self) -> Option<u64> {
+        self.first_write_ticks
+    }
+
+    /// Whether the last values written to a thread are these.
+    pub(super) fn has_written(&self, write: &ThreadWrite) -> bool {
+        let key = (write.thread.tid, write.thread.start_ticks);
+        let written = self.written.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let last = |field: Field| written.iter().rfind(|one| one.value.field() == field);
+        write.values.iter().all(|value| last(value.field()).is_some_and(|one| one.value == *value))
+    }
+
+    /// The values that a thread has if Lull, and no other program, set this field of it: by a
+    /// write to the thread, or to the process that made it when it was made.
+    pub(super) fn lulls(&self, thread: LiveThread, field: Field) -> Vec<FieldValue> {
+        let of_thread = self.written.get(&(thread.tid, thread.start_ticks));
+        let of_field = |one: &&Written| one.value.field() == field;
+        // The last write may have been cut short by a kill, so the one before counts too.
+        let own = of_thread.into_iter().flatten().filter(of_field).rev().take(2);
+        let mut values: Vec<FieldValue> = own.map(|one| one.value.clone()).collect();
+        if values.len() < 2 && !thread.is_main() {
+            values.extend(self.inherited_values(thread, field));
+        }
+        values
+    }
+
+    /// What the main thread of a thread's process had of Lull's when the thread was made.
+    fn inherited_values(&self, thread: LiveThread, field: Field) -> Vec<FieldValue> {
+        let Some(process) = self.inherited.get(&thread.pid) else { return Vec::new() };
+        self.in_force((thread.pid, process.start_ticks), field, thread.start_ticks)
+    }
+
+    /// What Lull had set a field of `thread` to at a time. Start times and lines of the
+    /// ledger are not ordered within a second.
+    fn in_force(&self, thread: (i32, u64), field: Field, at_ticks: u64) -> Vec<FieldValue> {
+        let second = rustix::param::clock_ticks_per_second();
+        let written: Vec<&Written> = self.written.get(&thread).map_or_else(Vec::new, |all| {
+            all.iter().filter(|one| one.value.field() == field).collect()
+        });
+        let ends = written.iter().skip(1).map(|next| next.at_ticks).chain([u64::MAX]);
+        let was_in_force = |(one, ends): &(&&Written, u64)| {
+            one.at_ticks <= at_ticks + second && ends.saturating_add(second) >= at_ticks
+        };
+        let found = written.iter().zip(ends).filter(was_in_force);
+        found.map(|(one, _)| one.value.clone()).collect()
+    }
+
+    /// The lines about a process that another process of the ledger made under Lull's
+    /// settings, where `now` is the state of its main thread. A field that has what Lull
+    /// wrote to the creator had, before Lull, what the creator had; any other field is as its
+    /// owner wants it. `None` if the creator is unknown, or had its own values at that time.
+    ///
+    /// The lines are of the time at which the process was made, so that processes which it
+    /// made before it was seen are covered too.
+    pub(super) fn adoption(
+        &self,
+        now: &Original,
+        child: LiveThread,
+        creator: i32,
+        clock: &Clock,
+    ) -> Option<Vec<Entry>> {
+        let parent = self.inherited.get(&creator)?;
+        if !parent.covers(child.start_ticks) {
+            return None;
+        }
+        let at_ticks = child.start_ticks;
+        let born = |what| Entry { at_ticks, ..clock.entry(what) };
+        let key = (creator, parent.start_ticks);
+        let inherited = |field| self.in_force(key, field, at_ticks);
+        let values: Vec<FieldValue> = Field::ALL.into_iter().flat_map(inherited).collect();
+        let original = now.before(&values, &parent.original);
+        let mut entries = vec![born(What::Old(original))];
+        if !values.is_empty() {
+            let threads = vec![(child.tid, child.start_ticks)];
+            entries.push(born(What::Write { threads, values }));
+        }
+        Some(entries)
+    }
+
+    /// Whether a process of the ledger had Lull's settings when `child` was made.
+    pub(super) fn may_adopt(&self, creator: i32, child: LiveThread) -> bool {
+        self.inherited.get(&creator).is_some_and(|parent| parent.covers(child.start_ticks))
+    }
+
+    /// Whether this process, and no earlier one of the same number, is in the ledger.
+    pub(super) fn has_process(&self, process: ProcessId) -> bool {
+        let known = self.inherited.get(&process.pid);
+        known.is_some_and(|known| known.start_ticks == process.start_ticks)
+    }
+
+    /// Every value that Lull wrote to any thread.
+    pub(super) fn all_written(&self) -> BTreeSet<FieldValue> {
+        self.written.values().flatten().map(|one| one.value.clone()).collect()
     }
 
     /// Whether the value is held already, or given up for good.
@@ -111,27 +237,59 @@ impl Held {
         self.originals().filter_map(started).collect()
     }
 
-    /// Lines that say the same without what is gone.
+    /// Lines that say the same without what is gone. A process that was recorded a moment ago
+    /// stays even if it has ended, since one that it made may not have been seen yet.
     pub(super) fn alive(&self, roots: &Roots, clock: &Clock) -> Vec<Entry> {
         let line = |at_ticks, what| Entry { at_ticks, ..clock.entry(what) };
         let old = |at_ticks: u64, original: &Original| line(at_ticks, What::Old(original.clone()));
         let given_up = |inherited: &&Inherited| self.released.contains(&inherited.original.key());
-        let is_alive = |original: &Original| original.has_owner(roots);
+        let second = rustix::param::clock_ticks_per_second();
+        let recent = clock.entry(What::Closed).at_ticks.saturating_sub(DEAD_SECONDS * second);
+        let stays = |(at_ticks, original): &(u64, &Original)| {
+            let is_main = matches!(original, Original::Thread { tid, pid, .. } if tid == pid);
+            (is_main && *at_ticks >= recent) || original.has_owner(roots)
+        };
         let defaults = self.inherited.values().filter(given_up);
-        let mut lines: Vec<Entry> = defaults
+        let kept: Vec<(u64, &Original)> = defaults
             .map(|inherited| (inherited.at_ticks, &inherited.original))
             .chain(self.originals.values().map(|(at_ticks, original)| (*at_ticks, original)))
-            .filter(|(_, original)| is_alive(original))
-            .map(|(at_ticks, original)| old(at_ticks, original))
+            .filter(stays)
             .collect();
+        let mut lines: Vec<Entry> = kept.iter().map(|(at, original)| old(*at, original)).collect();
+        let keys: BTreeSet<Key> = kept.iter().map(|(_, original)| original.key()).collect();
+        let lives = |thread: &(i32, u64)| {
+            keys.contains(&Key::Thread(thread.0, thread.1)) || is_alive(*thread, roots)
+        };
+        lines.extend(self.writes_of(lives, clock));
         lines.extend(self.released.iter().map(|key| clock.entry(What::Released(key.clone()))));
         lines
+    }
+
+    /// The lines about what was written to the threads that `lives` accepts, oldest first,
+    /// one for all the threads that got a value at once.
+    fn writes_of(&self, lives: impl Fn(&(i32, u64)) -> bool, clock: &Clock) -> Vec<Entry> {
+        let mut writes: BTreeMap<(u64, FieldValue), Vec<(i32, u64)>> = BTreeMap::new();
+        for (thread, written) in self.written.iter().filter(|(thread, _)| lives(thread)) {
+            for one in written {
+                writes.entry((one.at_ticks, one.value.clone())).or_default().push(*thread);
+            }
+        }
+        let line = |((at_ticks, value), threads)| {
+            let what = What::Write { threads, values: vec![value] };
+            Entry { at_ticks, ..clock.entry(what) }
+        };
+        writes.into_iter().map(line).collect()
     }
 
     /// The values that are held, started apps left out.
     pub(super) fn values(&self) -> usize {
         self.originals.keys().filter(|key| !matches!(key, Key::Started(_))).count()
     }
+}
+
+/// Whether a thread lives, main or not.
+fn is_alive((tid, start_ticks): (i32, u64), roots: &Roots) -> bool {
+    Facts::of_process(roots, tid).is_ok_and(|facts| facts.start_ticks == start_ticks)
 }
 
 impl Inherited {

@@ -11,17 +11,19 @@
 //! file system (`/dev/full`, a tmpfs of one page).
 
 use super::entry::{Entry, FORMAT, What};
+use super::field::{FieldValue, ThreadWrite};
 use super::held::Held;
 use super::ledger_file::{Clock, LedgerFile};
 use super::lock::{Lock, Role};
 use super::original::{Key, Original};
 use super::recovery::{self, Recovery};
-use super::restore::{self, Restoration};
+use super::restoration::Restoration;
+use super::restore;
 use super::state_dir::StateDir;
-use crate::apps::{Facts, ProcessId};
+use crate::apps::{Facts, Forks, ProcessId};
 use crate::own_directory::DirectoryError;
 use crate::{LiveThread, Roots};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,7 @@ pub struct Ledger {
     roots: Roots,
     agent: ProcessId,
     compact_at: u64,
+    forks: Forks,
     _lock: Lock,
 }
 
@@ -131,8 +134,8 @@ impl Ledger {
         let mut held = Held::default();
         held.take(&header);
         let roots = roots.clone();
-        let compact_at = COMPACT_BYTES;
-        let ledger = Self { file, held, clock, dir, roots, agent, compact_at, _lock: lock };
+        let (compact_at, forks) = (COMPACT_BYTES, Forks::default());
+        let ledger = Self { file, held, clock, dir, roots, agent, compact_at, forks, _lock: lock };
         Ok(Opened { ledger, recovery })
     }
 
@@ -143,43 +146,90 @@ impl Ledger {
     /// may be changed.
     pub fn record(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
         let is_new = |original: &&Original| !self.held.knows(&original.key());
-        let new = originals.iter().filter(is_new).cloned().map(What::Old).collect();
-        self.append(new)
+        let line = |original| self.clock.entry(What::Old(original));
+        let new: Vec<Entry> = originals.iter().filter(is_new).cloned().map(line).collect();
+        self.append(&new)
     }
 
     /// Saves how threads are scheduled, before any of them is first changed.
     ///
     /// A thread made under Lull's settings is not what it was before Lull: a
     /// new thread of a known process needs no line, since its main thread's
-    /// values go for it; a new process gets the values of its parent. A thread
+    /// values go for it; a new process gets the values of its creator. A thread
     /// that is gone meanwhile is skipped.
     ///
     /// # Errors
     /// As [`Ledger::record`]; also if a thread's state cannot be read.
     pub fn record_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        let entries = self.originals_of(threads)?;
+        self.append(&entries)
+    }
+
+    /// Saves what is about to be written to threads, and how the threads were scheduled
+    /// before, which must be on disk before the write.
+    ///
+    /// # Errors
+    /// As [`Ledger::record_threads`].
+    pub fn record_writes(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError> {
+        let threads: Vec<LiveThread> = writes.iter().map(|write| write.thread).collect();
+        let mut entries = self.originals_of(&threads)?;
+        let mut by_values: BTreeMap<&[FieldValue], Vec<(i32, u64)>> = BTreeMap::new();
+        let is_new =
+            |write: &&ThreadWrite| !write.values.is_empty() && !self.held.has_written(write);
+        for ThreadWrite { thread, values } in writes.iter().filter(is_new) {
+            by_values.entry(values).or_default().push((thread.tid, thread.start_ticks));
+        }
+        for (values, threads) in by_values {
+            entries.push(self.clock.entry(What::Write { threads, values: values.to_vec() }));
+        }
+        self.append(&entries)
+    }
+
+    /// Saves what processes were before Lull that others of the ledger have made since, as
+    /// soon as they are seen: their creators may be gone when the values are restored.
+    ///
+    /// # Errors
+    /// As [`Ledger::record_threads`].
+    pub fn record_descendants(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        let mut entries = Vec::new();
+        let is_known = |thread: &LiveThread| self.held.knows(&key_of(*thread));
+        for main in threads.iter().filter(|thread| thread.is_main() && !is_known(thread)) {
+            entries.extend(self.adoption(*main)?.unwrap_or_default());
+        }
+        self.append(&entries)
+    }
+
+    /// The processes that were made since, where the kernel reports them.
+    pub const fn forks(&self) -> &Forks {
+        &self.forks
+    }
+
+    /// The lines that [`Ledger::record_threads`] adds.
+    fn originals_of(&self, threads: &[LiveThread]) -> Result<Vec<Entry>, LedgerError> {
         let unknown = |thread: &&LiveThread| !self.held.knows(&key_of(**thread));
         let (mains, others): (Vec<LiveThread>, Vec<LiveThread>) =
             threads.iter().filter(unknown).partition(|thread| thread.is_main());
         let mut new = Vec::new();
         let mut read_now = BTreeSet::new();
-        let mut from_parent = BTreeSet::new();
+        let mut adopted = BTreeSet::new();
+        let old = |original: Original| self.clock.entry(What::Old(original));
         for main in mains {
-            if let Some(value) = self.value_of_parent(main) {
-                from_parent.insert(main.pid);
-                new.push(value);
+            if let Some(entries) = self.adoption(main)? {
+                adopted.insert(main.pid);
+                new.extend(entries);
             } else {
                 read_now.insert(main.pid);
-                new.extend(self.read(main)?);
+                new.extend(self.read(main)?.map(old));
             }
         }
         for thread in others {
             let has_default =
-                from_parent.contains(&thread.pid) || self.held.inherited.contains_key(&thread.pid);
+                adopted.contains(&thread.pid) || self.held.inherited.contains_key(&thread.pid);
             if read_now.contains(&thread.pid) || !has_default {
-                new.extend(self.read(thread)?);
+                new.extend(self.read(thread)?.map(old));
             }
         }
-        self.record(&new)
+        Ok(new)
     }
 
     /// Gives up values: their owner or another manager set them since, and
@@ -189,12 +239,14 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Write`]: the values would still be restored.
     pub fn release(&mut self, keys: &[Key]) -> Result<(), LedgerError> {
-        self.append(keys.iter().cloned().map(What::Released).collect())
+        let line = |key| self.clock.entry(What::Released(key));
+        let entries: Vec<Entry> = keys.iter().cloned().map(line).collect();
+        self.append(&entries)
     }
 
     /// Restores everything now; the ledger stays open.
     pub fn restore(&self) -> Restoration {
-        restore::put_back(&self.roots, &self.held)
+        restore::put_back(&self.roots, &self.held, &self.forks)
     }
 
     /// Ends the ledger: there is nothing to restore any more.
@@ -216,14 +268,14 @@ impl Ledger {
         self.file.path()
     }
 
-    fn append(&mut self, what: Vec<What>) -> Result<(), LedgerError> {
-        if what.is_empty() {
+    fn append(&mut self, entries: &[Entry]) -> Result<(), LedgerError> {
+        if entries.is_empty() {
             return Ok(());
         }
-        let entries: Vec<Entry> = what.into_iter().map(|what| self.clock.entry(what)).collect();
-        self.file.append(&entries)?;
-        for entry in &entries {
+        self.file.append(entries)?;
+        for entry in entries {
             self.held.take(entry);
+            entry.main_process().into_iter().for_each(|process| self.forks.distinguish(process));
         }
         if self.file.len() > self.compact_at {
             self.compact()?;
@@ -245,11 +297,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// The value of a new process whose parent has Lull's settings.
-    fn value_of_parent(&self, main: LiveThread) -> Option<Original> {
-        let facts = Facts::of_process(&self.roots, main.pid).ok()?;
-        let parent = self.held.inherited.get(&facts.parent)?;
-        parent.covers(main.start_ticks).then(|| parent.original.for_thread(main))
+    /// The lines about a new process that a process of the ledger made: its parent, or where
+    /// that has ended, the one that the kernel reported.
+    fn adoption(&self, main: LiveThread) -> Result<Option<Vec<Entry>>, LedgerError> {
+        if self.held.inherited.is_empty() {
+            return Ok(None);
+        }
+        let Ok(facts) = Facts::of_process(&self.roots, main.pid) else { return Ok(None) };
+        let reported = self.forks.creator(main.pid).filter(|it| self.held.has_process(*it));
+        let mut creators = [Some(facts.parent), reported.map(|it| it.pid)].into_iter().flatten();
+        let Some(creator) = creators.find(|creator| self.held.may_adopt(*creator, main)) else {
+            return Ok(None);
+        };
+        let now = self.read(main)?;
+        Ok(now.and_then(|now| self.held.adoption(&now, main, creator, &self.clock)))
     }
 
     fn read(&self, thread: LiveThread) -> Result<Option<Original>, LedgerError> {

@@ -6,7 +6,7 @@ use super::state_dir::StateDir;
 use crate::Roots;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "ledger";
@@ -19,6 +19,30 @@ pub(super) struct LedgerFile {
     path: PathBuf,
     /// Where the last whole line ends.
     len: u64,
+}
+
+/// A reader of the lines that its agent appends to a ledger meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    inode: u64,
+    offset: u64,
+}
+
+impl Tail {
+    /// The entries that were added since the last call: all, if the file was replaced.
+    pub(super) fn read(&mut self, dir: &StateDir) -> io::Result<Vec<Entry>> {
+        let Some(file) = dir.existing_file(NAME)? else { return Ok(Vec::new()) };
+        let found = file.metadata()?;
+        if found.ino() != self.inode {
+            *self = Self { inode: found.ino(), offset: 0 };
+        }
+        let length = found.len().saturating_sub(self.offset);
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, self.offset)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        self.offset += whole as u64;
+        Ok(Lines::read(&bytes[..whole]).entries)
+    }
 }
 
 /// What entries are stamped with.

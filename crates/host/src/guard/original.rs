@@ -1,9 +1,10 @@
 //! What Lull changes outside itself, with the value that was there before.
 
+use super::cpuset;
 use crate::apps::{Facts, ProcessId};
 use crate::drivers::cpufreq::PolicyState;
 use crate::drivers::ethtool::Coalescing;
-use crate::sys::sched::{self, SchedState};
+use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub enum Original {
         rt_priority: u32,
         /// Nice value.
         nice: i32,
+        /// Whether it had the cores of its cpuset, and so follows the cpuset; `None` if the
+        /// cpuset could not be read.
+        follows_cpuset: Option<bool>,
     },
     /// The kernel's throttle on real-time threads.
     RealTimeThrottle {
@@ -84,6 +88,8 @@ pub enum Original {
 pub enum Key {
     /// How this thread is scheduled.
     Thread(i32, u64),
+    /// How threads are scheduled that cannot be named.
+    Threads,
     /// This file or directory of the kernel.
     File(PathBuf),
     /// Interrupt coalescing of this network interface.
@@ -101,7 +107,18 @@ impl Original {
     /// The kernel's error: `ESRCH` if the thread is gone.
     pub fn of_thread(thread: LiveThread) -> io::Result<Self> {
         let affinity = sched::affinity_of(thread.tid)?;
-        Ok(Self::scheduled(thread, affinity, sched::scheduling_of(thread.tid)?))
+        let state = sched::scheduling_of(thread.tid)?;
+        let allowed = cpuset::cores_of_process(&Roots::default(), thread.pid);
+        Ok(Self::Thread {
+            tid: thread.tid,
+            start_time_ticks: thread.start_ticks,
+            pid: thread.pid,
+            follows_cpuset: allowed.map(|allowed| allowed == affinity),
+            affinity,
+            policy: state.policy,
+            rt_priority: state.rt_priority,
+            nice: state.nice,
+        })
     }
 
     /// The real-time throttle now.
@@ -115,28 +132,13 @@ impl Original {
         Ok(Self::RealTimeThrottle { path, runtime_us })
     }
 
-    pub(super) fn scheduled(thread: LiveThread, affinity: CoreSet, state: SchedState) -> Self {
-        Self::Thread {
-            tid: thread.tid,
-            start_time_ticks: thread.start_ticks,
-            pid: thread.pid,
-            affinity,
-            policy: state.policy,
-            rt_priority: state.rt_priority,
-            nice: state.nice,
-        }
-    }
-
     /// The same state for another thread; itself if it is no thread's.
     pub(super) fn for_thread(&self, thread: LiveThread) -> Self {
-        match self {
-            Self::Thread { affinity, policy, rt_priority, nice, .. } => {
-                let (policy, rt_priority, nice) = (*policy, *rt_priority, *nice);
-                let state = SchedState { policy, rt_priority, nice };
-                Self::scheduled(thread, affinity.clone(), state)
-            }
-            other => other.clone(),
+        let mut same = self.clone();
+        if let Self::Thread { tid, start_time_ticks, pid, .. } = &mut same {
+            (*tid, *start_time_ticks, *pid) = (thread.tid, thread.start_ticks, thread.pid);
         }
+        same
     }
 
     /// Whether what it is the state of is still there.
@@ -181,6 +183,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Thread(tid, _) => write!(f, "thread {tid}"),
+            Self::Threads => f.write_str("the scheduling of threads"),
             Self::File(path) => path.display().fmt(f),
             Self::Nic(nic) => write!(f, "coalescing of {nic}"),
             Self::Stopped(process) => write!(f, "stopped {process}"),

@@ -1,7 +1,8 @@
 //! The guard: a process of its own that outlives a killed agent.
 //!
 //! It sleeps in `poll` on a handle of the agent and wakes once a second to count
-//! beats ([`heartbeat`](super::heartbeat)). An agent that does not beat is killed through
+//! beats ([`heartbeat`](super::heartbeat)) and to follow what steered processes make, so that
+//! no descendant is lost with the agent. An agent that does not beat is killed through
 //! that handle, so that a number that another process has by now is never hit. When the agent
 //! is gone and the ledger is not closed, the guard restores what the
 //! ledger holds: first the safe state, then the saved one, then it ends the
@@ -15,17 +16,17 @@
 //!
 //! Verified on Linux 6.18 by `tests/processes`.
 
-use super::entry::Lines;
+use super::entry::{Entry, Lines};
 use super::heartbeat::{self, Pulse, WAKE};
 use super::held::Held;
 use super::ledger::LedgerError;
-use super::ledger_file::{Clock, LedgerFile};
+use super::ledger_file::{Clock, LedgerFile, Tail};
 use super::lock::{Lock, Role};
 use super::recovery::{self, Recovery};
 use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{ProcessId, handle};
+use crate::apps::{Forks, ProcessId, handle};
 use crate::sys::sched::{self, SchedState};
 use lull_control::CoreSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -159,16 +160,20 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     let agent = match handle(&roots, args.agent) {
         Ok(agent) => agent,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-            return put_back(&dir, &roots, &clock, args.agent, kept);
+            let left = Left { kept, forks: Forks::default() };
+            return put_back(&dir, &roots, &clock, args.agent, left);
         }
         Err(source) => return Err(GuardError::Failed { doing: "watch the agent", source }),
     };
+    let mut kin = Kin::new(&dir);
     say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
-    if wait_for_end(&dir, agent.as_fd())? == Cause::Ended {
-        return put_back(&dir, &roots, &clock, args.agent, kept);
+    let cause = wait_for_end(&mut kin, agent.as_fd())?;
+    kin.read();
+    if cause == Cause::Ended {
+        return put_back(&dir, &roots, &clock, args.agent, Left { kept, forks: kin.forks });
     }
-    end_stuck(&dir, &roots, &clock, agent.as_fd())?;
-    match put_back(&dir, &roots, &clock, args.agent, kept)? {
+    end_stuck(&kin, &roots, &clock, agent.as_fd())?;
+    match put_back(&dir, &roots, &clock, args.agent, Left { kept, forks: kin.forks })? {
         GuardEnd::PutBack(recovery) => Ok(GuardEnd::Stuck(Some(recovery))),
         _ => Ok(GuardEnd::Stuck(None)),
     }
@@ -180,7 +185,7 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
 /// can be delayed, for example by a disk that does not answer. The guard then restores beside
 /// the agent, and the caller restores and verifies once more after the exit.
 fn end_stuck(
-    dir: &StateDir,
+    kin: &Kin<'_>,
     roots: &Roots,
     clock: &Clock,
     agent: BorrowedFd<'_>,
@@ -194,8 +199,9 @@ fn end_stuck(
     if has_ended(agent, Some(EXIT_TIMEOUT))? {
         return Ok(());
     }
-    if let Some((_, lines)) = LedgerFile::existing(dir)? {
-        let _ = restore::boost_and_put_back(roots, &Held::from_lines(&lines, clock.boot()));
+    if let Some((_, lines)) = LedgerFile::existing(kin.dir)? {
+        let held = Held::from_lines(&lines, clock.boot());
+        let _ = restore::boost_and_put_back(roots, &held, &kin.forks);
     }
     has_ended(agent, None).map(|_| ())
 }
@@ -220,6 +226,42 @@ fn poll_for(
         Ok(ready) => Ok(Some(ready > 0)),
         Err(Errno::INTR) => Ok(None),
         Err(error) => Err(GuardError::Failed { doing: "wait", source: error.into() }),
+    }
+}
+
+/// What the guard knows when its agent has ended.
+struct Left {
+    /// The ledger as it was found first, which is used if the file has been removed.
+    kept: Option<(LedgerFile, Lines)>,
+    /// What the processes of the ledger made.
+    forks: Forks,
+}
+
+/// Follows what the processes of a ledger make while its agent runs.
+struct Kin<'a> {
+    dir: &'a StateDir,
+    forks: Forks,
+    tail: Tail,
+}
+
+impl<'a> Kin<'a> {
+    fn new(dir: &'a StateDir) -> Self {
+        let forks = Forks::default();
+        forks.subscribe();
+        Self { dir, forks, tail: Tail::default() }
+    }
+
+    /// Reads which processes are in the ledger and then what they made. A process is in the
+    /// ledger before it gets a setting that a process made by it can inherit.
+    fn read(&mut self) {
+        let roots = Roots::default();
+        // If the ledger cannot be read now, it is read when the agent has ended.
+        let entries = self.tail.read(self.dir).unwrap_or_default();
+        let new: Vec<ProcessId> = entries.iter().filter_map(Entry::main_process).collect();
+        new.iter().for_each(|process| self.forks.distinguish(*process));
+        self.forks.read();
+        let has_ended = |process: &&ProcessId| process.facts(&roots).is_none();
+        new.iter().filter(has_ended).for_each(|process| self.forks.forget(*process));
     }
 }
 
@@ -251,7 +293,7 @@ fn say_armed() -> io::Result<()> {
 
 /// Returns when the agent has ended, or has closed its ledger, which it signals by
 /// closing the guard's standard input, or does not beat.
-fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<Cause, GuardError> {
+fn wait_for_end(kin: &mut Kin<'_>, agent: BorrowedFd<'_>) -> Result<Cause, GuardError> {
     let input = io::stdin();
     heartbeat::never_block(&input)
         .map_err(|source| GuardError::Failed { doing: "read beats", source })?;
@@ -262,9 +304,12 @@ fn wait_for_end(dir: &StateDir, agent: BorrowedFd<'_>) -> Result<Cause, GuardErr
     ];
     loop {
         let is_wake_up = poll_for(&mut watched, Some(WAKE))? == Some(false);
+        if is_wake_up {
+            kin.read();
+        }
         let is_dead = !watched[0].revents().is_empty();
         let is_closed = watched.get(1).is_some_and(|input| !input.revents().is_empty());
-        if is_dead || (is_closed && is_ledger_closed(dir)) {
+        if is_dead || (is_closed && is_ledger_closed(kin.dir)) {
             return Ok(Cause::Ended);
         }
         if is_closed {
@@ -285,14 +330,15 @@ fn is_ledger_closed(dir: &StateDir) -> bool {
 }
 
 /// Restores what the agent left, unless it closed its ledger or another has
-/// taken over. `kept` is used if the file has been removed.
+/// taken over.
 fn put_back(
     dir: &StateDir,
     roots: &Roots,
     clock: &Clock,
     agent: ProcessId,
-    mut kept: Option<(LedgerFile, Lines)>,
+    left: Left,
 ) -> Result<GuardEnd, GuardError> {
+    let Left { mut kept, forks } = left;
     let begun = Instant::now();
     loop {
         let lock = Lock::take(dir, Role::Restorer);
@@ -305,7 +351,7 @@ fn put_back(
         // A holder of the lock that makes no progress must not keep the machine from
         // its old state; restoring twice is harmless.
         if matches!(lock, Ok(Ok(_))) || begun.elapsed() > LOCK_TIMEOUT {
-            let recovery = recovery::put_all_back(&mut file, &lines, roots, clock)?;
+            let recovery = recovery::put_all_back(&mut file, &lines, &forks, roots, clock)?;
             return Ok(recovery.map_or(GuardEnd::NothingToDo, GuardEnd::PutBack));
         }
         kept = Some((file, lines));

@@ -5,10 +5,11 @@ use super::held::Held;
 use super::ledger::LedgerError;
 use super::ledger_file::{Clock, LedgerFile};
 use super::lock::{Holder, Lock, Role};
-use super::restore::{self, Restoration};
+use super::restoration::Restoration;
+use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{self, Facts, GRACE, ProcessId};
+use crate::apps::{self, Facts, Forks, GRACE, ProcessId};
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -154,7 +155,8 @@ pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>,
         Some(agent) if !held.closed && is_other(agent) && !ends_soon(agent, roots) => {
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
         }
-        _ => put_all_back(&mut file, &lines, roots, &clock),
+        // Nothing followed forks since the guard died.
+        _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock),
     }
 }
 
@@ -175,6 +177,7 @@ fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
 pub(super) fn put_all_back(
     file: &mut LedgerFile,
     lines: &Lines,
+    forks: &Forks,
     roots: &Roots,
     clock: &Clock,
 ) -> Result<Option<Recovery>, LedgerError> {
@@ -189,7 +192,7 @@ pub(super) fn put_all_back(
         0 if is_empty => None,
         values if is_empty => Some(How::OtherBoot { values }),
         _ => {
-            let restoration = restore::boost_and_put_back(roots, &held);
+            let restoration = restore::boost_and_put_back(roots, &held, forks);
             // Recorded for the next agent; the values are restored even if the disk is full.
             let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
             Some(How::Now(restoration))

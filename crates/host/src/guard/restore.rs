@@ -1,93 +1,30 @@
 //! Putting back: first the state that is safe for every SLO, then the saved one.
 //!
-//! Safe means that every thread may run on every core at the highest
-//! frequency that its bounds allow, and no process is stopped. It takes one
-//! pass of cheap calls, so that a machine left by a killed agent serves its
-//! requests while the rest is restored.
+//! Safe means that every frequency domain runs as fast as its owner's bounds allow and that
+//! no process is stopped. It takes one pass of cheap calls, so that a machine left by a
+//! killed agent serves its requests while the rest is restored. The safe state never gives
+//! more than the owner had: threads get their saved cores and classes, not all cores.
 //!
-//! A thread made under Lull's settings has no value of its own; it gets that
-//! of its process's main thread, and a process made meanwhile that of its
-//! parent. Passes are repeated until one changes nothing, since a thread not
-//! yet restored may make another.
-//!
-//! Affinity is widened to all cores before the saved set is written, and left
-//! so if that reads back as the saved set: a thread that was not bound before must
-//! not end up bound to the cores that happen to be online.
-//!
-//! Verified on Linux 6.18 by `tests/processes`.
+//! Threads are restored field by field (`reach.rs`).
 
-use super::held::{Held, Inherited};
+use super::held::Held;
 use super::original::{Key, Original};
-use crate::apps::{Facts, ProcessId, ProcessTable, signal, threads_of};
+use super::reach::Reach;
+use super::restoration::{Restoration, Restored};
+use crate::Roots;
+use crate::apps::{Forks, ProcessId, signal};
 use crate::drivers::ethtool::{self, Coalescing};
 use crate::drivers::{FileError, resctrl, text};
-use crate::sys::sched::{self, SchedState};
-use crate::{LiveThread, Roots};
-use lull_control::CoreSet;
 use rustix::process::Signal;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// The outcome of restoring one value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Restored {
-    /// It was restored.
-    Done,
-    /// It was so already.
-    Already,
-    /// Its thread or process is gone, its number perhaps reused.
-    Gone,
-    /// It is not as it was.
-    Failed {
-        /// The kernel's error.
-        why: String,
-    },
-}
-
-/// The outcome of restoring all values.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[must_use = "a value that could not be restored must be reported to the user"]
-pub struct Restoration {
-    /// Values restored.
-    pub done: usize,
-    /// Values that were so already.
-    pub already: usize,
-    /// Values of threads and processes that are gone.
-    pub gone: usize,
-    /// Values that are not as they were, and why.
-    pub failed: Vec<(Key, String)>,
-}
-
-impl fmt::Display for Restoration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { done, already, gone, failed } = self;
-        write!(
-            f,
-            "{done} values restored, {already} were as before, {gone} had no owner any more"
-        )?;
-        for (key, why) in failed {
-            write!(f, "; {key} is not as before: {why}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Passes over the threads of growing apps before giving up on the newest.
-const PASSES: usize = 8;
-/// As many cores as the kernel's calls take.
-const ALL_CORES: u16 = 1024;
-
 impl Original {
-    /// Puts the value back, if its owner is still there.
+    /// Puts the value back, if its owner is still there. Threads are left to `reach.rs`,
+    /// which knows what Lull wrote to them.
     pub fn restore(&self, roots: &Roots) -> Restored {
         let found = match self {
-            Self::Thread { tid, pid, start_time_ticks, .. } => {
-                let thread = LiveThread { pid: *pid, tid: *tid, start_ticks: *start_time_ticks };
-                is_alive(roots, thread).map_or(Ok(Restored::Gone), |()| self.reschedule(*tid))
-            }
             Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
             Self::Text { path, text, .. } => retext(path, text).map_err(io::Error::other),
             Self::Coalescing { nic, was } => recoalesce(nic, was),
@@ -97,7 +34,7 @@ impl Original {
                 let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
                 resume(roots, process)
             }
-            Self::Started { .. } => Ok(Restored::Already),
+            Self::Thread { .. } | Self::Started { .. } => Ok(Restored::Already),
         };
         found.unwrap_or_else(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Restored::Gone,
@@ -118,42 +55,6 @@ impl Original {
             _ => false,
         }
     }
-
-    /// Gives a thread this affinity and class.
-    fn reschedule(&self, tid: i32) -> io::Result<Restored> {
-        let Self::Thread { affinity, policy, rt_priority, nice, .. } = self else {
-            return Ok(Restored::Already);
-        };
-        let mut outcome = Restored::Already;
-        if sched::affinity_of(tid)? != *affinity {
-            rebind(tid, affinity)?;
-            outcome = Restored::Done;
-        }
-        let state = SchedState { policy: *policy, rt_priority: *rt_priority, nice: *nice };
-        if sched::scheduling_of(tid)? != state {
-            sched::set_scheduling(tid, state)?;
-            outcome = Restored::Done;
-        }
-        Ok(outcome)
-    }
-}
-
-fn rebind(tid: i32, affinity: &CoreSet) -> io::Result<()> {
-    sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
-    if sched::affinity_of(tid)? == *affinity {
-        return Ok(());
-    }
-    sched::set_affinity(tid, affinity)?;
-    let now = sched::affinity_of(tid)?;
-    if now == *affinity {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("the kernel allows cores {now} and no longer {affinity}")))
-}
-
-fn is_alive(roots: &Roots, thread: LiveThread) -> Option<()> {
-    let facts = Facts::of_thread(roots, thread.pid, thread.tid).ok()?;
-    (facts.start_ticks == thread.start_ticks).then_some(())
 }
 
 fn rewrite(path: &Path, value: i64) -> io::Result<Restored> {
@@ -205,151 +106,49 @@ fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
 }
 
 /// First the safe state, then the saved one.
-pub(super) fn boost_and_put_back(roots: &Roots, held: &Held) -> Restoration {
-    let mut reach = Reach::new(roots, held);
-    let touched = reach.boost();
-    reach.put_back(&touched)
+pub(super) fn boost_and_put_back(roots: &Roots, held: &Held, forks: &Forks) -> Restoration {
+    let mut touched = BTreeSet::new();
+    for original in held.originals() {
+        if original.boost(roots) {
+            touched.insert(original.key());
+        }
+    }
+    put_back_after(roots, held, forks, &touched)
 }
 
 /// The saved state at once, by an agent that leaves nothing unsafe.
-pub(super) fn put_back(roots: &Roots, held: &Held) -> Restoration {
-    Reach::new(roots, held).put_back(&BTreeSet::new())
+pub(super) fn put_back(roots: &Roots, held: &Held, forks: &Forks) -> Restoration {
+    put_back_after(roots, held, forks, &BTreeSet::new())
 }
 
-/// The threads that Lull's settings reached.
-struct Reach<'a> {
-    roots: &'a Roots,
-    held: &'a Held,
-    /// All processes, to find children; listed when what is known is done,
-    /// since the first listing of a machine with thousands takes a while.
-    table: Option<ProcessTable>,
-}
-
-impl<'a> Reach<'a> {
-    const fn new(roots: &'a Roots, held: &'a Held) -> Self {
-        Self { roots, held, table: None }
-    }
-
-    /// The safe state: all cores for all threads, nothing stopped.
-    ///
-    /// Returns what it changed; a failure is reported when the value is restored.
-    fn boost(&mut self) -> BTreeSet<Key> {
-        let mut touched = BTreeSet::new();
-        for original in self.held.originals() {
-            if original.boost(self.roots) {
-                touched.insert(original.key());
+/// The saved state. `touched` are the values that the safe state changed.
+fn put_back_after(
+    roots: &Roots,
+    held: &Held,
+    forks: &Forks,
+    touched: &BTreeSet<Key>,
+) -> Restoration {
+    let mut reach = Reach::new(roots, held, forks);
+    reach.restore_known();
+    let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
+    let is_restored_here = |original: &&Original| {
+        !matches!(original, Original::Thread { .. } | Original::Started { .. })
+    };
+    // Twice: one file may decide what another takes (a governor its preferences).
+    for _ in 0..2 {
+        for original in held.originals().filter(is_restored_here) {
+            let outcome = original.restore(roots);
+            let was_done = outcomes.get(&original.key()) == Some(&Restored::Done);
+            if !(was_done && outcome == Restored::Already) {
+                outcomes.insert(original.key(), outcome);
             }
         }
-        for _ in 0..2 {
-            let widened = self.threads().into_iter().filter(|(thread, _)| widen(*thread));
-            touched.extend(widened.map(|(_, original)| original.key()));
-            self.look_for_children();
-        }
-        touched
     }
-
-    /// The saved state. `touched` are the values that the safe state changed.
-    fn put_back(&mut self, touched: &BTreeSet<Key>) -> Restoration {
-        let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
-        // Twice: one file may decide what another takes (a governor its preferences).
-        for _ in 0..2 {
-            for original in self.held.originals().filter(|original| !is_started(original)) {
-                let outcome = original.restore(self.roots);
-                let was_done = outcomes.get(&original.key()) == Some(&Restored::Done);
-                if !(was_done && outcome == Restored::Already) {
-                    outcomes.insert(original.key(), outcome);
-                }
-            }
-        }
-        for _ in 0..PASSES {
-            self.look_for_children();
-            let mut changed = false;
-            for (_, original) in self.threads() {
-                let outcome = original.restore(self.roots);
-                changed |= outcome == Restored::Done;
-                if outcome != Restored::Already {
-                    outcomes.insert(original.key(), outcome);
-                }
-            }
-            if !changed {
-                break;
-            }
-        }
-        let mut total = Restoration::default();
-        for (key, outcome) in outcomes {
-            total.count(key, outcome, touched);
-        }
-        total
+    let mut total = Restoration::default();
+    for (key, outcome) in outcomes {
+        let was_touched = outcome == Restored::Already && touched.contains(&key);
+        total.count(key, if was_touched { Restored::Done } else { outcome });
     }
-
-    fn look_for_children(&mut self) {
-        match &mut self.table {
-            // Without a listing the known processes are restored all the same.
-            None => self.table = ProcessTable::new(self.roots).ok(),
-            Some(table) => drop(table.refresh()),
-        }
-    }
-
-    /// All threads in reach now, each with the state to give it.
-    fn threads(&self) -> Vec<(LiveThread, Original)> {
-        let mut processes = self.held.inherited.clone();
-        if let Some(table) = &self.table {
-            adopt_children(table, self.held, &mut processes);
-        }
-        let mut found = Vec::new();
-        for (pid, inherited) in &processes {
-            if !has_started_at(self.roots, *pid, inherited.start_ticks) {
-                continue;
-            }
-            let original = |thread| self.held.for_thread(thread, &inherited.original);
-            let threads = threads_of(self.roots, *pid).unwrap_or_default();
-            found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
-        }
-        found
-    }
-}
-
-/// Gives a thread all cores; whether that changed anything.
-fn widen(thread: LiveThread) -> bool {
-    let before = sched::affinity_of(thread.tid).ok();
-    let widened = sched::set_affinity(thread.tid, &CoreSet::first(ALL_CORES));
-    widened.is_ok() && before != sched::affinity_of(thread.tid).ok()
-}
-
-impl Restoration {
-    fn count(&mut self, key: Key, outcome: Restored, touched: &BTreeSet<Key>) {
-        match outcome {
-            Restored::Already if touched.contains(&key) => self.done += 1,
-            Restored::Done => self.done += 1,
-            Restored::Already => self.already += 1,
-            Restored::Gone => self.gone += 1,
-            Restored::Failed { why } => self.failed.push((key, why)),
-        }
-    }
-}
-
-const fn is_started(original: &Original) -> bool {
-    matches!(original, Original::Started { .. })
-}
-
-fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
-    Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
-}
-
-/// Adds the processes made by those of the ledger since their values were saved.
-fn adopt_children(table: &ProcessTable, held: &Held, processes: &mut BTreeMap<i32, Inherited>) {
-    loop {
-        let adopted = |(pid, facts): (i32, &Facts)| {
-            let parent = processes.get(&facts.parent)?;
-            let key = Key::Thread(pid, facts.start_ticks);
-            let is_new = !processes.contains_key(&pid) && !held.is_released(&key);
-            let child = Inherited { start_ticks: facts.start_ticks, ..parent.clone() };
-            (is_new && parent.covers(facts.start_ticks)).then_some((pid, child))
-        };
-        let new: Vec<(i32, Inherited)> = table.iter().filter_map(adopted).collect();
-        if new.is_empty() {
-            return;
-        }
-        processes.extend(new);
-    }
+    reach.restore_all(&mut total);
+    total
 }

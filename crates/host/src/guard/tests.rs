@@ -1,5 +1,7 @@
 //! Ledgers of agents that ended in every way that leaves a file behind.
 
+mod fields;
+
 use super::entry::{Entry, What};
 use super::ledger_file::{Clock, LedgerFile};
 use super::*;
@@ -55,21 +57,25 @@ impl Scene {
         Original::of_thread(self.thread()).unwrap()
     }
 
-    /// Gives the victim another affinity and class than it had.
+    /// Another affinity and class than the victim had.
+    fn write(&self) -> ThreadWrite {
+        let thread = self.thread();
+        let one: CoreSet = sched::affinity_of(thread.tid).unwrap().iter().take(1).collect();
+        let class = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
+        ThreadWrite { thread, values: vec![FieldValue::Cores(one), class] }
+    }
+
+    /// Gives the victim these values.
     fn change(&self) {
-        let tid = self.thread().tid;
-        let one: CoreSet = sched::affinity_of(tid).unwrap().iter().take(1).collect();
-        sched::set_affinity(tid, &one).unwrap();
-        let before = sched::scheduling_of(tid).unwrap();
-        let policy = libc::SCHED_BATCH as u32;
-        sched::set_scheduling(tid, sched::SchedState { policy, ..before }).unwrap();
+        let ThreadWrite { thread, values } = self.write();
+        values.iter().for_each(|value| value.write(thread.tid).unwrap());
     }
 
     /// Leaves the ledger of an agent that recorded, changed, and died.
     fn die_after_change(&self) -> Original {
         let before = self.original();
         let mut ledger = self.open().ledger;
-        ledger.record_threads(&[self.thread()]).unwrap();
+        ledger.record_writes(&[self.write()]).unwrap();
         self.change();
         assert_ne!(self.original(), before);
         before
@@ -117,7 +123,7 @@ fn a_clean_close_leaves_nothing_to_do() {
     let scene = Scene::new();
     let before = scene.original();
     let mut ledger = scene.open().ledger;
-    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record_writes(&[scene.write()]).unwrap();
     scene.change();
     let restoration = ledger.restore();
     assert_eq!((restoration.done, restoration.failed.len()), (1, 0));
@@ -187,7 +193,7 @@ fn a_number_that_is_reused_is_left_alone() {
     let scene = Scene::new();
     let mut ledger = scene.open().ledger;
     let earlier = LiveThread { start_ticks: scene.thread().start_ticks - 1, ..scene.thread() };
-    ledger.record_threads(&[earlier]).unwrap();
+    ledger.record_writes(&[ThreadWrite { thread: earlier, ..scene.write() }]).unwrap();
     scene.change();
     let changed = scene.original();
     let restoration = ledger.restore();
@@ -227,10 +233,10 @@ fn a_value_is_saved_once_as_it_was_first() {
     let scene = Scene::new();
     let before = scene.original();
     let mut ledger = scene.open().ledger;
-    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record_writes(&[scene.write()]).unwrap();
     scene.change();
     let length = std::fs::metadata(scene.file()).unwrap().len();
-    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record_writes(&[scene.write()]).unwrap();
     ledger.record(&[scene.original()]).unwrap();
     assert_eq!(std::fs::metadata(scene.file()).unwrap().len(), length);
     let _ = ledger.restore();
@@ -241,7 +247,7 @@ fn a_value_is_saved_once_as_it_was_first() {
 fn a_change_made_by_others_wins() {
     let scene = Scene::new();
     let mut ledger = scene.open().ledger;
-    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record_writes(&[scene.write()]).unwrap();
     scene.change();
     let theirs = scene.original();
     ledger.release(&[theirs.key()]).unwrap();
@@ -265,8 +271,9 @@ fn a_child_made_under_lulls_settings_gets_what_its_parent_had() {
     let main = threads_of(&scene.roots, pid).unwrap()[0];
     let before = Original::of_thread(main).unwrap();
     let mut ledger = scene.open().ledger;
-    ledger.record_threads(&[main]).unwrap();
     let one: CoreSet = sched::affinity_of(pid).unwrap().iter().take(1).collect();
+    let values = vec![FieldValue::Cores(one.clone())];
+    ledger.record_writes(&[ThreadWrite { thread: main, values }]).unwrap();
     sched::set_affinity(pid, &one).unwrap();
 
     let mut input = shell.stdin.take().unwrap();
@@ -291,7 +298,7 @@ fn a_ledger_of_many_dead_processes_stays_short() {
     let scene = Scene::new();
     let mut ledger = scene.open().ledger;
     let before = scene.original();
-    ledger.record_threads(&[scene.thread()]).unwrap();
+    ledger.record_writes(&[scene.write()]).unwrap();
     scene.change();
     let dead = |pid| Original::Stopped { pid, start_time_ticks: 1 };
     for hundred in 0..100 {

@@ -7,6 +7,7 @@
 use super::threads::{ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
+use crate::guard::FieldValue;
 use crate::sys::sched::{cores_of, mask_from, mask_of, set_mask};
 use crate::threads::LiveThread;
 use lull_control::CoreSet;
@@ -27,6 +28,10 @@ impl ThreadValue for Affinity {
 
     fn set(self, tid: i32) -> io::Result<()> {
         set_mask(tid, &self.0)
+    }
+
+    fn fields(self, found: Self) -> Vec<FieldValue> {
+        if self == found { Vec::new() } else { vec![FieldValue::Cores(cores_of(&self.0))] }
     }
 
     fn aim(wanted: &CoreSet, _: Self) -> Self {

@@ -10,7 +10,8 @@ use super::KnobError;
 use super::threads::{ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
-use crate::sys::sched::{SchedState, scheduling_of, set_scheduling};
+use crate::guard::FieldValue;
+use crate::sys::sched::{SchedState, scheduling_of, set_class, set_nice};
 use crate::threads::LiveThread;
 use lull_control::Scheduling;
 use std::collections::BTreeSet;
@@ -31,7 +32,24 @@ impl ThreadValue for SchedState {
     }
 
     fn set(self, tid: i32) -> io::Result<()> {
-        set_scheduling(tid, self)
+        let found = scheduling_of(tid)?;
+        if (self.class(), self.rt_priority) != (found.class(), found.rt_priority) {
+            set_class(tid, self.class(), self.rt_priority)?;
+        }
+        if self.nice == found.nice { Ok(()) } else { set_nice(tid, self.nice) }
+    }
+
+    fn fields(self, found: Self) -> Vec<FieldValue> {
+        let mut fields = Vec::new();
+        let class = |state: Self| (state.class(), state.rt_priority);
+        if class(self) != class(found) {
+            let (policy, rt_priority) = class(self);
+            fields.push(FieldValue::Class { policy, rt_priority });
+        }
+        if self.nice != found.nice {
+            fields.push(FieldValue::Nice(self.nice));
+        }
+        fields
     }
 
     fn aim(wanted: &Scheduling, found: Self) -> Self {
@@ -40,7 +58,7 @@ impl ThreadValue for SchedState {
         let (class, rt_priority, nice) = match *wanted {
             Scheduling::Normal { nice } => (OTHER, 0, i32::from(nice)),
             Scheduling::Idle => (IDLE, 0, found.nice),
-            Scheduling::RoundRobin { priority } => (RR, u32::from(priority), 0),
+            Scheduling::RoundRobin { priority } => (RR, u32::from(priority), found.nice),
         };
         Self { policy: class | fork_bit, rt_priority, nice }
     }

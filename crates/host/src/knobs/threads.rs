@@ -9,6 +9,7 @@
 use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::gauges::app_time::is_gone;
+use crate::guard::{FieldValue, ThreadWrite};
 use crate::threads::LiveThread;
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +26,10 @@ pub(crate) trait ThreadValue: Copy + PartialEq {
     type Wanted: Clone;
 
     fn get(tid: i32) -> io::Result<Self>;
+    /// Gives a thread this value, and writes only the fields in which it differs.
     fn set(self, tid: i32) -> io::Result<()>;
+    /// The fields that [`ThreadValue::set`] writes to a thread that has `found`.
+    fn fields(self, found: Self) -> Vec<FieldValue>;
     /// The value to write to a thread that has `found`.
     fn aim(wanted: &Self::Wanted, found: Self) -> Self;
     /// Whether `found` is as much of `aim` as the kernel allows.
@@ -56,8 +60,6 @@ pub(crate) struct ThreadKnob<V: ThreadValue> {
     wanted: Option<V::Wanted>,
     /// What each thread read back after it was set.
     set: BTreeMap<LiveThread, V>,
-    /// What others set since, which stays after a restore.
-    foreign: BTreeMap<LiveThread, V>,
 }
 
 /// Threads that another writer has set since.
@@ -71,7 +73,7 @@ pub(crate) struct Change<V: ThreadValue> {
 
 impl<V: ThreadValue> Default for ThreadKnob<V> {
     fn default() -> Self {
-        Self { wanted: None, set: BTreeMap::new(), foreign: BTreeMap::new() }
+        Self { wanted: None, set: BTreeMap::new() }
     }
 }
 
@@ -83,11 +85,6 @@ pub(crate) fn values<V: ThreadValue>(
 }
 
 impl<V: ThreadValue> ThreadKnob<V> {
-    /// What the app is set to; `None` if it was not set, or others had the last word.
-    pub(crate) fn wanted(&self) -> Option<&V::Wanted> {
-        self.wanted.as_ref()
-    }
-
     /// Sets every thread, new ones included. If one cannot be set, those set
     /// before are put back.
     pub(crate) fn set<S: SaveOld>(
@@ -106,7 +103,6 @@ impl<V: ThreadValue> ThreadKnob<V> {
         }
         let done: Vec<_> = before.into_keys().collect();
         self.set = values(&done).collect();
-        self.foreign.retain(|thread, _| !self.set.contains_key(thread));
         self.wanted = Some(wanted.clone());
         Ok(())
     }
@@ -136,7 +132,6 @@ impl<V: ThreadValue> ThreadKnob<V> {
             return Ok(None);
         }
         let threads = changed.iter().map(|(thread, _)| *thread).collect();
-        self.foreign.extend(changed);
         self.wanted = None;
         self.set.clear();
         Ok(Some(Change { ours: wanted, threads }))
@@ -154,11 +149,10 @@ impl<V: ThreadValue> ThreadKnob<V> {
             return Ok(());
         }
         self.set.extend(new.iter().copied());
-        let threads: Vec<_> = new.iter().map(|(thread, _)| *thread).collect();
-        means.save.threads(&threads)?;
+        means.save.threads(&writes(wanted, &new))?;
         let mut outcome = Ok(());
         for (thread, found) in new {
-            match write(thread, found, wanted, means.is_privileged) {
+            match write(thread, found, wanted, means) {
                 Ok(Some(kept)) => drop(self.set.insert(thread, kept)),
                 Ok(None) => drop(self.set.remove(&thread)),
                 Err(error) => outcome = Err(error),
@@ -167,16 +161,20 @@ impl<V: ThreadValue> ThreadKnob<V> {
         outcome
     }
 
-    /// Forgets the setting, after all threads were put back. Threads that
-    /// others had set get their value again.
+    /// Forgets the setting, after all threads were put back.
     pub(crate) fn restored(&mut self) {
         self.wanted = None;
         self.set.clear();
-        for (thread, value) in std::mem::take(&mut self.foreign) {
-            // It may be gone; and what others set they may set again.
-            let _ = value.set(thread.tid);
-        }
     }
+}
+
+/// What is written to threads that have these values.
+fn writes<V: ThreadValue>(wanted: &V::Wanted, threads: &[(LiveThread, V)]) -> Vec<ThreadWrite> {
+    let write = |(thread, found): &(LiveThread, V)| ThreadWrite {
+        thread: *thread,
+        values: V::aim(wanted, *found).fields(*found),
+    };
+    threads.iter().map(write).collect()
 }
 
 fn write_all<V: ThreadValue, S: SaveOld>(
@@ -192,34 +190,46 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         if new.is_empty() {
             break;
         }
-        means.save.threads(&new)?;
-        for (thread, found) in values::<V>(&new).collect::<Vec<_>>() {
+        let new: Vec<_> = values::<V>(&new).collect();
+        means.save.threads(&writes(wanted, &new))?;
+        for (thread, found) in new {
             // Noted before it is written, so that a failed check is put back too.
             before.insert(thread, found);
-            write(thread, found, wanted, means.is_privileged)?;
+            write(thread, found, wanted, means)?;
         }
     }
     Ok(())
 }
 
 /// Sets one thread and reads back; `None` if it has ended meanwhile.
-fn write<V: ThreadValue>(
+fn write<V: ThreadValue, S>(
     thread: LiveThread,
     found: V,
     wanted: &V::Wanted,
-    is_privileged: bool,
+    means: &Means<'_, S>,
 ) -> Result<Option<V>, KnobError> {
     let what = || format!("{} of thread {}", V::WHAT, thread.tid);
     let aim = V::aim(wanted, found);
     if aim == found {
         return Ok(Some(found));
     }
-    match aim.set(thread.tid).and_then(|()| V::get(thread.tid)) {
+    if !thread.is_alive(means.roots) {
+        return Ok(None);
+    }
+    let written = aim.set(thread.tid).and_then(|()| V::get(thread.tid));
+    if !thread.is_alive(means.roots) {
+        // Should the number be another thread's since, that one gets back what was read.
+        let _ = found.set(thread.tid);
+        return Ok(None);
+    }
+    match written {
         Ok(kept) if kept == aim || V::is_within(aim, kept) => Ok(Some(kept)),
         Ok(kept) => {
             Err(KnobError::NotKept { what: what(), wanted: aim.show(), found: kept.show() })
         }
         Err(error) if is_gone(&error) => Ok(None),
-        Err(source) => Err(KnobError::Refused { what: what(), source, is_privileged }),
+        Err(source) => {
+            Err(KnobError::Refused { what: what(), source, is_privileged: means.is_privileged })
+        }
     }
 }

@@ -200,6 +200,7 @@ impl HostPlant {
     /// each thread's own value.
     pub(super) fn put_back(&mut self) -> Applied {
         let touched = std::mem::take(&mut self.touched);
+        self.unrestored.clear();
         let restored = match touched.is_empty() {
             false => self.ledger.restore(),
             true => Restoration::default(),
@@ -228,20 +229,36 @@ impl HostPlant {
         Applied { outcomes: knobs.into_iter().filter_map(outcome).collect() }
     }
 
-    /// Reports domains whose governor could not be restored. They had no single
-    /// frequency before, so they have no outcome.
-    fn report_unsettled(&self, restored: &Restoration) {
+    /// Reports what has no outcome of a knob: what could not be restored of threads and
+    /// files that belong to no knob (a domain under a governor had no single frequency
+    /// before), what other programs set, and what may have been missed.
+    fn report_unsettled(&mut self, restored: &Restoration) {
         for (key, why) in &restored.failed {
-            let had_one = |knob: &Knob| self.failure(*knob, restored).is_some();
-            if matches!(key, Key::File(_)) && !self.originals.keys().any(had_one) {
-                self.notice(format!("{key} is not as before: {why}"));
+            let concerns = |knob: &Knob| self.failures(*knob, restored).any(|(one, _)| one == key);
+            if !self.originals.keys().any(concerns) {
+                self.unrestored.push(format!("{key} is not as before: {why}"));
             }
         }
+        if !restored.left.is_empty() {
+            let left = restored.left_in_words().join(", ");
+            self.notice(format!("left as another program set it: {left}"));
+        }
+        self.missed.extend(restored.missed.iter().cloned());
     }
 
     /// Why a knob is not as it was, if the ledger could not put it back.
     fn failure(&self, knob: Knob, restored: &Restoration) -> Option<String> {
-        let concerns = |key: &Key| match (knob, key) {
+        let (key, why) = self.failures(knob, restored).next()?;
+        Some(format!("{key} is not as before: {why}"))
+    }
+
+    /// What could not be restored of a knob.
+    fn failures<'a>(
+        &'a self,
+        knob: Knob,
+        restored: &'a Restoration,
+    ) -> impl Iterator<Item = &'a (Key, String)> {
+        let concerns = move |key: &Key| match (knob, key) {
             (Knob::Cores(app) | Knob::Scheduling(app), Key::Thread(tid, start)) => {
                 let mut threads = self.apps[app.index()].threads().iter();
                 threads.any(|thread| (thread.tid, thread.start_ticks) == (*tid, *start))
@@ -251,8 +268,7 @@ impl HostPlant {
             }
             (of_machine, key) => self.knobs.is_of(of_machine, key),
         };
-        let (key, why) = restored.failed.iter().find(|(key, _)| concerns(key))?;
-        Some(format!("{key} is not as before: {why}"))
+        restored.failed.iter().filter(move |(key, _)| concerns(key))
     }
 }
 

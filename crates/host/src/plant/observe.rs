@@ -10,7 +10,7 @@ use crate::gauges::push::PushGauge;
 use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
-    key_of, scheduling,
+    scheduling,
 };
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
@@ -165,6 +165,10 @@ impl HostPlant {
         for app in &mut self.apps {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
             self.notices.borrow_mut().extend(app.unmapped());
+            if let Err(error) = self.ledger.record_descendants(app.threads()) {
+                let name = app.handle.name();
+                self.notices.borrow_mut().push(format!("{name}: new processes: {error}"));
+            }
         }
         self.settle_owners();
     }
@@ -268,10 +272,10 @@ impl HostPlant {
         })
     }
 
-    /// Reports what other writers set. If their change is kept and Lull has set nothing
-    /// else of these threads, Lull no longer restores the old values of these threads.
+    /// Reports what other writers set. A restoration leaves it alone, because the field does
+    /// not hold what Lull wrote.
     pub(super) fn foreign(
-        &mut self,
+        &self,
         id: AppId,
         threads: &[LiveThread],
         ours: Setting,
@@ -286,11 +290,6 @@ impl HostPlant {
             1 => format!("thread {first} of {}", app.handle.name()),
             count => format!("{count} threads of {} ({first} first)", app.handle.name()),
         };
-        let is_otherwise_ours = app.cores.wanted().is_some() || app.scheduling.wanted().is_some();
-        if self.foreign_wins && !is_otherwise_ours {
-            let keys: Vec<_> = threads.iter().copied().map(key_of).collect();
-            self.release(&keys);
-        }
         Some(ForeignChange { knob: ours.knob(), ours, found, whom })
     }
 

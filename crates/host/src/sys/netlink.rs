@@ -1,4 +1,5 @@
-//! A generic netlink socket that carries the kernel's own words on a refusal.
+//! Netlink sockets: generic netlink, which carries the kernel's own words on a refusal, and
+//! the process connector, which reports forks.
 
 use rustix::fd::OwnedFd;
 use rustix::net::{
@@ -39,7 +40,7 @@ impl GenericNetlink {
         )?;
         for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK] {
             // A kernel that does not know them says less on a refusal.
-            let _ = enable(&socket, option);
+            let _ = set_option(&socket, SOL_NETLINK, option, 1);
         }
         Ok(Self { socket })
     }
@@ -65,12 +66,200 @@ impl GenericNetlink {
     }
 }
 
-fn enable(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    let value: *const libc::c_int = &raw const on;
+/// `NETLINK_CONNECTOR`, and the index and value of the process connector (linux/connector.h).
+const CONNECTOR: u32 = 11;
+const PROCESSES: u32 = 1;
+/// Longest time for the kernel to confirm a subscription. It does before the request returns;
+/// in a container it never does.
+const CONFIRM_MS: i32 = 50;
+/// Room for some ten thousand events that were not read yet.
+const EVENTS_BYTES: libc::c_int = 16 << 20;
+/// Bytes of a netlink message, of the connector's message in it, and of the head of an event.
+const NLMSG: usize = 16;
+const CN_MSG: usize = 20;
+const EVENT_HEAD: usize = 16;
+/// Kinds of events (linux/cn_proc.h).
+const FORK: u32 = 0x0000_0001;
+const EXIT: u32 = 0x8000_0000;
+
+/// What the kernel reports of processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// `parent` made the process `child`.
+    Forked {
+        /// The process that made it.
+        parent: i32,
+        /// The new process.
+        child: i32,
+    },
+    /// A process has ended.
+    Exited(i32),
+    /// Events were dropped, because they were not read in time.
+    Lost,
+}
+
+/// The kernel's process connector: every fork and exit on the machine.
+#[derive(Debug)]
+pub struct ProcessEvents {
+    socket: OwnedFd,
+}
+
+impl ProcessEvents {
+    /// Subscribes.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN` before Linux 6.6, `ETIMEDOUT` in another process
+    /// namespace than the host's, others from a kernel without it.
+    pub fn subscribe() -> io::Result<Self> {
+        let raw = rustix::net::RawProtocol::new(CONNECTOR).expect("11 is not 0");
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            Some(rustix::net::Protocol::from_raw(raw)),
+        )?;
+        // Above the limit of the system, which only a privileged process may exceed.
+        let _ = set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, EVENTS_BYTES);
+        join(&socket, PROCESSES)?;
+        send(&socket, &subscription(&[1]), SendFlags::empty())?;
+        let events = Self { socket };
+        if !events.wait(CONFIRM_MS)? {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        // Since Linux 6.6 a subscriber may choose its events; other kernels ignore this.
+        let _ = send(&events.socket, &subscription(&[1, FORK | EXIT]), SendFlags::empty());
+        Ok(events)
+    }
+
+    /// Reads what has been reported so far.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn read(&self, mut take: impl FnMut(ProcessEvent)) -> io::Result<()> {
+        let mut datagram = [0; 4096];
+        loop {
+            match recv(&self.socket, &mut datagram[..], RecvFlags::empty()) {
+                Ok((length, _)) => event_in(&datagram[..length]).into_iter().for_each(&mut take),
+                Err(rustix::io::Errno::NOBUFS) => take(ProcessEvent::Lost),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn wait(&self, at_most_ms: i32) -> io::Result<bool> {
+        let nanos = i64::from(at_most_ms) * 1_000_000;
+        let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: nanos };
+        let mut ready = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
+        Ok(rustix::event::poll(&mut ready, Some(&time))? > 0)
+    }
+}
+
+/// A message to the connector with these words: 1 (listen), and the events to listen to.
+fn subscription(words: &[u32]) -> Vec<u8> {
+    let data = words.len() * 4;
+    let mut message = Vec::with_capacity(NLMSG + CN_MSG + data);
+    let length = (NLMSG + CN_MSG + data) as u32;
+    message.extend(length.to_ne_bytes());
+    message.extend((libc::NLMSG_DONE as u16).to_ne_bytes());
+    // Flags, sequence number and sender.
+    message.extend([0; 10]);
+    message.extend(PROCESSES.to_ne_bytes());
+    message.extend(PROCESSES.to_ne_bytes());
+    // Sequence number and acknowledgement.
+    message.extend([0; 8]);
+    message.extend((data as u16).to_ne_bytes());
+    message.extend([0; 2]);
+    words.iter().for_each(|word| message.extend(word.to_ne_bytes()));
+    message
+}
+
+/// The fork of a process or its exit; `None` for new threads and for other events.
+fn event_in(datagram: &[u8]) -> Option<ProcessEvent> {
+    let word = |at: usize| {
+        let bytes = datagram.get(NLMSG + CN_MSG + at..)?.first_chunk::<4>()?;
+        Some(u32::from_ne_bytes(*bytes))
+    };
+    let number = |index: usize| Some(word(EVENT_HEAD + index * 4)?.cast_signed());
+    match word(0)? {
+        FORK => {
+            let (parent, child, of_process) = (number(1)?, number(2)?, number(3)?);
+            (child == of_process).then_some(ProcessEvent::Forked { parent, child })
+        }
+        EXIT => {
+            let (thread, process) = (number(0)?, number(1)?);
+            (thread == process).then_some(ProcessEvent::Exited(process))
+        }
+        _ => None,
+    }
+}
+
+/// Binds a netlink socket to one multicast group.
+fn join(socket: &OwnedFd, group: u32) -> io::Result<()> {
+    // SAFETY: an address of zeros is valid: the kernel chooses the port.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    address.nl_groups = group;
+    let pointer: *const libc::sockaddr_nl = &raw const address;
+    let size = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes at `pointer`, which is that long.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), size) };
+    if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn set_option(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    number: libc::c_int,
+) -> io::Result<()> {
+    let value: *const libc::c_int = &raw const number;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel reads `size` bytes at `value`, which is that long.
-    let done =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_NETLINK, option, value.cast(), size) };
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.cast(), size) };
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_fork_and_an_exit_are_reported_where_the_kernel_allows_it() {
+        let Ok(events) = ProcessEvents::subscribe() else {
+            return lull_testing::skip("the process connector is not available");
+        };
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        child.wait().unwrap();
+        let me = std::process::id().cast_signed();
+        let mut seen = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !seen.contains(&ProcessEvent::Exited(pid)) {
+            assert!(Instant::now() < deadline, "not reported: {seen:?}");
+            events.read(|event| seen.push(event)).unwrap();
+        }
+        assert!(seen.contains(&ProcessEvent::Forked { parent: me, child: pid }), "{seen:?}");
+    }
+
+    #[test]
+    fn threads_and_other_events_are_left_out() {
+        let event = |what: u32, numbers: [i32; 4]| {
+            let mut datagram = vec![0; NLMSG + CN_MSG];
+            datagram.extend(what.to_ne_bytes());
+            datagram.extend([0; EVENT_HEAD - 4]);
+            numbers.iter().for_each(|number| datagram.extend(number.to_ne_bytes()));
+            event_in(&datagram)
+        };
+        let forked = ProcessEvent::Forked { parent: 7, child: 9 };
+        assert_eq!(event(FORK, [8, 7, 9, 9]), Some(forked));
+        assert_eq!(event(FORK, [8, 7, 10, 9]), None, "a thread");
+        assert_eq!(event(EXIT, [9, 9, 0, 0]), Some(ProcessEvent::Exited(9)));
+        assert_eq!(event(EXIT, [10, 9, 0, 0]), None, "a thread");
+        assert_eq!(event(2, [9, 9, 0, 0]), None, "exec");
+        assert_eq!(event_in(&[0; 20]), None);
+    }
 }

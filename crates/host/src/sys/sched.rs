@@ -2,7 +2,7 @@
 
 use lull_control::{CoreId, CoreSet};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
@@ -13,7 +13,8 @@ pub struct SchedState {
     pub policy: u32,
     /// Priority of `SCHED_FIFO` and `SCHED_RR`, 1 to 99; else 0.
     pub rt_priority: u32,
-    /// Nice value of `SCHED_OTHER`, `SCHED_BATCH` and `SCHED_IDLE`, -20 to 19; else 0.
+    /// Nice value, -20 to 19. It has no effect under `SCHED_FIFO` and `SCHED_RR`, but the
+    /// kernel keeps it.
     pub nice: i32,
 }
 
@@ -87,11 +88,49 @@ pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, pointer, size, 0) };
     check(done)?;
     let reset = attr.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64 != 0;
+    // `sched_getattr` reports 0 for policies that do not use the nice value.
+    let nice = match is_fair(attr.sched_policy) {
+        true => attr.sched_nice,
+        false => getpriority_process(Some(thread(tid)?))?,
+    };
     Ok(SchedState {
         policy: attr.sched_policy | if reset { RESET_ON_FORK } else { 0 },
         rt_priority: attr.sched_priority,
-        nice: attr.sched_nice,
+        nice,
     })
+}
+
+/// Sets policy and priority, without the bit `SCHED_RESET_ON_FORK`. That bit and the nice
+/// value stay.
+///
+/// # Errors
+/// As [`set_scheduling`].
+pub fn set_class(tid: i32, policy: u32, rt_priority: u32) -> io::Result<()> {
+    let found = scheduling_of(tid)?;
+    let mut attr = attributes();
+    attr.sched_policy = policy;
+    attr.sched_priority = rt_priority;
+    attr.sched_nice = found.nice;
+    if found.policy != found.class() {
+        attr.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    }
+    // The flag SCHED_FLAG_KEEP_PARAMS does not help: with it the kernel keeps the policy too
+    // (measured on Linux 6.18). So a `renice` between the two calls is undone.
+    set_attributes(tid, &attr)
+}
+
+/// Sets the nice value. Policy and priority stay.
+///
+/// # Errors
+/// As [`set_scheduling`].
+pub fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+    Ok(setpriority_process(Some(thread(tid)?), nice)?)
+}
+
+/// Whether a policy uses the nice value.
+const fn is_fair(policy: u32) -> bool {
+    let policy = policy.cast_signed();
+    matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
 }
 
 /// Sets how a thread is scheduled.
@@ -107,7 +146,11 @@ pub fn set_scheduling(tid: i32, state: SchedState) -> io::Result<()> {
     if state.policy != state.class() {
         attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
     }
-    let pointer: *const libc::sched_attr = &raw const attr;
+    set_attributes(tid, &attr)
+}
+
+fn set_attributes(tid: i32, attr: &libc::sched_attr) -> io::Result<()> {
+    let pointer: *const libc::sched_attr = attr;
     // SAFETY: the kernel reads `attr.size` bytes of `attr`, which is that long.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, pointer, 0) };
     check(done)
@@ -173,6 +216,38 @@ mod tests {
             set_scheduling(me, wanted).unwrap();
             assert_eq!(scheduling_of(me).unwrap(), wanted);
             assert_eq!(wanted.class(), libc::SCHED_BATCH as u32);
+        });
+    }
+
+    #[test]
+    fn a_class_is_set_without_the_nice_value_and_the_reverse() {
+        on_own_thread(|me| {
+            let batch = libc::SCHED_BATCH as u32;
+            let wanted = SchedState { policy: batch | RESET_ON_FORK, rt_priority: 0, nice: 7 };
+            set_scheduling(me, wanted).unwrap();
+            set_class(me, libc::SCHED_OTHER as u32, 0).unwrap();
+            let class = SchedState { policy: RESET_ON_FORK, ..wanted };
+            assert_eq!(scheduling_of(me).unwrap(), class);
+            set_nice(me, 9).unwrap();
+            assert_eq!(scheduling_of(me).unwrap(), SchedState { nice: 9, ..class });
+        });
+    }
+
+    /// Only a privileged process may set a real-time policy.
+    #[test]
+    fn a_nice_value_survives_a_real_time_policy() {
+        on_own_thread(|me| {
+            set_nice(me, 5).unwrap();
+            let round_robin = libc::SCHED_RR as u32;
+            if set_class(me, round_robin, 3).is_err() {
+                return;
+            }
+            let real_time = SchedState { policy: round_robin, rt_priority: 3, nice: 5 };
+            assert_eq!(scheduling_of(me).unwrap(), real_time);
+            set_nice(me, 6).unwrap();
+            set_class(me, libc::SCHED_OTHER as u32, 0).unwrap();
+            let fair = SchedState { policy: 0, rt_priority: 0, nice: 6 };
+            assert_eq!(scheduling_of(me).unwrap(), fair);
         });
     }
 

@@ -3,8 +3,8 @@
 use lull_control::{CoreId, CoreSet};
 use lull_host::apps::{AppHandle, AppProcesses, Launch, Output, ProcessId, ProcessTable};
 use lull_host::guard::{
-    self, GuardArgs, GuardCommand, GuardEnd, GuardHandle, GuardState, Ledger, Original, Patience,
-    StateDir,
+    self, FieldValue, GuardArgs, GuardCommand, GuardEnd, GuardHandle, GuardState, Ledger, Original,
+    Patience, StateDir, ThreadWrite,
 };
 use lull_host::sys::sched::{self, SchedState};
 use lull_host::{LiveThread, Roots};
@@ -149,19 +149,26 @@ impl Agent {
         self.table.refresh().unwrap();
         self.victim.refresh(&self.table).unwrap();
         let threads: Vec<LiveThread> = self.victim.threads().to_vec();
-        self.ledger.record_threads(&threads).unwrap();
-        for thread in threads {
-            let core = self.cores[self.rng.random_range(0..self.cores.len())];
-            // A short-lived thread may be gone by now.
-            let _ = sched::set_affinity(thread.tid, &CoreSet::from_iter([core]));
-            let policy = if self.rng.random() { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
-            let Ok(before) = sched::scheduling_of(thread.tid) else { continue };
-            // Only root can take a nice value back.
-            let is_root = rustix::process::geteuid().is_root();
-            let nice = if is_root { self.rng.random_range(5..19) } else { before.nice };
-            let state = SchedState { policy: policy.cast_unsigned(), rt_priority: 0, nice };
-            let _ = sched::set_scheduling(thread.tid, state);
+        let writes: Vec<ThreadWrite> = threads.iter().map(|thread| self.write(*thread)).collect();
+        self.ledger.record_writes(&writes).unwrap();
+        for ThreadWrite { thread, values } in writes {
+            for value in values {
+                // A short-lived thread may be gone by now.
+                let _ = set_field(thread.tid, &value);
+            }
         }
+    }
+
+    fn write(&mut self, thread: LiveThread) -> ThreadWrite {
+        let core = self.cores[self.rng.random_range(0..self.cores.len())];
+        let policy = if self.rng.random() { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+        let class = FieldValue::Class { policy: policy.cast_unsigned(), rt_priority: 0 };
+        let mut values = vec![FieldValue::Cores(CoreSet::from_iter([core])), class];
+        // Only root can take a nice value back.
+        if rustix::process::geteuid().is_root() {
+            values.push(FieldValue::Nice(self.rng.random_range(5..19)));
+        }
+        ThreadWrite { thread, values }
     }
 
     fn end(self) -> ExitCode {
@@ -173,6 +180,14 @@ impl Agent {
         } else {
             ExitCode::FAILURE
         }
+    }
+}
+
+fn set_field(tid: i32, value: &FieldValue) -> io::Result<()> {
+    match value {
+        FieldValue::Cores(cores) => sched::set_affinity(tid, cores),
+        FieldValue::Class { policy, rt_priority } => sched::set_class(tid, *policy, *rt_priority),
+        FieldValue::Nice(nice) => sched::set_nice(tid, *nice),
     }
 }
 

@@ -54,8 +54,9 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
         .as_ref()
         .map(|_| ())
         .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
-    session.close()?.tell(&ended, &say)?;
-    say(&format!("knobs are as they were; the record is {record}"));
+    let closed = session.close()?;
+    closed.tell(&ended, &say)?;
+    say(&format!("{}; the record is {record}", closed.outcome()));
     tuned
 }
 

@@ -36,6 +36,23 @@ impl Victim {
         Self::new(child, String::new(), None)
     }
 
+    /// A shell that makes daemons all the time, each of which loses its parent at once. They
+    /// have `mark` in their environment, and end by themselves.
+    pub(crate) fn daemoniser(mark: &str) -> Self {
+        let script = "while :; do (setsid sleep 20 &) ; sleep 0.1; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env(DAEMON, mark).stdin(Stdio::null());
+        Self::new(command.spawn().unwrap(), String::new(), None)
+    }
+
+    /// The daemons of [`Victim::daemoniser`] that are not as it was, with what they have.
+    pub(crate) fn changed_daemons(&self, mark: &str) -> BTreeMap<i32, ThreadState> {
+        let usual = &self.before[&self.pid()];
+        let of_daemon = |pid: i32| Some((pid, threads(pid).remove(&pid)?));
+        let all = daemons(mark).into_iter().filter(|pid| *pid != self.pid()).filter_map(of_daemon);
+        all.filter(|(_, state)| state != usual).collect()
+    }
+
     fn new(child: Child, address: String, output: Option<BufReader<ChildStdout>>) -> Self {
         let before = threads(child.id().cast_signed());
         Self { child, before, address, _output: output }
@@ -86,6 +103,20 @@ impl Victim {
         wait_or(|| format!("{:?}", self.changes()), &mut || !self.is_changed());
         self.assert_as_before();
     }
+}
+
+/// The variable that marks the environment of daemons.
+const DAEMON: &str = "LULL_E2E_DAEMON";
+
+/// The processes with a mark, their shell included.
+pub(crate) fn daemons(mark: &str) -> Vec<i32> {
+    let variable = format!("{DAEMON}={mark}").into_bytes();
+    let is_marked = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|one| one == variable)
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|one| one.file_name().to_str()?.parse().ok()).filter(is_marked).collect()
 }
 
 impl Drop for Victim {

@@ -1,0 +1,156 @@
+//! The processes that other processes made, as the kernel reports them.
+//!
+//! `/proc` names only the present parent of a process. A process that double-forks loses
+//! its parent at once and is then a child of process 1, so a listing cannot tell which app
+//! it belongs to. The process connector reports each fork, in order, also those of
+//! processes that have ended since.
+//!
+//! To miss nothing: subscribe, then list the processes, then [`Forks::follow`] each that
+//! matters, and only then [`Forks::read`] what was reported meanwhile.
+//!
+//! Needs `CAP_NET_ADMIN` before Linux 6.6, and the host's process namespace. Without it
+//! nothing is reported, and a process that lost its parent between two listings is not found.
+
+use super::identity::ProcessId;
+use crate::sys::netlink::{ProcessEvent, ProcessEvents};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The descendants of the processes that are followed. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Forks(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    events: Option<ProcessEvents>,
+    /// By number, the processes that are followed, and their descendants.
+    kin: BTreeMap<i32, Kin>,
+    /// Whether the kernel dropped events.
+    has_lost: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kin {
+    /// The nearest ancestor that is followed; for such a process itself.
+    creator: ProcessId,
+    /// The first process of its app.
+    first: ProcessId,
+}
+
+impl Forks {
+    /// Asks the kernel to report forks from now on; returns whether it does.
+    pub fn subscribe(&self) -> bool {
+        let mut state = self.state();
+        if state.events.is_none() {
+            // Without it descendants are found by listing processes alone.
+            state.events = ProcessEvents::subscribe().ok();
+        }
+        state.events.is_some()
+    }
+
+    /// Whether every fork since the subscription was reported.
+    pub fn is_complete(&self) -> bool {
+        let state = self.state();
+        state.events.is_some() && !state.has_lost
+    }
+
+    /// Follows a process, of the app whose first process is `first`: what it makes from now
+    /// on, and in events that are not read yet, is its descendant. One that is followed
+    /// already keeps its creator.
+    pub fn follow(&self, process: ProcessId, first: ProcessId) {
+        let mut state = self.state();
+        if state.events.is_some() {
+            state.kin.entry(process.pid).or_insert(Kin { creator: process, first });
+        }
+    }
+
+    /// Makes a process the creator of what it makes from now on, because the ledger has its
+    /// own values.
+    pub(crate) fn distinguish(&self, process: ProcessId) {
+        let mut state = self.state();
+        if state.events.is_some() {
+            let first = state.kin.get(&process.pid).map_or(process, |kin| kin.first);
+            state.kin.insert(process.pid, Kin { creator: process, first });
+        }
+    }
+
+    /// No longer follows a process, which has ended.
+    pub(crate) fn forget(&self, process: ProcessId) {
+        let mut state = self.state();
+        if state.kin.get(&process.pid).is_some_and(|kin| kin.creator == process) {
+            state.kin.remove(&process.pid);
+        }
+    }
+
+    /// Reads what the kernel has reported.
+    pub fn read(&self) {
+        let mut state = self.state();
+        let Some(events) = state.events.take() else { return };
+        // An error other than lost events leaves what was read; the socket is kept, since
+        // the next read may succeed.
+        if events.read(|event| state.take(event)).is_err() {
+            state.has_lost = true;
+        }
+        state.events = Some(events);
+    }
+
+    /// The nearest followed ancestor of a process, if it is known to have one.
+    pub fn creator(&self, pid: i32) -> Option<ProcessId> {
+        self.state().kin.get(&pid).map(|kin| kin.creator)
+    }
+
+    /// The first process of the app that a process descends from.
+    pub fn first(&self, pid: i32) -> Option<ProcessId> {
+        self.state().kin.get(&pid).map(|kin| kin.first)
+    }
+
+    /// A panic elsewhere leaves at worst events unread.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self, event: ProcessEvent) {
+        match event {
+            ProcessEvent::Forked { parent, child } => match self.kin.get(&parent).copied() {
+                Some(kin) => drop(self.kin.insert(child, kin)),
+                None => drop(self.kin.remove(&child)),
+            },
+            ProcessEvent::Exited(pid) => drop(self.kin.remove(&pid)),
+            ProcessEvent::Lost => self.has_lost = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(pid: i32) -> ProcessId {
+        ProcessId { pid, start_ticks: 1 }
+    }
+
+    #[test]
+    fn a_descendant_keeps_its_creator_when_all_between_have_ended() {
+        let mut state = State::default();
+        state.kin.insert(7, Kin { creator: id(7), first: id(5) });
+        let forked = |parent, child| ProcessEvent::Forked { parent, child };
+        for event in [
+            forked(7, 8),
+            forked(8, 9),
+            ProcessEvent::Exited(8),
+            ProcessEvent::Exited(7),
+            forked(9, 10),
+            // The number of a process that has ended, for one of another program.
+            forked(3, 8),
+        ] {
+            state.take(event);
+        }
+        assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [9, 10]);
+        assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(5) }));
+        assert!(!state.has_lost);
+        state.take(ProcessEvent::Lost);
+        assert!(state.has_lost);
+    }
+}

@@ -1,0 +1,331 @@
+//! Putting back threads: which ones Lull's settings reached, and which of their fields.
+//!
+//! A field is written back only if Lull wrote it, and only while it holds what Lull wrote to
+//! the thread, or to the thread that it inherited from. A field with another value was set by
+//! another program since; it is left and listed.
+//!
+//! A thread made under Lull's settings has no value of its own; it gets that of its process's
+//! main thread, and a process made meanwhile that of its creator. Since a thread that is not
+//! restored yet may make another, passes are repeated until two in a row find nothing to do;
+//! the last one has then read every field back.
+//!
+//! A thread that had all cores of its cpuset is unbound by writing all ones, and then follows
+//! its cpuset as before. Any other gets the mask that it had, and never more.
+//!
+//! Verified on Linux 6.18 by `tests/processes`.
+
+use super::cpuset;
+use super::field::{Field, FieldValue};
+use super::held::Held;
+use super::ledger_file::Clock;
+use super::original::{Key, Original};
+use super::restoration::{Restoration, Restored};
+use crate::apps::{Facts, Forks, ProcessId, ProcessTable, threads_of};
+use crate::sys::sched;
+use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// Passes before giving up on apps that make processes faster than they can be restored.
+const PASSES: usize = 200;
+/// As many cores as the kernel's calls take.
+const ALL_CORES: u16 = 1024;
+
+/// What was found of one thread.
+#[derive(Debug)]
+struct ThreadOutcome {
+    restored: Restored,
+    /// The fields that other programs set since.
+    left: Vec<FieldValue>,
+}
+
+/// The threads that Lull's settings reached.
+pub(super) struct Reach<'a> {
+    roots: &'a Roots,
+    held: Held,
+    forks: &'a Forks,
+    clock: Option<Clock>,
+    online: Vec<CoreSet>,
+    /// All processes, to find descendants; listed when what is known is done,
+    /// since the first listing of a machine with thousands takes a while.
+    table: Option<ProcessTable>,
+    outcomes: BTreeMap<Key, Restored>,
+    left: BTreeMap<Key, Vec<FieldValue>>,
+    /// Threads that follow their cpuset again. Their cores may look like what Lull wrote if
+    /// the cpuset has changed to just these.
+    unbound: BTreeSet<LiveThread>,
+}
+
+impl<'a> Reach<'a> {
+    pub(super) fn new(roots: &'a Roots, held: &Held, forks: &'a Forks) -> Self {
+        Self {
+            roots,
+            held: held.clone(),
+            forks,
+            clock: Clock::read(roots).ok(),
+            online: cpuset::online(roots).into_iter().collect(),
+            table: None,
+            outcomes: BTreeMap::new(),
+            left: BTreeMap::new(),
+            unbound: BTreeSet::new(),
+        }
+    }
+
+    /// Restores the threads of the processes that are known, without a listing of all.
+    pub(super) fn restore_known(&mut self) {
+        self.pass();
+    }
+
+    /// Restores every thread in reach.
+    pub(super) fn restore_all(mut self, total: &mut Restoration) {
+        let mut quiet = 0;
+        for _ in 0..PASSES {
+            self.find_descendants();
+            quiet = if self.pass() { 0 } else { quiet + 1 };
+            if quiet == 2 {
+                break;
+            }
+        }
+        if quiet < 2 {
+            let why = "apps make processes faster than they can be restored".to_owned();
+            total.failed.push((Key::Threads, why));
+        }
+        total.missed = self.possibly_missed();
+        for original in self.held.originals() {
+            if let Original::Thread { tid, pid, start_time_ticks, .. } = *original {
+                let thread = LiveThread { pid, tid, start_ticks: start_time_ticks };
+                let outcome =
+                    if thread.is_alive(self.roots) { Restored::Already } else { Restored::Gone };
+                self.outcomes.entry(original.key()).or_insert(outcome);
+            }
+        }
+        for (key, outcome) in self.outcomes {
+            total.count(key, outcome);
+        }
+        for (key, values) in self.left {
+            total.left.extend(values.into_iter().map(|value| (key.clone(), value)));
+        }
+    }
+
+    /// Restores all threads known now; returns whether it wrote anything.
+    fn pass(&mut self) -> bool {
+        let mut has_written = false;
+        for (thread, original) in self.threads() {
+            let Some(ThreadOutcome { restored, left }) = self.restore(thread, &original) else {
+                continue;
+            };
+            let key = original.key();
+            has_written |= restored == Restored::Done;
+            // What a former pass restored stays restored.
+            let was_done = self.outcomes.get(&key) == Some(&Restored::Done);
+            if !(was_done && restored == Restored::Already) {
+                self.outcomes.insert(key.clone(), restored);
+            }
+            match left.is_empty() {
+                true => drop(self.left.remove(&key)),
+                false => drop(self.left.insert(key, left)),
+            }
+        }
+        has_written
+    }
+
+    /// Restores the fields of a thread that Lull set; `None` if it set none.
+    fn restore(&mut self, thread: LiveThread, original: &Original) -> Option<ThreadOutcome> {
+        let mut outcome = ThreadOutcome { restored: Restored::Already, left: Vec::new() };
+        let mut is_ours = false;
+        for field in Field::ALL {
+            let lulls = self.held.lulls(thread, field);
+            let wanted = original.field(field).filter(|_| !lulls.is_empty());
+            let Some(wanted) = wanted else { continue };
+            is_ours = true;
+            if !thread.is_alive(self.roots) {
+                outcome.restored = Restored::Gone;
+                return Some(outcome);
+            }
+            match self.restore_field(thread, original, &wanted, &lulls) {
+                Ok(None) => {}
+                Ok(Some(foreign)) if foreign == wanted => outcome.restored = Restored::Done,
+                Ok(Some(foreign)) => outcome.left.push(foreign),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    outcome.restored = Restored::Gone;
+                    return Some(outcome);
+                }
+                Err(error) => outcome.restored = Restored::Failed { why: error.to_string() },
+            }
+        }
+        is_ours.then_some(outcome)
+    }
+
+    /// Restores one field: `None` if it is as before, the old value if it was written back,
+    /// any other value if another program set the field.
+    fn restore_field(
+        &mut self,
+        thread: LiveThread,
+        original: &Original,
+        wanted: &FieldValue,
+        lulls: &[FieldValue],
+    ) -> io::Result<Option<FieldValue>> {
+        let tid = thread.tid;
+        let found = wanted.field().read(tid)?;
+        let is_unbound = wanted.field() == Field::Cores && self.unbound.contains(&thread);
+        if found == *wanted || is_unbound {
+            return Ok(None);
+        }
+        let allowed = cpuset::cores_of_process(self.roots, thread.pid);
+        let FieldValue::Cores(before) = wanted else {
+            if !lulls.contains(&found) {
+                return Ok(Some(found));
+            }
+            wanted.write(tid)?;
+            return self.read_back(thread, wanted).map(Some);
+        };
+        let mut limits = self.online.clone();
+        limits.extend(allowed.clone());
+        limits.push(before.clone());
+        if !lulls.iter().any(|value| found.is_of(value, &limits)) {
+            return Ok(Some(found));
+        }
+        let Original::Thread { follows_cpuset, .. } = original else { return Ok(None) };
+        match follows_cpuset {
+            // Its cpuset may have changed since, and other cores be allowed now.
+            Some(true) => {
+                sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
+                let now = sched::affinity_of(tid)?;
+                if now == *before || allowed.is_none_or(|allowed| now == allowed) {
+                    self.unbound.insert(thread);
+                    return Ok(Some(wanted.clone()));
+                }
+                Err(io::Error::other(format!("it has cores {now} and had {before}")))
+            }
+            _ => {
+                bind(tid, before, follows_cpuset.is_none())?;
+                self.read_back(thread, wanted).map(Some)
+            }
+        }
+    }
+
+    /// Reads a field back after it was written, from the same thread.
+    fn read_back(&self, thread: LiveThread, wanted: &FieldValue) -> io::Result<FieldValue> {
+        let now = wanted.field().read(thread.tid)?;
+        if !thread.is_alive(self.roots) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if now == *wanted {
+            return Ok(now);
+        }
+        Err(io::Error::other(format!("it has {now} and had {wanted}")))
+    }
+
+    /// Brings what was made since into reach: children of known processes, and where the
+    /// kernel reports forks, also those whose parents have ended.
+    fn find_descendants(&mut self) {
+        let refreshed = match &mut self.table {
+            None => {
+                let table = ProcessTable::new(self.roots);
+                self.table = table.ok().map(|table| table.following(self.forks.clone()));
+                // Forks are read after the listing, so that each process in it has its creator.
+                self.forks.read();
+                Ok(())
+            }
+            Some(table) => table.refresh(),
+        };
+        // Without a listing the known processes are restored all the same.
+        if let (Ok(()), Some(table)) = (refreshed, self.table.take()) {
+            while self.adopt(&table) {}
+            self.table = Some(table);
+        }
+    }
+
+    /// Adds the processes that those in reach have made; whether there were any.
+    fn adopt(&mut self, table: &ProcessTable) -> bool {
+        let Some(clock) = self.clock.clone() else { return false };
+        let mut found = false;
+        for (pid, facts) in table.iter() {
+            let process = ProcessId { pid, start_ticks: facts.start_ticks };
+            let key = Key::Thread(pid, facts.start_ticks);
+            if self.held.has_process(process) || self.held.is_released(&key) {
+                continue;
+            }
+            let reported = self.forks.creator(pid).filter(|it| self.held.has_process(*it));
+            let child = LiveThread { pid, tid: pid, start_ticks: facts.start_ticks };
+            let creators = [Some(facts.parent), reported.map(|it| it.pid)];
+            let adoption = |creator: i32| {
+                if !self.held.may_adopt(creator, child) {
+                    return None;
+                }
+                let now = Original::of_thread(child).ok()?;
+                self.held.adoption(&now, child, creator, &clock)
+            };
+            let entries = creators.into_iter().flatten().find_map(adoption);
+            for entry in entries.iter().flatten() {
+                self.held.take(entry);
+                self.forks.distinguish(process);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// All threads in reach now, each with the state to give it.
+    fn threads(&self) -> Vec<(LiveThread, Original)> {
+        let mut found = Vec::new();
+        for (pid, inherited) in &self.held.inherited {
+            if !has_started_at(self.roots, *pid, inherited.start_ticks) {
+                continue;
+            }
+            let original = |thread| self.held.for_thread(thread, &inherited.original);
+            let threads = threads_of(self.roots, *pid).unwrap_or_default();
+            found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
+        }
+        found
+    }
+
+    /// Processes that were made since Lull's first write, are of no known process, and have
+    /// cores or a class that Lull wrote, which they need not have from Lull. Where every fork
+    /// was reported there are none.
+    fn possibly_missed(&self) -> Vec<String> {
+        let (Some(first), Some(table)) = (self.held.first_write_ticks(), &self.table) else {
+            return Vec::new();
+        };
+        if self.forks.is_complete() {
+            return Vec::new();
+        }
+        let written = self.held.all_written();
+        let is_unknown = |(pid, facts): &(i32, &Facts)| {
+            let process = ProcessId { pid: *pid, start_ticks: facts.start_ticks };
+            !self.held.has_process(process) && facts.start_ticks >= first && !facts.is_kernels
+        };
+        let suspects = table.iter().filter(is_unknown);
+        suspects.filter_map(|(pid, _)| self.suspicion(pid, &written)).collect()
+    }
+
+    /// Which value of Lull's a process has that is not that of an unsteered process.
+    fn suspicion(&self, pid: i32, written: &BTreeSet<FieldValue>) -> Option<String> {
+        let all = cpuset::cores_of_process(self.roots, pid).map(FieldValue::Cores);
+        let usual = FieldValue::Class { policy: libc::SCHED_OTHER.cast_unsigned(), rt_priority: 0 };
+        let values = [Field::Cores, Field::Class].map(|field| field.read(pid).ok());
+        let is_suspicious = |value: &FieldValue| {
+            written.contains(value) && Some(value) != all.as_ref() && *value != usual
+        };
+        let value = values.into_iter().flatten().find(is_suspicious)?;
+        let name = std::fs::read_to_string(self.roots.proc.join(format!("{pid}/comm")));
+        Some(format!("process {pid} ({}) has {value}", name.unwrap_or_default().trim()))
+    }
+}
+
+/// Gives a thread the cores that it had. Where it is not known whether they were all that its
+/// cpuset allowed, all ones are tried first.
+fn bind(tid: i32, before: &CoreSet, may_follow: bool) -> io::Result<()> {
+    if may_follow {
+        sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
+        if sched::affinity_of(tid)? == *before {
+            return Ok(());
+        }
+    }
+    sched::set_affinity(tid, before)
+}
+
+fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
+    Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
+}

@@ -1,0 +1,90 @@
+//! The outcome of restoring, in numbers and words.
+
+use super::field::FieldValue;
+use super::original::Key;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How many threads that other programs set are listed by name.
+const LISTED_MAX: usize = 16;
+
+/// The outcome of restoring one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restored {
+    /// It was restored.
+    Done,
+    /// It was so already.
+    Already,
+    /// Its thread or process is gone, its number perhaps reused.
+    Gone,
+    /// It is not as it was.
+    Failed {
+        /// The kernel's error.
+        why: String,
+    },
+}
+
+/// The outcome of restoring all values.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[must_use = "a value that could not be restored must be reported to the user"]
+pub struct Restoration {
+    /// Values restored.
+    pub done: usize,
+    /// Values that were so already.
+    pub already: usize,
+    /// Values of threads and processes that are gone.
+    pub gone: usize,
+    /// Values that are not as they were, and why.
+    pub failed: Vec<(Key, String)>,
+    /// Fields of threads that another program has set since, which were left alone.
+    pub left: Vec<(Key, FieldValue)>,
+    /// Processes that may have got Lull's settings from a process that has ended.
+    pub missed: Vec<String>,
+}
+
+impl fmt::Display for Restoration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { done, already, gone, failed, left, missed } = self;
+        write!(
+            f,
+            "{done} values restored, {already} were as before, {gone} had no owner any more"
+        )?;
+        for (key, why) in failed {
+            write!(f, "; {key} is not as before: {why}")?;
+        }
+        if !left.is_empty() {
+            let words = self.left_in_words().join(", ");
+            write!(f, "; left as another program set it: {words}")?;
+        }
+        if !missed.is_empty() {
+            write!(f, "; possibly missed: {}", missed.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Restoration {
+    /// Whether every value is known to be as its owner left it.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty() && self.missed.is_empty()
+    }
+
+    pub(super) fn count(&mut self, key: Key, outcome: Restored) {
+        match outcome {
+            Restored::Done => self.done += 1,
+            Restored::Already => self.already += 1,
+            Restored::Gone => self.gone += 1,
+            Restored::Failed { why } => self.failed.push((key, why)),
+        }
+    }
+
+    /// The fields that other programs set, in words; the first ones by name.
+    pub(crate) fn left_in_words(&self) -> Vec<String> {
+        let words = |(key, value): &(Key, FieldValue)| format!("{key}: {value}");
+        let mut all: Vec<String> = self.left.iter().take(LISTED_MAX).map(words).collect();
+        if self.left.len() > LISTED_MAX {
+            all.push(format!("and {} more", self.left.len() - LISTED_MAX));
+        }
+        all
+    }
+}

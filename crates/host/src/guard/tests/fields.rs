@@ -1,0 +1,233 @@
+//! Only the fields that Lull set are restored, and only while they hold what it wrote.
+
+use super::*;
+use crate::apps::Forks;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+/// The first core that the victim may run on.
+fn first_core(scene: &Scene) -> CoreSet {
+    sched::affinity_of(scene.thread().tid).unwrap().iter().take(1).collect()
+}
+
+fn last_core(scene: &Scene) -> CoreSet {
+    sched::affinity_of(scene.thread().tid).unwrap().iter().next_back().into_iter().collect()
+}
+
+/// A ledger of an agent that set the victim's cores, and nothing else.
+fn with_cores(scene: &Scene, cores: &CoreSet) -> Ledger {
+    let mut ledger = scene.open().ledger;
+    let values = vec![FieldValue::Cores(cores.clone())];
+    ledger.record_writes(&[ThreadWrite { thread: scene.thread(), values }]).unwrap();
+    sched::set_affinity(scene.thread().tid, cores).unwrap();
+    ledger
+}
+
+#[test]
+fn a_renice_and_a_change_of_class_survive_an_agent_that_sets_cores() {
+    let scene = Scene::new();
+    let before = sched::affinity_of(scene.thread().tid).unwrap();
+    let ledger = with_cores(&scene, &first_core(&scene));
+    let theirs = sched::SchedState { policy: libc::SCHED_BATCH as u32, rt_priority: 0, nice: 7 };
+    sched::set_scheduling(scene.thread().tid, theirs).unwrap();
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.left.len()), (1, 0), "{restoration}");
+    assert_eq!(sched::affinity_of(scene.thread().tid).unwrap(), before);
+    assert_eq!(sched::scheduling_of(scene.thread().tid).unwrap(), theirs);
+}
+
+#[test]
+fn a_thread_that_pins_itself_after_the_write_is_not_widened_and_is_listed() {
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    if first == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let ledger = with_cores(&scene, &first);
+    sched::set_affinity(scene.thread().tid, &last).unwrap();
+    let restoration = ledger.restore();
+    let theirs = (scene.original().key(), FieldValue::Cores(last.clone()));
+    assert_eq!(restoration.left, [theirs]);
+    let text = restoration.to_string();
+    assert!(text.contains("left as another program set it: thread"), "{text}");
+    assert_eq!(sched::affinity_of(scene.thread().tid).unwrap(), last);
+}
+
+#[test]
+fn a_write_that_a_kill_cut_short_is_undone_or_was_not_done() {
+    let scene = Scene::new();
+    let before = scene.original();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    let mut ledger = with_cores(&scene, &first);
+    let values = vec![FieldValue::Cores(last)];
+    ledger.record_writes(&[ThreadWrite { thread: scene.thread(), values }]).unwrap();
+    drop(ledger);
+    let _ = scene.open();
+    assert_eq!(scene.original(), before);
+
+    let mut ledger = scene.open().ledger;
+    ledger.record_writes(&[scene.write()]).unwrap();
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.already), (0, 1), "{restoration}");
+}
+
+#[test]
+fn a_thread_that_was_pinned_before_never_gets_more_cores_than_that() {
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    let tid = scene.thread().tid;
+    sched::set_affinity(tid, &last).unwrap();
+    let before = scene.original();
+    let is_bound = matches!(&before, Original::Thread { follows_cpuset: Some(false), .. });
+    assert!(is_bound || first == last, "{before:?}");
+    drop(with_cores(&scene, &first));
+    let _ = scene.open();
+    assert_eq!(scene.original(), before);
+}
+
+/// A cpuset (version 1) of this test's own, for one process; `None` where none can be made.
+struct Cpuset(PathBuf);
+
+impl Cpuset {
+    fn new(process: i32, cores: &CoreSet) -> Option<Self> {
+        let top = Path::new("/sys/fs/cgroup/cpuset");
+        let memory = std::fs::read_to_string(top.join("cpuset.mems")).ok()?;
+        let dir = top.join(format!("lull-test-{process}"));
+        std::fs::create_dir(&dir).ok()?;
+        let cpuset = Self(dir);
+        std::fs::write(cpuset.0.join("cpuset.mems"), memory).ok()?;
+        cpuset.allow(cores);
+        std::fs::write(cpuset.0.join("cgroup.procs"), process.to_string()).ok()?;
+        Some(cpuset)
+    }
+
+    fn allow(&self, cores: &CoreSet) {
+        std::fs::write(self.0.join("cpuset.cpus"), cores.to_string()).unwrap();
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let processes = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for process in processes.lines() {
+            let _ = std::fs::write("/sys/fs/cgroup/cpuset/cgroup.procs", process);
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_restored_thread_follows_its_cpuset_as_before() {
+    let scene = Scene::new();
+    let tid = scene.thread().tid;
+    let all = sched::affinity_of(tid).unwrap();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    let Some(cpuset) = Cpuset::new(tid, &all).filter(|_| first != last) else {
+        return lull_testing::skip("no cpuset of two cores can be made here");
+    };
+    drop(with_cores(&scene, &first));
+    let _ = scene.open();
+    assert_eq!(sched::affinity_of(tid).unwrap(), all);
+    cpuset.allow(&last);
+    assert_eq!(sched::affinity_of(tid).unwrap(), last, "it is still bound");
+    cpuset.allow(&all);
+    assert_eq!(sched::affinity_of(tid).unwrap(), all, "it is bound to what it was allowed");
+}
+
+#[test]
+fn a_cpuset_that_changes_under_a_steered_thread_is_no_foreign_change() {
+    let scene = Scene::new();
+    let tid = scene.thread().tid;
+    let all = sched::affinity_of(tid).unwrap();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    let Some(cpuset) = Cpuset::new(tid, &all).filter(|_| first != last) else {
+        return lull_testing::skip("no cpuset of two cores can be made here");
+    };
+    let ledger = with_cores(&scene, &first);
+    cpuset.allow(&first);
+    let restoration = ledger.restore();
+    assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
+    cpuset.allow(&all);
+    assert_eq!(sched::affinity_of(tid).unwrap(), all);
+}
+
+/// A daemon: its parent ends at once, so that its parent is process 1 when it is seen.
+const DAEMONS: &str = "read line; (setsid sh -c 'echo $$; exec sleep 600' &) ; read line";
+
+/// Lets a shell with Lull's setting make a daemon; returns the shell, and the daemon's number.
+fn make_daemon(scene: &Scene) -> (Child, i32, Ledger) {
+    let mut shell = Command::new("sh")
+        .args(["-c", DAEMONS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = shell.id().cast_signed();
+    let main = threads_of(&scene.roots, pid).unwrap()[0];
+    let mut ledger = scene.open().ledger;
+    ledger.forks().subscribe();
+    let one = first_core(scene);
+    let values = vec![FieldValue::Cores(one.clone())];
+    ledger.record_writes(&[ThreadWrite { thread: main, values }]).unwrap();
+    sched::set_affinity(pid, &one).unwrap();
+    writeln!(shell.stdin.as_mut().unwrap()).unwrap();
+    let mut said = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let daemon = said.trim().parse().unwrap();
+    (shell, daemon, ledger)
+}
+
+fn end(mut shell: Child, daemon: i32) {
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    let daemon = rustix::process::Pid::from_raw(daemon).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_daemon_gets_what_its_creator_had() {
+    if !Forks::default().subscribe() {
+        return lull_testing::skip("the kernel does not report forks here");
+    }
+    let scene = Scene::new();
+    let before = sched::affinity_of(scene.thread().tid).unwrap();
+    let (shell, daemon, ledger) = make_daemon(&scene);
+    let changed = sched::affinity_of(daemon).unwrap();
+    let restoration = ledger.restore();
+    let after = sched::affinity_of(daemon).unwrap();
+    end(shell, daemon);
+    assert_eq!((changed, after), (first_core(&scene), before));
+    assert!(restoration.is_complete(), "{restoration}");
+}
+
+#[test]
+fn a_daemon_of_which_nothing_is_known_is_possibly_missed() {
+    let scene = Scene::new();
+    if first_core(&scene) == last_core(&scene) {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let (shell, daemon, ledger) = make_daemon(&scene);
+    drop(ledger);
+    let recovery = restore_stale(&scene.dir(), &scene.roots).unwrap().unwrap();
+    end(shell, daemon);
+    let How::Now(restoration) = &recovery.how else { panic!("{recovery}") };
+    let name = format!("process {daemon} (sleep) has cores");
+    assert!(restoration.missed.iter().any(|one| one.starts_with(&name)), "{recovery}");
+}
+
+#[test]
+fn a_daemon_that_the_agent_saw_is_restored_after_all_have_been_killed() {
+    if !Forks::default().subscribe() {
+        return lull_testing::skip("the kernel does not report forks here");
+    }
+    let scene = Scene::new();
+    let before = sched::affinity_of(scene.thread().tid).unwrap();
+    let (shell, daemon, mut ledger) = make_daemon(&scene);
+    ledger.forks().read();
+    ledger.record_descendants(&threads_of(&scene.roots, daemon).unwrap()).unwrap();
+    drop(ledger);
+    let _ = scene.open();
+    let after = sched::affinity_of(daemon).unwrap();
+    end(shell, daemon);
+    assert_eq!(after, before);
+}
