@@ -218,8 +218,10 @@ impl Runtime {
         Ok(UnmappedServers::new(roots, self.page.path(), found.st_ino, found.st_uid))
     }
 
-    /// Frees the records of connections of processes that were killed.
+    /// Frees the records of connections of processes that were killed, and corrects the shared
+    /// count of waiting workers. To be called once a second.
     pub fn reap(&self, roots: &Roots) {
+        self.page.gate().recount_waiters();
         // One process may serve thousands of connections.
         let mut gone: BTreeMap<u32, bool> = BTreeMap::new();
         for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {

@@ -149,10 +149,6 @@ impl<'a> Gate<'a> {
         let Some(seat) = self.seat(id) else { return Decision::Run };
         if seat.is_waiting() {
             self.enqueue(id);
-            // The count rises before a bit is set: with this worker in the ring it is not 0.
-            if self.control.waiters() == 0 {
-                self.recount_waiters();
-            }
             self.pump(now_ns, wake);
         }
         match seat.state() {

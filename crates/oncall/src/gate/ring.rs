@@ -220,9 +220,9 @@ impl Gate<'_> {
 
     /// Corrects the shared count of waiting workers.
     ///
-    /// The agent calls this when it attaches, and a worker that waits although the count is 0.
-    /// The count of a running gate may be wrong by the calls that change it meanwhile, until the
-    /// next correction: it decides what is read first, and not whether a worker runs.
+    /// The agent calls this when it attaches and once a second. Calls that change the count
+    /// meanwhile may make the correction wrong until the next one: with a count of 0 a waiting
+    /// worker runs at its own next check instead of at the end of a turn.
     pub fn recount_waiters(&self) {
         let before = self.control.ring.waiters.load(Ordering::Relaxed);
         let now = self.count_waiters();
