@@ -105,7 +105,7 @@ impl Controller {
         rules.limits.check(plant.machine())?;
         let original = plant.settings();
         let apps = plant.apps().to_vec();
-        let roster = Roster::new(presence::present(&original, apps.len()));
+        let roster = Roster::new(numbered(&apps).map(|(app, _)| plant.is_present(app)).collect());
         Ok(Self {
             policy,
             gate: Gatekeeper::new(rules.limits.clone()),

@@ -1,6 +1,6 @@
 //! The seam to whatever is watched and steered: a host or a simulated machine.
 
-use crate::{AppSpec, Machine, Observation, Setting};
+use crate::{AppId, AppSpec, Machine, Observation, Setting};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,11 @@ pub trait Plant {
 
     /// The apps on it; fixed for a run, indexed by [`crate::AppId`].
     fn apps(&self) -> &[AppSpec];
+
+    /// Whether an app has a process now. An app without one is absent and has no knobs.
+    fn is_present(&self, _app: AppId) -> bool {
+        true
+    }
 
     /// Lets one epoch pass and returns what was measured in it.
     ///

@@ -333,6 +333,10 @@ impl Plant for HostPlant {
         &self.specs
     }
 
+    fn is_present(&self, app: AppId) -> bool {
+        self.apps.get(app.index()).is_some_and(|app| app.presence.is_present)
+    }
+
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.wait(epoch)?;
         let now = now(ClockId::Monotonic);

@@ -12,6 +12,8 @@ pub(super) struct Failure {
 
 /// How many lines of a failed test's output are listed.
 const LINES: usize = 20;
+/// How many characters of a line: a value printed by `{:?}` may have thousands.
+const WIDTH: usize = 300;
 
 /// Reads the lines of one program.
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ impl Failures {
         } else if let Some(at) = self.current {
             let output = &mut self.found[at].output;
             if output.len() < LINES && !line.is_empty() {
-                output.push(line.to_owned());
+                output.push(line.chars().take(WIDTH).collect());
             }
         }
     }

@@ -265,6 +265,10 @@ impl Plant for MemoryPlant {
         &self.specs
     }
 
+    fn is_present(&self, app: AppId) -> bool {
+        !self.gone[app.index()]
+    }
+
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.time += epoch;
         let apps = numbered(&self.specs).map(|(app, spec)| self.see(app, spec, epoch)).collect();

@@ -3,18 +3,10 @@
 use super::{Controller, Turn};
 use crate::journal::Event;
 use crate::roster::{RosterChange, RosterEvent};
-use crate::{AppId, AppSpec, Observation, Policy, Setting, numbered};
+use crate::{AppId, AppSpec, Observation, Policy, numbered};
 
 /// Rebuilds the policy for these apps.
 pub type RebuildPolicy = Box<dyn Fn(&[AppSpec]) -> Result<Box<dyn Policy>, String> + Send>;
-
-/// Which of this many apps a plant has now: those of which it shows a knob, or all if it shows
-/// none of any app.
-pub(super) fn present(settings: &[Setting], apps: usize) -> Vec<bool> {
-    let has = |app: AppId| settings.iter().any(|now| now.knob().app() == Some(app));
-    let is_known = settings.iter().any(|now| now.knob().app().is_some());
-    (0u16..).map(AppId).take(apps).map(|app| !is_known || has(app)).collect()
-}
 
 impl Controller {
     /// Sets how the policy is rebuilt when it cannot adapt to a change of the roster.

@@ -214,6 +214,10 @@ fn check_format(file: &LedgerFile, lines: &Lines) -> Result<(), LedgerError> {
         What::Header { format, .. } if format != FORMAT => Some(format),
         _ => None,
     };
+    // A closed ledger of another version holds nothing to restore, whatever its format.
+    if lines.is_closed() {
+        return Ok(());
+    }
     match lines.entries.iter().find_map(format) {
         Some(found) => Err(LedgerError::Format { path: file.path().to_owned(), found }),
         None => Ok(()),
