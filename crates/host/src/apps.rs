@@ -19,7 +19,7 @@ mod signal;
 mod table;
 mod terminate;
 
-pub use attach::{AttachError, Target};
+pub use attach::{AttachError, Target, above_lull};
 pub use forks::Forks;
 pub use globs::{GlobError, check_glob};
 pub use handle::{AppHandle, PauseError, stop};

@@ -16,7 +16,7 @@ use anyhow::Context;
 use launch::Surroundings;
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::HostError;
-use lull_host::apps::{AppHandle, Ended, GRACE};
+use lull_host::apps::{AppHandle, Ended, GRACE, above_lull};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
@@ -129,6 +129,7 @@ impl<'a> Agent<'a> {
         // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
+        self.check_pids(&roots)?;
         self.check_programs()?;
         self.check_kernel(&roots)?;
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
@@ -322,6 +323,21 @@ impl<'a> Agent<'a> {
     fn library(&self) -> anyhow::Result<Option<Library>> {
         let needs = |app: &AppSection| app.latency == LatencySource::Preload && app.start.is_some();
         self.config.apps.iter().any(needs).then(Library::write).transpose()
+    }
+
+    /// Rejects apps whose processes would include Lull itself.
+    fn check_pids(&self, roots: &Roots) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let pid = app.pid.and_then(|pid| i32::try_from(pid).ok());
+            let Some((pid, what)) = pid.and_then(|pid| Some((pid, above_lull(pid, roots)?))) else {
+                continue;
+            };
+            let message = format!(
+                "process {pid} is {what}, which cannot be an app: name the server's own process"
+            );
+            return Err(self.config.source.error(&format!("app[{index}].pid"), message));
+        }
+        Ok(())
     }
 
     /// Rejects apps into which the configured library cannot be preloaded.

@@ -77,6 +77,16 @@ fn a_pid_that_is_gone_is_said_to_be() {
 }
 
 #[test]
+fn an_app_that_contains_lull_is_refused() {
+    let scene = Scene::new();
+    for (pid, what) in [(1, "the first process"), (std::process::id(), "an ancestor of Lull")] {
+        let config = scene.config("", &batch(&format!("pid = {pid}")));
+        scene.run_for(&config, "1s").refused(2, what);
+    }
+    assert!(scene.records().is_empty());
+}
+
+#[test]
 fn a_port_in_use_is_said_to_be() {
     let scene = Scene::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -109,8 +109,8 @@ fn scope_of_pid(pid: i32, roots: &Roots) -> Result<Scope, AttachError> {
     if facts.is_kernels {
         return refused("a thread of the kernel");
     }
-    if roots.is_own_proc() && pid == rustix::process::getpid().as_raw_nonzero().get() {
-        return refused("Lull itself");
+    if let Some(what) = above_lull(pid, roots) {
+        return refused(what);
     }
     // A thread has a directory by its number too, but is not listed.
     if ProcessTable::new(roots).map_err(unreadable)?.facts(pid).is_none() {
@@ -122,6 +122,26 @@ fn scope_of_pid(pid: i32, roots: &Roots) -> Result<Scope, AttachError> {
     }
     let root = ProcessId { pid, start_ticks: facts.start_ticks };
     Ok(Scope::Tree { root, with_group: false })
+}
+
+/// What a process is whose tree contains Lull; `None` for all others. Settings of such an app
+/// would be inherited by Lull itself and by every program that its owner starts.
+pub fn above_lull(pid: i32, roots: &Roots) -> Option<&'static str> {
+    if pid == 1 {
+        return Some("the first process of the machine or container");
+    }
+    if !roots.is_own_proc() {
+        return None;
+    }
+    let mut process = rustix::process::getpid().as_raw_nonzero().get();
+    if pid == process {
+        return Some("Lull itself");
+    }
+    while process != pid {
+        // The parent of process 1 is 0, which is no process.
+        process = Facts::of_process(roots, process).ok()?.parent;
+    }
+    Some("an ancestor of Lull")
 }
 
 /// Refuses a directory that is no cgroup, and a threaded one; it may be missing or empty.
