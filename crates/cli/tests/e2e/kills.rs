@@ -64,6 +64,14 @@ impl Stage {
         }
     }
 
+    /// Asserts that `lull restore` finds the knobs restored by the guard.
+    fn assert_guard_restored(&self) {
+        let state = self.scene.path("state");
+        let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
+        let ended = self.scene.run(&restore).well();
+        assert!(ended.out.contains("its guard did"), "{}", ended.out);
+    }
+
     fn assert_put_back(&self) {
         self.server.wait_until_as_before();
         self.batch.wait_until_as_before();
@@ -144,10 +152,7 @@ fn an_agent_killed_at_work_is_undone_by_its_guard() {
     let record = Record::open(&stage.scene.records()[0]);
     assert!(record.epochs() > 0);
     assert_eq!(record.fact("ended"), None);
-    let state = stage.scene.path("state");
-    let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
-    let told = stage.scene.run(&restore).well();
-    assert!(told.out.contains("its guard did"), "{}", told.out);
+    stage.assert_guard_restored();
 }
 
 /// The guard kills the agent after five seconds without a beat, and restores the knobs.
@@ -163,10 +168,7 @@ fn a_stopped_agent_is_ended_and_undone_by_its_guard() {
     let ended = agent.wait();
     assert_eq!(ended.status.signal(), Some(9), "{}", ended.err);
     stage.assert_put_back();
-    let state = stage.scene.path("state");
-    let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
-    let told = stage.scene.run(&restore).well();
-    assert!(told.out.contains("its guard did"), "{}", told.out);
+    stage.assert_guard_restored();
 }
 
 /// A guard is replaced while the agent waits for its epoch to end.

@@ -59,6 +59,8 @@ pub struct UnmappedServers {
     page: PathBuf,
     page_inode: u64,
     page_owner: u32,
+    /// Kept between looks, so that only new processes are read.
+    table: Option<ProcessTable>,
     /// Processes that need no other look.
     settled: BTreeSet<ProcessId>,
     looked: Option<Nanos>,
@@ -68,8 +70,8 @@ impl UnmappedServers {
     /// Creates the search for servers of the page at `page`, whose file has this inode and
     /// belongs to this user.
     pub(super) fn new(roots: &Roots, page: PathBuf, page_inode: u64, page_owner: u32) -> Self {
-        let roots = roots.clone();
-        Self { roots, page, page_inode, page_owner, settled: BTreeSet::new(), looked: None }
+        let (roots, settled) = (roots.clone(), BTreeSet::new());
+        Self { roots, page, page_inode, page_owner, table: None, settled, looked: None }
     }
 
     /// Returns the servers that were found since the last look. Does nothing within a second
@@ -81,7 +83,11 @@ impl UnmappedServers {
         }
         self.looked = Some(now);
         // Without a listing there is nothing to report; the next look tries again.
-        let Ok(table) = ProcessTable::new(&self.roots) else { return Vec::new() };
+        let refreshed = match self.table.take() {
+            None => ProcessTable::new(&self.roots),
+            Some(mut table) => table.refresh().map(|()| table),
+        };
+        let Ok(table) = refreshed else { return Vec::new() };
         let mut settled = BTreeSet::new();
         let mut found = Vec::new();
         for (pid, facts) in table.iter().filter(|(_, facts)| !facts.is_kernels) {
@@ -94,6 +100,7 @@ impl UnmappedServers {
             found.extend(unmapped);
         }
         self.settled = settled;
+        self.table = Some(table);
         found
     }
 

@@ -20,7 +20,7 @@ const REAPING: Nanos = Nanos::from_secs(1);
 pub struct Watch {
     runtime: Arc<Runtime>,
     statistics: Statistics,
-    unmapped: UnmappedServers,
+    unmapped: Box<UnmappedServers>,
     roots: Roots,
     reaped: Nanos,
 }
@@ -50,7 +50,7 @@ impl Watch {
 
     fn new(runtime: Runtime, roots: &Roots) -> io::Result<Self> {
         let statistics = runtime.statistics();
-        let unmapped = runtime.unmapped_servers(roots)?;
+        let unmapped = Box::new(runtime.unmapped_servers(roots)?);
         let (runtime, roots) = (Arc::new(runtime), roots.clone());
         Ok(Self { runtime, statistics, unmapped, roots, reaped: now() })
     }
