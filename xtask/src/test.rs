@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 //!
 //! The cheapest phases run first, one after the other; those that run tests and those that
-//! build documentation and boot kernels run beside each other. No phase begins after one has
-//! failed, which prints the command that repeats it. The last line sums up every test.
+//! build documentation and boot kernels run beside each other. If a first phase fails, the run
+//! ends; of the others all run, so that one run shows every failure. A phase that fails prints
+//! the command that repeats it. The last line sums up every test.
 
 mod clock;
 mod failures;
@@ -48,8 +49,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
     let phases = Phases::new(options, &skips, &rig);
     let runner = Runner::new(root, profile(options), &skips)?;
-    runner.run_all(&phases.front)?;
-    runner.run_beside(&phases.programs, &phases.aside)?;
+    if runner.run_until_failure(&phases.front)? {
+        runner.run_beside(&phases.programs, &phases.aside)?;
+    }
     let mut tally = runner.close()?;
     if let Rig::Missing(why) = &rig {
         println!("{}", without_rig(why));

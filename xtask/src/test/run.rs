@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,6 @@ pub(super) struct Runner<'a> {
     programs: Mutex<Vec<(Program, usize)>>,
     /// How many lanes are busy.
     lanes: AtomicUsize,
-    /// Set when a phase has failed: no other one begins.
-    is_over: AtomicBool,
 }
 
 /// When the lines of a command are shown.
@@ -65,19 +63,24 @@ impl<'a> Runner<'a> {
             tally: Mutex::default(),
             programs: Mutex::default(),
             lanes: AtomicUsize::new(1),
-            is_over: AtomicBool::new(false),
         })
     }
 
-    /// Runs one list of phases after the other one.
-    pub(super) fn run_all(&self, phases: &[Phase]) -> Result<()> {
-        phases.iter().try_for_each(|phase| self.run(phase))
+    /// Runs phases one after the other until one fails; returns whether all succeeded.
+    pub(super) fn run_until_failure(&self, phases: &[Phase]) -> Result<bool> {
+        for phase in phases {
+            if !self.run(phase)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Runs two lists of phases beside each other.
+    /// Runs two lists of phases beside each other. All phases run, so that one run shows every
+    /// failure.
     pub(super) fn run_beside(&self, first: &[Phase], second: &[Phase]) -> Result<()> {
-        let lane = |phases| {
-            let outcome = self.run_all(phases);
+        let lane = |phases: &[Phase]| {
+            let outcome = phases.iter().try_for_each(|phase| self.run(phase).map(drop));
             self.lanes.fetch_sub(1, Ordering::Relaxed);
             outcome
         };
@@ -100,31 +103,24 @@ impl<'a> Runner<'a> {
         self.tally.lock().expect("no lane panics while it counts")
     }
 
-    /// Runs a phase unless one has failed; a failure that no test explains counts as one
-    /// failed test.
-    fn run(&self, phase: &Phase) -> Result<()> {
-        if self.is_over.load(Ordering::Relaxed) {
-            return Ok(());
-        }
+    /// Runs a phase and returns whether it succeeded. A failure that no test explains counts
+    /// as one failed test.
+    fn run(&self, phase: &Phase) -> Result<bool> {
         println!("== {} ({} s): {}", phase.name, self.started.elapsed().as_secs(), phase.repeat());
         let (began, failed) = (Instant::now(), self.lock().failed);
-        let outcome = self.step(phase);
-        if outcome.is_err() {
-            self.is_over.store(true, Ordering::Relaxed);
-        }
+        let is_good = self.step(phase)?;
         let took_s = began.elapsed().as_secs();
-        if outcome? {
+        if is_good {
             println!("== {}: {took_s} s", phase.name);
-            return Ok(());
+            return Ok(true);
         }
-        self.is_over.store(true, Ordering::Relaxed);
         let mut tally = self.lock();
         if tally.failed == failed {
             tally.failed += 1;
             tally.add_failures(phase.name, &[Failure::of_phase("the phase")]);
         }
         println!("== {} failed after {took_s} s; again with: {}", phase.name, phase.repeat());
-        Ok(())
+        Ok(false)
     }
 
     fn step(&self, phase: &Phase) -> Result<bool> {
@@ -247,20 +243,32 @@ fn follow(command: &mut Command, show: Show, mut see: impl FnMut(&str, Duration)
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_failure_without_a_failed_test_counts_as_one_and_ends_the_run() {
-        let root = crate::root();
-        let runner = Runner::new(&root, &[], &[]).unwrap();
-        let phases = [
+    /// A phase that succeeds, one that fails without a failed test, and one that fails here.
+    fn phases() -> [Phase; 3] {
+        [
             Phase::new("version", &["--version"], Step::Cargo),
             Phase::new("unknown", &["no-such-command"], Step::Aside(None)),
             Phase::new("broken", &["xtask"], Step::Here(|_| Ok(ExitCode::FAILURE))),
-        ];
-        runner.run_all(&phases[..1]).unwrap();
+        ]
+    }
+
+    #[test]
+    fn a_failure_without_a_failed_test_counts_as_one_and_ends_a_sequence() {
+        let root = crate::root();
+        let runner = Runner::new(&root, &[], &[]).unwrap();
+        assert!(runner.run_until_failure(&phases()[..1]).unwrap());
         assert!(runner.lock().is_good());
-        runner.run_beside(&phases[1..], &[]).unwrap();
+        assert!(!runner.run_until_failure(&phases()).unwrap());
         assert_eq!(runner.lock().to_string(), "0 passed, 1 failed");
         assert_eq!(runner.lock().failures(), "   unknown: the phase as a whole\n");
+    }
+
+    #[test]
+    fn lanes_run_all_their_phases_and_show_every_failure() {
+        let root = crate::root();
+        let runner = Runner::new(&root, &[], &[]).unwrap();
+        runner.run_beside(&phases(), &phases()[..1]).unwrap();
+        assert_eq!(runner.lock().to_string(), "0 passed, 2 failed");
     }
 
     #[test]
