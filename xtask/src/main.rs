@@ -4,6 +4,7 @@ mod bpf;
 mod command;
 mod dispatch;
 mod docs;
+mod fuzz;
 mod live;
 mod package;
 mod rig;
@@ -84,6 +85,14 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Run the fuzz targets of crates/fuzz under libFuzzer
+    Fuzz {
+        /// Which targets (crates/fuzz/targets.toml); all without a name
+        names: Vec<String>,
+        /// How long each target runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
     /// Make a static program, a Debian package and their notices under target/package
     Package,
     /// Check licences, sources and duplicates of all dependencies against deny.toml
@@ -162,6 +171,7 @@ fn main() -> ExitCode {
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
+        Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
         Task::Package => package::run(&root()),
         Task::Supply => supply::run(&root()),
         Task::Notices => supply::run_notices(&root()),

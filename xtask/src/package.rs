@@ -40,6 +40,7 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     done(add.args(["target", "add", &target]))?;
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
+    build.args(["--features", "parquet"]);
     done(build.args(["--target", &target]).env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?;
     let built = release::target(root).join(target).join("release/lull");
     refuse_dynamic(&built)?;

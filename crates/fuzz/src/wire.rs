@@ -1,0 +1,69 @@
+//! Bytes of connections: the push socket, and the wire protocols of servers.
+
+use lull_control::{AppId, AppSpec};
+use lull_host::gauges::push::PushGauge;
+use lull_measure::{Nanos, Percentile};
+use lull_oncall::protocol::{Protocol, Reader};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+
+/// The agent's clock; the windows of the seeds end shortly before.
+const NOW: Nanos = Nanos::from_secs(100);
+
+/// A client that pushes the bytes and leaves, and the two epochs after it.
+pub(crate) fn push(bytes: &[u8]) {
+    push_and_leave(bytes).expect("a socket of our own can be listened at and reached");
+}
+
+fn push_and_leave(bytes: &[u8]) -> io::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("push");
+    let lc = AppSpec::latency_critical("memcached", Percentile::P95, Nanos::from_millis(4));
+    let apps = [lc, AppSpec::best_effort("burner")];
+    let mut gauge = PushGauge::listen(&path, &apps).map_err(io::Error::other)?;
+    let client = UnixStream::connect(&path)?;
+    client.set_nonblocking(true)?;
+    deliver(&mut gauge, client, bytes);
+    for epoch in 0..2 {
+        let deadline = NOW + Nanos::from_secs(epoch);
+        gauge.drain(deadline, deadline);
+        if let Ok(seen) = gauge.latency(AppId(0), deadline) {
+            assert!(seen.offered_per_s.is_finite() && seen.completed_per_s.is_finite());
+        }
+        let _ = gauge.progress(AppId(1), deadline);
+    }
+    let _ = gauge.take_notices();
+    Ok(())
+}
+
+/// Writes what the socket takes, and lets the gauge read in between.
+fn deliver(gauge: &mut PushGauge, mut client: UnixStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match client.write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => gauge.drain(NOW, NOW),
+            // The gauge has dropped the client.
+            Err(_) => return,
+        }
+    }
+}
+
+/// A connection: the first byte chooses the protocol; then each piece has a byte for its
+/// direction and length. A reader that is packed and unpacked goes on as before.
+pub(crate) fn protocol(bytes: &[u8]) {
+    let Some((choice, mut rest)) = bytes.split_first() else { return };
+    let protocol = Protocol::ALL[usize::from(*choice) % Protocol::ALL.len()];
+    let mut reader = Reader::new(protocol);
+    while let Some((head, pieces)) = rest.split_first() {
+        let (piece, next) = pieces.split_at(usize::from(head >> 1).min(pieces.len()));
+        let mut unpacked = Reader::unpack(reader.pack());
+        if head & 1 == 0 {
+            assert_eq!(unpacked.received(piece), reader.received(piece));
+        } else {
+            assert_eq!(unpacked.begins_receive(), reader.begins_receive());
+            assert_eq!(unpacked.sent(piece), reader.sent(piece));
+        }
+        assert_eq!(unpacked, reader);
+        rest = next;
+    }
+}
