@@ -1,5 +1,10 @@
 //! The command line as clap parses it. This is the only place that documents the flags.
 
+/// Refuses a Parquet file where this program cannot write one.
+fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
+    lull_lab::parquet_table::check_built().map(|()| path.into())
+}
+
 #[cfg(test)]
 mod book;
 mod calibrate;
@@ -25,6 +30,7 @@ pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use lull_host::knobs::hold::Wish;
+use lull_lab::parquet_table::ParquetError;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
 use lull_workload::apps::options::Demand;
@@ -341,7 +347,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Write the figures of every replication as Parquet
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parquet_file)]
     pub(crate) parquet: Option<PathBuf>,
     /// Draw the figures with their intervals, as SVG
     #[arg(long, value_name = "FILE")]

@@ -7,6 +7,7 @@ pub mod cycles;
 pub mod experiment;
 pub mod figure;
 mod papers;
+pub mod parquet_table;
 pub mod portrait;
 mod prelude;
 pub mod progress;

@@ -14,7 +14,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Write all settings as Parquet, with which of them are on the front
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = super::parquet_file)]
     pub(crate) parquet: Option<PathBuf>,
     /// Draw settings and front of every load into this SVG
     #[arg(long, value_name = "FILE")]

@@ -10,9 +10,10 @@ mod file;
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::commands::UsageError;
 use anyhow::Context;
-use file::{Kind, TableFile};
+use file::{TableFile, declared};
 use lull_agent::record::unpack;
 use lull_agent::recorded::{Database, open};
+use lull_lab::parquet_table::Kind;
 use lull_measure::Latency;
 use rusqlite::types::Value;
 use serde::Serialize;
@@ -50,7 +51,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         tempfile::Builder::new().prefix(".lull-").tempdir_in(parent).with_context(cannot)?;
     let formats: &[ExportFormat] = match &args.format {
         Some(format) => std::slice::from_ref(format),
-        None => &[ExportFormat::Parquet, ExportFormat::Csv],
+        None if cfg!(feature = "parquet") => &[ExportFormat::Parquet, ExportFormat::Csv],
+        None => &[ExportFormat::Csv],
     };
     let tables = Export { record: &record, formats, place: beside.path() }.all()?;
     // Only the owner may read a temporary directory, and so the export.
@@ -106,7 +108,7 @@ impl Export<'_> {
         self.record.database.query_row(sql, [table], |row| Ok(row.get::<_, i64>(0)? > 0))
     }
 
-    fn file(&self, name: &str, columns: Vec<(String, Kind)>) -> anyhow::Result<TableFile> {
+    fn file(&self, name: &str, columns: &[(String, Kind)]) -> anyhow::Result<TableFile> {
         TableFile::create(self.place, name, columns, self.formats)
     }
 
@@ -116,11 +118,11 @@ impl Export<'_> {
         let mut query = self.record.database.prepare(sql)?;
         let columns = query.query_map([name], |row| {
             let kind: String = row.get(1)?;
-            Ok((row.get::<_, String>(0)?, Kind::declared(&kind)))
+            Ok((row.get::<_, String>(0)?, declared(&kind)))
         })?;
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let width = columns.len();
-        let mut file = self.file(name, columns)?;
+        let mut file = self.file(name, &columns)?;
         let mut query =
             self.record.database.prepare(&format!("SELECT * FROM {name} ORDER BY rowid"))?;
         let mut rows = query.query([])?;
@@ -132,7 +134,7 @@ impl Export<'_> {
     }
 
     fn latencies(&self) -> anyhow::Result<u64> {
-        let mut file = self.file("latencies", columns(&["latency_ns", "count"]))?;
+        let mut file = self.file("latencies", &columns(&["latency_ns", "count"]))?;
         let is_text = self.record.version < 2;
         let column = if is_text { "hdr_v2_base64" } else { "hdr_v2_deflate" };
         let sql = format!("SELECT epoch, app, {column} FROM latencies ORDER BY rowid");
@@ -153,7 +155,7 @@ impl Export<'_> {
 
     fn requests(&self) -> anyhow::Result<u64> {
         let wanted = columns(&["one_in", "due_ns", "wait_ns", "latency_ns"]);
-        let mut file = self.file("requests", wanted)?;
+        let mut file = self.file("requests", &wanted)?;
         let sql = "SELECT epoch, app, one_in, packed FROM requests ORDER BY rowid";
         let mut query = self.record.database.prepare(sql)?;
         let mut rows = query.query([])?;

@@ -3,15 +3,9 @@
 
 use super::{Outcome, WorstCycles};
 use crate::cycles::{BACKLOG, Cycle, LARGEST, WINDOW};
+use crate::parquet_table::{Column, Kind, ParquetError, ParquetTable, TableValue};
 use lull_measure::escape::csv_text;
-use parquet::basic::Compression;
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
 use std::io::Write;
-use std::sync::Arc;
 
 /// The columns. A replication's random numbers follow from the scenario's
 /// seed and its number.
@@ -162,62 +156,25 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn schema(&self) -> String {
-        let cycle = if self.has_cycles { "REQUIRED DOUBLE cycle_s;" } else { "" };
-        format!(
-            "message lull_sim {{
-                REQUIRED BYTE_ARRAY scenario (UTF8);
-                REQUIRED BYTE_ARRAY policy (UTF8);
-                REQUIRED INT64 replication;
-                REQUIRED BYTE_ARRAY figure (UTF8);
-                REQUIRED BYTE_ARRAY unit (UTF8);
-                OPTIONAL DOUBLE value;
-                {cycle}
-            }}"
-        )
-    }
-
-    fn texts<'r>(&'r self, of: impl Fn(&'r RecordRow<'_>) -> &'r str) -> Vec<ByteArray> {
-        self.rows.iter().map(|row| of(row).into()).collect()
-    }
-
     fn write_parquet(&self, to: impl Write + Send) -> Result<(), RecordError> {
-        let schema = Arc::new(parse_message_type(&self.schema())?);
-        // Columns repeat themselves so much that their dictionaries are small already.
-        let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED);
-        let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
-        let mut group = file.next_row_group()?;
-        let columns = if self.has_cycles { 7 } else { 6 };
-        for number in 0..columns {
-            let Some(mut column) = group.next_column()? else { break };
-            let mut text = |texts: Vec<ByteArray>| {
-                column.typed::<ByteArrayType>().write_batch(&texts, None, None)
-            };
-            match number {
-                0 => text(self.texts(|_| self.title))?,
-                1 => text(self.texts(|row| row.policy))?,
-                3 => text(self.texts(|row| row.figure))?,
-                4 => text(self.texts(|row| row.unit))?,
-                2 => {
-                    let all: Vec<i64> =
-                        self.rows.iter().map(|row| row.replication as i64).collect();
-                    column.typed::<Int64Type>().write_batch(&all, None, None)?
-                }
-                5 => {
-                    let all: Vec<f64> = self.rows.iter().filter_map(|row| row.value).collect();
-                    let there: Vec<i16> =
-                        self.rows.iter().map(|row| i16::from(row.value.is_some())).collect();
-                    column.typed::<DoubleType>().write_batch(&all, Some(&there), None)?
-                }
-                _ => {
-                    let all: Vec<f64> = self.rows.iter().filter_map(|row| row.cycle_s).collect();
-                    column.typed::<DoubleType>().write_batch(&all, None, None)?
-                }
-            };
-            column.close()?;
-        }
-        group.close()?;
-        file.close()?;
-        Ok(())
+        let kinds = [Kind::Text, Kind::Text, Kind::Integer, Kind::Text, Kind::Text];
+        let required = HEADER.iter().zip(kinds).map(|(name, kind)| Column::required(name, kind));
+        let mut columns: Vec<Column> = required.collect();
+        columns.push(Column::optional("value", Kind::Real));
+        columns.extend(self.has_cycles.then(|| Column::required(CYCLE, Kind::Real)));
+        let mut table = ParquetTable::new(to, "lull_sim", columns)?;
+        table.append(self.rows.len(), |row, column| {
+            let row = &self.rows[row];
+            match column {
+                0 => TableValue::Text(self.title),
+                1 => TableValue::Text(row.policy),
+                2 => TableValue::Integer(row.replication as i64),
+                3 => TableValue::Text(row.figure),
+                4 => TableValue::Text(row.unit),
+                5 => row.value.into(),
+                _ => row.cycle_s.into(),
+            }
+        })?;
+        Ok(table.finish()?)
     }
 }

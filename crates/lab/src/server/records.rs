@@ -2,89 +2,60 @@
 //! front of its load.
 
 use super::{Cell, pareto};
+use crate::parquet_table::{Column, Kind, ParquetTable, TableValue};
 use crate::scenario::RecordError;
-use parquet::basic::Compression;
-use parquet::data_type::{BoolType, DoubleType, Int64Type};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::schema::parser::parse_message_type;
 use std::io::Write;
-use std::sync::Arc;
 
-/// One column: its declaration in Parquet's schema language, and its values.
-struct Column {
-    declared: String,
-    values: Values,
-}
-
-enum Values {
-    Whole(Vec<i64>),
-    Number(Vec<f64>),
-    /// `None` where the driver or the governor chose.
-    Chosen(Vec<Option<f64>>),
-    Truth(Vec<bool>),
-}
+/// The columns of numbers of `lull sweep`'s CSV, and whether each cell has a value.
+type Number = (&'static str, bool, fn(&Cell) -> Option<f64>);
+const NUMBERS: [Number; 14] = [
+    ("rate_per_s", true, |cell| Some(cell.rate_per_s)),
+    ("delay_us", false, |cell| cell.setting.delay_us),
+    ("frequency_ghz", false, |cell| cell.setting.frequency_ghz),
+    ("arrived", true, |cell| Some(cell.arrived as f64)),
+    ("answered", true, |cell| Some(cell.answered as f64)),
+    ("p50_us", true, |cell| Some(cell.p50_us)),
+    ("p90_us", true, |cell| Some(cell.p90_us)),
+    ("p99_us", true, |cell| Some(cell.p99_us)),
+    ("percentile", true, |cell| Some(cell.percentile)),
+    ("tail_us", true, |cell| Some(cell.tail_us)),
+    ("watts", true, |cell| Some(cell.watts)),
+    ("cycles_a_request", true, |cell| Some(cell.cycles_a_request)),
+    ("interrupts_per_s", true, |cell| Some(cell.interrupts_per_s)),
+    ("busy", true, |cell| Some(cell.busy)),
+];
 
 /// Writes cells with the columns of `lull sweep`'s CSV and `on_front`: whether
 /// no other cell of its load beats it in both tail and power. A setting that
 /// was left to the kernel is null.
 ///
 /// # Errors
-/// If the destination cannot be written.
+/// If the destination cannot be written, or the program was built without Parquet.
 pub fn write_parquet(
     cells: &[Cell],
     percentile: f64,
     to: impl Write + Send,
 ) -> Result<(), RecordError> {
-    let columns = columns(cells, percentile);
-    let declared: String = columns.iter().map(|column| column.declared.as_str()).collect();
-    let schema = Arc::new(parse_message_type(&format!("message lull_sweep {{ {declared} }}"))?);
-    let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED);
-    let mut file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
-    let mut group = file.next_row_group()?;
-    for column in &columns {
-        let Some(mut writer) = group.next_column()? else { break };
-        write(&column.values, &mut writer)?;
-        writer.close()?;
-    }
-    group.close()?;
-    file.close()?;
-    Ok(())
+    let number = |(name, is_required, _): &Number| Column {
+        is_required: *is_required,
+        ..Column::optional(name, kind(name))
+    };
+    let on_front = on_front(cells, percentile);
+    let columns = NUMBERS.iter().map(number).chain([Column::required("on_front", Kind::Truth)]);
+    let mut table = ParquetTable::new(to, "lull_sweep", columns.collect())?;
+    table.append(cells.len(), |row, column| match NUMBERS.get(column) {
+        Some((name, _, value)) if kind(name) == Kind::Integer => {
+            value(&cells[row]).map_or(TableValue::Missing, |it| TableValue::Integer(it as i64))
+        }
+        Some((_, _, value)) => value(&cells[row]).into(),
+        None => TableValue::Truth(on_front[row]),
+    })?;
+    Ok(table.finish()?)
 }
 
-fn columns(cells: &[Cell], percentile: f64) -> Vec<Column> {
-    let number = |name: &str, of: fn(&Cell) -> f64| Column {
-        declared: format!("REQUIRED DOUBLE {name};"),
-        values: Values::Number(cells.iter().map(of).collect()),
-    };
-    let whole = |name: &str, of: fn(&Cell) -> u64| Column {
-        declared: format!("REQUIRED INT64 {name};"),
-        values: Values::Whole(cells.iter().map(|cell| of(cell).cast_signed()).collect()),
-    };
-    let chosen = |name: &str, of: fn(&Cell) -> Option<f64>| Column {
-        declared: format!("OPTIONAL DOUBLE {name};"),
-        values: Values::Chosen(cells.iter().map(of).collect()),
-    };
-    vec![
-        number("rate_per_s", |cell| cell.rate_per_s),
-        chosen("delay_us", |cell| cell.setting.delay_us),
-        chosen("frequency_ghz", |cell| cell.setting.frequency_ghz),
-        whole("arrived", |cell| cell.arrived),
-        whole("answered", |cell| cell.answered),
-        number("p50_us", |cell| cell.p50_us),
-        number("p90_us", |cell| cell.p90_us),
-        number("p99_us", |cell| cell.p99_us),
-        number("percentile", |cell| cell.percentile),
-        number("tail_us", |cell| cell.tail_us),
-        number("watts", |cell| cell.watts),
-        number("cycles_a_request", |cell| cell.cycles_a_request),
-        number("interrupts_per_s", |cell| cell.interrupts_per_s),
-        number("busy", |cell| cell.busy),
-        Column {
-            declared: "REQUIRED BOOLEAN on_front;".to_owned(),
-            values: Values::Truth(on_front(cells, percentile)),
-        },
-    ]
+/// Counts of requests are integers.
+fn kind(name: &str) -> Kind {
+    if matches!(name, "arrived" | "answered") { Kind::Integer } else { Kind::Real }
 }
 
 /// For each cell, whether it lies on the front of its load.
@@ -97,18 +68,4 @@ fn on_front(cells: &[Cell], percentile: f64) -> Vec<bool> {
         pareto(&all, percentile).into_iter().any(|it| it.setting == cell.setting)
     };
     cells.iter().map(lies).collect()
-}
-
-fn write(values: &Values, to: &mut SerializedColumnWriter<'_>) -> Result<(), RecordError> {
-    match values {
-        Values::Whole(all) => to.typed::<Int64Type>().write_batch(all, None, None)?,
-        Values::Number(all) => to.typed::<DoubleType>().write_batch(all, None, None)?,
-        Values::Truth(all) => to.typed::<BoolType>().write_batch(all, None, None)?,
-        Values::Chosen(all) => {
-            let there: Vec<i16> = all.iter().map(|it| i16::from(it.is_some())).collect();
-            let known: Vec<f64> = all.iter().flatten().copied().collect();
-            to.typed::<DoubleType>().write_batch(&known, Some(&there), None)?
-        }
-    };
-    Ok(())
 }
