@@ -7,7 +7,9 @@
 //! A thread made under Lull's settings has no value of its own; it gets that of its process's
 //! main thread, and a process made meanwhile that of its creator. Since a thread that is not
 //! restored yet may make another, passes are repeated until two in a row find nothing to do;
-//! the last one has then read every field back.
+//! the last one has then read every field back. A thread is listed some time after it got its
+//! maker's settings, and the maker may be preempted in between (by a guard of real-time
+//! priority, too), so the last pass comes after a pause.
 //!
 //! A thread that had all cores of its cpuset is unbound by writing all ones, and then follows
 //! its cpuset as before. Any other gets the mask that it had, and never more.
@@ -26,9 +28,12 @@ use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 /// Passes before giving up on apps that make processes faster than they can be restored.
 const PASSES: usize = 200;
+/// How long threads may take to finish making a thread before the last pass.
+const PAUSE: Duration = Duration::from_millis(10);
 /// As many cores as the kernel's calls take.
 const ALL_CORES: u16 = 1024;
 
@@ -83,8 +88,10 @@ impl<'a> Reach<'a> {
         for _ in 0..PASSES {
             self.find_descendants();
             quiet = if self.pass() { 0 } else { quiet + 1 };
-            if quiet == 2 {
-                break;
+            match quiet {
+                0 => {}
+                1 => std::thread::sleep(PAUSE),
+                _ => break,
             }
         }
         if quiet < 2 {
