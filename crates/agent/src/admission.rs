@@ -18,7 +18,7 @@ pub use threads::{Changed, Order, Threads};
 
 use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
-use lull_host::oncall::{Runtime, Statistics};
+use lull_host::oncall::{Runtime, Statistics, describe_bypass};
 use lull_measure::{Gauge, Missing, Nanos};
 use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, Settings};
 use lull_policies::ADMISSION_CONTROLLERS;
@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 const ROUND: Duration = Duration::from_millis(100);
 /// The same for a controller that sets an allowance for each connection.
 const ROUND_OF_EACH: Duration = Duration::from_millis(10);
+
+/// Time between two looks at whether a bypass has ended.
+const BYPASSED: Duration = Duration::from_millis(500);
 
 /// The configuration of an admission controller and of the gate that it controls.
 #[derive(Debug, Clone)]
@@ -67,6 +70,8 @@ pub struct LiveAdmission {
     reported_ns: u64,
     begun: Instant,
     next: Instant,
+    /// Whether an operator bypassed the gate at the last call.
+    is_bypassed: bool,
     /// Time of the last decision; `counted` holds the gate's counters at that time.
     decided: Nanos,
     counted: Counters,
@@ -134,6 +139,7 @@ impl LiveAdmission {
             reported_ns: runtime.settings().isr_delay_ns,
             begun: Instant::now(),
             next: Instant::now(),
+            is_bypassed: false,
             decided: Nanos::ZERO,
             counted: runtime.counters(),
             runtime,
@@ -151,24 +157,47 @@ impl LiveAdmission {
     }
 
     /// Decides if a decision is due. Returns a description of the gate's new settings if they
-    /// changed enough to be reported.
+    /// changed enough to be reported. While an operator bypasses the gate, it measures and
+    /// decides nothing.
     pub fn attend(&mut self) -> Option<String> {
         if Instant::now() < self.next {
             return None;
         }
+        if let Some(since_s) = self.runtime.bypassed_since_s() {
+            self.next = Instant::now() + BYPASSED;
+            return self.begin_bypass(since_s);
+        }
+        if std::mem::take(&mut self.is_bypassed) {
+            self.skip();
+        }
         let changed = self.decide();
         self.next = Instant::now() + again(self.limits.pace, self.places.is_some());
+        if let Some(changed) = &changed {
+            self.runtime.note(&format!("{}: {changed}", self.name));
+        }
         changed
     }
 
+    /// Opens the gate, so that no limit is in the page when the bypass ends. Returns the report
+    /// of a bypass that is new.
+    fn begin_bypass(&mut self, since_s: u64) -> Option<String> {
+        if self.is_bypassed {
+            return None;
+        }
+        self.is_bypassed = true;
+        self.runtime.set(&Settings { mode: Mode::Stats, ..self.runtime.settings() });
+        Some(describe_bypass(since_s))
+    }
+
     /// Discards what was measured since the last decision, because other gate settings were
-    /// in force.
+    /// in force. For the controller no time has passed.
     pub fn skip(&mut self) {
         if self.places.is_some() {
             self.statistics.connections();
         }
         self.statistics.transactions();
-        self.decided = self.now();
+        let passed = self.now().saturating_sub(self.decided);
+        self.begun += Duration::from_nanos(passed.0);
         self.counted = self.runtime.counters();
     }
 
@@ -343,7 +372,8 @@ fn cores() -> u32 {
 mod tests {
     use super::*;
     use lull_control::admission::Allowance;
-    use lull_host::oncall::Rules;
+    use lull_host::Roots;
+    use lull_host::oncall::{OperatorPage, PageDirectory, Rules};
     use lull_measure::Percentile;
 
     const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
@@ -454,6 +484,34 @@ mod tests {
         let rests = Settings { mode: Mode::Epoll, ..gate };
         assert_eq!(rested(&did, &rests, span), Ok(1.0), "a rest that began before");
         assert_eq!(rested(&did, &rests, span * 3), Ok(0.5));
+    }
+
+    #[test]
+    fn under_a_bypass_no_limit_is_written_until_it_ends() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = PageDirectory::open(&temporary.path().join("db"), None).unwrap();
+        let (open, roots) =
+            (Settings { mode: Mode::Stats, ..Settings::default() }, Roots::default());
+        let runtime = Runtime::attach(&directory, &open, &Rules::default(), &roots).unwrap();
+        let operator = OperatorPage::in_directory(directory.path()).unwrap();
+        let manual =
+            Post { keys: "cap = 3".parse().unwrap(), ..post("manual", Workers::Wait, &[]) };
+        let mut live = LiveAdmission::new(&manual, Arc::new(runtime)).unwrap();
+        operator.bypass();
+        for _ in 0..2 {
+            let report = live.attend().unwrap();
+            assert!(report.starts_with("bypassed by the operator since "), "{report}");
+            assert_eq!(live.runtime.settings().mode, Mode::Stats, "no limit is in the page");
+            live.next = Instant::now();
+            assert_eq!(live.attend(), None, "it is reported once");
+            operator.end_bypass();
+            live.next = Instant::now();
+            assert_eq!(live.attend().unwrap(), "3 transactions at a time");
+            assert_eq!(live.runtime.settings().mode, Mode::Post);
+            operator.bypass();
+            live.next = Instant::now();
+        }
+        assert_eq!(operator.status(&roots).decision, "manual: 3 transactions at a time");
     }
 
     #[test]

@@ -20,7 +20,9 @@ pub(crate) use calibrate::{
     MeasureArgs,
 };
 pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
-pub(crate) use exec::{AttachArgs, ExecArgs, ExecMode, ExecWake, GateArgs};
+pub(crate) use exec::{
+    AttachArgs, ExecArgs, ExecMode, ExecWake, GateAction, GateArgs, GateCommandArgs,
+};
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
@@ -57,6 +59,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "demo",
             "exec",
             "attach",
+            "gate",
             "run",
             "check",
             "calibrate",
@@ -110,6 +113,8 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Watch and gate servers that another program starts, by a page in a directory
     Attach(Box<AttachArgs>),
+    /// Bypass the gate of a running server (off), end that (on), or show its state (status)
+    Gate(GateCommandArgs),
     /// Load a server at a fixed rate (open loop), and report the latency of its replies
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server

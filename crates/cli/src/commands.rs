@@ -11,6 +11,7 @@ mod emulate;
 mod entropy;
 mod exec;
 mod export;
+mod gate;
 mod guard;
 mod hold;
 mod intlog;
@@ -51,6 +52,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => operate(|| run::run(&args)),
         Command::Exec(args) => operate(|| exec::run(&args)),
         Command::Attach(args) => operate(|| attach::run(&args)),
+        Command::Gate(args) => report(|| gate::run(&args)),
         Command::Load(args) => report(|| load::run(*args)),
         Command::Serve(args) => report(|| serve::run(&args)),
         Command::Burn(args) => report(|| burn::run(args)),

@@ -6,12 +6,14 @@
 mod binary;
 mod directory;
 mod heartbeat;
+mod operator;
 mod seen;
 mod unmapped;
 mod watch;
 
 pub use binary::{Linkage, linkage};
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
+pub use operator::{GateStatus, OperatorError, OperatorPage, describe_bypass};
 pub use seen::{ConnectionSeen, Counts, Statistics};
 pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
@@ -142,6 +144,8 @@ impl Runtime {
         rules.write_to(&page)?;
         let counters_before = page.control().counters();
         let turned_away_before = page.header().turned_away();
+        page.note().write("");
+        page.header().set_agent(std::process::id());
         page.control().beat(now().0);
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
@@ -167,6 +171,18 @@ impl Runtime {
         self.page.control().set(settings);
         self.heartbeat.settings_changed();
         pump(&self.page);
+    }
+
+    /// Returns since when an operator bypasses the gate, in seconds since 1970; `None` without a
+    /// bypass. While it lasts, the settings of the gate do not hold.
+    pub fn bypassed_since_s(&self) -> Option<u64> {
+        self.page.control().bypassed_since_s()
+    }
+
+    /// Leaves the last decision of an admission controller in the page, for commands that read
+    /// it.
+    pub fn note(&self, decision: &str) {
+        self.page.note().write(decision);
     }
 
     /// Reads the settings of the gate.
@@ -252,6 +268,7 @@ impl Drop for Runtime {
         if settings.mode.gates() {
             self.set(&Settings { mode: Mode::Stats, ..settings });
         }
+        self.page.header().set_agent(0);
     }
 }
 

@@ -43,7 +43,19 @@ impl Mode {
             _ => Self::Off,
         }
     }
+
+    /// Returns the mode that holds for this word: a bypassed gate delays no worker.
+    const fn from_word(word: u32) -> Self {
+        match Self::from_code(word & !BYPASSED) {
+            Self::Post | Self::Epoll if word & BYPASSED != 0 => Self::Stats,
+            mode => mode,
+        }
+    }
 }
+
+/// The bit of the mode's word that an operator sets to bypass the gate. Agents keep it. It is in
+/// that word because workers read the word anyway.
+const BYPASSED: u32 = 1 << 31;
 
 /// How an admitted worker is woken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -199,6 +211,8 @@ pub struct Control {
     heartbeat_ns: AtomicU64,
     pub(crate) ring: Ring,
     pub(crate) counts: Counts,
+    /// When an operator bypassed the gate, in seconds since 1970.
+    bypassed_since_s: AtomicU64,
 }
 
 /// The state of the round, on a cache line of its own since workers write it.
@@ -288,13 +302,14 @@ impl Ring {
 }
 
 impl Control {
-    /// Reads the settings, each clamped to its bounds. A gate limits the cap to its slots.
+    /// Reads the settings that an agent wrote, each clamped to its bounds. A gate limits the cap
+    /// to its slots. A [bypassed](Self::bypass) gate has settings that do not hold.
     pub fn settings(&self) -> Settings {
         let get = |word: &AtomicU64, (low, high): (u64, u64)| {
             word.load(Ordering::Relaxed).clamp(low, high)
         };
         Settings {
-            mode: self.mode(),
+            mode: Mode::from_code(self.mode.load(Ordering::Acquire) & !BYPASSED),
             cap: self.cap.load(Ordering::Relaxed).max(1),
             batch: self.batch.load(Ordering::Relaxed).max(1),
             isr_delay_ns: get(&self.isr_delay_ns, (0, ISR_DELAY_MAX_NS)),
@@ -308,7 +323,8 @@ impl Control {
     }
 
     /// Writes the settings. The mode is last, so that a gate closes with its new settings.
-    /// The caller pumps the gate afterwards, so that no worker waits by the former ones.
+    /// The caller pumps the gate afterwards, so that no worker waits by the former ones. A bypass
+    /// stays.
     pub fn set(&self, settings: &Settings) {
         self.cap.store(settings.cap, Ordering::Relaxed);
         self.batch.store(settings.batch, Ordering::Relaxed);
@@ -319,12 +335,35 @@ impl Control {
         self.slot_lease_ns.store(settings.slot_lease_ns, Ordering::Relaxed);
         self.agent_lease_ns.store(settings.agent_lease_ns, Ordering::Relaxed);
         self.park_max_ns.store(settings.park_max_ns, Ordering::Relaxed);
-        self.mode.store(settings.mode.code(), Ordering::Release);
+        let written = |word: u32| Some(word & BYPASSED | settings.mode.code());
+        let _ = self.mode.fetch_update(Ordering::Release, Ordering::Relaxed, written);
     }
 
-    /// Reads how the gate treats workers.
+    /// Reads how the gate treats workers: a bypassed gate only tracks them.
     pub fn mode(&self) -> Mode {
-        Mode::from_code(self.mode.load(Ordering::Acquire))
+        Mode::from_word(self.mode.load(Ordering::Acquire))
+    }
+
+    /// Opens the gate until [`Control::end_bypass`], whatever agents set. `now_s` is in seconds
+    /// since 1970. Returns `false` if the gate was bypassed before, since another time. The
+    /// caller pumps the gate afterwards, which releases the workers that wait.
+    pub fn bypass(&self, now_s: u64) -> bool {
+        if self.mode.load(Ordering::Relaxed) & BYPASSED != 0 {
+            return false;
+        }
+        self.bypassed_since_s.store(now_s, Ordering::Relaxed);
+        self.mode.fetch_or(BYPASSED, Ordering::Release) & BYPASSED == 0
+    }
+
+    /// Ends a bypass: the agent's settings hold again. Returns `false` if there was none.
+    pub fn end_bypass(&self) -> bool {
+        self.mode.fetch_and(!BYPASSED, Ordering::Release) & BYPASSED != 0
+    }
+
+    /// Returns since when the gate is bypassed, in seconds since 1970; `None` if it is not.
+    pub fn bypassed_since_s(&self) -> Option<u64> {
+        let is_bypassed = self.mode.load(Ordering::Acquire) & BYPASSED != 0;
+        is_bypassed.then(|| self.bypassed_since_s.load(Ordering::Relaxed))
     }
 
     /// Reads how workers are woken.

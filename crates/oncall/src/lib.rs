@@ -34,6 +34,8 @@ mod gate;
 pub mod histogram;
 mod lease;
 #[cfg(not(loom))]
+mod note;
+#[cfg(not(loom))]
 mod page;
 mod park;
 pub mod protocol;
@@ -44,6 +46,8 @@ pub mod sync;
 pub use control::{BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings, Waking};
 pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};
+#[cfg(not(loom))]
+pub use note::{NOTE_BYTES, Note};
 #[cfg(not(loom))]
 pub use page::{CONNECTIONS, Header, MAGIC, PAGE_BYTES, Page, PageError, VERSION};
 pub use park::{Park, Rest, Verdict};

@@ -8,6 +8,7 @@
 use crate::gate::Gate;
 use crate::histogram::{BUCKETS, Histogram};
 use crate::lease::Lease;
+use crate::note::Note;
 use crate::record::Record;
 use crate::seat::{Id, Seat};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// The version of the layout, which changes with every change of size or meaning.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The reason why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct Header {
     offered: AtomicU32,
     /// Connections without a record.
     turned_away: AtomicU64,
+    /// The process of the agent, for reports only; 0 if none is attached.
+    agent: AtomicU32,
 }
 
 /// Histograms that the connections' transactions are spread over.
@@ -94,6 +97,8 @@ pub(crate) const EXEMPT_PORTS: usize = 4;
 pub struct Page {
     header: Header,
     control: Control,
+    /// The agent's last decision.
+    note: Note,
     slots: [Lease; CAP_MAX as usize],
     waiting: [AtomicU64; CONNECTIONS.div_ceil(64)],
     /// Histograms of the durations of transactions; several, so that workers rarely contend.
@@ -150,6 +155,11 @@ impl Page {
     /// Returns the shared words of the gate.
     pub const fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Returns the agent's last decision.
+    pub const fn note(&self) -> &Note {
+        &self.note
     }
 
     /// Returns the gate over this page.
@@ -229,6 +239,17 @@ impl Header {
         id
     }
 
+    /// Returns the process that attached to the page last and did not detach; 0 if there is none.
+    /// It may have been killed since.
+    pub fn agent(&self) -> u32 {
+        self.agent.load(Ordering::Relaxed)
+    }
+
+    /// Sets the process of the agent.
+    pub fn set_agent(&self, pid: u32) {
+        self.agent.store(pid, Ordering::Relaxed);
+    }
+
     /// Counts a connection for which the page has no record.
     pub fn count_turned_away(&self) {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
@@ -252,6 +273,7 @@ mod tests {
             Box::new(Page {
                 header: Header::default(),
                 control: Control::default(),
+                note: Note::default(),
                 slots: core::array::from_fn(|_| Lease::default()),
                 waiting: core::array::from_fn(|_| AtomicU64::new(0)),
                 transactions: core::array::from_fn(|_| Histogram::default()),

@@ -353,3 +353,46 @@ fn queries_that_are_withdrawn_while_a_turn_begins_delay_no_other_worker() {
         shared.assert_clean_without_limit(Id(0));
     });
 }
+
+#[test]
+fn a_bypass_loses_no_worker_that_arrives_at_the_same_time() {
+    // Two threads: with an agent that closes the gate meanwhile it takes minutes. That agent
+    // writes only what the next test has.
+    check(4, || {
+        let shared = Shared::new(1, 2);
+        // The holder never ends its turn: only the bypass lets the other worker run.
+        shared.begin(Id(0));
+        let waiter = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                shared.begin(Id(1));
+                shared.gate().answered(Id(1), false, NOW, &*shared);
+            })
+        };
+        assert!(shared.control.bypass(1));
+        shared.gate().pump(NOW, &*shared);
+        waiter.join().unwrap();
+        assert_eq!((shared.control.mode(), shared.gate().active(NOW)), (Mode::Stats, 1));
+        shared.gate().end_turn(Id(0), NOW, &*shared);
+        shared.assert_clean();
+    });
+}
+
+#[test]
+fn an_agent_that_sets_the_gate_at_the_same_time_keeps_the_bypass() {
+    check(4, || {
+        let shared = Shared::new(1, 1);
+        let agent = {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                shared.control.set(&Settings { mode: Mode::Epoll, cap: 1, ..Settings::default() });
+            })
+        };
+        assert!(shared.control.bypass(1));
+        agent.join().unwrap();
+        let control = &shared.control;
+        assert_eq!((control.mode(), control.bypassed_since_s()), (Mode::Stats, Some(1)));
+        assert!(control.end_bypass());
+        assert_eq!(control.mode(), Mode::Epoll);
+    });
+}

@@ -1,4 +1,4 @@
-//! The arguments of `lull exec` and `lull attach`.
+//! The arguments of `lull exec`, `lull attach` and `lull gate`.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -45,6 +45,30 @@ pub(crate) struct AttachArgs {
     /// Stop after this long; without it when interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
+}
+
+/// `lull gate`.
+#[derive(Debug, Args)]
+pub(crate) struct GateCommandArgs {
+    /// What to do; off and on need no agent, and agents that attach later keep a bypass
+    #[arg(value_enum)]
+    pub(crate) action: GateAction,
+    /// The server: the directory of its page, a process number, or a systemd unit
+    pub(crate) server: String,
+    /// Print the state as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `lull gate` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GateAction {
+    /// Let every worker run, those that wait at once, until `lull gate on`
+    Off,
+    /// End the bypass: the agent's settings hold again
+    On,
+    /// Show protocol, workers, limit, decision and bypass
+    Status,
 }
 
 /// How a server is observed and gated.

@@ -156,6 +156,16 @@ impl PageDirectory {
         Ok(directory)
     }
 
+    /// Opens the directory if it exists; makes nothing.
+    ///
+    /// # Errors
+    /// As [`PageDirectory::open`]; a directory that does not exist.
+    pub(super) fn existing(path: &Path) -> Checked<Self> {
+        let path = path.canonicalize().map_err(failed("open", path))?;
+        let handle = OwnDirectory::open(&path, Owner::UserOrRoot)?;
+        Ok(Self { path, handle, owner: None })
+    }
+
     /// Returns its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -202,7 +212,8 @@ impl PageDirectory {
         }
     }
 
-    fn page(&self) -> Checked<SharedPage> {
+    /// Opens the page without its lock.
+    pub(super) fn page(&self) -> Checked<SharedPage> {
         let path = self.page_path();
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&self.handle, PAGE, flags, Mode::empty()) {

@@ -2,7 +2,6 @@
 
 use super::{now, pump};
 use crate::sys::page::SharedPage;
-use lull_oncall::Settings;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +35,7 @@ impl Heartbeat {
             let _ = rustix::process::setpriority_process(None, NICE);
             while !seen.load(Ordering::Relaxed) {
                 beat(&page);
-                std::thread::park_timeout(period(&page.control().settings()));
+                std::thread::park_timeout(period(&page));
             }
         })?;
         Ok(Self { ends, thread: Some(thread) })
@@ -50,10 +49,10 @@ impl Heartbeat {
     }
 }
 
-fn period(settings: &Settings) -> Duration {
-    if !settings.mode.gates() {
+fn period(page: &SharedPage) -> Duration {
+    if !page.control().mode().gates() {
         PERIOD_OPEN
-    } else if settings.pause_ns() > 0 {
+    } else if page.control().settings().pause_ns() > 0 {
         PERIOD_WITH_PAUSE
     } else {
         PERIOD

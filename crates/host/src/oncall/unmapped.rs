@@ -204,10 +204,10 @@ fn is_secure(place: &Path) -> bool {
 }
 
 /// The variables of a process, each ended by a zero byte.
-struct Environment(Vec<u8>);
+pub(super) struct Environment(pub(super) Vec<u8>);
 
 impl Environment {
-    fn get(&self, name: &str) -> Option<&OsStr> {
+    pub(super) fn get(&self, name: &str) -> Option<&OsStr> {
         let mut variables = self.0.split(|byte| *byte == 0);
         let value = variables
             .find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
@@ -216,10 +216,10 @@ impl Environment {
 }
 
 /// The text of `/proc/PID/maps`: address, permissions, offset, device, inode, path.
-struct Maps(String);
+pub(super) struct Maps(pub(super) String);
 
 impl Maps {
-    fn has_inode(&self, inode: u64) -> bool {
+    pub(super) fn has_inode(&self, inode: u64) -> bool {
         let inode = inode.to_string();
         self.0.lines().any(|line| line.split_ascii_whitespace().nth(4) == Some(inode.as_str()))
     }

@@ -1,6 +1,6 @@
 //! The on-call runtime of one app of a control loop.
 
-use super::{PageDirectory, Rules, Runtime, Statistics, UnmappedServers, now};
+use super::{PageDirectory, Rules, Runtime, Statistics, UnmappedServers, describe_bypass, now};
 use crate::Roots;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Nanos};
@@ -23,6 +23,8 @@ pub struct Watch {
     unmapped: Box<UnmappedServers>,
     roots: Roots,
     reaped: Nanos,
+    /// Since when the gate was bypassed at the last look.
+    bypassed_since_s: Option<u64>,
 }
 
 impl Watch {
@@ -52,13 +54,26 @@ impl Watch {
         let statistics = runtime.statistics();
         let unmapped = Box::new(runtime.unmapped_servers(roots)?);
         let (runtime, roots) = (Arc::new(runtime), roots.clone());
-        Ok(Self { runtime, statistics, unmapped, roots, reaped: now() })
+        let bypassed_since_s = None;
+        Ok(Self { runtime, statistics, unmapped, roots, reaped: now(), bypassed_since_s })
     }
 
-    /// Returns messages about servers that were started with the page and do not use it, each
-    /// once.
-    pub(crate) fn unmapped(&mut self) -> Vec<String> {
-        self.unmapped.look().iter().map(ToString::to_string).collect()
+    /// Returns messages, each once: about servers that were started with the page and do not use
+    /// it, and about the beginning and the end of an operator's bypass.
+    pub(crate) fn notices(&mut self) -> Vec<String> {
+        let mut notices: Vec<String> =
+            self.unmapped.look().iter().map(ToString::to_string).collect();
+        let now = self.runtime.bypassed_since_s();
+        let before = std::mem::replace(&mut self.bypassed_since_s, now);
+        if now != before {
+            notices.push(format!("the gate is {}", describe_change(now)));
+        }
+        notices
+    }
+
+    /// Since when an operator bypasses the gate, in seconds since 1970.
+    pub(crate) fn bypassed_since_s(&self) -> Option<u64> {
+        self.runtime.bypassed_since_s()
     }
 
     /// Returns the variables that the app's environment needs besides the agent's own.
@@ -91,4 +106,9 @@ impl Watch {
         }
         self.statistics.latency()
     }
+}
+
+/// Describes the beginning of a bypass, or its end.
+fn describe_change(since_s: Option<u64>) -> String {
+    since_s.map_or_else(|| "no longer bypassed".to_owned(), describe_bypass)
 }

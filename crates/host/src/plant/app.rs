@@ -123,10 +123,10 @@ impl RunningApp {
         }
     }
 
-    /// Messages about servers that were started with the app's page and do not use it.
-    pub(super) fn unmapped(&mut self) -> Vec<String> {
+    /// Messages about the app's page: servers that do not use it, and an operator's bypass.
+    pub(super) fn page_notices(&mut self) -> Vec<String> {
         let messages = match &mut self.latency {
-            LatencyFrom::OnCall(watch) => watch.unmapped(),
+            LatencyFrom::OnCall(watch) => watch.notices(),
             _ => Vec::new(),
         };
         messages.iter().map(|text| format!("{}: {text}", self.handle.name())).collect()

@@ -8,7 +8,7 @@
 
 use super::HostPlant;
 use super::app::RunningApp;
-use crate::oncall::{GATE_MEANS, gate_control};
+use crate::oncall::{GATE_MEANS, Watch, describe_bypass, gate_control};
 use lull_control::{AppId, AppSpec, Knob, KnobScope, Machine, Setting, numbered};
 use lull_measure::Nanos;
 use lull_oncall::Settings;
@@ -50,6 +50,10 @@ impl HostPlant {
         else {
             return Ok(());
         };
+        let watch = self.apps.get(app.index()).and_then(RunningApp::gated);
+        if let Some(since_s) = watch.and_then(Watch::bypassed_since_s) {
+            return Err(describe_bypass(since_s));
+        }
         match self.machine.gate(*app) {
             Some(gate) => gate.check(wanted),
             None => Err(format!("app number {} has no gate", app.0)),

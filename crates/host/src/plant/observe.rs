@@ -164,7 +164,7 @@ impl HostPlant {
         }
         for app in &mut self.apps {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
-            self.notices.borrow_mut().extend(app.unmapped());
+            self.notices.borrow_mut().extend(app.page_notices());
             if let Err(error) = self.ledger.record_descendants(app.threads()) {
                 let name = app.handle.name();
                 self.notices.borrow_mut().push(format!("{name}: new processes: {error}"));

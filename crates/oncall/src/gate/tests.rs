@@ -752,3 +752,37 @@ impl Memory {
 fn words_of(next: &mut impl FnMut() -> u64, count: usize) -> Vec<u64> {
     (0..count).map(|_| next()).collect()
 }
+
+#[test]
+fn a_bypass_releases_all_at_once_and_holds_whatever_agents_set() {
+    for mode in [Mode::Post, Mode::Epoll] {
+        let memory = Memory::new(100, &Settings { mode, ..closed(2) });
+        let (gate, woken) = (memory.gate(), Woken::default());
+        assert!(gate.rest(Id(99), NOW) == (mode == Mode::Epoll));
+        assert_eq!(all_arrive(&gate, 0..90, &woken).len(), 2);
+        assert!(memory.control.bypass(1_700_000_000) && !memory.control.bypass(1_800_000_000));
+        gate.pump(NOW, &woken);
+        assert_eq!(woken.take().len(), 88, "{mode:?}");
+        assert!((2..90).all(|id| gate.check(Id(id), NOW, &woken) == Decision::Run));
+        // An agent attaches, and one more later; each opens the gate before it closes it.
+        for _ in 0..2 {
+            memory.control.set(&Settings { mode: Mode::Stats, ..closed(2) });
+            memory.control.set(&Settings { mode, ..closed(1) });
+            memory.control.beat(NOW);
+            assert_eq!(
+                (memory.control.mode(), memory.control.settings().mode),
+                (Mode::Stats, mode)
+            );
+            assert_eq!(all_arrive(&gate, 90..99, &woken).len(), 9);
+        }
+        // A worker that rested is called as its query arrives.
+        gate.query_arrived(Id(99), NOW, &woken);
+        gate.pump(NOW, &woken);
+        assert_eq!(gate.check(Id(99), NOW, &woken), Decision::Run);
+        assert!(!gate.rest(Id(99), NOW), "no worker rests at a bypassed gate");
+        assert_eq!(memory.control.bypassed_since_s(), Some(1_700_000_000));
+        assert!(memory.control.end_bypass() && !memory.control.end_bypass());
+        assert_eq!((memory.control.mode(), memory.control.bypassed_since_s()), (mode, None));
+        assert_eq!(gate.arrive(Id(7), false, NOW, &woken), Decision::Park);
+    }
+}

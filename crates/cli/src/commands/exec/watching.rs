@@ -5,7 +5,7 @@ use super::result::Seen;
 use crate::cli::GateArgs;
 use crate::say;
 use lull_agent::admission::LiveAdmission;
-use lull_host::oncall::Runtime;
+use lull_host::oncall::{Runtime, describe_bypass};
 use lull_oncall::{Mode, Settings};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,6 +21,8 @@ pub(in crate::commands) fn at_first(args: &GateArgs, settings: Settings) -> Sett
 pub(in crate::commands) struct Watching {
     seen: Seen,
     admission: Option<LiveAdmission>,
+    /// Since when an operator bypasses a gate that has no admission controller.
+    bypassed_since_s: Option<u64>,
     begun: Instant,
     json: bool,
 }
@@ -39,17 +41,34 @@ impl Watching {
     ) -> anyhow::Result<Self> {
         let admission = live_admission(args, runtime, closed)?;
         let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
-        Ok(Self { seen, admission, begun: Instant::now(), json: args.json })
+        let bypassed_since_s = None;
+        Ok(Self { seen, admission, bypassed_since_s, begun: Instant::now(), json: args.json })
     }
 
     /// Observes the server if an observation is due; returns the time of the next one.
     pub(in crate::commands) fn attend(&mut self, runtime: &Runtime) -> Instant {
         let reading = self.seen.attend(runtime);
-        let Some(admission) = &mut self.admission else { return reading };
+        let Some(admission) = &mut self.admission else {
+            self.report_bypass(runtime);
+            return reading;
+        };
         if let Some(gate) = admission.attend() {
             say::notice(format_args!("{}: {gate}", admission.name()));
         }
         admission.next().min(reading)
+    }
+
+    /// Reports that an operator has bypassed the gate, or ended that.
+    fn report_bypass(&mut self, runtime: &Runtime) {
+        let now = runtime.bypassed_since_s();
+        let before = std::mem::replace(&mut self.bypassed_since_s, now);
+        match now {
+            Some(since_s) if before != now => {
+                say::notice(format_args!("the gate is {}", describe_bypass(since_s)));
+            }
+            None if before.is_some() => say::notice("the gate is no longer bypassed"),
+            _ => {}
+        }
     }
 
     /// Prints the statistics.

@@ -2,6 +2,7 @@
 
 mod attach;
 mod faults;
+mod gate;
 mod own_tests;
 mod soak;
 mod valgrind;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Starts a database whose only connection with Lull is its environment.
-fn free(scene: &Scene) -> Database {
+pub(super) fn free(scene: &Scene) -> Database {
     let (command, port) = installed(scene);
     let printed = scene.run(&["attach", "page", "--environment"]).well().out;
     let mut server = Command::new("env");
@@ -11,7 +11,7 @@ fn free(scene: &Scene) -> Database {
     Database::from_server(scene, Server::from_agent(scene.start(server), port))
 }
 
-fn attached(scene: &Scene, options: &[&str]) -> Agent {
+pub(super) fn attached(scene: &Scene, options: &[&str]) -> Agent {
     let arguments = [&["attach", "page", "--json"], options].concat();
     let mut agent = scene.start(scene.lull(&arguments));
     agent.wait_until_said("attached to");

@@ -1,0 +1,132 @@
+//! `lull gate`: an operator bypasses the gate of a running server, with or without an agent.
+
+use super::UsageError;
+use super::print_json;
+use crate::cli::{GateAction, GateCommandArgs};
+use lull_host::Roots;
+use lull_host::apps::Target;
+use lull_host::oncall::{GateStatus, OperatorPage, describe_bypass};
+use lull_measure::Nanos;
+use lull_oncall::Mode;
+use serde::Serialize;
+use std::fmt;
+use std::path::Path;
+
+pub(crate) fn run(args: &GateCommandArgs) -> anyhow::Result<()> {
+    let roots = Roots::default();
+    let page = open(&args.server, &roots)?;
+    let _ = match args.action {
+        GateAction::Off => page.bypass(),
+        GateAction::On => page.end_bypass(),
+        GateAction::Status => false,
+    };
+    let state = State::from_status(&page.status(&roots));
+    if args.json {
+        return print_json(&state);
+    }
+    println!("{state}");
+    Ok(())
+}
+
+/// Opens the page of a server: a number is a process, a name of an existing directory or with a
+/// slash is a page directory, and any other name is a unit.
+fn open(server: &str, roots: &Roots) -> anyhow::Result<OperatorPage> {
+    if let Ok(pid) = server.parse() {
+        return Ok(OperatorPage::of_server(&Target::Pid(pid), roots)?);
+    }
+    if server.contains('/') || Path::new(server).is_dir() {
+        return Ok(OperatorPage::in_directory(Path::new(server))?);
+    }
+    if server.is_empty() {
+        let what = "name a server: the directory of its page, a process number, or a unit";
+        return Err(UsageError(what.to_owned()).into());
+    }
+    let unit = if server.contains('.') { server.to_owned() } else { format!("{server}.service") };
+    Ok(OperatorPage::of_server(&Target::Unit(unit), roots)?)
+}
+
+/// The state of a gate in its printed form.
+#[derive(Debug, Serialize)]
+struct State {
+    page: String,
+    protocol: Option<&'static str>,
+    workers: usize,
+    waiting: usize,
+    under_way: usize,
+    /// `closed` while workers may have to wait, `open`, or `bypassed`.
+    gate: &'static str,
+    bypassed_since_unix_seconds: Option<u64>,
+    /// What the agent has set; it holds if the gate is closed.
+    limit: Option<Limit>,
+    /// The process of the agent.
+    agent: Option<u32>,
+    /// The last decision of the admission controller.
+    decision: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Limit {
+    cap: u32,
+    batch: u32,
+    delay_seconds: f64,
+}
+
+impl State {
+    fn from_status(status: &GateStatus) -> Self {
+        let settings = &status.settings;
+        let limit = Limit {
+            cap: settings.cap,
+            batch: settings.batch,
+            delay_seconds: Nanos(settings.isr_delay_ns).as_secs_f64(),
+        };
+        let has_limit = status.agent.is_some() && matches!(settings.mode, Mode::Post | Mode::Epoll);
+        Self {
+            page: status.page.display().to_string(),
+            protocol: status.protocol.map(lull_oncall::protocol::Protocol::name),
+            workers: status.workers,
+            waiting: status.waiting,
+            under_way: status.under_way,
+            gate: match (status.bypassed_since_s, status.is_closed) {
+                (Some(_), _) => "bypassed",
+                (None, true) => "closed",
+                (None, false) => "open",
+            },
+            bypassed_since_unix_seconds: status.bypassed_since_s,
+            limit: has_limit.then_some(limit),
+            agent: status.agent,
+            decision: Some(status.decision.clone()).filter(|decision| !decision.is_empty()),
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { page, workers, waiting, under_way, .. } = self;
+        let protocol = self.protocol.unwrap_or("no server connected");
+        writeln!(out, "{page}")?;
+        writeln!(
+            out,
+            "  server    {protocol}, {workers} workers: {under_way} under way, {waiting} waiting"
+        )?;
+        match self.bypassed_since_unix_seconds {
+            Some(since_s) => writeln!(out, "  gate      {}", describe_bypass(since_s))?,
+            None => writeln!(out, "  gate      {}", self.gate)?,
+        }
+        match &self.limit {
+            Some(Limit { cap, batch, delay_seconds }) => {
+                let holds = if self.gate == "closed" { "" } else { " (does not hold)" };
+                let delay = Nanos::from_secs_f64(*delay_seconds);
+                writeln!(
+                    out,
+                    "  limit     {cap} at a time, turns of {batch}, delay {delay}{holds}"
+                )?;
+            }
+            None => writeln!(out, "  limit     none")?,
+        }
+        match self.agent {
+            Some(agent) => writeln!(out, "  agent     process {agent}")?,
+            None => writeln!(out, "  agent     none is attached")?,
+        }
+        write!(out, "  decision  {}", self.decision.as_deref().unwrap_or("none"))
+    }
+}
