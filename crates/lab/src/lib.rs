@@ -6,6 +6,7 @@ mod colocation;
 pub mod cycles;
 pub mod experiment;
 pub mod figure;
+mod limiters;
 mod papers;
 pub mod parquet_table;
 pub mod portrait;

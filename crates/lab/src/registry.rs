@@ -1,6 +1,7 @@
 //! All experiments that `lull lab` can run, and how one is found by its name.
 
 use crate::experiment::{Experiment, LabError};
+use crate::limiters;
 use crate::papers::{
     ccds_2026_bayop as bayop, micro_2017_eetl as eetl, socc_2025_reef as reef,
     tpds_2024_ahq as ahq, trios_2013_ntier as ntier,
@@ -45,6 +46,7 @@ pub static ALL: &[&Experiment] = &[
     &reef::overhead::EXPERIMENT,
     &reef::qoswc::EXPERIMENT,
     &reef::colocation::EXPERIMENT,
+    &limiters::EXPERIMENT,
     &bayop::sweep::EXPERIMENT,
     &bayop::netpipe::EXPERIMENT,
     &bayop::model::EXPERIMENT,

@@ -6,12 +6,18 @@
 
 pub(crate) mod apples;
 pub(crate) mod auto;
+pub(crate) mod cinnamon;
+pub(crate) mod envoy_gradient;
 pub(crate) mod gate_fifo;
+pub(crate) mod gradient2;
 pub(crate) mod manual;
 pub(crate) mod open;
 pub(crate) mod pslo;
 pub(crate) mod reef;
+pub(crate) mod throughput_probing;
 pub(crate) mod utslo;
+pub(crate) mod vegas;
+mod windowed;
 
 #[cfg(test)]
 pub(crate) mod testing;

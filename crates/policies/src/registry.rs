@@ -3,7 +3,10 @@
 //! `lull policies`, its JSON, docs/policies.md, the pictures of the lab, the benchmark of
 //! decisions and the checks of configs derive from these lists.
 
-use crate::admission::{AdmissionKind, apples, auto, gate_fifo, manual, open, pslo, reef, utslo};
+use crate::admission::{
+    AdmissionKind, apples, auto, cinnamon, envoy_gradient, gate_fifo, gradient2, manual, open,
+    pslo, reef, throughput_probing, utslo, vegas,
+};
 use crate::colocation::{
     arq, clite, even, heracles, lc_first, parties, qos_wc, rr, satori, tide, unmanaged,
 };
@@ -73,4 +76,9 @@ pub static ADMISSION_CONTROLLERS: Registry<AdmissionKind> = Registry(&[
     &utslo::ENTRY,
     &reef::ENTRY,
     &auto::ENTRY,
+    &gradient2::ENTRY,
+    &vegas::ENTRY,
+    &envoy_gradient::ENTRY,
+    &throughput_probing::ENTRY,
+    &cinnamon::ENTRY,
 ]);

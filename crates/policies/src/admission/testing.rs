@@ -2,7 +2,7 @@
 
 use super::{Site, Workers};
 use crate::registry::ADMISSION_CONTROLLERS;
-use lull_control::admission::{Admission, Answered, RoundSeen, Seen};
+use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::{Nanos, Percentile};
 
@@ -94,4 +94,41 @@ pub(crate) fn build(name: &str, config: &str, bench: &Bench) -> Box<dyn Admissio
 /// Why it cannot be built.
 pub(crate) fn refused(name: &str, config: &str, bench: &Bench) -> PolicyError {
     ADMISSION_CONTROLLERS.build(name, &config.parse().unwrap(), &bench.site()).err().unwrap()
+}
+
+/// Clients in a closed loop without think time, at a gate before a server.
+pub(crate) struct ClosedLoop {
+    admission: Box<dyn Admission>,
+    bench: Bench,
+    pub(crate) clients: u32,
+    limits: RoundLimits,
+}
+
+impl ClosedLoop {
+    pub(crate) fn new(admission: Box<dyn Admission>, bench: Bench, clients: u32) -> Self {
+        let limits = RoundLimits::open(bench.objectives.len());
+        Self { admission, bench, clients, limits }
+    }
+
+    /// The present limit.
+    pub(crate) fn cap(&self) -> u32 {
+        self.limits.cap
+    }
+
+    /// Runs for some seconds; `service_s` is the time in service of each of so many transactions
+    /// at once. Returns the limit of every look.
+    pub(crate) fn run(&mut self, seconds: u64, service_s: impl Fn(f64) -> f64) -> Vec<u32> {
+        let end = self.bench.now + Nanos::from_secs(seconds);
+        let mut caps = Vec::new();
+        while self.bench.now < end {
+            self.admission.decide(&self.bench.seen(), &mut self.limits);
+            caps.push(self.limits.cap);
+            let Pace::Flow { again } = self.limits.pace else { panic!("{:?}", self.limits) };
+            let running = f64::from(self.clients.min(self.limits.cap));
+            let per_s = running / service_s(running);
+            self.bench.latency = Nanos::from_secs_f64(f64::from(self.clients) / per_s);
+            self.bench.pass(again, per_s);
+        }
+        caps
+    }
 }
