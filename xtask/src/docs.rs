@@ -10,6 +10,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("docs/config-keys.md", &["keys", "--markdown"]),
     ("docs/metrics.md", &["metrics", "--markdown"]),
     ("docs/grafana.json", &["metrics", "--grafana"]),
+    ("docs/reproduction.md", &["lab", "claims", "--markdown"]),
 ];
 
 /// Writes every page, or with `check` only compares.

@@ -190,7 +190,7 @@ fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) 
 fn table(context: &Context, report: &mut Report) -> Result<()> {
     let lull = context.build("lull-cli", "lull")?;
     let mut command = Command::new(lull);
-    command.args(["lab", "run", "ntier-table2", "--json"]).stdout(Stdio::null());
+    command.args(["lab", "run", "ntier-table2", "--seeds", "1", "--json"]).stdout(Stdio::null());
     let cost = process::cost(&mut command)?;
     if cost.cpu_s <= 0.0 {
         bail!("lull lab took no time");

@@ -374,8 +374,12 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabAction {
     /// List the experiments
     List(ListArgs),
-    /// Run one experiment; exit status 1 if a row misses its tolerance
+    /// Run one experiment on several seeds; exit status 1 if a held row misses its tolerance
     Run(LabRunArgs),
+    /// Print the papers' claims with our figures, verdicts and reasons
+    Claims(LabClaimsArgs),
+    /// Check claims files against the experiments and the recorded rows
+    Check(LabCheckArgs),
     /// Run the options server under dispatchers in turn on slow and fast cores, and compare
     Dispatch(Box<PlaceArgs>),
     /// Make a core slower by a real-time thread that takes its share of it
@@ -395,18 +399,50 @@ pub(crate) enum LabAction {
 pub(crate) struct LabRunArgs {
     /// Its name in `lull lab list`
     pub(crate) name: String,
-    /// Seed of all random numbers
+    /// First seed; seeds that a parameter was found on are passed over
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Independent values that a verdict needs, which is the most seeds that are run: an
+    /// experiment with replications of its own needs fewer [default: 5, with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: Option<u64>,
     /// Cut lengths down to see that it works; tolerances need not hold then
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Directory to write the figures to, as SVG
+    /// Directory to write the figures of the first seed to, as SVG
     #[arg(long, value_name = "DIR")]
     pub(crate) figures: Option<PathBuf>,
+    /// File of results to put the rows into, as crates/lab/src/claims/results.csv
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `lull lab claims`.
+#[derive(Debug, Args)]
+pub(crate) struct LabClaimsArgs {
+    /// Only claims of papers with this word in their name, such as REEF
+    #[arg(long, value_name = "WORD")]
+    pub(crate) paper: Option<String>,
+    /// Print the experiment and row that answer each claim
+    #[arg(long)]
+    pub(crate) experiments: bool,
+    /// Print docs/reproduction.md
+    #[arg(long, conflicts_with_all = ["paper", "experiments"])]
+    pub(crate) markdown: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["markdown", "experiments"])]
+    pub(crate) json: bool,
+}
+
+/// `lull lab check`.
+#[derive(Debug, Args)]
+pub(crate) struct LabCheckArgs {
+    /// Claims files; without any those that are built in
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// `lull hold`.

@@ -17,6 +17,7 @@ mod hold;
 mod intlog;
 mod keys;
 mod lab;
+mod lab_claims;
 mod load;
 mod metrics;
 mod mix;
@@ -83,6 +84,8 @@ fn laboratory(args: LabArgs) -> anyhow::Result<()> {
     match args.action {
         LabAction::List(args) => report(|| lab::list(&args)),
         LabAction::Run(args) => report(|| lab::run(&args)),
+        LabAction::Claims(args) => report(|| lab_claims::print(&args)),
+        LabAction::Check(args) => report(|| lab_claims::check(&args)),
         LabAction::Dispatch(args) => report(|| place::run(&args)),
         LabAction::Emulate(args) => report(|| emulate::run(&args)),
         LabAction::Interrupts(args) => report(|| intlog::run(&args)),

@@ -105,6 +105,29 @@ impl Experiment {
         (self.run)(setup)
     }
 
+    /// Runs the experiment on one seed after another, the first that of the setup, until each
+    /// compared row has this many independent values, and at most on as many seeds. Seeds that
+    /// a parameter was found on are passed over.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`]; [`LabError::Known`] if the first seed is such a seed.
+    pub fn run_until_decided(
+        &self,
+        mut setup: Setup<'_>,
+        values: usize,
+    ) -> Result<Report, LabError> {
+        let mut whole = self.run(&setup)?;
+        while whole.seeds.len() < values && !whole.is_decided_by(values) {
+            setup.seed += 1;
+            match self.run(&setup) {
+                Ok(report) => whole.absorb(report),
+                Err(LabError::Known { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(whole)
+    }
+
     /// Returns a report of this experiment without rows.
     pub(crate) fn report(&self, title: impl Into<String>, setup: &Setup<'_>) -> Report {
         Report {

@@ -2,6 +2,7 @@
 //! tables as experiments.
 
 pub mod backlog;
+pub mod claims;
 mod colocation;
 pub mod cycles;
 pub mod experiment;

@@ -7,6 +7,7 @@ pub use verdict::{Tolerance, Verdict};
 
 use crate::figure::{DrawError, Figure, svg};
 use crate::trial::estimate_of;
+use lull_measure::statistics::student_t_quantile;
 use lull_sim::stats::Estimate;
 use serde::{Serialize, Serializer};
 
@@ -47,12 +48,20 @@ pub struct Row {
     pub ours: f64,
     /// Ends of the 95 % interval; `None` for a single value.
     pub ci95: Option<[f64; 2]>,
+    /// Independent values that `ours` is the mean of: replications of all seeds. 0 of an exact
+    /// result, which has no random numbers.
+    pub values: usize,
     /// Unit of both.
     pub unit: &'static str,
-    /// The tolerance that the row is held to.
+    /// The tolerance that the row is compared with.
     #[serde(serialize_with = "as_text")]
     pub tolerance: Tolerance,
-    /// Whether the row is within its tolerance.
+    /// The value at which the order of what is compared turns: 0 of a difference, 1 of a ratio.
+    #[serde(skip)]
+    pub neutral: Option<f64>,
+    /// Whether a miss makes `lull lab run` fail and the regression check watches the row.
+    pub held: bool,
+    /// What the interval says about the tolerance.
     pub verdict: Verdict,
     /// Why the paper's number is not comparable, or another remark on the row.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,6 +122,16 @@ impl Measured for f64 {
     }
 }
 
+/// A result that has no random numbers, such as a formula's.
+#[derive(Debug, Clone, Copy)]
+pub struct Formula(pub f64);
+
+impl Measured for Formula {
+    fn estimate(self) -> Estimate {
+        Estimate { mean: self.0, half_width: 0.0, values: 0 }
+    }
+}
+
 /// A picture with its file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawing {
@@ -143,7 +162,54 @@ impl Drawing {
 }
 
 impl Row {
-    /// A row that is held to a tolerance.
+    /// A row that is compared with the paper whatever comes of it.
+    pub fn compared(
+        row: impl Into<String>,
+        unit: &'static str,
+        paper: impl Into<Printed>,
+        ours: impl Measured,
+        tolerance: Tolerance,
+    ) -> Self {
+        let (row, paper, measured) = (row.into(), paper.into(), ours.estimate());
+        let neutral = match paper {
+            Printed::Nothing => None,
+            Printed::Number(_) | Printed::Claim(_) => tolerance.turning_point(),
+        };
+        let empty = Self {
+            row,
+            paper,
+            ours: f64::NAN,
+            ci95: None,
+            values: 0,
+            unit,
+            tolerance,
+            neutral,
+            held: false,
+            verdict: Verdict::Open,
+            why: None,
+        };
+        empty.measured(measured)
+    }
+
+    /// A row that compares a change, in percent or points, with a printed one: at least half
+    /// of it, with its sign.
+    pub fn change(
+        row: impl Into<String>,
+        unit: &'static str,
+        printed: f64,
+        ours: impl Measured,
+    ) -> Self {
+        let half = Tolerance::half_of(printed, 0.0);
+        Self::compared(row, unit, printed, ours, half).around(0.0)
+    }
+
+    /// A row that compares a ratio with a printed one: at least half of the way from 1 to it.
+    pub fn ratio(row: impl Into<String>, printed: f64, ours: impl Measured) -> Self {
+        let half = Tolerance::half_of(printed, 1.0);
+        Self::compared(row, "1", printed, ours, half).around(1.0)
+    }
+
+    /// A row that must stay within its tolerance.
     pub fn held(
         row: impl Into<String>,
         unit: &'static str,
@@ -151,18 +217,10 @@ impl Row {
         ours: impl Measured,
         tolerance: Tolerance,
     ) -> Self {
-        let (paper, ours) = (paper.into(), ours.estimate());
-        let printed = match paper {
-            Printed::Number(number) => Some(number),
-            Printed::Claim(_) | Printed::Nothing => None,
-        };
-        let verdict = tolerance.judge(printed, &ours);
-        let interval = [ours.mean - ours.half_width, ours.mean + ours.half_width];
-        let ci95 = ours.half_width.is_finite().then_some(interval);
-        Self { row: row.into(), paper, ours: ours.mean, ci95, unit, tolerance, verdict, why: None }
+        Self { held: true, ..Self::compared(row, unit, paper, ours, tolerance) }
     }
 
-    /// A row for information, with the reason why it is not held to the paper's number.
+    /// A row for information, with the reason why it cannot be compared with the paper.
     pub fn reported(
         row: impl Into<String>,
         unit: &'static str,
@@ -170,7 +228,44 @@ impl Row {
         ours: impl Measured,
         why: impl Into<String>,
     ) -> Self {
-        Self::held(row, unit, paper, ours, Tolerance::None).because(why)
+        Self::compared(row, unit, paper, ours, Tolerance::None).because(why)
+    }
+
+    /// Sets the value at which the order of what is compared turns.
+    #[must_use]
+    pub fn around(mut self, neutral: f64) -> Self {
+        self.neutral = Some(neutral);
+        let ours = self.estimate();
+        self.measured(ours)
+    }
+
+    /// The row with another measurement and the verdict on it.
+    fn measured(mut self, ours: Estimate) -> Self {
+        let interval = [ours.mean - ours.half_width, ours.mean + ours.half_width];
+        self.ours = ours.mean;
+        self.ci95 = ours.half_width.is_finite().then_some(interval);
+        self.values = ours.values;
+        self.verdict = self.tolerance.judge(self.printed(), self.neutral, &ours);
+        self
+    }
+
+    /// What was measured.
+    pub fn estimate(&self) -> Estimate {
+        let half_width = self.ci95.map_or(f64::INFINITY, |[low, high]| (high - low) / 2.0);
+        Estimate { mean: self.ours, half_width, values: self.values }
+    }
+
+    fn printed(&self) -> Option<f64> {
+        match self.paper {
+            Printed::Number(number) => Some(number),
+            Printed::Claim(_) | Printed::Nothing => None,
+        }
+    }
+
+    /// Returns whether the mean is within the tolerance. The regression check uses it on one
+    /// seed; a verdict needs the interval.
+    pub fn mean_is_within(&self) -> bool {
+        self.tolerance.accepts(self.printed(), self.ours)
     }
 
     /// Adds a remark to the row.
@@ -187,18 +282,53 @@ impl Row {
             Printed::Claim(claim) => (*claim).to_owned(),
             Printed::Nothing => "-".to_owned(),
         };
-        let half = self.ci95.map(|[low, high]| (high - low) / 2.0);
+        let half = self.ci95.map(|[low, high]| (high - low) / 2.0).filter(|half| *half > 0.0);
         let half = half.map_or(String::new(), |half| format!(" ± {}", number_text(half)));
         let ours = number_text(self.ours) + &half;
+        let values = match self.values {
+            0 => "exact".to_owned(),
+            count if count > 1 && half.is_empty() => format!("{count}, all equal"),
+            count => count.to_string(),
+        };
         let tolerance = self.tolerance.to_string();
         let unit = self.unit.to_owned();
-        vec![self.row.clone(), paper, ours, unit, tolerance, self.verdict.to_string()]
+        vec![self.row.clone(), paper, ours, values, unit, tolerance, self.verdict.to_string()]
     }
+}
+
+/// The estimate of all values of several groups, each of which is known by its own estimate:
+/// squares within the groups and between their means add up to those of all values.
+fn pool(groups: &[Estimate]) -> Estimate {
+    let values: usize = groups.iter().map(|group| group.values).sum();
+    if values == 0 {
+        return groups[0];
+    }
+    let weighted = |value: &dyn Fn(&Estimate) -> f64| -> f64 {
+        groups.iter().map(|group| group.values as f64 * value(group)).sum()
+    };
+    let mean = weighted(&|group| group.mean) / values as f64;
+    let within = |group: &Estimate| match group.values {
+        0 | 1 => 0.0,
+        count => {
+            let error = group.half_width / student_t_quantile(0.975, count - 1);
+            (count - 1) as f64 * error * error
+        }
+    };
+    let squares = weighted(&|group| within(group) + (group.mean - mean).powi(2));
+    let half_width = match values {
+        1 => f64::INFINITY,
+        _ => {
+            let error = (squares / (values - 1) as f64 / values as f64).sqrt();
+            student_t_quantile(0.975, values - 1) * error
+        }
+    };
+    Estimate { mean, half_width, values }
 }
 
 impl Report {
     /// Heads of the columns of [`Report::table`].
-    pub const HEADER: [&'static str; 6] = ["row", "paper", "ours", "unit", "tolerance", "verdict"];
+    pub const HEADER: [&'static str; 7] =
+        ["row", "paper", "ours", "values", "unit", "tolerance", "verdict"];
 
     /// The rows as cells of a table for people.
     pub fn table(&self) -> Vec<Vec<String>> {
@@ -224,10 +354,35 @@ impl Report {
         remarks
     }
 
-    /// How many rows passed, failed, and were only reported.
-    pub fn tally(&self) -> [usize; 3] {
-        [Verdict::Pass, Verdict::Fail, Verdict::Reported]
-            .map(|wanted| self.rows.iter().filter(|row| row.verdict == wanted).count())
+    /// How many rows have each verdict, in the order of [`Verdict::ALL`].
+    pub fn tally(&self) -> [usize; 5] {
+        Verdict::ALL.map(|wanted| self.rows.iter().filter(|row| row.verdict == wanted).count())
+    }
+
+    /// How many of the rows that must stay within their tolerance miss it.
+    pub fn misses(&self) -> usize {
+        self.rows.iter().filter(|row| row.held && row.verdict.is_miss()).count()
+    }
+
+    /// Whether each compared row has so many values, or needs none because it is exact.
+    pub fn is_decided_by(&self, values: usize) -> bool {
+        let mut compared = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
+        compared.all(|row| row.values == 0 || row.values >= values)
+    }
+
+    /// Adds the run of the same experiment on another seed: rows of the same name become one
+    /// row over the values of both.
+    pub fn absorb(&mut self, other: Self) {
+        self.seeds.extend(other.seeds);
+        for row in other.rows {
+            match self.rows.iter_mut().find(|known| known.row == row.row) {
+                Some(known) => {
+                    let pooled = pool(&[known.estimate(), row.estimate()]);
+                    *known = known.clone().measured(pooled);
+                }
+                None => self.rows.push(row),
+            }
+        }
     }
 }
 
@@ -293,12 +448,45 @@ mod tests {
     fn reasons_are_given_once_with_their_rows() {
         let remarks = report().remarks();
         assert_eq!(remarks, ["threads: 75", "b, c: the demand is not printed"]);
-        assert_eq!(report().tally(), [1, 0, 2]);
+        assert_eq!(report().tally(), [1, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn seeds_are_pooled_as_if_all_values_had_been_in_one_run() {
+        let all = [3.0, 5.0, 4.0, 9.0, 8.0, 2.5, 7.0];
+        let (first, rest) = all.split_at(3);
+        let whole = estimate_of(&all);
+        let pooled = pool(&[estimate_of(first), estimate_of(rest)]);
+        assert!((pooled.mean - whole.mean).abs() < 1e-12 && pooled.values == 7);
+        assert!((pooled.half_width / whole.half_width - 1.0).abs() < 1e-9);
+        let singles: Vec<_> = all.iter().map(|value| estimate_of(&[*value])).collect();
+        assert!((pool(&singles).half_width / whole.half_width - 1.0).abs() < 1e-9);
+        let formula = Formula(2.0).estimate();
+        assert_eq!(pool(&[formula, formula]), formula);
+    }
+
+    #[test]
+    fn rows_of_one_name_become_one_row_and_their_verdict_is_of_all_values() {
+        let of_seed = |seed, ours: f64| Report {
+            rows: vec![Row::held("a", "1", "below 1", ours, Tolerance::AtMost(1.0))],
+            seeds: vec![seed],
+            ..report()
+        };
+        let mut all = of_seed(1, 0.8);
+        assert_eq!((all.rows[0].verdict, all.is_decided_by(3)), (Verdict::Open, false));
+        for seed in 2..=3 {
+            all.absorb(of_seed(seed, 0.8 + 0.01 * seed as f64));
+        }
+        assert_eq!((all.rows.len(), all.rows[0].values, &*all.seeds), (1, 3, &[1, 2, 3][..]));
+        assert_eq!((all.rows[0].verdict, all.is_decided_by(3)), (Verdict::Pass, true));
+        let mut wrong = of_seed(1, 1.2);
+        wrong.absorb(of_seed(2, 1.21));
+        assert_eq!((wrong.rows[0].verdict, wrong.misses()), (Verdict::Contradicts, 1));
     }
 
     #[test]
     fn a_table_shows_no_more_digits_than_are_known() {
-        assert_eq!(report().table()[0][1..3], ["1517", "1551 ± 35"]);
+        assert_eq!(report().table()[0][1..4], ["1517", "1551 ± 35", "8"]);
         assert_eq!([29370.4, 0.013_49, 18.73].map(number_text), ["29370", "0.01349", "18.73"]);
     }
 }

@@ -281,6 +281,19 @@ pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
     estimate_of(&runs.values(value))
 }
 
+/// What is computed of the values of runs that met the same random numbers, replication by
+/// replication.
+pub(crate) fn paired<const N: usize>(
+    runs: [&Runs; N],
+    value: impl Fn(&Totals) -> f64,
+    compute: impl Fn([f64; N]) -> f64,
+) -> Estimate {
+    let all = runs.map(|runs| runs.values(&value));
+    let count = all.iter().map(Vec::len).min().unwrap_or(0);
+    let each = (0..count).map(|at| compute(std::array::from_fn(|run| all[run][at])));
+    estimate_of(&each.collect::<Vec<_>>())
+}
+
 /// The estimate of independent values; NaN without any.
 pub fn estimate_of(values: &[f64]) -> Estimate {
     let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };

@@ -22,8 +22,8 @@ fn ours(report: &Report, row: &str) -> f64 {
 #[test]
 fn sleep_pays_beyond_its_break_even_and_batches_get_there() {
     let report = run("reef-c6");
-    let failed: Vec<_> = report.rows.iter().filter(|row| row.verdict == Verdict::Fail).collect();
-    assert!(failed.is_empty(), "{failed:#?}");
+    let moved: Vec<_> = report.rows.iter().filter(|row| !row.mean_is_within()).collect();
+    assert!(moved.is_empty(), "{moved:#?}");
 }
 
 #[test]

@@ -5,10 +5,11 @@ use crate::cli::{LabRunArgs, ListArgs};
 use crate::progress::parts;
 use crate::text::table;
 use anyhow::Context;
+use lull_lab::claims::results;
 use lull_lab::experiment::{LabError, Setup};
 use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
-use lull_lab::report::Report;
+use lull_lab::report::{Report, Verdict};
 use std::path::Path;
 
 /// Prints the experiments.
@@ -22,6 +23,9 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     println!("{}", table(&["experiment", "what it shows", "from"], ALL.iter().map(row)));
     Ok(())
 }
+
+/// Independent values that a verdict needs, if the user states no number.
+const VALUES: u64 = 5;
 
 /// Runs one experiment and prints its table.
 pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
@@ -37,11 +41,16 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     });
     let commit = lull_agent::COMMIT.to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
-    let report = experiment.run(&setup).map_err(|error| match error {
+    let values = args.seeds.unwrap_or(if args.quick { 1 } else { VALUES });
+    let values = usize::try_from(values)?;
+    let report = experiment.run_until_decided(setup, values).map_err(|error| match error {
         LabError::Known { .. } => UsageError(error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;
     bar.finish_and_clear();
+    if let Some(path) = &args.save {
+        save(&report, path)?;
+    }
     if let Some(directory) = &args.figures {
         write_figures(&report, directory)?;
     }
@@ -50,9 +59,21 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     } else {
         print(&report);
     }
-    let [_, failed, _] = report.tally();
-    anyhow::ensure!(failed == 0 || args.quick, "{failed} of the rows miss their tolerance");
+    let misses = report.misses();
+    anyhow::ensure!(misses == 0 || args.quick, "{misses} of the held rows miss their tolerance");
     Ok(())
+}
+
+/// Puts the rows of a report into a file of results, in place of those of the same experiment.
+fn save(report: &Report, path: &Path) -> anyhow::Result<()> {
+    let before = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let after = results::merge(&before, report)
+        .with_context(|| format!("{} is no file of results", path.display()))?;
+    std::fs::write(path, after).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write_figures(report: &Report, directory: &Path) -> anyhow::Result<()> {
@@ -69,12 +90,17 @@ fn print(report: &Report) {
     for remark in report.remarks() {
         println!("- {remark}");
     }
-    let [passed, failed, reported] = report.tally();
+    let tally = report.tally().into_iter().zip(Verdict::ALL);
+    let counts: Vec<_> = tally
+        .map(|(count, verdict)| format!("{count} {}", verdict.to_string().to_lowercase()))
+        .collect();
     let quick = if report.quick { "; a quick run, tolerances need not hold" } else { "" };
     let found_on = match report.found_on.as_slice() {
         [] => String::new(),
         seeds => format!(", none of those that numbers were found on, {seeds:?}"),
     };
-    let seed = format!("seed {}{found_on}, commit {}", report.seeds[0], report.commit);
-    println!("\n{passed} passed, {failed} failed, {reported} reported ({seed}){quick}");
+    let seeds: Vec<_> = report.seeds.iter().map(ToString::to_string).collect();
+    let word = if seeds.len() == 1 { "seed" } else { "seeds" };
+    let seeds = format!("{word} {}{found_on}, commit {}", seeds.join(", "), report.commit);
+    println!("\n{} ({seeds}){quick}", counts.join(", "));
 }

@@ -17,12 +17,29 @@ fn a_table_as_json_has_the_promised_keys_and_its_pictures_are_written() {
             assert!(row.get(key).is_some(), "{key} is missing in {row}");
         }
         let verdict = row["verdict"].as_str().unwrap();
-        assert!(["pass", "fail", "reported"].contains(&verdict), "{row}");
+        let known = ["pass", "fail", "contradicts", "open", "reported"];
+        assert!(known.contains(&verdict), "{row}");
     }
     for figure in report["figures"].as_array().unwrap() {
         let svg = std::fs::read_to_string(figures.join(figure.as_str().unwrap())).unwrap();
         assert!(svg.contains("</svg>"));
     }
+}
+
+#[test]
+fn claims_have_their_verdicts_and_an_unsound_claims_file_is_refused_with_its_line() {
+    let scene = Scene::new();
+    let claims = scene.run(&["lab", "claims", "--paper", "reef"]).well();
+    assert!(claims.out.contains("contradicts") && claims.out.contains("Most likely: "));
+    let sound = scene.run(&["lab", "check"]).well();
+    assert!(sound.out.contains("claims are sound"), "{}", sound.out);
+    let file = scene.path("claims.toml");
+    let text = "paper = \"A\"\n[systems]\nx = \"ours\"\n[[claim]]\ntext = \"x is fast\"\n\
+                printed = 2.0\nsystems = [\"x\"]\nnone = \"no row\"\n";
+    std::fs::write(&file, text).unwrap();
+    let command = ["lab", "check"].map(AsRef::as_ref);
+    let refused = scene.run(&[&command[..], &[file.as_os_str()]].concat());
+    refused.refused(2, "claims.toml:4: place: is missing");
 }
 
 #[test]

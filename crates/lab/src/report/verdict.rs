@@ -1,10 +1,10 @@
-//! Tolerances: when a measured figure agrees with a printed one.
+//! Tolerances and verdicts: when an interval agrees with a printed figure.
 
 use lull_sim::stats::Estimate;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a row is held to.
+/// What a row is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tolerance {
     /// At most this fraction away from the printed number.
@@ -30,38 +30,119 @@ pub enum Tolerance {
     None,
 }
 
-/// Whether a row is within its tolerance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The result of comparing the 95 % interval of a row with the paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Within the tolerance.
+    /// The whole interval is within the tolerance.
     Pass,
-    /// Outside.
+    /// The whole interval is outside.
     Fail,
-    /// The row is for information: it is not held to the paper's number.
+    /// The interval lies on the other side of the neutral value than the printed figure: the
+    /// sign or the order differs from the paper's.
+    Contradicts,
+    /// The interval reaches across the tolerance's end, or there is no interval.
+    Open,
+    /// The row cannot be compared with the paper; its remark gives the reason.
     Reported,
 }
 
 impl Tolerance {
-    /// Judges an estimate; a rule about the printed number needs one.
-    pub fn judge(self, printed: Option<f64>, ours: &Estimate) -> Verdict {
-        let mean = ours.mean;
-        let off = |limit: &dyn Fn(f64) -> f64| {
-            printed.is_some_and(|printed| (mean - printed).abs() <= limit(printed.abs()))
+    /// Least and largest value that is accepted. A rule about the printed number needs one,
+    /// and accepts nothing without it.
+    fn range(self, printed: Option<f64>) -> [f64; 2] {
+        let around = |amount: f64| match printed {
+            Some(printed) => [printed - amount, printed + amount],
+            None => [f64::INFINITY, f64::NEG_INFINITY],
         };
-        let holds = match self {
-            Self::Relative(fraction) => off(&|printed| fraction * printed),
-            Self::Absolute(amount) => off(&|_| amount),
-            Self::AtLeast(bound) => mean >= bound,
-            Self::AtMost(bound) => mean <= bound,
-            Self::Between(low, high) => (low..=high).contains(&mean),
-            Self::Exact { fraction, factor } => {
-                off(&|printed| fraction * printed)
-                    && printed.is_some_and(|printed| ours.near(printed, factor))
+        match self {
+            Self::Relative(fraction) | Self::Exact { fraction, .. } => {
+                around(fraction * printed.unwrap_or_default().abs())
             }
-            Self::None => return Verdict::Reported,
+            Self::Absolute(amount) => around(amount),
+            Self::AtLeast(bound) => [bound, f64::INFINITY],
+            Self::AtMost(bound) => [f64::NEG_INFINITY, bound],
+            Self::Between(low, high) => [low, high],
+            Self::None => [f64::NEG_INFINITY, f64::INFINITY],
+        }
+    }
+
+    /// Returns whether a single value is accepted. This is no verdict: it ignores how far
+    /// the value would be on other random numbers.
+    pub fn accepts(self, printed: Option<f64>, value: f64) -> bool {
+        let [low, high] = self.range(printed);
+        // The ends are decimal numbers, and so is a formula's result to their last digit.
+        let slack = 1e-12 * value.abs();
+        value.is_finite() && low - slack <= value && value <= high + slack
+    }
+
+    /// The value at which the order of two systems turns, if the tolerance itself says so: a
+    /// difference has one side of 0, a ratio one side of 1 or 100 %.
+    pub(crate) fn turning_point(self) -> Option<f64> {
+        match self {
+            Self::AtLeast(bound) | Self::AtMost(bound) => {
+                [0.0, 1.0, 100.0].contains(&bound).then_some(bound)
+            }
+            _ => None,
+        }
+    }
+
+    /// At least half of a printed figure's distance from `neutral`, on its side: what a model
+    /// of another machine can be held to, the sign and the order of the size.
+    pub fn half_of(printed: f64, neutral: f64) -> Self {
+        let bound = neutral + 0.5 * (printed - neutral);
+        if printed < neutral { Self::AtMost(bound) } else { Self::AtLeast(bound) }
+    }
+
+    /// Judges an estimate by its whole interval. `neutral` is the value at which the order
+    /// of what is compared turns: 0 of a difference, 1 of a ratio.
+    pub fn judge(self, printed: Option<f64>, neutral: Option<f64>, ours: &Estimate) -> Verdict {
+        let (mean, half) = (ours.mean, ours.half_width);
+        if self == Self::None {
+            return Verdict::Reported;
+        }
+        if mean.is_nan() {
+            return Verdict::Fail;
+        }
+        let (low, high) = (mean - half, mean + half);
+        let paper_is_above = |neutral: f64| match (printed, self) {
+            (Some(printed), _) if printed != neutral => Some(printed > neutral),
+            (_, Self::AtLeast(_)) => Some(true),
+            (_, Self::AtMost(_)) => Some(false),
+            _ => None,
         };
-        if holds { Verdict::Pass } else { Verdict::Fail }
+        let reversed = neutral.is_some_and(|neutral| match paper_is_above(neutral) {
+            Some(true) => high < neutral,
+            Some(false) => low > neutral,
+            None => false,
+        });
+        let misses = match self {
+            Self::Exact { factor, .. } => {
+                half.is_finite() && !printed.is_some_and(|printed| ours.near(printed, factor))
+            }
+            _ => false,
+        };
+        let [least, most] = self.range(printed);
+        if reversed {
+            Verdict::Contradicts
+        } else if misses || high < least || low > most {
+            Verdict::Fail
+        } else if self.accepts(printed, low) && self.accepts(printed, high) {
+            Verdict::Pass
+        } else {
+            Verdict::Open
+        }
+    }
+}
+
+impl Verdict {
+    /// All verdicts, in the order of [`crate::report::Report::tally`].
+    pub const ALL: [Self; 5] =
+        [Self::Pass, Self::Fail, Self::Contradicts, Self::Open, Self::Reported];
+
+    /// Whether the paper's figure is missed.
+    pub fn is_miss(self) -> bool {
+        matches!(self, Self::Fail | Self::Contradicts)
     }
 }
 
@@ -85,6 +166,8 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Self::Pass => "pass",
             Self::Fail => "FAIL",
+            Self::Contradicts => "CONTRADICTS",
+            Self::Open => "open",
             Self::Reported => "reported",
         })
     }
@@ -92,6 +175,7 @@ impl fmt::Display for Verdict {
 
 #[cfg(test)]
 mod tests {
+    use super::Tolerance::{Absolute, AtLeast, AtMost, Between, Exact, Relative};
     use super::*;
 
     fn estimate(mean: f64, half_width: f64) -> Estimate {
@@ -99,34 +183,61 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_passes_inside_and_fails_outside() {
-        use Tolerance::*;
+    fn each_rule_passes_inside_fails_outside_and_is_open_across_its_end() {
         let cases = [
-            (Relative(0.05), 1550.0, 1600.0),
-            (Absolute(30.0), 1530.0, 1531.0),
-            (AtLeast(90.0), 90.0, 89.9),
-            (AtMost(25.0), 25.0, 25.1),
-            (Between(1.5, 4.0), 4.0, 4.1),
+            (Relative(0.05), 1550.0, 1600.0, 1575.0),
+            (Absolute(30.0), 1520.0, 1540.0, 1530.0),
+            (AtLeast(90.0), 95.0, 85.0, 90.0),
+            (AtMost(25.0), 20.0, 30.0, 25.0),
+            (Between(15.0, 40.0), 38.0, 42.5, 40.0),
         ];
-        for (tolerance, inside, outside) in cases {
-            let judge = |mean| tolerance.judge(Some(1500.0), &estimate(mean, 1.0));
-            assert_eq!((judge(inside), judge(outside)), (Verdict::Pass, Verdict::Fail));
+        for (tolerance, inside, outside, across) in cases {
+            let judge = |mean| tolerance.judge(Some(1500.0), None, &estimate(mean, 2.0));
+            assert_eq!(
+                [inside, outside, across].map(judge),
+                [Verdict::Pass, Verdict::Fail, Verdict::Open],
+                "{tolerance}"
+            );
         }
     }
 
     #[test]
+    fn a_single_value_decides_nothing_and_an_exact_one_everything() {
+        let judge = |half| AtMost(25.0).judge(None, None, &estimate(1.0, half));
+        assert_eq!((judge(f64::INFINITY), judge(0.0)), (Verdict::Open, Verdict::Pass));
+        assert!(AtMost(25.0).accepts(None, 1.0) && !AtMost(25.0).accepts(None, f64::NAN));
+    }
+
+    #[test]
+    fn the_other_sign_than_the_printed_contradicts_only_if_the_interval_excludes_the_printed() {
+        let judge = |mean| AtLeast(10.0).judge(Some(29.4), Some(0.0), &estimate(mean, 2.0));
+        assert_eq!(judge(-11.8), Verdict::Contradicts);
+        assert_eq!(judge(-1.0), Verdict::Fail, "zero is in the interval");
+        assert_eq!(judge(3.0), Verdict::Fail, "the sign is the paper's, the size is not");
+        // A claim in words has its side from the tolerance.
+        let below = AtMost(1.0);
+        assert_eq!(below.turning_point(), Some(1.0));
+        let judge = |mean| below.judge(None, below.turning_point(), &estimate(mean, 0.1));
+        assert_eq!(
+            [0.8, 1.05, 1.2].map(judge),
+            [Verdict::Pass, Verdict::Open, Verdict::Contradicts]
+        );
+    }
+
+    #[test]
     fn an_exact_value_must_be_near_and_inside_the_interval() {
-        let exact = Tolerance::Exact { fraction: 0.005, factor: 1.0 };
-        let judge = |mean, half| exact.judge(Some(1.0), &estimate(mean, half));
-        assert_eq!(judge(1.004, 0.005), Verdict::Pass);
-        assert_eq!(judge(1.004, 0.003), Verdict::Fail, "outside the interval");
-        assert_eq!(judge(1.006, 0.1), Verdict::Fail, "too far off");
+        let exact = Exact { fraction: 0.005, factor: 1.0 };
+        let judge = |mean, half| exact.judge(Some(1.0), None, &estimate(mean, half));
+        assert_eq!(judge(1.001, 0.003), Verdict::Pass);
+        assert_eq!(judge(1.004, 0.003), Verdict::Fail, "the exact value is outside the interval");
+        assert_eq!(judge(1.004, 0.005), Verdict::Open, "the interval is wider than the tolerance");
+        assert_eq!(judge(1.01, 0.003), Verdict::Fail, "too far off");
     }
 
     #[test]
     fn a_rule_about_a_printed_number_fails_without_one() {
-        assert_eq!(Tolerance::Relative(0.5).judge(None, &estimate(1.0, 0.0)), Verdict::Fail);
-        let nothing = Tolerance::Between(0.0, 1.0).judge(None, &estimate(f64::NAN, 0.0));
+        assert_eq!(Relative(0.5).judge(None, None, &estimate(1.0, 0.0)), Verdict::Fail);
+        let nothing = Between(0.0, 1.0).judge(None, None, &estimate(f64::NAN, 0.0));
         assert_eq!(nothing, Verdict::Fail);
     }
 }

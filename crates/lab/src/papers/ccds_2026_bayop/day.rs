@@ -54,7 +54,7 @@ fn saved(day: &Day, at: usize, paper: f64) -> Row {
     if at == LOOSEST {
         let why = "more than 60 % is printed; voltages from 0.65 V on and an uncore of 10 W give \
                    it, and neither is printed";
-        return Row::reported(name, "%", paper, most, why);
+        return Row::compared(name, "%", paper, most, Absolute(10.0)).because(why);
     }
     let tolerance = Between(paper - 10.0, paper + 10.0);
     Row::held(name, "%", paper, most, tolerance)

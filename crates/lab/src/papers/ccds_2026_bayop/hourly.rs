@@ -385,7 +385,7 @@ pub(super) fn judge(day: &Day, at: usize) -> Vec<Row> {
         let why = "not reached, as in bayop-sweep: an entry of the deepest state costs its exit \
                    latency at full power here";
         let what = name("power of Linux over EbbRT under the search");
-        rows.push(Row::reported(what, "1", "above 2", ebbrt, why));
+        rows.push(Row::ratio(what, 2.0, ebbrt).because(why));
     }
     rows
 }
@@ -397,7 +397,7 @@ fn against_co_pi(day: &Day, at: usize) -> Row {
     let ratio = co_pi_over_ours(day, at);
     if objective.bound_us < 500.0 {
         let why = "the paper's is of all hours, with those in which it misses the objective";
-        return Row::reported(name, "1", "below 1", ratio, why);
+        return Row::compared(name, "1", "below 1", ratio, AtMost(1.0)).because(why);
     }
     Row::held(name, "1", "typically worse", ratio, AtLeast(1.0))
 }

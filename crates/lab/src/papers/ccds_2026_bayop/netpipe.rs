@@ -18,7 +18,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// Message sizes of Table 1, in bytes.
-const SIZES: [u64; 4] = [64, 8 << 10, 64 << 10, 512 << 10];
+const SIZES: [u64; 4] = [64, 8 << 10, 64 << 10, LARGEST];
+const LARGEST: u64 = 512 << 10;
 const DELAYS_US: [f64; 12] = [0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 26.0, 32.0, 50.0, 100.0, 200.0];
 const FREQUENCIES_GHZ: [f64; 4] = [1.3, 1.8, 2.4, 2.9];
 
@@ -97,28 +98,27 @@ fn rows(sizes: &[MessageSize]) -> Vec<Row> {
         let saved = 100.0 * (1.0 - MessageSize::energy(frugal) / MessageSize::energy(&size.own));
         let faster = 100.0 * (quick.answered as f64 / size.own.answered as f64 - 1.0);
         let is_printed = size.bytes == 64 << 10;
-        let printed = |value: f64| is_printed.then_some(value);
+        let row = |name: String, printed: f64, ours: f64, why| match is_printed {
+            true => Row::change(name, "%", printed, ours).because(why),
+            false => Row::reported(name, "%", Printed::Nothing, ours, why),
+        };
         let why = "with an ideal client: how both ends of the paper waited for each other is not \
                    printed. One core works here, and ondemand lowers the other package, which a \
                    pair for all cores cannot; large messages therefore lose";
-        rows.push(Row::reported(
+        rows.push(row(
             format!("{name}: energy a round trip saved by the best pair"),
-            "%",
-            printed(50.0),
+            50.0,
             saved,
             why,
         ));
-        rows.push(Row::reported(
-            format!("{name}: more round trips by the quickest pair"),
-            "%",
-            printed(60.0),
-            faster,
-            why,
-        ));
+        rows.push(row(format!("{name}: more round trips by the quickest pair"), 60.0, faster, why));
         let delay = frugal.setting.delay_us.unwrap_or(0.0);
-        let best = (size.bytes == 512 << 10).then_some(28.0);
         let why = "the delay that saves most follows window and client, which are not printed";
-        rows.push(Row::reported(format!("{name}: delay of the best pair"), "us", best, delay, why));
+        let name = format!("{name}: delay of the best pair");
+        rows.push(match size.bytes {
+            LARGEST => Row::compared(name, "us", 28.0, delay, Absolute(8.0)).because(why),
+            _ => Row::reported(name, "us", Printed::Nothing, delay, why),
+        });
     }
     rows.extend(shapes(sizes));
     rows

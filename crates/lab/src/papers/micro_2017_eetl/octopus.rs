@@ -67,20 +67,16 @@ fn rows(octopus: &Ideal, eetl: &DispatcherCurve) -> Vec<Row> {
             jump,
             Between(2.7, 3.4),
         ),
-        Row::reported(
-            "load of the step",
-            "1/s",
-            20.0,
-            LOADS[step],
-            "how much two slow cores can take depends on the shape of the demand's tail",
-        ),
-        Row::reported(
+        Row::compared("load of the step", "1/s", 20.0, LOADS[step], Relative(0.25))
+            .because("how much two slow cores can take depends on the shape of the demand's tail"),
+        Row::compared(
             "load from which both fast cores are used",
             "1/s",
             20.0,
             LOADS[both],
-            "how much one fast core can take depends on the shape of the demand's tail",
-        ),
+            Relative(0.25),
+        )
+        .because("how much one fast core can take depends on the shape of the demand's tail"),
     ];
     for rate in [15.0, 20.0, 25.0] {
         rows.push(Row::held(

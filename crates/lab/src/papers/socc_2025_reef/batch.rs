@@ -62,20 +62,10 @@ fn others(one: &GateCell, two: &GateCell, eight: &GateCell) -> Vec<Row> {
                     turns to the paper's only if it costs three times that";
     let silent = "no number is printed";
     vec![
-        Row::reported(
-            "EE(TPP) of N = 2 against N = 8",
-            "%",
-            -7.0,
-            two.change_percent(eight, tpp),
-            locality,
-        ),
-        Row::reported(
-            "power of N = 2 against N = 8",
-            "%",
-            4.61,
-            two.change_percent(eight, watts),
-            locality,
-        ),
+        Row::change("EE(TPP) of N = 2 against N = 8", "%", -7.0, two.change_percent(eight, tpp))
+            .because(locality),
+        Row::change("power of N = 2 against N = 8", "%", 4.61, two.change_percent(eight, watts))
+            .because(locality),
         Row::reported("power, N = 2", "W", Printed::Nothing, two.mean(watts), silent),
         Row::reported(
             "CPU frequency of N = 2 against N = 8",

@@ -59,7 +59,7 @@ fn stays() -> Vec<Row> {
         let row = |stay_us, claim, held| {
             let ours = over_c0(&state, stay_us);
             let text = format!("{name}: power of stays of {stay_us} us over C0's");
-            Row::held(text, "1", claim, ours, held)
+            Row::held(text, "1", claim, Formula(ours), held)
         };
         rows.push(row(100, "above 1", AtLeast(1.0)));
         rows.push(row(299, "above 1", AtLeast(1.0)));
@@ -70,7 +70,7 @@ fn stays() -> Vec<Row> {
             format!("{name}: power of stays of 600 us over C0's"),
             "1",
             Printed::Nothing,
-            between,
+            Formula(between),
             "the paper states nothing about stays between 300 and 1000 us",
         ));
     }
@@ -88,7 +88,7 @@ fn batches() -> Vec<Row> {
         .map(|(wanted, queries)| {
             let ours = batch_idle(queries, gap, overhead).as_micros_f64();
             let text = format!("equation 3: idle after {queries} of 100 us at gaps of 500 us");
-            Row::held(text, "us", Printed::Nothing, ours, exactly(wanted))
+            Row::held(text, "us", Printed::Nothing, Formula(ours), exactly(wanted))
         })
         .collect();
     let fewest = smallest_batch(BREAK_EVEN, gap, overhead).map_or(f64::NAN, |few| few as f64);
@@ -96,7 +96,7 @@ fn batches() -> Vec<Row> {
         "smallest batch that sleeps longer than 1 ms",
         "queries",
         Printed::Nothing,
-        fewest,
+        Formula(fewest),
         exactly(3.0),
     ));
     rows

@@ -82,18 +82,20 @@ fn rows(model: &OversubscribedModel, cells: &[GateCell]) -> Vec<Row> {
             100.0 * cost(served) / mean_us
         })
     };
-    let worst = cells.iter().map(|cell| share(cell).mean).fold(0.0, f64::max);
+    let worst = cells.iter().map(share).max_by(|a, b| a.mean.total_cmp(&b.mean));
+    let worst = worst.unwrap_or_else(|| estimate_of(&[]));
     let slept: Vec<f64> = cells.iter().map(|cell| cell.mean(in_c6).mean).collect();
-    let rises = slept.windows(2).filter(|pair| pair[1] > pair[0]).count();
+    let rises = slept.windows(2).filter(|pair| pair[1] > pair[0]).count() as f64;
     vec![
-        Row::reported("cost at rests of 0.2 ms", "us", 40.0, at(200), exits),
-        Row::reported("cost at rests of 40 ms", "us", 16.0, at(40_000), exits),
+        Row::compared("cost at rests of 0.2 ms", "us", 40.0, at(200), Relative(0.5)),
+        Row::compared("cost at rests of 40 ms", "us", 16.0, at(40_000), Relative(0.5))
+            .because(exits),
         Row::held("the highest cost over the mean latency", "%", "negligible", worst, AtMost(5.0)),
         Row::held(
             "steps of longer rests with more C6 residency",
             "of 8",
             "deep residency increases",
-            rises as f64,
+            rises,
             AtLeast(7.0),
         ),
     ]
@@ -103,7 +105,7 @@ fn interception(with: &GateCell, without: &GateCell) -> Row {
     let why = "three calls of 100 ns a query are 5 ms of a core a second, which is all that \
                is modelled of them";
     let ours = with.minus(without, 1.0, watts);
-    Row::reported("power of interception", "W", 0.87, ours, why)
+    Row::change("power of interception", "W", 0.87, ours).because(why)
 }
 
 fn figures(model: &OversubscribedModel, cells: &[GateCell]) -> [Figure; 2] {

@@ -7,6 +7,7 @@ use super::system::{
 use crate::prelude::*;
 use lull_measure::Watts;
 use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
+use lull_sim::stats::Estimate;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -62,12 +63,16 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// The fewest cores with 95 % of the best throughput.
-fn knee(cells: &[GateCell]) -> f64 {
-    let rates: Vec<f64> = cells.iter().map(|cell| cell.mean(throughput).mean).collect();
-    let best = rates.iter().copied().fold(0.0, f64::max);
-    let first = rates.iter().position(|rate| *rate >= 0.95 * best);
-    first.map_or(f64::NAN, |index| f64::from(CORES[index]))
+/// The fewest cores with 95 % of the best throughput, in each replication.
+fn knee(cells: &[GateCell]) -> Estimate {
+    let of_one = |replication: usize| {
+        let rates = cells.iter().map(|cell| throughput(&cell.runs[replication]));
+        let rates: Vec<f64> = rates.collect();
+        let best = rates.iter().copied().fold(0.0, f64::max);
+        let first = rates.iter().position(|rate| *rate >= 0.95 * best);
+        first.map_or(f64::NAN, |index| f64::from(CORES[index]))
+    };
+    estimate_of(&(0..cells[0].runs.len()).map(of_one).collect::<Vec<_>>())
 }
 
 /// Reads one value of a simulated run.

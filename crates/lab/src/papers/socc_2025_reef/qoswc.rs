@@ -148,7 +148,7 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     let change = |what: &str, printed, value: &dyn Fn(&OversubscribedTotals) -> f64| {
         let row = format!("{what}, REEF under Demeter against PSLO under it");
         let ours = percent(reef, plain, value);
-        Row::reported(row, "%", printed, ours, DEMETER)
+        Row::change(row, "%", printed, ours).because(DEMETER)
     };
     let tail = |at: Percentile| move |served: &OversubscribedTotals| tail_ms(served, at);
     let best_effort = |served: &OversubscribedTotals| served.class_per_s(served.classes.len() - 1);
@@ -163,20 +163,15 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
         change("P99.9", -11.99, &tail(Percentile::P999)),
         change("CPU frequency", -43.02, &hertz),
         change("power", -18.24, &watts),
-        Row::reported(
-            "C6 residency, REEF under Demeter against PSLO under it",
-            "points",
-            20.65,
-            c6,
-            DEMETER,
-        ),
-        Row::reported(
+        Row::change("C6 residency, REEF under Demeter against PSLO under it", "points", 20.65, c6)
+            .because(DEMETER),
+        Row::change(
             "best-effort throughput, QoS-WC against PSLO under Demeter",
             "%",
             7.60,
             percent(areas, plain, best_effort),
-            ROUNDS,
-        ),
+        )
+        .because(ROUNDS),
         Row::held(
             "best-effort throughput, QoS-WC against REEF under Demeter",
             "%",

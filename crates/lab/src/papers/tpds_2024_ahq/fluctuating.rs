@@ -189,7 +189,7 @@ fn paper_rows(races: &Races) -> Vec<Row> {
         let why = "at 10 to 20 s; how soon a strategy gives to Stream depends on where it starts";
         let name = format!("{}, E_BE at low load", strategy.name);
         let ours = over(races.runs_under(strategy)?, early_be);
-        Some(Row::reported(name, "", printed, ours, why))
+        Some(Row::compared(name, "", printed, ours, Absolute(0.1)).because(why))
     }));
     rows
 }

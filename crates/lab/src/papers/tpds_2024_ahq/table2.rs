@@ -88,9 +88,9 @@ fn row(cores: u16, subject: &str, column: &str, printed: f64, ours: f64) -> Row 
     let name = format!("{cores} cores, {subject}, {column}");
 
     match (cores, column) {
-        (7, "R") => Row::reported(name, "", printed, ours, SHIFTED),
-        (7, "Q") if ours > 0.0 => Row::reported(name, "", printed, ours, TRUNCATED),
-        _ => Row::held(name, "", printed, ours, ROUNDING),
+        (7, "R") => Row::reported(name, "", printed, Formula(ours), SHIFTED),
+        (7, "Q") if ours > 0.0 => Row::reported(name, "", printed, Formula(ours), TRUNCATED),
+        _ => Row::held(name, "", printed, Formula(ours), ROUNDING),
     }
 }
 

@@ -149,12 +149,11 @@ fn group_rows(group: &'static str, records: &[Record]) -> Vec<Row> {
     let most = AtMost(1.0 + 1e-9);
     let used: Vec<f64> =
         mine.iter().map(|record| record.bound.ratio / record.bound.ratio_max).collect();
-    let name = format!("{group}, {} bounds, largest (TL/AL) over its bound", mine.len());
+    let name = format!("{group}, largest (TL/AL) over its bound");
     let mut rows = vec![Row::held(name, "", claim, worst(&used), most)];
     let throughput: Vec<f64> = mine.iter().filter_map(|record| record.throughput).collect();
     if !throughput.is_empty() {
-        let name =
-            format!("{group}, {} bounds, largest throughput over its bound", throughput.len());
+        let name = format!("{group}, largest throughput over its bound");
         // Requests still unanswered at the end count as outstanding, not as answered.
         rows.push(Row::held(name, "", claim, worst(&throughput), most));
     }
@@ -165,7 +164,7 @@ fn group_rows(group: &'static str, records: &[Record]) -> Vec<Row> {
 fn literal_row() -> Row {
     let why = "with \"no more than\" a constant latency has f = 1 and the bound is 0, below any \
                throughput; the proof needs \"less than\"";
-    Row::reported("constant latency, bound as stated", "", ">= 1", 0.0, why)
+    Row::reported("constant latency, bound as stated", "", ">= 1", Formula(0.0), why)
 }
 
 /// How often, of two records of an experiment, the shorter tail has the higher bound.

@@ -112,8 +112,8 @@ impl Trace {
 pub(super) fn trace_rows(traces: &[Trace; 2]) -> Vec<Row> {
     let [original, adaptive] = traces;
     let ratio = |ours: Vec<f64>, theirs: &[f64]| {
-        let base = estimate_of(theirs).mean;
-        estimate_of(&ours.into_iter().map(|value| 100.0 * value / base).collect::<Vec<_>>())
+        let each = ours.iter().zip(theirs).map(|(ours, theirs)| 100.0 * ours / theirs);
+        estimate_of(&each.collect::<Vec<_>>())
     };
     let smaller = AtMost(100.0);
     let claim = "smaller";

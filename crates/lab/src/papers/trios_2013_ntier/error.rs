@@ -151,30 +151,34 @@ impl WatchedCycle {
 /// The cycle at which a part of the error is largest, in seconds.
 fn worst_s(cycles: &[WatchedCycle], part: fn(&ControlError) -> f64) -> Estimate {
     let all: Vec<_> = cycles.iter().map(|cycle| cycle.measured.clone()).collect();
-    let at = worst(&all, |cycle| cycle.error_ms(part).mean);
-    estimate_of(&[at.map_or(f64::NAN, |at| all[at].seconds())])
+    let replications = all.iter().map(|cycle| cycle.errors.len()).min().unwrap_or(0);
+    let of_one = |replication: usize| {
+        let at = worst(&all, |cycle| part(&cycle.errors[replication]));
+        at.map_or(f64::NAN, |at| all[at].seconds())
+    };
+    estimate_of(&(0..replications).map(of_one).collect::<Vec<_>>())
+}
+
+/// Correlation of error and response over the cycles, in each replication.
+fn correlations(cycles: &[WatchedCycle]) -> Estimate {
+    let measured = || cycles.iter().map(|cycle| &cycle.measured);
+    let replications = measured().map(|cycle| cycle.errors.len()).min().unwrap_or(0);
+    let pair =
+        |cycle: &cycles::Cycle, at: usize| (BACKLOG(&cycle.errors[at]), cycle.responses_ms[at]);
+    let of_one = |at: usize| correlation(&measured().map(|it| pair(it, at)).collect::<Vec<_>>());
+    estimate_of(&(0..replications).map(of_one).collect::<Vec<_>>())
 }
 
 fn rows(cycles: &[WatchedCycle]) -> Vec<Row> {
     let between = Between(1.5, 4.0);
-    let pairs: Vec<_> = cycles
-        .iter()
-        .map(|cycle| (cycle.error_ms(BACKLOG).mean, cycle.measured.response_ms().mean))
-        .collect();
     let mut rows = vec![
         Row::held("cycle of the largest mean error", "s", 2.0, worst_s(cycles, BACKLOG), between),
-        Row::reported(
-            "the same by the formula",
-            "s",
-            2.0,
-            worst_s(cycles, WINDOW),
-            "the section's formula beside its algorithm",
-        ),
+        Row::compared("the same by the formula", "s", 2.0, worst_s(cycles, WINDOW), between),
         Row::held(
             "correlation of error and response over cycles",
             "1",
             "strong",
-            correlation(&pairs),
+            correlations(cycles),
             AtLeast(0.9),
         ),
     ];
@@ -188,13 +192,9 @@ fn rows(cycles: &[WatchedCycle]) -> Vec<Row> {
             slow.climb_s(),
             Absolute(0.1),
         ));
-        rows.push(Row::reported(
-            "cycle 8 s, time in the right P-state",
-            "%",
-            87.5,
-            slow.right_percent(),
-            why,
-        ));
+        let name = "cycle 8 s, time in the right P-state";
+        let right = slow.right_percent();
+        rows.push(Row::compared(name, "%", 87.5, right, Absolute(5.0)).because(why));
     }
     for cycle in cycles {
         let name = format!("cycle {} s, mean error", cycle.seconds());

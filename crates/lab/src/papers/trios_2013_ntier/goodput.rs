@@ -5,7 +5,7 @@ use super::paper::paper;
 use super::system::{Clock, DVFS_TIERS, NTier, trial};
 use super::table2::CHOICES;
 use crate::prelude::*;
-use crate::trial::{estimate, power_w};
+use crate::trial::{estimate, paired, power_w};
 use lull_measure::Nanos;
 use lull_sim::Totals;
 use lull_sim::stats::{Estimate, Failure, Runs};
@@ -86,9 +86,14 @@ const DVFS: Pick = |load| &load.dvfs;
 
 fn best(loads: &[ClockRuns], share: f64, runs: Pick) -> Estimate {
     let value = efficiency(share);
-    let of_load = |load: &ClockRuns| estimate(runs(load), &value).mean;
-    let best = loads.iter().max_by(|a, b| of_load(a).total_cmp(&of_load(b)));
-    estimate_of(&[best.map_or(f64::NAN, |load| f64::from(load.clients))])
+    let all: Vec<Vec<f64>> = loads.iter().map(|load| runs(load).values(&value)).collect();
+    let best = |replication: usize| {
+        let each = loads.iter().zip(&all);
+        let best = each.max_by(|a, b| a.1[replication].total_cmp(&b.1[replication]));
+        best.map_or(f64::NAN, |(load, _)| f64::from(load.clients))
+    };
+    let replications = all.iter().map(Vec::len).min().unwrap_or(0);
+    estimate_of(&(0..replications).map(best).collect::<Vec<_>>())
 }
 
 /// Efficiency of DVFS against full speed at a load, in percent.
@@ -96,11 +101,8 @@ fn against(loads: &[ClockRuns], share: f64, clients: u32) -> Estimate {
     let Some(load) = loads.iter().find(|load| load.clients == clients) else {
         return estimate_of(&[]);
     };
-    let value = efficiency(share);
-    let base = estimate(&load.full, &value).mean;
-    estimate_of(
-        &load.dvfs.values(&value).into_iter().map(|ours| 100.0 * ours / base).collect::<Vec<_>>(),
-    )
+    let runs = [&load.dvfs, &load.full];
+    paired(runs, efficiency(share), |[dvfs, full]| 100.0 * dvfs / full)
 }
 
 /// Held at [`FITTED`], reported at the other shares.

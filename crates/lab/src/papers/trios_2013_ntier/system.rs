@@ -31,7 +31,7 @@ pub(super) const PERIOD: Nanos = Nanos::from_millis(500);
 /// Four think times: the clients, all thinking at first, have spread out.
 const WARMUP: Nanos = Nanos::from_secs(28);
 /// Burst intervals that eq. 1 averages; not printed.
-pub(super) const INTERVALS: usize = 10;
+pub(super) const INTERVALS: usize = 5;
 
 /// Mean work per request of each tier in microseconds at full speed.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -109,15 +109,15 @@ fn rows(size: &ConfigurationRuns) -> Vec<Row> {
     let single = printed.servers[2] == 0;
     let full_row = if single {
         let why = printed.note.clone().unwrap_or_default();
-        Row::reported(name("full speed"), "req/s", printed.full_speed, full, why)
+        let tolerance = Relative(0.03);
+        Row::compared(name("full speed"), "req/s", printed.full_speed, full, tolerance).because(why)
     } else {
         let tolerance = Relative(0.03);
         Row::held(name("full speed"), "req/s", printed.full_speed, full, tolerance)
     };
-    let why = "follows from the two others; their tolerances add up";
     let mut rows = vec![
         full_row,
-        Row::reported(name("DVFS on"), "req/s", printed.dvfs_on, dvfs, why),
+        Row::compared(name("DVFS on"), "req/s", printed.dvfs_on, dvfs, Relative(0.1)),
         Row::held(name("loss"), "%", printed.loss_percent, loss, Absolute(6.0)),
     ];
     if let Some((full, dvfs)) = &size.least_pending {

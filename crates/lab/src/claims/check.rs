@@ -1,0 +1,229 @@
+//! Refuses claims files that state a number without its place, a tolerance without its reason,
+//! or a system, experiment or row that does not exist.
+
+use super::results::{self, MeasuredRow};
+use super::{Claim, FILES, PaperClaims, RESULTS};
+use crate::registry::find;
+use std::fmt;
+
+/// What is wrong in a claims file, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong and what to write.
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, key, what } = self;
+        let key = if key.is_empty() { String::new() } else { format!("{key}: ") };
+        write!(f, "{file}:{line}: {key}{what}")
+    }
+}
+
+/// The claims and measured rows of this build.
+///
+/// # Errors
+/// As [`read`], and if the measured rows are damaged.
+pub fn embedded() -> Result<(Vec<PaperClaims>, Vec<MeasuredRow>), Vec<Refusal>> {
+    let results = results::parse(RESULTS).map_err(|error| {
+        let file = "crates/lab/src/claims/results.csv".to_owned();
+        let line = error.position().map_or(1, |at| at.line() as usize);
+        vec![Refusal { file, line, key: "", what: error.to_string() }]
+    })?;
+    let papers = FILES.iter().map(|(path, text)| read(path, text, &results));
+    Ok((papers.collect::<Result<_, _>>()?, results))
+}
+
+/// Reads a claims file and checks it against the experiments and the measured rows.
+///
+/// # Errors
+/// Everything that is wrong, with file, line and key.
+pub fn read(path: &str, text: &str, results: &[MeasuredRow]) -> Result<PaperClaims, Vec<Refusal>> {
+    let parsed: PaperClaims = toml::from_str(text).map_err(|error| {
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = before.matches('\n').count() + 1;
+        vec![Refusal { file: path.to_owned(), line, key: "", what: error.message().to_owned() }]
+    })?;
+    let mut refusals = Vec::new();
+    for (number, claim) in parsed.claim.iter().enumerate() {
+        let found = wrong(claim, &parsed, results);
+        refusals.extend(found.into_iter().map(|(key, what)| {
+            let line = line_of(text, number, key);
+            Refusal { file: path.to_owned(), line, key, what }
+        }));
+    }
+    if refusals.is_empty() { Ok(parsed) } else { Err(refusals) }
+}
+
+/// The line of a key in the claim of this number, or of the claim's head if it has none.
+fn line_of(text: &str, number: usize, key: &str) -> usize {
+    let lines = || text.lines().zip(1..);
+    let heads = lines().filter(|(line, _)| line.trim() == "[[claim]]").map(|(_, at)| at);
+    let heads: Vec<usize> = heads.collect();
+    let head = heads.get(number).copied().unwrap_or(1);
+    let end = heads.get(number + 1).copied().unwrap_or(usize::MAX);
+    let is_key =
+        |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    let inside = lines().filter(|(_, at)| (head..end).contains(at));
+    inside.filter(|(line, _)| is_key(line)).map(|(_, at)| at).next().unwrap_or(head)
+}
+
+/// What is wrong with a claim, by key.
+fn wrong(
+    claim: &Claim,
+    paper: &PaperClaims,
+    results: &[MeasuredRow],
+) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if claim.text.trim().is_empty() {
+        found.push(("text", "is empty: state what is claimed".to_owned()));
+    }
+    if claim.place.trim().is_empty() {
+        let what = "is missing: state the section, figure or table in which it is printed";
+        found.push(("place", what.to_owned()));
+    }
+    if claim.systems.is_empty() {
+        found.push(("systems", "is empty: name the systems that are compared".to_owned()));
+    }
+    for system in claim.systems.iter().filter(|it| !paper.systems.contains_key(*it)) {
+        let known: Vec<_> = paper.systems.keys().map(String::as_str).collect();
+        let known = known.join(", ");
+        found.push(("systems", format!("`{system}` is not in [systems]; there are: {known}")));
+    }
+    if claim.tolerance.is_some() && claim.why.trim().is_empty() {
+        found.push(("tolerance", "has no reason: write it as `why`".to_owned()));
+    }
+    match (&claim.row, claim.none.trim().is_empty()) {
+        (Some(_), true) => found.extend(wrong_row(claim, results)),
+        (None, false) => {}
+        (Some(_), false) => {
+            found.push(("none", "contradicts `row`: keep one of them".to_owned()));
+        }
+        (None, true) => {
+            let what = "is missing: name an experiment and a row, or the reason as `none`";
+            found.push(("row", what.to_owned()));
+        }
+    }
+    found
+}
+
+/// What is wrong with the row that a claim names.
+fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
+    let Some(row) = &claim.row else { return Vec::new() };
+    if let Err(error) = find(&row.experiment) {
+        return vec![("row", error.to_string())];
+    }
+    if claim.tolerance.is_none() {
+        return vec![("tolerance", "is missing: a row is compared with one".to_owned())];
+    }
+    let Some(measured) = claim.measured(results) else {
+        let name = &row.experiment;
+        let what = format!(
+            "`{name}` has no recorded row `{}`: correct it, or record the rows with `lull lab run \
+             {name} --save crates/lab/src/claims/results.csv`",
+            row.name
+        );
+        return vec![("row", what)];
+    };
+    let mut found = Vec::new();
+    if measured.unit != claim.unit {
+        let what = format!("is `{}`, and the row's unit is `{}`", claim.unit, measured.unit);
+        found.push(("unit", what));
+    }
+    if let (Some(ours), Some(theirs)) = (claim.printed, measured.paper)
+        && (ours - theirs).abs() > 1e-3 * theirs.abs()
+    {
+        found.push(("printed", format!("is {ours}, and the row prints {theirs}")));
+    }
+    let missed = claim.judge(results).verdict().is_some_and(crate::report::Verdict::is_miss);
+    for (key, text) in [("tried", &claim.tried), ("mechanism", &claim.mechanism)] {
+        if missed && text.trim().is_empty() {
+            let what = "is missing: the claim is missed, so state what was tried and the most \
+                        likely reason";
+            found.push((key, what.to_owned()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Finding;
+    use super::*;
+
+    const GOOD: &str = "paper = \"A\"\n[systems]\nx = \"ours\"\ny = \"theirs\"\n\n[[claim]]\n\
+                        text = \"x is faster\"\nplace = \"abstract\"\nprinted = 2.0\nunit = \"1\"\n\
+                        systems = [\"x\", \"y\"]\ntolerance = { half-of-ratio = true }\n\
+                        why = \"a model\"\n\
+                        row = { experiment = \"ahq-cores\", name = \"speed\" }\n";
+
+    fn measured(mean: f64) -> Vec<MeasuredRow> {
+        let header = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n";
+        let row = format!("ahq-cores,speed,1,2,{mean},0.1,5,full,1 2 3 4 5,abc\n");
+        results::parse(&(header.to_owned() + &row)).unwrap()
+    }
+
+    fn refusals(text: &str, mean: f64) -> Vec<String> {
+        let refused = read("claims.toml", text, &measured(mean)).unwrap_err();
+        refused.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_claim_is_judged_by_the_interval_of_its_row() {
+        let paper = read("claims.toml", GOOD, &measured(1.9)).unwrap();
+        let verdict = |mean| paper.claim[0].judge(&measured(mean)).verdict().unwrap().to_string();
+        assert_eq!([1.9, 1.5, 1.2, 0.7].map(verdict), ["pass", "open", "FAIL", "CONTRADICTS"]);
+        let mut few = measured(1.9);
+        few[0].values = 4;
+        assert_eq!(paper.claim[0].judge(&few), Finding::TooFew);
+        let mut quick = measured(1.9);
+        quick[0].length = results::Length::Quick;
+        assert!(matches!(paper.claim[0].judge(&quick), Finding::Quick(it) if it.values == 5));
+    }
+
+    #[test]
+    fn bad_claims_are_refused_with_file_line_and_key() {
+        let cases = [
+            ("place = \"abstract\"\n", "", "claims.toml:6: place: is missing"),
+            ("why = \"a model\"\n", "", "claims.toml:12: tolerance: has no reason"),
+            ("\"x\", \"y\"]", "\"x\", \"z\"]", "claims.toml:11: systems: `z` is not in [systems]"),
+            ("\"ahq-cores\"", "\"ahq\"", "claims.toml:14: row: no experiment is called `ahq`"),
+            (
+                "\"speed\"",
+                "\"sped\"",
+                "claims.toml:14: row: `ahq-cores` has no recorded row `sped`",
+            ),
+            (
+                "printed = 2.0",
+                "printed = 3.0",
+                "claims.toml:9: printed: is 3, and the row prints 2",
+            ),
+            ("unit = \"1\"", "unit = \"%\"", "claims.toml:10: unit: is `%`"),
+            ("place =", "plaice =", "claims.toml:8: unknown field `plaice`"),
+        ];
+        for (from, to, wanted) in cases {
+            let found = refusals(&GOOD.replace(from, to), 1.9);
+            assert!(found.iter().any(|it| it.starts_with(wanted)), "{wanted}: {found:?}");
+        }
+        let found = refusals(GOOD, 0.7);
+        assert!(found[0].starts_with("claims.toml:6: tried: is missing"), "{found:?}");
+    }
+
+    #[test]
+    fn the_claims_of_this_build_are_sound() {
+        let (papers, results) = embedded().unwrap_or_else(|refused| {
+            let lines: Vec<_> = refused.iter().map(ToString::to_string).collect();
+            panic!("{}", lines.join("\n"))
+        });
+        assert_eq!(papers.len(), FILES.len());
+        assert!(papers.iter().all(|paper| paper.claim[0].is_headline()));
+        assert!(!results.is_empty());
+    }
+}

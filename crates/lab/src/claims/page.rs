@@ -1,0 +1,226 @@
+//! The claims as tables: for the terminal, and as the page `docs/reproduction.md`.
+
+use super::results::MeasuredRow;
+use super::{Claim, Finding, PaperClaims};
+use crate::report::{Verdict, number_text};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Heads of the columns of [`cells`].
+pub const HEADER: [&str; 7] =
+    ["claim", "printed in", "printed", "ours", "run", "tolerance", "verdict"];
+
+/// A claim as cells of a table.
+pub fn cells(claim: &Claim, results: &[MeasuredRow]) -> Vec<String> {
+    let finding = claim.judge(results);
+    let unit = if claim.unit == "1" { "" } else { claim.unit.as_str() };
+    let quantity = |text: String| format!("{text} {unit}").trim_end().to_owned();
+    let printed = claim.printed.map_or("-".to_owned(), |number| quantity(number_text(number)));
+    let ours = match finding {
+        Finding::Judged(_, estimate) | Finding::Quick(estimate) => match estimate.values {
+            0 => quantity(number_text(estimate.mean)) + ", exact",
+            values if estimate.half_width == 0.0 => {
+                format!("{} (all {values} equal)", quantity(number_text(estimate.mean)))
+            }
+            values => {
+                let half = number_text(estimate.half_width);
+                let text = format!("{} ± {half}", number_text(estimate.mean));
+                format!("{} (n = {values})", quantity(text))
+            }
+        },
+        Finding::TooFew | Finding::NoRow => "-".to_owned(),
+    };
+    let tolerance = claim.tolerance_text();
+    let run = run_text(claim, results);
+    let place = claim.place.clone();
+    vec![claim.text.clone(), place, printed, ours, run, tolerance, finding.to_string()]
+}
+
+/// How the row of a claim was measured: `reef-os, full, seeds 1 2`.
+fn run_text(claim: &Claim, results: &[MeasuredRow]) -> String {
+    let Some(row) = claim.measured(results).filter(|row| row.mean.is_some()) else {
+        return "-".to_owned();
+    };
+    let word = if row.seeds.contains(' ') { "seeds" } else { "seed" };
+    let calibrated = if claim.is_calibrated() { ", calibrated" } else { "" };
+    format!("{}, {}, {word} {}{calibrated}", row.experiment, row.length, row.seeds)
+}
+
+/// What is known about a claim beyond its table row: the reason why no row answers it, or what
+/// was tried and the likely mechanism of a miss.
+pub fn remark(claim: &Claim, results: &[MeasuredRow]) -> Option<String> {
+    match claim.judge(results) {
+        Finding::NoRow => Some(claim.none.clone()),
+        Finding::Judged(verdict, _) if verdict.is_miss() => Some(format!(
+            "Most likely: {}. Tried: {}.",
+            claim.mechanism.trim_end_matches('.'),
+            claim.tried.trim_end_matches('.')
+        )),
+        Finding::Judged(..) | Finding::Quick(_) | Finding::TooFew => None,
+    }
+}
+
+/// A paper's claims with their findings, for JSON.
+#[derive(Debug, Serialize)]
+pub struct PaperSummary<'c> {
+    paper: &'c str,
+    claims: Vec<ClaimSummary<'c>>,
+}
+
+/// A claim with its finding.
+#[derive(Debug, Serialize)]
+struct ClaimSummary<'c> {
+    #[serde(flatten)]
+    claim: &'c Claim,
+    finding: Finding,
+    run: String,
+}
+
+/// The claims of a paper with their findings.
+pub fn summary<'c>(paper: &'c PaperClaims, results: &[MeasuredRow]) -> PaperSummary<'c> {
+    let each = paper.claim.iter();
+    let claims = each.map(|claim| ClaimSummary {
+        claim,
+        finding: claim.judge(results),
+        run: run_text(claim, results),
+    });
+    PaperSummary { paper: &paper.paper, claims: claims.collect() }
+}
+
+/// How many of the claims have each finding, such as `12 pass, 3 open`.
+pub fn tally<'c>(claims: impl Iterator<Item = &'c Claim>, results: &[MeasuredRow]) -> String {
+    let findings: Vec<String> = claims.map(|claim| claim.judge(results).to_string()).collect();
+    let verdicts = [Verdict::Pass, Verdict::Open, Verdict::Fail, Verdict::Contradicts];
+    let names = verdicts.map(|verdict| verdict.to_string().to_lowercase()).into_iter();
+    let rest = ["quick run only".to_owned(), Finding::TooFew.to_string()];
+    let names = names.chain(rest).chain([Finding::NoRow.to_string()]);
+    let counts = names.filter_map(|name| {
+        let count = findings.iter().filter(|finding| **finding == name).count();
+        (count > 0).then(|| format!("{count} {name}"))
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+const HEAD: &str = "\
+# Reproduction
+
+What five papers claim, and what Lull's simulations of their systems give. To repeat a line, and
+to write this page again:
+
+    lull lab claims --experiments          # which experiment and row answers each claim
+    lull lab run NAME --seeds 5            # runs it
+    lull lab run NAME --save crates/lab/src/claims/results.csv && cargo xtask docs
+
+Written by `lull lab claims --markdown`; do not edit.
+
+- **pass**: the whole 95 % interval (Student's t over n independent replications on the stated
+  seeds) is inside the tolerance; **fail**: all of it is outside; **open**: it reaches across.
+- **contradicts**: the interval excludes the printed sign, or the order of the systems that the
+  paper states.
+- **quick run only**: the figure is of a run with `--quick`, which is too short to decide.
+- **too few values**: fewer than five independent values are recorded.
+- **no row**: no experiment answers it, for the stated reason.
+
+A tolerance of half of a printed change says that sign and order of size are compared: the
+machines here are models, and their parameters are not those of the authors' machines.
+
+The column *run* states experiment, length (full or quick) and seeds. An experiment that
+replicates each cell at least five times needs one seed; of n equal values a model without
+random numbers is the reason. *Calibrated* marks a row whose figure a parameter of the model was
+set to: it shows that the model can have the figure, and tests nothing.
+";
+
+/// The page.
+pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
+    let all = || papers.iter().flat_map(|paper| &paper.claim);
+    let headline = tally(all().filter(|claim| claim.is_headline()), results);
+    let mut page = format!(
+        "{HEAD}\nClaims of abstracts and conclusions: {headline}.\nAll {} claims: {}.\n",
+        all().count(),
+        tally(all(), results)
+    );
+    let calibrated = || all().filter(|claim| claim.is_calibrated());
+    if calibrated().next().is_some() {
+        let tally = tally(calibrated(), results);
+        let _ = writeln!(page, "Of these, {} are calibrated: {tally}.", calibrated().count());
+    }
+    for paper in papers {
+        add_paper(&mut page, paper, results);
+    }
+    add_runs(&mut page, results);
+    page
+}
+
+fn add_paper(page: &mut String, paper: &PaperClaims, results: &[MeasuredRow]) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(page, "\n## {}\n", paper.paper);
+    let _ = writeln!(page, "{}.\n", tally(paper.claim.iter(), results));
+    let _ = writeln!(page, "| | {} |\n|{}", HEADER.join(" | "), "---|".repeat(HEADER.len() + 1));
+    for (claim, number) in paper.claim.iter().zip(1..) {
+        let cells = cells(claim, results).join(" | ").replace('\n', " ");
+        let _ = writeln!(page, "| {number} | {cells} |");
+    }
+    let remarks = paper.claim.iter().zip(1..);
+    let remarks = remarks.filter_map(|(claim, at)| Some((at, remark(claim, results)?)));
+    for (at, (number, remark)) in remarks.enumerate() {
+        let blank = if at == 0 { "\n" } else { "" };
+        let _ = writeln!(page, "{blank}- **{number}.** {remark}");
+    }
+}
+
+/// Length, seeds and commit of every recorded experiment.
+fn add_runs(page: &mut String, results: &[MeasuredRow]) {
+    let note = "A run without a commit was made before its program was committed.";
+    let header = "| experiment | length | seeds | commit |\n|---|---|---|---|";
+    let _ = writeln!(page, "\n## Runs\n\n{note}\n\n{header}");
+    let mut last = "";
+    for row in results.iter().filter(|row| row.mean.is_some()) {
+        if row.experiment != last {
+            let MeasuredRow { experiment, length, seeds, commit, .. } = row;
+            let commit = if commit.is_empty() { "-" } else { commit };
+            let _ = writeln!(page, "| {experiment} | {length} | {seeds} | {commit} |");
+        }
+        last = &row.experiment;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{check, results};
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_book_is_of_these_claims_and_results() {
+        let (papers, measured) = check::embedded().unwrap_or_default();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.md");
+        let found = std::fs::read_to_string(path).unwrap();
+        assert_eq!(found, page(&papers, &measured), "write it again: cargo xtask docs");
+    }
+
+    #[test]
+    fn a_missed_claim_says_what_was_tried_and_an_unanswered_one_why() {
+        let text = "paper = \"A\"\n[systems]\nx = \"ours\"\n[[claim]]\ntext = \"x is fast\"\n\
+                    place = \"abstract\"\nunit = \"%\"\nsystems = [\"x\"]\n\
+                    tolerance = { at-least = 0.0 }\nwhy = \"its sign\"\n\
+                    row = { experiment = \"ahq-cores\", name = \"speed\" }\n\
+                    tried = \"other seeds.\"\nmechanism = \"a queue\"\n[[claim]]\n\
+                    text = \"x is cheap\"\nplace = \"Fig. 2\"\nsystems = [\"x\"]\n\
+                    none = \"no price is printed\"\n";
+        let header = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n";
+        let rows = format!("{header}ahq-cores,speed,%,,-3,0.5,5,full,1 2 3 4 5,\n");
+        let rows = results::parse(&rows).unwrap();
+        let paper = check::read("claims.toml", text, &rows).unwrap();
+        let page = page(&[paper], &rows);
+        let wanted = [
+            "Claims of abstracts and conclusions: 1 contradicts.",
+            "All 2 claims: 1 contradicts, 1 no row.",
+            "| -3 ± 0.5 % (n = 5) | ahq-cores, full, seeds 1 2 3 4 5 | >= 0 | contradicts |",
+            "- **1.** Most likely: a queue. Tried: other seeds.\n",
+            "- **2.** no price is printed\n",
+            "| ahq-cores | full | 1 2 3 4 5 | - |",
+        ];
+        for line in wanted {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
+}
