@@ -75,6 +75,8 @@ pub struct LiveAdmission {
     /// Time of the last decision; `counted` holds the gate's counters at that time.
     decided: Nanos,
     counted: Counters,
+    /// The last decision with its evidence.
+    decision: Option<String>,
 }
 
 /// Returns whether workers rest or wait.
@@ -142,6 +144,7 @@ impl LiveAdmission {
             is_bypassed: false,
             decided: Nanos::ZERO,
             counted: runtime.counters(),
+            decision: None,
             runtime,
         })
     }
@@ -149,6 +152,12 @@ impl LiveAdmission {
     /// The admission controller's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The last decision that the controller reported with its evidence; `None` while it
+    /// gathers evidence for the first one.
+    pub fn decision(&self) -> Option<&str> {
+        self.decision.as_deref()
     }
 
     /// Time of the next decision.
@@ -232,6 +241,9 @@ impl LiveAdmission {
         self.apply_allowances();
         let settings = settings(&self.limits, &self.closed, self.places.is_some());
         let decision = self.admission.take_decision();
+        if decision.is_some() {
+            self.decision.clone_from(&decision);
+        }
         let is_news = settings != gate && is_news(&gate, self.reported_ns, &settings);
         match settings == gate {
             true => self.runtime.pump(),

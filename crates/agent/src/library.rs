@@ -3,15 +3,13 @@
 //! It is embedded in this program and written to a temporary file while a server runs with
 //! it, or to a directory that the servers' environment names.
 
+use crate::scratch::{self, Scratch};
 use anyhow::{Context, bail};
-use lull_host::Roots;
-use lull_host::apps::{ProcessId, ProcessTable};
 use lull_host::oncall::{self, Linkage, linkage};
 use std::ffi::OsStr;
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// The library's file, built with this program (`build.rs`).
 const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
@@ -59,24 +57,20 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    _place: TempDir,
+    _place: Scratch,
 }
 
 impl Library {
     /// Writes the library to a new directory that only this user can write to.
     pub fn write() -> anyhow::Result<Self> {
         remove_leftovers();
-        let owner = ProcessId::own(&Roots::default()).context("cannot read /proc/self/stat")?;
-        let prefix = format!("{PREFIX}{}-{}-", owner.pid, owner.start_ticks);
-        let place = tempfile::Builder::new().prefix(&prefix).tempdir();
-        let place = place.context("cannot make a directory for the preloaded library")?;
+        let place = Scratch::new(&std::env::temp_dir(), PREFIX)
+            .context("cannot make a directory for the preloaded library")?;
         let path = place.path().join("liblull_preload.so");
         let failed = || format!("cannot write the preloaded library to {}", path.display());
         std::fs::write(&path, LIBRARY).with_context(failed)?;
         // A server that changes its user must still be able to load it.
-        for (path, mode) in [(place.path(), 0o755), (&path, 0o555)] {
-            std::fs::set_permissions(path, Permissions::from_mode(mode)).with_context(failed)?;
-        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o555)).with_context(failed)?;
         Ok(Self { path, _place: place })
     }
 
@@ -93,38 +87,11 @@ const PREFIX: &str = "lull-preload-";
 /// running process still has in its environment is kept, because that process may start
 /// others with it.
 pub fn remove_leftovers() {
-    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
-    let leftover = |path: &PathBuf| is_leftover(path) && !is_in_use(path);
-    for path in entries.flatten().map(|entry| entry.path()).filter(leftover) {
+    let is_unused = |path: &PathBuf| scratch::users(path).is_ok_and(|users| users.is_empty());
+    for path in scratch::leftovers(&std::env::temp_dir(), PREFIX).into_iter().filter(is_unused) {
         // What cannot be removed now is found again by the next start.
         let _ = std::fs::remove_dir_all(path);
     }
-}
-
-/// Whether a path is the directory of a library, of this user, whose maker has ended.
-fn is_leftover(path: &Path) -> bool {
-    let Some(maker) = path.file_name().and_then(OsStr::to_str).and_then(maker_of) else {
-        return false;
-    };
-    let is_mine = std::fs::symlink_metadata(path)
-        .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
-    is_mine && maker.facts(&Roots::default()).is_none()
-}
-
-/// The process that made the directory of this name.
-fn maker_of(name: &str) -> Option<ProcessId> {
-    let mut parts = name.strip_prefix(PREFIX)?.split('-');
-    let (pid, start_ticks) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    parts.next().map(|_| ProcessId { pid, start_ticks })
-}
-
-fn is_in_use(directory: &Path) -> bool {
-    let wanted = directory.as_os_str().as_encoded_bytes();
-    let Ok(table) = ProcessTable::new(&Roots::default()) else { return true };
-    table.iter().any(|(pid, _)| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.windows(wanted.len()).any(|window| window == wanted)
-    })
 }
 
 #[cfg(test)]
@@ -132,19 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_names_the_process_that_made_it() {
-        let maker = ProcessId { pid: 4711, start_ticks: 81_230 };
-        assert_eq!(maker_of("lull-preload-4711-81230-aB3"), Some(maker));
-        for other in ["lull-aB3", "lull-preload-4711", "lull-preload-4711-81230", "x"] {
-            assert_eq!(maker_of(other), None, "{other}");
-        }
-    }
-
-    #[test]
     fn only_the_library_of_a_process_that_has_ended_is_a_leftover() {
         let library = Library::write().unwrap();
         let directory = library.path().parent().unwrap().to_owned();
-        assert!(!is_leftover(&directory), "its maker runs");
         let stale = directory.with_file_name(format!("{PREFIX}{}-1-x", i32::MAX));
         std::fs::create_dir(&stale).unwrap();
         let mut user = std::process::Command::new("sleep");

@@ -8,9 +8,11 @@ fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
 #[cfg(test)]
 mod book;
 mod calibrate;
+mod demo;
 mod dispatch;
 mod exec;
 mod lists;
+mod load;
 mod records;
 mod state;
 mod tuning;
@@ -19,11 +21,13 @@ pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
+pub(crate) use demo::{DatabaseDemoArgs, DemoArgs, DemoSubject, Engine, PolicyDemoArgs};
 pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{
     AttachArgs, ExecArgs, ExecMode, ExecWake, GateAction, GateArgs, GateCommandArgs,
 };
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
+pub(crate) use load::LoadArgs;
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
@@ -35,10 +39,6 @@ use lull_host::knobs::hold::Wish;
 use lull_lab::parquet_table::ParquetError;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
-use lull_workload::apps::options::Demand;
-use lull_workload::arrivals::{Process, Rate};
-use lull_workload::etc::EtcConfig;
-use lull_workload::target::Address;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -115,7 +115,7 @@ pub(crate) enum Command {
     Attach(Box<AttachArgs>),
     /// Bypass the gate of a running server (off), end that (on), or show its state (status)
     Gate(GateCommandArgs),
-    /// Load a server at a fixed rate (open loop), and report the latency of its replies
+    /// Load a server in open or closed loop, and report the latency of its replies
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server
     Serve(ServeArgs),
@@ -173,33 +173,6 @@ pub(crate) struct CheckArgs {
     pub(crate) json: bool,
 }
 
-/// `lull demo`.
-#[derive(Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Policy to compare with doing nothing
-    #[arg(long, default_value = "arq")]
-    pub(crate) policy: String,
-    /// A key of that policy, as in a config; arq without any is shown with
-    /// priority="latency-critical" where scheduling classes can be set (root)
-    #[arg(long = "key", value_name = "KEY=VALUE")]
-    pub(crate) keys: Vec<String>,
-    /// Pairs of blocks, one without and one with the policy
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) pairs: u32,
-    /// Length of a block; its first quarter is left out of the figures
-    #[arg(long, default_value = "8s")]
-    pub(crate) block: Nanos,
-    /// Directory for the record
-    #[arg(long, default_value = "runs")]
-    pub(crate) record: PathBuf,
-    /// Directory of the agent's state
-    #[arg(long)]
-    pub(crate) state: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// `lull run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -231,64 +204,6 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) control: bool,
     /// Print one JSON object an epoch instead of the status line
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `lull load`.
-#[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// memcached://HOST:PORT, http://HOST:PORT/PATH or options://HOST:PORT
-    pub(crate) target: Address,
-    /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
-    #[arg(long)]
-    pub(crate) rate: Rate,
-    /// How the gaps vary: poisson, constant or gpareto:SHAPE
-    #[arg(long, default_value = "poisson")]
-    pub(crate) arrivals: Process,
-    /// Connections held open
-    #[arg(long, short, default_value_t = 16)]
-    pub(crate) connections: usize,
-    /// Requests under way at most on one connection
-    #[arg(long, default_value_t = 1)]
-    pub(crate) depth: usize,
-    /// How long to send; without it until interrupted
-    #[arg(long = "for", value_name = "TIME")]
-    pub(crate) duration: Option<Nanos>,
-    /// Leave requests due before this out of the report
-    #[arg(long, default_value = "0s")]
-    pub(crate) warmup: Nanos,
-    /// Age at which a request counts as timed out
-    #[arg(long, default_value = "10s")]
-    pub(crate) timeout: Nanos,
-    /// Stay awake for this long before a request is due (more accurate, costs CPU time)
-    #[arg(long, default_value = "0us")]
-    pub(crate) spin: Nanos,
-    /// Seed: the same seed sends the same requests at the same times
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Unix socket of an agent to push to
-    #[arg(long, env = "LULL_SOCKET", requires = "app")]
-    pub(crate) push: Option<PathBuf>,
-    /// The app's name in the agent's config
-    #[arg(long, env = "LULL_APP", requires = "push")]
-    pub(crate) app: Option<String>,
-    /// Do not store memcached's keys first
-    #[arg(long)]
-    pub(crate) no_preload: bool,
-    /// Length of an options request: paths at volatility 0.2 and value 1
-    #[arg(long, default_value_t = Demand::default().base_paths)]
-    pub(crate) base_paths: f64,
-    /// memcached: number of different keys
-    #[arg(long, default_value_t = EtcConfig::default().records)]
-    pub(crate) records: u32,
-    /// memcached: share of requests that store, 0 to 1
-    #[arg(long, default_value_t = EtcConfig::default().set_share)]
-    pub(crate) set_share: f64,
-    /// Write the latencies as an HDR histogram (V2, base64) to this file
-    #[arg(long)]
-    pub(crate) hdr: Option<PathBuf>,
-    /// Print the report as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! The open-loop client: it sends requests when they are due, however slow the server is.
+//! The client: in open loop it sends requests when they are due, however slow the server is.
 //!
 //! A request's latency runs from its *intended* send time to the last byte of
 //! its reply, so that a server that stalls is charged for every request that
@@ -15,6 +15,10 @@
 //! time. That reduces lag by tens of microseconds and keeps a core busy, which hurts
 //! more than it helps on a machine shared with the server; the default is off.
 //!
+//! Without a rate the loop is closed: each connection sends its next request when the last
+//! one is answered. A slow request then delays those behind it, which are missing from the
+//! latencies; the report adds the latencies corrected by the mean interval of a connection.
+//!
 //! A request that is not finished after `timeout` counts as timed out. It enters the
 //! latencies with its age at the end of that window, because leaving it out would
 //! hide the longest latencies. When a connection is lost, its requests fail and the
@@ -28,13 +32,14 @@ mod report;
 mod reporter;
 
 pub use config::{ConfigError, LoadConfig};
-pub use report::{LoadError, LoadReport, WindowReport};
+pub use report::{LoadError, LoadReport, ServerErrors, WindowReport};
 
 use crate::Generator;
-use crate::target;
+use crate::arrivals::Rate;
+use crate::target::{self, Endpoint, Protocol, TargetError};
 use engine::Engine;
+use lull_measure::Latency;
 use rand::SeedableRng;
-use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -45,30 +50,25 @@ use std::time::Duration;
 /// start, or the system refuses what the client needs. Errors during the run
 /// are counted, not returned.
 pub fn run(config: &LoadConfig, stop: &AtomicBool) -> Result<LoadReport, LoadError> {
-    run_watched(config, stop, |_| {})
+    run_watched(config, stop, |_, _| {})
 }
 
-/// As [`run`], and calls `watch` with every finished window, on another thread.
+/// As [`run`], and calls `watch` with every finished window and its latencies, on another
+/// thread.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_watched(
     config: &LoadConfig,
     stop: &AtomicBool,
-    watch: impl FnMut(&WindowReport) + Send,
+    watch: impl FnMut(&WindowReport, &Latency) + Send,
 ) -> Result<LoadReport, LoadError> {
     config.check()?;
-    let schedule = config.rate.schedule()?;
+    let schedule = config.rate.as_ref().map(Rate::schedule).transpose()?;
     let target = config.target.build()?;
     let server = reach(config)?;
     let rng = Generator::seed_from_u64(config.seed);
-    if config.preload && config.target.address.protocol() == target::Protocol::Memcached {
-        // Preloading draws from a stream of its own, so that the requests of the run
-        // are the same with and without it.
-        let mut values = rng.clone();
-        values.long_jump();
-        target::preload(server, &config.target.memcached()?, &mut values, stop)?;
-    }
+    set_up(config, &server, &rng, stop)?;
     let (windows, reporter) = reporter::channel();
     std::thread::scope(|scope| {
         let push = config.push.as_ref();
@@ -76,7 +76,7 @@ pub fn run_watched(
         let reporter = builder
             .spawn_scoped(scope, move || reporter.run(push, watch))
             .map_err(|source| LoadError::System { what: "start a thread", source })?;
-        let engine = Engine::new(config, target, server, schedule, rng, windows)?;
+        let engine = Engine::new(config, target, server.clone(), schedule, rng, windows)?;
         let result = engine.run(stop);
         // The engine is dropped, which closes its channel: the reporter ends.
         let windows = reporter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -84,15 +84,40 @@ pub fn run_watched(
     })
 }
 
-/// Returns the first address of the host that accepts a connection.
-fn reach(config: &LoadConfig) -> Result<SocketAddr, LoadError> {
+/// Stores keys, logs in or creates tables before the run.
+fn set_up(
+    config: &LoadConfig,
+    server: &Endpoint,
+    rng: &Generator,
+    stop: &AtomicBool,
+) -> Result<(), LoadError> {
+    match (config.target.address.protocol(), server) {
+        (Protocol::Memcached, Endpoint::Tcp(server)) if config.preload => {
+            // Preloading draws from a stream of its own, so that the requests of the run
+            // are the same with and without it.
+            let mut values = rng.clone();
+            values.long_jump();
+            target::preload(*server, &config.target.memcached()?, &mut values, stop)?;
+        }
+        (protocol, server) if protocol.is_database() => {
+            config.target.database()?.set_up(server, config.preload, stop)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns the first endpoint of the host that accepts a connection.
+fn reach(config: &LoadConfig) -> Result<Endpoint, LoadError> {
     let mut last = None;
-    for address in config.target.address.resolve()? {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
-            Ok(_) => return Ok(address),
+    let address = &config.target.address;
+    let wrong = |source| TargetError::Resolve { address: address.clone(), source };
+    for endpoint in address.resolve().map_err(wrong)? {
+        match endpoint.connect(Duration::from_secs(5)) {
+            Ok(_) => return Ok(endpoint),
             Err(error) => last = Some(error),
         }
     }
     let source = last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
-    Err(LoadError::Unreachable { address: config.target.address.clone(), source })
+    Err(LoadError::Unreachable { address: address.clone(), source })
 }

@@ -3,18 +3,33 @@
 //! A [`Target`] writes requests; a [`Decoder`], one per connection, reads the
 //! replies. Neither does I/O nor keeps time. Replies arrive in the order of the
 //! requests, so that the client needs no identifiers and may pipeline.
+//!
+//! To a database a request is a dialogue ([`Decoder::begin`]): the decoder logs in, writes
+//! one statement after another, and reports one outcome for all.
 
 mod address;
+mod config;
+mod database;
+mod endpoint;
+mod error_code;
 mod http;
 mod memcached;
 mod options;
 
-pub use address::{Address, AddressError, Protocol, TargetConfig, TargetError};
+pub use address::{Address, AddressError, Protocol};
+pub use config::{TargetConfig, TargetError};
+pub use database::{
+    Database, DatabaseConfig, DatabaseError, ScriptError, ScriptSource, SetupError, Statements,
+};
+pub use endpoint::Endpoint;
+pub(crate) use endpoint::Stream;
+pub use error_code::ErrorCode;
 pub use http::Http;
 pub use memcached::{Memcached, PreloadError, Preloaded, preload};
 pub use options::Options;
 
 use crate::Generator;
+use lull_measure::Nanos;
 
 /// A server's protocol and the requests that are sent in it.
 pub trait Target: Send {
@@ -34,6 +49,11 @@ pub enum Outcome {
     Miss,
     /// Answered with an error.
     Failed,
+    /// Answered with an error of this code.
+    Error(ErrorCode),
+    /// An error of this code ended a try, and the request is tried again: the request has not
+    /// ended.
+    Retried(ErrorCode),
 }
 
 /// Decodes one connection's replies from bytes that arrive in any portions.
@@ -59,6 +79,31 @@ pub trait Decoder: Send {
     fn is_last(&self) -> bool {
         false
     }
+
+    /// Begins a request, if requests are dialogues here; [`Decoder::proceed`] then writes
+    /// them. Returns `false` if they are not, and [`Target::encode`] writes them.
+    fn begin(&mut self, _rng: &mut Generator) -> bool {
+        false
+    }
+
+    /// Appends what is to be sent now: the login after connecting, the next statement after
+    /// a reply or at the end of a pause. Called at each of these times.
+    fn proceed(&mut self, _now: Nanos, _outcomes: &mut Vec<Outcome>, _out: &mut Vec<u8>) {}
+
+    /// Returns whether a request can begin: the login is over and no dialogue is under way.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Returns the end of the dialogue's pause, if it is in one.
+    fn wakes_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The server's message with the last [`Outcome::Error`] or [`Outcome::Retried`].
+    fn message(&self) -> &str {
+        ""
+    }
 }
 
 /// The longest line or header block of a reply.
@@ -81,12 +126,38 @@ pub enum ProtocolError {
         /// The beginning of the unexpected bytes.
         got: String,
     },
+    /// The server refuses the connection or ends it.
+    #[error("the {protocol} server refuses: {code}: {message}")]
+    Refused {
+        /// The protocol spoken.
+        protocol: &'static str,
+        /// The server's code.
+        code: ErrorCode,
+        /// The server's message.
+        message: String,
+    },
+    /// The client cannot do what the server wants.
+    #[error("{protocol}: {problem}")]
+    Unsupported {
+        /// The protocol spoken.
+        protocol: &'static str,
+        /// What the server wants, and what to do.
+        problem: String,
+    },
 }
 
 impl ProtocolError {
     fn unexpected(protocol: &'static str, got: &[u8]) -> Self {
         let got = got[..got.len().min(80)].escape_ascii().to_string();
         Self::Unexpected { protocol, got }
+    }
+
+    fn refused(protocol: &'static str, code: ErrorCode, message: &str) -> Self {
+        Self::Refused { protocol, code, message: message.to_owned() }
+    }
+
+    fn unsupported(protocol: &'static str, problem: &str) -> Self {
+        Self::Unsupported { protocol, problem: problem.to_owned() }
     }
 }
 

@@ -91,7 +91,7 @@ mod needs_memcached {
         load.duration = Some(Nanos::from_millis(1_500));
         load.drain = Nanos::from_millis(200);
         let mut windows = 0;
-        let report = client::run_watched(&load, &AtomicBool::new(false), |_| {
+        let report = client::run_watched(&load, &AtomicBool::new(false), |_, _| {
             windows += 1;
             if windows == 2 {
                 server.process.kill().unwrap();
@@ -112,7 +112,7 @@ mod needs_memcached {
         let server = Memcached::start();
         for connections in [16, 256] {
             let mut load = load(&server);
-            load.rate = Rate::constant(20_000.0);
+            load.rate = Some(Rate::constant(20_000.0));
             load.connections = connections;
             load.target.etc.records = 10_000;
             (load.duration, load.warmup) = (Some(Nanos::from_secs(4)), Nanos::from_secs(1));

@@ -65,6 +65,24 @@ fn requests_due_while_the_server_stalls_are_charged_to_it() {
 }
 
 #[test]
+fn a_closed_loop_sees_a_stall_once_and_its_correction_charges_it_in_full() {
+    let stall = Stall { after: 200, length: Nanos::from_millis(200) };
+    with_reference(Some(stall), |address| {
+        let mut load = LoadConfig::closed(Address::options(address));
+        load.connections = 1;
+        load.duration = Some(Nanos::from_millis(800));
+        load.drain = Nanos::from_secs(20);
+        let report = run(&load);
+        assert_eq!(report.due_requests, report.completed_requests, "{report}");
+        assert!(report.completed_requests > 200, "{report}");
+        assert!(report.latencies.count_above(Nanos::from_millis(150)) >= 1, "{report}");
+        let corrected = report.corrected.unwrap();
+        assert!(corrected.count > report.latency.count, "{report}");
+        assert!(corrected.p99_seconds > report.latency.p99_seconds, "{report}");
+    });
+}
+
+#[test]
 fn windows_add_up_to_the_total_and_warm_up_is_left_out() {
     with_reference(None, |address| {
         let mut load = load(Address::options(address), 500.0, 600);
@@ -98,7 +116,7 @@ fn a_stop_ends_an_endless_load() {
         let (stop, mut load) = (AtomicBool::new(false), load(Address::options(address), 500.0, 1));
         load.duration = None;
         let mut windows = 0;
-        let report = client::run_watched(&load, &stop, |_| {
+        let report = client::run_watched(&load, &stop, |_, _| {
             windows += 1;
             stop.store(windows >= 2, Ordering::Relaxed);
         })

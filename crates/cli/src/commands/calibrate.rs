@@ -218,7 +218,8 @@ impl Bench<'_> {
         let all = session.plant().machine().all_cores();
         let has_knob = session.plant().machine().capabilities.has(Capability::Cores);
         let fewest = if self.args.all_cores_only || !has_knob { all.len() } else { 1 };
-        let mut first_per_s = load.rate.schedule()?.peak() / 4.0;
+        let rate = load.rate.as_ref().context("a config's load has a rate")?;
+        let mut first_per_s = rate.schedule()?.peak() / 4.0;
         for count in (fewest..=all.len()).rev() {
             let cores: CoreSet = all.iter().take(count).collect();
             self.give(session, &cores, has_knob)?;
@@ -281,10 +282,10 @@ impl Bench<'_> {
         rate_per_s: f64,
         length: Nanos,
     ) -> anyhow::Result<(Latency, f64)> {
-        load.rate = Rate::constant(rate_per_s);
+        load.rate = Some(Rate::constant(rate_per_s));
         load.duration = Some(length);
         load.warmup = length.scale(SETTLE);
-        let report = run_watched(load, &self.stop, |_| {})?;
+        let report = run_watched(load, &self.stop, |_, _| {})?;
         // Keys are stored once; the server keeps them.
         load.preload = false;
         if self.stop.load(Ordering::Relaxed) {

@@ -4,17 +4,21 @@
 //! memory-bound best-effort app, measures both alone, and then alternates
 //! blocks without and with a policy. Which half of a pair comes first
 //! alternates too, so that a steady drift favours neither.
+//!
+//! `lull demo database` (`database`) compares a real database with and without a
+//! concurrency limit.
 
 mod block;
+mod database;
 mod figure;
 mod result;
 
-use crate::cli::DemoArgs;
+use crate::cli::{DemoArgs, DemoSubject, PolicyDemoArgs};
 use crate::signals::stop_request;
 use crate::{progress, say};
 use anyhow::Context;
 use block::Block;
-use figure::{Figure, Point};
+use figure::{Figure, Panel, axis_top};
 use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::located::Located;
@@ -44,6 +48,13 @@ const SETTLE: f64 = 0.25;
 const STEPS: u32 = 252;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
+    match &args.subject {
+        Some(DemoSubject::Database(args)) => database::run(args),
+        None => compare_policy(&args.policy),
+    }
+}
+
+fn compare_policy(args: &PolicyDemoArgs) -> anyhow::Result<()> {
     let keys = keys(args)?;
     let config = config(args, &keys)?;
     let say = |text: &str| say::notice(text);
@@ -68,7 +79,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
 }
 
 /// The config of the demo: what a user would write, with this machine's numbers.
-fn config(args: &DemoArgs, keys: &[String]) -> anyhow::Result<Config> {
+fn config(args: &PolicyDemoArgs, keys: &[String]) -> anyhow::Result<Config> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let found = calibrate(SERVICE, STEPS, &mut Generator::seed_from_u64(1));
     let mean_s = found.demand.mean_paths() * found.path_ns / 1e9;
@@ -90,7 +101,7 @@ fn config(args: &DemoArgs, keys: &[String]) -> anyhow::Result<Config> {
 
 /// Returns the policy's keys. On few cores ARQ's shared region without priorities changes
 /// little; with priorities, if they can be set, it shows the purpose of the policy.
-fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
+fn keys(args: &PolicyDemoArgs) -> anyhow::Result<Vec<String>> {
     if args.policy != "arq" || !args.keys.is_empty() {
         return Ok(args.keys.clone());
     }
@@ -101,6 +112,16 @@ fn keys(args: &DemoArgs) -> anyhow::Result<Vec<String>> {
 /// Quotes a text as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
+}
+
+/// One epoch in the picture.
+struct Point {
+    /// Seconds since the first block.
+    time_s: f64,
+    /// Tail latency in milliseconds, if requests were answered.
+    tail_ms: Option<f64>,
+    /// Progress of the best-effort app in percent of its progress alone.
+    progress_percent: Option<f64>,
 }
 
 /// A demo under way.
@@ -119,7 +140,7 @@ struct Demo {
 }
 
 impl Demo {
-    fn new(args: &DemoArgs, keys: Vec<String>, session: Session) -> Self {
+    fn new(args: &PolicyDemoArgs, keys: Vec<String>, session: Session) -> Self {
         let total = f64::from(2 * args.pairs) * args.block.as_secs_f64();
         Self {
             session,
@@ -222,13 +243,27 @@ impl Demo {
 
     fn draw(&self, record: &Path, at: Percentile, bound: Nanos) -> anyhow::Result<PathBuf> {
         let file = record.with_extension("svg");
-        let figure = Figure {
-            percentile: at.to_string(),
-            bound_ms: bound.as_millis_f64(),
-            policy: &self.policy,
-            on: &self.on,
-            points: &self.points,
+        let bound_ms = bound.as_millis_f64();
+        let series = |value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+            self.points.iter().filter_map(|one| Some((one.time_s, value(one)?))).collect()
         };
+        let tails = series(|point| point.tail_ms);
+        let tails = Panel {
+            caption: format!("{at} of the server, policy {} in shaded blocks", self.policy),
+            axis: "ms",
+            top: axis_top(&tails, bound_ms),
+            points: tails,
+            mark: Some((bound_ms, format!("objective {bound_ms:.2} ms"))),
+        };
+        let progress = Panel {
+            caption: "Best-effort progress, in percent of its progress alone".to_owned(),
+            axis: "%",
+            top: 110.0,
+            points: series(|point| point.progress_percent),
+            mark: None,
+        };
+        let end_s = self.points.last().map_or(1.0, |point| point.time_s);
+        let figure = Figure { shaded: &self.on, end_s, panels: [tails, progress] };
         let drawn = figure.write(&file).map_err(|error| anyhow::anyhow!("{error}"));
         drawn.with_context(|| format!("the figure {} cannot be written", file.display()))?;
         Ok(file)

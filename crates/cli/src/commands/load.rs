@@ -1,4 +1,4 @@
-//! `lull load`: an open-loop client.
+//! `lull load`: a client in open or closed loop.
 
 use crate::cli::LoadArgs;
 use crate::progress;
@@ -9,6 +9,7 @@ use lull_workload::apps::options::Demand;
 use lull_workload::client::{LoadConfig, run_watched};
 use lull_workload::etc::EtcConfig;
 use lull_workload::push::PushConfig;
+use lull_workload::target::{DatabaseConfig, Protocol, Statements};
 
 pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     let (json, hdr, total) = (args.json, args.hdr.clone(), args.duration);
@@ -16,7 +17,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     let stop = signals::stop_flag()?;
     let bar = progress::seconds(total.unwrap_or(Nanos::ZERO).as_secs_f64() as u64);
     let mut elapsed = Nanos::ZERO;
-    let report = run_watched(&config, &stop, |window| {
+    let report = run_watched(&config, &stop, |window, _| {
         elapsed += Nanos::from_secs_f64(window.length_seconds);
         bar.set_position(elapsed.as_secs_f64() as u64);
         let p95 = window.latency.p95_seconds.map(Nanos::from_secs_f64);
@@ -37,7 +38,19 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
 
 /// Returns the load that these arguments request.
 pub(super) fn config(args: LoadArgs) -> LoadConfig {
-    let mut config = LoadConfig::new(args.target, args.rate);
+    let password = match args.target.protocol() {
+        Protocol::Mysql => std::env::var("MYSQL_PWD"),
+        Protocol::Postgres => std::env::var("PGPASSWORD"),
+        Protocol::Memcached | Protocol::Http | Protocol::Options => Ok(String::new()),
+    };
+    let mut config = LoadConfig { rate: args.rate, ..LoadConfig::closed(args.target) };
+    config.target.database = DatabaseConfig {
+        script: args.script,
+        scale: args.scale,
+        statements: if args.simple { Statements::Simple } else { Statements::Prepared },
+        tries: args.tries,
+        password: password.unwrap_or_default(),
+    };
     config.target.etc =
         EtcConfig { records: args.records, set_share: args.set_share, ..EtcConfig::default() };
     config.target.demand = Demand { base_paths: args.base_paths, ..Demand::default() };

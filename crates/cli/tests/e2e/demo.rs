@@ -1,8 +1,9 @@
-//! `lull demo` from start to end, and interrupted.
+//! `lull demo` and `lull demo database` from start to end, interrupted and killed.
 
 use crate::support::is_root;
 use crate::support::record::{Record, epochs_so_far};
 use crate::support::scene::Scene;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,4 +69,108 @@ fn a_wrong_key_of_the_demos_policy_is_refused_by_name() {
     command.args(["--key", "no-such = 1"]);
     scene.start(command).wait().refused(2, "policy.no-such");
     scene.wait_until_quiet();
+}
+
+/// `lull demo database` with its temporary files in a directory of the scene.
+fn database(scene: &Scene, engine: &str, seconds: &str) -> Command {
+    use std::os::unix::fs::PermissionsExt;
+    let temporary = scene.path("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    std::fs::set_permissions(&temporary, PermissionsExt::from_mode(0o755)).unwrap();
+    let options = ["--engine", engine, "--seconds", seconds, "--connections", "32", "--json"];
+    let mut command = scene.lull(&[&["demo", "database"][..], &options].concat());
+    command.env("TMPDIR", temporary).arg("--record").arg(scene.records_dir());
+    command
+}
+
+/// Directories of the database demo of this process, on disk and in memory.
+fn left(scene: &Scene, pid: i32) -> Vec<PathBuf> {
+    let places = [scene.path("tmp"), PathBuf::from("/dev/shm")];
+    let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok());
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let names = [format!("lull-demo-{pid}-"), format!("lull-preload-{pid}-")];
+    let is_of_pid = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        names.iter().any(|prefix| name.starts_with(prefix))
+    };
+    paths.filter(is_of_pid).collect()
+}
+
+fn assert_database_is_compared(engine: &str, name: &str) {
+    let scene = Scene::with_program_for_all();
+    let agent = scene.start(database(&scene, engine, "24"));
+    let pid = agent.pid();
+    let found = agent.wait().well().json();
+    assert_eq!((&found["engine"], &found["pairs"]), (&name.into(), &6.into()), "{found}");
+    let rows = found["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "{found}");
+    for row in rows {
+        for side in ["off", "on"] {
+            assert!(row[side]["mean"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row[side]["values"], 6, "{row}");
+        }
+    }
+    assert_eq!(found["failed_transactions"], 0, "{found}");
+    let figure = scene.path("").join(found["figure"].as_str().unwrap());
+    assert!(std::fs::read_to_string(figure).unwrap().contains("</svg>"));
+    scene.wait_until_quiet();
+    assert!(left(&scene, pid).is_empty(), "{:?}", left(&scene, pid));
+}
+
+/// Interrupts one demo while its server runs, and kills another, which the next one cleans.
+fn assert_nothing_is_left(engine: &str) {
+    let scene = Scene::with_program_for_all();
+    let start = || {
+        let mut agent = scene.start(database(&scene, engine, "600"));
+        let pid = agent.pid();
+        let has_socket = |place: &PathBuf| {
+            let entries = std::fs::read_dir(place.join("run"));
+            entries.is_ok_and(|mut entries| entries.next().is_some())
+        };
+        agent.wait_for("the server", || left(&scene, pid).iter().any(has_socket));
+        (agent, pid)
+    };
+    let (interrupted, pid) = start();
+    let ended = interrupted.interrupt().refused(1, "stopped before the end");
+    assert_eq!(ended.out, "", "a table of half a demo");
+    scene.wait_until_quiet();
+    assert!(left(&scene, pid).is_empty(), "{:?}", left(&scene, pid));
+    let (killed, pid) = start();
+    killed.signal(Signal::KILL);
+    drop(killed);
+    assert_eq!(left(&scene, pid).len(), 3, "data, page and library");
+    let (terminated, own) = start();
+    assert!(left(&scene, pid).is_empty(), "{:?}", left(&scene, pid));
+    terminated.signal(Signal::TERM);
+    terminated.wait().refused(1, "stopped before the end");
+    scene.wait_until_quiet();
+    assert!(left(&scene, own).is_empty(), "{:?}", left(&scene, own));
+}
+
+mod needs_mariadbd {
+    #[test]
+    #[ignore = "slow: 24 s of load on a database"]
+    fn a_database_is_compared_with_and_without_a_limit() {
+        super::assert_database_is_compared("mariadb", "MariaDB");
+    }
+
+    #[test]
+    #[ignore = "slow: three databases are installed"]
+    fn a_demo_that_is_interrupted_or_killed_leaves_nothing() {
+        super::assert_nothing_is_left("mariadb");
+    }
+}
+
+mod needs_postgres {
+    #[test]
+    #[ignore = "slow: 24 s of load on a database"]
+    fn a_database_is_compared_with_and_without_a_limit() {
+        super::assert_database_is_compared("postgresql", "PostgreSQL");
+    }
+
+    #[test]
+    #[ignore = "slow: three databases are installed"]
+    fn a_demo_that_is_interrupted_or_killed_leaves_nothing() {
+        super::assert_nothing_is_left("postgresql");
+    }
 }

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 pub struct LoadConfig {
     /// The server, and which requests are sent to it.
     pub target: TargetConfig,
-    /// How many requests are due, over time.
-    pub rate: Rate,
+    /// How many requests are due, over time. Absent: a closed loop, in which each connection
+    /// sends its next request when the last one is answered.
+    #[serde(default)]
+    pub rate: Option<Rate>,
     /// How the gaps between them vary.
     #[serde(default)]
     pub process: Process,
@@ -45,7 +47,8 @@ pub struct LoadConfig {
     /// Seed of arrivals and requests: the same seed sends the same requests.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// Store every key of a memcached before the run.
+    /// Store every key of a memcached, or create the tables of a database's built-in script,
+    /// before the run.
     #[serde(default = "default_preload")]
     pub preload: bool,
     /// Where to push windows.
@@ -93,9 +96,14 @@ const fn default_preload() -> bool {
 impl LoadConfig {
     /// A Poisson load on 16 connections until stopped.
     pub fn new(address: Address, rate: Rate) -> Self {
+        Self { rate: Some(rate), ..Self::closed(address) }
+    }
+
+    /// A closed loop on 16 connections until stopped.
+    pub fn closed(address: Address) -> Self {
         Self {
             target: TargetConfig::new(address),
-            rate,
+            rate: None,
             process: Process::default(),
             connections: default_connections(),
             depth: default_depth(),
@@ -124,6 +132,10 @@ impl LoadConfig {
             span("spin", self.spin, Nanos::ZERO, Nanos::from_millis(1)),
         ];
         checks.into_iter().collect::<Result<(), _>>()?;
+        if self.depth > 1 && self.target.address.protocol().is_database() {
+            let problem = "a transaction needs its connection for itself: write 1";
+            return Err(ConfigError { key: "depth", value: self.depth.to_string(), problem });
+        }
         if self.duration.is_some_and(|duration| duration <= self.warmup) {
             let problem = "the warm-up takes the whole duration and leaves nothing to report";
             return Err(ConfigError { key: "warmup", value: self.warmup.to_string(), problem });
@@ -192,10 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn a_config_file_needs_only_target_and_rate_and_knows_no_other_keys() {
+    fn transactions_are_not_pipelined() {
+        let mut config = LoadConfig::new("mysql://u@h/d".parse().unwrap(), Rate::constant(1.0));
+        assert_eq!(config.check(), Ok(()));
+        config.depth = 2;
+        assert!(config.check().unwrap_err().to_string().contains("for itself"));
+    }
+
+    #[test]
+    fn a_config_file_needs_only_the_target_and_knows_no_other_keys() {
         let text = r#"{"target":{"address":"memcached://db"},"rate":"2000/s","spin":"20us"}"#;
         let config: LoadConfig = serde_json::from_str(text).unwrap();
         assert_eq!((config.connections, config.spin), (16, Nanos::from_micros(20)));
+        let closed = text.replace(r#""rate":"2000/s","#, "");
+        assert_eq!(serde_json::from_str::<LoadConfig>(&closed).unwrap().rate, None);
         let error = serde_json::from_str::<LoadConfig>(&text.replace("spin", "spinn")).unwrap_err();
         assert!(error.to_string().contains("spinn"), "{error}");
     }

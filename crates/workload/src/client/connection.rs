@@ -1,14 +1,13 @@
 //! One connection to the server: bytes out, bytes in, requests in flight.
 
 use super::ledger::Request;
-use crate::target::{Decoder, Outcome, ProtocolError};
+use crate::clock;
+use crate::target::{Decoder, Endpoint, Outcome, ProtocolError, Stream};
 use lull_measure::Nanos;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
+use rustix::net::sockopt;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
 
 /// First and longest pause before the client reconnects a lost connection.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(10);
@@ -20,9 +19,9 @@ pub(super) enum State {
     /// Lost; to be reconnected from this instant on.
     Down(Nanos),
     /// Connecting since this instant.
-    Connecting(Nanos, TcpStream),
+    Connecting(Nanos, Stream),
     /// Open.
-    Up(TcpStream),
+    Up(Stream),
 }
 
 /// A connection with its buffers and its requests in flight.
@@ -30,7 +29,13 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// Increases with each loss, so that slots of an earlier connection are recognised.
     pub(super) generation: u32,
-    decoder: Box<dyn Decoder>,
+    pub(super) decoder: Box<dyn Decoder>,
+    /// Whether its slots were offered since it was connected, or since its last dialogue began.
+    pub(super) is_offered: bool,
+    /// When it was connected.
+    pub(super) up_since: Nanos,
+    /// The time for which a wake-up is set.
+    pub(super) wakes_at: Option<Nanos>,
     /// Requests in the order of their replies; the last `unsent` are not yet written.
     pub(super) in_flight: VecDeque<Request>,
     unsent: usize,
@@ -69,6 +74,9 @@ impl Connection {
             state: State::Down(Nanos::ZERO),
             generation: 0,
             decoder,
+            is_offered: false,
+            up_since: Nanos::ZERO,
+            wakes_at: None,
             in_flight: VecDeque::with_capacity(depth),
             unsent: 0,
             out: Vec::new(),
@@ -79,21 +87,20 @@ impl Connection {
     }
 
     /// Begins to connect.
-    pub(super) fn connect(&mut self, server: SocketAddr, now: Nanos) -> Result<&TcpStream, Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        match connect(&socket, &server) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-        self.state = State::Connecting(now, TcpStream::from(socket));
-        Ok(self.stream().expect("connecting has a stream"))
+    pub(super) fn connect(&mut self, server: &Endpoint, now: Nanos) -> Result<&Stream, Errno> {
+        self.state = State::Connecting(now, server.begin()?);
+        self.stream().ok_or(Errno::NOTCONN)
+    }
+
+    /// Puts a connection attempt off for a moment; returns its time.
+    pub(super) fn postpone(&mut self, now: Nanos) -> Nanos {
+        let until = now + FIRST_PAUSE;
+        self.state = State::Down(until);
+        until
     }
 
     /// Completes a connection attempt after the socket has become writable.
-    pub(super) fn finish(&mut self) -> std::io::Result<&TcpStream> {
+    pub(super) fn finish(&mut self) -> std::io::Result<()> {
         let State::Connecting(_, stream) = &self.state else {
             return Err(ErrorKind::NotConnected.into());
         };
@@ -104,11 +111,14 @@ impl Connection {
             return Err(ErrorKind::NotConnected.into());
         };
         self.state = State::Up(stream);
-        self.pause = FIRST_PAUSE;
-        Ok(self.stream().expect("an open connection has a stream"))
+        self.up_since = clock::now();
+        if self.decoder.is_ready() {
+            self.pause = FIRST_PAUSE;
+        }
+        Ok(())
     }
 
-    pub(super) fn stream(&self) -> Option<&TcpStream> {
+    pub(super) fn stream(&self) -> Option<&Stream> {
         match &self.state {
             State::Down(_) => None,
             State::Connecting(_, stream) | State::Up(stream) => Some(stream),
@@ -117,6 +127,20 @@ impl Connection {
 
     pub(super) const fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    /// Returns whether it is connected and logged in.
+    pub(super) fn is_usable(&self) -> bool {
+        self.is_up() && self.is_offered
+    }
+
+    /// Returns whether its slots can be offered now; they are offered once.
+    pub(super) fn offer(&mut self) -> bool {
+        let offers = self.is_up() && !self.is_offered && self.decoder.is_ready();
+        if offers {
+            (self.is_offered, self.pause) = (true, FIRST_PAUSE);
+        }
+        offers
     }
 
     /// Drops the socket and returns the requests that were in flight.
@@ -132,18 +156,34 @@ impl Connection {
         self.state = State::Down(now + pause);
         self.generation = self.generation.wrapping_add(1);
         self.decoder = decoder;
+        (self.is_offered, self.wakes_at) = (false, None);
         (self.unsent, self.written) = (0, 0);
         self.out.clear();
         self.held.clear();
         self.in_flight.drain(..)
     }
 
-    /// Adds a request in flight. Returns whether it is the first since the last
-    /// flush, and the buffer to which the caller appends its bytes.
-    pub(super) fn push(&mut self, request: Request) -> (bool, &mut Vec<u8>) {
+    /// Adds a request in flight, whose bytes the caller writes to the output. Returns whether
+    /// it is the first since the last flush.
+    pub(super) fn push(&mut self, request: Request) -> bool {
         self.in_flight.push_back(request);
         self.unsent += 1;
-        (self.unsent == 1, &mut self.out)
+        self.unsent == 1
+    }
+
+    /// The buffer to which bytes of requests are appended.
+    pub(super) const fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Lets the decoder write what is to be sent now.
+    pub(super) fn proceed(&mut self, now: Nanos, outcomes: &mut Vec<Outcome>) {
+        self.decoder.proceed(now, outcomes, &mut self.out);
+    }
+
+    /// Returns whether bytes wait for a flush.
+    pub(super) fn has_output(&self) -> bool {
+        self.written < self.out.len()
     }
 
     /// Sets `now` as the send time of all requests that are not written yet.
@@ -157,9 +197,9 @@ impl Connection {
 
     /// Writes the bytes that wait in the output buffer.
     pub(super) fn flush(&mut self) -> Result<Flush, Loss> {
-        let State::Up(stream) = &mut self.state else { return Ok(Flush::Blocked) };
+        let State::Up(stream) = &self.state else { return Ok(Flush::Blocked) };
         while self.written < self.out.len() {
-            match stream.write(&self.out[self.written..]) {
+            match stream.send(&self.out[self.written..]) {
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flush::Blocked),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -177,8 +217,8 @@ impl Connection {
         scratch: &mut [u8],
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Loss> {
-        let State::Up(stream) = &mut self.state else { return Ok(()) };
-        match stream.read(scratch) {
+        let State::Up(stream) = &self.state else { return Ok(()) };
+        match stream.receive(scratch) {
             Ok(0) => {
                 outcomes.extend(self.decoder.close());
                 let announced = self.decoder.is_last();

@@ -1,17 +1,20 @@
 //! The client's event loop: it sends requests that are due and reads replies.
 
+mod dialogue;
+
 use super::config::LoadConfig;
 use super::connection::{Connection, Flush, Loss, State};
-use super::ledger::{Ledger, Request, RunResult};
+use super::ledger::{Ledger, RunResult};
 use super::report::LoadError;
 use super::reporter::WindowSender;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::poller::{Events, Interest, Poller, Ready, wake_exactly};
-use crate::target::{Outcome, Target};
+use crate::target::{Endpoint, Outcome, Target};
 use crate::{Generator, clock};
 use lull_measure::Nanos;
-use std::collections::VecDeque;
-use std::net::SocketAddr;
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,6 +25,8 @@ const BATCH: usize = 64;
 const STOP_POLL: Nanos = Nanos::from_millis(50);
 /// Time-out of a connection attempt, and of all attempts before the run starts.
 const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(2);
+/// The same where a connection begins with a login: hundreds of them take a server seconds.
+const LOGIN_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Room for one request on a connection, valid for one generation of it.
 #[derive(Debug, Clone, Copy)]
@@ -34,9 +39,10 @@ struct RequestSlot {
 pub(super) struct Engine<'a> {
     config: &'a LoadConfig,
     target: Box<dyn Target>,
-    server: SocketAddr,
+    server: Endpoint,
     rng: Generator,
-    arrivals: Arrivals<Generator>,
+    /// `None` in a closed loop.
+    arrivals: Option<Arrivals<Generator>>,
     /// Real time of the schedule's 0.
     start: Nanos,
     next_due: Option<Nanos>,
@@ -49,6 +55,8 @@ pub(super) struct Engine<'a> {
     free: VecDeque<RequestSlot>,
     /// Connections with something to write.
     unflushed: Vec<usize>,
+    /// When pauses of dialogues end, and on which connection.
+    wakeups: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// The next instant at which a lost connection is to be reconnected.
     retry_at: Nanos,
     poller: Poller,
@@ -62,7 +70,7 @@ pub(super) struct Engine<'a> {
     last_loss: Option<String>,
 }
 
-fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> LoadError {
+fn system(what: &'static str) -> impl Fn(Errno) -> LoadError {
     move |error| LoadError::System { what, source: error.into() }
 }
 
@@ -70,8 +78,8 @@ impl<'a> Engine<'a> {
     pub(super) fn new(
         config: &'a LoadConfig,
         target: Box<dyn Target>,
-        server: SocketAddr,
-        schedule: Schedule,
+        server: Endpoint,
+        schedule: Option<Schedule>,
         mut rng: Generator,
         mut windows: WindowSender,
     ) -> Result<Self, LoadError> {
@@ -87,13 +95,14 @@ impl<'a> Engine<'a> {
             target,
             server,
             rng,
-            arrivals: Arrivals::new(config.process, schedule, gaps),
+            arrivals: schedule.map(|schedule| Arrivals::new(config.process, schedule, gaps)),
             start: Nanos::ZERO,
             next_due: None,
             last_due: Nanos::ZERO,
             waiting: VecDeque::new(),
             free: VecDeque::with_capacity(config.connections * config.depth),
             unflushed: Vec::new(),
+            wakeups: BinaryHeap::new(),
             retry_at: Nanos::ZERO,
             poller: Poller::new().map_err(system("make an epoll"))?,
             events: Events::new(),
@@ -126,8 +135,8 @@ impl<'a> Engine<'a> {
     fn connect_all(&mut self, stop: &AtomicBool) -> Result<(), LoadError> {
         let begin = clock::now();
         let mut now = begin;
-        while self.connections.iter().any(|connection| !connection.is_up()) {
-            if now.saturating_sub(begin) > CONNECT_TIMEOUT || stop.load(Ordering::Relaxed) {
+        while self.connections.iter().any(|connection| !connection.is_usable()) {
+            if now.saturating_sub(begin) > self.patience() || stop.load(Ordering::Relaxed) {
                 // The run starts with the connections that are up; `tick` retries the others.
                 break;
             }
@@ -137,6 +146,14 @@ impl<'a> Engine<'a> {
             now = clock::now();
         }
         Ok(())
+    }
+
+    /// How long a connection may take until it is usable.
+    fn patience(&self) -> Nanos {
+        match self.config.target.address.protocol().is_database() {
+            true => LOGIN_TIMEOUT,
+            false => CONNECT_TIMEOUT,
+        }
     }
 
     fn begin(&mut self) {
@@ -151,7 +168,7 @@ impl<'a> Engine<'a> {
     /// Draws the next due time; none once the duration is over.
     fn draw_next(&mut self) {
         let longest = self.config.duration.unwrap_or(Nanos::MAX);
-        let next = self.arrivals.next().filter(|due| *due < longest);
+        let next = self.arrivals.as_mut().and_then(Iterator::next).filter(|due| *due < longest);
         self.next_due = next.map(|due| self.start.saturating_add(due));
     }
 
@@ -161,6 +178,7 @@ impl<'a> Engine<'a> {
         }
         let end = match self.config.duration {
             Some(duration) => self.start.saturating_add(duration),
+            None if self.arrivals.is_none() => return false,
             None => self.last_due,
         };
         let idle = self.outstanding() == 0;
@@ -179,23 +197,30 @@ impl<'a> Engine<'a> {
         self.dispatch(Nanos::ZERO);
     }
 
-    /// Sends waiting requests in free slots; no slot was free before `freed`.
+    /// Sends waiting requests in free slots; no slot was free before `freed`. In a closed loop
+    /// a request is due as soon as a slot is free.
     fn dispatch(&mut self, freed: Nanos) {
-        while !self.waiting.is_empty() {
+        let now = clock::now();
+        let is_closed = self.arrivals.is_none() && self.is_sending(now);
+        while !self.waiting.is_empty() || is_closed {
             let Some(index) = self.free_connection() else { break };
-            let Some(due) = self.waiting.pop_front() else { break };
-            let ready = due.max(freed);
-            let request = Request { due, ready, sent: ready, timed_out: false };
-            let (first, out) = self.connections[index].push(request);
-            self.target.encode(&mut self.rng, out);
-            if first {
-                self.unflushed.push(index);
-            }
+            let due = self.waiting.pop_front().unwrap_or_else(|| {
+                self.ledger.due(now);
+                self.last_due = now;
+                now
+            });
+            self.send(index, due, due.max(freed));
         }
         for at in 0..self.unflushed.len() {
             self.flush(self.unflushed[at]);
         }
         self.unflushed.clear();
+    }
+
+    /// Returns whether a closed loop sends: it has begun and is not over.
+    fn is_sending(&self, now: Nanos) -> bool {
+        let end = self.config.duration.map_or(Nanos::MAX, |time| self.start.saturating_add(time));
+        self.start > Nanos::ZERO && now < end
     }
 
     fn free_connection(&mut self) -> Option<usize> {
@@ -229,7 +254,8 @@ impl<'a> Engine<'a> {
     }
 
     fn sleep_and_hear(&mut self, now: Nanos) -> Result<(), LoadError> {
-        let timer = self.window_end.min(self.retry_at).min(now + STOP_POLL);
+        let wakeup = self.wakeups.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
+        let timer = self.window_end.min(self.retry_at).min(now + STOP_POLL).min(wakeup);
         let due = self.next_due.map_or(Nanos::MAX, |due| due.saturating_sub(self.config.spin));
         let pause = timer.min(due).saturating_sub(clock::now());
         self.poll(pause.into())?;
@@ -268,6 +294,9 @@ impl<'a> Engine<'a> {
     fn read(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let read = connection.read(&mut self.scratch, &mut self.outcomes);
+        if read.is_ok() {
+            self.proceed(index);
+        }
         let now = clock::now();
         let surplus = self.settle(index, now);
         match read {
@@ -279,33 +308,13 @@ impl<'a> Engine<'a> {
             {
                 self.lose(index, &Loss::Announced);
             }
+            Ok(()) if self.connections[index].has_output() => self.flush(index),
             Ok(()) => {}
         }
         self.dispatch(now);
         // Send due requests between two connections' replies: a batch of replies must
         // not add lag.
         self.take_up(now);
-    }
-
-    /// Records the outcomes of a connection. Returns whether there were more outcomes
-    /// than requests.
-    fn settle(&mut self, index: usize, now: Nanos) -> bool {
-        let connection = &mut self.connections[index];
-        let slot = RequestSlot { connection: index, generation: connection.generation };
-        let last = connection.is_last();
-        for outcome in self.outcomes.drain(..) {
-            let Some(request) = connection.in_flight.pop_front() else { return true };
-            if !last {
-                self.free.push_back(slot);
-            }
-            match outcome {
-                _ if request.timed_out => {}
-                Outcome::Done => self.ledger.completed(&request, now, false),
-                Outcome::Miss => self.ledger.completed(&request, now, true),
-                Outcome::Failed => self.ledger.failed(request.due),
-            }
-        }
-        false
     }
 
     fn flush_rest(&mut self, index: usize) {
@@ -319,10 +328,11 @@ impl<'a> Engine<'a> {
     fn finish_connecting(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         match connection.finish() {
-            Ok(_) => {
-                let slot = RequestSlot { connection: index, generation: connection.generation };
-                self.free.extend(std::iter::repeat_n(slot, self.config.depth));
+            Ok(()) => {
                 self.watch(index, Interest::Read);
+                self.proceed(index);
+                self.offer(index);
+                self.flush(index);
                 self.dispatch(clock::now());
             }
             Err(error) => self.lose(index, &Loss::Io(error)),
@@ -353,6 +363,7 @@ impl<'a> Engine<'a> {
         if now >= self.retry_at {
             self.retry(now);
         }
+        self.wake(now);
         if now >= self.window_end {
             self.time_out(now);
             self.give_up_connecting(now);
@@ -369,10 +380,15 @@ impl<'a> Engine<'a> {
             match connection.state {
                 State::Down(until) if until <= now => {
                     let begun = connection
-                        .connect(self.server, now)
+                        .connect(&self.server, now)
                         .and_then(|stream| self.poller.add(stream, index as u64, Interest::Write));
-                    if let Err(error) = begun {
-                        self.lose(index, &Loss::Io(error.into()));
+                    match begun {
+                        Ok(()) => {}
+                        // The server's queue of a unix socket is full, which is no loss.
+                        Err(Errno::AGAIN) => {
+                            self.retry_at = self.retry_at.min(connection.postpone(now));
+                        }
+                        Err(error) => self.lose(index, &Loss::Io(error.into())),
                     }
                 }
                 State::Down(until) => self.retry_at = self.retry_at.min(until),
@@ -383,8 +399,16 @@ impl<'a> Engine<'a> {
 
     fn give_up_connecting(&mut self, now: Nanos) {
         for index in 0..self.connections.len() {
-            let slow = matches!(self.connections[index].state,
-                State::Connecting(since, _) if now.saturating_sub(since) > CONNECT_TIMEOUT);
+            let connection = &self.connections[index];
+            let slow = match connection.state {
+                State::Connecting(since, _) => now.saturating_sub(since) > CONNECT_TIMEOUT,
+                // It is connected and has not logged in.
+                State::Up(_) if !connection.is_offered && connection.in_flight.is_empty() => {
+                    let is_pausing = connection.wakes_at.is_some();
+                    !is_pausing && now.saturating_sub(connection.up_since) > self.patience()
+                }
+                State::Up(_) | State::Down(_) => false,
+            };
             if slow {
                 self.lose(index, &Loss::Io(std::io::ErrorKind::TimedOut.into()));
             }

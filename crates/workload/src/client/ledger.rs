@@ -1,7 +1,9 @@
 //! Counts and latencies of requests, by window and in total.
 
+use crate::target::ErrorCode;
 use lull_measure::{Latency, Nanos, RequestSample, SampledRequest, Sampler};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Numbers of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -14,6 +16,8 @@ pub(super) struct Counts {
     /// Answered with an error, or lost with the connection.
     pub(super) failed: u64,
     pub(super) timed_out: u64,
+    /// Tries that a deadlock or serialization failure ended and that were repeated.
+    pub(super) retried: u64,
 }
 
 /// One window of the run, as the reporter receives it.
@@ -44,9 +48,22 @@ impl Window {
     }
 }
 
+/// Errors of one code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ErrorCount {
+    /// Requests that ended with it.
+    pub(super) failed: u64,
+    /// Tries that ended with it and were repeated.
+    pub(super) retried: u64,
+    /// The server's message with the first of them.
+    pub(super) message: String,
+}
+
 /// The whole run without its warm-up.
 #[derive(Debug, Default)]
 pub(super) struct Total {
+    /// Errors that a database reported.
+    pub(super) errors: BTreeMap<ErrorCode, ErrorCount>,
     pub(super) counts: Counts,
     pub(super) latency: Latency,
     pub(super) service: Latency,
@@ -142,6 +159,25 @@ impl Ledger {
 
     pub(super) fn failed(&mut self, due: Nanos) {
         self.count(due, |counts| counts.failed += 1);
+    }
+
+    /// Records an error that a database reported; `is_retried` if the request goes on.
+    pub(super) fn error(&mut self, due: Nanos, code: ErrorCode, is_retried: bool, message: &str) {
+        let change = |counts: &mut Counts| match is_retried {
+            true => counts.retried += 1,
+            false => counts.failed += 1,
+        };
+        self.count(due, change);
+        if due >= self.measured_from {
+            let count = self.total.errors.entry(code).or_insert_with(|| ErrorCount {
+                message: message.to_owned(),
+                ..ErrorCount::default()
+            });
+            match is_retried {
+                true => count.retried += 1,
+                false => count.failed += 1,
+            }
+        }
     }
 
     pub(super) fn timed_out(&mut self, due: Nanos, now: Nanos) {

@@ -1,14 +1,13 @@
 //! The report of a load run.
 
 use super::config::{ConfigError, LoadConfig};
-use super::ledger::RunResult;
+use super::ledger::{ErrorCount, RunResult};
 use crate::arrivals::RateError;
 use crate::summary::Summary;
-use crate::target::{Address, PreloadError, TargetError};
+use crate::target::{Address, Endpoint, ErrorCode, PreloadError, SetupError, TargetError};
 use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 use std::fmt;
-use std::net::SocketAddr;
 
 /// Why a server could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +24,9 @@ pub enum LoadError {
     /// Keys could not be stored ahead of the run.
     #[error(transparent)]
     Preload(#[from] PreloadError),
+    /// The login or the tables of a database failed ahead of the run.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// No address of the host accepts a connection.
     #[error("cannot connect to {address}: {source}; is the server running and the port right?")]
     Unreachable {
@@ -88,14 +90,29 @@ pub(super) struct Windows {
     pub(super) pushed: Option<Pushed>,
 }
 
+/// Errors of one code that a database reported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ServerErrors {
+    /// The server's code: a SQLSTATE, or MySQL's number.
+    pub code: String,
+    /// `deadlock`, `serialization failure`, `lock time-out`, `open transaction` or `other`.
+    pub kind: &'static str,
+    /// Requests that ended with it.
+    pub failed_requests: u64,
+    /// Tries that ended with it and were repeated.
+    pub retried_requests: u64,
+    /// The server's message with the first of them.
+    pub message: String,
+}
+
 /// A whole run, its warm-up left out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
     /// The server as it was named.
     pub target: String,
     /// The address that it was found at.
-    pub server: SocketAddr,
-    /// The rate as it was named.
+    pub server: Endpoint,
+    /// The rate as it was named; `closed` for a closed loop.
     pub rate: String,
     /// The arrival process as it was named.
     pub process: String,
@@ -121,6 +138,10 @@ pub struct LoadReport {
     pub missed_requests: u64,
     /// Requests answered with an error or lost with their connection.
     pub failed_requests: u64,
+    /// Tries that a deadlock or serialization failure ended and that were repeated.
+    pub retried_requests: u64,
+    /// Errors that a database reported, by code.
+    pub server_errors: Vec<ServerErrors>,
     /// Requests that became too old; they are in the latencies with their age.
     pub timed_out_requests: u64,
     /// Requests not finished when the run ended, warm-up included.
@@ -133,6 +154,9 @@ pub struct LoadReport {
     pub last_connection_loss: Option<String>,
     /// From the intended send time to the last byte of the reply.
     pub latency: Summary,
+    /// Of a closed loop: the latencies with those of the requests that each connection would
+    /// have sent meanwhile at its mean rate (the correction of HdrHistogram).
+    pub corrected: Option<Summary>,
     /// From the write to the last byte of the reply.
     pub service: Summary,
     /// Time until a connection was free. Values up to 0.13 us, the histogram's first
@@ -157,17 +181,22 @@ pub struct LoadReport {
 impl LoadReport {
     pub(super) fn new(
         config: &LoadConfig,
-        server: SocketAddr,
+        server: Endpoint,
         result: RunResult,
         windows: Windows,
     ) -> Self {
         let (counts, total) = (result.total.counts, result.total);
         let seconds = result.measured.as_secs_f64();
+        let interval = seconds * config.connections as f64 / counts.completed.max(1) as f64;
+        let corrected = config
+            .rate
+            .is_none()
+            .then(|| Summary::from(&corrected(&total.latency, Nanos::from_secs_f64(interval))));
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Self {
             target: config.target.address.to_string(),
             server,
-            rate: config.rate.to_string(),
+            rate: config.rate.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string),
             process: config.process.to_string(),
             connections: config.connections,
             depth: config.depth,
@@ -180,12 +209,15 @@ impl LoadReport {
             completed_requests: counts.completed,
             missed_requests: counts.missed,
             failed_requests: counts.failed,
+            retried_requests: counts.retried,
+            server_errors: total.errors.into_iter().map(ServerErrors::from).collect(),
             timed_out_requests: counts.timed_out,
             outstanding_requests: result.outstanding,
             oldest_outstanding_seconds: result.oldest.as_secs_f64(),
             connection_losses: result.losses,
             last_connection_loss: result.last_loss,
             latency: (&total.latency).into(),
+            corrected,
             service: (&total.service).into(),
             wait: (&total.wait).into(),
             lag: (&total.lag).into(),
@@ -194,6 +226,36 @@ impl LoadReport {
             dropped_windows: result.dropped_windows,
             windows: windows.reports,
             latencies: total.latency,
+        }
+    }
+}
+
+/// The latencies with the requests that a closed loop did not send while it waited: for each
+/// latency `L` also `L - interval`, `L - 2 interval`, ... down to `interval`, the expected time
+/// between two requests of a connection.
+///
+/// Source: HdrHistogram, `copyCorrectedForCoordinatedOmission`.
+fn corrected(latencies: &Latency, interval: Nanos) -> Latency {
+    let mut all = latencies.clone();
+    let interval = interval.max(Nanos::from_micros(1));
+    for (latency, count) in latencies.buckets() {
+        let mut missing = latency.saturating_sub(interval);
+        while missing >= interval {
+            all.record_many(missing, count);
+            missing = missing.saturating_sub(interval);
+        }
+    }
+    all
+}
+
+impl From<(ErrorCode, ErrorCount)> for ServerErrors {
+    fn from((code, count): (ErrorCode, ErrorCount)) -> Self {
+        Self {
+            code: code.to_string(),
+            kind: code.kind(),
+            failed_requests: count.failed,
+            retried_requests: count.retried,
+            message: count.message,
         }
     }
 }
@@ -221,12 +283,40 @@ impl fmt::Display for LoadReport {
             self.timed_out_requests,
             self.outstanding_requests
         )?;
+        for error in &self.server_errors {
+            let ServerErrors { code, kind, failed_requests, retried_requests, message } = error;
+            writeln!(
+                f,
+                "error {code} ({kind})  failed {failed_requests}  repeated {retried_requests}: \
+                 {message}"
+            )?;
+        }
         if let Some(loss) = &self.last_connection_loss {
             writeln!(f, "lost connections {}, the last: {loss}", self.connection_losses)?;
         }
         writeln!(f, "latency  {}", self.latency)?;
+        if let Some(corrected) = &self.corrected {
+            writeln!(f, "corrected {corrected}")?;
+        }
         writeln!(f, "service  {}", self.service)?;
         writeln!(f, "wait     {}", self.wait)?;
         write!(f, "lag      {}", self.lag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_of_a_closed_loop_is_charged_for_the_requests_that_it_prevented() {
+        let mut latencies = Latency::default();
+        latencies.record_many(Nanos::from_millis(1), 99);
+        latencies.record(Nanos::from_millis(100));
+        let all = corrected(&latencies, Nanos::from_millis(2));
+        // 98, 96, ... 2 ms.
+        assert_eq!(all.count(), 100 + 49);
+        assert_eq!(all.count_above(Nanos::from_millis(51)), 25);
+        assert_eq!(corrected(&latencies, Nanos::from_secs(1)).count(), 100);
     }
 }

@@ -6,8 +6,8 @@
 use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
 use crate::push::{PushConfig, Pusher};
-use lull_measure::Percentile;
 use lull_measure::push::{LENGTH_MIN, LatencyWindow, Message};
+use lull_measure::{Latency, Percentile};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -70,16 +70,16 @@ impl Reporter {
     pub(super) fn run(
         self,
         push: Option<&PushConfig>,
-        mut watch: impl FnMut(&WindowReport),
+        mut watch: impl FnMut(&WindowReport, &Latency),
     ) -> Windows {
         let mut pusher = push.map(|push| (Pusher::new(push.socket.clone()), push.app.as_str()));
         let mut kept = VecDeque::new();
         while let Ok(mut window) = self.full.recv() {
             let report = summed_up(&window);
+            watch(&report, &window.latency);
             if let Some((pusher, app)) = &mut pusher {
                 push_window(pusher, &mut window, app);
             }
-            watch(&report);
             if kept.len() == MAX_REPORTS {
                 kept.pop_front();
             }
@@ -159,7 +159,7 @@ mod tests {
         let (mut reporting, reporter) = channel();
         let mut window = reporting.spare().unwrap();
         std::thread::scope(|scope| {
-            let reporter = scope.spawn(|| reporter.run(None, |_| {}));
+            let reporter = scope.spawn(|| reporter.run(None, |_, _| {}));
             for round in 0..20 {
                 assert!(window.latency.is_empty() && window.counts == Default::default());
                 window.counts.due = round;

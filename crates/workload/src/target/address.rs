@@ -1,17 +1,20 @@
 //! Which server to load, as one writes it: `memcached://127.0.0.1:11211`.
 
-use super::{Http, Memcached, Options, Target};
-use crate::apps::options::{Demand, DemandError};
-use crate::etc::{Etc, EtcConfig, EtcError};
+use super::Endpoint;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A server's protocol and place.
 ///
 /// As text: `memcached://HOST[:11211]`, `http://HOST[:80][/PATH]`,
-/// `options://HOST[:7300]`.
+/// `options://HOST[:7300]`, `mysql://USER@HOST[:3306]/DATABASE`,
+/// `postgres://USER@HOST[:5432]/DATABASE`. A database on a unix socket is
+/// `mysql://USER@/DATABASE?socket=PATH`. Passwords are not part of an address, which appears
+/// in process lists and reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
@@ -20,6 +23,10 @@ pub struct Address {
     port: u16,
     /// From the first slash on; empty where the protocol has no paths.
     path: String,
+    /// The user of a database.
+    user: String,
+    /// The unix socket, instead of host and port.
+    socket: Option<PathBuf>,
 }
 
 /// A protocol that can be loaded.
@@ -31,6 +38,10 @@ pub enum Protocol {
     Http,
     /// The built-in options server's.
     Options,
+    /// That of MySQL and MariaDB.
+    Mysql,
+    /// PostgreSQL's.
+    Postgres,
 }
 
 /// Why a text is no address.
@@ -41,73 +52,22 @@ pub struct AddressError {
     problem: &'static str,
 }
 
-/// Why a target cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TargetError {
-    /// The host has no address.
-    #[error("cannot resolve {address}: {source}")]
-    Resolve {
-        /// The target.
-        address: Address,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The ETC mix is wrong.
-    #[error(transparent)]
-    Etc(#[from] EtcError),
-    /// The demand for prices is wrong.
-    #[error(transparent)]
-    Demand(#[from] DemandError),
-}
-
-/// A server, and the requests that are sent to it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TargetConfig {
-    /// The server.
-    pub address: Address,
-    /// The requests to a memcached.
-    #[serde(default)]
-    pub etc: EtcConfig,
-    /// The requests to the options server.
-    #[serde(default)]
-    pub demand: Demand,
-}
-
-impl TargetConfig {
-    /// The default questions to a server.
-    pub fn new(address: Address) -> Self {
-        Self { address, etc: EtcConfig::default(), demand: Demand::default() }
-    }
-
-    /// The protocol's encoder.
-    ///
-    /// # Errors
-    /// If the mix or demand is out of range.
-    pub fn build(&self) -> Result<Box<dyn Target>, TargetError> {
-        Ok(match self.address.protocol {
-            Protocol::Memcached => Box::new(self.memcached()?),
-            Protocol::Http => Box::new(Http::new(&self.address.authority(), &self.address.path)),
-            Protocol::Options => {
-                self.demand.check()?;
-                Box::new(Options::new(self.demand))
-            }
-        })
-    }
-
-    pub(crate) fn memcached(&self) -> Result<Memcached, TargetError> {
-        Ok(Memcached::new(Etc::new(&self.etc)?))
-    }
-}
-
 impl Protocol {
-    const ALL: [Self; 3] = [Self::Memcached, Self::Http, Self::Options];
+    const ALL: [Self; 5] =
+        [Self::Memcached, Self::Http, Self::Options, Self::Mysql, Self::Postgres];
+
+    /// Whether requests are transactions of a script.
+    pub const fn is_database(self) -> bool {
+        matches!(self, Self::Mysql | Self::Postgres)
+    }
 
     const fn scheme(self) -> &'static str {
         match self {
             Self::Memcached => "memcached",
             Self::Http => "http",
             Self::Options => "options",
+            Self::Mysql => "mysql",
+            Self::Postgres => "postgres",
         }
     }
 
@@ -116,6 +76,8 @@ impl Protocol {
             Self::Memcached => 11211,
             Self::Http => 80,
             Self::Options => crate::apps::options::DEFAULT_PORT,
+            Self::Mysql => 3306,
+            Self::Postgres => 5432,
         }
     }
 }
@@ -136,8 +98,47 @@ impl Address {
         Self::at(Protocol::Http, at, path)
     }
 
+    /// A database on a unix socket; `protocol` is that of a database.
+    pub fn database_on_socket(
+        protocol: Protocol,
+        socket: &Path,
+        user: &str,
+        database: &str,
+    ) -> Self {
+        Self {
+            protocol,
+            host: String::new(),
+            port: protocol.default_port(),
+            path: format!("/{database}"),
+            user: user.to_owned(),
+            socket: Some(socket.to_owned()),
+        }
+    }
+
     fn at(protocol: Protocol, at: SocketAddr, path: &str) -> Self {
-        Self { protocol, host: at.ip().to_string(), port: at.port(), path: path.to_owned() }
+        Self {
+            protocol,
+            host: at.ip().to_string(),
+            port: at.port(),
+            path: path.to_owned(),
+            user: String::new(),
+            socket: None,
+        }
+    }
+
+    /// The user of a database.
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The database of that name; empty for other protocols.
+    pub(crate) fn database(&self) -> &str {
+        self.path.strip_prefix('/').unwrap_or_default()
+    }
+
+    /// The unix socket, if it is on one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// The protocol spoken there.
@@ -145,21 +146,27 @@ impl Address {
         self.protocol
     }
 
-    /// Every socket address of the host, in the system's order.
+    /// Every endpoint of the host, in the system's order.
     ///
     /// # Errors
-    /// If the host has none.
-    pub fn resolve(&self) -> Result<Vec<SocketAddr>, TargetError> {
-        let wrong = |source| TargetError::Resolve { address: self.clone(), source };
-        let found: Vec<_> =
-            (self.host.as_str(), self.port).to_socket_addrs().map_err(wrong)?.collect();
-        if found.is_empty() {
-            return Err(wrong(std::io::ErrorKind::NotFound.into()));
+    /// The system's error if the host has none.
+    pub fn resolve(&self) -> io::Result<Vec<Endpoint>> {
+        if let Some(socket) = &self.socket {
+            return Ok(vec![Endpoint::Unix(socket.clone())]);
         }
-        Ok(found)
+        let found = (self.host.as_str(), self.port).to_socket_addrs()?;
+        let found: Vec<_> = found.map(Endpoint::Tcp).collect();
+        if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
     }
 
-    fn authority(&self) -> String {
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn authority(&self) -> String {
+        if self.socket.is_some() {
+            return String::new();
+        }
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -177,15 +184,54 @@ impl FromStr for Address {
 }
 
 fn read(text: &str) -> Result<Address, &'static str> {
-    let schemes = "write memcached://HOST:PORT, http://HOST:PORT/PATH or options://HOST:PORT";
+    let schemes = "write memcached://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT, \
+                   mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
     let (scheme, rest) = text.split_once("://").ok_or(schemes)?;
     let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.scheme() == scheme);
     let protocol = protocol.ok_or(schemes)?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if protocol.is_database() {
+        return read_database(protocol, authority, path);
+    }
     let path = read_path(protocol, path)?;
     let (host, port) = read_authority(authority)?;
     let port = port.unwrap_or_else(|| protocol.default_port());
-    Ok(Address { protocol, host, port, path })
+    Ok(Address { protocol, host, port, path, user: String::new(), socket: None })
+}
+
+/// `USER@HOST:PORT` and `/DATABASE`, or `USER@` and `/DATABASE?socket=PATH`.
+fn read_database(protocol: Protocol, authority: &str, path: &str) -> Result<Address, &'static str> {
+    let wrong = "write USER@HOST/DATABASE, or USER@/DATABASE?socket=PATH for a unix socket";
+    let (user, place) = authority.split_once('@').ok_or(wrong)?;
+    if user.contains(':') {
+        return Err("no password goes here, where process lists and reports show it: set \
+                    MYSQL_PWD or PGPASSWORD in the environment");
+    }
+    let (database, query) = path.split_once('?').unwrap_or((path, ""));
+    let database = database.strip_prefix('/').filter(|name| !name.is_empty()).ok_or(wrong)?;
+    let is_plain = |name: &str| {
+        name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$'))
+    };
+    if user.is_empty() || !is_plain(user) || !is_plain(database) {
+        return Err("user and database are letters, digits, _, -, . and $");
+    }
+    let socket = match query {
+        "" => None,
+        _ => Some(query.strip_prefix("socket=").filter(|path| path.starts_with('/')).ok_or(wrong)?),
+    };
+    let (host, port) = match socket {
+        Some(_) if place.is_empty() => (String::new(), None),
+        Some(_) => return Err("a unix socket has no host: write USER@/DATABASE?socket=PATH"),
+        None => read_authority(place)?,
+    };
+    Ok(Address {
+        protocol,
+        host,
+        port: port.unwrap_or_else(|| protocol.default_port()),
+        path: format!("/{database}"),
+        user: user.to_owned(),
+        socket: socket.map(PathBuf::from),
+    })
 }
 
 fn read_path(protocol: Protocol, path: &str) -> Result<String, &'static str> {
@@ -221,7 +267,13 @@ fn read_authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.protocol.scheme(), self.authority(), self.path)
+        let at = if self.protocol.is_database() { "@" } else { "" };
+        let (user, authority) = (&self.user, self.authority());
+        write!(f, "{}://{user}{at}{authority}{}", self.protocol.scheme(), self.path)?;
+        match &self.socket {
+            Some(socket) => write!(f, "?socket={}", socket.display()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -250,6 +302,9 @@ mod tests {
             ("http://127.0.0.1", "http://127.0.0.1:80/"),
             ("http://[::1]:8080/a?b=c", "http://[::1]:8080/a?b=c"),
             ("options://localhost", "options://localhost:7300"),
+            ("mysql://root@db/test", "mysql://root@db:3306/test"),
+            ("postgres://p@[::1]:5433/test", "postgres://p@[::1]:5433/test"),
+            ("postgres://p@/x?socket=/run/.s.PGSQL.5", "postgres://p@/x?socket=/run/.s.PGSQL.5"),
         ];
         for (text, wanted) in cases {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), wanted);
@@ -270,6 +325,13 @@ mod tests {
             ("memcached://[::1]1", "port must be"),
             ("options://x/y", "only http"),
             ("http://x/a b", "without blanks"),
+            ("mysql://db/test", "USER@HOST/DATABASE"),
+            ("mysql://root@db", "USER@HOST/DATABASE"),
+            ("mysql://root:secret@db/test", "MYSQL_PWD"),
+            ("mysql://ro ot@db/test", "are letters"),
+            ("postgres://p@db/x?socket=/s", "has no host"),
+            ("postgres://p@/x?sock=/s", "?socket=PATH"),
+            ("postgres://p@/x", "host is missing"),
         ];
         for (text, wanted) in cases {
             let error = text.parse::<Address>().unwrap_err().to_string();

@@ -54,14 +54,14 @@ enum Expect {
 /// Reads responses to GET.
 #[derive(Debug)]
 struct Responses {
-    expect: Expect,
+    awaits: Expect,
     outcome: Outcome,
     last: bool,
 }
 
 impl Default for Responses {
     fn default() -> Self {
-        Self { expect: Expect::Head, outcome: Outcome::Done, last: false }
+        Self { awaits: Expect::Head, outcome: Outcome::Done, last: false }
     }
 }
 
@@ -74,13 +74,13 @@ impl Decoder for Responses {
         let mut used = 0;
         while used < input.len() {
             let (count, next) = self.step(&input[used..])?;
-            if count == 0 && next == self.expect {
+            if count == 0 && next == self.awaits {
                 break;
             }
             used += count;
-            self.expect = next;
+            self.awaits = next;
             if next == Expect::Body(0) {
-                self.expect = Expect::Head;
+                self.awaits = Expect::Head;
                 outcomes.push(self.outcome);
             }
         }
@@ -88,9 +88,9 @@ impl Decoder for Responses {
     }
 
     fn close(&mut self) -> Option<Outcome> {
-        let whole = self.expect == Expect::UntilClose;
+        let whole = self.awaits == Expect::UntilClose;
         whole.then(|| {
-            self.expect = Expect::Head;
+            self.awaits = Expect::Head;
             self.outcome
         })
     }
@@ -105,7 +105,7 @@ impl Responses {
     /// `Body(0)` ends a response.
     fn step(&mut self, input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
         let some = |left: u64| left.min(input.len() as u64);
-        Ok(match self.expect {
+        Ok(match self.awaits {
             Expect::Head => return self.head(input),
             Expect::Body(left) => (some(left) as usize, Expect::Body(left - some(left))),
             Expect::UntilClose => (input.len(), Expect::UntilClose),

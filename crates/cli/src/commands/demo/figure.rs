@@ -1,5 +1,4 @@
-//! The demo as a picture: tail latency and best-effort progress over time,
-//! blocks with the policy shaded.
+//! The demo as a picture: two quantities over time, blocks under control shaded.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -7,41 +6,47 @@ use std::error::Error;
 use std::ops::Range;
 use std::path::Path;
 
-/// One epoch in the picture.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Point {
-    /// Seconds since the first block.
-    pub(super) time_s: f64,
-    /// Tail latency in milliseconds, if requests were answered.
-    pub(super) tail_ms: Option<f64>,
-    /// Progress of the best-effort app in percent of its progress alone.
-    pub(super) progress_percent: Option<f64>,
-}
-
 /// The data of the picture.
 pub(super) struct Figure<'a> {
-    /// `p95`.
-    pub(super) percentile: String,
-    /// The objective's bound in milliseconds.
-    pub(super) bound_ms: f64,
-    /// The policy's name.
-    pub(super) policy: &'a str,
-    /// When the policy acted, in seconds.
-    pub(super) on: &'a [Range<f64>],
-    /// The epochs.
-    pub(super) points: &'a [Point],
+    /// When the shaded blocks were, in seconds.
+    pub(super) shaded: &'a [Range<f64>],
+    /// End of the time axis in seconds.
+    pub(super) end_s: f64,
+    /// From top to bottom.
+    pub(super) panels: [Panel; 2],
+}
+
+/// One quantity over time.
+pub(super) struct Panel {
+    pub(super) caption: String,
+    /// Unit of the quantity.
+    pub(super) axis: &'static str,
+    /// Upper end of the axis; higher values are drawn there.
+    pub(super) top: f64,
+    /// (seconds, value).
+    pub(super) points: Vec<(f64, f64)>,
+    /// A value to mark, and its label.
+    pub(super) mark: Option<(f64, String)>,
 }
 
 const SIZE: (u32, u32) = (900, 520);
-/// Blue, vermilion and green of Okabe and Ito, which colour-blind readers can distinguish.
-const BLUE: RGBColor = RGBColor(0, 114, 178);
+/// Blue, green and vermilion of Okabe and Ito, which colour-blind readers can distinguish.
+const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
 const VERMILION: RGBColor = RGBColor(213, 94, 0);
-const GREEN: RGBColor = RGBColor(0, 158, 115);
 const SHADE: RGBColor = RGBColor(235, 242, 248);
 const FONT: (&str, u32) = ("sans-serif", 15);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Outcome = Result<(), Box<dyn Error>>;
+
+/// Returns an axis' upper end that shows nearly all points: one stalled epoch must not flatten
+/// the rest. `least` is visible in any case.
+pub(super) fn axis_top(points: &[(f64, f64)], least: f64) -> f64 {
+    let mut sorted: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+    sorted.sort_by(f64::total_cmp);
+    let most = sorted.get(sorted.len() * 98 / 100).copied().unwrap_or(least);
+    1.15 * most.max(least).max(f64::MIN_POSITIVE)
+}
 
 impl Figure<'_> {
     /// Writes the picture as SVG.
@@ -49,76 +54,42 @@ impl Figure<'_> {
         let root = SVGBackend::new(file, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
         let (above, below) = root.split_vertically(SIZE.1 / 2);
-        self.tails(&above)?;
-        self.progress(&below)?;
+        for ((area, panel), colour) in [above, below].iter().zip(&self.panels).zip(COLOURS) {
+            self.draw(area, panel, colour)?;
+        }
         root.present()?;
         Ok(())
     }
 
-    fn end_s(&self) -> f64 {
-        self.points.last().map_or(1.0, |point| point.time_s).max(1.0)
-    }
-
-    fn tails(&self, area: &Area<'_>) -> Outcome {
-        let tails = self.points.iter().filter_map(|p| p.tail_ms.map(|tail| (p.time_s, tail)));
-        let tails: Vec<_> = tails.collect();
-        let mut sorted: Vec<_> = tails.iter().map(|(_, tail)| *tail).collect();
-        sorted.sort_by(f64::total_cmp);
-        // One stalled epoch must not flatten the rest: the axis ends above the 98th percentile.
-        let most = sorted.get(sorted.len() * 98 / 100).copied().unwrap_or(self.bound_ms);
-        let top = 1.15 * most.max(self.bound_ms);
-        let caption =
-            format!("{} of the server, policy {} in shaded blocks", self.percentile, self.policy);
-        let points = tails.into_iter().map(|(time, tail)| (time, tail.min(top)));
-        let line = Line { caption, axis: "ms", top, colour: BLUE, points: points.collect() };
-        self.draw(area, &line, Some((self.bound_ms, VERMILION)))
-    }
-
-    fn progress(&self, area: &Area<'_>) -> Outcome {
-        let shares = self.points.iter();
-        let points = shares.filter_map(|p| p.progress_percent.map(|share| (p.time_s, share)));
-        let caption = "Best-effort progress, in percent of its progress alone".to_owned();
-        let line = Line { caption, axis: "%", top: 110.0, colour: GREEN, points: points.collect() };
-        self.draw(area, &line, None)
-    }
-
-    fn draw(&self, area: &Area<'_>, line: &Line, mark: Option<(f64, RGBColor)>) -> Outcome {
+    fn draw(&self, area: &Area<'_>, panel: &Panel, colour: RGBColor) -> Outcome {
+        let end_s = self.end_s.max(1.0);
         let mut chart = ChartBuilder::on(area)
-            .caption(&line.caption, ("sans-serif", 18))
+            .caption(&panel.caption, ("sans-serif", 18))
             .margin(8)
             .set_label_area_size(LabelAreaPosition::Left, 62)
             .set_label_area_size(LabelAreaPosition::Bottom, 40)
-            .build_cartesian_2d(0.0..self.end_s(), 0.0..line.top)?;
-        let shades = self
-            .on
-            .iter()
-            .map(|span| Rectangle::new([(span.start, 0.0), (span.end, line.top)], SHADE.filled()));
-        chart.draw_series(shades)?;
+            .build_cartesian_2d(0.0..end_s, 0.0..panel.top)?;
+        let shade = |span: &Range<f64>| {
+            Rectangle::new([(span.start, 0.0), (span.end, panel.top)], SHADE.filled())
+        };
+        chart.draw_series(self.shaded.iter().map(shade))?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
             .x_desc("seconds")
-            .y_desc(line.axis)
+            .y_desc(panel.axis)
             .label_style(FONT)
             .draw()?;
-        if let Some((bound, colour)) = mark {
-            let ends = [(0.0, bound), (self.end_s(), bound)];
-            chart.draw_series(LineSeries::new(ends, colour.stroke_width(2)))?;
-            let label = format!("objective {bound:.2} ms");
-            let place = (self.end_s() * 0.01, bound + line.top * 0.07);
-            chart.draw_series([Text::new(label, place, FONT.into_font().color(&colour))])?;
+        if let Some((value, label)) = &panel.mark {
+            let ends = [(0.0, *value), (end_s, *value)];
+            chart.draw_series(LineSeries::new(ends, VERMILION.stroke_width(2)))?;
+            let place = (end_s * 0.01, value + panel.top * 0.07);
+            let font = FONT.into_font().color(&VERMILION);
+            chart.draw_series([Text::new(label.clone(), place, font)])?;
         }
-        let style = line.colour.stroke_width(2);
-        chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
+        let points = panel.points.iter().map(|(time, value)| (*time, value.min(panel.top)));
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
         Ok(())
     }
-}
-
-struct Line {
-    caption: String,
-    axis: &'static str,
-    top: f64,
-    colour: RGBColor,
-    points: Vec<(f64, f64)>,
 }

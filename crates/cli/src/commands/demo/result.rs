@@ -49,12 +49,13 @@ pub(super) struct Findings {
     pub(super) caveat: Option<String>,
 }
 
-/// A quantity of a block, in SI units.
-type Quantity<'a> = Box<dyn Fn(&Block) -> Option<f64> + 'a>;
+/// A quantity of a block in SI units: its name, the factor to the unit of the name, and its
+/// value.
+pub(super) type Quantity<'a, B> = (String, f64, Box<dyn Fn(&B) -> Option<f64> + 'a>);
 
 /// The rows of the table from pairs of blocks (off, on).
 pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nanos) -> Vec<Row> {
-    let quantities: Vec<(String, f64, Quantity<'_>)> = vec![
+    let quantities: Vec<Quantity<'_, Block>> = vec![
         (format!("{percentile} latency, ms"), 1e3, Box::new(|b| b.tail_s(percentile))),
         ("p99 latency, ms".to_owned(), 1e3, Box::new(|b| b.tail_s(Percentile::P99))),
         (format!("requests over {bound:.2}, %"), 100.0, Box::new(|b| b.missed(bound))),
@@ -64,9 +65,14 @@ pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nano
         ("power, W".to_owned(), 1.0, Box::new(Block::power_w)),
         ("energy per request, J".to_owned(), 1.0, Box::new(Block::energy_per_request_j)),
     ];
-    let row = |(quantity, scale, of): (String, f64, Quantity<'_>)| {
+    paired_rows(quantities, pairs)
+}
+
+/// A row for each quantity from pairs of blocks (off, on).
+pub(super) fn paired_rows<B>(quantities: Vec<Quantity<'_, B>>, pairs: &[(B, B)]) -> Vec<Row> {
+    let row = |(quantity, scale, of): Quantity<'_, B>| {
         let mut paired = Paired::default();
-        let of = |block: &Block| of(block).map(|si| si * scale);
+        let of = |block: &B| of(block).map(|si| si * scale);
         pairs.iter().for_each(|(off, on)| paired.push(of(off), of(on)));
         let difference = paired.difference();
         Row { quantity, off: paired.off(), on: paired.on(), difference, clear: false }
@@ -74,6 +80,21 @@ pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nano
     let mut rows: Vec<Row> = quantities.into_iter().map(row).collect();
     claim(&mut rows);
     rows
+}
+
+/// The rows as text; `off` and `on` name the two kinds of blocks.
+pub(super) fn text(rows: &[Row], off: &str, on: &str) -> String {
+    let cells = rows.iter().map(|row| {
+        let verdict = if row.clear { "yes" } else { "not shown" };
+        vec![
+            row.quantity.clone(),
+            estimate(row.off),
+            estimate(row.on),
+            estimate(row.difference),
+            verdict.to_owned(),
+        ]
+    });
+    table(&["", off, on, "difference", "a difference?"], cells)
 }
 
 /// Claims the differences that may be claimed together (Holm).
@@ -91,19 +112,9 @@ fn claim(rows: &mut [Row]) {
 impl Findings {
     /// Prints the result as text.
     pub(super) fn print(&self) {
-        let rows = self.rows.iter().map(|row| {
-            let verdict = if row.clear { "yes" } else { "not shown" };
-            vec![
-                row.quantity.clone(),
-                estimate(row.off),
-                estimate(row.on),
-                estimate(row.difference),
-                verdict.to_owned(),
-            ]
-        });
         println!("Policy: {}", [&[self.policy.clone()][..], &self.keys].concat().join(", "));
         println!("Objective: {}\n", self.objective);
-        println!("{}\n", table(&["", "off", "on", "difference", "a difference?"], rows));
+        println!("{}\n", text(&self.rows, "off", "on"));
         println!(
             "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs). A \
              difference is claimed only if, over all these figures together, chance alone would \

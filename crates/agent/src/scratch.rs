@@ -1,0 +1,100 @@
+//! Temporary directories named after the process that made them, so that a later start finds
+//! those that a killed process left.
+
+use anyhow::Context;
+use lull_host::Roots;
+use lull_host::apps::{ProcessId, ProcessTable};
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A directory that all users can enter and only this one can write to. It is removed when the
+/// value is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    place: TempDir,
+}
+
+impl Scratch {
+    /// Makes a directory in `parent`; `prefix` names what it is for.
+    ///
+    /// # Errors
+    /// If the directory cannot be made.
+    pub fn new(parent: &Path, prefix: &str) -> anyhow::Result<Self> {
+        let owner = ProcessId::own(&Roots::default()).context("cannot read /proc/self/stat")?;
+        let prefix = format!("{prefix}{}-{}-", owner.pid, owner.start_ticks);
+        let place = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
+        let failed = || format!("cannot make a directory in {}", parent.display());
+        let place = place.with_context(failed)?;
+        std::fs::set_permissions(place.path(), Permissions::from_mode(0o755))
+            .with_context(failed)?;
+        Ok(Self { place })
+    }
+
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+}
+
+/// The directories in `parent` with this prefix whose makers, processes of this user, have
+/// ended.
+pub fn leftovers(parent: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(parent) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths.filter(|path| is_leftover(path, prefix)).collect()
+}
+
+/// The processes with a path in their environment.
+pub fn users(path: &Path) -> std::io::Result<Vec<i32>> {
+    let wanted = path.as_os_str().as_encoded_bytes();
+    let table = ProcessTable::new(&Roots::default())?;
+    let uses = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.windows(wanted.len()).any(|window| window == wanted)
+    };
+    Ok(table.iter().map(|(pid, _)| pid).filter(uses).collect())
+}
+
+fn is_leftover(path: &Path, prefix: &str) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let Some(maker) = name.and_then(|name| maker_of(name, prefix)) else { return false };
+    let is_mine = std::fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+    is_mine && maker.facts(&Roots::default()).is_none()
+}
+
+/// The process that made the directory of this name.
+fn maker_of(name: &str, prefix: &str) -> Option<ProcessId> {
+    let mut parts = name.strip_prefix(prefix)?.split('-');
+    let (pid, start_ticks) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().map(|_| ProcessId { pid, start_ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_names_the_process_that_made_it() {
+        let maker = ProcessId { pid: 4711, start_ticks: 81_230 };
+        assert_eq!(maker_of("lull-preload-4711-81230-aB3", "lull-preload-"), Some(maker));
+        for other in ["lull-aB3", "lull-preload-4711", "lull-preload-4711-81230", "x"] {
+            assert_eq!(maker_of(other, "lull-preload-"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_the_directory_of_a_process_that_has_ended_is_a_leftover() {
+        let parent = tempfile::tempdir().unwrap();
+        let ours = Scratch::new(parent.path(), "x-").unwrap();
+        let stale = parent.path().join(format!("x-{}-1-y", i32::MAX));
+        std::fs::create_dir(&stale).unwrap();
+        assert_eq!(leftovers(parent.path(), "x-"), [stale]);
+        let path = ours.path().to_owned();
+        drop(ours);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,87 @@
+//! The arguments of `lull load`.
+
+use clap::Args;
+use lull_measure::Nanos;
+use lull_workload::apps::options::Demand;
+use lull_workload::arrivals::{Process, Rate};
+use lull_workload::etc::EtcConfig;
+use lull_workload::target::{Address, ScriptSource};
+use std::path::PathBuf;
+
+/// `lull load`.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// memcached://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT,
+    /// mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE; a database on a
+    /// unix socket is mysql://USER@/DATABASE?socket=PATH. A password is read from MYSQL_PWD or
+    /// PGPASSWORD
+    pub(crate) target: Address,
+    /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
+    #[arg(long, required_unless_present = "closed")]
+    pub(crate) rate: Option<Rate>,
+    /// Closed loop: each connection sends its next request when the last one is answered
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) closed: bool,
+    /// How the gaps vary: poisson, constant or gpareto:SHAPE
+    #[arg(long, default_value = "poisson")]
+    pub(crate) arrivals: Process,
+    /// Connections held open
+    #[arg(long, short, default_value_t = 16)]
+    pub(crate) connections: usize,
+    /// Requests under way at most on one connection
+    #[arg(long, default_value_t = 1)]
+    pub(crate) depth: usize,
+    /// How long to send; without it until interrupted
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) duration: Option<Nanos>,
+    /// Leave requests due before this out of the report
+    #[arg(long, default_value = "0s")]
+    pub(crate) warmup: Nanos,
+    /// Age at which a request counts as timed out
+    #[arg(long, default_value = "10s")]
+    pub(crate) timeout: Nanos,
+    /// Stay awake for this long before a request is due (more accurate, costs CPU time)
+    #[arg(long, default_value = "0us")]
+    pub(crate) spin: Nanos,
+    /// Seed: the same seed sends the same requests at the same times
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Unix socket of an agent to push to
+    #[arg(long, env = "LULL_SOCKET", requires = "app")]
+    pub(crate) push: Option<PathBuf>,
+    /// The app's name in the agent's config
+    #[arg(long, env = "LULL_APP", requires = "push")]
+    pub(crate) app: Option<String>,
+    /// Do not store memcached's keys, or create the tables of a built-in script, first
+    #[arg(long)]
+    pub(crate) no_preload: bool,
+    /// Databases: what one request does: tpcb-like, hot-rows (transactions that contend for
+    /// twelve rows), or a file of statements with \set and \sleep as pgbench has them
+    #[arg(long, default_value = "tpcb-like")]
+    pub(crate) script: ScriptSource,
+    /// Databases: size of the built-in tables in 100,000 accounts, and :scale in scripts
+    #[arg(long, default_value_t = 1)]
+    pub(crate) scale: u32,
+    /// Databases: send statements as text instead of preparing them
+    #[arg(long)]
+    pub(crate) simple: bool,
+    /// Databases: how often a transaction is tried that a deadlock or serialization failure
+    /// ends
+    #[arg(long, default_value_t = 1)]
+    pub(crate) tries: u32,
+    /// Length of an options request: paths at volatility 0.2 and value 1
+    #[arg(long, default_value_t = Demand::default().base_paths)]
+    pub(crate) base_paths: f64,
+    /// memcached: number of different keys
+    #[arg(long, default_value_t = EtcConfig::default().records)]
+    pub(crate) records: u32,
+    /// memcached: share of requests that store, 0 to 1
+    #[arg(long, default_value_t = EtcConfig::default().set_share)]
+    pub(crate) set_share: f64,
+    /// Write the latencies as an HDR histogram (V2, base64) to this file
+    #[arg(long)]
+    pub(crate) hdr: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,98 @@
+//! What a connection sends when a request begins, after a reply and at the end of a pause, and
+//! how requests end.
+
+use super::{Engine, RequestSlot};
+use crate::client::ledger::Request;
+use crate::clock;
+use crate::target::Outcome;
+use lull_measure::Nanos;
+use std::cmp::Reverse;
+
+impl Engine<'_> {
+    /// Writes a request to a connection's buffer.
+    pub(super) fn send(&mut self, index: usize, due: Nanos, ready: Nanos) {
+        let connection = &mut self.connections[index];
+        let request = Request { due, ready, sent: ready, timed_out: false };
+        if connection.push(request) {
+            self.unflushed.push(index);
+        }
+        if connection.decoder.begin(&mut self.rng) {
+            connection.is_offered = false;
+            self.proceed(index);
+        } else {
+            self.target.encode(&mut self.rng, connection.output());
+        }
+    }
+
+    /// Lets a connection's decoder write what is to be sent now, and sets its wake-up.
+    pub(super) fn proceed(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        connection.proceed(clock::now(), &mut self.outcomes);
+        let wakes_at = connection.decoder.wakes_at();
+        if let Some(at) = wakes_at.filter(|_| wakes_at != connection.wakes_at) {
+            self.wakeups.push(Reverse((at, index)));
+        }
+        connection.wakes_at = wakes_at;
+    }
+
+    /// Continues the dialogues whose pauses have ended.
+    pub(super) fn wake(&mut self, now: Nanos) {
+        let mut has_woken = false;
+        while let Some(Reverse((at, index))) = self.wakeups.peek().copied() {
+            if at > now {
+                break;
+            }
+            has_woken = true;
+            self.wakeups.pop();
+            // A connection that was lost meanwhile has another wake-up, or none.
+            if self.connections[index].wakes_at == Some(at) {
+                self.proceed(index);
+                self.settle(index, now);
+                self.flush(index);
+            }
+        }
+        if has_woken {
+            self.dispatch(now);
+        }
+    }
+
+    /// Records the outcomes of a connection. Returns whether there were more outcomes
+    /// than requests.
+    pub(super) fn settle(&mut self, index: usize, now: Nanos) -> bool {
+        let connection = &mut self.connections[index];
+        let slot = RequestSlot { connection: index, generation: connection.generation };
+        let last = connection.is_last();
+        for outcome in self.outcomes.drain(..) {
+            if let Outcome::Retried(code) = outcome {
+                let due = connection.in_flight.front().map_or(now, |request| request.due);
+                self.ledger.error(due, code, true, connection.decoder.message());
+                continue;
+            }
+            let Some(request) = connection.in_flight.pop_front() else { return true };
+            // After a dialogue the slot is free when the connection is ready again.
+            if !last && connection.is_offered {
+                self.free.push_back(slot);
+            }
+            match outcome {
+                _ if request.timed_out => {}
+                Outcome::Done => self.ledger.completed(&request, now, false),
+                Outcome::Miss => self.ledger.completed(&request, now, true),
+                Outcome::Error(code) => {
+                    self.ledger.error(request.due, code, false, connection.decoder.message());
+                }
+                Outcome::Failed | Outcome::Retried(_) => self.ledger.failed(request.due),
+            }
+        }
+        self.offer(index);
+        false
+    }
+
+    /// Makes the slots of a connection free that has just become usable.
+    pub(super) fn offer(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if connection.offer() {
+            let slot = RequestSlot { connection: index, generation: connection.generation };
+            self.free.extend(std::iter::repeat_n(slot, self.config.depth));
+        }
+    }
+}

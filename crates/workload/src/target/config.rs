@@ -1,0 +1,83 @@
+//! Which server to load, and the requests that are sent to it.
+
+use super::{
+    Address, Database, DatabaseConfig, DatabaseError, Http, Memcached, Options, Protocol, Target,
+};
+use crate::apps::options::{Demand, DemandError};
+use crate::etc::{Etc, EtcConfig, EtcError};
+use serde::{Deserialize, Serialize};
+
+/// Why a target cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The host has no address.
+    #[error("cannot resolve {address}: {source}")]
+    Resolve {
+        /// The target.
+        address: Address,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The ETC mix is wrong.
+    #[error(transparent)]
+    Etc(#[from] EtcError),
+    /// The demand for prices is wrong.
+    #[error(transparent)]
+    Demand(#[from] DemandError),
+    /// The requests to a database are wrong.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+/// A server, and the requests that are sent to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetConfig {
+    /// The server.
+    pub address: Address,
+    /// The requests to a memcached.
+    #[serde(default)]
+    pub etc: EtcConfig,
+    /// The requests to the options server.
+    #[serde(default)]
+    pub demand: Demand,
+    /// The requests to a database.
+    #[serde(default)]
+    pub database: DatabaseConfig,
+}
+
+impl TargetConfig {
+    /// The default questions to a server.
+    pub fn new(address: Address) -> Self {
+        Self {
+            address,
+            etc: EtcConfig::default(),
+            demand: Demand::default(),
+            database: DatabaseConfig::default(),
+        }
+    }
+
+    /// The protocol's encoder.
+    ///
+    /// # Errors
+    /// If the mix or demand is out of range.
+    pub fn build(&self) -> Result<Box<dyn Target>, TargetError> {
+        Ok(match self.address.protocol() {
+            Protocol::Memcached => Box::new(self.memcached()?),
+            Protocol::Http => Box::new(Http::new(&self.address.authority(), self.address.path())),
+            Protocol::Options => {
+                self.demand.check()?;
+                Box::new(Options::new(self.demand))
+            }
+            Protocol::Mysql | Protocol::Postgres => Box::new(self.database()?),
+        })
+    }
+
+    pub(crate) fn database(&self) -> Result<Database, TargetError> {
+        Ok(Database::new(&self.address, &self.database)?)
+    }
+
+    pub(crate) fn memcached(&self) -> Result<Memcached, TargetError> {
+        Ok(Memcached::new(Etc::new(&self.etc)?))
+    }
+}

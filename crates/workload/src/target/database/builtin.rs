@@ -1,0 +1,113 @@
+//! Built-in scripts, and the tables that they use.
+//!
+//! The tables have names of their own, so that those of pgbench and of applications are
+//! never touched.
+
+/// The transaction of TPC-B as pgbench runs it: five statements, of which the update of a
+/// branch contends if there are more connections than branches.
+pub(super) const TPCB_LIKE: &str = "\
+\\set aid random(1, 100000 * :scale)
+\\set bid random(1, :scale)
+\\set tid random(1, 10 * :scale)
+\\set delta random(-5000, 5000)
+BEGIN;
+UPDATE lull_accounts SET abalance = abalance + :delta WHERE aid = :aid;
+SELECT abalance FROM lull_accounts WHERE aid = :aid;
+UPDATE lull_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
+UPDATE lull_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
+INSERT INTO lull_history (tid, bid, aid, delta, mtime)
+  VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
+COMMIT;
+";
+
+/// A short transaction in which all connections contend for twelve rows.
+pub(super) const HOT_ROWS: &str = "\
+\\set account random(1, 100000 * :scale)
+\\set other random(1, 100000 * :scale)
+\\set hot random(1, 12)
+\\set delta random(-5000, 5000)
+BEGIN;
+SELECT abalance FROM lull_accounts WHERE aid = :account;
+SELECT abalance FROM lull_accounts WHERE aid = :other;
+UPDATE lull_accounts SET abalance = abalance + :delta WHERE aid = :account;
+UPDATE lull_hot SET hbalance = hbalance + :delta WHERE hid = :hot;
+INSERT INTO lull_history (tid, bid, aid, delta, mtime)
+  VALUES (:hot, 1, :account, :delta, CURRENT_TIMESTAMP);
+COMMIT;
+";
+
+const ACCOUNTS: u32 = 100_000;
+const ROWS_PER_INSERT: u32 = 1_000;
+
+/// A statement that succeeds only if the tables of this scale are complete.
+pub(super) fn check(scale: u32) -> String {
+    format!("SELECT scale_{scale} FROM lull_complete")
+}
+
+/// The statements that create the tables, in order. The table `lull_complete` is dropped first
+/// and created last.
+pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
+    let tables = [
+        ("lull_accounts", "aid int PRIMARY KEY, bid int, abalance int, filler char(84)"),
+        ("lull_branches", "bid int PRIMARY KEY, bbalance int, filler char(88)"),
+        ("lull_tellers", "tid int PRIMARY KEY, bid int, tbalance int, filler char(84)"),
+        ("lull_hot", "hid int PRIMARY KEY, hbalance int, filler char(84)"),
+        ("lull_history", "tid int, bid int, aid int, delta int, mtime timestamp, filler char(22)"),
+    ];
+    let begin = std::iter::once("DROP TABLE IF EXISTS lull_complete".to_owned());
+    let make = tables.into_iter().flat_map(|(table, columns)| {
+        [format!("DROP TABLE IF EXISTS {table}"), format!("CREATE TABLE {table} ({columns})")]
+    });
+    let accounts = (0..ACCOUNTS * scale / ROWS_PER_INSERT).map(move |batch| {
+        let first = batch * ROWS_PER_INSERT + 1;
+        insert("lull_accounts (aid, bid, abalance, filler)", first, ROWS_PER_INSERT, |aid| {
+            format!("({aid}, {}, 0, '')", (aid - 1) / ACCOUNTS + 1)
+        })
+    });
+    let branches = insert("lull_branches (bid, bbalance)", 1, scale, |bid| format!("({bid}, 0)"));
+    let tellers = insert("lull_tellers (tid, bid, tbalance)", 1, 10 * scale, |tid| {
+        format!("({tid}, {}, 0)", (tid - 1) / 10 + 1)
+    });
+    let hot = insert("lull_hot (hid, hbalance)", 1, 12, |hid| format!("({hid}, 0)"));
+    let complete = format!("CREATE TABLE lull_complete (scale_{scale} int)");
+    begin.chain(make).chain(accounts).chain([branches, tellers, hot, complete])
+}
+
+fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> String) -> String {
+    let mut text = format!("INSERT INTO {into} VALUES ");
+    for number in first..first + rows {
+        let gap = if number == first { "" } else { ", " };
+        text.push_str(gap);
+        text.push_str(&row(number));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::script::Script;
+    use super::*;
+
+    #[test]
+    fn the_built_in_scripts_are_whole_and_use_tables_that_are_created() {
+        let created: Vec<String> = creation(2).filter(|one| one.starts_with("CREATE")).collect();
+        for text in [TPCB_LIKE, HOT_ROWS] {
+            let script = Script::parse("built-in", text, 2).unwrap();
+            assert_eq!(script.statements.len(), 7);
+            let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            for table in words.filter(|word| word.starts_with("lull_")) {
+                let create = format!("CREATE TABLE {table} (");
+                assert!(created.iter().any(|one| one.starts_with(&create)), "{table}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_account_is_inserted_once() {
+        let inserts = creation(2).filter(|one| one.contains("INTO lull_accounts"));
+        let rows: usize = inserts.map(|one| one.matches("0, '')").count()).sum();
+        assert_eq!(rows, 200_000);
+        let last = creation(2).filter(|one| one.contains("INTO lull_accounts")).last().unwrap();
+        assert!(last.ends_with("(200000, 2, 0, '')"), "{}", &last[last.len() - 40..]);
+    }
+}

@@ -1,0 +1,50 @@
+//! The code of an error that a database reports.
+
+use std::fmt;
+
+/// A SQLSTATE of PostgreSQL (`40001`) or an error number of MySQL and MariaDB (`1213`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ErrorCode([u8; 5]);
+
+impl ErrorCode {
+    /// The script ends while its transaction is open.
+    pub(super) const OPEN: Self = Self(*b"OPEN ");
+
+    /// A code of at most five printable bytes.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut code = [b' '; 5];
+        code.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        bytes.iter().all(u8::is_ascii_graphic).then_some(Self(code))
+    }
+
+    pub(super) fn from_number(number: u16) -> Self {
+        // A 16-bit number has at most five digits.
+        let (text, mut code) = (number.to_string(), [b' '; 5]);
+        code[..text.len()].copy_from_slice(text.as_bytes());
+        Self(code)
+    }
+
+    /// What the code means for a load: `deadlock`, `serialization failure`, `lock time-out`,
+    /// `open transaction` or `other`.
+    pub const fn kind(self) -> &'static str {
+        match &self.0 {
+            b"40P01" | b"1213 " => "deadlock",
+            // 1020: a row has changed since the snapshot of the transaction (MariaDB).
+            b"40001" | b"1020 " => "serialization failure",
+            b"55P03" | b"1205 " => "lock time-out",
+            b"OPEN " => "open transaction",
+            _ => "other",
+        }
+    }
+
+    /// Whether the same transaction may succeed if it is tried again at once.
+    pub(super) fn is_transient(self) -> bool {
+        matches!(self.kind(), "deadlock" | "serialization failure")
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_slice().escape_ascii().to_string().trim_end())
+    }
+}
