@@ -1,13 +1,15 @@
-//! Reading of records: runs, and the entropy of their parts by policy.
+//! Reading of records: their tables, runs, and the entropy of their parts by policy.
 
 mod database;
 mod part;
 mod replayed;
 mod run;
 mod series;
+mod tables;
 
 pub use database::{Database, open};
 pub use part::{Found, Part, Phase, Whole};
 pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;
+pub use tables::ColumnKind;

@@ -3,6 +3,7 @@
 use crate::cli::ExportFormat;
 use crate::commands::UsageError;
 use anyhow::Context;
+use lull_agent::recorded::ColumnKind;
 use lull_host::own_directory::replace_file;
 use lull_lab::parquet_table::{Column, Kind, ParquetTable, TableValue};
 use lull_measure::escape::csv_text;
@@ -13,12 +14,11 @@ use std::path::Path;
 /// Rows kept before they are written: a few megabytes.
 const BLOCK: usize = 32_768;
 
-/// Returns what a column holds by the word in `CREATE TABLE`.
-pub(super) fn declared(word: &str) -> Kind {
-    match word {
-        "INTEGER" => Kind::Integer,
-        "REAL" => Kind::Real,
-        _ => Kind::Text,
+const fn parquet_kind(kind: ColumnKind) -> Kind {
+    match kind {
+        ColumnKind::Integer => Kind::Integer,
+        ColumnKind::Real => Kind::Real,
+        ColumnKind::Text => Kind::Text,
     }
 }
 
@@ -35,7 +35,7 @@ impl TableFile {
     pub(super) fn create(
         place: &Path,
         name: &str,
-        columns: &[(String, Kind)],
+        columns: &[(String, ColumnKind)],
         formats: &[ExportFormat],
     ) -> anyhow::Result<Self> {
         // Names of columns are part of Parquet's schema, which has no quotation.
@@ -50,7 +50,10 @@ impl TableFile {
                 replace_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
             match format {
                 ExportFormat::Parquet => {
-                    let columns = columns.iter().map(|(name, kind)| Column::optional(name, *kind));
+                    let column = |(name, kind): &(String, _)| {
+                        Column::optional(name, parquet_kind(*kind))
+                    };
+                    let columns = columns.iter().map(column);
                     parquet = Some(ParquetTable::new(file, name, columns.collect())?);
                 }
                 ExportFormat::Csv => {
