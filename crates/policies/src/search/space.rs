@@ -106,6 +106,55 @@ impl Space {
         Self { dimensions }
     }
 
+    /// The space of these values of knobs, in each knob's own unit, for a caller who sets them
+    /// itself: its levels have no settings.
+    ///
+    /// The level that is best for latency is the highest, but the lowest of a batch or a delay
+    /// at a gate, and the lowest from 20 us on of an interrupt delay.
+    ///
+    /// # Errors
+    /// A knob that is no number, is named twice, or has fewer than two different values.
+    pub fn from_values(values: &[(Capability, Vec<f64>)]) -> Result<Self, SpaceError> {
+        let mut dimensions: Vec<Dimension> = Vec::new();
+        for (knob, values) in values {
+            if !NUMERIC.contains(knob) {
+                return Err(SpaceError::NotNumeric(*knob));
+            }
+            let missing = |why: &str| SpaceError::Missing { knob: *knob, why: why.to_owned() };
+            if dimensions.iter().any(|known| known.knob == *knob) {
+                return Err(missing("it is named twice"));
+            }
+            let mut values = values.clone();
+            values.sort_by(f64::total_cmp);
+            values.dedup();
+            let (scale, least): (fn(f64) -> f64, f64) = match knob {
+                Capability::Frequency => (|value| value, f64::MIN_POSITIVE),
+                Capability::Coalescing | Capability::GateDelay => (f64::sqrt, 0.0),
+                _ => (f64::ln, 1.0),
+            };
+            if !values.iter().all(|value| value.is_finite() && *value >= least) {
+                return Err(missing("it has a value that it cannot be set to"));
+            }
+            if !(2..=usize::from(u16::MAX)).contains(&values.len()) {
+                return Err(missing("give it 2 to 65,535 different values"));
+            }
+            let from_fast = |value: &f64| *value >= FAST_DELAY.as_micros_f64();
+            let last = values.len() - 1;
+            let fast = match knob {
+                Capability::Coalescing => values.iter().position(from_fast).unwrap_or(last),
+                Capability::GateBatch | Capability::GateDelay => 0,
+                _ => last,
+            };
+            let levels =
+                scaled(values.into_iter().map(|value| (value, Vec::new())).collect(), scale);
+            dimensions.push(Dimension { knob: *knob, levels, fast: fast as u16 });
+        }
+        if dimensions.is_empty() {
+            return Err(SpaceError::Nothing("no knob is named".to_owned()));
+        }
+        Ok(Self { dimensions })
+    }
+
     /// Its dimensions.
     pub fn dimensions(&self) -> &[Dimension] {
         &self.dimensions
@@ -344,6 +393,24 @@ mod tests {
         assert_eq!(space.values(&fastest), [20.0, 2.0, 4.0]);
         assert_eq!(space.settings(&fastest).len(), 3);
         assert_eq!(space.describe(&fastest), "coalescing 20 us, frequency 2 GHz, cores 4 cores");
+    }
+
+    #[test]
+    fn given_values_make_a_space_whose_fastest_place_is_known() {
+        let delays = vec![100.0, 0.0, 20.0];
+        let space = Space::from_values(&[
+            (Capability::Coalescing, delays.clone()),
+            (Capability::Frequency, vec![1.2, 2.4]),
+            (Capability::GateDelay, vec![0.0, 500.0]),
+        ]);
+        let space = space.unwrap();
+        assert_eq!((space.size(), space.values(&space.fastest())), (12, vec![20.0, 2.4, 0.0]));
+        let refused = |values: &[_]| Space::from_values(values).unwrap_err().to_string();
+        let twice = [(Capability::Coalescing, delays.clone()), (Capability::Coalescing, delays)];
+        assert!(refused(&twice).contains("no coalescing to search: it is named twice"));
+        assert!(refused(&[(Capability::Cores, vec![0.0, 1.0])]).contains("cannot be set to"));
+        assert!(refused(&[(Capability::Cores, vec![2.0, 2.0])]).contains("2 to 65,535"));
+        assert!(refused(&[(Capability::Energy, vec![1.0, 2.0])]).contains("energy is no number"));
     }
 
     #[test]
