@@ -28,6 +28,7 @@ pub mod proof;
 pub mod record;
 pub mod recorded;
 mod renamed;
+pub mod scenario_file;
 pub mod scratch;
 pub mod session;
 pub mod status;

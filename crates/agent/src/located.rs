@@ -34,6 +34,21 @@ pub struct InputError {
 }
 
 impl InputError {
+    /// The file, or the name of a text that is in none.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The line, where it is known.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// The key; empty for the file as a whole.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The message without file and line.
     pub fn message(&self) -> &str {
         &self.message

@@ -1,5 +1,7 @@
 //! Apps that share one simulated machine under a policy, and what a run of them measures.
 
+use crate::policy_source::PolicySource;
+use crate::progress::Progress;
 use crate::trial::rules;
 use lull_control::{
     AppSpec, ControlLoop, Controller, Epoch, EpochRule, Plant, PlantError, PolicyError, Rng,
@@ -8,8 +10,6 @@ use lull_measure::entropy::{
     BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
 };
 use lull_measure::{Latency, Nanos};
-use lull_policies::POLICIES;
-
 use lull_sim::node::{NodeModel, NodePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
@@ -24,8 +24,7 @@ pub(crate) struct Scene {
 /// A policy with its config and the epochs at whose ends it decides.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Steering {
-    /// Its name in the registry.
-    pub(crate) policy: String,
+    pub(crate) policy: PolicySource,
     pub(crate) config: toml::Table,
     pub(crate) epoch: EpochRule,
 }
@@ -137,8 +136,7 @@ impl Scene {
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
         }
-        let policy =
-            POLICIES.build(&steering.policy, &steering.config, plant.machine(), plant.apps())?;
+        let policy = steering.policy.build(&steering.config, plant.machine(), plant.apps())?;
         let controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
         Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
@@ -147,22 +145,25 @@ impl Scene {
     /// Runs one replication; epochs that begin within the warm-up do not count.
     ///
     /// # Errors
-    /// As [`Scene::start`].
+    /// As [`Scene::start`], or if the caller stops it.
     pub(crate) fn play(
         &self,
         steering: &Steering,
         span: Span,
         replication: u64,
+        progress: &Progress<'_>,
     ) -> Result<Played, PlayError> {
         let mut control = self.start(steering, span.seed, replication)?;
         let lost = |error: PlantError| Failure::Setup(error.to_string());
         let mut now = Nanos::ZERO;
         while now < span.warmup {
+            progress.check()?;
             now = control.turn().map_err(lost)?.seen.time;
         }
         let mut recorder = Recorder::new(self);
         let end = span.warmup.saturating_add(span.length);
         while now < end {
+            progress.check()?;
             let epoch = control.turn().map_err(lost)?;
             now = epoch.seen.time;
             recorder.note(self, &epoch);

@@ -5,11 +5,13 @@ pub mod backlog;
 pub mod claims;
 mod colocation;
 pub mod cycles;
+pub mod environment;
 pub mod experiment;
 pub mod figure;
 mod limiters;
 mod papers;
 pub mod parquet_table;
+mod policy_source;
 pub mod portrait;
 mod prelude;
 pub mod progress;
@@ -24,3 +26,4 @@ pub mod trial;
 pub mod tune;
 
 pub use papers::micro_2017_eetl::core_mix as mix;
+pub use policy_source::{CustomPolicy, PolicySource};

@@ -1,19 +1,36 @@
-//! Progress of a long computation, reported to a callback.
+//! Progress of a long computation, reported to a callback, which may also stop it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use lull_sim::stats::Failure;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Counts finished and expected parts, and calls a function at each change.
 pub struct Progress<'a> {
     expected: AtomicU64,
     done: AtomicU64,
     notify: Box<dyn Fn(u64, u64) + Sync + 'a>,
+    stop: Option<&'a AtomicBool>,
 }
 
 impl<'a> Progress<'a> {
     /// Calls `notify` with the finished and the expected parts at each change.
     pub fn new(notify: impl Fn(u64, u64) + Sync + 'a) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { expected: zero(), done: zero(), notify: Box::new(notify) }
+        Self { expected: zero(), done: zero(), notify: Box::new(notify), stop: None }
+    }
+
+    /// Stops the computation soon after another thread has set `stop`.
+    #[must_use]
+    pub fn until(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Whether the computation may go on.
+    ///
+    /// # Errors
+    /// [`Failure::Cancelled`] if the caller has stopped it.
+    pub fn check(&self) -> Result<(), Failure> {
+        let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        if is_stopped { Err(Failure::Cancelled) } else { Ok(()) }
     }
 
     /// Reports to no function.

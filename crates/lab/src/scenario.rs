@@ -40,13 +40,12 @@ pub use records::RecordError;
 pub use run::RunError;
 pub use worst::{Search, Sweep, WorstCycles};
 
+use crate::policy_source::PolicySource;
 use crate::trial::{Control, Trial};
 use choice::Labelled;
 use file::{AppSection, EPOCH, PolicySection};
 use lull_control::AppSpec;
 use lull_measure::Nanos;
-use lull_policies::POLICIES;
-
 use lull_sim::model::{Limits, Model};
 use std::path::Path;
 
@@ -209,7 +208,7 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
         None => (steerable(model), EPOCH.into()),
     };
     choice.choose(written, |name| {
-        let policy = POLICIES.find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let policy = choice.source(name)?;
         let (tiers, epoch) = (tiers.clone(), epoch.clone());
         let control = Control { policy, config: toml::Table::new(), tiers, epoch };
         Ok(Variant { label: name.to_owned(), control, key: "--policy".to_owned() })
@@ -222,7 +221,7 @@ impl Labelled for Variant {
     }
 
     fn name(&self) -> &str {
-        &self.control.policy
+        self.control.policy.name()
     }
 
     fn key(&self) -> &str {
@@ -232,9 +231,8 @@ impl Labelled for Variant {
 
 fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {
     let PolicySection { name, label, tiers, epoch, config } = section;
-    if let Err(error) = POLICIES.find(&name) {
-        return Err(Wrong::at(format!("{key}.name"), error.to_string()));
-    }
+    let policy = PolicySource::registered(&name)
+        .map_err(|error| Wrong::at(format!("{key}.name"), error.to_string()))?;
     let tiers = match tiers {
         None => steerable(model),
         Some(tiers) => {
@@ -242,8 +240,8 @@ fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant
             tiers
         }
     };
-    let label = label.unwrap_or_else(|| name.clone());
-    Ok(Variant { label, control: Control { policy: name, config, tiers, epoch }, key })
+    let label = label.unwrap_or(name);
+    Ok(Variant { label, control: Control { policy, config, tiers, epoch }, key })
 }
 
 fn check_tiers(tiers: &[String], model: &Model, key: &str) -> Result<(), Wrong> {

@@ -1,10 +1,10 @@
 //! One model under some policies, in independent replications: the building block of
 //! scenarios and experiments.
 
+use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
-use lull_policies::POLICIES;
 use lull_sim::plant::{ControllerTurn, PlantSpec, System};
 use lull_sim::stats::{Estimate, Experiment, Failure, Runs, Warmup};
 use lull_sim::{Model, Totals};
@@ -12,11 +12,14 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Parts of a replication, between which the caller may stop it.
+const PARTS: u64 = 256;
+
 /// A policy over the servers of some tiers, a controller of its own on each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Control {
-    /// Its name in the registry.
-    pub policy: String,
+    /// The policy.
+    pub policy: PolicySource,
     /// Its config keys.
     pub config: toml::Table,
     /// Tiers whose servers it steers.
@@ -80,7 +83,7 @@ impl Trial<'_> {
     ) -> Result<Result<(), PolicyError>, Failure> {
         let spec = PlantSpec { tier: tier.to_owned(), server, apps: self.apps.clone() };
         let plant = system.plant(self.model, &spec).map_err(|e| Failure::Setup(e.to_string()))?;
-        let built = POLICIES.build(&control.policy, &control.config, plant.machine(), plant.apps());
+        let built = control.policy.build(&control.config, plant.machine(), plant.apps());
         match built {
             Ok(policy) => {
                 system.manage(plant, policy, rules(), control.epoch.clone())?;
@@ -123,18 +126,31 @@ impl Trial<'_> {
     /// Runs one replication and shows every turn after the warm-up to `look`.
     ///
     /// # Errors
-    /// If it cannot be set up or a bound of the model is reached.
+    /// If it cannot be set up, a bound of the model is reached, or the caller stops it.
     pub fn follow(
         &self,
         replication: u64,
+        progress: &Progress<'_>,
         mut look: impl FnMut(&ControllerTurn<'_>),
     ) -> Result<Totals, Failure> {
-        let stopped = |stop| Failure::Stopped { replication, stop };
         let mut system = self.system(replication)?;
-        system.run_until(self.warmup).map_err(stopped)?;
+        // In parts, between which the run can be stopped; their number changes no result.
+        let mut run = |system: &mut System, from: Nanos, span: Nanos, shown: bool| {
+            for part in 1..=PARTS {
+                progress.check()?;
+                let until = from
+                    .saturating_add(Nanos(span.0 / PARTS * part + span.0 % PARTS * part / PARTS));
+                let ran = match shown {
+                    true => system.run_with(until, &mut look),
+                    false => system.run_until(until),
+                };
+                ran.map_err(|stop| Failure::Stopped { replication, stop })?;
+            }
+            Ok::<(), Failure>(())
+        };
+        run(&mut system, Nanos::ZERO, self.warmup, false)?;
         system.engine_mut().forget();
-        let end = self.warmup.saturating_add(self.length);
-        system.run_with(end, &mut look).map_err(stopped)?;
+        run(&mut system, self.warmup, self.length, true)?;
         Ok(system.engine().totals())
     }
 
@@ -154,7 +170,7 @@ impl Trial<'_> {
     ) -> Result<Vec<(Totals, S)>, Failure> {
         in_order(numbers, progress, |replication| {
             let mut state = start();
-            let totals = self.follow(replication, |turned| look(&mut state, turned))?;
+            let totals = self.follow(replication, progress, |turned| look(&mut state, turned))?;
             Ok((totals, state))
         })
     }
@@ -179,7 +195,9 @@ impl Trial<'_> {
         progress: &Progress<'_>,
         read: impl Fn(Totals) -> T + Sync,
     ) -> Result<Vec<T>, Failure> {
-        in_order(numbers, progress, |replication| Ok(read(self.follow(replication, |_| {})?)))
+        in_order(numbers, progress, |replication| {
+            Ok(read(self.follow(replication, progress, |_| {})?))
+        })
     }
 
     /// The end of the warm-up by MSER-5 on a pilot run of this length.

@@ -187,6 +187,7 @@ fn the_command_line_chooses_policies_seeds_and_replications() {
         policies: vec!["slow steps".into(), "ondemand".into()],
         replications: Some(3),
         seed: Some(9),
+        ..Choice::default()
     };
     let scenario = read(SMALL, &choice).unwrap();
     assert_eq!((scenario.seed, scenario.replications), (9, 3));

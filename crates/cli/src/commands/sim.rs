@@ -8,12 +8,11 @@ use crate::cli::SimArgs;
 use crate::progress::parts;
 use crate::say::notice;
 use indicatif::ProgressBar;
-use lull_agent::located::{InputError, Located};
+use lull_agent::located::Located;
+use lull_agent::scenario_file::read_scenario;
 use lull_lab::figure::{Figure, svg};
 use lull_lab::progress::Progress;
-use lull_lab::scenario::{
-    AnyFile, AnyScenario, Choice, Kind, RecordError, Scenario, Search, Wrong,
-};
+use lull_lab::scenario::{AnyScenario, Choice, RecordError, Scenario, Search};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -46,26 +45,20 @@ fn bursty<'s>(
                        has none";
         return Err(UsageError(message.to_owned()).into());
     };
-    let app = tiers.bursty_app(&search).map_err(|wrong| located(source, &wrong))?;
+    let app =
+        tiers.bursty_app(&search).map_err(|wrong| source.error(&wrong.key, &wrong.message))?;
     Ok((tiers, app, search))
 }
 
 fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
-    let file = match Kind::from_table(&source.parse()?) {
-        Kind::Tiers => AnyFile::Tiers(source.parse()?),
-        Kind::Node => AnyFile::Node(source.parse()?),
-        Kind::Dispatch => AnyFile::Dispatch(source.parse()?),
-        Kind::Gated => AnyFile::Gated(Box::new(source.parse()?)),
-        Kind::NetServer => AnyFile::NetServer(Box::new(source.parse()?)),
-    };
     let base = args.scenario.parent().unwrap_or(Path::new("."));
-    let choice =
-        Choice { policies: args.policy.clone(), replications: args.seeds, seed: args.seed };
-    Ok(AnyScenario::new(file, base, &choice).map_err(|wrong| located(source, &wrong))?)
-}
-
-fn located(source: &Located, wrong: &Wrong) -> InputError {
-    source.error(&wrong.key, &wrong.message)
+    let choice = Choice {
+        policies: args.policy.clone(),
+        replications: args.seeds,
+        seed: args.seed,
+        custom: Vec::new(),
+    };
+    Ok(read_scenario(source, base, &choice)?)
 }
 
 /// Returns the search that the arguments request, if any.

@@ -16,6 +16,7 @@ mod system;
 const SEED_FILE: &str = "003_c9e6482762f8ab94.txt";
 
 use crate::experiment::Setup;
+use crate::progress::Progress;
 use lull_sim::Totals;
 use lull_sim::stats::Failure;
 use system::{Clock, DVFS_TIERS, NTier, trial};
@@ -34,7 +35,10 @@ pub(crate) fn latency_records(setup: &Setup<'_>) -> Result<Vec<(String, Totals)>
         let model = system.model();
         for (clock_name, clock) in [("full speed", Clock::FullSpeed), ("DVFS", Clock::FITTED)] {
             let trial = trial(&model, clock, &DVFS_TIERS, setup.seed, setup.either(60, 10));
-            records.push((format!("n-tier, {name}, {clock_name}"), trial.follow(0, |_| {})?));
+            records.push((
+                format!("n-tier, {name}, {clock_name}"),
+                trial.follow(0, &Progress::silent(), |_| {})?,
+            ));
         }
     }
     Ok(records)

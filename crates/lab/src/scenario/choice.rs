@@ -1,8 +1,9 @@
-//! Which policies, replications and seed the command line selects.
+//! Which policies, replications and seed the caller selects.
 
 use super::Wrong;
+use crate::policy_source::{CustomPolicy, PolicySource};
 
-/// Parts of a scenario that the command line replaces.
+/// Parts of a scenario that the command line or a program replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Labels of policies to compare, in order, or names in the registry; all
@@ -12,6 +13,9 @@ pub struct Choice {
     pub replications: Option<u64>,
     /// The seed.
     pub seed: Option<u64>,
+    /// Policies of the caller, which [`Choice::policies`] may name; each comes before a label
+    /// or a policy of the registry that has the same name.
+    pub custom: Vec<CustomPolicy>,
 }
 
 /// One of the policies that a scenario compares.
@@ -35,6 +39,14 @@ pub(super) trait Labelled: Clone {
 }
 
 impl Choice {
+    /// The policy with this name: one of the caller, or one of the registry.
+    pub(super) fn source(&self, name: &str) -> Result<PolicySource, String> {
+        match self.custom.iter().find(|custom| custom.name() == name) {
+            Some(custom) => Ok(PolicySource::Custom(custom.clone())),
+            None => PolicySource::registered(name).map_err(|error| error.to_string()),
+        }
+    }
+
     /// The policies to compare: those of the file, or those that the command line names;
     /// `make` builds the ones that the file does not have.
     pub(super) fn choose<V: Labelled>(
@@ -58,7 +70,8 @@ impl Choice {
             if chosen.iter().any(|known| known.label() == wanted) {
                 return Err(Wrong::at("--policy", format!("`{wanted}` is given twice")));
             }
-            let found = written.iter().find(|known| known.label() == wanted);
+            let is_custom = self.custom.iter().any(|custom| custom.name() == wanted);
+            let found = written.iter().find(|known| known.label() == wanted && !is_custom);
             let one = found.cloned().map_or_else(|| make(wanted), Ok);
             chosen.push(one.map_err(|message| unknown(message, &written))?);
         }

@@ -11,11 +11,11 @@ use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::colocation::{PlayError, Played, Scene, Span, Steering};
+use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
 use lull_control::{AppSpec, Class, PolicyError, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
-use lull_policies::POLICIES;
 use lull_sim::node::{
     Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, NodeSimulation,
 };
@@ -99,6 +99,16 @@ pub(super) enum NodeFigure {
 }
 
 impl Colocated {
+    /// The machine and the apps.
+    pub(crate) fn scene(&self) -> &Scene {
+        &self.scene
+    }
+
+    /// Seed of all random numbers.
+    pub(crate) fn seed(&self) -> u64 {
+        self.frame.seed
+    }
+
     /// The machine and the apps, without policies.
     pub(crate) fn into_scene(self) -> Scene {
         self.scene
@@ -156,7 +166,7 @@ impl Colocated {
         let name = |app: usize| (self.scene.apps[app].name.as_str(), true);
         let apps: Vec<_> = self.critical().map(name).collect();
         self.frame.run(&apps, progress, |variant, replication| {
-            let played = self.scene.play(&variant.steering, span, replication);
+            let played = self.scene.play(&variant.steering, span, replication, progress);
             played.map(|played| self.sample(&played))
         })
     }
@@ -342,19 +352,17 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>,
         }
         let PolicySection { name, label, epoch, config, .. } = section;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
-        POLICIES.find(&name).map_err(wrong)?;
-        let label = label.unwrap_or_else(|| name.clone());
+        let policy = PolicySource::registered(&name).map_err(wrong)?;
         written.push(NodeVariant {
-            label,
-            steering: Steering { policy: name, config, epoch },
+            label: label.unwrap_or(name),
+            steering: Steering { policy, config, epoch },
             key,
         });
     }
     let epoch = written.first().map(|first| first.steering.epoch.clone());
     let like_first = |name: &str| {
-        let entry = POLICIES.find(name).map_err(|error| error.to_string())?;
         let steering = Steering {
-            policy: entry.name.to_owned(),
+            policy: choice.source(name)?,
             config: toml::Table::new(),
             epoch: epoch.clone().unwrap_or_else(|| super::file::EPOCH.into()),
         };
@@ -369,7 +377,7 @@ impl Labelled for NodeVariant {
     }
 
     fn name(&self) -> &str {
-        &self.steering.policy
+        self.steering.policy.name()
     }
 
     fn key(&self) -> &str {

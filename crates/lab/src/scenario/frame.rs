@@ -91,7 +91,7 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
     ///
     /// # Errors
     /// The first replication that fails.
-    pub(super) fn run<E: Display + Send>(
+    pub(super) fn run<E: Display>(
         &self,
         apps: &[(&str, bool)],
         progress: &Progress<'_>,
@@ -107,14 +107,15 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         let variants = &self.contents.variants;
         let samples = replications.run(progress, |policy, round| {
             let one = |replication| {
-                let sample = replicate(&variants[policy], replication);
+                progress.check().map_err(|failure| failure.to_string())?;
+                let sample = replicate(&variants[policy], replication).map_err(|e| e.to_string());
                 progress.step();
                 sample
             };
             let all: Vec<_> = round.into_par_iter().map(one).collect();
-            all.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| RunError {
+            all.into_iter().collect::<Result<Vec<_>, String>>().map_err(|error| RunError {
                 policy: variants[policy].label().to_owned(),
-                failure: Failure::Setup(error.to_string()),
+                failure: Failure::Setup(error),
             })
         })?;
         let mut notices = self.contents.notices.clone();

@@ -72,6 +72,16 @@ impl AnyScenario {
     /// # Errors
     /// The first key that cannot be simulated.
     pub fn new(file: AnyFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+        if let (AnyFile::Dispatch(_) | AnyFile::Gated(_), Some(custom)) =
+            (&file, choice.custom.first())
+        {
+            let name = custom.name();
+            let message = format!(
+                "`{name}` is no policy of the registry: a scenario with [dispatch] or [gated] \
+                 takes only those of the registry; your own run on tiers, [node] and [server]"
+            );
+            return Err(Wrong::at("--policy", message));
+        }
         Ok(match file {
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
             AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file, choice)?)),

@@ -12,13 +12,13 @@ use super::quantity::{Answers, Quantity, Response, percent, quantity, responses}
 use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
+use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{
     AppSpec, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason, Rng,
     WrittenObjective,
 };
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::POLICIES;
 use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
 use lull_sim::node::LoadStep;
 use lull_workload::arrivals::{Steps, parse_trace};
@@ -80,7 +80,7 @@ pub struct NetServerScenario {
 #[derive(Debug, Clone)]
 pub(super) struct NetServerVariant {
     label: String,
-    policy: String,
+    policy: PolicySource,
     config: toml::Table,
     key: String,
 }
@@ -142,7 +142,7 @@ impl NetServerScenario {
         let seed = self.frame.seed;
         let plant = NetServerPlant::new(&self.model, self.app.clone(), seed, replication)
             .map_err(|error| Wrong::at("server", error.to_string()))?;
-        let built = POLICIES.build(&variant.policy, &variant.config, plant.machine(), plant.apps());
+        let built = variant.policy.build(&variant.config, plant.machine(), plant.apps());
         let policy = built.map_err(|error| variant.wrong(error))?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
         Ok(Replication { plant, policy, rng, seen: Vec::new() })
@@ -155,15 +155,21 @@ impl NetServerScenario {
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
         self.frame.run(&[(self.app.name.as_str(), true)], progress, |variant, replication| {
-            self.replicate(variant, replication)
+            self.replicate(variant, replication, progress)
         })
     }
 
-    fn replicate(&self, variant: &NetServerVariant, replication: u64) -> Result<Sample, Wrong> {
+    fn replicate(
+        &self,
+        variant: &NetServerVariant,
+        replication: u64,
+        progress: &Progress<'_>,
+    ) -> Result<Sample, Wrong> {
         let mut run = self.set_up(variant, replication)?;
         let failed = |error: PlantError| Wrong::at("server", error.to_string());
-        run.pass(self.frame.warmup, self.epoch, None).map_err(failed)?;
-        run.pass(self.frame.length, self.epoch, self.hour).map_err(failed)?;
+        let Frame { warmup, length, .. } = self.frame;
+        run.pass(warmup, self.epoch, None, progress).map_err(failed)?;
+        run.pass(length, self.epoch, self.hour, progress).map_err(failed)?;
         let whole = run.seen.iter().fold(Span::default(), Span::and);
         let values = self.frame.figures().map(|what| self.value(what, &whole, &run.seen));
         let left = whole.offered.round() as i64 - whole.latency.count().cast_signed();
@@ -249,10 +255,17 @@ struct Replication {
 
 impl Replication {
     /// Whole epochs pass, each with a decision at its end, and what was seen is counted by hour.
-    fn pass(&mut self, time: Nanos, epoch: Nanos, hour: Option<Nanos>) -> Result<(), PlantError> {
+    fn pass(
+        &mut self,
+        time: Nanos,
+        epoch: Nanos,
+        hour: Option<Nanos>,
+        progress: &Progress<'_>,
+    ) -> Result<(), PlantError> {
         self.seen = vec![Span::default()];
         let mut is_searching = false;
         for _ in 0..time.0.div_ceil(epoch.0) {
+            progress.check().map_err(|_| PlantError::Stopped)?;
             let seen = self.plant.observe(epoch)?;
             let full = |span: &Span| hour.is_some_and(|hour| span.time >= hour);
             if self.seen.last().is_some_and(full) {
@@ -314,7 +327,7 @@ impl Labelled for NetServerVariant {
     }
 
     fn name(&self) -> &str {
-        &self.policy
+        self.policy.name()
     }
 
     fn key(&self) -> &str {
@@ -348,12 +361,11 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NetServerVari
         }
         let PolicySection { name, label, config, .. } = PolicySection::read(table.clone(), &key)?;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
-        POLICIES.find(&name).map_err(wrong)?;
-        let label = label.unwrap_or_else(|| name.clone());
-        written.push(NetServerVariant { label, policy: name, config, key });
+        let policy = PolicySource::registered(&name).map_err(wrong)?;
+        written.push(NetServerVariant { label: label.unwrap_or(name), policy, config, key });
     }
     choice.choose(written, |name| {
-        let policy = POLICIES.find(name).map_err(|error| error.to_string())?.name.to_owned();
+        let policy = choice.source(name)?;
         let (config, key) = (toml::Table::new(), "--policy".to_owned());
         Ok(NetServerVariant { label: name.to_owned(), policy, config, key })
     })

@@ -48,7 +48,7 @@ impl Scenario {
         let mut notices = self.notices.clone();
         notices.extend(replications.notices(&samples, &apps));
         let policies = self.variants.iter().zip(samples).map(|(variant, samples)| {
-            policy_outcome(&variant.label, &variant.control.policy, samples)
+            policy_outcome(&variant.label, variant.control.policy.name(), samples)
         });
         Ok(Outcome {
             title: self.title.clone(),

@@ -74,6 +74,9 @@ pub enum Failure {
         /// Length of the pilot.
         length: Nanos,
     },
+    /// The caller has stopped it.
+    #[error("stopped before its end")]
+    Cancelled,
     /// The system cannot be set up.
     #[error("{0}")]
     Setup(String),

@@ -2,6 +2,7 @@
 
 use crate::colocation::{PlayError, Steering};
 pub(super) use crate::colocation::{Played, Scene, Span};
+use crate::policy_source::PolicySource;
 use crate::prelude::*;
 use crate::progress::Progress;
 use lull_control::ControlLoop;
@@ -63,7 +64,8 @@ impl Strategy {
     fn steering(&self) -> Result<Steering, LabError> {
         let unread = |error: toml::de::Error| Failure::Setup(error.to_string());
         let config = self.config.parse().map_err(unread)?;
-        Ok(Steering { policy: self.policy.to_owned(), config, epoch: EPOCH.into() })
+        let policy = PolicySource::Registered(self.policy.to_owned());
+        Ok(Steering { policy, config, epoch: EPOCH.into() })
     }
 }
 
@@ -77,7 +79,7 @@ pub(super) fn play(
     span: Span,
     replication: u64,
 ) -> Result<Played, LabError> {
-    Ok(scene.play(&strategy.steering()?, span, replication)?)
+    Ok(scene.play(&strategy.steering()?, span, replication, &Progress::silent())?)
 }
 
 /// Runs all of these in parallel and returns their results in order.

@@ -6,6 +6,7 @@
 //! no service demand; those here follow from its throughputs.
 
 use super::paper::paper;
+use crate::policy_source::PolicySource;
 use crate::trial::{Control, Trial};
 use lull_measure::Nanos;
 use lull_sim::model::{
@@ -215,7 +216,12 @@ impl Clock {
                 ("adaptive-dvfs", config, epoch)
             }
         };
-        Control { policy: policy.to_owned(), config, tiers, epoch: epoch.into() }
+        Control {
+            policy: PolicySource::Registered(policy.to_owned()),
+            config,
+            tiers,
+            epoch: epoch.into(),
+        }
     }
 }
 

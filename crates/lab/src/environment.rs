@@ -1,0 +1,87 @@
+//! One replication of apps that share a machine, steered from outside an epoch at a time.
+//!
+//! A policy decides inside the loop; an environment is for callers that decide outside of it,
+//! such as a reinforcement-learning library, which calls [`Environment::step`] with the settings
+//! for the next epoch and gets what the epoch measured.
+
+use crate::scenario::AnyScenario;
+use crate::trial::rules;
+use lull_control::{
+    AppSpec, Applied, Controller, Machine, Observation, Plan, Plant, PlantError, Policy, Rng,
+    Setting, Standing,
+};
+use lull_measure::Nanos;
+use lull_sim::node::NodePlant;
+use lull_sim::stats::Failure;
+use rand::SeedableRng;
+
+/// A simulated machine between two epochs.
+pub struct Environment {
+    plant: NodePlant,
+    /// Assesses observations; its policy decides nothing.
+    controller: Controller,
+    rng: Rng,
+    epoch: Nanos,
+}
+
+/// What one epoch measured.
+#[derive(Debug)]
+pub struct Step {
+    /// What became of the settings, in order.
+    pub applied: Applied,
+    /// What was seen.
+    pub seen: Observation,
+    /// How the apps stand.
+    pub standing: Standing,
+}
+
+/// Leaves every decision to the caller.
+struct Keep;
+
+impl Policy for Keep {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        Plan::keep()
+    }
+}
+
+impl Environment {
+    /// Starts a replication of a scenario with `[node]`.
+    ///
+    /// # Errors
+    /// If the scenario is of another kind or cannot be simulated.
+    pub fn new(scenario: &AnyScenario, replication: u64, epoch: Nanos) -> Result<Self, Failure> {
+        let AnyScenario::Node(scenario) = scenario else {
+            let message =
+                "an environment needs one machine that apps share: a scenario with [node]";
+            return Err(Failure::Setup(message.to_owned()));
+        };
+        let (scene, seed) = (scenario.scene(), scenario.seed());
+        let plant = NodePlant::new(&scene.model, &scene.apps, seed, replication)
+            .map_err(|error| Failure::Setup(error.to_string()))?;
+        let controller = Controller::new(Box::new(Keep), rules(), &plant)?;
+        let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
+        Ok(Self { plant, controller, rng, epoch: epoch.max(Nanos(1)) })
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        self.plant.machine()
+    }
+
+    /// The apps, as policies know them.
+    pub fn apps(&self) -> &[AppSpec] {
+        self.plant.apps()
+    }
+
+    /// Applies settings, lets one epoch pass, and returns what was measured in it.
+    ///
+    /// # Errors
+    /// If the simulation reaches a bound.
+    pub fn step(&mut self, wanted: &[Setting]) -> Result<Step, PlantError> {
+        let applied = self.plant.apply(wanted);
+        let seen = self.plant.observe(self.epoch)?;
+        let turn = self.controller.turn(&seen, &mut self.rng);
+        let (standing, _) = self.controller.conclude(turn, Applied::default());
+        Ok(Step { applied, seen, standing })
+    }
+}
