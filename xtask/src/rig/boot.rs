@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(100);
-/// Boots before a guest that says nothing counts as failed: emulators crash too.
+/// Boots before a guest whose emulator ended without an answer counts as failed: emulators
+/// crash too. A guest that ran out of time is not booted again: it would as slowly.
 const TRIES: usize = 2;
 /// Added to a guest's answer in QEMU's exit status: without it a QEMU that
 /// refuses its arguments would say what a guest says whose tests passed.
@@ -71,26 +72,28 @@ impl Guest<'_> {
                 Some(_) => return Ok(Outcome::Failed),
                 None => self.complain(ended, attempt, &log),
             }
+            if ended == Ended::OutOfTime {
+                break;
+            }
         }
         Ok(Outcome::Silent)
     }
 
     /// The answer of the guest, if it gave one.
-    fn word(&self, ended: Option<i32>, answer: &Path) -> Option<i32> {
+    fn word(&self, ended: Ended, answer: &Path) -> Option<i32> {
         match self.machine.emulator {
             // isa-debug-exit ends QEMU with twice the guest's word and one.
             Emulator::Pc | Emulator::NewerPc => {
-                Some(ended.filter(|code| code % 2 == 1)? / 2 - WORD).filter(|word| *word >= 0)
+                let Ended::With(code) = ended else { return None };
+                (code % 2 == 1).then_some(code / 2 - WORD).filter(|word| *word >= 0)
             }
             Emulator::Arm => std::fs::read_to_string(answer).ok()?.trim().parse().ok(),
         }
     }
 
-    fn complain(&self, ended: Option<i32>, attempt: usize, log: &Path) {
-        let ended = ended.map_or("out of time, or killed".to_owned(), |code| {
-            format!("the emulator ended with {code}")
-        });
-        let next = if attempt < TRIES { "; booting once more" } else { "" };
+    fn complain(&self, ended: Ended, attempt: usize, log: &Path) {
+        let is_last = attempt == TRIES || ended == Ended::OutOfTime;
+        let next = if is_last { "" } else { "; booting once more" };
         println!("== rig {}: no answer: {ended}{next}", self.machine.name);
         show_end(log);
     }
@@ -133,17 +136,38 @@ impl Guest<'_> {
     }
 }
 
-/// The exit status, or `None` if it took too long or was killed.
-fn wait(child: &mut Child, time_max: Duration) -> Result<Option<i32>> {
+/// How an emulator ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// By itself, with this exit status.
+    With(i32),
+    /// By a signal that was not ours.
+    Killed,
+    /// By us, after [`Machine::time_max`].
+    OutOfTime,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::With(code) => write!(f, "the emulator ended with {code}"),
+            Self::Killed => f.write_str("the emulator was killed"),
+            Self::OutOfTime => f.write_str("out of time"),
+        }
+    }
+}
+
+/// Waits until the emulator ends, and ends it after `time_max`.
+fn wait(child: &mut Child, time_max: Duration) -> Result<Ended> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.code());
+            return Ok(status.code().map_or(Ended::Killed, Ended::With));
         }
         if begun.elapsed() > time_max {
             child.kill()?;
             child.wait()?;
-            return Ok(None);
+            return Ok(Ended::OutOfTime);
         }
         std::thread::sleep(PAUSE);
     }

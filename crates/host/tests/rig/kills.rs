@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) const TESTS: Tests = &[
-    ("kills::an_agent_killed_at_any_moment_is_cleaned_up_after", || agents(40)),
-    ("kills::agent_and_guard_killed_in_any_order_leave_a_ledger_to_restore", || both(20)),
+    ("kills::an_agent_killed_at_any_moment_is_cleaned_up_after", || agents(20)),
+    ("kills::agent_and_guard_killed_in_any_order_leave_a_ledger_to_restore", || both(10)),
 ];
 
 /// The same at a thousand moments, on a machine of their own.
