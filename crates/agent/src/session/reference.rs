@@ -7,8 +7,9 @@
 
 use crate::config::{Config, Reference, Where};
 use crate::located::InputError;
+use crate::text::number;
 use anyhow::bail;
-use lull_control::{AppId, AppSpec, Objective, Plant, numbered};
+use lull_control::{AppId, AppSpec, Objective, Plant, Progress, numbered};
 use lull_host::plant::HostPlant;
 use lull_measure::{Latency, Nanos};
 
@@ -73,7 +74,9 @@ pub(super) fn measure_solo(
         say(&format!("measuring {} alone", plant.apps()[app.index()].name));
         let others: Vec<_> = best_effort(plant).into_iter().filter(|other| *other != app).collect();
         let solo = with_paused(plant, &others, |plant| mean_progress(plant, app))?;
-        plant.update_spec(app, |spec| spec.solo_per_s = Some(solo));
+        let (name, rate) = (&plant.apps()[app.index()].name, number(solo.per_s));
+        say(&format!("{name} alone: {rate} {} a second", solo.source));
+        plant.update_spec(app, |spec| spec.solo_per_s = Some(solo.per_s));
     }
     Ok(())
 }
@@ -137,7 +140,7 @@ fn with_paused<T>(
     done
 }
 
-fn mean_progress(plant: &mut HostPlant, app: AppId) -> anyhow::Result<f64> {
+fn mean_progress(plant: &mut HostPlant, app: AppId) -> anyhow::Result<Progress> {
     let mut seen = Vec::new();
     for epoch in 0..SETTLE + COUNTED {
         let progress = plant.observe(EPOCH)?.apps.swap_remove(app.index()).progress;
@@ -145,10 +148,10 @@ fn mean_progress(plant: &mut HostPlant, app: AppId) -> anyhow::Result<f64> {
             seen.push(progress);
         }
     }
-    let values: Vec<f64> = seen.iter().flatten().map(|progress| progress.per_s).collect();
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let known: Vec<&Progress> = seen.iter().flatten().collect();
+    let mean = known.iter().map(|progress| progress.per_s).sum::<f64>() / known.len() as f64;
     if mean > 0.0 {
-        return Ok(mean);
+        return Ok(Progress { per_s: mean, ..known[0].clone() });
     }
     let why = seen.into_iter().find_map(Result::err).map(|why| why.to_string());
     bail!(
