@@ -7,6 +7,7 @@ mod docs;
 mod fuzz;
 mod live;
 mod package;
+mod python;
 mod rig;
 mod supply;
 mod test;
@@ -95,6 +96,15 @@ enum Task {
     },
     /// Make a static program, a Debian package and their notices under target/package
     Package,
+    /// Build the wheel of the Python package into target/package, and test it
+    Python {
+        /// Test what `cargo xtask test` has built, without a wheel
+        #[arg(long)]
+        staged: bool,
+        /// Build as a release is built
+        #[arg(long)]
+        release: bool,
+    },
     /// Check licences, sources and duplicates of all dependencies against deny.toml
     Supply,
     /// Write the licence texts of dependencies, and their list in CycloneDX, to target/package
@@ -173,6 +183,9 @@ fn main() -> ExitCode {
         }
         Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
         Task::Package => package::run(&root()),
+        Task::Python { staged, release } => {
+            python::run(&root(), &python::Options { staged, release })
+        }
         Task::Supply => supply::run(&root()),
         Task::Notices => supply::run_notices(&root()),
         Task::Live { rounds, block_s, page } => {

@@ -24,6 +24,8 @@ use tally::Round;
 
 pub(crate) use needs::provide_all;
 
+/// The phase that tests the Python package.
+const PYTHON: &str = "Python package";
 /// The phase that boots the rig's machines.
 const RIG: &str = "real kernels";
 
@@ -47,7 +49,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let missing = needs::provide();
     let skips: Vec<&str> = missing.iter().flat_map(|name| ["--skip", name]).collect();
     let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
-    let phases = Phases::new(options, &skips, &rig);
+    let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));
+    if let Some(why) = &no_python {
+        println!("== no Python package: {why}\n   to run its tests: cargo xtask python");
+    }
+    let phases = Phases::new(options, &skips, &rig, no_python.is_none());
     let runner = Runner::new(root, profile(options), &skips)?;
     if runner.run_until_failure(&phases.front)? {
         runner.run_beside(&phases.programs, &phases.aside)?;
@@ -56,6 +62,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if let Rig::Missing(why) = &rig {
         println!("{}", without_rig(why));
         tally.leave_out(why, crate::rig::names_in_ci().len());
+    }
+    if let Some(why) = &no_python {
+        tally.leave_out(why, crate::python::count(root));
     }
     let lists = [
         ("slowest tests", tally.slowest()),
@@ -130,7 +139,7 @@ struct Phases {
 }
 
 impl Phases {
-    fn new(options: &Options, skips: &[&str], rig: &Rig) -> Self {
+    fn new(options: &Options, skips: &[&str], rig: &Rig, has_python: bool) -> Self {
         let profile = profile(options);
         let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile].concat();
         let first = [&test[..], &["--"], skips].concat();
@@ -165,6 +174,10 @@ impl Phases {
         if !options.quick {
             programs.push(Phase::new("slow tests", &slow, Step::Programs(Round::Slow)));
         }
+        if has_python {
+            let python = [&["xtask", "python", "--staged"][..], profile].concat();
+            aside.push(Phase::new(PYTHON, &python, Step::Aside(None)));
+        }
         if matches!(rig, Rig::Ready) {
             aside.push(Phase::new(RIG, &["xtask", "rig"], Step::Aside(None)));
         }
@@ -187,7 +200,7 @@ mod tests {
 
     fn commands(options: &Options, skips: &[&str]) -> Vec<String> {
         let rig = if options.rig { Rig::Ready } else { Rig::NotWanted };
-        let Phases { front, programs, aside } = Phases::new(options, skips, &rig);
+        let Phases { front, programs, aside } = Phases::new(options, skips, &rig, true);
         [front, programs, aside].iter().flatten().map(Phase::repeat).collect()
     }
 
@@ -203,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rig_that_cannot_be_had_is_no_phase_and_the_reason_is_shown() {
+    fn a_rig_or_a_python_that_cannot_be_had_is_no_phase_and_the_reason_is_shown() {
         let options = Options { quick: false, rig: true, release: false };
         let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
-        let phases = Phases::new(&options, &[], &rig);
-        assert!(phases.aside.iter().all(|phase| phase.name != RIG));
+        let phases = Phases::new(&options, &[], &rig, false);
+        assert!(phases.aside.iter().all(|phase| ![RIG, PYTHON].contains(&phase.name)));
         let shown = without_rig("no kernel 6.1 from Debian");
         assert!(shown.contains("knobs") && shown.contains("no kernel 6.1 from Debian"), "{shown}");
     }

@@ -34,7 +34,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         tempfile::Builder::new().prefix(".lull-").tempdir_in(parent).with_context(cannot)?;
     let formats: &[ExportFormat] = match &args.format {
         Some(format) => std::slice::from_ref(format),
-        None => &[ExportFormat::Parquet, ExportFormat::Csv],
+        None if cfg!(feature = "parquet") => &[ExportFormat::Parquet, ExportFormat::Csv],
+        None => &[ExportFormat::Csv],
     };
     let tables = Export { record: &record, formats, place: beside.path() }.all()?;
     // Only the owner may read a temporary directory, and so the export.

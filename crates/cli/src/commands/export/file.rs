@@ -50,9 +50,8 @@ impl TableFile {
                 replace_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
             match format {
                 ExportFormat::Parquet => {
-                    let column = |(name, kind): &(String, _)| {
-                        Column::optional(name, parquet_kind(*kind))
-                    };
+                    let column =
+                        |(name, kind): &(String, _)| Column::optional(name, parquet_kind(*kind));
                     let columns = columns.iter().map(column);
                     parquet = Some(ParquetTable::new(file, name, columns.collect())?);
                 }

@@ -1,0 +1,79 @@
+//! Long computations on a thread of their own, so that the interpreter stays responsive.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Time between two looks for signals while a computation runs.
+const SIGNALS: Duration = Duration::from_millis(20);
+
+/// What a computation and the policies in it share: the request to stop, and the exception that
+/// a policy has raised.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    stop: AtomicBool,
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Shared {
+    /// The request to stop.
+    pub(crate) fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    /// Whether the computation is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the first exception of a policy, and stops the computation.
+    pub(crate) fn raise(&self, error: PyErr) {
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        raised.get_or_insert(error);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The exception of a policy, if one was raised.
+    pub(crate) fn take(&self) -> Option<PyErr> {
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Runs `work` on a thread of its own without the interpreter's lock.
+///
+/// # Errors
+/// The exception of a signal's handler, such as `KeyboardInterrupt`, at once: the thread ends by
+/// itself when it finds the request to stop. Otherwise the exception of a policy.
+pub(crate) fn run<T: Send + 'static>(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
+) -> PyResult<T> {
+    let (sender, mut receiver) = channel();
+    let of_thread = Arc::clone(shared);
+    let spawned = thread::Builder::new().name("lull".to_owned()).spawn(move || {
+        // After an interrupt the result has no receiver.
+        let _ = sender.send(work(&of_thread));
+    });
+    spawned?;
+    loop {
+        let (received, back) = py.detach(move || (receiver.recv_timeout(SIGNALS), receiver));
+        receiver = back;
+        match received {
+            Ok(result) => return shared.take().map_or(Ok(result), Err),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let message = "the computation panicked; the reason is on standard error";
+                return Err(shared.take().unwrap_or_else(|| PyRuntimeError::new_err(message)));
+            }
+        }
+        if let Err(signal) = py.check_signals() {
+            shared.stop.store(true, Ordering::Relaxed);
+            return Err(signal);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The exceptions of the package, which are classes of `lull.errors`.
+
+use lull_agent::located::InputError;
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+
+/// The module that defines them.
+const MODULE: &str = "lull.errors";
+
+/// An exception of the class with this name.
+fn exception<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyErr {
+    let made = py.import(MODULE).and_then(|module| module.getattr(class));
+    match made.and_then(|class| class.call1(arguments)) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// `ConfigError`: a scenario that cannot be used, with file, line and key.
+pub(crate) fn config_error(py: Python<'_>, error: &InputError) -> PyErr {
+    let file = error.file().display().to_string();
+    let parts = (error.to_string(), file, error.line(), error.key(), error.message());
+    exception(py, "ConfigError", parts)
+}
+
+/// `PlanError`: a plan that no machine can follow.
+pub(crate) fn plan_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, "PlanError", (message.into(),))
+}
+
+/// `SimulationError`: a simulation that cannot be set up or reaches a bound.
+pub(crate) fn simulation_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, "SimulationError", (message.into(),))
+}
+
+/// `RecordError`: a file that is no record, or a damaged one.
+pub(crate) fn record_error(py: Python<'_>, error: &anyhow::Error) -> PyErr {
+    exception(py, "RecordError", (lull_agent::error::describe(error),))
+}

@@ -1,0 +1,146 @@
+//! Policies that are written in Python, as policies of the simulator.
+
+use crate::background::Shared;
+use crate::error::plan_error;
+use crate::machine::{App, Machine};
+use crate::observation::Observation;
+use crate::plan::{Plan, Target};
+use lull_control::{AppSpec, Policy, PolicyError, Reason, Rng, Setting};
+use lull_lab::CustomPolicy;
+use pyo3::prelude::*;
+use pyo3::types::{PyTuple, PyType};
+use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
+
+/// The random numbers of a run, which follow from its seed.
+///
+/// A policy that draws all of its random numbers here gives the same results for the same seed.
+#[pyclass(module = "lull")]
+pub(crate) struct PolicyRng(Rng);
+
+#[pymethods]
+impl PolicyRng {
+    /// A number from 0 to 1, without 1.
+    fn random(&mut self) -> f64 {
+        self.0.random()
+    }
+
+    /// A whole number from `low` to `high`, without `high`.
+    fn integers(&mut self, low: i64, high: i64) -> PyResult<i64> {
+        if low >= high {
+            let message = format!("no number is from {low} to below {high}");
+            return Err(pyo3::exceptions::PyValueError::new_err(message));
+        }
+        Ok(self.0.random_range(low..high))
+    }
+
+    /// A seed for a generator of another library, such as `numpy.random.default_rng`.
+    fn seed(&mut self) -> u64 {
+        self.0.random()
+    }
+}
+
+/// How a policy in Python is made: a class is called without arguments, an object is copied, so
+/// that every replication has a policy with a state of its own.
+pub(crate) fn custom(name: String, template: Py<PyAny>, shared: &Arc<Shared>) -> CustomPolicy {
+    let shared = Arc::clone(shared);
+    CustomPolicy::new(name.clone(), move |machine, apps| {
+        let label = name.clone();
+        let made = Python::attach(|py| -> PyResult<Box<dyn Policy>> {
+            let object = start(py, &template, Target { machine, apps })?;
+            let rng = Py::new(py, PolicyRng(Rng::seed_from_u64(0)))?;
+            let (machine, apps, shared) = (machine.clone(), apps.to_vec(), Arc::clone(&shared));
+            Ok(Box::new(PythonPolicy { label, object, rng, machine, apps, shared }))
+        });
+        match made {
+            Ok(policy) => Ok(policy),
+            Err(error) => {
+                let message = error.to_string();
+                shared.raise(error);
+                Err(PolicyError::Config { key: String::new(), message })
+            }
+        }
+    })
+}
+
+/// Makes the object of one replication and shows it its machine.
+fn start(py: Python<'_>, template: &Py<PyAny>, target: Target<'_>) -> PyResult<Py<PyAny>> {
+    let template = template.bind(py);
+    let object = match template.is_instance_of::<PyType>() {
+        true => template.call0()?,
+        false => py.import("copy")?.call_method1("deepcopy", (template,))?,
+    };
+    let machine = Machine::new(target.machine, target.apps);
+    let apps = PyTuple::new(py, target.apps.iter().map(App::from))?;
+    object.call_method1("start", (machine, apps))?;
+    Ok(object.unbind())
+}
+
+/// A policy in Python.
+struct PythonPolicy {
+    label: String,
+    object: Py<PyAny>,
+    /// What `decide` gets; its state is that of the run's generator during the call.
+    rng: Py<PolicyRng>,
+    machine: lull_control::Machine,
+    apps: Vec<AppSpec>,
+    shared: Arc<Shared>,
+}
+
+impl PythonPolicy {
+    fn ask(
+        &self,
+        py: Python<'_>,
+        seen: &lull_control::Observation,
+        rng: &mut Rng,
+    ) -> PyResult<lull_control::Plan> {
+        let seen = Observation::new(py, seen, &self.apps)?;
+        self.rng.borrow_mut(py).0 = rng.clone();
+        let answer = self.object.bind(py).call_method1("decide", (seen, &self.rng))?;
+        *rng = self.rng.borrow(py).0.clone();
+        let mut plan = lull_control::Plan::keep();
+        if answer.is_none() {
+            return Ok(plan);
+        }
+        let Ok(wanted) = answer.cast::<Plan>() else {
+            let (label, kind) = (&self.label, answer.get_type().name()?);
+            let message = format!(
+                "policy `{label}` returned {answer}, a {kind}: return a lull.Plan, or None to \
+                 keep every knob as it is"
+            );
+            return Err(plan_error(py, message));
+        };
+        let target = Target { machine: &self.machine, apps: &self.apps };
+        for setting in wanted.borrow().settings(py, target)? {
+            plan.set(setting, Reason::Fixed);
+        }
+        Ok(plan)
+    }
+}
+
+impl Policy for PythonPolicy {
+    fn decide(&mut self, seen: &lull_control::Observation, rng: &mut Rng) -> lull_control::Plan {
+        // After an exception or an interrupt the run ends at its next check.
+        if self.shared.is_stopped() {
+            return lull_control::Plan::keep();
+        }
+        // None while the interpreter shuts down.
+        let decided = Python::try_attach(|py| self.ask(py, seen, rng));
+        match decided {
+            Some(Ok(plan)) => plan,
+            Some(Err(error)) => {
+                self.shared.raise(error);
+                lull_control::Plan::keep()
+            }
+            None => lull_control::Plan::keep(),
+        }
+    }
+
+    fn refused(&mut self, refused: &[(Setting, String)]) {
+        let Some((setting, why)) = refused.first() else { return };
+        let message = format!("policy `{}` wants {setting}, which is refused: {why}", self.label);
+        if let Some(error) = Python::try_attach(|py| plan_error(py, message)) {
+            self.shared.raise(error);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+"""Records are read as `lull export` writes them."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+import lull
+
+CONFIG = """
+[agent]
+epoch = "100ms"
+
+[policy]
+name = "unmanaged"
+
+[[app]]
+name = "burner"
+class = "best-effort"
+progress = "push"
+start = ["{program}", "burn", "compute", "--threads", "1"]
+"""
+
+
+@pytest.fixture(scope="module")
+def record(run, program, tmp_path_factory):
+    place = tmp_path_factory.mktemp("record")
+    (place / "a.toml").write_text(CONFIG.format(program=program))
+    run("run", "a.toml", "--for", "2s", cwd=place)
+    (found,) = place.glob("**/*.db")
+    return found
+
+
+def test_tables_are_those_of_the_export(record, run, tmp_path):
+    run("export", str(record), "--to", str(tmp_path / "out"), "--format", "csv")
+    opened = lull.records.open(record)
+    assert "app_epochs" in opened.tables
+    written = {file.stem: file for file in (tmp_path / "out").iterdir()}
+    assert set(written) == set(opened.tables)
+    for name, file in written.items():
+        with file.open(newline="") as lines:
+            rows = list(csv.reader(lines))
+        table = opened.table(name)
+        assert table.column_names == rows[0]
+        assert len(table) == len(rows) - 1
+    epochs = opened.table("app_epochs").to_dict()
+    assert set(epochs["app"]) == {"burner"} and len(epochs["epoch"]) >= 10
+    with written["app_epochs"].open(newline="") as lines:
+        exported = [row["progress_per_second"] for row in csv.DictReader(lines)]
+    ours = epochs["progress_per_second"]
+    assert [float(text) if text else None for text in exported] == ours
+    assert any(value for value in ours)
+
+
+def test_other_files_and_tables_are_refused(record, tmp_path):
+    (tmp_path / "a.db").write_text("no record")
+    for path in (tmp_path / "a.db", tmp_path / "missing.db"):
+        with pytest.raises(lull.RecordError, match=path.name):
+            lull.records.open(path)
+    with pytest.raises(KeyError, match="no table `epoch`; it has: run, apps, epochs"):
+        lull.records.open(record).table("epoch")

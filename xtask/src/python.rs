@@ -1,0 +1,217 @@
+//! `cargo xtask python`: the Python package, built and tested.
+//!
+//! The tests need packages from an index, which are kept in a virtual environment outside of
+//! the clone. In `cargo xtask test` the native part is built as the other tests are, with all
+//! their artifacts, and put beside the Python part; by itself the task builds the wheel, with
+//! maturin, and tests it as a user would install it.
+
+use crate::command::{done, read_output};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use xtask::release;
+
+/// The crate with the package, its tests, and what they need.
+const CRATE: &str = "crates/python";
+const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
+
+/// What is built with the tests: the native part, and the program whose results it has. Because
+/// a test is among it, cargo selects the features of tests, and with them their artifacts.
+const BUILD: [&str; 8] =
+    ["build", "--workspace", "--all-features", "--lib", "--bin", "lull", "--test", "kinds"];
+
+/// The arguments of `cargo xtask python`.
+pub(crate) struct Options {
+    /// Tests what `cargo xtask test` has built instead of a wheel.
+    pub(crate) staged: bool,
+    /// Optimises the wheel and the program as a release is.
+    pub(crate) release: bool,
+}
+
+/// Makes the virtual environment, unless it is there and up to date.
+///
+/// # Errors
+/// If there is no Python with `venv`, or no package index to install from.
+pub(crate) fn ready(root: &Path) -> Result<PathBuf> {
+    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS)).context(REQUIREMENTS)?;
+    let environment = xtask::cache().join("python-venv");
+    let stamp = environment.join("requirements.txt");
+    let interpreter = environment.join("bin/python");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(interpreter);
+    }
+    let mut make = Command::new("python3");
+    done(make.args(["-m", "venv", "--clear"]).arg(&environment))
+        .context("no virtual environment; apt-get install python3-venv")?;
+    let mut install = Command::new(&interpreter);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    // Without a network the tests are skipped, and that soon.
+    install.args(["--retries", "2", "--timeout", "20"]);
+    done(install.arg("--requirement").arg(root.join(REQUIREMENTS)))
+        .context("the packages of its tests cannot be installed")?;
+    std::fs::write(stamp, wanted)?;
+    Ok(interpreter)
+}
+
+/// Number of the tests, for a run that leaves them out.
+pub(crate) fn count(root: &Path) -> usize {
+    let files = std::fs::read_dir(root.join(CRATE).join("tests")).into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    texts.map(|text| text.lines().filter(|line| line.starts_with("def test_")).count()).sum()
+}
+
+/// Builds the package and runs its tests.
+///
+/// # Errors
+/// If what it needs is missing, or it does not build.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let python = ready(root)?;
+    let folder = if options.release { "release" } else { "debug" };
+    let program = release::target(root).join(folder).join("lull");
+    let mut tests = if options.staged {
+        let place = stage(root, options.release)?;
+        let mut tests = Command::new(&python);
+        tests.env("PYTHONPATH", place);
+        tests
+    } else {
+        Command::new(install_wheel(root, &python, options.release)?)
+    };
+    tests.current_dir(root.join(CRATE)).env("LULL_PROGRAM", program);
+    // Bytecode would be written into the clone.
+    tests.env("PYTHONDONTWRITEBYTECODE", "1").args(["-m", "pytest", "-q", "--durations=5"]);
+    let output = tests.output().context("cannot start pytest")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    print!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let verdict = if output.status.success() { "ok" } else { "FAILED" };
+    let Some(counts) = printed.lines().rev().find_map(Counts::parse) else {
+        bail!("pytest ended with {} and no summary", output.status);
+    };
+    println!("test result: {verdict}. {counts}");
+    Ok(if output.status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the native part as tests are built, and puts it beside the Python part.
+fn stage(root: &Path, optimised: bool) -> Result<PathBuf> {
+    let mut build = Command::new("cargo");
+    build.current_dir(root).args(BUILD).args(optimised.then_some("--release"));
+    done(&mut build)?;
+    let target = release::target(root);
+    let place = target.join("python");
+    let package = place.join("lull");
+    // What an earlier build had and this one has not must not be tested.
+    if package.exists() {
+        std::fs::remove_dir_all(&package)?;
+    }
+    std::fs::create_dir_all(&package)?;
+    for file in std::fs::read_dir(root.join(CRATE).join("python/lull"))? {
+        let file = file?;
+        if file.file_type()?.is_file() {
+            std::fs::copy(file.path(), package.join(file.file_name()))?;
+        }
+    }
+    let folder = if optimised { "release" } else { "debug" };
+    let native = target.join(folder).join("lib_lull.so");
+    std::fs::copy(&native, package.join("_lull.abi3.so"))
+        .with_context(|| format!("cannot copy {}", native.display()))?;
+    Ok(place)
+}
+
+/// Builds the wheel into `target/package`, and installs it into an environment of its own,
+/// which sees the packages of the tests; returns the interpreter of that.
+fn install_wheel(root: &Path, python: &Path, optimised: bool) -> Result<PathBuf> {
+    let profile: &[&str] = if optimised { &["--release"] } else { &["--profile", "dev"] };
+    let mut program = Command::new("cargo");
+    program.current_dir(root).args(["build", "--package", "lull-cli", "--bin", "lull"]);
+    done(program.args(optimised.then_some("--release")))?;
+    let target = release::target(root);
+    let wheels = target.join("package");
+    let mut build = Command::new(python);
+    build.current_dir(root.join(CRATE)).args(["-m", "maturin", "build", "--quiet"]).args(profile);
+    // Of an extension module it depends on the variables of maturin how pyo3 is built: in the
+    // directory of the tests it would be built again and again.
+    build.arg("--target-dir").arg(target.join("wheel")).arg("--out").arg(&wheels);
+    done(build.args(["--interpreter"]).arg(python))?;
+    let environment = target.join("wheel/venv");
+    let mut make = Command::new(python);
+    done(make.args(["-m", "venv", "--clear", "--without-pip"]).arg(&environment))?;
+    let interpreter = environment.join("bin/python");
+    let site = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
+    let sites = |python: &Path| read_output(Command::new(python).args(["-c", site]));
+    let (tests, own) = (sites(python)?, sites(&interpreter)?);
+    std::fs::write(Path::new(own.trim()).join("tests.pth"), tests)?;
+    let mut install = Command::new(&interpreter);
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]);
+    install.arg(own.trim()).args(["--find-links"]).arg(&wheels).arg("lull");
+    done(&mut install)?;
+    println!("the wheel is in {}", wheels.display());
+    Ok(interpreter)
+}
+
+/// The last line of pytest, in the words of Rust's tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Counts {
+    /// Reads a line such as `2 failed, 57 passed, 1 skipped in 12.34s`.
+    fn parse(line: &str) -> Option<Self> {
+        let (parts, _) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+        let mut counts = Self::default();
+        for part in parts.split(", ") {
+            let (number, what) = part.split_once(' ')?;
+            let number: usize = number.parse().ok()?;
+            match what {
+                "passed" => counts.passed = number,
+                "failed" | "error" | "errors" => counts.failed += number,
+                "skipped" => counts.ignored = number,
+                "warning" | "warnings" => {}
+                _ => return None,
+            }
+        }
+        Some(counts)
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { passed, failed, ignored } = self;
+        write!(f, "{passed} passed; {failed} failed; {ignored} ignored; 0 measured; 0 filtered out")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_pytest_is_read_and_other_lines_are_not() {
+        let line = "2 failed, 57 passed, 1 skipped, 3 warnings, 1 error in 12.34s (0:00:12)";
+        let wanted = Counts { passed: 57, failed: 3, ignored: 1 };
+        assert_eq!(Counts::parse(line), Some(wanted));
+        assert_eq!(
+            Counts::parse("= 7 passed in 0.1s ="),
+            Some(Counts { passed: 7, ..Counts::default() })
+        );
+        for line in ["", "no tests ran in 0.01s", "1.20s call tests/test_a.py::test_b", "a in b"] {
+            assert_eq!(Counts::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_tests_of_the_package_are_counted() {
+        assert!(count(&xtask::root()) > 30);
+    }
+
+    #[test]
+    fn every_requirement_is_pinned() {
+        let text = std::fs::read_to_string(xtask::root().join(REQUIREMENTS)).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(
+            lines.clone().count() > 3 && lines.clone().all(|line| line.contains("==")),
+            "{text}"
+        );
+    }
+}
