@@ -7,16 +7,19 @@ mod gate;
 mod place;
 pub mod reference;
 mod schema;
+mod slots;
+mod template;
 
 pub use gate::{Concurrency, GateSection};
-pub use place::{MatchSection, Where};
+pub use place::{MatchSection, SlotOf, Where};
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
     ProgressSource, Reference,
 };
+pub use template::TemplateSection;
 
 use crate::located::{InputError, Located};
-use lull_control::{AppId, AppSpec, GateControl, Limits, PolicyError, Rules};
+use lull_control::{AppId, AppSpec, GateControl, LatencyOf, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_measure::Nanos;
@@ -77,7 +80,13 @@ impl Config {
 
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
-        let File { agent, limits, power, mut policy, app, load } = source.parse()?;
+        let File { agent, limits, power, mut policy, mut app, templates, load } = source.parse()?;
+        for (index, template) in templates.iter().enumerate() {
+            template.check().map_err(|(key, message)| {
+                source.error(&format!("match[{index}].{key}"), message)
+            })?;
+            app.extend(template.apps(index));
+        }
         let name = match policy.remove("name") {
             Some(toml::Value::String(name)) => name,
             Some(_) => return Err(source.error("policy.name", "must be a text: name = \"arq\"")),
@@ -126,7 +135,9 @@ impl Config {
 
     fn check(&self) -> Result<(), InputError> {
         if self.apps.is_empty() {
-            return Err(self.source.error("", "has no [[app]]: name at least one app"));
+            return Err(self
+                .source
+                .error("", "has no [[app]] and no [[match]]: name at least one app"));
         }
         if self.agent.epoch.0 < 10_000_000 {
             return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
@@ -149,7 +160,7 @@ impl Config {
         }
         let (mut names, mut pages) = (BTreeSet::new(), BTreeSet::new());
         for (index, app) in self.apps.iter().enumerate() {
-            let at = |key: &str| format!("app[{index}].{key}");
+            let at = |key: &str| format!("{}.{key}", app.entry(index));
             if !names.insert(&app.name) {
                 let message = format!("two apps are called `{}`: give each its own name", app.name);
                 return Err(self.source.error(&at("name"), message));
@@ -251,6 +262,16 @@ impl Config {
         at: &dyn Fn(&str) -> String,
     ) -> Result<(), InputError> {
         let fail = |key: &str, message: &str| Err(self.source.error(&at(key), message));
+        if app.has_tail_of(LatencyOf::RunQueue) {
+            if app.has_tail_of(LatencyOf::Requests) {
+                let message = "bounds the latency of requests and of run queues: keep one, for an \
+                               app has one latency";
+                return fail("objectives", message);
+            }
+            if app.latency != LatencySource::Push {
+                return fail("latency", "is not read for an objective of run-queue latency");
+            }
+        }
         let query = app.query.as_ref().map(|query| query.trim());
         match (&app.latency, query) {
             (LatencySource::Preload, _) if app.start.is_none() && app.page.is_none() => {

@@ -2,14 +2,15 @@
 //!
 //! Two threads on one core wake each other in turn, in bursts that come to a
 //! pace of 50,000 switches a second, with the programs of the gauges attached,
-//! with those of `lull lab interrupts`, and with none. What the programs take is in the
-//! CPU time of the threads, since they run where these switch.
+//! with those of `lull lab interrupts`, with those of run-queue latency, and with none.
+//! What the programs take is in the CPU time of the threads, since they run where these
+//! switch.
 
 use super::pinned::Pinned;
 use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result};
-use lull_host::bpf::{InterruptLog, Watch};
+use lull_host::bpf::{InterruptLog, WaitWatch, Watch};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,9 +58,11 @@ fn run(_: &Context) -> Result<Report> {
             while log.pop().is_some() {}
             cost
         }),
+        Box::new(|| play_beside_waits(std::process::id())),
+        Box::new(|| play_beside_waits(std::os::unix::process::parent_id())),
     ];
     let costs = interleave_all(ROUNDS, &mut contenders)?;
-    let [none, watched, logged] = &costs[..] else { anyhow::bail!("three contenders") };
+    let [none, watched, logged, own, other] = &costs[..] else { anyhow::bail!("five contenders") };
     let mut report = Report::default();
     let each = |costs: &[f64]| Summary::new(costs.iter().copied());
     report.reported("CPU time of a switch, no programs", each(none), "ns");
@@ -70,6 +73,10 @@ fn run(_: &Context) -> Result<Report> {
     };
     let what = "the gauges at 50,000 switches/s";
     report.bounded(what, share(more(watched, none)), "% of a core", 0.0..=SHARE_MOST);
+    let what = "run-queue latency of the app that switches, at 50,000 switches/s";
+    report.bounded(what, share(more(own, none)), "% of a core", 0.0..=SHARE_MOST);
+    let what = "run-queue latency of another app, at 50,000 switches/s";
+    report.bounded(what, share(more(other, none)), "% of a core", 0.0..=SHARE_MOST);
     let what = "`lull lab interrupts` at 1000 sleeps/s and 50,000 switches/s";
     report.reported(what, share(more(logged, none)), "% of a core");
     report.reported("reading the gauges, all cores", reading_us(cores)?, "us");
@@ -81,6 +88,13 @@ fn run(_: &Context) -> Result<Report> {
         PAUSE.as_millis(),
     ));
     Ok(report)
+}
+
+/// CPU time of a switch while waits of the threads of a process are counted.
+fn play_beside_waits(process: u32) -> Result<f64> {
+    let mut watch = WaitWatch::begin(1)?;
+    watch.follow(&[(process, 0)].into())?;
+    play_ns()
 }
 
 /// What one costs more than the other, round by round.

@@ -3,8 +3,10 @@
 //! The same body runs against [`MemoryPlant`], the host and the simulator. A
 //! plant that passes can be put under any policy that its capabilities allow.
 
+mod churn;
 mod memory;
 
+pub use churn::check_churn;
 pub use memory::{MemoryApp, MemoryPlant};
 
 use crate::{

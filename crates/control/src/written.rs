@@ -15,6 +15,27 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WrittenObjective(pub Objective);
 
+/// One objective of an app on a host as it is written, such as `{ run_queue_p99 = "1ms" }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostObjective {
+    /// What policies keep.
+    pub objective: Objective,
+    /// Of which latency, if it is about one.
+    pub of: LatencyOf,
+}
+
+/// What a latency is measured of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatencyOf {
+    /// Requests, from when they are due to their answers.
+    Requests,
+    /// Threads, from runnable to running.
+    RunQueue,
+}
+
+/// How the key of an objective of run-queue latency begins.
+const RUN_QUEUE: &str = "run_queue_";
+
 /// What is wrong with an app as it is written, and at which of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
@@ -73,7 +94,41 @@ impl JsonSchema for WrittenObjective {
 
 impl<'de> Deserialize<'de> for WrittenObjective {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(OneKey).map(Self)
+        let read = from.deserialize_map(OneKey)?;
+        match read.of {
+            LatencyOf::Requests => Ok(Self(read.objective)),
+            LatencyOf::RunQueue => Err(D::Error::custom(
+                "run-queue latency is an objective of the apps of an agent's config only",
+            )),
+        }
+    }
+}
+
+impl JsonSchema for HostObjective {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "objective".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let time = json_schema!({ "type": "string", "format": "time" });
+        json_schema!({
+            "type": "object",
+            "title": "objective",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "patternProperties": { "^(run_queue_)?p[0-9.]+$": time },
+            "additionalProperties": { "type": "number" },
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for HostObjective {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(OneKey)
     }
 }
 
@@ -83,17 +138,21 @@ const FORMS: &str = "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disen
 struct OneKey;
 
 impl<'de> Visitor<'de> for OneKey {
-    type Value = Objective;
+    type Value = HostObjective;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an objective such as { p95 = \"4.2ms\" } or { throughput = 1000 }")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Objective, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HostObjective, A::Error> {
         let key: String = map
             .next_key()?
             .ok_or_else(|| A::Error::custom(format!("an objective is empty: {FORMS}")))?;
-        let objective = match (key.as_str(), key.parse::<Percentile>()) {
+        let (of, name) = match key.strip_prefix(RUN_QUEUE) {
+            Some(name) => (LatencyOf::RunQueue, name),
+            None => (LatencyOf::Requests, key.as_str()),
+        };
+        let objective = match (key.as_str(), name.parse::<Percentile>()) {
             ("throughput", _) => {
                 Objective::Throughput { floor_per_s: positive(map.next_value()?)? }
             }
@@ -110,7 +169,7 @@ impl<'de> Visitor<'de> for OneKey {
             }
         };
         match map.next_key::<String>()? {
-            None => Ok(objective),
+            None => Ok(HostObjective { objective, of }),
             Some(second) => Err(A::Error::custom(format!(
                 "one objective has two keys, `{key}` and `{second}`: write them as two objectives"
             ))),
@@ -152,6 +211,22 @@ mod tests {
         assert_eq!(read(r#"{"throughput": 1000}"#), Ok(Objective::Throughput { floor_per_s }));
         let ratio = 0.001;
         assert_eq!(read(r#"{"disengagement": 0.001}"#), Ok(Objective::Disengagement { ratio }));
+    }
+
+    #[test]
+    fn run_queue_latency_is_an_objective_on_a_host_and_nowhere_else() {
+        let read = |text| serde_json::from_str::<HostObjective>(text).map_err(|e| e.to_string());
+        let (percentile, bound) = (Percentile::P999, Nanos::from_millis(1));
+        let objective = Objective::Tail { percentile, bound };
+        let of = LatencyOf::RunQueue;
+        assert_eq!(read(r#"{"run_queue_p99.9": "1ms"}"#), Ok(HostObjective { objective, of }));
+        let requests = read(r#"{"p99.9": "1ms"}"#).unwrap();
+        assert_eq!((requests.objective, requests.of), (objective, LatencyOf::Requests));
+        let wrong = read(r#"{"run_queue_throughput": 3}"#).unwrap_err();
+        assert!(wrong.contains("unknown objective `run_queue_throughput`"), "{wrong}");
+        let elsewhere = serde_json::from_str::<WrittenObjective>(r#"{"run_queue_p99": "1ms"}"#);
+        let text = elsewhere.unwrap_err().to_string();
+        assert!(text.contains("of the apps of an agent's config only"), "{text}");
     }
 
     #[test]

@@ -70,6 +70,14 @@ fn a_crippled_in_memory_plant_conforms_too() {
 }
 
 #[test]
+fn apps_of_the_in_memory_plant_come_and_go() {
+    conformance::check_churn(EPOCH, 300, &mut plant(), |plant, app, event| match event {
+        RosterEvent::Departed => plant.end(app),
+        RosterEvent::Arrived | RosterEvent::Restarted => plant.begin(app),
+    });
+}
+
+#[test]
 fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     let mut run = run(isolate(), Rules::default());
     let first = run.turn().unwrap();

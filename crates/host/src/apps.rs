@@ -17,6 +17,7 @@ mod ready;
 mod search;
 mod signal;
 mod table;
+mod template;
 mod terminate;
 
 pub use attach::{AttachError, Target, above_lull};

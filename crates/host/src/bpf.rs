@@ -7,17 +7,18 @@
 //!   sched_switch ─────────▶ lull_switch ─▶ histogram of waits ──┘ the end of an epoch
 //!   irq_handler_*, napi_poll, cpu_idle ──▶ a record an event ──▶ ring buffer
 //!   sock_recv_length, sock_send_length ──▶ histogram of a server's queries
+//!   sched_wakeup, _new, sched_switch ────▶ histogram of the waits of each app
 //! ```
 //!
 //! The programs are CO-RE programs in C, `crates/host/bpf/*.bpf.c`. `cargo xtask bpf`
 //! compiles them; the objects are committed, so that a build of Lull needs no clang. `aya`
-//! loads them (`object.rs`), and `watch.rs`, `interrupts.rs` and `queries.rs` read what they
-//! count, most of it as mapped memory without a system call. The kernel checks each program
-//! before it runs it, and stops running it when the process ends, however it ends.
+//! loads them (`object.rs`), and `watch.rs`, `interrupts.rs`, `queries.rs` and `waits.rs` read
+//! what they count, most of it as mapped memory without a system call. The kernel checks each
+//! program before it runs it, and stops running it when the process ends, however it ends.
 //!
 //! Linux 5.18 or later is needed (since then the state of the thread that is switched out is
 //! an argument of `sched_switch`), `CAP_BPF` and `CAP_PERFMON`; for queries Linux 6.3 with
-//! `CONFIG_DEBUG_INFO_BTF`.
+//! `CONFIG_DEBUG_INFO_BTF`, and for waits of apps the latter.
 
 mod buckets;
 mod core_time;
@@ -26,6 +27,7 @@ mod interrupts;
 mod log_rows;
 mod object;
 mod queries;
+mod waits;
 mod watch;
 
 pub use buckets::{Beyond, Histogram};
@@ -35,6 +37,7 @@ pub use interrupts::{Event, InterruptLog, Kind};
 pub use log_rows::{LogRows, Row};
 pub use object::is_loaded;
 pub use queries::{QueriesSeen, QueryWatch};
+pub use waits::{WaitWatch, WaitsSeen};
 pub use watch::{CoreSeen, Seen, Watch};
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod pressure;
 pub mod push;
 pub mod queries;
 pub mod reported;
+pub mod run_queue;
 pub mod traffic;
 pub mod utilisation;
 

@@ -22,6 +22,7 @@ use crate::gauges::frequency::Frequency;
 use crate::gauges::idle::IdleResidency;
 use crate::gauges::pressure::Pressure;
 use crate::gauges::push::PushGauge;
+use crate::gauges::run_queue::RunQueue;
 use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
 use crate::guard::{GuardHandle, Ledger, LedgerError, Patience};
@@ -130,6 +131,7 @@ struct Gauges {
     traffic: Traffic,
     energy: Energy,
     events: Events,
+    waits: RunQueue,
     push: Option<PushGauge>,
 }
 
@@ -169,6 +171,7 @@ impl HostPlant {
                 traffic: Traffic::new(&roots),
                 energy: Energy::new(&roots, power),
                 events: Events::none(Missing::because("events were not requested")),
+                waits: waits_of(&apps, &roots),
                 push,
             },
             specs,
@@ -219,7 +222,8 @@ impl HostPlant {
 
     /// The apps that wait for their processes, each with where it looks for them.
     pub fn waiting(&self) -> Vec<String> {
-        let absent = self.apps.iter().filter(|app| !app.presence.is_present);
+        let is_waiting = |app: &&RunningApp| !app.presence.is_present && !app.handle.is_spare();
+        let absent = self.apps.iter().filter(is_waiting);
         let text = |app: &RunningApp| {
             format!("`{}` waits: {} has no process now", app.handle.name(), app.handle.place())
         };
@@ -322,6 +326,14 @@ impl HostPlant {
     fn notice(&self, text: String) {
         self.notices.borrow_mut().push(text);
     }
+}
+
+/// Counts waits of all apps if one has an objective on them, for every wake-up costs something.
+fn waits_of(apps: &[RunningApp], roots: &Roots) -> RunQueue {
+    if apps.iter().any(RunningApp::is_judged_by_waits) {
+        return RunQueue::new(roots, apps.len());
+    }
+    RunQueue::none(Missing::because("no app has an objective of run-queue latency"))
 }
 
 impl Plant for HostPlant {

@@ -4,7 +4,7 @@ use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::trial::rules;
 use lull_control::{
-    AppSpec, ControlLoop, Controller, Epoch, EpochRule, Plant, PlantError, PolicyError, Rng,
+    AppId, AppSpec, ControlLoop, Controller, Epoch, EpochRule, Plant, PlantError, PolicyError, Rng,
 };
 use lull_measure::entropy::{
     BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
@@ -63,11 +63,13 @@ pub(crate) struct Played {
     pub(crate) epochs: Vec<EpochMeasures>,
     /// Mean share of time that a core was busy.
     pub(crate) utilisation: f64,
-    /// The counted time.
-    pub(crate) span: Nanos,
+    /// How much of the counted time each app was on the machine and observed.
+    pub(crate) present: Vec<Nanos>,
+    /// Share of each app's requests that it left unanswered when it left or was restarted.
+    pub(crate) lost: Vec<f64>,
     /// Latencies of all answers of each app; empty for best-effort apps.
     pub(crate) answers: Vec<Latency>,
-    /// Work of each app per second.
+    /// Work of each app per second of its presence; NaN without any.
     pub(crate) work_per_s: Vec<f64>,
     /// How many more requests of each app waited at the end than at the start.
     pub(crate) left: Vec<i64>,
@@ -136,8 +138,12 @@ impl Scene {
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
         }
-        let policy = steering.policy.build(&steering.config, plant.machine(), plant.apps())?;
-        let controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
+        let (machine, steered) = (plant.machine().clone(), steering.clone());
+        let build = move |apps: &[AppSpec]| steered.policy.build(&steered.config, &machine, apps);
+        let policy = build(plant.apps())?;
+        let mut controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
+        controller
+            .set_rebuild(Box::new(move |apps| build(apps).map_err(|error| error.to_string())));
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
         Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
     }
@@ -161,14 +167,21 @@ impl Scene {
             now = control.turn().map_err(lost)?.seen.time;
         }
         let mut recorder = Recorder::new(self);
+        let begun = control.plant().node().totals();
         let end = span.warmup.saturating_add(span.length);
         while now < end {
             progress.check()?;
             let epoch = control.turn().map_err(lost)?;
             now = epoch.seen.time;
-            recorder.note(self, &epoch);
+            recorder.note(self, &epoch, control.plant());
         }
-        Ok(recorder.finish(self))
+        let ended = control.plant().node().totals();
+        let numbers = self.apps.iter().map(|app| self.model.app_named(&app.name));
+        let lost = numbers.flatten().map(|app| {
+            let (now, then) = (&ended.apps[app], &begun.apps[app]);
+            (now.lost - then.lost) as f64 / (now.arrived - then.arrived) as f64
+        });
+        Ok(Played { lost: lost.collect(), ..recorder.finish(self) })
     }
 }
 
@@ -182,6 +195,8 @@ struct Recorder {
     waiting: Vec<Option<[u64; 2]>>,
     busy: f64,
     span: Nanos,
+    /// By app: how long it was on the machine.
+    present: Vec<Nanos>,
     epochs: Vec<EpochMeasures>,
 }
 
@@ -195,11 +210,12 @@ impl Recorder {
             waiting: vec![None; apps],
             busy: 0.0,
             span: Nanos::ZERO,
+            present: vec![Nanos::ZERO; apps],
             epochs: Vec::new(),
         }
     }
 
-    fn note(&mut self, scene: &Scene, epoch: &Epoch) {
+    fn note(&mut self, scene: &Scene, epoch: &Epoch, plant: &NodePlant) {
         let Epoch { seen, standing, .. } = epoch;
         let mut worst: f64 = 0.0;
         for (number, app) in seen.apps.iter().enumerate() {
@@ -209,8 +225,13 @@ impl Recorder {
                 let first = self.waiting[number].map_or(now, |[first, _]| first);
                 self.waiting[number] = Some([first, now]);
             }
+            let present = plant.was_present(AppId(number as u16));
+            // An app that has left in the epoch is not observed for it.
+            if app.alive {
+                self.present[number] = self.present[number].saturating_add(present);
+            }
             if let Ok(progress) = &app.progress {
-                self.work[number] += progress.per_s;
+                self.work[number] += progress.per_s * share_of(present, seen.epoch);
             }
             let tail = standing.apps[number].tail.map(|tail| tail.latency);
             let bound = scene.apps[number].tail().map(|(_, bound)| bound);
@@ -232,8 +253,14 @@ impl Recorder {
         });
         let typical_ms = typical.collect();
         let count = self.epochs.len() as f64;
+        // Epochs that an app was present in, parts of epochs included.
+        let epochs_of = |app: usize| count * share_of(self.present[app], self.span);
+        let work_per_s = (0..scene.apps.len()).map(|app| self.work[app] / epochs_of(app));
+        let work_per_s: Vec<f64> = work_per_s.collect();
         let (mut lc, mut be) = (Vec::new(), Vec::new());
-        for ((spec, window), work) in scene.apps.iter().zip(&self.windows).zip(&self.work) {
+        let was_present = |(app, _): &(usize, _)| self.present[*app] > Nanos::ZERO;
+        for (app, spec) in scene.apps.iter().enumerate().filter(was_present) {
+            let window = &self.windows[app];
             match spec.tail() {
                 Some((percentile, bound)) => {
                     // An app without an answer counts as having the longest possible tail.
@@ -242,7 +269,7 @@ impl Recorder {
                     lc.extend(LcReading::new(ideal, tail, bound).ok().map(|it| (tail, it)));
                 }
                 None => {
-                    let (solo, real) = (spec.solo_per_s.unwrap_or(1.0), work / count);
+                    let (solo, real) = (spec.solo_per_s.unwrap_or(1.0), work_per_s[app]);
                     be.push(BeReading { solo, real });
                 }
             }
@@ -258,10 +285,16 @@ impl Recorder {
             entropy: system_entropy(&readings, &be, RelativeImportance::default()),
             epochs: self.epochs,
             utilisation: self.busy / count,
-            span: self.span,
             left: left.collect(),
-            work_per_s: self.work.iter().map(|work| work / count).collect(),
+            work_per_s,
+            present: self.present,
+            lost: Vec::new(),
             answers: self.windows,
         }
     }
+}
+
+/// A part of a span; 1 for all of it, to the last bit.
+fn share_of(part: Nanos, whole: Nanos) -> f64 {
+    part.0 as f64 / whole.0 as f64
 }

@@ -20,7 +20,14 @@ use rand::SeedableRng;
 const EPOCH: Nanos = Nanos::from_millis(500);
 
 fn app(name: &str, threads: u32, activity: Activity) -> NodeApp {
-    NodeApp { name: name.to_owned(), threads, activity, memory: Default::default(), ipc: 1.0 }
+    NodeApp {
+        name: name.to_owned(),
+        threads,
+        activity,
+        memory: Default::default(),
+        ipc: 1.0,
+        presence: Default::default(),
+    }
 }
 
 /// A server whose load jumps, its client, and endless work beside them; its

@@ -430,7 +430,7 @@ fn every_example_and_every_scenario_of_the_docs_can_be_run() {
             texts.push(std::fs::read_to_string(file.path()).unwrap());
         }
     }
-    assert_eq!(texts.len(), 10);
+    assert_eq!(texts.len(), 11);
     let page = std::fs::read_to_string(format!("{ROOT}/docs/scenario.md")).unwrap();
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
     assert!(!blocks.is_empty());
@@ -457,4 +457,51 @@ fn the_worst_burst_cycle_of_the_example_is_that_of_the_paper() {
     let times = |other: &Cycle| sweep.worst().response_ms().mean / other.response_ms().mean;
     let (shortest, longest) = (&sweep.cycles[0], &sweep.cycles[sweep.cycles.len() - 1]);
     assert!(times(shortest) > 2.0 && times(longest) > 1.25, "{sweep:?}");
+}
+
+/// A service beside work that visits, with something replaced.
+fn visited(from: &str, to: &str) -> String {
+    let text = std::fs::read_to_string(format!("{ROOT}/examples/sim/visitors.toml")).unwrap();
+    let text = text.replace("length = \"60s\"", "length = \"25s\"");
+    assert!(text.contains(from), "the test replaces nothing: {from}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn an_app_is_counted_while_it_is_present() {
+    let node = |text: &str| {
+        let scenario = any(text).unwrap_or_else(|wrong| panic!("{wrong}"));
+        scenario.run(&Progress::silent()).unwrap()
+    };
+    let mean = |outcome: &Outcome, id: &str| outcome.estimate(0, number(outcome, id)).mean;
+    let text = visited("", "");
+    let always =
+        text.replace("arrives = [\"15s\", \"28s\"]\n", "").replace("leaves = \"22s\"\n", "");
+    let (visits, always) = (node(&text), node(&always));
+    // The visitor has the same pace while it is there; the service answers as many requests.
+    for (id, tolerance) in [("progress[batch]", 0.1), ("throughput[search]", 0.1)] {
+        let (found, wanted) = (mean(&visits, id), mean(&always, id));
+        assert!((found / wanted - 1.0).abs() < tolerance, "{id}: {found}, always {wanted}");
+    }
+    let idle = |outcome: &Outcome| 100.0 - mean(outcome, "utilisation");
+    assert!(idle(&visits) > idle(&always) + 10.0, "half of the time it is away");
+    assert!(mean(&visits, "lost[search]") >= 0.0, "a restart may lose requests");
+}
+
+#[test]
+fn changes_of_an_app_that_cannot_happen_are_refused_by_key() {
+    let leaves = "leaves = \"22s\"";
+    let cases = [
+        ("leaves = \"22s\"\nrestarts = \"2h\"", "app[1].restarts: 7200s is not before the end"),
+        ("leaves = \"30s\"", "app[1].arrives: it arrives while it is present"),
+        ("leaves = [\"15s\"]", "each change of an app must be later"),
+        ("leaves = \"22s\"\nrestarts = [\"23s\"]", "app[1].restarts: it is restarted while"),
+    ];
+    for (to, wanted) in cases {
+        let error = any(&visited(leaves, to)).err().unwrap().to_string();
+        assert!(error.contains(wanted), "{to}: {error}");
+    }
+    let text = visited(leaves, "leaves = 22");
+    let error = toml::from_str::<lull_lab::scenario::ColocatedFile>(&text).unwrap_err().to_string();
+    assert!(error.contains("a time such as"), "{error}");
 }

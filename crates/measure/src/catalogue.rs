@@ -216,6 +216,10 @@ metrics! {
     RUN_QUEUE_WAIT = "run_queue_wait", Ratio, App,
         "Time its threads were runnable but not running, in cores.",
         "/proc/PID/task/TID/schedstat", Mean;
+    RUN_QUEUE_P99 = "run_queue_p99", Seconds, App,
+        "99th percentile of the time that its threads that can run wait until they do; where an \
+         app has an objective of run-queue latency.",
+        "eBPF at sched_wakeup and sched_switch", Last;
     CONTEXT_SWITCHES = "context_switches", PerSecond, App,
         "Context switches of its threads.", "/proc/PID/task/TID/schedstat", Mean;
     INSTRUCTIONS = "instructions", PerSecond, App,

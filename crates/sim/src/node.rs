@@ -48,6 +48,7 @@ mod knobs;
 mod level;
 mod model;
 mod plant;
+mod presence;
 mod queue;
 mod requests;
 mod schedule;
@@ -58,6 +59,7 @@ pub use model::{
     REFRESH, Throttle,
 };
 pub use plant::{NodePlant, NodePlantError};
+pub use presence::Presence;
 pub use totals::{NodeAppTotals, NodeTotals};
 
 use crate::model::{Draw, ModelError};
@@ -67,10 +69,10 @@ use crate::tree::WinnerTree;
 use contention::Contention;
 use level::TimeWeightedCount;
 use lull_measure::{Latency, Nanos};
-use queue::{
-    CoreState, NICE_0_WEIGHT, NO_TASK, NORMAL, State, Task, TaskQueue, Thread, ThreadScheduling,
-};
+use presence::DueChange;
+use queue::{CoreState, NO_TASK, State, Task, TaskQueue, Thread, ThreadScheduling};
 use requests::Requests;
+use std::collections::VecDeque;
 use totals::NodeBaseline;
 
 /// Work below this, in nanoseconds, is rounding and done.
@@ -82,7 +84,7 @@ pub struct NodeSimulation {
     now_ns: u64,
     sequence: u64,
     events: u64,
-    /// One leaf a core, one an app's arrivals, the refresh, the balance.
+    /// One leaf a core, one an app's arrivals, the refresh, the balance, the roster.
     clocks: WinnerTree,
     cores: Vec<CoreState>,
     threads: Vec<Thread>,
@@ -91,6 +93,8 @@ pub struct NodeSimulation {
     wakeups: Stream,
     contention: Contention,
     refresh_ns: u64,
+    /// Changes of the roster to come.
+    roster: VecDeque<DueChange>,
     /// Cores without anything to run, a bit each.
     idle: u64,
     /// Threads that wait, by class.
@@ -112,10 +116,16 @@ struct AppState {
     running: TimeWeightedCount,
     queued: TimeWeightedCount,
     outstanding: TimeWeightedCount,
+    /// 1 while it is on the node.
+    present: TimeWeightedCount,
+    /// How often it has departed.
+    life: u32,
     /// `running` at the last refresh.
     ran_ns: u128,
     arrived: u64,
     answered: u64,
+    /// Requests that it left unanswered when it departed.
+    lost: u64,
     switches: u64,
     work_ns: f64,
     /// Since the window was last taken.
@@ -148,7 +158,7 @@ impl NodeSimulation {
             now_ns: 0,
             sequence: 0,
             events: 0,
-            clocks: WinnerTree::new(cores + model.app.len() + 2),
+            clocks: WinnerTree::new(cores + model.app.len() + 3),
             cores: vec![CoreState::default(); cores],
             threads: Vec::new(),
             apps: Vec::new(),
@@ -156,6 +166,7 @@ impl NodeSimulation {
             wakeups: streams.stream(StreamPurpose::Wakeups, 0),
             contention: Contention::new(model),
             refresh_ns: model.refresh.0,
+            roster: presence::due_changes(model.app.iter().map(|app| &app.presence)),
             idle: u64::MAX >> (64 - cores),
             queued: [0; 3],
             pressure: TimeWeightedCount::default(),
@@ -165,11 +176,15 @@ impl NodeSimulation {
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);
         }
-        for app in 0..node.apps.len() {
-            node.start_app(app);
+        for (app, described) in model.app.iter().enumerate() {
+            match described.presence.begins_present() {
+                true => node.start_app(app),
+                false => node.withhold(app),
+            }
         }
         node.set_clock(node.refresh_leaf(), node.refresh_ns);
         node.set_clock(node.refresh_leaf() + 1, node.scheduler.balance.0);
+        node.expect_change();
         node.forget();
         Ok(node)
     }
@@ -202,9 +217,8 @@ impl NodeSimulation {
                 Work::Requests(Box::new(requests.expect("the activity is requests")))
             }
         };
-        let mask = u64::MAX >> (64 - self.cores.len());
         let pace = 1.0 / self.contention.slowdown(number);
-        let treatment = ThreadScheduling { mask, rank: NORMAL, weight: NICE_0_WEIGHT };
+        let treatment = presence::neutral(self.cores.len());
         self.apps.push(AppState::new(work, app.ipc, pace, treatment));
     }
 
@@ -250,11 +264,15 @@ impl NodeSimulation {
                 self.core_event(leaf);
             } else if app < self.apps.len() {
                 self.arrival(app);
-            } else if leaf == self.refresh_leaf() {
-                self.refresh();
             } else {
-                self.balance();
-                self.set_clock(leaf, self.now_ns + self.scheduler.balance.0);
+                match leaf - self.refresh_leaf() {
+                    0 => self.refresh(),
+                    1 => {
+                        self.balance();
+                        self.set_clock(leaf, self.now_ns + self.scheduler.balance.0);
+                    }
+                    _ => self.roster_event(),
+                }
             }
         }
         self.now_ns = self.now_ns.max(until.0);
@@ -355,9 +373,12 @@ impl AppState {
             running: TimeWeightedCount::default(),
             queued: TimeWeightedCount::default(),
             outstanding: TimeWeightedCount::default(),
+            present: TimeWeightedCount::at_start(1),
+            life: 0,
             ran_ns: 0,
             arrived: 0,
             answered: 0,
+            lost: 0,
             switches: 0,
             work_ns: 0.0,
             window: Latency::default(),

@@ -1,7 +1,7 @@
 //! The co-location node: laws that hold whatever runs, and the seam to policies.
 
 use lull_control::{
-    AppId, AppSpec, CoreSet, Got, Plant, Scheduling, Setting, WayMask, conformance,
+    AppId, AppSpec, CoreSet, Got, Plant, RosterEvent, Scheduling, Setting, WayMask, conformance,
 };
 use lull_measure::catalogue::CPU;
 use lull_measure::compliance::late_share;
@@ -9,7 +9,7 @@ use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
     Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodePlant,
-    NodeScheduler, NodeSimulation, Throttle,
+    NodeScheduler, NodeSimulation, NodeTotals, Presence, Throttle,
 };
 use proptest::prelude::*;
 use rayon::prelude::*;
@@ -21,12 +21,26 @@ fn requests(name: &str, threads: u32, rate_per_s: f64, shape: Shape) -> NodeApp 
     let load = vec![LoadStep { from: Nanos::ZERO, rate_per_s }];
     let memory = MemoryUse { share: 0.3, bytes_per_s: 0.5e9, floor: 0.3, ways: 4.0 };
     let activity = Activity::requests(work, load);
-    NodeApp { name: name.to_owned(), threads, activity, memory, ipc: 1.2 }
+    NodeApp {
+        name: name.to_owned(),
+        threads,
+        activity,
+        memory,
+        ipc: 1.2,
+        presence: Default::default(),
+    }
 }
 
 fn batch(name: &str, threads: u32, activity: Activity) -> NodeApp {
     let memory = MemoryUse { share: 0.4, bytes_per_s: 2e9, floor: 0.5, ways: 6.0 };
-    NodeApp { name: name.to_owned(), threads, activity, memory, ipc: 1.0 }
+    NodeApp {
+        name: name.to_owned(),
+        threads,
+        activity,
+        memory,
+        ipc: 1.0,
+        presence: Default::default(),
+    }
 }
 
 fn phases() -> Activity {
@@ -79,6 +93,90 @@ fn plant(replication: u64) -> NodePlant {
 #[test]
 fn a_simulated_node_is_a_plant() {
     conformance::check(Nanos::from_millis(50), || plant(0));
+}
+
+#[test]
+fn apps_of_a_simulated_node_come_and_go() {
+    conformance::check_churn(Nanos::from_millis(50), 200, &mut plant(0), |plant, app, event| {
+        plant.change(app, event);
+    });
+}
+
+#[test]
+fn an_app_uses_the_node_while_it_is_present_and_others_have_the_rest() {
+    let at = |seconds: &[u64]| seconds.iter().map(|second| SECOND * *second).collect();
+    let presence = Presence { arrives: at(&[1, 6]), leaves: at(&[4]), restarts: at(&[2]) };
+    let visitor = NodeApp { presence, ..batch("visitor", 2, Activity::Endless) };
+    let mut alone = NodeSimulation::new(&bare(2, vec![visitor]), 1, 0).unwrap();
+    alone.run_until(SECOND * 7);
+    let visited = alone.totals();
+    assert_eq!(visited.apps[0].present, SECOND * 4);
+    let busy_s: f64 = visited.utilisation.iter().map(|share| share * 7.0).sum();
+    assert!((busy_s - 8.0).abs() < 1e-6, "two cores for four seconds: {busy_s}");
+
+    let beside = |presence| {
+        let mut apps = three().app;
+        apps[2].presence = presence;
+        let mut plant = NodePlant::new(&node(4, apps), &specs(), 1, 0).unwrap();
+        plant.observe(SECOND * 5).unwrap();
+        plant.node().totals()
+    };
+    let (with, without) = (
+        beside(Presence::default()),
+        beside(Presence { arrives: at(&[10]), ..Presence::default() }),
+    );
+    assert_eq!(without.apps[2].busy_cores, 0.0);
+    assert!(without.apps[3].work_per_s > 1.1 * with.apps[3].work_per_s, "the rest is used");
+    let arrived = |totals: &NodeTotals| [0, 1].map(|app: usize| totals.apps[app].arrived);
+    assert_eq!(arrived(&with), arrived(&without), "requests are the same");
+}
+
+#[test]
+fn a_restart_loses_the_requests_that_wait_and_is_reported_once() {
+    let mut plant = plant(0);
+    let _ = plant.apply(&[Setting::Cores(AppId(0), CoreSet::first(1))]);
+    plant.observe(SECOND).unwrap();
+    let class = Setting::Scheduling(AppId(0), Scheduling::RoundRobin { priority: 3 });
+    let _ = plant.apply(&[class]);
+    plant.change(AppId(0), RosterEvent::Restarted);
+    let normal = Setting::Scheduling(AppId(0), Scheduling::Normal { nice: 0 });
+    let all = Setting::Cores(AppId(0), CoreSet::first(4));
+    assert!(plant.settings().contains(&normal) && plant.settings().contains(&all));
+    assert_eq!(plant.observe(SECOND).unwrap().restarted, [AppId(0)]);
+    assert!(plant.observe(SECOND).unwrap().restarted.is_empty());
+    let totals = &plant.node().totals().apps[0];
+    let waiting = plant.observe(Nanos(1)).unwrap().apps[0].latency.as_ref().unwrap().outstanding;
+    assert_eq!(totals.arrived, totals.answered + totals.lost + waiting);
+    assert!(totals.lost > 0 && totals.present == SECOND * 3);
+}
+
+#[test]
+fn changes_that_cannot_happen_are_refused_with_their_key() {
+    let times = |times: &[u64]| times.iter().map(|second| SECOND * *second).collect::<Vec<_>>();
+    let refused = |arrives: &[u64], leaves: &[u64], restarts: &[u64]| {
+        let (arrives, leaves, restarts) = (times(arrives), times(leaves), times(restarts));
+        let mut model = three();
+        model.app[1].presence = Presence { arrives, leaves, restarts };
+        NodeSimulation::new(&model, 1, 0).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&[5], &[2, 9], &[1, 6]), None);
+    let cases = [
+        (refused(&[0], &[], &[]), "app[1].presence.arrives: each change"),
+        (refused(&[2], &[2], &[]), "app[1].presence.leaves: each change"),
+        (refused(&[1, 2], &[], &[]), "app[1].presence.arrives: it arrives while it is present"),
+        (refused(&[], &[1, 2], &[]), "app[1].presence.leaves: it leaves while it is absent"),
+        (refused(&[2], &[], &[1]), "app[1].presence.restarts: it is restarted while it is absent"),
+    ];
+    for (found, wanted) in cases {
+        assert!(found.as_ref().is_some_and(|text| text.contains(wanted)), "{found:?}: {wanted}");
+    }
+    let mut model = three();
+    model.app.push(NodeApp {
+        presence: Presence { leaves: times(&[1]), ..Default::default() },
+        ..batch("clients", 1, Activity::Clients)
+    });
+    let text = NodeSimulation::new(&model, 1, 0).err().unwrap().to_string();
+    assert!(text.contains("app[4].presence.leaves: an app of clients"), "{text}");
 }
 
 #[test]
@@ -285,13 +383,14 @@ fn a_bad_node_is_refused_by_key() {
     assert!(NodePlant::new(&three(), &silent, 1, 0).is_err());
 }
 
-/// What a policy might do to app `app`.
+/// What a policy might do to an app, or its owner.
 #[derive(Debug, Clone)]
 enum Turn {
     Cores(u16),
     Class(Scheduling),
     Ways(u32, u32),
     Percent(u8),
+    Roster(RosterEvent),
 }
 
 fn turn() -> impl Strategy<Value = (u16, Turn)> {
@@ -305,6 +404,9 @@ fn turn() -> impl Strategy<Value = (u16, Turn)> {
         class.prop_map(Turn::Class),
         (0u32..10, 1u32..10).prop_map(|(first, count)| Turn::Ways(first, count)),
         (1u8..=100).prop_map(Turn::Percent),
+        Just(Turn::Roster(RosterEvent::Departed)),
+        Just(Turn::Roster(RosterEvent::Arrived)),
+        Just(Turn::Roster(RosterEvent::Restarted)),
     ];
     (0u16..4, turn)
 }
@@ -319,7 +421,11 @@ fn steer(plant: &mut NodePlant, app: u16, turn: &Turn) {
         Turn::Class(class) => Setting::Scheduling(app, *class),
         Turn::Ways(first, count) => Setting::CacheWays(app, WayMask::run(*first, *count)),
         Turn::Percent(percent) => Setting::MemoryBandwidth(app, *percent),
+        Turn::Roster(event) => return plant.change(app, *event),
     };
+    if !plant.is_present(app) {
+        return;
+    }
     for outcome in plant.apply(&[setting]).outcomes {
         assert!(outcome.in_force().is_some(), "{outcome:?}");
     }
@@ -339,7 +445,8 @@ proptest! {
             let seen = plant.observe(Nanos::from_millis(37)).unwrap();
             let used = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap());
             let cores: f64 = used.sum();
-            let apps: f64 = seen.apps.iter().map(|app| app.readings.value(CPU).unwrap()).sum();
+            let used = seen.apps.iter().map(|app| app.readings.value(CPU).unwrap_or(0.0));
+            let apps: f64 = used.sum();
             prop_assert!((cores - apps).abs() < 1e-6, "busy cores {cores}, apps {apps}");
         }
         plant.observe(SECOND).unwrap();
@@ -347,7 +454,7 @@ proptest! {
         for app in &totals.apps {
             // Work is conserved: none is done off a core, none faster than alone.
             prop_assert!(app.work_per_s <= app.busy_cores * (1.0 + 1e-9), "{app:?}");
-            prop_assert!(app.answered <= app.arrived);
+            prop_assert!(app.answered + app.lost <= app.arrived);
             prop_assert_eq!(app.latency.count(), app.answered);
         }
         // Nothing idles while a thread that may run there waits: the endless app's cores are busy.
@@ -393,7 +500,9 @@ proptest! {
         }
         model.app.truncate(2);
         let mut plant = NodePlant::new(&model, &specs()[..2], 1, replication).unwrap();
-        for (app, turn) in turns.iter().filter(|(app, _)| *app < 2) {
+        // Who departs leaves requests unanswered: the law is of those that stay.
+        let stays = |turn: &Turn| !matches!(turn, Turn::Roster(_));
+        for (app, turn) in turns.iter().filter(|(app, turn)| *app < 2 && stays(turn)) {
             steer(&mut plant, *app, turn);
             plant.observe(Nanos::from_millis(50)).unwrap();
         }

@@ -20,6 +20,15 @@ pub enum Where {
     Match(ProcessPattern),
 }
 
+/// The app of a template that an app is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotOf {
+    /// The number of the template.
+    pub template: usize,
+    /// The number of the app among those of the template, from 0.
+    pub index: usize,
+}
+
 /// `match` of `[[app]]`: what the processes of an app have in common. All keys that are given
 /// must match the whole name; each is a glob (`*`, `?`, `[ab]`, `{a,b}`).
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

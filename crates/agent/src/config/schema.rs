@@ -1,11 +1,12 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::{AdmissionSection, Concurrency, GateSection};
-use super::place::{MatchSection, Where};
+use super::place::{MatchSection, SlotOf, Where};
+use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
 use crate::power_file::PowerFile;
 use crate::prometheus::Server;
-use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, Limits, WrittenObjective};
+use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, HostObjective, LatencyOf, Limits};
 use lull_host::gauges::energy::PowerModel;
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
@@ -38,9 +39,12 @@ pub(super) struct File {
     /// from it is labelled as modelled, with its formula.
     #[serde(default)]
     pub(super) power: PowerSection,
-    /// One app each; at least one.
+    /// One app each; at least one, or one `[[match]]`.
     #[serde(default)]
     pub(super) app: Vec<AppSection>,
+    /// One app for each process, unit or cgroup that matches (optional).
+    #[serde(rename = "match", default)]
+    pub(super) templates: Vec<TemplateSection>,
     /// A load client that runs as long as the agent does (optional).
     #[serde(default)]
     pub(super) load: Vec<LoadSection>,
@@ -222,10 +226,12 @@ pub struct AppSection {
     /// A percentile and its bound, a floor of requests per second, or the share of
     /// users that waiting may drive away (`{ disengagement = 0.001 }`, which `qos-wc`
     /// alone minds), each in a table of its own; a latency-critical app has at least
-    /// one percentile.
+    /// one percentile. `{ run_queue_p99 = "1ms" }` bounds the time that its threads wait
+    /// for a core, for an app whose requests are not reported
+    /// ([config.md](config.md#apps-that-report-no-latency)).
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("p95", "4.2ms")])])]
-    objectives: Vec<WrittenObjective>,
+    pub(super) objectives: Vec<HostObjective>,
     /// Highest load it can serve.
     #[schemars(example = 120_000, extend("x-unit" = "requests/s"))]
     pub max_load: Option<f64>,
@@ -299,6 +305,9 @@ pub struct AppSection {
     #[serde(default)]
     #[schemars(extend("default" = "auto"))]
     pub progress: ProgressSource,
+    /// The template that it is an app of, if it is one.
+    #[serde(skip)]
+    pub slot: Option<SlotOf>,
 }
 
 /// A reference value: known, or to be measured before control begins.
@@ -450,12 +459,27 @@ impl AppSection {
         self.gate.clone().unwrap_or_default().settings(limit).map(Some)
     }
 
+    /// Returns the entry of the file that it comes from, as errors name it; `index` is its
+    /// number among all apps.
+    pub fn entry(&self, index: usize) -> String {
+        match self.slot {
+            Some(slot) => format!("match[{}]", slot.template),
+            None => format!("app[{index}]"),
+        }
+    }
+
+    /// Whether it has an objective of this latency.
+    pub fn has_tail_of(&self, of: LatencyOf) -> bool {
+        let is_of = |one: &HostObjective| one.objective.minds_latency() && one.of == of;
+        self.objectives.iter().any(is_of)
+    }
+
     /// The app as policies know it; references to be measured are `None`.
     pub fn spec(&self) -> AppSpec {
         AppSpec {
             name: self.name.clone(),
             class: self.class,
-            objectives: self.objectives.iter().map(|written| written.0).collect(),
+            objectives: self.objectives.iter().map(|written| written.objective).collect(),
             threads: self.threads,
             ideal: self.ideal.and_then(Reference::known),
             max_load_per_s: self.max_load,

@@ -46,6 +46,69 @@ fn a_good_config_is_what_it_says() {
 }
 
 #[test]
+fn an_objective_may_be_of_run_queue_latency() {
+    let config = load(&GOOD.replace("p95 = \"4.2ms\"", "\"run_queue_p99.9\" = \"5ms\"")).unwrap();
+    let app = &config.apps[0];
+    assert!(app.has_tail_of(LatencyOf::RunQueue) && !app.has_tail_of(LatencyOf::Requests));
+    let (percentile, bound) = app.spec().tail().unwrap();
+    assert_eq!((percentile.percent(), bound), (99.9, Nanos::from_millis(5)));
+}
+
+/// `GOOD` with a template.
+fn with_template(keys: &str) -> String {
+    let head = "\n[[match]]\nname = \"worker\"\nclass = \"best-effort\"\n";
+    format!("{GOOD}{head}{keys}")
+}
+
+#[test]
+fn a_template_is_as_many_apps_as_there_may_be_at_a_time() {
+    let config =
+        load(&with_template("exe = \"ffmpeg\"\nuser = \"batch\"\nmost = 3\nsolo = 2")).unwrap();
+    let names: Vec<_> = config.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(names, ["cache", "batch", "worker-1", "worker-2", "worker-3"]);
+    let last = &config.apps[4];
+    assert_eq!(last.slot, Some(SlotOf { template: 0, index: 2 }));
+    assert_eq!(last.spec().solo_per_s, Some(2.0));
+    let Ok(Where::Match(pattern)) = last.place() else { panic!("{:?}", last.place()) };
+    assert_eq!(pattern.to_string(), "exe `ffmpeg` and user `batch`");
+    let units = load(&with_template("unit = \"web-*.service\"")).unwrap();
+    assert_eq!(units.apps.len(), 10, "eight apps where `most` does not say");
+}
+
+#[test]
+fn templates_are_refused_by_their_own_keys() {
+    let cases = [
+        ("", "match[0].name: needs what matches"),
+        ("exe = \"a\"\nunit = \"b-*\"", "match[0].name: needs what matches"),
+        ("exe = \"a[\"", "lull.toml:22: match[0].exe: `a[` is no pattern"),
+        ("unit = \"db.service\"", "match[0].unit: names one unit"),
+        ("cgroup = \"kubepods\"", "match[0].cgroup: names one cgroup"),
+        (
+            "exe = \"a\"\nobjectives = [{ p95 = \"9ms\" }]",
+            "lull.toml:23: match[0].objectives: is of requests",
+        ),
+        ("exe = \"a\"\nmost = 257", "lull.toml:23: match[0].most: is 257: write 1 to 256"),
+        ("exe = \"a\"\nmost = 0", "match[0].most"),
+        ("exe = \"a\"\npid = 3", "match[0].pid: unknown field"),
+        ("exe = \"a\"\nideal = \"measure\"", "match[0].ideal"),
+    ];
+    for (keys, want) in cases {
+        let got = load(&with_template(keys)).expect_err(keys).to_string();
+        assert!(got.contains(want), "{keys}\n  got:  {got}\n  want: {want}");
+    }
+    let critical =
+        with_template("exe = \"a\"").replace("\"best-effort\"\nexe", "\"latency-critical\"\nexe");
+    let got = load(&critical).expect_err("no objective").to_string();
+    assert!(got.contains("match[0].objectives: `worker-1` is latency-critical"), "{got}");
+    let twice = with_template("exe = \"a\"").replace("name = \"batch\"", "name = \"worker-2\"");
+    let got = load(&twice).expect_err("two of one name").to_string();
+    assert!(got.contains("match[0].name: two apps are called `worker-2`"), "{got}");
+    let odd = with_template("exe = \"a\"").replace("\"worker\"", "\"a worker\"");
+    let got = load(&odd).expect_err("a blank").to_string();
+    assert!(got.contains("lull.toml:20: match[0].name: must be a word"), "{got}");
+}
+
+#[test]
 fn an_app_with_a_page_need_not_be_started() {
     let attached = "pid = 1\nlatency = \"preload\"\npage = \"/run/lull-db\"\nconcurrency = 4";
     let config = load(&GOOD.replace("pid = 1", attached)).unwrap();
@@ -79,6 +142,17 @@ fn every_refusal_names_file_line_and_key() {
         ),
         ("\"4.2ms\"", "\"4.2\"", "lull.toml:9: app[0].objectives"),
         ("p95 =", "bound =", "unknown objective `bound`"),
+        (
+            "{ throughput = 1000 }",
+            "{ run_queue_p99 = \"1ms\" }",
+            "lull.toml:9: app[0].objectives: bounds the latency of requests and of run queues",
+        ),
+        (
+            "p95 = \"4.2ms\" }, { throughput = 1000 }]",
+            "run_queue_p99 = \"1ms\" }]\nlatency = \"ebpf\"",
+            "lull.toml:10: app[0].latency: is not read for an objective of run-queue latency",
+        ),
+        ("p95 =", "run_queue_throughput =", "unknown objective `run_queue_throughput`"),
         (
             "{ p95 = \"4.2ms\" }, ",
             "",

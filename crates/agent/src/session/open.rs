@@ -1,31 +1,35 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
 mod launch;
+mod sources;
 
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
-use crate::config::{AppSection, Config, GateSection, LatencySource, ProgressSource};
+use crate::config::{AppSection, Config, GateSection, LatencySource};
+use crate::guarded;
 use crate::library::{self, Library};
 use crate::live::{self, BoundServer, Facts};
 use crate::located::InputError;
 use crate::record::{self, Head, Recorder};
-use crate::{guarded, prometheus};
 use anyhow::Context;
 use launch::Surroundings;
-use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
+use lull_control::{
+    Capability, ControlLoop, Controller, LatencyOf, Machine, Plant, PlantError, Rng,
+};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE, above_lull};
 use lull_host::gauges::push::PushGauge;
 use lull_host::gauges::queries::Queries;
+use lull_host::gauges::run_queue::RunQueue;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
-use lull_host::plant::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Stop};
+use lull_host::plant::{HostApp, HostConfig, HostPlant, Stop};
 use lull_host::{Roots, apps, probe};
-use lull_measure::{Missing, Nanos};
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -169,9 +173,9 @@ impl<'a> Agent<'a> {
     /// Names the entry of the config whose app has a process of another app.
     fn shared_process(&self, error: HostError) -> anyhow::Error {
         let HostError::Shared { second, .. } = &error else { return error.into() };
-        let index = self.config.apps.iter().position(|app| app.name == *second);
-        let key = format!("app[{}]", index.unwrap_or_default());
-        self.config.source.error(&key, error.to_string()).into()
+        let mut apps = self.config.apps.iter().enumerate();
+        let key = apps.find(|(_, app)| app.name == *second).map(|(index, app)| app.entry(index));
+        self.config.source.error(&key.unwrap_or_default(), error.to_string()).into()
     }
 
     /// Measures references that need an unloaded machine, starts the load, and measures the
@@ -304,9 +308,14 @@ impl<'a> Agent<'a> {
         let push = PushGauge::listen(socket, &self.config.specs())?;
         let library = self.library()?;
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
+        let mut slots = VecDeque::new();
         for app in &self.config.apps {
             let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
-            match self.start_app(app, &surroundings, &mut ledger) {
+            let one = match app.slot {
+                Some(slot) => self.attach_slot(slot, roots, &mut slots),
+                None => self.start_app(app, &surroundings, &mut ledger),
+            };
+            match one {
                 Ok(one) => started.push(one),
                 Err(error) => {
                     let mut handles: Vec<_> = started.into_iter().map(|(app, _)| app).collect();
@@ -356,14 +365,23 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Rejects `latency = "ebpf"` if this kernel does not support it.
+    /// Rejects a latency that only the kernel sees if this kernel does not support it.
     fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
-        let asks = |app: &AppSection| app.latency == LatencySource::Ebpf;
-        let Some(index) = self.config.apps.iter().position(asks) else { return Ok(()) };
-        let refused = |why: Missing| {
-            self.config.source.error(&format!("app[{index}].latency"), format!("`ebpf`: {why}"))
-        };
-        Queries::probe(roots).map(drop).map_err(refused)
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let (key, what, probed) = match app {
+                app if app.has_tail_of(LatencyOf::RunQueue) => {
+                    ("objectives", "run-queue latency", RunQueue::probe(roots))
+                }
+                app if app.latency == LatencySource::Ebpf => {
+                    ("latency", "`ebpf`", Queries::probe(roots))
+                }
+                _ => continue,
+            };
+            let at = || format!("{}.{key}", app.entry(index));
+            let refused = |why| self.config.source.error(&at(), format!("{what}: {why}"));
+            probed.map_err(refused)?;
+        }
+        Ok(())
     }
 
     fn guard(&self) -> GuardCommand {
@@ -388,8 +406,8 @@ impl<'a> Agent<'a> {
             |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
                 spec: app.spec(),
                 handle,
-                latency: latency_from(app, watch, self.config.agent.epoch, roots),
-                progress: progress_from(app, counters),
+                latency: sources::latency_from(app, watch, self.config.agent.epoch, roots),
+                progress: sources::progress_from(app, counters),
             };
         each.map(host_app).collect()
     }
@@ -425,33 +443,6 @@ fn with_stop_context(error: anyhow::Error) -> anyhow::Error {
 fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
     for process in &ended.left {
         say(&format!("process {} does not end; kill it by hand", process.pid));
-    }
-}
-
-/// Returns the source of an app's latency. For a Prometheus source this starts a thread that
-/// queries the server once an epoch.
-fn latency_from(
-    app: &AppSection,
-    watch: Option<Watch>,
-    epoch: Nanos,
-    roots: &Roots,
-) -> LatencyFrom {
-    match (&app.latency, app.spec().tail()) {
-        (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
-        (LatencySource::Prometheus(server), Some((at, _))) => {
-            let query = app.query.clone().unwrap_or_default();
-            LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))
-        }
-        _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
-    }
-}
-
-fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
-    match app.progress {
-        ProgressSource::Push => ProgressFrom::Push,
-        ProgressSource::Instructions => ProgressFrom::Instructions,
-        ProgressSource::Auto if has_counters => ProgressFrom::Instructions,
-        ProgressSource::Auto | ProgressSource::CpuTime => ProgressFrom::CpuTime,
     }
 }
 

@@ -6,10 +6,10 @@
 
 use super::Session;
 use super::policy::{limits_error, policy_of, rebuild_of, shadow_of};
-use crate::config::Config;
+use crate::config::{AppSection, Config};
 use crate::located::InputError;
 use lull_control::journal::OperatorAct;
-use lull_control::{AppSpec, Plant, numbered};
+use lull_control::{AppSpec, LatencyOf, Plant, numbered};
 use toml::{Table, Value};
 
 /// Keys of `[agent]` that can change.
@@ -65,7 +65,12 @@ impl Session {
             Some((app, rest)) => {
                 let index = app.strip_prefix("app[").and_then(|rest| rest.strip_suffix(']'));
                 let section = index.and_then(|index| new.apps.get(index.parse::<usize>().ok()?));
-                section.is_none_or(|app| app.controller().is_some() || !OF_APP.contains(&rest))
+                section.is_none_or(|app| {
+                    let before = self.config.apps.iter().find(|before| before.name == app.name);
+                    let of_waits = |app: &AppSection| app.has_tail_of(LatencyOf::RunQueue);
+                    let has_moved = before.is_some_and(|before| of_waits(before) != of_waits(app));
+                    has_moved || app.controller().is_some() || !OF_APP.contains(&rest)
+                })
             }
             None => true,
         };

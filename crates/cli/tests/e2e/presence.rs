@@ -68,7 +68,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Two best-effort apps under `even`, so that each has fewer cores than there are.
+/// Two best-effort apps under `even`: while both are present each has fewer cores than there are.
 fn two(first: &str, second: &str) -> String {
     format!(
         "[policy]\nname = \"even\"\n\
@@ -91,16 +91,15 @@ fn apps_that_are_absent_wait_are_managed_when_they_come_and_again_after_a_restar
     let mut agent = scene.agent(&scene.config("", &two(&by_args(&one), &by_args(&other))));
     agent.wait_until_said("`first` waits: processes with args");
     agent.wait_until_said("second waits for its first process");
-    let first = Sleeper::new(&one);
-    agent.wait_for("the first app's cores", || first.is_set());
-    let second = Sleeper::new(&other);
-    agent.wait_for("the second app's cores", || second.is_set());
+    let (first, second) = (Sleeper::new(&one), Sleeper::new(&other));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
     drop(first);
     agent.wait_until_said("first has exited");
+    agent.wait_for("all cores for the app that is left", || !second.is_set());
+    let again = Sleeper::new(&one);
+    agent.wait_for("the cores of the first app again", || again.is_set() && second.is_set());
     drop(second);
     agent.wait_until_said("second has exited");
-    let again = Sleeper::new(&one);
-    agent.wait_for("the cores of the first app again", || again.is_set());
     agent.interrupt().well();
     assert!(!again.is_set(), "its cores are not as before");
     let record = Record::open(&scene.records()[0]);
@@ -120,6 +119,7 @@ fn an_app_is_managed_long_before_a_long_epoch_ends() {
     let config = scene.config("", &two(&by_args(&one), &by_args(&other)));
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace("\"200ms\"", "\"1h\"")).unwrap();
+    let _second = Sleeper::new(&other);
     let mut agent = scene.agent(&config);
     agent.wait_until_said("recording to");
     let first = Sleeper::new(&one);
@@ -188,6 +188,54 @@ fn a_process_of_two_apps_is_refused_at_the_start_and_later_left_unmanaged() {
     assert!(!shared.is_set());
     let refused = scene.run_for(&config, "1s").refused(2, "belongs to both `first` and `second`");
     assert!(refused.err.contains("lull.toml:"), "{}", refused.err);
+}
+
+/// Two templates, or one twice, of sleepers.
+fn templates(first: &str, second: &str) -> String {
+    let template = |name: &str, keys: &str| {
+        format!("[[match]]\nname = \"{name}\"\nclass = \"best-effort\"\nsolo = 1.0\n{keys}\n")
+    };
+    format!(
+        "[policy]\nname = \"even\"\n{}{}",
+        template("a", first),
+        if second.is_empty() { String::new() } else { template("b", second) }
+    )
+}
+
+#[test]
+fn each_process_that_a_template_matches_is_an_app_while_it_lasts() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let seconds = unique();
+    let keys = format!("args = \"sleep {seconds}\"\nmost = 2");
+    let mut agent = scene.agent(&scene.config("", &templates(&keys, "")));
+    agent.wait_until_said("`a-1` waits: processes with args");
+    let (one, two) = (Sleeper::new(&seconds), Sleeper::new(&seconds));
+    agent.wait_for("cores of both", || one.is_set() && two.is_set());
+    assert_ne!(cores_of(one.pid()), cores_of(two.pid()), "each is an app of its own");
+    let third = Sleeper::new(&seconds);
+    agent.wait_until_said("more than 2 processes with args");
+    assert!(!third.is_set(), "no app is free for it");
+    drop(one);
+    agent.wait_for("cores of the third, in place of the first", || third.is_set());
+    agent.interrupt().well();
+    assert!(!two.is_set() && !third.is_set(), "cores are not as before");
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_process_of_two_templates_is_refused_with_both_named() {
+    let scene = Scene::new();
+    let seconds = unique();
+    let keys = |glob: &str| format!("args = \"{glob}{seconds}\"\nmost = 1");
+    let _shared = Sleeper::new(&seconds);
+    let config = scene.config("", &templates(&keys("sleep "), &keys("*")));
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    scene.run_for(&config, "1s").refused(2, "belongs to both `a-1` and `b-1`");
 }
 
 #[test]

@@ -300,7 +300,8 @@ impl Plant for MemoryPlant {
     }
 
     fn restore(&mut self) -> Applied {
-        let original: Vec<_> = self.original.values().cloned().collect();
+        let is_there = |now: &&Setting| now.knob().app().is_none_or(|app| self.is_present(app));
+        let original: Vec<_> = self.original.values().filter(is_there).cloned().collect();
         self.apply(&original)
     }
 }

@@ -89,9 +89,17 @@ pub enum AttachError {
 pub(super) fn scope_of(target: &Target, roots: &Roots) -> Result<Scope, AttachError> {
     match target {
         Target::Pid(pid) => scope_of_pid(*pid, roots),
-        Target::Cgroup(path) => scope_of_cgroup(path, roots),
-        Target::Unit(unit) => scope_of_unit(unit, Path::new("systemctl"), roots),
-        Target::Pattern(pattern) => Ok(Scope::Search(Search::pattern(pattern)?)),
+        _ => search_for(target, roots).map(Scope::Search),
+    }
+}
+
+/// How a target is found again and again; a process, which has no successor, is refused.
+pub(super) fn search_for(target: &Target, roots: &Roots) -> Result<Search, AttachError> {
+    match target {
+        Target::Pid(pid) => Err(AttachError::NoApp { pid: *pid, what: "one process" }),
+        Target::Cgroup(path) => search_for_cgroup(path, roots),
+        Target::Unit(unit) => search_for_unit(unit, Path::new("systemctl"), roots),
+        Target::Pattern(pattern) => Ok(Search::pattern(pattern)?),
     }
 }
 
@@ -145,7 +153,7 @@ pub fn above_lull(pid: i32, roots: &Roots) -> Option<&'static str> {
 }
 
 /// Refuses a directory that is no cgroup, and a threaded one; it may be missing or empty.
-fn scope_of_cgroup(path: &Path, roots: &Roots) -> Result<Scope, AttachError> {
+fn search_for_cgroup(path: &Path, roots: &Roots) -> Result<Search, AttachError> {
     if !globs::is_glob(&path.to_string_lossy()) {
         match cgroup::find(roots, path) {
             Ok(directory) => drop(cgroup::processes(&directory)?),
@@ -153,13 +161,13 @@ fn scope_of_cgroup(path: &Path, roots: &Roots) -> Result<Scope, AttachError> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Scope::Search(Search::cgroup(path)?))
+    Ok(Search::cgroup(path)?)
 }
 
 /// Finds a unit by its cgroup's name, and where systemd answers, at the place that it says.
-fn scope_of_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Scope, AttachError> {
+fn search_for_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Search, AttachError> {
     if globs::is_glob(unit) {
-        return Ok(Scope::Search(Search::unit(unit, None)?));
+        return Ok(Search::unit(unit, None)?);
     }
     let place = match cgroup_of_unit(unit, systemctl) {
         Ok(place) => place,
@@ -167,7 +175,7 @@ fn scope_of_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Scope, A
         Err(_) if cgroup::has_units(roots) => None,
         Err(error) => return Err(error),
     };
-    Ok(Scope::Search(Search::unit(unit, place)?))
+    Ok(Search::unit(unit, place)?)
 }
 
 /// Asks systemd for the cgroup of a unit; `None` if the unit has none now.
@@ -230,10 +238,10 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let roots = Roots::under(tree.path());
         let nowhere = Path::new("/nonexistent/systemctl");
-        assert!(scope_of_unit("a.service", nowhere, &roots).is_err());
+        assert!(search_for_unit("a.service", nowhere, &roots).is_err());
         std::fs::create_dir_all(roots.sys.join("fs/cgroup/system.slice")).unwrap();
         std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
-        assert!(scope_of_unit("a.service", nowhere, &roots).is_ok());
+        assert!(search_for_unit("a.service", nowhere, &roots).is_ok());
     }
 
     #[test]

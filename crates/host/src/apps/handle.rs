@@ -1,12 +1,13 @@
 //! One app of a run, started by Lull or attached.
 
-use super::attach::{AttachError, Target, scope_of};
+use super::attach::{AttachError, Target, scope_of, search_for};
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
 use super::search::SearchError;
 use super::signal::signal;
 use super::table::ProcessTable;
+use super::template::Slot;
 use super::terminate::{Ended, terminate};
 use crate::guard::{Key, Ledger, LedgerError, Original};
 use crate::{LiveThread, Roots};
@@ -79,6 +80,22 @@ impl AppHandle {
         Ok(Self::new(name.to_owned(), scope_of(target, roots)?, None))
     }
 
+    /// Makes apps of what a target finds: each process that matches, each unit or each cgroup
+    /// has the first app of these names that is free, for as long as it has a process.
+    ///
+    /// # Errors
+    /// [`AttachError`] if what is named cannot be searched for.
+    pub fn attach_each(
+        names: &[String],
+        target: &Target,
+        roots: &Roots,
+    ) -> Result<Vec<Self>, AttachError> {
+        let search = search_for(target, roots)?;
+        let each = names.iter().zip(Slot::all(search, names.len()));
+        let handle = |(name, slot): (&String, _)| Self::new(name.clone(), Scope::Slot(slot), None);
+        Ok(each.map(handle).collect())
+    }
+
     const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {
         let processes = AppProcesses::new(scope);
         Self { name, processes, started, paused: Vec::new() }
@@ -116,6 +133,22 @@ impl AppHandle {
     /// not started again, and a process that was named by its number has no successor.
     pub const fn can_return(&self) -> bool {
         self.processes.can_return()
+    }
+
+    /// Whether it is looked for within epochs while it is absent. What a template finds is
+    /// looked for at their ends only, for some app of a template is nearly always free.
+    pub(crate) const fn is_looked_for(&self) -> bool {
+        self.can_return() && self.processes.slot().is_none()
+    }
+
+    /// Whether its absence says nothing: a template has further apps before it.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.processes.slot().is_some_and(Slot::is_spare)
+    }
+
+    /// What is wrong with the template that it is of, if it speaks for it.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.processes.slot().and_then(Slot::complaint)
     }
 
     /// Whether it is found by what processes run.

@@ -11,6 +11,7 @@
 use super::identity::{Facts, ProcessId, numbers};
 use super::search::{Search, SearchError};
 use super::table::ProcessTable;
+use super::template::Slot;
 use crate::{LiveThread, Roots};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +27,8 @@ pub(super) enum Scope {
     },
     /// Every process that a search finds.
     Search(Search),
+    /// One of the things that a template finds.
+    Slot(Slot),
 }
 
 /// The processes and threads of one app at the last refresh.
@@ -65,27 +68,30 @@ impl AppProcesses {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
         self.members.retain(|pid, member| alive(pid, member.start_ticks));
+        let found = match &mut self.scope {
+            Scope::Search(search) => Some(search.processes(table)),
+            Scope::Slot(slot) => Some(slot.processes(table)),
+            Scope::Tree { .. } => None,
+        };
         let mut outcome = Ok(());
-        match &mut self.scope {
-            Scope::Search(search) => {
-                let pids = search.processes(table).unwrap_or_else(|error| {
-                    outcome = Err(error);
-                    BTreeSet::new()
-                });
-                self.members.retain(|pid, _| pids.contains(pid));
-                for pid in pids {
-                    self.add(pid, table);
-                }
-            }
-            Scope::Tree { root, with_group } => {
-                let (root, with_group) = (*root, *with_group);
-                self.grow_tree(root, with_group, table);
+        if let Scope::Tree { root, with_group } = &self.scope {
+            let (root, with_group) = (*root, *with_group);
+            self.grow_tree(root, with_group, table);
+        }
+        if let Some(found) = found {
+            let pids = found.unwrap_or_else(|error| {
+                outcome = Err(error);
+                BTreeSet::new()
+            });
+            self.members.retain(|pid, _| pids.contains(pid));
+            for pid in pids {
+                self.add(pid, table);
             }
         }
         let first = match &self.scope {
             Scope::Tree { root, .. } => *root,
             // Membership in a cgroup does not follow from descent.
-            Scope::Search(_) => ProcessId { pid: 0, start_ticks: 0 },
+            Scope::Search(_) | Scope::Slot(_) => ProcessId { pid: 0, start_ticks: 0 },
         };
         self.processes().for_each(|process| table.forks().follow(process, first));
         self.list_threads(table.roots());
@@ -124,19 +130,31 @@ impl AppProcesses {
 
     /// Whether processes may appear again after the last one has ended.
     pub(super) const fn can_return(&self) -> bool {
-        matches!(self.scope, Scope::Search(_))
+        matches!(self.scope, Scope::Search(_) | Scope::Slot(_))
     }
 
     /// Whether the table must have descriptions for it.
     pub(super) const fn goes_by_description(&self) -> bool {
-        matches!(self.scope, Scope::Search(Search::Pattern { .. }))
+        match &self.scope {
+            Scope::Search(search) => matches!(search, Search::Pattern { .. }),
+            Scope::Slot(slot) => slot.goes_by_description(),
+            Scope::Tree { .. } => false,
+        }
     }
 
     /// Whether an absent app may have processes again; cheaper than a refresh.
     pub(super) fn may_have_returned(&mut self, roots: &Roots) -> bool {
         match &mut self.scope {
             Scope::Search(search) => search.may_have_processes(roots),
-            Scope::Tree { .. } => false,
+            Scope::Tree { .. } | Scope::Slot(_) => false,
+        }
+    }
+
+    /// The slot of a template that it has, if it has one.
+    pub(super) const fn slot(&self) -> Option<&Slot> {
+        match &self.scope {
+            Scope::Slot(slot) => Some(slot),
+            _ => None,
         }
     }
 
@@ -144,6 +162,7 @@ impl AppProcesses {
     pub(super) fn place(&self) -> String {
         match &self.scope {
             Scope::Search(search) => search.describe(),
+            Scope::Slot(slot) => slot.describe(),
             Scope::Tree { root, .. } => format!("process {}", root.pid),
         }
     }

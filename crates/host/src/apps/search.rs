@@ -5,11 +5,12 @@
 
 use super::cgroup::{self, CgroupError};
 use super::globs::{self, GlobError};
+use super::identity::{Facts, ProcessId};
 use super::pattern::{PatternSearch, ProcessPattern};
 use super::table::ProcessTable;
 use crate::Roots;
 use globset::GlobMatcher;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Number of processes above which an app is refused: so many are a mistake.
@@ -52,6 +53,15 @@ pub(super) enum Search {
     Units(UnitSearch),
     /// All processes that match.
     Pattern { pattern: ProcessPattern, search: Box<PatternSearch> },
+}
+
+/// By what a thing that a search finds is the same as before.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum GroupKey {
+    /// A process, with those of its descendants that are found too.
+    Process(ProcessId),
+    /// A cgroup, which a unit has too, with those below it.
+    Cgroup(PathBuf),
 }
 
 /// Paths of cgroups, matched part by part.
@@ -118,21 +128,57 @@ impl Search {
             }
             _ => self.of_cgroups(table.roots())?,
         };
-        match found.len() {
-            0..=PROCESSES_MAX => Ok(found),
-            count => Err(SearchError::TooMany {
-                what: self.describe(),
-                count,
-                narrow: match self {
-                    Self::Pattern { .. } => "a stricter exe, args or user",
-                    _ => "a cgroup or unit further down",
-                },
-            }),
+        self.check_count(found.len()).map(|()| found)
+    }
+
+    fn check_count(&self, count: usize) -> Result<(), SearchError> {
+        if count <= PROCESSES_MAX {
+            return Ok(());
         }
+        let narrow = match self {
+            Self::Pattern { .. } => "a stricter exe, args or user",
+            _ => "a cgroup or unit further down",
+        };
+        Err(SearchError::TooMany { what: self.describe(), count, narrow })
+    }
+
+    /// The processes now by what they are found as: each cgroup, and each process that matches
+    /// with the descendants that match.
+    pub(super) fn groups(
+        &mut self,
+        table: &ProcessTable,
+    ) -> Result<BTreeMap<GroupKey, BTreeSet<i32>>, SearchError> {
+        let mut groups: BTreeMap<GroupKey, BTreeSet<i32>> = BTreeMap::new();
+        if matches!(self, Self::Pattern { .. }) {
+            let found = self.processes(table)?;
+            for pid in &found {
+                if let Some(first) = first_of(*pid, &found, table) {
+                    groups.entry(GroupKey::Process(first)).or_default().insert(*pid);
+                }
+            }
+            return Ok(groups);
+        }
+        for place in self.places(table.roots())? {
+            let pids = listed(&place)?;
+            if !pids.is_empty() {
+                groups.insert(GroupKey::Cgroup(place), pids);
+            }
+        }
+        self.check_count(groups.values().map(BTreeSet::len).sum())?;
+        Ok(groups)
     }
 
     fn of_cgroups(&mut self, roots: &Roots) -> Result<BTreeSet<i32>, CgroupError> {
-        let places = match self {
+        let mut found = BTreeSet::new();
+        for place in self.places(roots)? {
+            found.extend(listed(&place)?);
+        }
+        Ok(found)
+    }
+
+    /// The directories of the cgroups that are found.
+    fn places(&mut self, roots: &Roots) -> Result<Vec<PathBuf>, CgroupError> {
+        Ok(match self {
             Self::Cgroup(path) => match cgroup::find(roots, path) {
                 Ok(place) => vec![place],
                 Err(CgroupError::NotFound { .. }) => Vec::new(),
@@ -142,18 +188,34 @@ impl Search {
             Self::Unit(unit) => unit.find(roots).into_iter().collect(),
             Self::Units(units) => cgroup::named(roots, &units.glob, false),
             Self::Pattern { .. } => Vec::new(),
-        };
-        let mut found = BTreeSet::new();
-        for place in places {
-            match cgroup::processes(&place) {
-                Ok(pids) => found.extend(pids),
-                // It was removed meanwhile.
-                Err(_) if !place.join("cgroup.procs").exists() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
+        })
     }
+}
+
+/// The processes of a cgroup; none if it was removed meanwhile.
+fn listed(place: &Path) -> Result<BTreeSet<i32>, CgroupError> {
+    match cgroup::processes(place) {
+        Err(_) if !place.join("cgroup.procs").exists() => Ok(BTreeSet::new()),
+        listed => listed,
+    }
+}
+
+/// The furthest ancestor of a process, or itself, up to which all were found.
+fn first_of(pid: i32, found: &BTreeSet<i32>, table: &ProcessTable) -> Option<ProcessId> {
+    let facts = table.facts(pid)?;
+    let mut first = ProcessId { pid, start_ticks: facts.start_ticks };
+    let mut parent = facts.parent;
+    for _ in found {
+        // A parent that ended is still named, and its number may be that of a younger process.
+        let older = |facts: &&Facts| facts.start_ticks <= first.start_ticks;
+        let Some(facts) = table.facts(parent).filter(older).filter(|_| found.contains(&parent))
+        else {
+            break;
+        };
+        first = ProcessId { pid: parent, start_ticks: facts.start_ticks };
+        parent = facts.parent;
+    }
+    Some(first)
 }
 
 impl UnitSearch {

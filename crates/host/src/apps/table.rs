@@ -19,6 +19,10 @@ use super::identity::{Facts, numbers};
 use crate::Roots;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of the next listing of any table.
+static NEXT_LISTING: AtomicU64 = AtomicU64::new(1);
 
 /// The processes of the machine at the last refresh.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct ProcessTable {
     /// What the processes run, if an app goes by it.
     described: Option<Descriptions>,
     forks: Forks,
+    /// Unique number of the listing that it holds.
+    listing: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +49,7 @@ impl ProcessTable {
     /// If `proc` cannot be listed.
     pub fn new(roots: &Roots) -> io::Result<Self> {
         let (known, forks) = (BTreeMap::new(), Forks::default());
-        let mut table = Self { roots: roots.clone(), known, described: None, forks };
+        let mut table = Self { roots: roots.clone(), known, described: None, forks, listing: 0 };
         table.refresh()?;
         Ok(table)
     }
@@ -87,10 +93,16 @@ impl ProcessTable {
     }
 
     fn refresh_descriptions(&mut self) {
+        self.listing = NEXT_LISTING.fetch_add(1, Ordering::Relaxed);
         if let Some(described) = &mut self.described {
             let listed = self.known.iter().map(|(pid, known)| (*pid, known.facts)).collect();
             described.refresh(&self.roots, &listed);
         }
+    }
+
+    /// Unique number of the listing that it holds: what was derived from one holds until the next.
+    pub(super) const fn listing(&self) -> u64 {
+        self.listing
     }
 
     pub(super) fn descriptions(&self) -> Option<&Descriptions> {

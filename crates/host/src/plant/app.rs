@@ -28,6 +28,8 @@ pub enum LatencyFrom {
     Sockets(Queries),
     /// Another program computes its tail.
     Reported(Reported),
+    /// The kernel sees how long its threads wait for a core.
+    RunQueue,
 }
 
 /// Where an app's progress is read, fixed for a run: rates from two sources
@@ -90,7 +92,8 @@ impl RunningApp {
     /// Lists its threads again; returns what is wrong, once.
     pub(super) fn refresh(&mut self, table: &ProcessTable) -> Option<String> {
         self.handle.claim_all();
-        let complaint = self.handle.refresh(table).err().map(|error| error.to_string());
+        let error = self.handle.refresh(table).err().map(|error| error.to_string());
+        let complaint = error.or_else(|| self.handle.complaint());
         let is_new = complaint != self.complaint;
         self.complaint.clone_from(&complaint);
         complaint.filter(|_| is_new).map(|text| format!("{}: {text}", self.handle.name()))
@@ -104,13 +107,14 @@ impl RunningApp {
     }
 
     /// The latency of its requests in the epoch that ends `now`, at `deadline`
-    /// if all went to plan; `push` is the agent's socket, if it has one.
+    /// if all went to plan; `push` is the agent's socket, if it has one, and `waits` what its
+    /// threads waited for a core.
     pub(super) fn latency(
         &mut self,
         id: AppId,
         push: Option<&mut PushGauge>,
-        deadline: Nanos,
-        now: Nanos,
+        waits: Gauge<LatencySeen>,
+        (deadline, now): (Nanos, Nanos),
     ) -> Gauge<LatencySeen> {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
@@ -120,7 +124,13 @@ impl RunningApp {
                 queries.latency(|| threads.iter().map(|thread| thread.pid).collect(), now)
             }
             LatencyFrom::Reported(reported) => reported.harvest(now),
+            LatencyFrom::RunQueue => waits,
         }
+    }
+
+    /// Whether its latency is that of its threads in run queues.
+    pub(super) const fn is_judged_by_waits(&self) -> bool {
+        matches!(self.latency, LatencyFrom::RunQueue)
     }
 
     /// Messages about the app's page: servers that do not use it, and an operator's bypass.

@@ -7,6 +7,7 @@ use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
+use crate::gauges::run_queue;
 use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
@@ -18,6 +19,7 @@ use lull_control::{
     AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
     Readings, Setting, numbered,
 };
+use lull_measure::catalogue::RUN_QUEUE_P99;
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
 
@@ -171,6 +173,12 @@ impl HostPlant {
             }
         }
         self.settle_owners();
+        let each = self.apps.iter().enumerate();
+        let processes = each.flat_map(|(index, app)| {
+            app.handle.processes().map(move |process| (index, process.pid))
+        });
+        let complaint = self.gauges.waits.follow(processes);
+        self.notices.borrow_mut().extend(complaint);
     }
 
     fn read_apps(&mut self, span: Nanos) -> Vec<AppSeen> {
@@ -178,10 +186,12 @@ impl HostPlant {
         let deadline = self.pace.deadline;
         let mut all = Vec::with_capacity(self.apps.len());
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
-            let work = app.work(span, listed, self.partitions.group(id));
+            let mut work = app.work(span, listed, self.partitions.group(id));
+            let waits = self.gauges.waits.latency(id.index(), self.pace.last);
+            work.set(RUN_QUEUE_P99, run_queue::p99(&waits));
             let push = &mut self.gauges.push;
             let latency = app
-                .latency(id, push.as_mut(), deadline, self.pace.last)
+                .latency(id, push.as_mut(), waits, (deadline, self.pace.last))
                 .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),

@@ -21,7 +21,7 @@ pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
 impl HostPlant {
     /// Whether an app is absent that may come back.
     pub(super) fn is_waiting(&self) -> bool {
-        self.apps.iter().any(|app| !app.presence.is_present && app.handle.can_return())
+        self.apps.iter().any(|app| !app.presence.is_present && app.handle.is_looked_for())
     }
 
     /// The processes whose end is awaited.
@@ -35,7 +35,7 @@ impl HostPlant {
         let roots = &self.roots;
         let is_due = |app: &mut super::RunningApp| match app.presence.is_present {
             true => app.presence.leader.as_ref().is_some_and(apps::has_ended),
-            false => app.handle.can_return() && app.handle.may_have_returned(roots),
+            false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
         };
         let all = self.apps.iter_mut().enumerate();
         let due: Vec<usize> = all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();

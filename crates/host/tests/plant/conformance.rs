@@ -3,7 +3,7 @@
 use crate::child::App;
 use crate::nobody::as_nobody;
 use crate::scene::{EPOCH, Scene};
-use lull_control::Plant;
+use lull_control::{Plant, RosterEvent};
 use lull_oncall::{Mode, Settings};
 
 /// A plant together with its app, which lives as long.
@@ -62,6 +62,31 @@ fn the_host_is_a_plant() {
 #[test]
 fn the_host_is_a_plant_with_a_gate() {
     lull_control::conformance::check(EPOCH, WithApp::gated);
+}
+
+/// Longer than the time between two listings of all processes: an epoch that ends so long after
+/// a change sees it.
+const LISTED: std::time::Duration = std::time::Duration::from_millis(300);
+
+#[test]
+fn apps_of_the_host_come_and_go() {
+    // A cgroup of a tree of files, so that no right to make one is needed.
+    let cgroup = tempfile::tempdir().unwrap();
+    let enter = |pid: Option<i32>| {
+        let text = pid.map_or_else(String::new, |pid| format!("{pid}\n"));
+        std::fs::write(cgroup.path().join("cgroup.procs"), text).unwrap();
+    };
+    let mut app = Some(App::start(2));
+    enter(app.as_ref().map(App::pid));
+    let mut scene = Scene::of_cgroup(cgroup.path());
+    lull_control::conformance::check_churn(EPOCH, 8, &mut scene.plant, |_, _, event| {
+        app = None;
+        if event != RosterEvent::Departed {
+            app = Some(App::start(2));
+        }
+        enter(app.as_ref().map(App::pid));
+        std::thread::sleep(LISTED);
+    });
 }
 
 #[test]

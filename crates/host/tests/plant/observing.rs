@@ -1,12 +1,14 @@
 //! What is seen of a real app.
 
 use crate::child::App;
-use crate::scene::{APP, EPOCH, Scene, latency_critical};
-use lull_control::{AppSpec, Plant, PlantError, ProgressSource};
-use lull_host::ProgressFrom;
-use lull_measure::catalogue::{CONTEXT_SWITCHES, CPU, RUN_QUEUE_WAIT};
+use crate::scene::{APP, EPOCH, Scene, latency_critical, one_core};
+use lull_control::{AppSpec, Plant, PlantError, ProgressSource, Setting};
+use lull_host::gauges::run_queue::RunQueue;
+use lull_host::{ProgressFrom, Roots};
+use lull_measure::catalogue::{CONTEXT_SWITCHES, CPU, RUN_QUEUE_P99, RUN_QUEUE_WAIT};
 use lull_measure::push::{LatencyWindow, Message, Progress};
-use lull_measure::{Latency, Nanos};
+use lull_measure::{Latency, Nanos, Percentile};
+use lull_testing::skip;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
@@ -48,6 +50,38 @@ fn a_working_app_uses_cpu_and_switches_threads() {
     assert!(wait.is_ok(), "{wait:?}");
     assert!(seen.cores.iter().any(|core| core.utilisation.as_ref().is_ok_and(|busy| *busy > 0.0)));
     assert!(seen.energy.unwrap().energy.0 > 0.0);
+}
+
+/// Epochs in which threads that share a core must have waited for each other often.
+const EPOCHS_MAX: usize = 100;
+
+#[test]
+fn run_queue_latency_is_a_latency_of_an_app_that_reports_none() {
+    let app = App::start(4);
+    if let Err(why) = RunQueue::probe(&Roots::default()) {
+        return skip(&why.reason);
+    }
+    let mut scene = Scene::waiting(&app);
+    // Four threads that work half of the time share one core.
+    let outcome = scene.set(Setting::Cores(APP, one_core()));
+    assert!(outcome.in_force().is_some(), "{outcome:?}");
+    let (mut waits, mut waited_s, mut known_s) = (0, 0.0, 0.0);
+    for _ in 0..EPOCHS_MAX {
+        let seen = scene.plant.observe(Nanos::from_millis(200)).unwrap();
+        let (app, latency) = (&seen.apps[0], seen.apps[0].latency.as_ref().unwrap());
+        let tail = latency.tail(Percentile::P99).map(Nanos::as_secs_f64);
+        assert_eq!(app.readings.get(RUN_QUEUE_P99).ok(), tail, "what policies see is shown");
+        let mean = latency.window.mean().map_or(0.0, Nanos::as_secs_f64);
+        waits += latency.window.count();
+        waited_s += mean * latency.window.count() as f64;
+        // The kernel's own sum of the same waits, read at another moment.
+        known_s += app.readings.value(RUN_QUEUE_WAIT).unwrap() * seen.epoch.as_secs_f64();
+        if waits >= 100 {
+            break;
+        }
+    }
+    assert!(waits >= 100, "{waits} waits");
+    assert!((0.5..2.0).contains(&(waited_s / known_s)), "{waited_s} s, by schedstat {known_s} s");
 }
 
 #[test]

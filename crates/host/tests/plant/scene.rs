@@ -12,7 +12,7 @@ use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::Settings;
 use lull_testing::skip;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 pub(crate) const EPOCH: Nanos = Nanos::from_millis(40);
@@ -34,7 +34,21 @@ impl Scene {
     pub(crate) fn gated(app: &App, settings: &Settings) -> Self {
         let watch = Watch::start(settings, &Rules::default(), &Roots::default()).unwrap();
         let latency = LatencyFrom::OnCall(watch);
-        Self::with_latency(app, latency_critical(), (ProgressFrom::CpuTime, latency), true)
+        let target = Target::Pid(app.pid());
+        Self::with_latency(&target, latency_critical(), (ProgressFrom::CpuTime, latency), true)
+    }
+
+    /// Whose latency is that of its threads in run queues.
+    pub(crate) fn waiting(app: &App) -> Self {
+        let from = (ProgressFrom::CpuTime, LatencyFrom::RunQueue);
+        Self::with_latency(&Target::Pid(app.pid()), latency_critical(), from, true)
+    }
+
+    /// With an app whose processes are listed in the `cgroup.procs` of this directory.
+    pub(crate) fn of_cgroup(directory: &Path) -> Self {
+        let from = (ProgressFrom::CpuTime, LatencyFrom::Push);
+        let target = Target::Cgroup(directory.to_owned());
+        Self::with_latency(&target, latency_critical(), from, true)
     }
 
     pub(crate) fn from_spec(
@@ -43,11 +57,12 @@ impl Scene {
         progress: ProgressFrom,
         foreign_wins: bool,
     ) -> Self {
-        Self::with_latency(app, spec, (progress, LatencyFrom::Push), foreign_wins)
+        let target = Target::Pid(app.pid());
+        Self::with_latency(&target, spec, (progress, LatencyFrom::Push), foreign_wins)
     }
 
     fn with_latency(
-        app: &App,
+        target: &Target,
         spec: AppSpec,
         (progress, latency): (ProgressFrom, LatencyFrom),
         foreign_wins: bool,
@@ -58,7 +73,7 @@ impl Scene {
         let stop = Stop::new().unwrap();
         let push =
             PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
-        let handle = AppHandle::attach(&spec.name, &Target::Pid(app.pid()), &roots).unwrap();
+        let handle = AppHandle::attach(&spec.name, target, &roots).unwrap();
         let config = HostConfig {
             apps: vec![HostApp { spec, handle, latency, progress }],
             push: Some(push),

@@ -5,7 +5,7 @@ use crate::Tests;
 use crate::background::BackgroundThread;
 use crate::scene::{bare_plant, ledger, wait_for};
 use lull_control::{CoreId, CoreSet, Plant};
-use lull_host::bpf::{InterruptLog, Kind, QueryWatch, Watch};
+use lull_host::bpf::{InterruptLog, Kind, QueryWatch, WaitWatch, Watch};
 use lull_host::sys::sched::set_affinity;
 use lull_measure::Nanos;
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ use std::time::Duration;
 pub(crate) const TESTS: Tests = &[
     ("bpf::sleeps_of_an_idle_machine_are_seen_with_their_length", sleeps),
     ("bpf::a_busy_core_has_no_opportunity_and_its_threads_wait", busy),
+    ("bpf::waits_of_an_apps_threads_are_seen_apart", waits),
     ("bpf::interrupts_and_sleeps_are_logged_one_by_one", logged),
     ("bpf::queries_are_seen_at_a_servers_sockets_from_6_3_on", queries),
 ];
@@ -83,6 +84,18 @@ fn busy() {
             && seen.idle_gaps.is_ok()
     });
     let _ = plant.restore();
+}
+
+fn waits() {
+    let mut watch = WaitWatch::begin(2).unwrap();
+    watch.follow(&[(std::process::id(), 1)].into()).unwrap();
+    let _busy = busy_on(2, 3);
+    wait_for("long waits of threads that share a core", || {
+        thread::sleep(Duration::from_millis(50));
+        let waits = watch.read(1).waits;
+        waits.count() > 20 && waits.quantile(0.9).is_some_and(|wait| wait >= BREAK_EVEN)
+    });
+    assert_eq!(watch.read(0).waits.count(), 0, "an app without a process");
 }
 
 fn logged() {

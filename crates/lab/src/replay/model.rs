@@ -231,7 +231,14 @@ fn legal(mut steps: Vec<LoadStep>) -> Vec<LoadStep> {
 }
 
 fn node_app(name: &str, threads: u32, activity: Activity) -> NodeApp {
-    NodeApp { name: name.to_owned(), threads, activity, memory: MemoryUse::default(), ipc: 1.0 }
+    NodeApp {
+        name: name.to_owned(),
+        threads,
+        activity,
+        memory: MemoryUse::default(),
+        ipc: 1.0,
+        presence: Default::default(),
+    }
 }
 
 /// The apps as policies know them, with progress in the simulator's unit:

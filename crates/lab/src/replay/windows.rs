@@ -116,6 +116,7 @@ mod tests {
                 activity: Activity::Endless,
                 memory: Default::default(),
                 ipc: 1.0,
+                presence: Default::default(),
             }],
         };
         Recording {

@@ -14,10 +14,10 @@ use crate::colocation::{PlayError, Played, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
-use lull_control::{AppSpec, Class, PolicyError, WrittenObjective};
+use lull_control::{AppSpec, Class, PolicyError, RosterEvent, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_sim::node::{
-    Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, NodeSimulation,
+    Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, NodeSimulation, Presence,
 };
 use lull_sim::stats::Failure;
 use serde::Deserialize;
@@ -69,7 +69,17 @@ struct NodeAppSection {
     ideal: Option<Nanos>,
     max_load: Option<f64>,
     solo: Option<f64>,
+    #[serde(default)]
+    arrives: Times,
+    #[serde(default)]
+    leaves: Times,
+    #[serde(default)]
+    restarts: Times,
 }
+
+/// One time or several.
+#[derive(Debug, Clone, Default)]
+struct Times(Vec<Nanos>);
 
 /// A checked scenario of a node.
 #[derive(Debug, Clone)]
@@ -91,6 +101,8 @@ pub(super) struct NodeVariant {
 pub(super) enum NodeFigure {
     Response(usize, Response),
     Progress(usize),
+    /// Requests that an app left unanswered when it left.
+    Lost(usize),
     System,
     Critical,
     BestEffort,
@@ -122,7 +134,11 @@ impl Colocated {
         let model = file.model();
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
-            let key = if of_app { error.key } else { format!("node.{}", error.key) };
+            let key = if of_app {
+                error.key.replace("presence.", "")
+            } else {
+                format!("node.{}", error.key)
+            };
             Wrong::at(key, error.problem.to_string())
         })?;
         let seed = choice.seed.unwrap_or(file.run.seed);
@@ -135,9 +151,10 @@ impl Colocated {
             title: file.title,
             notices,
             variants: variants(&file.policy, choice)?,
-            figures: figures(&apps),
+            figures: figures(&apps, &model),
         };
         let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        check_presence(&model, &frame)?;
         let scenario = Self { frame, scene: Scene { model, apps } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
@@ -192,7 +209,7 @@ impl Colocated {
             NodeFigure::Response(app, response) => {
                 let latency = &played.answers[app];
                 response.value(Answers {
-                    span: played.span,
+                    span: played.present[app],
                     count: latency.count(),
                     mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
                     latency,
@@ -202,6 +219,7 @@ impl Colocated {
                 let solo = self.scene.apps[app].solo_per_s.unwrap_or(f64::NAN);
                 percent(played.work_per_s[app], solo)
             }
+            NodeFigure::Lost(app) => percent(played.lost[app], 1.0),
             NodeFigure::System => played.entropy.system,
             NodeFigure::Critical => part(played.entropy.lc),
             NodeFigure::BestEffort => part(played.entropy.be),
@@ -219,6 +237,11 @@ impl ColocatedFile {
             activity: app.activity.clone(),
             memory: app.memory,
             ipc: app.ipc.unwrap_or(1.0),
+            presence: Presence {
+                arrives: app.arrives.0.clone(),
+                leaves: app.leaves.0.clone(),
+                restarts: app.restarts.0.clone(),
+            },
         };
         NodeModel {
             name: self.title.clone(),
@@ -283,6 +306,7 @@ impl NodeAppSection {
         }
         let mut alone = model.clone();
         alone.app.retain(|app| app.name == self.name);
+        alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
         let mut node = NodeSimulation::new(&alone, seed, 0)?;
         node.run_until(ALONE);
         node.forget();
@@ -310,8 +334,57 @@ impl NodeAppSection {
     }
 }
 
+impl<'de> Deserialize<'de> for Times {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = Times;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a time such as \"20s\", or a list of times")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Times, E> {
+                text.parse().map(|time| Times(vec![time])).map_err(E::custom)
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, list: A) -> Result<Times, A::Error> {
+                Deserialize::deserialize(serde::de::value::SeqAccessDeserializer::new(list))
+                    .map(Times)
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+/// Refuses changes after the end of a replication, which would never happen, and apps that are
+/// absent for all of the counted time, which would have no figures.
+fn check_presence(model: &NodeModel, frame: &Frame<NodeVariant, NodeFigure>) -> Result<(), Wrong> {
+    let end = frame.warmup.saturating_add(frame.length);
+    for (at, app) in model.app.iter().enumerate() {
+        let changes = app.presence.changes();
+        if let Some((time, _, key)) = changes.iter().find(|(time, ..)| *time >= end) {
+            let message = format!(
+                "{time} is not before the end of a replication, which is at {end} (warm-up and \
+                 length)"
+            );
+            return Err(Wrong::at(format!("app[{at}].{key}"), message));
+        }
+        let counted = |(time, ..): &&(Nanos, RosterEvent, &str)| *time <= frame.warmup;
+        let before = changes.iter().rfind(counted).map(|(_, event, _)| *event);
+        let is_present =
+            before.map_or(app.presence.begins_present(), |event| event != RosterEvent::Departed);
+        let later = &changes[changes.iter().filter(counted).count()..];
+        if !is_present && later.is_empty() {
+            let message = format!("the app is absent after the warm-up of {}", frame.warmup);
+            return Err(Wrong::at(format!("app[{at}].leaves"), message));
+        }
+    }
+    Ok(())
+}
+
 /// All figures: app by app, then entropy with its parts, then the machine.
-fn figures(specs: &[AppSpec]) -> Vec<(Quantity, NodeFigure)> {
+fn figures(specs: &[AppSpec], model: &NodeModel) -> Vec<(Quantity, NodeFigure)> {
     let mut all = Vec::new();
     for (at, spec) in specs.iter().enumerate() {
         if spec.is_latency_critical() {
@@ -319,6 +392,10 @@ fn figures(specs: &[AppSpec]) -> Vec<(Quantity, NodeFigure)> {
             all.extend(
                 of_app.map(|(quantity, response)| (quantity, NodeFigure::Response(at, response))),
             );
+            if model.app[at].presence != Presence::default() {
+                let words = "requests lost as it left";
+                all.push((quantity("lost", Some(&spec.name), words, "%"), NodeFigure::Lost(at)));
+            }
         } else {
             let words = "progress, of that alone";
             all.push((

@@ -3,7 +3,7 @@
 use super::testing::{Bench, build};
 use super::*;
 use crate::registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
-use lull_control::admission::{Pace, RoundLimits, RoundSeen};
+use lull_control::admission::{Allowance, Pace, RoundLimits, RoundSeen};
 use lull_measure::Nanos;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -85,6 +85,80 @@ proptest! {
                     Pace::Rounds { turns, pause, .. } => {
                         prop_assert!(turns >= 1 && pause <= Nanos::from_millis(100));
                         prop_assert!(limits.cap <= bench.cores, "{}", entry.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What happens to the connections of a server, or to their objectives.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// Connections open and close, so that the controller is rebuilt, as by a live gate.
+    Connections {
+        promised: usize,
+        others: usize,
+    },
+    /// The objective of those that are promised one changes.
+    Bound(u64),
+    Passes {
+        span_ms: u64,
+        per_s: f64,
+    },
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        1 => (1usize..6, 0usize..40)
+            .prop_map(|(promised, others)| Turn::Connections { promised, others }),
+        1 => (1u64..500).prop_map(Turn::Bound),
+        4 => (1u64..2000, 0.0f64..50_000.0)
+            .prop_map(|(span_ms, per_s)| Turn::Passes { span_ms, per_s }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn connections_that_come_and_go_all_have_turns(
+        turns in prop::collection::vec(turn(), 1..60),
+    ) {
+        for entry in ADMISSION_CONTROLLERS.iter() {
+            let mut bench = everybody();
+            let mut admission = build(entry.name, "", &bench);
+            let mut limits = RoundLimits::open(bench.objectives.len());
+            for turn in &turns {
+                match *turn {
+                    Turn::Connections { promised, others } => {
+                        bench = Bench::promised(promised, others + 1);
+                        let kept = Objective::Disengagement { ratio: 0.001 };
+                        bench.objectives[promised] = Some(kept);
+                        admission = build(entry.name, "", &bench);
+                        limits = RoundLimits::open(bench.objectives.len());
+                    }
+                    Turn::Bound(bound_ms) => {
+                        for objective in bench.objectives.iter_mut().flatten() {
+                            if let Objective::Tail { bound, .. } = objective {
+                                *bound = Nanos::from_millis(bound_ms);
+                            }
+                        }
+                        if !admission.retarget(&bench.objectives) {
+                            admission = build(entry.name, "", &bench);
+                        }
+                    }
+                    Turn::Passes { span_ms, per_s } => {
+                        bench.pass(Nanos::from_millis(span_ms), per_s);
+                        admission.decide(&bench.seen(), &mut limits);
+                        let (name, connections) = (entry.name, bench.objectives.len());
+                        prop_assert_eq!(limits.allow.len(), connections, "{}", name);
+                        prop_assert!(limits.cap >= 1, "{}", name);
+                        let has_turn = |one: &Allowance| one.queries == 0 || one.batch > 0;
+                        let all = limits.allow.iter().all(has_turn);
+                        prop_assert!(all, "{}: a turn of nothing", name);
+                        let any = limits.allow.iter().any(|one| one.queries > 0);
+                        prop_assert!(any, "{}: no connection has a turn", name);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Even: everything divided evenly, once and for all.
+//! Even: everything divided evenly between the apps that are present.
 //!
 //! Ah-Q (Liu et al. 2024), section VIII, "Even Allocation Strategy": isolation
 //! without priority. Each app gets the same number of cores of its own, the
@@ -8,8 +8,8 @@
 //! isolated and whose cache is not is hardly isolated. `ways = false` is the
 //! paper's version.
 //!
-//! It never adjusts, not even when an app exits: the DIP study is about what
-//! isolation alone does.
+//! It never adjusts to what it measures: the DIP study is about what isolation
+//! alone does. When apps come and go it divides again, so that no share is idle.
 //!
 //! Checked against: section VIII's rule (shares differ by one at most, nothing
 //! is shared).
@@ -17,16 +17,17 @@
 use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::regions::{Kind, Regions};
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::revise;
 use lull_control::{
-    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng, RosterChange,
+    AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    RosterChange, Setting, numbered,
 };
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "even",
     paper: "Ah-Q (Liu et al. 2024), section VIII, Even Allocation Strategy",
-    summary: "Gives every app the same number of cores and cache ways of its own, once.",
+    summary: "Gives every present app the same number of cores and cache ways of its own.",
     kind: PolicyKind {
         family: Family::Colocation,
         needs: &[Capability::Cores],
@@ -48,19 +49,41 @@ config! {
     }
 }
 
-/// The policy: one plan, always the same.
+/// The policy: one plan for each set of present apps.
 struct Even {
+    machine: Machine,
+    kinds: &'static [Kind],
+    /// The apps that the plan divides the machine between.
+    present: Vec<AppId>,
     plan: Plan,
 }
 
 impl Even {
     fn new(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
-        let kinds: &[Kind] = if config.ways { &[Kind::Cores, Kind::Ways] } else { &[Kind::Cores] };
-        let regions = Regions::even(machine, apps.len(), kinds)
-            .ok_or_else(|| too_many(machine, apps.len()))?;
-        let mut plan = Plan::keep();
-        revise(&mut plan, regions.settings(), &Reason::Fixed);
-        Ok(Self { plan })
+        let kinds: &'static [Kind] =
+            if config.ways { &[Kind::Cores, Kind::Ways] } else { &[Kind::Cores] };
+        let mut even =
+            Self { machine: machine.clone(), kinds, present: Vec::new(), plan: Plan::keep() };
+        match even.divide(numbered(apps).map(|(app, _)| app).collect()) {
+            true => Ok(even),
+            false => Err(too_many(machine, apps.len())),
+        }
+    }
+
+    /// Divides the machine between these apps; `false` if there is too little for all.
+    fn divide(&mut self, present: Vec<AppId>) -> bool {
+        let Some(regions) = Regions::even(&self.machine, present.len(), self.kinds) else {
+            return false;
+        };
+        let of_present = |setting: Setting| {
+            let app = present.get(setting.knob().app()?.index())?;
+            (setting.knob().row().knob)(app.0).set_to(setting.value())
+        };
+        let settings = regions.settings().into_iter().filter_map(of_present).collect();
+        self.plan = Plan::keep();
+        revise(&mut self.plan, settings, &Reason::Fixed);
+        self.present = present;
+        true
     }
 }
 
@@ -76,13 +99,19 @@ fn too_many(machine: &Machine, apps: usize) -> PolicyError {
 }
 
 impl Policy for Even {
-    /// What it wants of an app does not depend on the others.
+    /// Each decision follows from which apps are present.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }
 
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
-        for_the_living(&self.plan, seen)
+        let ids = (0u16..).map(AppId).zip(&seen.apps);
+        let present: Vec<_> = ids.filter(|(_, now)| now.alive).map(|(app, _)| app).collect();
+        if present != self.present {
+            let fits = self.divide(present);
+            debug_assert!(fits, "fewer apps than at the start have more each");
+        }
+        self.plan.clone()
     }
 }
 
@@ -90,7 +119,7 @@ impl Policy for Even {
 mod tests {
     use super::*;
     use lull_control::conformance::{MemoryApp, MemoryPlant};
-    use lull_control::{AppId, CoreSet, Knob, Plant, Setting};
+    use lull_control::{CoreSet, Knob, Plant};
     use lull_measure::Nanos;
     use rand::SeedableRng;
 
@@ -143,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_has_exited_is_left_alone_and_the_rest_stay_put() {
-        let mut plant = plant(4, 2);
-        let before = cores(&plan(&mut plant, ""), 0);
+    fn the_share_of_an_app_that_is_absent_goes_to_the_others() {
+        let mut plant = plant(4, 3);
         plant.end(AppId(1));
         let after = plan(&mut plant, "");
         assert_eq!(after.setting(Knob::Cores(AppId(1))), None);
-        assert_eq!(cores(&after, 0), before);
+        assert_eq!([0, 2].map(|app| cores(&after, app).len()), [2, 2]);
+        assert!(cores(&after, 0).intersection(&cores(&after, 2)).is_empty());
     }
 }

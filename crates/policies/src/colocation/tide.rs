@@ -2,8 +2,8 @@
 //! limits best-effort work to one *level*.
 //!
 //! Latency-critical apps may use every core and all memory bandwidth, and run first
-//! (best-effort threads are `SCHED_IDLE`). Each latency-critical app has its own cache
-//! ways, because priority does not protect cache. The level is a single number:
+//! (best-effort threads are `SCHED_IDLE`). Each latency-critical app that is present has its
+//! own cache ways, because priority does not protect cache. The level is a single number:
 //!
 //! ```text
 //! top      best-effort apps may use all cores, ways and bandwidth
@@ -106,6 +106,8 @@ struct Tide {
     apps: Vec<AppSpec>,
     has_priority: bool,
     ladder: Ladder,
+    /// The latency-critical apps that the lanes are divided between: those that are present.
+    critical: Vec<AppId>,
     /// `None` where the cache cannot be divided between latency-critical apps.
     lanes: Option<Lanes>,
     level: usize,
@@ -147,11 +149,13 @@ impl Tide {
             ..RhythmRule::default()
         };
         let pace = EpochRule::Adaptive(AdaptiveEpoch { rhythm, ..AdaptiveEpoch::default() });
-        let lanes = Lanes::even(apps, ladder.ways());
+        let critical = critical_apps(apps, |_| true);
+        let lanes = Lanes::even(apps, &critical, ladder.ways());
         let times = Times { settled: config.settled, memory: config.memory };
         let mut tide = Self {
             arrangements: Arrangements::new(has_priority, lanes.is_some(), times),
             has_priority,
+            critical,
             lanes,
             // From the bottom: it rises within a few periods, and until then it harms no app.
             level: 0,
@@ -374,18 +378,34 @@ impl Tide {
         revise(&mut self.plan, settings, reason);
     }
 
-    /// Without an app to protect, best-effort work has everything.
-    fn settle_exits(&mut self, seen: &Observation) {
-        let lives = |(app, spec): (AppId, &AppSpec)| {
-            spec.is_latency_critical() && seen.app(app).is_some_and(|now| now.alive)
-        };
-        let gone = numbered(&self.apps).find(|(_, spec)| spec.is_latency_critical());
-        if self.level < self.ladder.top() && !numbered(&self.apps).any(lives) {
-            self.level = self.ladder.top();
-            let reason = gone.map_or(Reason::Start, |(app, _)| Reason::Exited { app });
-            self.write(&reason);
+    /// Divides the cache again when latency-critical apps have departed or arrived. Without one
+    /// to protect, best-effort work has everything.
+    fn settle_presence(&mut self, seen: &Observation) {
+        let is_present = |app| seen.app(app).is_some_and(|now| now.alive);
+        let present = critical_apps(&self.apps, is_present);
+        let has_all = self.level == self.ladder.top() || !present.is_empty();
+        if present == self.critical && has_all {
+            return;
         }
+        let is_gone = |app: &AppId| !present.contains(app);
+        let gone = self.critical.iter().copied().find(is_gone);
+        self.lanes = Lanes::even(&self.apps, &present, self.ladder.ways());
+        if present.is_empty() {
+            self.level = self.ladder.top();
+        }
+        self.critical = present;
+        // What was measured beside other apps, and in other lanes, does not hold any more.
+        self.evidence.clear();
+        (self.rise, self.stride, self.fell_at, self.near) = (None, 1, None, 0);
+        self.since = seen.time;
+        self.write(&gone.map_or(Reason::Start, |app| Reason::Exited { app }));
     }
+}
+
+/// The latency-critical apps of which this holds.
+fn critical_apps(apps: &[AppSpec], holds: impl Fn(AppId) -> bool) -> Vec<AppId> {
+    let each = numbered(apps).filter(|(app, spec)| spec.is_latency_critical() && holds(*app));
+    each.map(|(app, _)| app).collect()
 }
 
 impl Policy for Tide {
@@ -396,7 +416,7 @@ impl Policy for Tide {
 
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         self.plan.expected = None;
-        self.settle_exits(seen);
+        self.settle_presence(seen);
         self.pace.note(seen);
         self.period.set_length(self.pace.epoch());
         if !std::mem::replace(&mut self.has_begun, true) {

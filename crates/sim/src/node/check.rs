@@ -39,6 +39,7 @@ impl NodeModel {
             }
             check_app(app, &key)?;
             self.check_client(app, &key)?;
+            check_presence(app, &key)?;
         }
         let threads = self.app.iter().map(|app| u64::from(app.threads)).sum();
         at_most(threads, MOST_THREADS, "threads of all apps", "app")
@@ -87,6 +88,18 @@ fn check_memory(memory: &Memory) -> Checked {
     let [min, step] = [throttle.min_percent, throttle.step_percent].map(f64::from);
     range(min, (1.0..=100.0).contains(&min), "1 to 100", "memory.throttle.min-percent")?;
     range(step, (1.0..=100.0).contains(&step), "1 to 100", "memory.throttle.step-percent")
+}
+
+/// Changes happen when they are due. Clients that come and go are refused, for they would leave
+/// requests without a sender.
+fn check_presence(app: &NodeApp, key: &str) -> Checked {
+    let first = app.presence.changes().first().map(|(.., key)| *key);
+    if let (Activity::Clients, Some(which)) = (&app.activity, first) {
+        let problem = "an app of clients is present for the whole run: let the app that they ask \
+                       come and go instead";
+        return fail(format!("{key}.presence.{which}"), Problem::Conflict(problem));
+    }
+    app.presence.check(key)
 }
 
 fn check_app(app: &NodeApp, key: &str) -> Checked {

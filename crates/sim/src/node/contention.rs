@@ -52,7 +52,7 @@ impl Contention {
     /// Creates a state in which every app may use all ways and nothing runs.
     pub(super) fn new(model: &NodeModel) -> Self {
         let ways = model.cache.map_or(0, |cache| cache.ways);
-        let mask = if ways == 0 { 0 } else { u64::MAX >> (64 - ways) };
+        let mask = all_ways(ways);
         let footprint = |wants| AppFootprint {
             wants,
             mask,
@@ -92,6 +92,18 @@ impl Contention {
     /// Throttles an app to this share of peak bandwidth.
     pub(super) fn set_percent(&mut self, app: usize, percent: u8) {
         self.apps[app].percent = percent;
+    }
+
+    /// Takes an app off the cache: it fills no way, and its lines are gone.
+    pub(super) fn remove(&mut self, app: usize) {
+        let footprint = &mut self.apps[app];
+        (footprint.mask, footprint.percent, footprint.ways) = (0, 100, 0.0);
+    }
+
+    /// Lets an app that was removed fill all ways.
+    pub(super) fn admit(&mut self, app: usize) {
+        let ways = self.cache.map_or(0, |cache| cache.ways);
+        self.apps[app].mask = all_ways(ways);
     }
 
     /// Moves on by one refresh, in which this many threads of each app ran on average.
@@ -173,6 +185,11 @@ impl Contention {
         let load = self.apps.iter().map(traffic).sum::<f64>() / memory.peak_bytes_per_s;
         if load < 1.0 { 1.0 + memory.queueing * load * load / (1.0 - load) } else { f64::INFINITY }
     }
+}
+
+/// The mask of this many ways.
+fn all_ways(ways: u32) -> u64 {
+    if ways == 0 { 0 } else { u64::MAX >> (64 - ways) }
 }
 
 impl AppFootprint {

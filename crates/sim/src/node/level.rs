@@ -9,6 +9,11 @@ pub(super) struct TimeWeightedCount {
 }
 
 impl TimeWeightedCount {
+    /// A count that begins with this value at time 0.
+    pub(super) fn at_start(value: u32) -> Self {
+        Self { value, ..Self::default() }
+    }
+
     /// The count now.
     pub(super) fn value(&self) -> u32 {
         self.value

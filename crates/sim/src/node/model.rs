@@ -1,5 +1,6 @@
 //! One machine and its apps as plain data.
 
+use super::presence::Presence;
 use crate::model::Distribution;
 use lull_measure::{Hertz, Nanos};
 use lull_workload::arrivals::Process;
@@ -114,6 +115,9 @@ pub struct NodeApp {
     /// Instructions per cycle, alone with all resources.
     #[serde(default = "one")]
     pub ipc: f64,
+    /// When it is on the node; always by default.
+    #[serde(default)]
+    pub presence: Presence,
 }
 
 /// What an app's threads do.

@@ -5,9 +5,9 @@ use super::{NodeModel, NodeSimulation, Throttle};
 use crate::model::ModelError;
 use lull_control::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
-    Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, FrequencyDomain, LatencySeen, Machine,
-    Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Readings, Scheduling,
-    Setting,
+    Core, CoreId, CoreSeen, CoreSet, CoreType, DomainId, FrequencyDomain, Got, LatencySeen,
+    Machine, Observation, Outcome, Plant, PlantError, Progress, ProgressSource, Readings,
+    RosterEvent, Scheduling, Setting,
 };
 use lull_measure::catalogue::{
     CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
@@ -24,8 +24,12 @@ pub struct NodePlant {
     /// Number in the model of each app.
     numbers: Vec<usize>,
     classes: Vec<Scheduling>,
+    /// How often each app had departed when `classes` was last brought up to it.
+    lives: Vec<u32>,
     frequency: Hertz,
     snapshot: NodeSnapshot,
+    /// How long each app was present in the last epoch.
+    presence: Vec<Nanos>,
 }
 
 /// Why a node cannot be watched.
@@ -91,7 +95,9 @@ impl NodePlant {
             machine: machine_of(model, apps),
             apps: apps.to_vec(),
             classes: vec![NORMAL; apps.len()],
+            lives: vec![0; apps.len()],
             frequency: model.frequency,
+            presence: vec![Nanos::ZERO; apps.len()],
             numbers,
             node,
             snapshot,
@@ -108,13 +114,44 @@ impl NodePlant {
         &mut self.node
     }
 
+    /// Lets an app arrive, leave or be restarted now.
+    pub fn change(&mut self, app: AppId, event: RosterEvent) {
+        self.node.change(self.numbers[app.index()], event);
+        self.note_lives();
+    }
+
+    /// How long an app was on the node in the last epoch.
+    pub fn was_present(&self, app: AppId) -> Nanos {
+        self.presence[app.index()]
+    }
+
+    /// Forgets the classes of processes that are gone.
+    fn note_lives(&mut self) {
+        for (app, number) in self.numbers.iter().enumerate() {
+            let life = self.node.apps[*number].life;
+            if std::mem::replace(&mut self.lives[app], life) != life {
+                self.classes[app] = NORMAL;
+            }
+        }
+    }
+
+    /// The apps that are present and were at the last observation, but departed in between.
+    fn restarted(&self, before: &NodeSnapshot) -> Vec<AppId> {
+        let ids = (0u16..).map(AppId).zip(&self.numbers);
+        let is_restarted = |(app, number): (AppId, &usize)| {
+            let (now, then) = (&self.snapshot.apps[*number], &before.apps[*number]);
+            let is_new = now.is_present && then.is_present && now.life != then.life;
+            is_new.then_some(app)
+        };
+        ids.filter_map(is_restarted).collect()
+    }
+
     fn observation(&mut self) -> Observation {
         let now = NodeSnapshot::take(&self.node);
         let before = std::mem::replace(&mut self.snapshot, now);
         let epoch = self.snapshot.time - before.time;
         let epoch_ns = epoch.0 as f64;
-        let apps =
-            (0..self.apps.len()).map(|app| self.app_observation(app, &before, epoch)).collect();
+        let apps = (0..self.apps.len()).map(|app| self.app_observation(app, &before)).collect();
         let share = |part_ns: u128| match epoch {
             Nanos::ZERO => Err(Missing::because("an epoch of no length")),
             _ => Ok((part_ns as f64 / epoch_ns).min(1.0)),
@@ -136,14 +173,21 @@ impl NodePlant {
             cpu_pressure: share(self.snapshot.pressure_ns - before.pressure_ns),
             interrupts_per_s: Err(Missing::because("the simulated node has no interrupts")),
             packets_per_s: Err(Missing::because("the simulated node has no network")),
+            restarted: self.restarted(&before),
             ..Observation::unknown(self.snapshot.time, epoch, &untold)
         }
     }
 
-    fn app_observation(&mut self, app: usize, before: &NodeSnapshot, epoch: Nanos) -> AppSeen {
+    fn app_observation(&mut self, app: usize, before: &NodeSnapshot) -> AppSeen {
         let number = self.numbers[app];
         let counted = self.snapshot.apps[number].since(&before.apps[number]);
         let latency = self.apps[app].is_latency_critical();
+        self.presence[app] = Nanos(counted.present_ns as u64);
+        if !self.node.is_present(number) {
+            return AppSeen::unknown(&absent());
+        }
+        // The rates of an app that arrived within the epoch are of its own time.
+        let epoch = self.presence[app];
         let none = Missing::because("an epoch of no length");
         let seconds = epoch.as_secs_f64();
         if epoch == Nanos::ZERO {
@@ -179,6 +223,10 @@ impl NodePlant {
 /// to depend on more.
 fn unread(what: &str) -> Missing {
     Missing::because(format!("the simulated node has no gauge of {what}"))
+}
+
+fn absent() -> Missing {
+    Missing::because("the app is not on the node now")
 }
 
 fn progress(latency_critical: bool, per_s: f64) -> Gauge<Progress> {
@@ -226,13 +274,19 @@ impl Plant for NodePlant {
         &self.apps
     }
 
+    fn is_present(&self, app: AppId) -> bool {
+        self.numbers.get(app.index()).is_some_and(|number| self.node.is_present(*number))
+    }
+
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
         self.node.run_until(self.node.now().saturating_add(epoch));
+        self.note_lives();
         Ok(self.observation())
     }
 
     fn settings(&self) -> Vec<Setting> {
         let each = (0u16..).map(AppId).zip(&self.numbers).zip(&self.classes);
+        let each = each.filter(|((id, _), _)| self.is_present(*id));
         each.flat_map(|((id, number), class)| {
             self.node.settings_of(*number, id, *class, &self.machine)
         })
@@ -242,9 +296,11 @@ impl Plant for NodePlant {
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
         let outcomes = wanted.iter().map(|setting| {
             let app = setting.knob().app().map(AppId::index).filter(|app| *app < self.apps.len());
-            let now = self.settings();
             let number = app.map(|app| self.numbers[app]);
-            let got = self.node.set(number, setting, &now, &self.machine);
+            let got = match number.filter(|number| !self.node.is_present(*number)) {
+                Some(_) => Got::Refused { why: absent().to_string() },
+                None => self.node.set(number, setting, &self.settings(), &self.machine),
+            };
             let outcome = Outcome { wanted: setting.clone(), got };
             if let (Some(app), Some(Setting::Scheduling(_, class))) = (app, outcome.in_force()) {
                 self.classes[app] = *class;
@@ -256,7 +312,8 @@ impl Plant for NodePlant {
 
     fn restore(&mut self) -> Applied {
         let machine = &self.machine;
-        let original = (0u16..).map(AppId).take(self.apps.len()).flat_map(|app| {
+        let present = (0u16..).map(AppId).take(self.apps.len()).filter(|app| self.is_present(*app));
+        let original = present.flat_map(|app| {
             let ways = machine
                 .cache
                 .as_ref()

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 /// No request.
 pub(super) const NO_TASK: Task = Task {
     owner: usize::MAX,
+    life: 0,
     pass: Pass::Serve,
     arrived_ns: 0,
     work_ns: 0.0,
@@ -53,6 +54,8 @@ pub(super) struct Thread {
 pub(super) struct Task {
     /// The app whose request it is.
     pub(super) owner: usize,
+    /// How often the app had departed when the request was due.
+    pub(super) life: u32,
     pub(super) pass: Pass,
     /// When the request was due.
     pub(super) arrived_ns: u64,

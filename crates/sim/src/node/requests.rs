@@ -57,11 +57,12 @@ impl Requests {
 
     /// Draws all demands of a request when it is due, so that every policy receives the
     /// same requests.
-    fn draw(&mut self, owner: usize, now_ns: u64) -> (usize, Task) {
+    fn draw(&mut self, (owner, life): (usize, u32), now_ns: u64) -> (usize, Task) {
         let served_ns = self.work.0.sample(&mut self.work.1);
         let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
         let mut task = Task {
             owner,
+            life,
             pass: Pass::Serve,
             arrived_ns: now_ns,
             work_ns: served_ns,
@@ -83,7 +84,7 @@ impl Requests {
 
 impl NodeSimulation {
     /// The tasks and threads of an app that has tasks.
-    fn desk_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
+    pub(super) fn desk_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
         match &mut self.apps[app].work {
             Work::Requests(requests) => Some(&mut requests.desk),
             Work::Clients(desk) => Some(desk),
@@ -93,7 +94,11 @@ impl NodeSimulation {
 
     pub(super) fn expect_arrival(&mut self, app: usize) {
         let Work::Requests(requests) = &mut self.apps[app].work else { return };
-        let next = requests.next_ns();
+        let mut next = requests.next_ns();
+        // Requests that were due while the app was absent.
+        while next < self.now_ns {
+            next = requests.next_ns();
+        }
         self.set_clock(self.cores.len() + app, next);
     }
 
@@ -104,7 +109,7 @@ impl NodeSimulation {
         state.arrived += 1;
         state.outstanding.rise(now_ns);
         let Work::Requests(requests) = &mut state.work else { return };
-        let (first, task) = requests.draw(app, now_ns);
+        let (first, task) = requests.draw((app, state.life), now_ns);
         self.submit(first, task);
         self.expect_arrival(app);
     }
@@ -132,7 +137,8 @@ impl NodeSimulation {
         if next.is_none() {
             desk.free.push(thread);
         }
-        if self.is_last(done) {
+        let is_awaited = self.is_awaited(&done);
+        if is_awaited && self.is_last(done) {
             self.apps[done.owner].answer(self.now_ns, done);
         }
         match next {
@@ -143,7 +149,14 @@ impl NodeSimulation {
             }
             None => self.sleep(core, thread),
         }
-        self.pass_on(done);
+        if is_awaited {
+            self.pass_on(done);
+        }
+    }
+
+    /// Whether the app whose request it is has not departed since the request was due.
+    fn is_awaited(&self, task: &Task) -> bool {
+        self.apps[task.owner].life == task.life
     }
 
     /// Whether a request is answered when this task is done.
@@ -155,7 +168,7 @@ impl NodeSimulation {
         }
     }
 
-    fn client_of(&self, app: usize) -> Option<usize> {
+    pub(super) fn client_of(&self, app: usize) -> Option<usize> {
         let Work::Requests(requests) = &self.apps[app].work else { return None };
         requests.client.as_ref().map(|(client, _, _)| *client)
     }
@@ -190,6 +203,9 @@ impl NodeSimulation {
         });
         let queued = requests.desk.queue.iter().chain(at_clients.into_iter().flatten());
         let tasks = served.map(|thread| &thread.task).chain(queued);
-        tasks.filter(|task| task.owner == app).map(|task| task.arrived_ns).min()
+        tasks
+            .filter(|task| task.owner == app && self.is_awaited(task))
+            .map(|task| task.arrived_ns)
+            .min()
     }
 }

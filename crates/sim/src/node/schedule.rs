@@ -99,7 +99,7 @@ impl NodeSimulation {
         self.retime(core);
     }
 
-    fn dequeue(&mut self, core: usize, thread: usize) {
+    pub(super) fn dequeue(&mut self, core: usize, thread: usize) {
         let queue = &mut self.cores[core].queue;
         let at = queue.iter().position(|other| *other == thread).expect("it is queued here");
         queue.remove(at);
@@ -349,7 +349,7 @@ impl NodeSimulation {
     }
 
     /// Every core runs the best thread that it may.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for core in 0..self.cores.len() {
             let Some(current) = self.cores[core].current else {
                 self.pick(core);

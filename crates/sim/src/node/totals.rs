@@ -17,6 +17,10 @@ pub(super) struct NodeBaseline {
 pub(super) struct AppCounters {
     pub(super) arrived: u64,
     pub(super) answered: u64,
+    pub(super) lost: u64,
+    pub(super) present_ns: u128,
+    pub(super) is_present: bool,
+    pub(super) life: u32,
     pub(super) switches: u64,
     pub(super) work_ns: f64,
     pub(super) busy_ns: u128,
@@ -46,6 +50,10 @@ pub struct NodeAppTotals {
     pub arrived: u64,
     /// Requests that were answered.
     pub answered: u64,
+    /// Requests that were unanswered when the app departed.
+    pub lost: u64,
+    /// How long the app was on the node.
+    pub present: Nanos,
     /// Their latencies.
     pub latency: Latency,
     /// Mean number of requests unanswered.
@@ -111,6 +119,8 @@ impl NodeSimulation {
         NodeAppTotals {
             arrived: counted.arrived,
             answered: counted.answered,
+            lost: counted.lost,
+            present: Nanos(counted.present_ns as u64),
             latency: state.latency.clone(),
             outstanding: counted.outstanding_ns as f64 / span_ns,
             work_per_s: counted.work_ns / span_ns,
@@ -133,6 +143,10 @@ impl NodeSimulation {
         AppCounters {
             arrived: state.arrived,
             answered: state.answered,
+            lost: state.lost,
+            present_ns: state.present.integral_at(now_ns),
+            is_present: state.present.value() > 0,
+            life: state.life,
             switches: state.switches,
             work_ns: state.work_ns + uncounted.sum::<f64>() * state.pace,
             busy_ns: state.running.integral_at(now_ns),
@@ -148,6 +162,10 @@ impl AppCounters {
         Self {
             arrived: self.arrived - then.arrived,
             answered: self.answered - then.answered,
+            lost: self.lost - then.lost,
+            present_ns: self.present_ns - then.present_ns,
+            is_present: self.is_present,
+            life: self.life,
             switches: self.switches - then.switches,
             work_ns: self.work_ns - then.work_ns,
             busy_ns: self.busy_ns - then.busy_ns,

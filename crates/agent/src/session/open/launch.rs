@@ -1,7 +1,7 @@
 //! Starting and attaching the apps and load clients of a config.
 
 use super::{Agent, watch_of};
-use crate::config::{AppSection, LoadSection, Where};
+use crate::config::{AppSection, LoadSection, SlotOf, Where};
 use crate::library::Library;
 use anyhow::Context;
 use lull_host::Roots;
@@ -10,6 +10,7 @@ use lull_host::guard::Ledger;
 use lull_host::oncall::Watch;
 use lull_host::own_directory::OwnDirectory;
 use lull_host::plant::Stop;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,14 +45,31 @@ impl Agent<'_> {
                 let handle = AppHandle::start(&launch, roots, ledger)?;
                 return Ok((handle, watch));
             }
-            Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
-            Where::Cgroup(path) => Target::Cgroup(path),
-            Where::Unit(unit) => Target::Unit(unit),
-            Where::Match(pattern) => Target::Pattern(pattern),
+            place => target_of(place)?,
         };
         let handle = AppHandle::attach(&app.name, &target, roots)
             .with_context(|| format!("app `{}` cannot be attached", app.name))?;
         Ok((handle, watch))
+    }
+
+    /// Takes the next app of a template; with its first one all are made.
+    pub(super) fn attach_slot(
+        &self,
+        slot: SlotOf,
+        roots: &Roots,
+        slots: &mut VecDeque<AppHandle>,
+    ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
+        if slot.index == 0 {
+            let is_of = |app: &&AppSection| app.slot.is_some_and(|it| it.template == slot.template);
+            let all: Vec<_> = self.config.apps.iter().filter(is_of).collect();
+            let names: Vec<_> = all.iter().map(|app| app.name.clone()).collect();
+            let place = all.first().context("a template has an app")?.place();
+            let target = target_of(place.map_err(anyhow::Error::msg)?)?;
+            *slots = AppHandle::attach_each(&names, &target, roots)
+                .with_context(|| format!("`{}` cannot be looked for", names[0]))?
+                .into();
+        }
+        Ok((slots.pop_front().context("a template has as many apps as its slots")?, None))
     }
 
     /// Started programs learn by environment where to push and as whom.
@@ -96,6 +114,17 @@ impl Agent<'_> {
         let name = format!("load-{number}-{}", load.app);
         self.launch(&name, argv, &load.app, socket, None)
     }
+}
+
+/// Where processes are that Lull does not start.
+fn target_of(place: Where) -> anyhow::Result<Target> {
+    Ok(match place {
+        Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
+        Where::Cgroup(path) => Target::Cgroup(path),
+        Where::Unit(unit) => Target::Unit(unit),
+        Where::Match(pattern) => Target::Pattern(pattern),
+        Where::Start(argv) => anyhow::bail!("{argv:?} is started, not looked for"),
+    })
 }
 
 fn ready_at(address: &str, stop: &Stop) -> Ready {

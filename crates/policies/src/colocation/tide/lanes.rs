@@ -2,11 +2,12 @@
 //!
 //! Priority does not protect cache. In a shared cache apps get ways in proportion to their miss
 //! traffic, so an app with few requests gets few, although its tail needs them as much. The ways
-//! are therefore divided evenly between the latency-critical apps, and then move one at a time
-//! from the app with the lowest ratio of tail to bound to the one with the highest. Best-effort
-//! work may fill the first lanes, which belong to the most tolerant apps.
+//! are therefore divided evenly between the latency-critical apps that are present, and then move
+//! one at a time from the app with the lowest ratio of tail to bound to the one with the highest.
+//! When such an app arrives or departs they are divided evenly again. Best-effort work may fill
+//! the first lanes, which belong to the most tolerant apps.
 
-use lull_control::{AppId, AppSpec, WayMask, numbered};
+use lull_control::{AppId, AppSpec, WayMask};
 
 /// By how much the receiver's ratio of tail to bound must exceed the giver's (ours).
 const APART: f64 = 0.2;
@@ -21,12 +22,10 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Even lanes; `None` where not every latency-critical app can have a way.
-    pub(super) fn even(apps: &[AppSpec], ways: u32) -> Option<Self> {
-        let mut order: Vec<AppId> = numbered(apps)
-            .filter(|(_, spec)| spec.is_latency_critical())
-            .map(|(app, _)| app)
-            .collect();
+    /// Even lanes of these latency-critical apps; `None` for fewer than two, and where not each
+    /// can have a way.
+    pub(super) fn even(apps: &[AppSpec], critical: &[AppId], ways: u32) -> Option<Self> {
+        let mut order = critical.to_vec();
         let count = order.len() as u32;
         if count < 2 || count > ways {
             return None;
@@ -80,7 +79,8 @@ mod tests {
 
     fn lanes(ways: u32) -> Option<Lanes> {
         let ideal = |name, ms| AppSpec { ideal: Some(Nanos::from_millis(ms)), ..lc_spec(name) };
-        Lanes::even(&[ideal("strict", 8), be_spec("be"), ideal("tolerant", 1)], ways)
+        let apps = [ideal("strict", 8), be_spec("be"), ideal("tolerant", 1)];
+        Lanes::even(&apps, &[AppId(0), AppId(2)], ways)
     }
 
     #[test]
@@ -105,6 +105,6 @@ mod tests {
     #[test]
     fn one_app_or_too_few_ways_have_no_lanes() {
         assert!(lanes(1).is_none());
-        assert!(Lanes::even(&[lc_spec("only")], 20).is_none());
+        assert!(Lanes::even(&[lc_spec("only")], &[AppId(0)], 20).is_none());
     }
 }

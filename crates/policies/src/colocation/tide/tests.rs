@@ -372,6 +372,36 @@ fn when_the_last_latency_critical_app_exits_best_effort_work_has_everything() {
 }
 
 #[test]
+fn the_ways_of_an_app_that_departs_go_to_the_others_until_it_returns() {
+    let three = [lc_spec("a"), lc_spec("b"), lc_spec("c"), be_spec("be")];
+    let mut bench = begun(build("", &machine(10), &three).unwrap());
+    let mut masks = |present: [bool; 3]| {
+        let critical = present.map(|is_present| if is_present { lc(5.0) } else { gone() });
+        let plan = bench.see(critical.into_iter().chain([be(50.0)]).collect());
+        [0, 1, 2].map(|app| match plan.setting(Knob::CacheWays(AppId(app))) {
+            Some(Setting::CacheWays(_, mask)) => mask.0,
+            _ => 0,
+        })
+    };
+    let thirds = [0x3f, 0x1fc0, 0xfe000];
+    assert_eq!(masks([true; 3]), thirds);
+    assert_eq!(masks([true, false, true]), [0x3ff, 0, 0xffc00]);
+    assert_eq!(masks([true, false, false]), [0xfffff, 0, 0], "one alone has all");
+    assert_eq!(masks([false; 3]), [0; 3], "an absent app has no setting");
+    assert_eq!(masks([true; 3]), thirds);
+}
+
+#[test]
+fn a_rise_is_not_judged_beside_other_apps() {
+    let mut bench = bench();
+    level_after(&mut bench, &[20.0, 5.0, 5.0]);
+    assert!(bench.policy.rise.is_some());
+    let plan = bench.see(vec![gone(), lc(20.0), be(50.0)]);
+    assert!(!plan.steps().any(|step| matches!(step.reason, Reason::Undo { .. })));
+    assert_eq!(bench.policy.level, 10, "half of 21");
+}
+
+#[test]
 fn more_apps_than_cores_are_no_trouble() {
     assert!(build("", &cores_only(2), &specs()).is_ok());
 }

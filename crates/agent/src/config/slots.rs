@@ -1,0 +1,89 @@
+//! The apps of a template.
+
+use super::place::{MatchSection, SlotOf, Where};
+use super::schema::{AppSection, LatencySource, ProgressSource, Reference};
+use super::template::TemplateSection;
+use lull_control::LatencyOf;
+
+/// Most apps of one template.
+const MOST: u16 = 256;
+
+impl TemplateSection {
+    /// Checks it as a whole, so that what is wrong is named by its own keys and not by those of
+    /// its apps.
+    ///
+    /// # Errors
+    /// The key at fault and what to write.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        if self.most.get() > MOST {
+            return Err(("most".to_owned(), format!("is {}: write 1 to {MOST}", self.most)));
+        }
+        let app = self.app(SlotOf { template: 0, index: 0 });
+        let is_process = app.matching.is_some();
+        let given = [is_process, self.unit.is_some(), self.cgroup.is_some()];
+        if given.into_iter().filter(|given| *given).count() != 1 {
+            let message =
+                "needs what matches: exe, args and user (one or more), or unit, or cgroup";
+            return Err(("name".to_owned(), message.to_owned()));
+        }
+        let place = app.place().map_err(|message| ("name".to_owned(), message))?;
+        // The keys of `match` are the template's own.
+        place.check().map_err(|(key, message)| (key.replace("match.", ""), message))?;
+        let one = match &place {
+            Where::Unit(text) if !is_glob(text) => Some(("unit", "web-*.service")),
+            Where::Cgroup(path) if !is_glob(&path.to_string_lossy()) => {
+                Some(("cgroup", "kubepods/burstable/*"))
+            }
+            _ => None,
+        };
+        if let Some((key, example)) = one {
+            let message =
+                format!("names one {key}: write an [[app]] for it, or a glob such as {example}");
+            return Err((key.to_owned(), message));
+        }
+        if self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
+            let message = "is of requests, and the apps of a template report none: bound the \
+                           waits of their threads, { run_queue_p99 = \"1ms\" }, or write an \
+                           [[app]] with a source of latency";
+            return Err(("objectives".to_owned(), message.to_owned()));
+        }
+        app.spec().check().map_err(|error| (error.key.to_owned(), error.message))
+    }
+
+    /// Its apps; `template` is its number.
+    pub(super) fn apps(&self, template: usize) -> impl Iterator<Item = AppSection> + '_ {
+        (0..usize::from(self.most.get())).map(move |index| self.app(SlotOf { template, index }))
+    }
+
+    fn app(&self, slot: SlotOf) -> AppSection {
+        let Self { exe, args, user, .. } = self.clone();
+        let is_process = exe.is_some() || args.is_some() || user.is_some();
+        AppSection {
+            name: format!("{}-{}", self.name, slot.index + 1),
+            class: self.class,
+            objectives: self.objectives.clone(),
+            max_load: None,
+            threads: self.threads,
+            ideal: self.ideal.map(Reference::Known),
+            solo: self.solo.map(Reference::Known),
+            start: None,
+            pid: None,
+            cgroup: self.cgroup.clone(),
+            unit: self.unit.clone(),
+            matching: is_process.then_some(MatchSection { exe, args, user }),
+            ready: None,
+            latency: LatencySource::Push,
+            page: None,
+            concurrency: None,
+            gate: None,
+            promise: Vec::new(),
+            query: None,
+            progress: ProgressSource::Auto,
+            slot: Some(slot),
+        }
+    }
+}
+
+fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '[', '{'])
+}

@@ -1,0 +1,41 @@
+//! Where the latency and the progress of an app are read.
+
+use crate::config::{AppSection, LatencySource, ProgressSource};
+use crate::prometheus;
+use lull_control::LatencyOf;
+use lull_host::Roots;
+use lull_host::gauges::queries::Queries;
+use lull_host::oncall::Watch;
+use lull_host::plant::{LatencyFrom, ProgressFrom};
+use lull_measure::Nanos;
+
+/// Returns the source of an app's latency. For a Prometheus source this starts a thread that
+/// queries the server once an epoch.
+pub(super) fn latency_from(
+    app: &AppSection,
+    watch: Option<Watch>,
+    epoch: Nanos,
+    roots: &Roots,
+) -> LatencyFrom {
+    if app.has_tail_of(LatencyOf::RunQueue) {
+        return LatencyFrom::RunQueue;
+    }
+    match (&app.latency, app.spec().tail()) {
+        (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
+        (LatencySource::Prometheus(server), Some((at, _))) => {
+            let query = app.query.clone().unwrap_or_default();
+            LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))
+        }
+        _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
+    }
+}
+
+/// Returns the source of an app's progress.
+pub(super) fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
+    match app.progress {
+        ProgressSource::Push => ProgressFrom::Push,
+        ProgressSource::Instructions => ProgressFrom::Instructions,
+        ProgressSource::Auto if has_counters => ProgressFrom::Instructions,
+        ProgressSource::Auto | ProgressSource::CpuTime => ProgressFrom::CpuTime,
+    }
+}

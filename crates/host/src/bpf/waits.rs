@@ -1,0 +1,193 @@
+//! Waits of the threads of apps for a core, as the programs of `crates/host/bpf/waits.bpf.c`
+//! count them: for apps that report no latency of their own.
+//!
+//! ```text
+//!   sched_wakeup, _new ───▶ the thread can run since now ───────┐ one slot a thread
+//!   sched_switch ─────────▶ it runs: the histogram of its app ──┘
+//!   sched_process_fork ───▶ the child belongs to its parent's app
+//!   sched_process_exit ───▶ the process belongs to none
+//! ```
+
+use super::BpfError;
+use super::buckets::{self, Histogram};
+use super::object::{Object, kernel_types};
+use crate::sys::bpf::MappedWords;
+use aya::EbpfLoader;
+use aya::maps::{HashMap, MapData};
+use std::collections::BTreeMap;
+
+static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
+
+/// The 64-bit words of `struct app_record` in `waits.bpf.c`.
+struct Record;
+
+impl Record {
+    const WAITS: usize = 0;
+    const LOST: usize = buckets::WORDS;
+    const UNFOLLOWED: usize = Self::LOST + 1;
+    const WORDS: usize = buckets::WORDS + 8;
+}
+
+/// Waits of the threads of some apps, counted from its creation until it is dropped.
+#[derive(Debug)]
+pub struct WaitWatch {
+    #[expect(dead_code, reason = "the programs run while their object lives")]
+    object: Object,
+    records: MappedWords,
+    processes: HashMap<MapData, u32, u32>,
+    /// What was last written to `processes`.
+    known: BTreeMap<u32, u32>,
+}
+
+/// What was seen of an app's waits since the watch began.
+#[derive(Debug, Clone, Default)]
+pub struct WaitsSeen {
+    /// Waits that have ended.
+    pub waits: Histogram,
+    /// Waits that were dropped, and children whose waits are not counted.
+    pub lost: u64,
+}
+
+impl WaitWatch {
+    /// Begins to watch this number of apps, which have no process yet.
+    ///
+    /// # Errors
+    /// What the kernel refuses, and what is needed.
+    pub fn begin(apps: usize) -> Result<Self, BpfError> {
+        let kernel = kernel_types()?;
+        let mut loader = EbpfLoader::new();
+        loader.btf(Some(&kernel)).map_max_entries("records", apps.max(1) as u32);
+        let mut object = Object::load(&mut loader, PROGRAMS)?;
+        let records = object.mapped("records", Record::WORDS, apps.max(1))?;
+        let processes = HashMap::try_from(object.take_map("processes")?);
+        let processes = processes
+            .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
+        object.attach_typed("lull_app_fork", "sched_process_fork", &kernel)?;
+        object.attach_typed("lull_app_exit", "sched_process_exit", &kernel)?;
+        object.attach_typed("lull_app_switch", "sched_switch", &kernel)?;
+        object.attach_typed("lull_app_wake", "sched_wakeup", &kernel)?;
+        object.attach_typed("lull_app_wake_new", "sched_wakeup_new", &kernel)?;
+        Ok(Self { object, records, processes, known: BTreeMap::new() })
+    }
+
+    /// Sets which processes belong to which app, by the number of the app.
+    ///
+    /// # Errors
+    /// What the kernel refuses, such as more processes than its table holds. The others are set.
+    pub fn follow(&mut self, wanted: &BTreeMap<u32, u32>) -> Result<(), BpfError> {
+        let mut outcome = Ok(());
+        let gone = self.known.keys().filter(|pid| !wanted.contains_key(pid));
+        for pid in gone.copied().collect::<Vec<_>>() {
+            let removed = self.processes.remove(&pid);
+            let failed =
+                removed.map_err(|error| BpfError::from_aya("cannot forget a process", &error));
+            // The kernel removes a process at its end.
+            if let Err(error) = failed
+                && error.raw_os_error() != Some(libc::ENOENT)
+            {
+                outcome = Err(error);
+            }
+            self.known.remove(&pid);
+        }
+        for (pid, app) in wanted {
+            if self.known.get(pid) == Some(app) {
+                continue;
+            }
+            match self.processes.insert(pid, app, 0) {
+                Ok(()) => drop(self.known.insert(*pid, *app)),
+                Err(error) => outcome = Err(BpfError::from_aya("cannot follow a process", &error)),
+            }
+        }
+        outcome
+    }
+
+    /// Reads all that was seen of an app up to now.
+    pub fn read(&self, app: usize) -> WaitsSeen {
+        let word = |index: usize| self.records.get(app * Record::WORDS + index);
+        WaitsSeen {
+            waits: Histogram::read(|index| word(Record::WAITS + index)),
+            lost: word(Record::LOST) + word(Record::UNFOLLOWED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::allowed;
+    use super::*;
+    use lull_measure::Nanos;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Ends its process when dropped.
+    struct Ends(Child);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A shell that runs a script, on one core.
+    fn shell(script: &str) -> Ends {
+        let mut command = Command::new("taskset");
+        Ends(command.args(["-c", "0", "sh", "-c", script]).spawn().unwrap())
+    }
+
+    fn watch(apps: usize) -> Option<WaitWatch> {
+        let begun = WaitWatch::begin(apps);
+        if begun.as_ref().is_err_and(BpfError::is_unsupported) {
+            lull_testing::skip(&begun.unwrap_err().to_string());
+            return None;
+        }
+        allowed(begun)
+    }
+
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "{what} never happens");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn two_that_share_a_core_wait_for_each_other_and_each_has_its_own_histogram() {
+        let Some(mut watch) = watch(3) else { return };
+        let spin = "while :; do :; done";
+        let (first, second) = (shell(spin), shell(spin));
+        let [one, two] = [&first, &second].map(|shell| shell.0.id());
+        watch.follow(&BTreeMap::from([(one, 0), (two, 2)])).unwrap();
+        // A slice of the other one, beside short waits for whatever else runs on the core; the
+        // scheduler's shortest slice is 0.7 ms.
+        let is_long = |waits: &Histogram| {
+            waits.quantile(1.0).is_some_and(|wait| wait > Nanos::from_micros(300))
+        };
+        let has_waited = |app| {
+            let waits = watch.read(app).waits;
+            waits.count() > 20 && is_long(&waits)
+        };
+        until("a long wait of both", || has_waited(0) && has_waited(2));
+        assert_eq!(watch.read(1).waits.count(), 0, "an app without a process");
+        assert_eq!([0, 2].map(|app| watch.read(app).lost), [0, 0]);
+    }
+
+    #[test]
+    fn a_child_belongs_to_its_parents_app_and_nobody_elses_waits_count() {
+        let Some(mut watch) = watch(2) else { return };
+        let parent = shell("sleep 0.2; for i in 1 2 3; do sh -c 'sleep 0.05'; done; sleep 600");
+        let stranger = shell("while :; do sleep 0.01; done");
+        watch.follow(&BTreeMap::from([(parent.0.id(), 1)])).unwrap();
+        // Of the parent alone: one wait a child that it wakes up for, and few more.
+        until("waits of the children", || watch.read(1).waits.count() >= 8);
+        assert_eq!(watch.read(0).waits.count(), 0);
+        let before = watch.read(1);
+        watch.follow(&BTreeMap::new()).unwrap();
+        watch.follow(&BTreeMap::from([(stranger.0.id(), 0)])).unwrap();
+        until("waits of the other one", || watch.read(0).waits.count() >= 3);
+        assert!(watch.read(1).waits.count() <= before.waits.count() + 8, "no longer followed");
+    }
+}

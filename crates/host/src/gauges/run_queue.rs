@@ -1,0 +1,134 @@
+//! Times of each app's threads from runnable to running, from the programs of
+//! [`crate::bpf::WaitWatch`]: the latency of an app that reports none.
+//!
+//! A wait is the time for which a thread could not go on because other threads had its core,
+//! or because the quota of its cgroup (`cpu.max`) was used up. One watch serves all apps.
+
+use super::first_reading;
+use crate::Roots;
+use crate::bpf::{WaitWatch, WaitsSeen};
+use lull_control::LatencySeen;
+use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
+use std::collections::BTreeMap;
+
+/// Waits that may be lost before those that are left say too little.
+const LOST_MOST: f64 = 0.01;
+
+/// The waits of all apps over epochs.
+#[derive(Debug)]
+pub struct RunQueue {
+    watch: Gauge<WaitWatch>,
+    /// By app.
+    last: Vec<Option<(Nanos, WaitsSeen)>>,
+}
+
+impl RunQueue {
+    /// No programs, for a reason.
+    pub(crate) fn none(why: Missing) -> Self {
+        Self { watch: Err(why), last: Vec::new() }
+    }
+
+    /// Begins to watch this number of apps, or records why that cannot be done.
+    pub(crate) fn new(roots: &Roots, apps: usize) -> Self {
+        Self { watch: begin(roots, apps), last: vec![None; apps] }
+    }
+
+    /// By which means waits are seen, or why they cannot be: found out by doing it for a moment.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the roots are not those of the kernel that runs.
+    pub fn probe(roots: &Roots) -> Result<String, Missing> {
+        begin(roots, 1).map(|_| "eBPF at sched_wakeup, sched_switch".to_owned())
+    }
+
+    /// Sets the processes of every app; returns what went wrong.
+    pub(crate) fn follow(
+        &mut self,
+        processes: impl Iterator<Item = (usize, i32)>,
+    ) -> Option<String> {
+        let watch = self.watch.as_mut().ok()?;
+        let wanted: BTreeMap<u32, u32> =
+            processes.map(|(app, pid)| (pid.unsigned_abs(), app as u32)).collect();
+        watch.follow(&wanted).err().map(|error| error.to_string())
+    }
+
+    /// Returns an app's waits since the last call, `now` by `CLOCK_MONOTONIC`.
+    pub(crate) fn latency(&mut self, app: usize, now: Nanos) -> Gauge<LatencySeen> {
+        let watch = self.watch.as_ref().map_err(Clone::clone)?;
+        let seen = watch.read(app);
+        let slot = self.last.get_mut(app).ok_or_else(first_reading)?;
+        let latency = match slot {
+            Some((before, old)) => since(old, &seen, now.saturating_sub(*before)),
+            None => Err(first_reading()),
+        };
+        *slot = Some((now, seen));
+        latency
+    }
+}
+
+fn begin(roots: &Roots, apps: usize) -> Gauge<WaitWatch> {
+    if *roots != Roots::default() {
+        return Err(Missing::because("waits are those of the running kernel alone"));
+    }
+    Ok(WaitWatch::begin(apps)?)
+}
+
+/// The 99th percentile of waits, in seconds.
+pub(crate) fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
+    let tail = waits.as_ref().map_err(Clone::clone)?.tail(Percentile::P99);
+    let none = || Missing::because("none of its threads waited in the epoch");
+    tail.map(Nanos::as_secs_f64).ok_or_else(none)
+}
+
+/// Returns the waits between two readings as the latency of requests that never queue up.
+fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
+    let waits = new.waits.since(&old.waits);
+    let lost = new.lost.saturating_sub(old.lost);
+    if lost as f64 > LOST_MOST * waits.count() as f64 {
+        let all = waits.count() + lost;
+        let why = format!("{lost} of {all} waits were lost: too many threads wait at once");
+        return Err(Missing::because(why));
+    }
+    let mut window = Latency::default();
+    waits.means().for_each(|(wait, count)| window.record_many(wait, count));
+    Ok(LatencySeen::on_server(window, span, (0, None), 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    fn seen(waits_us: &[u64], lost: u64) -> WaitsSeen {
+        let mut all = WaitsSeen { lost, ..WaitsSeen::default() };
+        waits_us.iter().for_each(|us| all.waits.add(Nanos::from_micros(*us)));
+        all
+    }
+
+    #[test]
+    fn waits_of_an_epoch_are_a_window_of_latencies() {
+        let (old, new) = (seen(&[90_000], 0), seen(&[90_000, 10, 10, 700], 0));
+        let found = since(&old, &new, Nanos::from_secs(2)).unwrap();
+        assert_eq!((found.window.count(), found.offered_per_s), (3, 1.5));
+        let tail = found.tail(Percentile::P99).unwrap();
+        assert!(tail.0.abs_diff(700_000) < 10_000, "{tail}");
+        let idle = since(&new, &new, Nanos::from_secs(1)).unwrap();
+        assert_eq!((idle.tail(Percentile::P99), idle.outstanding), (None, 0));
+    }
+
+    #[test]
+    fn waits_are_missing_where_too_many_were_lost() {
+        let many = vec![100; 1000];
+        assert!(since(&seen(&[], 0), &seen(&many, 10), Nanos(1)).is_ok());
+        let why = since(&seen(&[], 0), &seen(&many, 11), Nanos(1)).unwrap_err().to_string();
+        assert!(why.contains("11 of 1011 waits"), "{why}");
+    }
+
+    #[test]
+    fn a_tree_of_files_has_no_waits() {
+        let mut waits = RunQueue::new(&Tree::new().roots(), 1);
+        assert_eq!(waits.follow([(0, 5)].into_iter()), None);
+        let why = waits.latency(0, Nanos(1)).unwrap_err().to_string();
+        assert!(why.contains("running kernel"), "{why}");
+    }
+}

@@ -1,0 +1,84 @@
+//! A million changes of the roster: no policy, and no part of the control loop, keeps anything
+//! of each. In a program of its own, because the memory of the whole process is measured.
+//!
+//! `LULL_ROSTER_CHANGES=1000000` is the whole of it; CI runs a part.
+
+use lull_control::conformance::{MemoryApp, MemoryPlant};
+use lull_control::{AppId, AppSpec, Capability, ControlLoop, Controller, KNOBS, Plant, Rng, Rules};
+use lull_measure::{Nanos, Percentile};
+use lull_policies::{Entry, POLICIES, PolicyKind};
+use rand::{RngExt, SeedableRng};
+
+/// Changes of the roster in all, where the environment does not say.
+const CHANGES: usize = 60_000;
+/// What the allocator may keep for itself during the changes of one policy.
+const KEPT_MAX_KIB: u64 = 1024;
+
+fn plant() -> MemoryPlant {
+    let app = |spec: AppSpec| MemoryApp {
+        demand_cores: if spec.is_latency_critical() { 1.0 } else { 0.0 },
+        spec,
+        service: Nanos::from_millis(1),
+        threads: 4,
+    };
+    let lc = |name| AppSpec::latency_critical(name, Percentile::P95, Nanos::from_millis(10));
+    let specs = [lc("a"), lc("b"), AppSpec::best_effort("c"), AppSpec::best_effort("d")];
+    MemoryPlant::new(8, specs.into_iter().map(app).collect())
+}
+
+fn control(entry: &'static Entry<PolicyKind>) -> ControlLoop<MemoryPlant> {
+    let plant = plant();
+    let mut machine = plant.machine().clone();
+    for capability in Capability::ALL {
+        machine.capabilities = machine.capabilities.with_capability(capability, "test");
+    }
+    let build = move |apps: &[AppSpec]| entry.build(&toml::Table::new(), &machine, apps);
+    let policy = build(plant.apps()).expect("all needs are met");
+    let mut controller = Controller::new(policy, Rules::default(), &plant).expect("no limits");
+    controller.set_rebuild(Box::new(move |apps| build(apps).map_err(|error| error.to_string())));
+    ControlLoop::new(plant, controller, Nanos::from_millis(500), Rng::seed_from_u64(1))
+}
+
+/// Resident memory of this process.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let digits = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    digits.and_then(|digits| digits.parse().ok()).expect("a size")
+}
+
+/// Lets so many apps end, begin or be restarted, two an epoch.
+fn change(control: &mut ControlLoop<MemoryPlant>, changes: usize, rng: &mut Rng) {
+    for at in 0..changes {
+        let app = AppId(rng.random_range(0..4));
+        let plant = control.plant_mut();
+        if plant.is_present(app) && rng.random_bool(0.6) {
+            plant.end(app);
+        } else {
+            plant.begin(app);
+        }
+        if at % 2 == 1 {
+            control.turn().expect("a plant in memory");
+        }
+    }
+}
+
+#[test]
+#[ignore = "slow: tens of thousands of epochs under every policy"]
+fn state_does_not_grow_with_changes_of_the_roster() {
+    let changes = std::env::var("LULL_ROSTER_CHANGES")
+        .map_or(CHANGES, |text| text.parse().expect("LULL_ROSTER_CHANGES is a number"));
+    let each = changes / POLICIES.iter().count();
+    let mut rng = Rng::seed_from_u64(7);
+    for entry in POLICIES.iter() {
+        let mut control = control(entry);
+        change(&mut control, each / 4, &mut rng);
+        let before = resident_kib();
+        change(&mut control, each - each / 4, &mut rng);
+        let grown = resident_kib().saturating_sub(before);
+        assert!(grown <= KEPT_MAX_KIB, "{}: {grown} KiB more after {each} changes", entry.name);
+        let known = control.controller().state().len();
+        let knobs = KNOBS.iter().map(|row| control.plant().machine().knobs(row, 4).len());
+        assert!(known <= knobs.sum::<usize>(), "{}: {known} knobs are known", entry.name);
+    }
+}
