@@ -5,15 +5,15 @@
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// An error and its causes in one line. A cause whose words the error before it ends with
-/// is left out, since many errors quote their cause.
+/// An error and its causes in one line. A cause whose words are in the line already is left out,
+/// since many errors quote their cause, some with advice behind it.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let words = cause.to_string();
         if text.is_empty() {
             text = words;
-        } else if !text.ends_with(&words) {
+        } else if !text.contains(&words) {
             text = format!("{text}: {words}");
         }
     }
@@ -30,6 +30,19 @@ mod tests {
     #[error("cannot read `x`: {source}")]
     struct Quoting {
         source: io::Error,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect: {source}; is the server running?")]
+    struct Advising {
+        source: io::Error,
+    }
+
+    #[test]
+    fn a_cause_that_is_followed_by_advice_is_described_once() {
+        let error = Advising { source: io::Error::other("refused") };
+        let words = "cannot connect: refused; is the server running?";
+        assert_eq!(describe(&error.into()), words);
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub fn page() -> String {
     page.push_str(
         "\n## How many queries each connection runs\n\nAdmission controllers set at the gate \
          before a server's workers how many queries run at once; their keys stand under \
-         `[admission]`.\n",
+         `[admission]`. Pictures count 4 s after the first 12 s; that of `auto` after 60 s, when \
+         its surveys are over. While it surveys, the latency is that of every setting that it \
+         tries ([auto](design/auto.md#while-it-surveys)).\n",
     );
     page.extend(ADMISSION_CONTROLLERS.iter().map(section));
     page

@@ -1,6 +1,6 @@
 //! The arguments of `lull load`.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
 use lull_workload::arrivals::{Process, Rate};
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 /// `lull load`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("loop").required(true).args(["rate", "closed"])))]
 pub(crate) struct LoadArgs {
     /// memcached://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT,
     /// mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE; a database on a
@@ -17,13 +18,13 @@ pub(crate) struct LoadArgs {
     /// PGPASSWORD
     pub(crate) target: Address,
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
-    #[arg(long, required_unless_present = "closed")]
+    #[arg(long)]
     pub(crate) rate: Option<Rate>,
     /// Closed loop: each connection sends its next request when the last one is answered
-    #[arg(long, conflicts_with = "rate")]
+    #[arg(long)]
     pub(crate) closed: bool,
-    /// How the gaps vary: poisson, constant or gpareto:SHAPE
-    #[arg(long, default_value = "poisson")]
+    /// With --rate, how the gaps vary: poisson, constant or gpareto:SHAPE
+    #[arg(long, default_value = "poisson", conflicts_with = "closed")]
     pub(crate) arrivals: Process,
     /// Connections held open
     #[arg(long, short, default_value_t = 16)]

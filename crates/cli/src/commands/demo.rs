@@ -263,7 +263,8 @@ impl Demo {
             mark: None,
         };
         let end_s = self.points.last().map_or(1.0, |point| point.time_s);
-        let figure = Figure { shaded: &self.on, end_s, panels: [tails, progress] };
+        let panels = [tails, progress];
+        let figure = Figure { shaded: &self.on, trials: None, end_s, panels };
         let drawn = figure.write(&file).map_err(|error| anyhow::anyhow!("{error}"));
         drawn.with_context(|| format!("the figure {} cannot be written", file.display()))?;
         Ok(file)

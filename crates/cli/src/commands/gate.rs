@@ -3,6 +3,7 @@
 use super::UsageError;
 use super::print_json;
 use crate::cli::{GateAction, GateCommandArgs};
+use anyhow::Context;
 use lull_host::Roots;
 use lull_host::apps::Target;
 use lull_host::oncall::{GateStatus, OperatorPage, describe_bypass};
@@ -35,7 +36,12 @@ fn open(server: &str, roots: &Roots) -> anyhow::Result<OperatorPage> {
         return Ok(OperatorPage::of_server(&Target::Pid(pid), roots)?);
     }
     if server.contains('/') || Path::new(server).is_dir() {
-        return Ok(OperatorPage::in_directory(Path::new(server))?);
+        return OperatorPage::in_directory(Path::new(server)).with_context(|| {
+            format!(
+                "no page of a gate in {server}: name the directory given to `lull attach`, a \
+                 process number, or a unit"
+            )
+        });
     }
     if server.is_empty() {
         let what = "name a server: the directory of its page, a process number, or a unit";

@@ -4,15 +4,20 @@ use crate::cli::LoadArgs;
 use crate::progress;
 use crate::signals;
 use anyhow::Context;
+use lull_agent::error::UsageError;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
-use lull_workload::client::{LoadConfig, run_watched};
+use lull_workload::client::{LoadConfig, LoadError, run_watched};
 use lull_workload::etc::EtcConfig;
 use lull_workload::push::PushConfig;
 use lull_workload::target::{DatabaseConfig, Protocol, Statements};
+use std::path::Path;
 
 pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     let (json, hdr, total) = (args.json, args.hdr.clone(), args.duration);
+    if let Some(path) = &hdr {
+        check_directory(path)?;
+    }
     let config = config(args);
     let stop = signals::stop_flag()?;
     let bar = progress::seconds(total.unwrap_or(Nanos::ZERO).as_secs_f64() as u64);
@@ -23,17 +28,36 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
         let p95 = window.latency.p95_seconds.map(Nanos::from_secs_f64);
         let tail = p95.map_or_else(|| "no reply".to_owned(), |tail| format!("p95 {tail:.2}"));
         bar.set_message(format!("{tail}, {} due", window.due_requests));
-    })?;
+    });
     bar.finish_and_clear();
+    let report = report.map_err(refusal)?;
+    if json {
+        super::print_json(&report)?;
+    } else {
+        println!("{report}");
+    }
+    // Last, so that a full disk does not cost the report.
     if let Some(path) = hdr {
         std::fs::write(&path, &report.histogram)
             .with_context(|| format!("cannot write the histogram to {}", path.display()))?;
     }
-    if json {
-        return super::print_json(&report);
-    }
-    println!("{report}");
     Ok(())
+}
+
+/// Marks an error as bad input, if it is that.
+fn refusal(error: LoadError) -> anyhow::Error {
+    if error.is_bad_input() { UsageError(error.to_string()).into() } else { error.into() }
+}
+
+/// Checks before the run that a file can be made at its end.
+fn check_directory(path: &Path) -> Result<(), UsageError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if !parent.is_dir() => {
+            Err(UsageError(format!("--hdr {}: there is no such directory", path.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the load that these arguments request.

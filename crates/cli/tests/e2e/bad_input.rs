@@ -80,13 +80,38 @@ fn a_config_that_cannot_be_read_is_bad_input() {
     scene.run(&["run", "/"]).refused(2, "/: cannot be read");
 }
 
+/// A database that does not run.
+const DATABASE: &str = "mysql://root@127.0.0.1:1/test";
+
+#[test]
+fn a_server_that_does_not_run_is_no_bad_input_and_its_error_is_printed_once() {
+    let scene = Scene::new();
+    let ended = scene.run(&["load", DATABASE, "--closed"]).refused(1, "is the server running");
+    assert_eq!(ended.err.matches("refused").count(), 1, "{}", ended.err);
+}
+
+#[test]
+fn a_gate_without_a_page_comes_with_what_to_name() {
+    let scene = Scene::new();
+    let ended = scene.run(&["gate", "status", "./none"]);
+    ended.refused(1, "no page of a gate in ./none: name the directory given to `lull attach`");
+}
+
 #[test]
 fn bad_arguments_are_refused_by_name() {
     let scene = Scene::new();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["run", "x.toml", "--for", "8"], "--for"),
         (&["load", "http//nowhere", "--rate", "1/s"], "http//nowhere"),
         (&["load", "http://127.0.0.1:1/", "--rate", "many"], "--rate"),
+        (&["load", "http://127.0.0.1:1/"], "--rate <RATE>|--closed"),
+        (&["load", "http://127.0.0.1:1/", "--closed", "--arrivals", "constant"], "--arrivals"),
+        (&["load", DATABASE, "--closed", "--scale", "0"], "scale = 0"),
+        (&["load", DATABASE, "--closed", "--tries", "0"], "tries = 0"),
+        (&["load", DATABASE, "--closed", "--depth", "2"], "depth = 2"),
+        (&["load", DATABASE, "--closed", "--script", "none.sql"], "the script none.sql: No such"),
+        (&["load", DATABASE, "--closed", "--hdr", "none/x.hdr"], "--hdr none/x.hdr"),
+        (&["load", DATABASE, "--rate", "trace:none.csv"], "none.csv"),
         (&["burn", "coal"], "coal"),
         (&["demo", "--pairs", "0"], "--pairs"),
     ];

@@ -149,6 +149,14 @@ fn assert_nothing_is_left(engine: &str) {
 
 mod needs_mariadbd {
     #[test]
+    fn a_place_that_cannot_be_made_is_refused_before_the_server_starts() {
+        let scene = super::Scene::new();
+        let arguments = ["demo", "database", "--engine", "mariadb", "--record", "/dev/null/runs"];
+        let ended = scene.run(&arguments).refused(1, "cannot make /dev/null/runs");
+        assert!(!ended.err.contains("starting"), "{}", ended.err);
+    }
+
+    #[test]
     #[ignore = "slow: 24 s of load on a database"]
     fn a_database_is_compared_with_and_without_a_limit() {
         super::assert_database_is_compared("mariadb", "MariaDB");

@@ -14,7 +14,9 @@
 //! throughput, since this gate delays what Envoy rejects. Differences: the latencies are means
 //! of the time in service (`windowed.rs`), where Envoy takes a percentile, by default the
 //! median; a window has at least 11 answers; the limit is 256 at most. Envoy disregards requests
-//! that it admitted before a measurement of minRTT; here they count, and make minRTT too low.
+//! that it admitted before a measurement of minRTT. The agent does not see when a transaction was
+//! admitted: it disregards whole windows until as many transactions have been answered as were in
+//! service when the limit fell, and at least one window.
 //!
 //! Checked by its tests, and beside `auto` and the other limiters by
 //! `lull lab run gate-limiters`.
@@ -81,9 +83,12 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 const AT_LEAST_MAX: u32 = 5;
 const GRADIENT: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 
-/// Answers of a measurement of minRTT, and the sum of their latencies.
-#[derive(Debug, Clone, Copy, Default)]
+/// A measurement of minRTT: its answers, and the sum of their latencies.
+#[derive(Debug, Clone, Copy)]
 struct Measured {
+    /// Transactions that were admitted before it and may not be answered yet. Windows up to the
+    /// one that answers the last of them do not count.
+    former: f64,
     answers: u64,
     sum_s: f64,
 }
@@ -101,13 +106,21 @@ struct EnvoyGradient {
     rng: Rng,
 }
 
+impl Measured {
+    /// Begins a measurement while so many transactions are in service.
+    fn begin(in_service: f64) -> Self {
+        // At least one window does not count.
+        Self { former: in_service.max(1.0), answers: 0, sum_s: 0.0 }
+    }
+}
+
 impl EnvoyGradient {
     fn new(config: Config, seed: u64) -> Self {
         Self {
             limit: f64::from(config.least),
             config,
             min_rtt_s: 0.0,
-            measured: Some(Measured::default()),
+            measured: Some(Measured::begin(0.0)),
             next: Nanos::ZERO,
             at_least: 0,
             rng: Rng::seed_from_u64(seed),
@@ -116,10 +129,15 @@ impl EnvoyGradient {
 
     /// Adds to the measurement of minRTT. Returns the limit.
     fn measure(&mut self, sample: Sample, so_far: Measured) -> f64 {
+        if so_far.former > 0.0 {
+            let former = so_far.former - sample.answers as f64;
+            self.measured = Some(Measured { former, ..so_far });
+            return f64::from(self.config.least);
+        }
         let answers = so_far.answers + sample.answers;
         let sum_s = so_far.sum_s + sample.answers as f64 * sample.service_s;
         if answers < u64::from(self.config.requests) {
-            self.measured = Some(Measured { answers, sum_s });
+            self.measured = Some(Measured { answers, sum_s, ..so_far });
             return f64::from(self.config.least);
         }
         self.min_rtt_s = sum_s / answers as f64;
@@ -142,7 +160,7 @@ impl Limiter for EnvoyGradient {
         self.limit = (scaled + scaled.sqrt()).clamp(least, f64::from(self.config.most));
         self.at_least = if self.limit <= least { self.at_least + 1 } else { 0 };
         if self.at_least >= AT_LEAST_MAX || sample.now >= self.next {
-            self.measured = Some(Measured::default());
+            self.measured = Some(Measured::begin(sample.in_service));
             return least;
         }
         self.limit
@@ -152,6 +170,7 @@ impl Limiter for EnvoyGradient {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Bench, ClosedLoop, build};
+    use super::*;
 
     fn gate(config: &str) -> ClosedLoop {
         let bench = Bench::best_effort(4);
@@ -181,8 +200,41 @@ mod tests {
         gate.run(30, |_| 0.01);
         let caps = gate.run(60, |_| 0.01);
         let measuring = caps.iter().filter(|cap| **cap == 3).count();
-        assert!((1..=20).contains(&measuring), "{measuring} looks of 50 ms");
+        // 300 transactions a second: the 256 of the former limit, a window, and fifty.
+        assert!((1..=26).contains(&measuring), "{measuring} looks of 50 ms");
         assert_eq!(caps.iter().filter(|cap| **cap > 200).count() + measuring, caps.len());
+    }
+
+    /// A window that ended at `at_s`, with so many answers of this latency in seconds.
+    fn sample(at_s: u64, answers: u64, service_s: f64) -> Sample {
+        Sample {
+            now: Nanos::from_secs(at_s),
+            per_s: answers as f64 / 0.1,
+            service_s,
+            wait_s: 0.0,
+            in_service: 200.0,
+            is_full: true,
+            answers,
+        }
+    }
+
+    #[test]
+    fn what_the_former_limit_admitted_is_not_measured_as_the_least_latency() {
+        let mut limiter = EnvoyGradient::new(Config::default(), 1);
+        let mut limit = |one| limiter.update(one);
+        assert_eq!(limit(sample(0, 30, 0.001)), 3.0, "what was admitted before the first limit");
+        assert_eq!(limit(sample(1, 30, 0.01)), 3.0);
+        assert_eq!(limit(sample(1, 30, 0.01)), 3.0, "sixty answers: the limit that was before");
+        let grown = limit(sample(2, 30, 0.01));
+        assert!(grown > 3.0);
+        assert_eq!(limit(sample(90, 30, 0.01)), 3.0, "200 are in service as the limit falls");
+        // The first two windows answer those, in so short a time each that minRTT would halve.
+        for (answers, service_s) in [(150, 0.001), (60, 0.001), (30, 0.01)] {
+            assert_eq!(limit(sample(91, answers, service_s)), 3.0, "{answers}");
+        }
+        assert!(limit(sample(91, 30, 0.01)) > 3.0, "fifty answers of the lowest limit");
+        let kept = limiter.min_rtt_s;
+        assert!((kept - 0.01).abs() < 1e-9, "{kept}");
     }
 
     #[test]

@@ -136,6 +136,10 @@ impl LoadConfig {
             let problem = "a transaction needs its connection for itself: write 1";
             return Err(ConfigError { key: "depth", value: self.depth.to_string(), problem });
         }
+        if self.duration == Some(Nanos::ZERO) {
+            let problem = "write a duration above 0";
+            return Err(ConfigError { key: "duration", value: "0s".to_owned(), problem });
+        }
         if self.duration.is_some_and(|duration| duration <= self.warmup) {
             let problem = "the warm-up takes the whole duration and leaves nothing to report";
             return Err(ConfigError { key: "warmup", value: self.warmup.to_string(), problem });
@@ -180,12 +184,13 @@ mod tests {
     #[test]
     fn a_value_out_of_range_is_named() {
         type Change = fn(&mut LoadConfig);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 8] = [
             ("connections = 0", |c| c.connections = 0),
             ("depth = 5000", |c| c.depth = 5000),
             ("window = 10us", |c| c.window = Nanos::from_micros(10)),
             ("timeout = 0", |c| c.timeout = Nanos::ZERO),
             ("spin = 2ms", |c| c.spin = Nanos::from_millis(2)),
+            ("duration = 0s", |c| c.duration = Some(Nanos::ZERO)),
             ("warmup = 5s", |c| {
                 c.warmup = Nanos::from_secs(5);
                 c.duration = Some(Nanos::from_secs(5));

@@ -28,7 +28,7 @@ pub enum LoadError {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// No address of the host accepts a connection.
-    #[error("cannot connect to {address}: {source}; is the server running and the port right?")]
+    #[error("cannot connect to {address}: {source}; is the server running and the address right?")]
     Unreachable {
         /// The target.
         address: Address,
@@ -43,6 +43,19 @@ pub enum LoadError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+impl LoadError {
+    /// Returns whether the values of the caller are wrong, rather than the server or the system.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Config(_) | Self::Rate(_) => true,
+            Self::Target(error) => !matches!(error, TargetError::Resolve { .. }),
+            Self::Preload(_) | Self::Setup(_) | Self::Unreachable { .. } | Self::System { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// One window of a run.
@@ -90,10 +103,10 @@ pub(super) struct Windows {
     pub(super) pushed: Option<Pushed>,
 }
 
-/// Errors of one code that a database reported.
+/// Errors of one code that the server reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerErrors {
-    /// The server's code: a SQLSTATE, or MySQL's number.
+    /// The server's code: a SQLSTATE, MySQL's number, or the status of HTTP.
     pub code: String,
     /// `deadlock`, `serialization failure`, `lock time-out`, `open transaction` or `other`.
     pub kind: &'static str,
@@ -114,8 +127,8 @@ pub struct LoadReport {
     pub server: Endpoint,
     /// The rate as it was named; `closed` for a closed loop.
     pub rate: String,
-    /// The arrival process as it was named.
-    pub process: String,
+    /// The arrival process as it was named; `None` for a closed loop, which has none.
+    pub process: Option<String>,
     /// Connections.
     pub connections: usize,
     /// Requests at most under way on each.
@@ -140,7 +153,7 @@ pub struct LoadReport {
     pub failed_requests: u64,
     /// Tries that a deadlock or serialization failure ended and that were repeated.
     pub retried_requests: u64,
-    /// Errors that a database reported, by code.
+    /// Errors that a database or an HTTP server reported, by code.
     pub server_errors: Vec<ServerErrors>,
     /// Requests that became too old; they are in the latencies with their age.
     pub timed_out_requests: u64,
@@ -197,7 +210,7 @@ impl LoadReport {
             target: config.target.address.to_string(),
             server,
             rate: config.rate.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string),
-            process: config.process.to_string(),
+            process: config.rate.as_ref().map(|_| config.process.to_string()),
             connections: config.connections,
             depth: config.depth,
             seed: config.seed,
@@ -227,6 +240,15 @@ impl LoadReport {
             windows: windows.reports,
             latencies: total.latency,
         }
+    }
+
+    /// Returns whether requests were due and the server has replied to none in its protocol.
+    /// An error without the loss of a connection is a reply.
+    fn is_unanswered(&self) -> bool {
+        self.due_requests > 0
+            && self.completed_requests == 0
+            && self.server_errors.is_empty()
+            && (self.failed_requests == 0 || self.connection_losses > 0)
     }
 }
 
@@ -263,12 +285,14 @@ impl From<(ErrorCode, ErrorCount)> for ServerErrors {
 impl fmt::Display for LoadReport {
     /// Writes a line of rates, a line of counts, then one line for each distribution.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = match &self.process {
+            Some(process) => format!("{process} {}", self.rate),
+            None => "closed loop".to_owned(),
+        };
         writeln!(
             f,
-            "{}  {} {}  {:.1} s: {:.0} requests/s due, {:.0} answered",
+            "{}  {load}  {:.1} s: {:.0} requests/s due, {:.0} answered",
             self.target,
-            self.process,
-            self.rate,
             self.measured_seconds,
             self.offered_requests_per_second,
             self.completed_requests_per_second
@@ -294,6 +318,14 @@ impl fmt::Display for LoadReport {
         if let Some(loss) = &self.last_connection_loss {
             writeln!(f, "lost connections {}, the last: {loss}", self.connection_losses)?;
         }
+        if self.is_unanswered() {
+            writeln!(
+                f,
+                "no reply to any request: does another program listen at {}, or does the server \
+                 hang? Check the protocol and the port of the target",
+                self.server
+            )?;
+        }
         writeln!(f, "latency  {}", self.latency)?;
         if let Some(corrected) = &self.corrected {
             writeln!(f, "corrected {corrected}")?;
@@ -306,7 +338,53 @@ impl fmt::Display for LoadReport {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ledger::{Counts, Total};
     use super::*;
+    use crate::arrivals::Rate;
+
+    fn report(config: &LoadConfig, counts: Counts, losses: u64) -> LoadReport {
+        let server = Endpoint::Unix("/server".into());
+        let result = RunResult {
+            total: Total { counts, ..Total::default() },
+            measured: Nanos::from_secs(1),
+            outstanding: 0,
+            oldest: Nanos::ZERO,
+            losses,
+            last_loss: None,
+            dropped_windows: 0,
+        };
+        LoadReport::new(config, server, result, Windows { reports: Vec::new(), pushed: None })
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_arrival_process() {
+        let mut config = LoadConfig::closed("http://localhost/".parse().unwrap());
+        let closed = report(&config, Counts::default(), 0);
+        assert_eq!((closed.process.as_deref(), closed.rate.as_str()), (None, "closed"));
+        let text = closed.to_string();
+        assert!(text.contains("closed loop") && !text.contains("poisson"), "{text}");
+        config.rate = Some(Rate::constant(10.0));
+        let text = report(&config, Counts::default(), 0).to_string();
+        assert!(text.contains("poisson 10"), "{text}");
+    }
+
+    #[test]
+    fn a_server_without_a_reply_comes_with_what_to_check() {
+        let config = LoadConfig::closed("http://localhost/".parse().unwrap());
+        let hint = "no reply to any request: does another program listen at /server";
+        let cases = [
+            (Counts { due: 5, ..Counts::default() }, 0, true),
+            (Counts { due: 5, failed: 5, ..Counts::default() }, 5, true),
+            // Pages that are missing, and a server that answers at times.
+            (Counts { due: 5, failed: 5, ..Counts::default() }, 0, false),
+            (Counts { due: 5, failed: 4, completed: 1, ..Counts::default() }, 4, false),
+            (Counts::default(), 0, false),
+        ];
+        for (counts, losses, is_hinted) in cases {
+            let text = report(&config, counts, losses).to_string();
+            assert_eq!(text.contains(hint), is_hinted, "{text}");
+        }
+    }
 
     #[test]
     fn a_stall_of_a_closed_loop_is_charged_for_the_requests_that_it_prevented() {

@@ -1,8 +1,9 @@
-//! The code of an error that a database reports.
+//! The code of an error that a server reports.
 
 use std::fmt;
 
-/// A SQLSTATE of PostgreSQL (`40001`) or an error number of MySQL and MariaDB (`1213`).
+/// A SQLSTATE of PostgreSQL (`40001`), an error number of MySQL and MariaDB (`1213`) or a status
+/// of HTTP (`503`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode([u8; 5]);
 

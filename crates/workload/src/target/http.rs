@@ -1,6 +1,6 @@
 //! HTTP/1.1 GET of one page over kept connections.
 
-use super::{Decoder, MAX_HEAD_BYTES, Outcome, ProtocolError, Target, first_line};
+use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, Target, first_line};
 use crate::Generator;
 use httparse::Status;
 
@@ -97,6 +97,10 @@ impl Decoder for Responses {
 
     fn is_last(&self) -> bool {
         self.last
+    }
+
+    fn message(&self) -> &str {
+        "the status of a response"
     }
 }
 
@@ -197,7 +201,10 @@ impl Head {
     }
 
     fn outcome(&self) -> Outcome {
-        if (200..400).contains(&self.status) { Outcome::Done } else { Outcome::Failed }
+        match self.status {
+            200..400 => Outcome::Done,
+            status => Outcome::Error(ErrorCode::from_number(status)),
+        }
     }
 
     fn body(&self) -> Expect {
@@ -234,8 +241,8 @@ mod tests {
         fn portions_of_any_size_give_the_same_outcomes(step in 1usize..300) {
             let mut decoder = Responses::default();
             let outcomes = feed(&mut decoder, RESPONSES, step).unwrap();
-            let (done, failed) = (Outcome::Done, Outcome::Failed);
-            let wanted = [done, done, done, failed, done];
+            let (done, busy) = (Outcome::Done, Outcome::Error(ErrorCode::from_number(503)));
+            let wanted = [done, done, done, busy, done];
             prop_assert_eq!(outcomes, wanted);
             prop_assert!(decoder.is_last());
         }

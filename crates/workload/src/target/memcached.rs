@@ -164,6 +164,17 @@ pub enum PreloadError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// No reply in time.
+    #[error(
+        "cannot store keys in {address} ahead of the run: it accepts connections, but sent no \
+         reply within {} s. Another program than memcached may listen there, or the server hangs: \
+         check the protocol and the port of the target",
+        PATIENCE.as_secs()
+    )]
+    Silent {
+        /// The server.
+        address: SocketAddr,
+    },
     /// The server answers something else.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -172,6 +183,8 @@ pub enum PreloadError {
 /// Keys sent before their replies are waited for: 70 KB at most, which the
 /// buffers of both ends hold, so that neither end waits for the other.
 const BATCH: u32 = 64;
+/// How long the server may take to connect, and to reply.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Stores every key of the mix once, so that reads hit; ends early when `stop` is set.
 ///
@@ -183,7 +196,7 @@ pub fn preload(
     rng: &mut Generator,
     stop: &AtomicBool,
 ) -> Result<Preloaded, PreloadError> {
-    let io = |source| PreloadError::Io { address, source };
+    let io = |source| failed(address, source);
     let mut stream = connect(address).map_err(io)?;
     let mut done = Preloaded { stored: 0, refused: 0 };
     let mut request = Vec::new();
@@ -198,7 +211,7 @@ pub fn preload(
             target.write_set(record, Etc::value_bytes(rng), &mut request);
         }
         stream.write_all(&request).map_err(io)?;
-        let outcomes = read_replies(&mut stream, address, batch.len())?;
+        let outcomes = read_replies(&mut stream, address, batch.len(), stop)?;
         let stored = outcomes.iter().filter(|outcome| **outcome == Outcome::Done).count() as u32;
         done.stored += stored;
         done.refused += batch.len() as u32 - stored;
@@ -207,27 +220,41 @@ pub fn preload(
 }
 
 fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let patience = Duration::from_secs(5);
-    let stream = TcpStream::connect_timeout(&address, patience)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
+}
+
+/// Returns the error of a transfer that failed.
+fn failed(address: SocketAddr, source: std::io::Error) -> PreloadError {
+    match source.kind() {
+        // The time-outs of the socket.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => PreloadError::Silent { address },
+        _ => PreloadError::Io { address, source },
+    }
 }
 
 fn read_replies(
     stream: &mut TcpStream,
     address: SocketAddr,
     wanted: usize,
+    stop: &AtomicBool,
 ) -> Result<Vec<Outcome>, PreloadError> {
-    let io = |source| PreloadError::Io { address, source };
+    let io = |source| failed(address, source);
     let (mut decoder, mut outcomes) = (Replies::default(), Vec::new());
     let (mut held, mut chunk) = (Vec::new(), [0; 4096]);
     while outcomes.len() < wanted {
         match stream.read(&mut chunk) {
             Ok(0) => return Err(io(ErrorKind::UnexpectedEof.into())),
             Ok(count) => held.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                continue;
+            }
             Err(error) => return Err(io(error)),
         }
         let used = decoder.decode(&held, &mut outcomes)?;

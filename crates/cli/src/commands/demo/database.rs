@@ -44,6 +44,9 @@ const FIXED_LIMIT_PER_CORE: u32 = 8;
 
 pub(super) fn run(args: &DatabaseDemoArgs) -> anyhow::Result<()> {
     let programs = Programs::find(args.engine)?;
+    // A place that the picture cannot have must not cost the measurement.
+    std::fs::create_dir_all(&args.record)
+        .with_context(|| format!("cannot make {}", args.record.display()))?;
     let stop = signals::stop_flag()?;
     say::notice(format_args!("starting {} on an empty directory", programs.name()));
     let server = Server::start(&programs, args.connections, &stop)?;
@@ -122,6 +125,8 @@ struct Compared {
     windows: Vec<measured::Point>,
     /// When the limit was in force, on the clock of `windows`.
     shaded: Vec<Range<Nanos>>,
+    /// When `auto` tried limits, on the same clock.
+    trials: Range<Nanos>,
 }
 
 /// A demo under load.
@@ -145,7 +150,9 @@ impl Demo<'_> {
         let end = self.begun + Nanos::from_secs(args.seconds.into());
         self.bar.set_message("warming up");
         self.wait_until(self.begun + WARM_UP)?;
+        let began = clock::now();
         let limit = self.decide(args, end)?;
+        let trials = began..clock::now();
         let block = end.saturating_sub(clock::now()).scale(0.5 / f64::from(PAIRS));
         let mut rng = Generator::seed_from_u64(args.seed);
         let mut pairs = Vec::new();
@@ -164,7 +171,7 @@ impl Demo<'_> {
             pairs.push(halves);
         }
         let shaded = std::mem::take(&mut self.shaded);
-        Ok(Compared { limit, pairs, block, windows: self.windows.points(), shaded })
+        Ok(Compared { limit, pairs, block, windows: self.windows.points(), shaded, trials })
     }
 
     /// Lets `auto` decide in the first half of the time.

@@ -97,6 +97,20 @@ pub(super) fn text(rows: &[Row], off: &str, on: &str) -> String {
     table(&["", off, on, "difference", "a difference?"], cells)
 }
 
+/// States what the figures of so many pairs of blocks are.
+fn explain_pairs(pairs: usize) -> String {
+    if pairs < 2 {
+        return "One pair of blocks: too few for intervals, and no difference can be claimed. \
+                Try --pairs 4 or more."
+            .to_owned();
+    }
+    format!(
+        "Means over {pairs} pairs of blocks with 95 % intervals (Student's t over pairs). A \
+         difference is claimed only if, over all these figures together, chance alone would show \
+         one in at most 5 of 100 such demos."
+    )
+}
+
 /// Claims the differences that may be claimed together (Holm).
 fn claim(rows: &mut [Row]) {
     let (at, chances): (Vec<usize>, Vec<f64>) = rows
@@ -115,12 +129,7 @@ impl Findings {
         println!("Policy: {}", [&[self.policy.clone()][..], &self.keys].concat().join(", "));
         println!("Objective: {}\n", self.objective);
         println!("{}\n", text(&self.rows, "off", "on"));
-        println!(
-            "Means over {} pairs of blocks with 95 % intervals (Student's t over pairs). A \
-             difference is claimed only if, over all these figures together, chance alone would \
-             show one in at most 5 of 100 such demos.",
-            self.pairs
-        );
+        println!("{}", explain_pairs(self.pairs));
         println!("Energy {}.", self.energy_source);
         if let Some(caveat) = &self.caveat {
             println!("{caveat}");
@@ -129,5 +138,16 @@ impl Findings {
         if let Some(figure) = &self.figure {
             println!("Figure: {}", figure.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pair_comes_without_a_word_of_intervals() {
+        assert!(explain_pairs(1).starts_with("One pair of blocks: too few for intervals"));
+        assert!(explain_pairs(2).starts_with("Means over 2 pairs of blocks with 95 % intervals"));
     }
 }

@@ -259,10 +259,7 @@ impl Aim {
     /// What pairs have shown, in words.
     pub(super) fn describe(&self, evidence: &Evidence, alpha: f64) -> String {
         let shown = |ratios: &Ratios| {
-            let [low, high] = ratios.interval(alpha);
-            let end = |end: f64| if end.is_finite() { format!("{end:.2}") } else { "?".to_owned() };
-            let low = if low > 0.0 { end(low) } else { "?".to_owned() };
-            format!("{:.2} ({low} to {})", ratios.mean(), end(high))
+            format!("{:.2} ({})", ratios.mean(), describe_interval(ratios.interval(alpha)))
         };
         format!(
             "throughput times {}, 1/{} times {}, {} pairs, error {:.2} %",
@@ -277,5 +274,32 @@ impl Aim {
     /// Throughput over the reference's.
     pub(super) fn throughput(&self, evidence: &Evidence) -> f64 {
         evidence.throughput.mean()
+    }
+}
+
+/// An interval of a ratio in words. An end that few pairs leave open is 0 or infinite.
+fn describe_interval([low, high]: [f64; 2]) -> String {
+    match (low > 0.0, high.is_finite()) {
+        (true, true) => format!("{low:.2} to {high:.2}"),
+        (true, false) => format!("at least {low:.2}"),
+        (false, true) => format!("at most {high:.2}"),
+        (false, false) => "too few pairs for an interval".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_few_pairs_leave_open_is_described() {
+        let mut ratios = Ratios::new(1.0, 1.0);
+        (0..3).for_each(|_| ratios.push(1.3));
+        assert_eq!(describe_interval(ratios.interval(0.001)), "too few pairs for an interval");
+        (0..30).for_each(|_| ratios.push(1.3));
+        let text = describe_interval(ratios.interval(0.001));
+        assert!(text.contains(" to 1."), "{text}");
+        assert_eq!(describe_interval([0.5, f64::INFINITY]), "at least 0.50");
+        assert_eq!(describe_interval([0.0, 2.0]), "at most 2.00");
     }
 }

@@ -245,6 +245,10 @@ impl Wire for Mysql {
         }
         let Some([a, b, c, sequence]) = input.first_chunk::<4>() else { return Ok((0, None)) };
         let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        // A text of another protocol has a letter here, and its length would never be reached.
+        if self.awaits == Expect::Greeting && *sequence > 1 {
+            return Err(ProtocolError::unexpected(Self::PROTOCOL, input));
+        }
         if self.is_continued {
             self.is_continued = length == LENGTH_MAX;
             self.skip = length;

@@ -5,12 +5,12 @@ use super::super::{Endpoint, ErrorCode, ProtocolError};
 use super::builtin;
 use super::session::Work;
 use super::wire::{Reply, Wire};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a login and a statement may take.
-const LOGIN_PATIENCE: Duration = Duration::from_secs(10);
+const LOGIN_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Why a database cannot be loaded.
@@ -22,8 +22,36 @@ pub enum SetupError {
         /// The server.
         server: Endpoint,
         /// The system's error.
-        source: std::io::Error,
+        source: io::Error,
     },
+    /// No whole reply to the login in time.
+    #[error(
+        "cannot log in to {server}: it accepts connections, but sent {received} within {} s. \
+         Another program than a {protocol} server may listen there, or the server hangs: check \
+         the protocol and the port of the target",
+        LOGIN_PATIENCE.as_secs()
+    )]
+    Silent {
+        /// The server.
+        server: Endpoint,
+        /// The protocol spoken.
+        protocol: &'static str,
+        /// What was received, in words.
+        received: String,
+    },
+    /// No whole reply to a statement in time.
+    #[error(
+        "{server} did not reply to a statement within {} s: the server hangs, or another session \
+         holds locks on the tables",
+        STATEMENT_PATIENCE.as_secs()
+    )]
+    Slow {
+        /// The server.
+        server: Endpoint,
+    },
+    /// A stop was requested.
+    #[error("stopped before the run")]
+    Stopped,
     /// The login is refused, or the server speaks another protocol.
     #[error("cannot log in to {server}: {source}")]
     Protocol {
@@ -53,7 +81,7 @@ pub(super) fn run<W: Wire>(
     creates: bool,
     stop: &AtomicBool,
 ) -> Result<(), SetupError> {
-    let mut client = Client::connect(wire, server)?;
+    let mut client = Client::connect(wire, server, stop)?;
     if creates && client.run(&builtin::check(work.scale))?.error.is_some() {
         for statement in builtin::creation(work.scale) {
             if stop.load(Ordering::Relaxed) {
@@ -83,18 +111,22 @@ fn succeeded(sql: &str, reply: Reply) -> Result<(), SetupError> {
 struct Client<'c, W> {
     wire: W,
     server: &'c Endpoint,
+    stop: &'c AtomicBool,
     stream: super::super::endpoint::Stream,
+    is_logged_in: bool,
     held: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl<'c, W: Wire> Client<'c, W> {
-    fn connect(wire: W, server: &'c Endpoint) -> Result<Self, SetupError> {
+    fn connect(wire: W, server: &'c Endpoint, stop: &'c AtomicBool) -> Result<Self, SetupError> {
         let failed = |source| SetupError::Io { server: server.clone(), source };
         let stream = server.connect(LOGIN_PATIENCE).map_err(failed)?;
-        let mut client = Self { wire, server, stream, held: Vec::new(), out: Vec::new() };
+        let (held, out) = (Vec::new(), Vec::new());
+        let mut client = Self { wire, server, stop, stream, is_logged_in: false, held, out };
         client.wire.open(&mut client.out);
         client.reply()?;
+        client.is_logged_in = true;
         client.stream.set_patience(STATEMENT_PATIENCE).map_err(failed)?;
         Ok(client)
     }
@@ -106,12 +138,12 @@ impl<'c, W: Wire> Client<'c, W> {
 
     /// Sends what is to be sent and reads until a reply is complete.
     fn reply(&mut self) -> Result<Reply, SetupError> {
-        let io = |source| SetupError::Io { server: self.server.clone(), source };
         let mut chunk = [0; 8192];
         loop {
             let mut sent = 0;
             while sent < self.out.len() {
-                sent += self.stream.send(&self.out[sent..]).map_err(io)?;
+                let count = self.stream.send(&self.out[sent..]);
+                sent += count.or_else(|error| self.interrupted(error))?;
             }
             self.out.clear();
             let (used, reply) = self
@@ -123,11 +155,102 @@ impl<'c, W: Wire> Client<'c, W> {
                 return Ok(reply);
             }
             if used == 0 {
-                match self.stream.receive(&mut chunk).map_err(io)? {
-                    0 => return Err(io(ErrorKind::UnexpectedEof.into())),
-                    count => self.held.extend_from_slice(&chunk[..count]),
+                match self.stream.receive(&mut chunk) {
+                    Ok(0) => return Err(self.failed(ErrorKind::UnexpectedEof.into())),
+                    Ok(count) => self.held.extend_from_slice(&chunk[..count]),
+                    Err(error) => {
+                        self.interrupted(error)?;
+                    }
                 }
             }
         }
+    }
+
+    /// Goes on after a signal that requests no stop: no bytes were transferred.
+    fn interrupted(&self, error: io::Error) -> Result<usize, SetupError> {
+        match error.kind() {
+            ErrorKind::Interrupted if self.stop.load(Ordering::Relaxed) => Err(SetupError::Stopped),
+            ErrorKind::Interrupted => Ok(0),
+            _ => Err(self.failed(error)),
+        }
+    }
+
+    /// Returns the error of a transfer that failed.
+    fn failed(&self, source: io::Error) -> SetupError {
+        let server = self.server.clone();
+        match (source.kind(), self.is_logged_in) {
+            // The time-outs of the socket.
+            (ErrorKind::WouldBlock | ErrorKind::TimedOut, true) => SetupError::Slow { server },
+            (ErrorKind::WouldBlock | ErrorKind::TimedOut, false) => {
+                let (protocol, received) = (W::PROTOCOL, self.received());
+                SetupError::Silent { server, protocol, received }
+            }
+            (ErrorKind::UnexpectedEof, _) => {
+                let text = format!("it closed the connection and had sent {}", self.received());
+                let source = io::Error::new(ErrorKind::UnexpectedEof, text);
+                SetupError::Io { server, source }
+            }
+            _ => SetupError::Io { server, source },
+        }
+    }
+
+    /// Names the bytes of an incomplete reply.
+    fn received(&self) -> String {
+        match self.held.get(..self.held.len().min(40)) {
+            None | Some([]) => "nothing".to_owned(),
+            Some(bytes) => format!("only `{}`", bytes.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mysql::Mysql;
+    use super::super::script::Script;
+    use super::super::wire::Login;
+    use super::*;
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// The error of a login to a server that sends these bytes, and then closes the connection
+    /// or sends nothing more.
+    fn refusal(bytes: &'static [u8], closes: bool) -> SetupError {
+        let script = Script::parse("one", "SELECT 1;", 1).unwrap();
+        let work = Work { script, scale: 1, prepares: false, tries_max: 1 };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = Endpoint::Tcp(listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let stop = AtomicBool::new(false);
+            let accepted = scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(bytes).unwrap();
+                (!closes).then_some(stream)
+            });
+            let wire = Mysql::new(Login::default());
+            let error = run(wire, &server, &work, false, &stop).unwrap_err();
+            drop(accepted.join());
+            error
+        })
+    }
+
+    #[test]
+    fn a_server_that_never_greets_is_named_with_what_to_check() {
+        let error = refusal(b"", false);
+        assert!(matches!(error, SetupError::Silent { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("sent nothing within 2 s") && text.contains("MySQL"), "{text}");
+        assert!(text.contains("check the protocol and the port"), "{text}");
+    }
+
+    #[test]
+    fn a_greeting_that_does_not_end_is_quoted() {
+        let text = refusal(b"+OK", false).to_string();
+        assert!(text.contains("sent only `+OK` within 2 s"), "{text}");
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_at_once_is_reported_with_what_was_received() {
+        let text = refusal(b"", true).to_string();
+        assert!(text.contains("it closed the connection and had sent nothing"), "{text}");
     }
 }

@@ -79,8 +79,6 @@ impl Findings {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let name = format!("database-{}-{since}.svg", engine.to_lowercase());
         let figure = args.record.join(name);
-        std::fs::create_dir_all(&args.record)
-            .with_context(|| format!("cannot make {}", args.record.display()))?;
         draw(&figure, &compared, begun)?;
         let Compared { limit, pairs, block, .. } = compared;
         Ok(Self {
@@ -132,8 +130,8 @@ impl Findings {
                 self.limit
             ),
             (None, _) => format!(
-                "auto had no result in its half of the time; a fixed limit of {} is compared \
-                 instead",
+                "auto had no result in its half of the time, of which --seconds gives more; a \
+                 fixed limit of {} is compared instead",
                 self.limit
             ),
         }
@@ -156,13 +154,14 @@ fn draw(file: &Path, compared: &Compared, begun: Nanos) -> anyhow::Result<()> {
         mark: None,
     };
     let caption = format!(
-        "p99 of each 250 ms, {} transactions at a time in shaded blocks",
+        "p99 of each 250 ms; grey: auto tries limits, blue: {} transactions at a time",
         compared.limit.settings.cap
     );
+    let trials = Some(at(compared.trials.start)..at(compared.trials.end));
     let end_s = rates.last().map_or(1.0, |(time, _)| *time);
     let panels =
         [panel(caption, "ms", p99s), panel("Transactions per second".to_owned(), "1/s", rates)];
-    let drawn = Figure { shaded: &shaded, end_s, panels }.write(file);
+    let drawn = Figure { shaded: &shaded, trials, end_s, panels }.write(file);
     drawn
         .map_err(|error| anyhow::anyhow!("{error}"))
         .with_context(|| format!("the figure {} cannot be written", file.display()))

@@ -181,3 +181,12 @@ fn further_results_belong_to_the_same_reply_and_a_reply_to_nothing_is_refused() 
     assert_eq!(feed(&mut wire, &bytes, 1000).unwrap().0.len(), 1);
     assert!(feed(&mut wire, &packet(0, OK_PACKET), 1000).is_err());
 }
+
+#[test]
+fn a_greeting_of_another_protocol_is_refused_before_its_supposed_end() {
+    for text in ["SSH-2.0-OpenSSH_9.2\r\n", "HTTP/1.1 400 Bad Request\r\n", "220 mail ESMTP\r\n"] {
+        let mut wire = Mysql::new(login("", false));
+        let error = wire.read(text.as_bytes(), &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("is this a MySQL server?"), "{error}");
+    }
+}
