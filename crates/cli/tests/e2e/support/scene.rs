@@ -87,6 +87,17 @@ impl Scene {
         command
     }
 
+    /// A shell in the scene's directory that finds its copy of the program by name; see
+    /// [`Scene::with_program_for_all`].
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        let inherited = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{inherited}", self.place.path().display()));
+        command.args(["-exc", script]).stdin(std::process::Stdio::null());
+        self.mark(&mut command);
+        command
+    }
+
     fn mark(&self, command: &mut Command) {
         command.env(MARK, self.place.path()).current_dir(self.place.path());
         for inherited in ["LULL_SOCKET", "LULL_APP", "LULL_STATE"] {

@@ -1,0 +1,70 @@
+//! The commands of docs/tutorial.md, as they stand there but with other times.
+
+use crate::support::free_port;
+use crate::support::scene::Scene;
+use std::path::Path;
+
+/// What has another time, from the words of the page to those of the test: shorter, or longer
+/// where a busy machine needs it. A change of the page that makes one of them useless fails
+/// the test.
+const OTHER_TIMES: [(&str, &str); 7] = [
+    ("--for 1m", "--for 3s"),
+    ("--for 20s", "--for 3s"),
+    ("calibrate first.toml", "calibrate first.toml --trial 200ms --budget 20s --all-cores-only"),
+    ("--policy tide", "--policy tide --max-error 1000"),
+    ("sleep 20", "sleep 12"),
+    ("sleep 2\n", "sleep 8\n"),
+    ("--prove 30m", "--prove 24s --block 2s"),
+];
+
+/// Commands that install and build are left out: the tests have done both.
+const LEFT_OUT: [&str; 2] = ["sudo apt-get", "cargo build"];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The lines in blocks of shell commands.
+fn commands() -> Vec<String> {
+    let text = std::fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let lines = blocks.flat_map(str::lines);
+    let wanted = lines.filter(|line| !LEFT_OUT.iter().any(|start| line.starts_with(start)));
+    wanted.map(str::to_owned).collect()
+}
+
+/// The examples in the scene, with a free port and this scene's state.
+fn copy_examples(scene: &Scene) {
+    std::fs::create_dir_all(scene.path("examples/sim")).unwrap();
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let state = format!("[agent]\nstate = {:?}", scene.path("state"));
+    let config = read("examples/memcached.toml");
+    let config = config.replace("21211", &free_port().to_string()).replace("[agent]", &state);
+    scene.write("examples/memcached.toml", &config);
+    let simulated = "examples/sim/colocation.toml";
+    scene.write(simulated, &read(simulated));
+}
+
+#[test]
+#[ignore = "slow: ten steps with a real server, a calibration and a proof among them"]
+fn every_command_does_what_the_page_says() {
+    let scene = Scene::with_program_for_all();
+    copy_examples(&scene);
+    let mut script = commands().join("\n");
+    for (from, to) in OTHER_TIMES {
+        assert!(script.contains(from), "docs/tutorial.md has no `{from}` any more");
+        script = script.replace(from, to);
+    }
+    let state = scene.path("state").display().to_string();
+    script = script.replace("lull restore", &format!("lull restore --state {state}"));
+    let ended = scene.shell(&script).output().unwrap();
+    let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ended.status.success(), "{}", said.concat());
+    // The agent may have had no knob changed when it was killed.
+    let restored = ["its guard did", "nothing to put back"];
+    assert!(restored.iter().any(|words| said[0].contains(words)), "{}", said.concat());
+    scene.wait_until_quiet();
+    for made in ["report.html", "first-run", "first.toml"] {
+        assert!(scene.path(made).exists(), "no {made}");
+    }
+}
