@@ -81,14 +81,7 @@ impl JsonSchema for WrittenObjective {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "title": "objective",
-            "minProperties": 1,
-            "maxProperties": 1,
-            "patternProperties": { "^p[0-9.]+$": { "type": "string", "format": "time" } },
-            "additionalProperties": { "type": "number" },
-        })
+        objective_schema("^p[0-9.]+$")
     }
 }
 
@@ -114,16 +107,20 @@ impl JsonSchema for HostObjective {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let time = json_schema!({ "type": "string", "format": "time" });
-        json_schema!({
-            "type": "object",
-            "title": "objective",
-            "minProperties": 1,
-            "maxProperties": 1,
-            "patternProperties": { "^(run_queue_)?p[0-9.]+$": time },
-            "additionalProperties": { "type": "number" },
-        })
+        objective_schema("^(run_queue_)?p[0-9.]+$")
     }
+}
+
+/// A map of one key: a latency, whose name matches the pattern, or another figure.
+fn objective_schema(latency: &str) -> Schema {
+    json_schema!({
+        "type": "object",
+        "title": "objective",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "patternProperties": { (latency): { "type": "string", "format": "time" } },
+        "additionalProperties": { "type": "number" },
+    })
 }
 
 impl<'de> Deserialize<'de> for HostObjective {

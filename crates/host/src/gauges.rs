@@ -34,7 +34,7 @@ use lull_measure::catalogue::{
     CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
     MEMORY_PRESSURE, RUN_QUEUE_WAIT,
 };
-use lull_measure::{Missing, Nanos};
+use lull_measure::{Gauge, Missing, Nanos};
 use memory_pressure::MemoryPressure;
 use std::io;
 use std::path::Path;
@@ -148,6 +148,19 @@ fn not_allowed(roots: &Roots, level: i8) -> String {
         "perf_event_paranoid is {now}: set it to {level} or lower \
          (sysctl kernel.perf_event_paranoid={level}) or give CAP_PERFMON"
     )
+}
+
+/// Share of lost observations up to which those that are left describe the epoch.
+const MAX_LOST_SHARE: f64 = 0.01;
+
+/// Checks that eBPF programs counted nearly all observations of an epoch. `what` names the
+/// observations in the plural, `cause` why they are lost.
+pub(crate) fn check_lost(counted: u64, lost: u64, what: &str, cause: &str) -> Gauge<()> {
+    if lost as f64 <= MAX_LOST_SHARE * counted as f64 {
+        return Ok(());
+    }
+    let all = counted + lost;
+    Err(Missing::because(format!("{lost} of {all} {what} were lost: {cause}")))
 }
 
 /// The first reading has nothing to be compared with.

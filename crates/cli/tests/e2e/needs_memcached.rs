@@ -7,17 +7,7 @@ use serde_json::Value;
 
 /// The example with a free port and this scene's directories.
 fn example(scene: &Scene) -> String {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/memcached.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    let (state, records) = (scene.path("state"), scene.records_dir());
-    let replaced = [
-        ("record = \"runs\"", format!("record = {records:?}\nstate = {state:?}")),
-        ("21211", free_port().to_string()),
-    ];
-    replaced.into_iter().fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "the example has no {from}");
-        text.replace(from, &to)
-    })
+    scene.example("memcached.toml", &[scene.own_record(), ("21211", free_port().to_string())])
 }
 
 fn run(scene: &Scene, text: &str, time: &str) -> Record {

@@ -36,13 +36,11 @@ fn commands() -> Vec<String> {
 /// The examples in the scene, with a free port and this scene's state.
 fn copy_examples(scene: &Scene) {
     std::fs::create_dir_all(scene.path("examples/sim")).unwrap();
-    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
     let state = format!("[agent]\nstate = {:?}", scene.path("state"));
-    let config = read("examples/memcached.toml");
-    let config = config.replace("21211", &free_port().to_string()).replace("[agent]", &state);
-    scene.write("examples/memcached.toml", &config);
-    let simulated = "examples/sim/colocation.toml";
-    scene.write(simulated, &read(simulated));
+    let replaced = [("[agent]", state), ("21211", free_port().to_string())];
+    scene.write("examples/memcached.toml", &scene.example("memcached.toml", &replaced));
+    let simulated = "sim/colocation.toml";
+    scene.write(&format!("examples/{simulated}"), &scene.example(simulated, &[]));
 }
 
 #[test]

@@ -9,25 +9,17 @@ const POLICIES: [&str; 6] = ["unmanaged", "even", "lc-first", "parties", "arq", 
 
 /// The example with free ports and this scene's directories.
 fn example(scene: &Scene) -> PathBuf {
-    let read = |name: &str| {
-        let file = format!("{}/../../examples/live/{name}", env!("CARGO_MANIFEST_DIR"));
-        std::fs::read_to_string(file).unwrap()
-    };
     let port = free_port().to_string();
     let place = scene.path("").display().to_string();
-    let nginx = read("nginx.conf").replace("21280", &port).replace("/tmp/", &format!("{place}/"));
-    let file = scene.write("nginx.conf", &nginx);
-    let (state, records) = (scene.path("state"), scene.records_dir());
+    let replaced = [("21280", port.clone()), ("/tmp/", format!("{place}/"))];
+    let file = scene.write("nginx.conf", &scene.example("live/nginx.conf", &replaced));
     let replaced = [
-        ("record = \"runs\"", format!("record = {records:?}\nstate = {state:?}")),
+        scene.own_record(),
         ("epoch = \"500ms\"", "epoch = \"200ms\"".to_owned()),
         ("examples/live/nginx.conf", file.display().to_string()),
         ("21280", port),
     ];
-    let text = replaced.into_iter().fold(read("nginx.toml"), |text, (from, to)| {
-        assert!(text.contains(from), "the example has no {from}");
-        text.replace(from, &to)
-    });
+    let text = scene.example("live/nginx.toml", &replaced);
     scene.write("nginx.toml", &text)
 }
 

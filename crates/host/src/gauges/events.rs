@@ -4,14 +4,11 @@
 //! Where the kernel refuses them, the apps' run-queue wait remains, a sum per
 //! app from `schedstat` ([`super::app_time`]); sleeps one by one are nowhere else.
 
-use super::first_reading;
+use super::{check_lost, first_reading};
 use crate::Roots;
 use crate::bpf::{Division, Histogram, Seen, Watch};
 use lull_control::Quantiles;
 use lull_measure::{Gauge, Missing, Nanos};
-
-/// Waits that may be lost before those that are left say too little.
-const LOST_MOST: f64 = 0.01;
 
 /// The programs' counts over epochs.
 #[derive(Debug)]
@@ -127,11 +124,7 @@ impl Counted {
 
     fn waited(&self, before: &Self) -> Gauge<Quantiles> {
         let (new, lost) = (self.waits.since(&before.waits), self.lost.saturating_sub(before.lost));
-        if lost as f64 > LOST_MOST * new.count() as f64 {
-            let all = new.count() + lost;
-            let why = format!("{lost} of {all} waits were lost: too many threads wait at once");
-            return Err(Missing::because(why));
-        }
+        check_lost(new.count(), lost, "waits", "too many threads wait at once")?;
         quantiles(&new).ok_or_else(|| Missing::because("no thread waited in the epoch"))
     }
 }

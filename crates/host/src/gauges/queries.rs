@@ -5,6 +5,7 @@
 //! `/proc/PID/net/tcp` and the app's open files. The ports are searched for in every
 //! epoch until there are some, and then at longer intervals.
 
+use super::{check_lost, first_reading};
 use crate::Roots;
 use crate::bpf::{QueriesSeen, QueryWatch};
 use crate::files::read_text;
@@ -18,8 +19,6 @@ use std::io::BufReader;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Queries that may be lost before those that are left say too little.
-const LOST_MOST: f64 = 0.01;
 /// Time between two looks for ports where some are known.
 const LOOKING: Nanos = Nanos::from_secs(10);
 
@@ -81,7 +80,7 @@ impl Queries {
             _ if watch.ports().is_empty() => Err(Missing::because(
                 "none of its processes listens at a TCP port: queries are seen at those alone",
             )),
-            None => Err(super::first_reading()),
+            None => Err(first_reading()),
             Some((before, old)) => since((*before, old), (now, &seen)),
         };
         self.last = Some((now, seen));
@@ -113,11 +112,7 @@ fn since(
 ) -> Gauge<LatencySeen> {
     let answered = new.latencies.since(&old.latencies);
     let lost = new.lost.saturating_sub(old.lost);
-    if lost as f64 > LOST_MOST * answered.count() as f64 {
-        let all = answered.count() + lost;
-        let why = format!("{lost} of {all} queries were lost: too many connections ask at once");
-        return Err(Missing::because(why));
-    }
+    check_lost(answered.count(), lost, "queries", "too many connections ask at once")?;
     let mut window = Latency::default();
     answered.means().for_each(|(latency, queries)| window.record_many(latency, queries));
     let (outstanding, begun) = new.pending;

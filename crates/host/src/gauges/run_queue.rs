@@ -4,15 +4,12 @@
 //! A wait is the time for which a thread could not go on because other threads had its core,
 //! or because the quota of its cgroup (`cpu.max`) was used up. One watch serves all apps.
 
-use super::first_reading;
+use super::{check_lost, first_reading};
 use crate::Roots;
 use crate::bpf::{WaitWatch, WaitsSeen};
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use std::collections::BTreeMap;
-
-/// Waits that may be lost before those that are left say too little.
-const LOST_MOST: f64 = 0.01;
 
 /// The waits of all apps over epochs.
 #[derive(Debug)]
@@ -84,11 +81,7 @@ pub(crate) fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
 fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     let waits = new.waits.since(&old.waits);
     let lost = new.lost.saturating_sub(old.lost);
-    if lost as f64 > LOST_MOST * waits.count() as f64 {
-        let all = waits.count() + lost;
-        let why = format!("{lost} of {all} waits were lost: too many threads wait at once");
-        return Err(Missing::because(why));
-    }
+    check_lost(waits.count(), lost, "waits", "too many threads wait at once")?;
     let mut window = Latency::default();
     waits.means().for_each(|(wait, count)| window.record_many(wait, count));
     Ok(LatencySeen::on_server(window, span, (0, None), 0))

@@ -77,7 +77,8 @@ impl Running {
         }
     }
 
-    /// Asks where a request is to run, and puts it there; whether it has a core then.
+    /// Lets the dispatcher choose a core type for a request and moves it there; returns whether
+    /// it has a core then.
     fn ask(&mut self, index: usize) -> bool {
         let free = self.free();
         let (arrived, on) = self.requests[index];

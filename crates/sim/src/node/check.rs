@@ -95,8 +95,8 @@ fn check_memory(memory: &Memory) -> Checked {
 fn check_presence(app: &NodeApp, key: &str) -> Checked {
     let first = app.presence.changes().first().map(|(.., key)| *key);
     if let (Activity::Clients, Some(which)) = (&app.activity, first) {
-        let problem = "an app of clients is present for the whole run: let the app that they ask \
-                       come and go instead";
+        let problem = "an app of clients must be present for the whole run: let the app that \
+                       serves its requests come and go instead";
         return fail(format!("{key}.presence.{which}"), Problem::Conflict(problem));
     }
     app.presence.check(key)

@@ -56,6 +56,22 @@ impl Scene {
         self.write("lull.toml", &format!("{head}{agent}\n{body}"))
     }
 
+    /// The text of a file in `examples/` with what must differ here; each must occur in it.
+    pub(crate) fn example(&self, name: &str, replaced: &[(&str, String)]) -> String {
+        let file = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).unwrap();
+        replaced.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from), "{name} has no {from}");
+            text.replace(from, to)
+        })
+    }
+
+    /// The line of an example that names its records, and what names those of this scene.
+    pub(crate) fn own_record(&self) -> (&'static str, String) {
+        let (state, records) = (self.path("state"), self.records_dir());
+        ("record = \"runs\"", format!("record = {records:?}\nstate = {state:?}"))
+    }
+
     pub(crate) fn records_dir(&self) -> PathBuf {
         self.path("records")
     }
@@ -100,7 +116,7 @@ impl Scene {
 
     fn mark(&self, command: &mut Command) {
         command.env(MARK, self.place.path()).current_dir(self.place.path());
-        for inherited in ["LULL_SOCKET", "LULL_APP", "LULL_STATE"] {
+        for inherited in ["LULL_SOCKET", "LULL_APP"] {
             command.env_remove(inherited);
         }
     }
