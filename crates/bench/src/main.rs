@@ -66,8 +66,14 @@ const BENCHES: &[Bench] = &[
 
 /// Those that take long, or need programs that are not installed for them: they run by their
 /// names only.
-const ON_REQUEST: &[Bench] =
-    &[preload::SCRIPTS, preload::DISK, preload::POSTGRES, preload::CONTENDED, preload::MYSQL];
+const ON_REQUEST: &[Bench] = &[
+    preload::SCRIPTS,
+    preload::DISK,
+    preload::POSTGRES,
+    preload::CONTENDED,
+    preload::MYSQL,
+    preload::TLS,
+];
 
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";

@@ -15,6 +15,7 @@ mod product;
 mod promises;
 mod ran;
 mod sysbench;
+mod tls;
 
 pub(super) use calls::model;
 
@@ -56,6 +57,18 @@ pub(super) const PROMISES: Bench = Bench {
     about: "What a few connections of a busy MariaDB are promised, kept by pslo, beside a plain \
             gate and the bare server",
     run: |context| reported(context, promises::measure),
+};
+
+pub(super) const TLS: Bench = Bench {
+    name: "tls",
+    about: "The on-call runtime under TLS beside the bare server: cost of a query, and the gate on \
+            MariaDB under 512 connections",
+    run: |context| {
+        reported(context, |lull, report| {
+            tls::measure_query(lull, &context.root, report)?;
+            database::measure_tls(lull, report)
+        })
+    },
 };
 
 pub(super) const SCRIPTS: Bench = Bench {

@@ -5,6 +5,9 @@
 //! ([`SharedReader`]). A connection whose bytes it cannot read becomes opaque, and an
 //! opaque connection is never gated.
 //!
+//! Under TLS the bytes of the socket cannot be read. A caller that sees the decrypted bytes
+//! reads them with a new reader; until then the connection is opaque.
+//!
 //! A protocol is a file of this folder that implements `WireProtocol` and a row of the
 //! table `protocols!` below. Names, help texts and numbers in pages follow from the row, and
 //! dispatch is a `match` that the row adds an arm to: no call through a pointer, since every
@@ -195,6 +198,12 @@ impl Reader {
     /// Whether a transaction is open, or may be.
     pub const fn in_transaction(&self) -> bool {
         self.state.in_transaction
+    }
+
+    /// Whether TLS has begun: the bytes of the socket cannot be read. The decrypted bytes,
+    /// if they are seen, are for a new reader.
+    pub const fn is_encrypted(&self) -> bool {
+        matches!(self.state.phase, Phase::Encrypted)
     }
 
     /// What the gate may do with the connection.

@@ -35,8 +35,8 @@ pub enum Class {
     New,
     /// Its queries and transactions can be read: it may be delayed.
     Gated,
-    /// Its protocol cannot be read (TLS, compression, or an unknown one): it is tracked and
-    /// passes.
+    /// Its protocol cannot be read (TLS whose decrypted bytes are not seen, compression, or an
+    /// unknown one): it is tracked and passes.
     Opaque,
     /// A rule exempts it (unix socket, replication, an exempt port): it passes.
     Exempt,

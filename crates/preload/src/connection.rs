@@ -72,15 +72,53 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Returns the connection of a descriptor that is read from or written to, and gives it
-    /// a place in the page on its first use. Returns `None` where nothing is to be watched.
+    /// a place in the page on its first use. Returns `None` where nothing is to be watched, and
+    /// for a connection whose decrypted bytes are read instead.
     pub(crate) fn get(fd: c_int) -> Option<Self> {
-        let what = descriptors::get(fd);
-        if matches!(what, Descriptor::Foreign | Descriptor::Unwatched) {
+        match descriptors::get(fd) {
+            Descriptor::Foreign
+            | Descriptor::Unwatched
+            | Descriptor::Connection { is_decrypted: true, .. } => None,
+            what => Self::find(fd, what),
+        }
+    }
+
+    /// Returns the connection of a descriptor if its decrypted bytes are read.
+    pub(crate) fn get_decrypted(fd: c_int) -> Option<Self> {
+        match descriptors::get(fd) {
+            what @ Descriptor::Connection { is_decrypted: true, .. } => Self::find(fd, what),
+            _ => None,
+        }
+    }
+
+    /// Returns the connection of a descriptor whose bytes a TLS library has decrypted or
+    /// encrypted. From its first such bytes on they are read, by a new reader, and the bytes
+    /// of the socket are not.
+    pub(crate) fn decrypt(fd: c_int) -> Option<Self> {
+        Self::get_decrypted(fd).or_else(|| Self::begin_decrypted(fd))
+    }
+
+    #[cold]
+    fn begin_decrypted(fd: c_int) -> Option<Self> {
+        let connection = Self::get(fd)?;
+        let what = |is_decrypted| Descriptor::Connection {
+            id: connection.id,
+            is_exempt: connection.is_exempt,
+            is_decrypted,
+        };
+        if !descriptors::replace(fd, what(false), what(true)) {
             return None;
         }
+        // A handshake may have looked like a query.
+        connection.record.query_dropped();
+        connection.restart_reader();
+        Some(connection)
+    }
+
+    fn find(fd: c_int, what: Descriptor) -> Option<Self> {
         let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
         match what {
-            Descriptor::Connection { id, is_exempt } => {
+            Descriptor::Connection { id, is_exempt, .. } => {
                 let connection = Self::new(page, id, fd, is_exempt)?;
                 // A child inherits its parent's table; what it reads from is its own.
                 let is_mine = connection.record.pid() == process::pid();
@@ -107,13 +145,18 @@ impl Connection {
         let header = page.header();
         let is_exempt = (ends.is_unix && !header.gates_unix()) || header.exempts(ends.local_port);
         let connection = Self::new(page, id, fd, is_exempt)?;
-        let reader = Reader::new(page::protocol());
-        connection.local.reader.store(reader);
         connection.local.forget_arrival();
-        connection.record.set_class(connection.class(reader));
+        connection.restart_reader();
         page.gate().open_seat(id);
-        descriptors::set(fd, Descriptor::Connection { id, is_exempt });
+        descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted: false });
         Some(connection)
+    }
+
+    /// Reads its protocol from the beginning.
+    fn restart_reader(&self) {
+        let reader = Reader::new(page::protocol());
+        self.local.reader.store(reader);
+        self.record.set_class(self.class(reader));
     }
 
     /// What the gate may do with it.

@@ -22,6 +22,8 @@ pub(crate) enum Descriptor {
         id: Id,
         /// Whether a rule exempts it from the gate.
         is_exempt: bool,
+        /// Whether its decrypted bytes are read, and those of its socket are not.
+        is_decrypted: bool,
     },
 }
 
@@ -29,6 +31,7 @@ const ACCEPTED: u32 = 1;
 const UNWATCHED: u32 = 2;
 const FIRST: u32 = 16;
 const EXEMPT: u32 = 1 << 31;
+const DECRYPTED: u32 = 1 << 30;
 
 impl Descriptor {
     const fn to_word(self) -> u32 {
@@ -36,9 +39,11 @@ impl Descriptor {
             Self::Foreign => 0,
             Self::Accepted => ACCEPTED,
             Self::Unwatched => UNWATCHED,
-            Self::Connection { id, is_exempt } => {
-                debug_assert!(id.index() < CONNECTIONS, "the number overlaps the flag");
-                (FIRST + id.0) | if is_exempt { EXEMPT } else { 0 }
+            Self::Connection { id, is_exempt, is_decrypted } => {
+                debug_assert!(id.index() < CONNECTIONS, "the number overlaps the flags");
+                let exempt = if is_exempt { EXEMPT } else { 0 };
+                let decrypted = if is_decrypted { DECRYPTED } else { 0 };
+                (FIRST + id.0) | exempt | decrypted
             }
         }
     }
@@ -49,14 +54,15 @@ impl Descriptor {
             ACCEPTED => Self::Accepted,
             UNWATCHED => Self::Unwatched,
             _ => Self::Connection {
-                id: Id((word & !EXEMPT).wrapping_sub(FIRST)),
+                id: Id((word & !(EXEMPT | DECRYPTED)).wrapping_sub(FIRST)),
                 is_exempt: word & EXEMPT != 0,
+                is_decrypted: word & DECRYPTED != 0,
             },
         }
     }
 }
 
-const _: () = assert!(CONNECTIONS < (EXEMPT - FIRST) as usize);
+const _: () = assert!(CONNECTIONS < (DECRYPTED - FIRST) as usize);
 
 static TABLE: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 
@@ -75,6 +81,14 @@ pub(crate) fn set(fd: c_int, what: Descriptor) -> Descriptor {
     let swap =
         |word: &AtomicU32| Descriptor::from_word(word.swap(what.to_word(), Ordering::AcqRel));
     entry(fd).map_or(Descriptor::Foreign, swap)
+}
+
+/// Replaces what a descriptor is. Returns `false` if another thread has changed it.
+pub(crate) fn replace(fd: c_int, from: Descriptor, to: Descriptor) -> bool {
+    let (from, to) = (from.to_word(), to.to_word());
+    entry(fd).is_some_and(|word| {
+        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
 }
 
 /// Takes every connection of this process out of the table.
@@ -99,12 +113,23 @@ mod tests {
             Descriptor::Foreign,
             Descriptor::Accepted,
             Descriptor::Unwatched,
-            Descriptor::Connection { id: Id(0), is_exempt: false },
-            Descriptor::Connection { id: Id(9_999), is_exempt: true },
+            Descriptor::Connection { id: Id(0), is_exempt: false, is_decrypted: false },
+            Descriptor::Connection { id: Id(9_999), is_exempt: true, is_decrypted: false },
+            Descriptor::Connection { id: Id(0), is_exempt: false, is_decrypted: true },
+            Descriptor::Connection { id: Id(9_999), is_exempt: true, is_decrypted: true },
         ];
         for what in all {
             assert_eq!(Descriptor::from_word(what.to_word()), what);
         }
+    }
+
+    #[test]
+    fn a_descriptor_is_replaced_only_if_it_is_still_the_same() {
+        let fd = DESCRIPTORS as c_int - 1;
+        assert!(replace(fd, Descriptor::Foreign, Descriptor::Accepted));
+        assert!(!replace(fd, Descriptor::Foreign, Descriptor::Unwatched));
+        assert_eq!(set(fd, Descriptor::Foreign), Descriptor::Accepted);
+        assert!(!replace(-1, Descriptor::Foreign, Descriptor::Accepted));
     }
 
     #[test]

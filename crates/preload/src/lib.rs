@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   server ──recv──▶ hooks, waits ──▶ libc            page (shared with the agent)
-//!                      │                                 ▲ records, seats
+//!     └──SSL_read──▶ tls ──▶ OpenSSL ──recv──▶ hooks      ▲
+//!                      │                                 │ records, seats
 //!                      ├─▶ connection   identity ────────┤
 //!                      ├─▶ traffic      protocol ────────┤
 //!                      └─▶ gate ◀─ service ▶ oncall::Gate┘
@@ -16,7 +17,8 @@
 //! Rules, since the library runs inside a program that it does not own:
 //!
 //! * It looks up libc's functions when they are first called, since other libraries'
-//!   constructors run before its own (libcap-ng's closes descriptors).
+//!   constructors run before its own (libcap-ng's closes descriptors). It looks up those of a
+//!   TLS library when a session is first used, since that library may be loaded late.
 //! * It allocates nothing and takes no lock, except for one thread that mode epoll starts.
 //!   `errno` after a call is the value that libc's call set.
 //! * Without a page, with a page of another version, or with an agent that is silent, every
@@ -37,6 +39,8 @@ mod parking;
 mod process;
 mod real;
 mod service;
+mod session;
 mod signals;
+pub mod tls;
 mod traffic;
 pub mod waits;

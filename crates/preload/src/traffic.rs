@@ -3,7 +3,7 @@
 //! Methods that may change `errno` restore it; most calls change nothing.
 
 use crate::connection::Connection;
-use crate::{clock, page, process};
+use crate::{clock, page, process, session};
 use lull_oncall::Class;
 use lull_oncall::protocol::{Reader, Request};
 
@@ -32,8 +32,13 @@ impl Connection {
         }
     }
 
+    /// Reads bytes of a request. What a TLS library receives and sends below a call of the
+    /// server's is not read: the call has the decrypted bytes.
     fn read_request(&self, bytes: &[u8]) {
         let mut reader = self.local.reader.load();
+        if reader.is_encrypted() && session::uses(self.fd) {
+            return;
+        }
         let request = reader.received(bytes);
         self.local.reader.store(reader);
         match request {
@@ -75,6 +80,9 @@ impl Connection {
 
     fn read_reply(&self, bytes: &[u8]) {
         let mut reader = self.local.reader.load();
+        if reader.is_encrypted() && session::uses(self.fd) {
+            return;
+        }
         let is_end = reader.sent(bytes);
         self.local.reader.store(reader);
         if is_end {

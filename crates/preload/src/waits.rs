@@ -8,6 +8,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::gate::RestEnd;
 use crate::real::{keeping_errno, real, set_errno};
+use crate::session;
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 use std::ffi::c_int;
 
@@ -28,7 +29,14 @@ unsafe fn awaited(at: *const pollfd, count: nfds_t) -> Option<Connection> {
     // SAFETY: by the caller; a null pointer yields `None`.
     let one = unsafe { at.as_ref() }?;
     let reads = one.events & libc::POLLIN != 0 && one.events & libc::POLLOUT == 0;
-    if reads { Connection::get(one.fd) } else { None }
+    if reads { Connection::get(one.fd).or_else(|| awaited_under_tls(one.fd)) } else { None }
+}
+
+/// Returns the connection under TLS that this thread waits for. Only its socket is watched
+/// while its worker rests, so that its worker may rest only if its TLS library has no query
+/// that was read already.
+fn awaited_under_tls(fd: c_int) -> Option<Connection> {
+    if session::is_drained(fd) { Connection::get_decrypted(fd) } else { None }
 }
 
 /// Rests, and then calls `wait` with the rest of the time in nanoseconds (`u64::MAX` is no

@@ -24,6 +24,8 @@ const NEEDS: &[Need] = &[
     Need { program: "mariadbd", package: "mariadb-server" },
     Need { program: "memcached", package: "memcached" },
     Need { program: "nginx", package: "nginx-light" },
+    // With the libraries that servers over TLS are linked with.
+    Need { program: "openssl", package: "openssl" },
     Need { program: "postgres", package: "postgresql" },
     Need { program: "prometheus", package: "prometheus" },
     Need { program: "redis-server", package: "redis-server" },

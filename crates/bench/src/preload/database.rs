@@ -10,6 +10,7 @@ use super::contest::{
 use super::product::{Product, socket};
 use super::ran::Ran;
 use super::succeeded;
+use super::tls::Files;
 use anyhow::{Context as _, Result, bail};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ const DISK: Store = Store {
 
 const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
 const OF_SCRIPTS: &[Setting] = &[BARE, CAP_16, AUTO, BY_SIGNAL];
+const OVER_TLS: &[Setting] = &[BARE, CAP_16];
 const OF_MYSQL: &[Setting] = &[BARE, STATS, CAP_16, AUTO, AUTO_TAIL];
 const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
 
@@ -165,6 +167,13 @@ fn mysql_cases() -> Vec<Case> {
     ]
 }
 
+/// What MariaDB must keep when its clients connect over TLS.
+fn tls_cases() -> Vec<Case> {
+    let bounds = vec![at_least("cap 16", "bare", 1.3), at_most("cap 16", "bare", Figure::P99, 0.4)];
+    let case = case("oltp_read_write", 512, OVER_TLS, bounds);
+    vec![Case { title: format!("over TLS: {}", case.title), ..case }]
+}
+
 /// Where most queries wait for the disk.
 fn disk_cases() -> Vec<Case> {
     let read_write = |connections| {
@@ -186,6 +195,8 @@ pub(super) struct Database {
     store: Store,
     address: SocketAddr,
     socket: PathBuf,
+    /// The working directory of clients over TLS.
+    tls: Option<PathBuf>,
     server: Running,
 }
 
@@ -193,6 +204,8 @@ pub(super) struct Database {
 #[derive(Debug, Clone, Copy)]
 enum Meeting<'m> {
     Tcp(SocketAddr),
+    /// Over TLS, with this working directory of the client's.
+    Tls(SocketAddr, &'m Path),
     Unix(&'m Path),
 }
 
@@ -211,6 +224,23 @@ pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
     in_memory(lull, &Product::mysql()?, (OF_MYSQL, &mysql_cases()), report)
 }
 
+/// Measures what the gate gains where clients connect over TLS.
+pub(super) fn measure_tls(lull: &Path, report: &mut Report) -> Result<()> {
+    let (place, keys) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let files = Files::create(keys.path())?;
+    let product = &Product::MariaDb;
+    let field = Field { lull, place: place.path(), product, store: MEMORY, tls: Some(&files) };
+    let cases = tls_cases();
+    contest(&field, OVER_TLS, &cases, report)?;
+    report.note(format!(
+        "MariaDB {} in memory under sysbench on the same cores, all of whose connections are \
+         over TLS 1.3, {}.",
+        super::version(&product.program()?)?,
+        how(&cases)
+    ));
+    Ok(())
+}
+
 fn in_memory(
     lull: &Path,
     product: &Product,
@@ -218,7 +248,7 @@ fn in_memory(
     report: &mut Report,
 ) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let field = Field { lull, place: place.path(), product, store: MEMORY };
+    let field = Field { lull, place: place.path(), product, store: MEMORY, tls: None };
     contest(&field, settings, cases, report)?;
     report.note(format!(
         "{}: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; latency is \
@@ -236,7 +266,7 @@ fn in_memory(
 pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir_in(disk)?;
     let product = &Product::MariaDb;
-    let field = Field { lull, place: place.path(), product, store: DISK };
+    let field = Field { lull, place: place.path(), product, store: DISK, tls: None };
     let cases = &disk_cases();
     contest(&field, ON_DISK, cases, report)?;
     report.note(format!(
@@ -256,7 +286,8 @@ pub(super) fn start_in_memory(
     place: &Path,
     settings: &[Setting],
 ) -> Result<Vec<Database>> {
-    started(&Field { lull, place, product: &Product::MariaDb, store: MEMORY }, settings)
+    let product = &Product::MariaDb;
+    started(&Field { lull, place, product, store: MEMORY, tls: None }, settings)
 }
 
 /// The port through which the clients connect whose objective the server is to keep.
@@ -268,6 +299,8 @@ struct Field<'f> {
     place: &'f Path,
     product: &'f Product,
     store: Store,
+    /// What servers have whose clients connect over TLS.
+    tls: Option<&'f Files>,
 }
 
 /// Starts a server of each setting on the same data, and measures the cases.
@@ -290,15 +323,17 @@ fn started(field: &Field<'_>, settings: &[Setting]) -> Result<Vec<Database>> {
 
 impl Database {
     fn start(field: &Field<'_>, setting: Setting, model: &Path) -> Result<Self> {
-        let Field { lull, product, store, .. } = *field;
+        let Field { lull, product, store, tls, .. } = *field;
         // sysbench takes a comma for the end of a socket's name.
         let own = model.with_file_name(setting.name.replace([' ', ','], "-"));
         succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
         let mut command = super::command(lull, setting.exec, &product.program()?);
         command.args(product.options(&own, address)).args(store.options).args(setting.options);
+        command.args(tls.into_iter().flat_map(Files::options));
         let server = served(command.stderr(Stdio::null()), address)?;
-        Ok(Self { setting, store, address, socket: socket(&own), server })
+        let tls = tls.map(|files| files.directory().to_owned());
+        Ok(Self { setting, store, address, socket: socket(&own), tls, server })
     }
 }
 
@@ -315,7 +350,11 @@ impl Served for Database {
 
     fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
         let action = ["run", &format!("--time={seconds}")];
-        self.sysbench(Meeting::Tcp(self.address), load, &action)
+        let at = match &self.tls {
+            Some(directory) => Meeting::Tls(self.address, directory),
+            None => Meeting::Tcp(self.address),
+        };
+        self.sysbench(at, load, &action)
     }
 }
 
@@ -357,9 +396,14 @@ fn install(product: &Product, data: &Path, place: &Path, store: Store) -> Result
 fn sysbench(at: Meeting<'_>, load: Load, store: Store, action: &[&str]) -> Result<String> {
     let Load { script, connections } = load;
     let mut sysbench = Command::new(super::found("sysbench")?);
-    sysbench.args([script, "--db-driver=mysql", "--mysql-user=root", "--mysql-ssl=off"]);
+    sysbench.args([script, "--db-driver=mysql", "--mysql-user=root"]);
+    let tls = if matches!(at, Meeting::Tls(..)) { "on" } else { "off" };
+    sysbench.arg(format!("--mysql-ssl={tls}"));
+    if let Meeting::Tls(_, directory) = at {
+        sysbench.current_dir(directory);
+    }
     match at {
-        Meeting::Tcp(address) => {
+        Meeting::Tcp(address) | Meeting::Tls(address, _) => {
             sysbench.arg("--mysql-host=127.0.0.1").arg(format!("--mysql-port={}", address.port()))
         }
         Meeting::Unix(socket) => sysbench
@@ -387,7 +431,7 @@ mod tests {
 
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
-        for cases in [cases(), script_cases(), disk_cases(), mysql_cases()] {
+        for cases in [cases(), script_cases(), disk_cases(), mysql_cases(), tls_cases()] {
             super::super::contest::testing::check(&cases);
         }
     }
@@ -399,6 +443,7 @@ mod tests {
             (script_cases(), OF_SCRIPTS),
             (disk_cases(), ON_DISK),
             (mysql_cases(), OF_MYSQL),
+            (tls_cases(), OVER_TLS),
         ];
         for (cases, servers) in all {
             let titles: BTreeSet<&str> = cases.iter().map(|case| case.title.as_str()).collect();

@@ -164,7 +164,9 @@ fn read_login(state: &mut State, packet: &Packet<'_>) -> Request {
     };
     let capabilities = u32::from_le_bytes(*capabilities);
     let requests_tls = capabilities & CLIENT_SSL != 0 && packet.length == SSL_REQUEST_BYTES;
-    if requests_tls || capabilities & (CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
+    if requests_tls {
+        state.phase = Phase::Encrypted;
+    } else if capabilities & (CLIENT_COMPRESS | CLIENT_ZSTD) != 0 {
         state.phase = Phase::Opaque;
     } else if capabilities & CLIENT_DEPRECATE_EOF != 0 {
         state.notes[FLAGS] |= NO_EOF;

@@ -15,6 +15,10 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 /// Part of a replica's startup message.
 const REPLICATION: &[u8] = b"replication\0";
 
+/// How a TLS handshake begins: its record type and the major version. No startup packet is
+/// that long.
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 3];
+
 /// `ReadyForQuery` without its status.
 const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
 
@@ -39,8 +43,12 @@ impl WireProtocol for Postgres {
 
     fn sent(state: &mut State, bytes: &[u8]) -> bool {
         if state.phase == Phase::EncryptionRequested {
-            // The reply is one letter: N refuses encryption.
-            state.phase = if bytes == b"N" { Phase::Login } else { Phase::Opaque };
+            // The reply is one letter: N refuses encryption, S begins TLS, G begins GSSAPI.
+            state.phase = match bytes {
+                b"N" => Phase::Login,
+                b"S" => Phase::Encrypted,
+                _ => Phase::Opaque,
+            };
             return false;
         }
         let Some(status) = ready_status(state, bytes) else { return false };
@@ -52,8 +60,13 @@ impl WireProtocol for Postgres {
     }
 }
 
-/// Reads a startup packet: its length, and a number that says what it is.
+/// Reads a startup packet: its length, and a number that says what it is. Since version 17
+/// TLS may begin without one.
 fn read_startup(state: &mut State, bytes: &[u8]) {
+    if bytes.starts_with(&TLS_HANDSHAKE) {
+        state.phase = Phase::Encrypted;
+        return;
+    }
     let code = bytes.get(4..8).and_then(|code| code.first_chunk::<4>());
     match code.map(|code| u32::from_be_bytes(*code)) {
         Some(SSL_REQUEST | GSS_REQUEST) if bytes.len() == 8 => {
@@ -147,9 +160,24 @@ mod tests {
         let tls = startup(80_877_103, b"");
         assert_eq!(class(&[startup(196_608, b"user\0a\0\0")]), Class::New);
         assert_eq!(class(&[tls.clone(), Server(b"S".to_vec())]), Class::Opaque);
+        let gss = startup(80_877_104, b"");
+        assert_eq!(class(&[gss, Server(b"G".to_vec())]), Class::Opaque);
         assert_eq!(class(&[tls, Server(b"N".to_vec())]), Class::New);
         assert_eq!(class(&[startup(196_608, b"replication\0true\0\0")]), Class::Exempt);
         assert_eq!(class(&[startup(80_877_102, b"12345678")]), Class::Exempt);
+    }
+
+    #[test]
+    fn tls_begins_by_request_or_at_once_and_a_refusal_or_gssapi_is_not_tls() {
+        let is_encrypted =
+            |turns: &[Turn]| play(Protocol::Postgres, turns, usize::MAX).reader.is_encrypted();
+        let hello = Client(vec![0x16, 3, 1, 0, 200, 1]);
+        let tls = startup(80_877_103, b"");
+        assert!(is_encrypted(&[tls.clone(), Server(b"S".to_vec()), hello.clone()]));
+        assert!(is_encrypted(&[hello, Server(vec![0x16, 3, 3])]));
+        assert!(!is_encrypted(&[tls, Server(b"N".to_vec())]));
+        assert!(!is_encrypted(&[startup(80_877_104, b""), Server(b"G".to_vec())]));
+        assert!(!is_encrypted(&[startup(196_608, b"user\0a\0\0")]));
     }
 
     fn conversation() -> impl Strategy<Value = Vec<Turn>> {

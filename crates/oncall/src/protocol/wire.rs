@@ -5,8 +5,10 @@ use crate::record::Class;
 /// A wire protocol: which programs speak it, and how its bytes are read.
 ///
 /// A protocol keeps no payload and allocates nothing: all that it remembers of a
-/// connection is a [`State`]. Where it meets something that it cannot read (TLS,
-/// compression), it sets [`Phase::Opaque`] and is not called for that connection again.
+/// connection is a [`State`]. Where it meets something that it cannot read (compression),
+/// it sets [`Phase::Opaque`] and is not called for that connection again. Where TLS begins it
+/// sets [`Phase::Encrypted`], and is called again, in its first phase, only if the decrypted
+/// bytes are seen.
 pub(super) trait WireProtocol {
     /// The name in options and records: lower case, unique.
     const NAME: &'static str;
@@ -59,6 +61,8 @@ pub(super) enum Phase {
     EncryptionRequested,
     /// Requests and replies are read.
     Ready,
+    /// TLS has begun, and no decrypted bytes were seen yet.
+    Encrypted,
     /// The bytes cannot be read.
     Opaque,
     /// The connection belongs to a replica, or only cancels a request elsewhere.
@@ -73,6 +77,7 @@ impl Phase {
             Self::Ready => 2,
             Self::Opaque => 3,
             Self::Exempt => 4,
+            Self::Encrypted => 5,
         }
     }
 
@@ -83,13 +88,14 @@ impl Phase {
             1 => Self::EncryptionRequested,
             2 => Self::Ready,
             4 => Self::Exempt,
+            5 => Self::Encrypted,
             _ => Self::Opaque,
         }
     }
 
-    /// Whether the protocol is no longer read.
+    /// Whether the protocol is not read: no longer, or not before its bytes are decrypted.
     pub(super) const fn is_unread(self) -> bool {
-        matches!(self, Self::Opaque | Self::Exempt)
+        matches!(self, Self::Opaque | Self::Exempt | Self::Encrypted)
     }
 
     /// What the gate may do with a connection in this phase.
@@ -97,7 +103,7 @@ impl Phase {
         match self {
             Self::Login | Self::EncryptionRequested => Class::New,
             Self::Ready => Class::Gated,
-            Self::Opaque => Class::Opaque,
+            Self::Encrypted | Self::Opaque => Class::Opaque,
             Self::Exempt => Class::Exempt,
         }
     }

@@ -14,6 +14,8 @@ use crate::support::send;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
 
 /// A server under `lull exec --json`.
 pub(super) struct Server {
@@ -68,6 +70,18 @@ pub(super) fn of_class(seen: &Value, class: &str) -> Vec<u64> {
     let all = seen["by_connection"].as_array().unwrap();
     let those = all.iter().filter(|one| one["class"] == class);
     those.map(|one| one["queries"].as_u64().unwrap()).collect()
+}
+
+/// Creates a key and a certificate of its own; returns their paths.
+fn certificate(scene: &Scene) -> (PathBuf, PathBuf) {
+    let (key, certificate) = (scene.path("key.pem"), scene.path("cert.pem"));
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    openssl.args(["-nodes", "-days", "2"]);
+    openssl.args(["-subj", "/CN=localhost"]).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    let output = openssl.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (key, certificate)
 }
 
 /// Returns the contents of the files in a scene's directory whose names have this prefix.

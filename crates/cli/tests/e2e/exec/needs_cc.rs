@@ -5,6 +5,7 @@ mod admission;
 mod attach;
 mod crowd;
 mod kernel;
+mod needs_openssl;
 mod signals;
 
 use super::{Server, logs, of_class, sanitised};

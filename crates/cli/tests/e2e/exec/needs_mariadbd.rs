@@ -7,7 +7,7 @@ mod own_tests;
 mod soak;
 mod valgrind;
 
-use super::{Server, logs, of_class, sanitised};
+use super::{Server, certificate, logs, of_class, sanitised};
 use crate::support::agent::Agent;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
@@ -135,11 +135,7 @@ fn installed(scene: &Scene) -> (Vec<String>, u16) {
 
 /// Creates a key and a certificate; returns the options of the server for them.
 fn with_tls(scene: &Scene) -> [String; 2] {
-    let (key, certificate) = (scene.path("key.pem"), scene.path("cert.pem"));
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
-    openssl.args(["-subj", "/CN=localhost"]).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
-    text(&openssl.stdout(Stdio::null()).output().unwrap());
+    let (key, certificate) = certificate(scene);
     [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())]
 }
 

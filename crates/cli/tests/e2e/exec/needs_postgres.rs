@@ -1,6 +1,6 @@
 //! PostgreSQL: a process for each connection, all behind one gate.
 
-use super::{Server, of_class};
+use super::{Server, certificate, of_class};
 use crate::support::scene::Scene;
 use crate::support::{free_port, is_root};
 use std::path::PathBuf;
@@ -29,6 +29,22 @@ impl Database {
     /// PostgreSQL refuses to run as root: a test that runs as root starts server and agent as
     /// the user `nobody`.
     fn start(options: &[&str]) -> (Self, Scene) {
+        Self::start_with(options, |_| Vec::new())
+    }
+
+    /// As [`Database::start`], with TLS, if the client wants it.
+    fn start_with_tls(options: &[&str]) -> (Self, Scene) {
+        Self::start_with(options, |scene| {
+            let (key, certificate) = certificate(scene);
+            if is_root() {
+                std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
+            }
+            let file = |name: &str, path: PathBuf| format!("ssl_{name}_file={}", path.display());
+            vec!["ssl=on".to_owned(), file("key", key), file("cert", certificate)]
+        })
+    }
+
+    fn start_with(options: &[&str], settings: impl Fn(&Scene) -> Vec<String>) -> (Self, Scene) {
         let scene = Scene::with_program_for_all();
         let data = scene.path("data");
         std::fs::create_dir(&data).unwrap();
@@ -45,7 +61,9 @@ impl Database {
         let (server, at, data) = (program("postgres"), port.to_string(), data.to_str().unwrap());
         let place = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="];
         let own = [server.to_str().unwrap(), "-D", data, "-p", &at, "-c", "fsync=off"];
-        let command = [&own[..], &place].concat();
+        let settings = settings(&scene);
+        let settings: Vec<&str> = settings.iter().flat_map(|one| ["-c", one]).collect();
+        let command = [&own[..], &place, &settings].concat();
         let server = match is_root() {
             true => Server::start_as_nobody(&scene, options, &command, port),
             false => Server::start(&scene, options, &command, port),
@@ -71,10 +89,19 @@ impl Database {
 
 #[test]
 fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
-    let (database, _scene) = Database::start(&["--concurrency", "2"]);
+    for (tls, (database, _scene)) in [
+        ("disable", Database::start(&["--concurrency", "2"])),
+        ("require", Database::start_with_tls(&["--concurrency", "2"])),
+    ] {
+        transactions_are_counted(database, tls);
+    }
+}
+
+fn transactions_are_counted(database: Database, tls: &str) {
     // The usual transaction of pgbench: BEGIN, five statements of which some wait for row
     // locks, END.
-    let done = text(&database.pgbench(&["-n", "-c", "8", "-t", "25"]));
+    let mut clients = database.client(&["-n", "-c", "8", "-t", "25"]);
+    let done = text(&clients.env("PGSSLMODE", tls).output().unwrap());
     assert!(done.contains("200/200"), "{done}");
     assert!(done.contains("failed transactions: 0"), "{done}");
     let seen = database.server.seen();

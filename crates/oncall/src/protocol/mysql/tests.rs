@@ -141,6 +141,39 @@ fn tls_compression_and_replication_are_never_gated() {
 }
 
 #[test]
+fn a_request_for_tls_begins_it_and_compression_does_not() {
+    let greeting = Server(packet(0, b"\x0a8.0.33\0rest"));
+    let is_encrypted = |capabilities, length| {
+        let turns = [greeting.clone(), login(capabilities, length)];
+        play(Protocol::Mysql, &turns, usize::MAX).reader.is_encrypted()
+    };
+    assert!(is_encrypted(1 << 11 | 1 << 9, 32));
+    // A request for TLS may also announce compression, which the login repeats.
+    assert!(is_encrypted(1 << 11 | 1 << 5, 32));
+    assert!(!is_encrypted(1 << 5, 60) && !is_encrypted(1 << 26, 60));
+    // The login within TLS still has the capability, and the whole length.
+    assert!(!is_encrypted(1 << 11 | 1 << 9, 60));
+}
+
+#[test]
+fn the_login_within_tls_is_read_by_a_new_reader() {
+    // The login is the client's second packet, and compression may begin with it.
+    let within = |capabilities: u32| {
+        let payload = [&capabilities.to_le_bytes()[..], &[1; 56]].concat();
+        let turns = [
+            Client(packet(2, &payload)),
+            Server(ok(3, AUTOCOMMIT)),
+            command(3, b"begin"),
+            Server(ok(1, OPEN)),
+        ];
+        play(Protocol::Mysql, &turns, usize::MAX).reader
+    };
+    let reader = within(1 << 11 | 1 << 9);
+    assert_eq!((reader.class(), reader.in_transaction()), (Class::Gated, true));
+    assert_eq!(within(1 << 11 | 1 << 5).class(), Class::Opaque);
+}
+
+#[test]
 fn a_file_from_the_client_is_no_command_and_ends_no_reply() {
     let file_request = packet(1, b"\xfb/tmp/a");
     let turns = vec![command(3, b"load data local"), Server(file_request)];

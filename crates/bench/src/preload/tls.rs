@@ -1,0 +1,137 @@
+//! What the library costs a query under TLS, and what the gate gains there on MariaDB.
+
+use super::super::process::printed;
+use super::super::stats::{Summary, interleave};
+use super::{Report, found, succeeded};
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const ROUNDS: usize = 9;
+/// Bound of the design, in nanoseconds over a plain query.
+const BEYOND_PLAIN_MAX_NS: f64 = 300.0;
+/// Client and server in one thread (`query.c`).
+const SOURCE: &str = "crates/bench/src/preload/query.c";
+
+/// What one process measured.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+struct Costs {
+    plain: Cost,
+    tls: Cost,
+}
+
+/// The server's part of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+struct Cost {
+    /// By the functions behind those that the library replaces.
+    ns: f64,
+    /// By the replaced ones, beyond that on the same connection.
+    beyond_ns: f64,
+}
+
+pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let files = Files::create(place.path())?;
+    let program = place.path().join("query");
+    let mut cc = Command::new(found("cc")?);
+    cc.args(["-O2", "-o"]).arg(&program).arg(root.join(SOURCE));
+    succeeded(cc.args(["-l:libssl.so.3", "-l:libcrypto.so.3"]))?;
+    let (bare, watched) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let take = |exec: Option<&[&str]>, all: &RefCell<Vec<Costs>>| {
+        let mut command = super::command(lull, exec, &program);
+        let text = printed(command.arg(files.key()).arg(files.certificate()))?.text;
+        all.borrow_mut().push(costs(&text)?);
+        Ok(0.0)
+    };
+    interleave(
+        ROUNDS,
+        &mut [&mut || take(None, &bare), &mut || take(Some(&["--protocol", "mysql"]), &watched)],
+    )?;
+    // The first round warms up.
+    rows(report, &bare.into_inner()[1..], &watched.into_inner()[1..]);
+    report.note(format!(
+        "Queries: {ROUNDS} processes of each kind in turn, each client and server in one thread \
+         over loopback, by CPU time of the server's part: two reads and a write, of MySQL's \
+         protocol. In each process the replaced functions and those behind them take turns on \
+         the same connection, and what the library adds is by how much more they differ."
+    ));
+    Ok(())
+}
+
+fn rows(report: &mut Report, bare: &[Costs], watched: &[Costs]) {
+    let beyond = |figure: fn(&Costs) -> f64| {
+        Summary::new(watched.iter().zip(bare).map(|(watched, bare)| figure(watched) - figure(bare)))
+    };
+    let plain = Summary::new(bare.iter().map(|one| one.plain.ns));
+    report.reported("query of MySQL's protocol, bare", plain, "ns");
+    let tls = Summary::new(bare.iter().map(|one| one.tls.ns));
+    report.reported("the same under TLS, bare", tls, "ns");
+    report.reported("query, beyond bare", beyond(|one| one.plain.beyond_ns), "ns");
+    report.reported("query under TLS, beyond bare", beyond(|one| one.tls.beyond_ns), "ns");
+    let more = beyond(|one| one.tls.beyond_ns - one.plain.beyond_ns);
+    let range = f64::NEG_INFINITY..=BEYOND_PLAIN_MAX_NS;
+    report.bounded("query under TLS, beyond a plain one", more, "ns", range);
+}
+
+/// Reads what a process printed, among what its server may have.
+fn costs(text: &str) -> Result<Costs> {
+    let line = text.lines().find(|line| line.starts_with('{'));
+    Ok(serde_json::from_str(line.context("the program printed no figures")?)?)
+}
+
+/// A key and a certificate that signs itself, under the names that sysbench expects in its
+/// working directory.
+pub(super) struct Files(PathBuf);
+
+impl Files {
+    pub(super) fn create(directory: &Path) -> Result<Self> {
+        let files = Self(directory.to_owned());
+        let mut openssl = Command::new(found("openssl")?);
+        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+        openssl.args(["-subj", "/CN=127.0.0.1", "-keyout"]).arg(files.key());
+        succeeded(openssl.arg("-out").arg(files.certificate()).stderr(Stdio::null()))?;
+        std::fs::copy(files.certificate(), directory.join("cacert.pem"))?;
+        Ok(files)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn key(&self) -> PathBuf {
+        self.0.join("client-key.pem")
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.0.join("client-cert.pem")
+    }
+
+    /// Options of a MariaDB server.
+    pub(super) fn options(&self) -> [String; 4] {
+        let option = |name: &str, path: PathBuf| format!("--ssl-{name}={}", path.display());
+        // sysbench sends a certificate, which the server verifies.
+        [
+            option("key", self.key()),
+            option("cert", self.certificate()),
+            option("ca", self.certificate()),
+            // Handshakes of 512 connections at once take longer than MariaDB's usual backlog lasts.
+            "--back-log=600".to_owned(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_among_other_lines() {
+        let line = "{\"plain\": {\"ns\": 3.0, \"beyond_ns\": -0.5}, \
+                    \"tls\": {\"ns\": 7.0, \"beyond_ns\": 2.0}}";
+        let read = costs(&format!("lull: exec\n{line}\n")).unwrap();
+        assert_eq!((read.plain.beyond_ns, read.tls.ns), (-0.5, 7.0));
+        assert!(costs("query: connecting failed").is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! Servers that use OpenSSL in several ways (`tls.c`): their decrypted queries pass the gate.
+
+use super::*;
+use crate::exec::certificate;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+/// Modes, and ways in which the decrypted bytes are seen.
+const WAYS: [(&str, &str); 5] =
+    [("post", "fd"), ("post", "ex"), ("post", "poll"), ("post", "bio"), ("epoll", "fd")];
+/// Ten queries: two in a record, one in three records and one of several, around a change of
+/// keys, in and out of a transaction, and one whose client closes its half at once.
+const STEPS: [&str; 10] =
+    ["a", "+two", "+split", "+long", "+key", "b", "begin", "x", "commit", "+half"];
+
+/// Builds the program, or a part of it, unless the scene has it already.
+fn compiled(scene: &Scene, to: &str, options: &[&str]) -> String {
+    let program = scene.path(to);
+    if program.exists() {
+        return program.to_str().unwrap().to_owned();
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/exec/tls.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"]).arg(&program);
+    assert!(cc.args(options).status().unwrap().success());
+    program.to_str().unwrap().to_owned()
+}
+
+/// A server, and the program of its clients.
+struct Tls {
+    server: Server,
+    program: String,
+}
+
+impl Tls {
+    fn start(scene: &Scene, gate: &[&str], how: &str) -> Self {
+        let program = compiled(scene, "tls", &LIBRARIES);
+        Self::start_as(scene, gate, &[&program], how)
+    }
+
+    /// As [`Tls::start`], by these words.
+    fn start_as(scene: &Scene, gate: &[&str], words: &[&str], how: &str) -> Self {
+        let (key, certificate) = certificate(scene);
+        let [key, certificate] = [key, certificate].map(|path: PathBuf| path.display().to_string());
+        let (port, options) = (free_port(), [gate, &["--protocol", "mysql"]].concat());
+        let at = port.to_string();
+        let command = [words, &["server", how, &at, &key, &certificate]].concat();
+        let server = Server::start(scene, &options, &command, port);
+        Self { server, program: scene.path("tls").display().to_string() }
+    }
+
+    fn client(&self, steps: &[&str]) -> Child {
+        let mut client = Command::new(&self.program);
+        client.args(["client", &self.server.port.to_string()]).args(steps);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+const LIBRARIES: [&str; 2] = ["-l:libssl.so.3", "-l:libcrypto.so.3"];
+
+/// Returns the numbers of the replies that a client received.
+fn replies(client: Child) -> Vec<u32> {
+    let output = client.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}: {text}", output.status);
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// Loads a server with clients; each must get all its replies. Returns what was seen.
+fn loaded(tls: Tls) -> Value {
+    let clients: Vec<Child> = (0..4).map(|_| tls.client(&STEPS)).collect();
+    for client in clients {
+        assert_eq!(replies(client), (1..=10).collect::<Vec<u32>>());
+    }
+    tls.server.seen()
+}
+
+/// Asserts that every query of four clients was gated, and counted once.
+fn assert_all_gated(seen: &Value, way: &str) {
+    let gated = of_class(seen, "gated");
+    assert_eq!(gated.iter().filter(|queries| **queries == 10).count(), 4, "{way}: {seen}");
+    // One transaction has three queries.
+    assert_eq!((&seen["queries"], &seen["transactions"]), (&40.into(), &32.into()), "{way}");
+    assert_eq!(seen["gate"]["waited_too_long"], 0, "{way}: {seen}");
+}
+
+#[test]
+fn queries_under_tls_are_gated_and_counted_however_the_server_reads_them() {
+    let scene = Scene::new();
+    for (mode, how) in WAYS {
+        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        assert_all_gated(&loaded(tls), &format!("{mode}, {how}"));
+    }
+}
+
+#[test]
+fn a_worker_that_reads_until_openssl_wants_more_rests_and_one_that_polls_first_does_not() {
+    let scene = Scene::new();
+    for (how, rests) in [("fd", true), ("poll", false)] {
+        let tls = Tls::start(&scene, &["--mode", "epoll", "--concurrency", "1"], how);
+        let mut client = tls.client(&["a", "+line", "b"]);
+        // The worker rests while its client waits for the line.
+        std::thread::sleep(Duration::from_millis(200));
+        client.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(replies(client), [1, 2]);
+        let seen = tls.server.seen();
+        assert_eq!(called(&seen) > 0, rests, "{how}: {seen}");
+    }
+}
+
+#[test]
+fn a_transaction_under_tls_keeps_its_slot_and_another_query_waits_for_it() {
+    let scene = Scene::new();
+    let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
+    let tls = Tls::start(&scene, &gate, "fd");
+    let mut holder = tls.client(&["begin", "+line", "commit"]);
+    let mut begun = [0; 2];
+    holder.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"1\n");
+    // It waits until the lease of the slot is over.
+    assert_eq!(replies(tls.client(&["waits"])), [1]);
+    holder.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(replies(holder), [2]);
+    let seen = tls.server.seen();
+    assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
+    assert!(seen["gate"]["slots_overdue"].as_u64().unwrap() > 0, "{seen}");
+}
+
+#[test]
+fn a_server_that_carries_the_bytes_itself_is_opaque_and_never_waits() {
+    let scene = Scene::new();
+    for mode in MODES {
+        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], "memory");
+        let seen = loaded(tls);
+        assert!(of_class(&seen, "gated").is_empty(), "{mode}: {seen}");
+        assert!(of_class(&seen, "opaque").len() >= 4, "{mode}: {seen}");
+        assert_eq!(seen["gate"]["admissions"], 0, "{mode}: {seen}");
+    }
+}
+
+#[test]
+fn openssl_that_a_plug_in_brings_later_is_found() {
+    let scene = Scene::new();
+    let plugin = [&["-shared", "-fPIC", "-DPLUGIN"], &LIBRARIES[..]].concat();
+    let plugin = compiled(&scene, "plugin.so", &plugin);
+    let host = compiled(&scene, "host", &["-DHOST"]);
+    compiled(&scene, "tls", &LIBRARIES);
+    let gate = ["--mode", "post", "--concurrency", "1"];
+    let tls = Tls::start_as(&scene, &gate, &[&host, "plugin", &plugin], "fd");
+    assert_all_gated(&loaded(tls), "plug-in");
+}
