@@ -28,19 +28,22 @@ mod config;
 mod connection;
 mod engine;
 mod ledger;
+mod parts;
 mod report;
 mod reporter;
 
 pub use config::{ConfigError, LoadConfig};
-pub use report::{LoadError, LoadReport, ServerErrors, WindowReport};
+pub use report::{KindReport, LoadError, LoadReport, ServerErrors, WindowReport};
 
-use crate::Generator;
 use crate::arrivals::Rate;
-use crate::target::{self, Endpoint, Protocol, TargetError};
+use crate::target::{self, Endpoint, TargetError};
+use crate::{Generator, clock};
 use engine::Engine;
+use ledger::RunResult;
 use lull_measure::Latency;
 use rand::SeedableRng;
 use std::sync::atomic::AtomicBool;
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 /// Loads a server until the configured duration is over or `stop` is set.
@@ -65,39 +68,64 @@ pub fn run_watched(
 ) -> Result<LoadReport, LoadError> {
     config.check()?;
     let schedule = config.rate.as_ref().map(Rate::schedule).transpose()?;
-    let target = config.target.build()?;
+    let parts = parts::divide(config, schedule.as_ref())?;
     let server = reach(config)?;
-    let rng = Generator::seed_from_u64(config.seed);
-    set_up(config, &server, &rng, stop)?;
-    let (windows, reporter) = reporter::channel();
+    set_up(config, &server, stop)?;
+    let (windows, reporter) = reporter::channels(config.threads);
+    let part = |(part, windows)| Engine::new(config, part, server.clone(), windows);
+    let engines = parts.into_iter().zip(windows).map(part).collect::<Result<Vec<_>, _>>()?;
     std::thread::scope(|scope| {
         let push = config.push.as_ref();
-        let builder = std::thread::Builder::new().name("lull-report".to_owned());
-        let reporter = builder
-            .spawn_scoped(scope, move || reporter.run(push, watch))
-            .map_err(|source| LoadError::System { what: "start a thread", source })?;
-        let engine = Engine::new(config, target, server.clone(), schedule, rng, windows)?;
-        let result = engine.run(stop);
-        // The engine is dropped, which closes its channel: the reporter ends.
+        let reporter = spawn(scope, "lull-report", move || reporter.run(push, watch))?;
+        let result = run_all(engines, stop);
+        // The engines are dropped, which closes their channels: the reporter ends.
         let windows = reporter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok(LoadReport::new(config, server, result?, windows))
+        Ok(LoadReport::new(config, server.clone(), result?, windows))
     })
 }
 
+/// Connects all engines, then runs them from the same instant, the first in this thread.
+fn run_all(mut engines: Vec<Engine<'_>>, stop: &AtomicBool) -> Result<RunResult, LoadError> {
+    for engine in &mut engines {
+        engine.connect_all(stop)?;
+    }
+    let start = clock::now();
+    let first = engines.remove(0);
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        for engine in engines {
+            others.push(spawn(scope, "lull-load", move || engine.run(start, stop))?);
+        }
+        let mut result = first.run(start, stop);
+        for other in others {
+            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and_then(|mut all| {
+                all.merge(other?);
+                Ok(all)
+            });
+        }
+        result
+    })
+}
+
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, LoadError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work);
+    thread.map_err(|source| LoadError::System { what: "start a thread", source })
+}
+
 /// Stores keys, logs in or creates tables before the run.
-fn set_up(
-    config: &LoadConfig,
-    server: &Endpoint,
-    rng: &Generator,
-    stop: &AtomicBool,
-) -> Result<(), LoadError> {
+fn set_up(config: &LoadConfig, server: &Endpoint, stop: &AtomicBool) -> Result<(), LoadError> {
     match (config.target.address.protocol(), server) {
-        (Protocol::Memcached, Endpoint::Tcp(server)) if config.preload => {
+        (protocol, Endpoint::Tcp(server)) if protocol.is_cache() && config.preload => {
             // Preloading draws from a stream of its own, so that the requests of the run
             // are the same with and without it.
-            let mut values = rng.clone();
+            let mut values = Generator::seed_from_u64(config.seed);
             values.long_jump();
-            target::preload(*server, &config.target.memcached()?, &mut values, stop)?;
+            target::preload(*server, &mut config.target.cache()?, &mut values, stop)?;
         }
         (protocol, server) if protocol.is_database() => {
             config.target.database()?.set_up(server, config.preload, stop)?;

@@ -8,6 +8,7 @@
 //! one statement after another, and reports one outcome for all.
 
 mod address;
+mod cache;
 mod config;
 mod database;
 mod endpoint;
@@ -15,8 +16,11 @@ mod error_code;
 mod http;
 mod memcached;
 mod options;
+mod preload;
+mod redis;
 
 pub use address::{Address, AddressError, Protocol};
+pub use cache::{Cache, CacheProtocol};
 pub use config::{TargetConfig, TargetError};
 pub use database::{
     Database, DatabaseConfig, DatabaseError, ScriptError, ScriptSource, SetupError, Statements,
@@ -25,19 +29,44 @@ pub use endpoint::Endpoint;
 pub(crate) use endpoint::Stream;
 pub use error_code::ErrorCode;
 pub use http::Http;
-pub use memcached::{Memcached, PreloadError, Preloaded, preload};
 pub use options::Options;
+pub use preload::{PreloadError, Preloaded, preload};
 
 use crate::Generator;
 use lull_measure::Nanos;
+use serde::Serialize;
+use std::fmt;
 
 /// A server's protocol and the requests that are sent in it.
 pub trait Target: Send {
-    /// Appends the next request to `out`.
-    fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>);
+    /// Appends the next request to `out` and returns its kind.
+    fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>) -> RequestKind;
 
     /// A reader of the replies on one new connection.
     fn decoder(&self) -> Box<dyn Decoder>;
+}
+
+/// What a request does, where the requests of a load differ; kinds are reported apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestKind {
+    /// All requests of the load are of one kind.
+    #[default]
+    Only,
+    /// Reads a key.
+    Get,
+    /// Stores a value.
+    Set,
+}
+
+impl fmt::Display for RequestKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Only => "all",
+            Self::Get => "get",
+            Self::Set => "set",
+        })
+    }
 }
 
 /// How a request ended.

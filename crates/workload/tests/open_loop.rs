@@ -102,6 +102,25 @@ fn windows_add_up_to_the_total_and_warm_up_is_left_out() {
 }
 
 #[test]
+fn several_threads_send_the_same_load_as_one() {
+    with_reference(None, |address| {
+        let mut load = load(Address::options(address), 1_000.0, 600);
+        load.process = Process::Poisson;
+        let one = run(&load);
+        load.threads = 3;
+        let three = run(&load);
+        assert_eq!((one.due_requests, one.threads), (three.due_requests, 1));
+        assert_eq!((three.completed_requests, three.threads), (three.due_requests, 3));
+        let due = three.windows.iter().map(|window| window.due_requests);
+        assert_eq!(due.sum::<u64>(), three.due_requests);
+        assert_eq!(three.latency.count, three.completed_requests);
+        assert_eq!(three.dropped_windows, 0);
+        // Windows of the threads are put together, and not reported apart.
+        assert!((5..=9).contains(&three.windows.len()), "{}", three.windows.len());
+    });
+}
+
+#[test]
 fn the_same_seed_makes_the_same_requests_due() {
     with_reference(None, |address| {
         let mut load = load(Address::options(address), 400.0, 300);

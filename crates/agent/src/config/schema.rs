@@ -386,7 +386,7 @@ pub struct LoadSection {
     #[schemars(example = &"cache")]
     pub app: String,
     /// Where the requests go, as on `lull load`: `memcached://HOST:PORT`,
-    /// `http://HOST:PORT/PATH` or `options://HOST:PORT`.
+    /// `redis://HOST:PORT` without a password, `http://HOST:PORT/PATH` or `options://HOST:PORT`.
     #[schemars(with = "String", example = &"memcached://127.0.0.1:11211")]
     pub target: Address,
     /// Requests per second, as `--rate` of `lull load`: `2000/s`,

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("loop").required(true).args(["rate", "closed"])))]
 pub(crate) struct LoadArgs {
-    /// memcached://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT,
+    /// memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT,
     /// mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE; a database on a
-    /// unix socket is mysql://USER@/DATABASE?socket=PATH. A password is read from MYSQL_PWD or
-    /// PGPASSWORD
+    /// unix socket is mysql://USER@/DATABASE?socket=PATH. A password is read from MYSQL_PWD,
+    /// PGPASSWORD or REDISCLI_AUTH
     pub(crate) target: Address,
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
     #[arg(long)]
@@ -26,6 +26,9 @@ pub(crate) struct LoadArgs {
     /// With --rate, how the gaps vary: poisson, constant or gpareto:SHAPE
     #[arg(long, default_value = "poisson", conflicts_with = "closed")]
     pub(crate) arrivals: Process,
+    /// Threads that send; the connections and the requests are divided among them
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
     /// Connections held open
     #[arg(long, short, default_value_t = 16)]
     pub(crate) connections: usize,
@@ -73,10 +76,10 @@ pub(crate) struct LoadArgs {
     /// Length of an options request: paths at volatility 0.2 and value 1
     #[arg(long, default_value_t = Demand::default().base_paths)]
     pub(crate) base_paths: f64,
-    /// memcached: number of different keys
+    /// memcached, Redis: number of different keys
     #[arg(long, default_value_t = EtcConfig::default().records)]
     pub(crate) records: u32,
-    /// memcached: share of requests that store, 0 to 1
+    /// memcached, Redis: share of requests that store, 0 to 1
     #[arg(long, default_value_t = EtcConfig::default().set_share)]
     pub(crate) set_share: f64,
     /// Write the latencies as an HDR histogram (V2, base64) to this file

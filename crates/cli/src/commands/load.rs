@@ -3,11 +3,11 @@
 use crate::cli::LoadArgs;
 use crate::progress;
 use crate::signals;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lull_agent::error::UsageError;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
-use lull_workload::client::{LoadConfig, LoadError, run_watched};
+use lull_workload::client::{LoadConfig, LoadError, LoadReport, run_watched};
 use lull_workload::etc::EtcConfig;
 use lull_workload::push::PushConfig;
 use lull_workload::target::{DatabaseConfig, Protocol, Statements};
@@ -41,6 +41,15 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
         std::fs::write(&path, &report.histogram)
             .with_context(|| format!("cannot write the histogram to {}", path.display()))?;
     }
+    check_answers(&report)
+}
+
+/// A report without a single answer is no measurement, and a script must notice that.
+fn check_answers(report: &LoadReport) -> anyhow::Result<()> {
+    let (due, target) = (report.due_requests, &report.target);
+    if due > 0 && report.completed_requests == 0 {
+        bail!("{target} answered none of {due} requests: see the counts of the report for why");
+    }
     Ok(())
 }
 
@@ -65,20 +74,24 @@ pub(super) fn config(args: LoadArgs) -> LoadConfig {
     let password = match args.target.protocol() {
         Protocol::Mysql => std::env::var("MYSQL_PWD"),
         Protocol::Postgres => std::env::var("PGPASSWORD"),
+        Protocol::Redis => std::env::var("REDISCLI_AUTH"),
         Protocol::Memcached | Protocol::Http | Protocol::Options => Ok(String::new()),
-    };
+    }
+    .unwrap_or_default();
     let mut config = LoadConfig { rate: args.rate, ..LoadConfig::closed(args.target) };
     config.target.database = DatabaseConfig {
         script: args.script,
         scale: args.scale,
         statements: if args.simple { Statements::Simple } else { Statements::Prepared },
         tries: args.tries,
-        password: password.unwrap_or_default(),
+        password: password.clone(),
     };
+    config.target.redis_password = password;
     config.target.etc =
         EtcConfig { records: args.records, set_share: args.set_share, ..EtcConfig::default() };
     config.target.demand = Demand { base_paths: args.base_paths, ..Demand::default() };
     config.process = args.arrivals;
+    config.threads = args.threads;
     config.connections = args.connections;
     config.depth = args.depth;
     config.duration = args.duration;

@@ -20,6 +20,9 @@ pub struct LoadConfig {
     /// How the gaps between them vary.
     #[serde(default)]
     pub process: Process,
+    /// Threads that send; each has its part of the connections.
+    #[serde(default = "default_threads")]
+    pub threads: usize,
     /// Connections held open.
     #[serde(default = "default_connections")]
     pub connections: usize,
@@ -65,6 +68,10 @@ pub struct ConfigError {
     problem: &'static str,
 }
 
+const fn default_threads() -> usize {
+    1
+}
+
 const fn default_connections() -> usize {
     16
 }
@@ -105,6 +112,7 @@ impl LoadConfig {
             target: TargetConfig::new(address),
             rate: None,
             process: Process::default(),
+            threads: default_threads(),
             connections: default_connections(),
             depth: default_depth(),
             duration: None,
@@ -132,6 +140,10 @@ impl LoadConfig {
             span("spin", self.spin, Nanos::ZERO, Nanos::from_millis(1)),
         ];
         checks.into_iter().collect::<Result<(), _>>()?;
+        if !(1..=self.connections).contains(&self.threads) {
+            let problem = "each thread needs a connection: write 1 to `connections`";
+            return Err(ConfigError { key: "threads", value: self.threads.to_string(), problem });
+        }
         if self.depth > 1 && self.target.address.protocol().is_database() {
             let problem = "a transaction needs its connection for itself: write 1";
             return Err(ConfigError { key: "depth", value: self.depth.to_string(), problem });
@@ -184,8 +196,10 @@ mod tests {
     #[test]
     fn a_value_out_of_range_is_named() {
         type Change = fn(&mut LoadConfig);
-        let cases: [(&str, Change); 8] = [
+        let cases: [(&str, Change); 10] = [
             ("connections = 0", |c| c.connections = 0),
+            ("threads = 0", |c| c.threads = 0),
+            ("threads = 17", |c| c.threads = 17),
             ("depth = 5000", |c| c.depth = 5000),
             ("window = 10us", |c| c.window = Nanos::from_micros(10)),
             ("timeout = 0", |c| c.timeout = Nanos::ZERO),

@@ -5,9 +5,9 @@ mod dialogue;
 use super::config::LoadConfig;
 use super::connection::{Connection, Flush, Loss, State};
 use super::ledger::{Ledger, RunResult};
+use super::parts::{Part, PartArrivals};
 use super::report::LoadError;
 use super::reporter::WindowSender;
-use crate::arrivals::{Arrivals, Schedule};
 use crate::poller::{Events, Interest, Poller, Ready, wake_exactly};
 use crate::target::{Endpoint, Outcome, Target};
 use crate::{Generator, clock};
@@ -42,7 +42,7 @@ pub(super) struct Engine<'a> {
     server: Endpoint,
     rng: Generator,
     /// `None` in a closed loop.
-    arrivals: Option<Arrivals<Generator>>,
+    arrivals: Option<PartArrivals>,
     /// Real time of the schedule's 0.
     start: Nanos,
     next_due: Option<Nanos>,
@@ -60,7 +60,6 @@ pub(super) struct Engine<'a> {
     /// The next instant at which a lost connection is to be reconnected.
     retry_at: Nanos,
     poller: Poller,
-    events: Events,
     scratch: Vec<u8>,
     outcomes: Vec<Outcome>,
     ledger: Ledger,
@@ -77,35 +76,30 @@ fn system(what: &'static str) -> impl Fn(Errno) -> LoadError {
 impl<'a> Engine<'a> {
     pub(super) fn new(
         config: &'a LoadConfig,
-        target: Box<dyn Target>,
+        part: Part,
         server: Endpoint,
-        schedule: Option<Schedule>,
-        mut rng: Generator,
         mut windows: WindowSender,
     ) -> Result<Self, LoadError> {
-        let gaps = rng.clone();
-        // Two disjoint streams: due times must not depend on the requests' content.
-        rng.jump();
+        let Part { target, connections, arrivals, rng } = part;
         let window = windows.spare().unwrap_or_default();
         Ok(Self {
             config,
-            connections: (0..config.connections)
+            connections: (0..connections)
                 .map(|_| Connection::new(target.decoder(), config.depth))
                 .collect(),
             target,
             server,
             rng,
-            arrivals: schedule.map(|schedule| Arrivals::new(config.process, schedule, gaps)),
+            arrivals,
             start: Nanos::ZERO,
             next_due: None,
             last_due: Nanos::ZERO,
             waiting: VecDeque::new(),
-            free: VecDeque::with_capacity(config.connections * config.depth),
+            free: VecDeque::with_capacity(connections * config.depth),
             unflushed: Vec::new(),
             wakeups: BinaryHeap::new(),
             retry_at: Nanos::ZERO,
             poller: Poller::new().map_err(system("make an epoll"))?,
-            events: Events::new(),
             scratch: vec![0; 64 * 1024],
             outcomes: Vec::new(),
             ledger: Ledger::new(Nanos::ZERO, window),
@@ -116,33 +110,33 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Runs to the end of the duration, or until `stop`.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<RunResult, LoadError> {
+    /// Runs from `start` to the end of the duration, or until `stop`.
+    pub(super) fn run(mut self, start: Nanos, stop: &AtomicBool) -> Result<RunResult, LoadError> {
         wake_exactly().map_err(system("set the timer slack"))?;
-        self.connect_all(stop)?;
-        self.begin();
+        self.begin(start);
+        let mut events = Events::new();
         let mut now = clock::now();
         while !stop.load(Ordering::Relaxed) && !self.is_over(now) {
             self.take_up(now);
             self.tick(now);
-            self.sleep_and_hear(now)?;
+            self.sleep_and_hear(now, &mut events)?;
             now = clock::now();
         }
         self.end(now)
     }
 
     /// Opens the connections before the schedule starts.
-    fn connect_all(&mut self, stop: &AtomicBool) -> Result<(), LoadError> {
+    pub(super) fn connect_all(&mut self, stop: &AtomicBool) -> Result<(), LoadError> {
         let begin = clock::now();
-        let mut now = begin;
+        let (mut now, mut events) = (begin, Events::new());
         while self.connections.iter().any(|connection| !connection.is_usable()) {
             if now.saturating_sub(begin) > self.patience() || stop.load(Ordering::Relaxed) {
                 // The run starts with the connections that are up; `tick` retries the others.
                 break;
             }
             self.retry(now);
-            self.poll(Duration::from_millis(5))?;
-            self.hear_all();
+            self.poll(&mut events, Duration::from_millis(5))?;
+            self.hear_all(&events);
             now = clock::now();
         }
         Ok(())
@@ -156,8 +150,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn begin(&mut self) {
-        self.start = clock::now();
+    fn begin(&mut self, start: Nanos) {
+        self.start = start;
         self.last_due = self.start;
         let window = std::mem::take(&mut self.ledger.window);
         self.ledger = Ledger::new(self.start + self.config.warmup, window);
@@ -253,23 +247,23 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn sleep_and_hear(&mut self, now: Nanos) -> Result<(), LoadError> {
+    fn sleep_and_hear(&mut self, now: Nanos, events: &mut Events) -> Result<(), LoadError> {
         let wakeup = self.wakeups.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
         let timer = self.window_end.min(self.retry_at).min(now + STOP_POLL).min(wakeup);
         let due = self.next_due.map_or(Nanos::MAX, |due| due.saturating_sub(self.config.spin));
         let pause = timer.min(due).saturating_sub(clock::now());
-        self.poll(pause.into())?;
-        self.hear_all();
+        self.poll(events, pause.into())?;
+        self.hear_all(events);
         Ok(())
     }
 
-    fn poll(&mut self, pause: Duration) -> Result<(), LoadError> {
-        self.poller.wait(&mut self.events, pause).map_err(system("wait for events"))
+    fn poll(&mut self, events: &mut Events, pause: Duration) -> Result<(), LoadError> {
+        self.poller.wait(events, pause).map_err(system("wait for events"))
     }
 
-    fn hear_all(&mut self) {
+    fn hear_all(&mut self, events: &Events) {
         let mut index = 0;
-        while let Some(ready) = self.events.get(index) {
+        while let Some(ready) = events.get(index) {
             index += 1;
             self.hear(ready);
         }
@@ -426,7 +420,7 @@ impl<'a> Engine<'a> {
                 connection.in_flight.iter_mut().take_while(|request| too_old(request.due))
             {
                 if !std::mem::replace(&mut request.timed_out, true) {
-                    self.ledger.timed_out(request.due, now);
+                    self.ledger.sent_timed_out(request, now);
                 }
             }
         }
@@ -436,7 +430,10 @@ impl<'a> Engine<'a> {
         let window = &mut self.ledger.window;
         window.start = now;
         window.warmup = now < self.start + self.config.warmup;
-        self.window_end = now + self.config.window;
+        // Those of all threads begin together; one that begins late is half as long at least.
+        let length = self.config.window;
+        window.number = (now.saturating_sub(self.start) + length / 2).0 / length.0;
+        self.window_end = self.start + Nanos(length.0 * (window.number + 1));
     }
 
     /// Passes the window to the reporter and continues with a spare one.

@@ -1,9 +1,10 @@
 //! Counts and latencies of requests, by window and in total.
 
-use crate::target::ErrorCode;
+use crate::target::{ErrorCode, RequestKind};
 use lull_measure::{Latency, Nanos, RequestSample, SampledRequest, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// Numbers of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -23,6 +24,8 @@ pub(super) struct Counts {
 /// One window of the run, as the reporter receives it.
 #[derive(Debug, Default)]
 pub(super) struct Window {
+    /// Its place in the run, by which those of several threads are put together.
+    pub(super) number: u64,
     pub(super) start: Nanos,
     pub(super) length: Nanos,
     /// Whether it began before the warm-up was over.
@@ -38,7 +41,33 @@ pub(super) struct Window {
 /// Most requests of a window that are reported one by one.
 const SAMPLE_MAX: usize = 16;
 
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.due += other.due;
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.missed += other.missed;
+        self.failed += other.failed;
+        self.timed_out += other.timed_out;
+        self.retried += other.retried;
+    }
+}
+
 impl Window {
+    /// Adds the same window of another thread.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.start = self.start.min(other.start);
+        self.length = self.length.max(other.length);
+        self.warmup |= other.warmup;
+        self.counts += other.counts;
+        self.outstanding += other.outstanding;
+        self.oldest = self.oldest.max(other.oldest);
+        self.latency.merge(&other.latency);
+        self.lag.merge(&other.lag);
+        self.sample.merge(&other.sample);
+        self.sample.thin(SAMPLE_MAX);
+    }
+
     /// Clears all counts and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.counts = Counts::default();
@@ -59,12 +88,24 @@ pub(super) struct ErrorCount {
     pub(super) message: String,
 }
 
+/// Requests of one kind.
+#[derive(Debug, Default)]
+pub(super) struct KindTotal {
+    pub(super) completed: u64,
+    /// Among them: the server had no such key.
+    pub(super) missed: u64,
+    /// Those of the completed, and the ages of those that timed out.
+    pub(super) latency: Latency,
+}
+
 /// The whole run without its warm-up.
 #[derive(Debug, Default)]
 pub(super) struct Total {
     /// Errors that a database reported.
     pub(super) errors: BTreeMap<ErrorCode, ErrorCount>,
     pub(super) counts: Counts,
+    /// Requests by kind, where there are several.
+    pub(super) kinds: BTreeMap<RequestKind, KindTotal>,
     pub(super) latency: Latency,
     pub(super) service: Latency,
     pub(super) wait: Latency,
@@ -86,6 +127,43 @@ pub(super) struct RunResult {
     pub(super) dropped_windows: u64,
 }
 
+impl Total {
+    fn merge(&mut self, other: Self) {
+        for (code, count) in other.errors {
+            let all = self.errors.entry(code).or_default();
+            all.failed += count.failed;
+            all.retried += count.retried;
+            if all.message.is_empty() {
+                all.message = count.message;
+            }
+        }
+        for (kind, total) in other.kinds {
+            let all = self.kinds.entry(kind).or_default();
+            all.completed += total.completed;
+            all.missed += total.missed;
+            all.latency.merge(&total.latency);
+        }
+        self.counts += other.counts;
+        self.latency.merge(&other.latency);
+        self.service.merge(&other.service);
+        self.wait.merge(&other.wait);
+        self.lag.merge(&other.lag);
+    }
+}
+
+impl RunResult {
+    /// Adds the result of another thread of the same run.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.total.merge(other.total);
+        self.measured = self.measured.max(other.measured);
+        self.outstanding += other.outstanding;
+        self.oldest = self.oldest.max(other.oldest);
+        self.losses += other.losses;
+        self.last_loss = self.last_loss.take().or(other.last_loss);
+        self.dropped_windows += other.dropped_windows;
+    }
+}
+
 /// A request under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
@@ -95,6 +173,7 @@ pub(super) struct Request {
     pub(super) ready: Nanos,
     /// When it was written to the connection.
     pub(super) sent: Nanos,
+    pub(super) kind: RequestKind,
     /// Whether it has been counted as timed out: its reply is then dropped.
     pub(super) timed_out: bool,
 }
@@ -150,6 +229,11 @@ impl Ledger {
         if request.due >= self.measured_from {
             self.total.service.record(now.saturating_sub(request.sent));
         }
+        if let Some(total) = self.of_kind(request) {
+            total.completed += 1;
+            total.missed += u64::from(missed);
+            total.latency.record(now.saturating_sub(request.due));
+        }
     }
 
     /// Moves the sample into the window, before the reporter receives it.
@@ -180,6 +264,21 @@ impl Ledger {
         }
     }
 
+    /// The total of a request's kind, if it has one and the warm-up is over.
+    fn of_kind(&mut self, request: &Request) -> Option<&mut KindTotal> {
+        let is_counted = request.kind != RequestKind::Only && request.due >= self.measured_from;
+        is_counted.then(|| self.total.kinds.entry(request.kind).or_default())
+    }
+
+    /// Records a request that was sent and became too old.
+    pub(super) fn sent_timed_out(&mut self, request: &Request, now: Nanos) {
+        self.timed_out(request.due, now);
+        if let Some(total) = self.of_kind(request) {
+            total.latency.record(now.saturating_sub(request.due));
+        }
+    }
+
+    /// Records a request that became too old, before it was sent or after.
     pub(super) fn timed_out(&mut self, due: Nanos, now: Nanos) {
         self.count(due, |counts| counts.timed_out += 1);
         self.latency(due, now);
@@ -204,7 +303,8 @@ mod tests {
         for due in [Nanos::from_millis(999), Nanos::from_millis(1000)] {
             let sent = due + Nanos::from_micros(30);
             let ready = due + Nanos::from_micros(10);
-            let request = Request { due, ready, sent, timed_out: false };
+            let kind = RequestKind::Get;
+            let request = Request { due, ready, sent, kind, timed_out: false };
             ledger.due(due);
             ledger.sent(&request);
             ledger.completed(&request, sent + Nanos::from_micros(100), due.0 > 0);
@@ -221,6 +321,8 @@ mod tests {
         about(&total.lag, 20);
         about(&total.service, 100);
         about(&total.latency, 130);
+        let gets = &total.kinds[&RequestKind::Get];
+        assert_eq!((gets.completed, gets.missed, gets.latency.count()), (1, 1, 1));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The report of a load run.
 
 use super::config::{ConfigError, LoadConfig};
-use super::ledger::{ErrorCount, RunResult};
+use super::ledger::{ErrorCount, KindTotal, RunResult};
 use crate::arrivals::RateError;
 use crate::summary::Summary;
-use crate::target::{Address, Endpoint, ErrorCode, PreloadError, SetupError, TargetError};
+use crate::target::{
+    Address, Endpoint, ErrorCode, PreloadError, RequestKind, SetupError, TargetError,
+};
 use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 use std::fmt;
@@ -118,6 +120,20 @@ pub struct ServerErrors {
     pub message: String,
 }
 
+/// Requests of one kind, where a load has several.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KindReport {
+    /// What they do.
+    pub kind: RequestKind,
+    /// Requests answered.
+    pub completed_requests: u64,
+    /// Among them: the server had no such key.
+    pub missed_requests: u64,
+    /// From the intended send time to the last byte of the reply. Requests that timed out before
+    /// they were sent are of no kind, and in the latencies of all only.
+    pub latency: Summary,
+}
+
 /// A whole run, its warm-up left out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
@@ -129,6 +145,8 @@ pub struct LoadReport {
     pub rate: String,
     /// The arrival process as it was named; `None` for a closed loop, which has none.
     pub process: Option<String>,
+    /// Threads that sent.
+    pub threads: usize,
     /// Connections.
     pub connections: usize,
     /// Requests at most under way on each.
@@ -167,6 +185,8 @@ pub struct LoadReport {
     pub last_connection_loss: Option<String>,
     /// From the intended send time to the last byte of the reply.
     pub latency: Summary,
+    /// Requests by kind; empty if all are of one.
+    pub kinds: Vec<KindReport>,
     /// Of a closed loop: the latencies with those of the requests that each connection would
     /// have sent meanwhile at its mean rate (the correction of HdrHistogram).
     pub corrected: Option<Summary>,
@@ -211,6 +231,7 @@ impl LoadReport {
             server,
             rate: config.rate.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string),
             process: config.rate.as_ref().map(|_| config.process.to_string()),
+            threads: config.threads,
             connections: config.connections,
             depth: config.depth,
             seed: config.seed,
@@ -230,6 +251,7 @@ impl LoadReport {
             connection_losses: result.losses,
             last_connection_loss: result.last_loss,
             latency: (&total.latency).into(),
+            kinds: total.kinds.into_iter().map(KindReport::from).collect(),
             corrected,
             service: (&total.service).into(),
             wait: (&total.wait).into(),
@@ -268,6 +290,17 @@ fn corrected(latencies: &Latency, interval: Nanos) -> Latency {
         }
     }
     all
+}
+
+impl From<(RequestKind, KindTotal)> for KindReport {
+    fn from((kind, total): (RequestKind, KindTotal)) -> Self {
+        Self {
+            kind,
+            completed_requests: total.completed,
+            missed_requests: total.missed,
+            latency: (&total.latency).into(),
+        }
+    }
 }
 
 impl From<(ErrorCode, ErrorCount)> for ServerErrors {
@@ -327,6 +360,12 @@ impl fmt::Display for LoadReport {
             )?;
         }
         writeln!(f, "latency  {}", self.latency)?;
+        for KindReport { kind, completed_requests, missed_requests, latency } in &self.kinds {
+            writeln!(
+                f,
+                "  {kind}    {latency}  ({completed_requests} answered, {missed_requests} missed)"
+            )?;
+        }
         if let Some(corrected) = &self.corrected {
             writeln!(f, "corrected {corrected}")?;
         }

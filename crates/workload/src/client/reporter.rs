@@ -23,21 +23,33 @@ pub(super) struct WindowSender {
     dropped: u64,
 }
 
-/// The reporter's end of the channel.
+/// The reporter's ends of the channels.
 pub(super) struct Reporter {
-    full: Receiver<Box<Window>>,
-    spare: SyncSender<Box<Window>>,
+    channels: Vec<Channel>,
 }
 
-/// Creates the channel, with all buffers at the engine's end.
-pub(super) fn channel() -> (WindowSender, Reporter) {
+/// The reporter's end of one engine's channel.
+struct Channel {
+    full: Receiver<Box<Window>>,
+    spare: SyncSender<Box<Window>>,
+    /// The next window, which waits for those of the other engines.
+    next: Option<Box<Window>>,
+}
+
+/// Creates a channel for each engine, with all buffers at the engines' ends.
+pub(super) fn channels(count: usize) -> (Vec<WindowSender>, Reporter) {
+    let (senders, channels) = (0..count).map(|_| channel()).unzip();
+    (senders, Reporter { channels })
+}
+
+fn channel() -> (WindowSender, Channel) {
     let (full_in, full_out) = sync_channel(BUFFERS);
     let (spare_in, spare_out) = sync_channel(BUFFERS);
     for _ in 0..BUFFERS {
         spare_in.send(Box::default()).expect("the receiver is at hand and the channel has room");
     }
     let sender = WindowSender { full: full_in, spare: spare_out, dropped: 0 };
-    (sender, Reporter { full: full_out, spare: spare_in })
+    (sender, Channel { full: full_out, spare: spare_in, next: None })
 }
 
 impl WindowSender {
@@ -66,15 +78,40 @@ impl WindowSender {
 }
 
 impl Reporter {
-    /// Summarises windows until the engine drops its end.
+    /// Returns the next window of all engines together, which is the first's buffer, with its
+    /// channel; `None` when all engines have dropped their ends.
+    fn next(&mut self) -> Option<(usize, Box<Window>)> {
+        for channel in &mut self.channels {
+            channel.next = channel.next.take().or_else(|| channel.full.recv().ok());
+        }
+        let numbers = self.channels.iter().flat_map(|channel| &channel.next);
+        // An engine whose window was dropped has none of this number.
+        let number = numbers.map(|window| window.number).min()?;
+        let mut all: Option<(usize, Box<Window>)> = None;
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            let Some(window) = channel.next.take_if(|window| window.number == number) else {
+                continue;
+            };
+            match &mut all {
+                None => all = Some((index, window)),
+                Some((_, all)) => {
+                    all.merge(&window);
+                    channel.give_back(window);
+                }
+            }
+        }
+        all
+    }
+
+    /// Summarises windows until the engines drop their ends.
     pub(super) fn run(
-        self,
+        mut self,
         push: Option<&PushConfig>,
         mut watch: impl FnMut(&WindowReport, &Latency),
     ) -> Windows {
         let mut pusher = push.map(|push| (Pusher::new(push.socket.clone()), push.app.as_str()));
         let mut kept = VecDeque::new();
-        while let Ok(mut window) = self.full.recv() {
+        while let Some((channel, mut window)) = self.next() {
             let report = summed_up(&window);
             watch(&report, &window.latency);
             if let Some((pusher, app)) = &mut pusher {
@@ -84,15 +121,21 @@ impl Reporter {
                 kept.pop_front();
             }
             kept.push_back(report);
-            window.clear();
-            // Fails only if the engine has ended; the next receive then ends the loop.
-            let _ = self.spare.try_send(window);
+            self.channels[channel].give_back(window);
         }
         let pushed = pusher.map(|(pusher, _)| Pushed {
             sent_messages: pusher.sent(),
             dropped_messages: pusher.dropped(),
         });
         Windows { reports: kept.into(), pushed }
+    }
+}
+
+impl Channel {
+    fn give_back(&self, mut window: Box<Window>) {
+        window.clear();
+        // Fails only if the engine has ended; the next receive then shows that.
+        let _ = self.spare.try_send(window);
     }
 }
 
@@ -144,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_engine_never_waits_for_a_reporter_that_does_nothing() {
-        let (mut reporting, _reporter) = channel();
+        let (mut reporting, _channel) = channel();
         let mut window = reporting.spare().unwrap();
         for _ in 0..10 {
             window.counts.due = 3;
@@ -156,7 +199,8 @@ mod tests {
 
     #[test]
     fn buffers_come_back_empty() {
-        let (mut reporting, reporter) = channel();
+        let (mut senders, reporter) = channels(1);
+        let mut reporting = senders.remove(0);
         let mut window = reporting.spare().unwrap();
         std::thread::scope(|scope| {
             let reporter = scope.spawn(|| reporter.run(None, |_, _| {}));
@@ -172,5 +216,25 @@ mod tests {
             assert_eq!(reports.len() as u64 + dropped, 20);
             assert!(reports.iter().all(|report| report.latency.count == 1));
         });
+    }
+
+    #[test]
+    fn windows_of_several_engines_are_put_together_by_number() {
+        let (mut senders, reporter) = channels(2);
+        // The second engine's window 1 was dropped.
+        for (engine, numbers) in [(0, [0, 1, 2].as_slice()), (1, &[0, 2])] {
+            let mut window = senders[engine].spare().unwrap();
+            for number in numbers {
+                window.number = *number;
+                window.counts.due = 1 + engine as u64;
+                window.latency.record(Nanos::from_micros(5));
+                senders[engine].exchange(&mut window);
+            }
+        }
+        drop(senders);
+        let reports = reporter.run(None, |_, _| {}).reports;
+        let due: Vec<_> = reports.iter().map(|report| report.due_requests).collect();
+        assert_eq!(due, [3, 1, 3]);
+        assert_eq!(reports[2].latency.count, 2);
     }
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 /// A server's protocol and place.
 ///
-/// As text: `memcached://HOST[:11211]`, `http://HOST[:80][/PATH]`,
+/// As text: `memcached://HOST[:11211]`, `redis://HOST[:6379]`, `http://HOST[:80][/PATH]`,
 /// `options://HOST[:7300]`, `mysql://USER@HOST[:3306]/DATABASE`,
 /// `postgres://USER@HOST[:5432]/DATABASE`. A database on a unix socket is
 /// `mysql://USER@/DATABASE?socket=PATH`. Passwords are not part of an address, which appears
@@ -34,6 +34,8 @@ pub struct Address {
 pub enum Protocol {
     /// memcached's text protocol.
     Memcached,
+    /// That of Redis, Valkey and KeyDB.
+    Redis,
     /// HTTP/1.1 in the clear.
     Http,
     /// The built-in options server's.
@@ -53,8 +55,13 @@ pub struct AddressError {
 }
 
 impl Protocol {
-    const ALL: [Self; 5] =
-        [Self::Memcached, Self::Http, Self::Options, Self::Mysql, Self::Postgres];
+    const ALL: [Self; 6] =
+        [Self::Memcached, Self::Redis, Self::Http, Self::Options, Self::Mysql, Self::Postgres];
+
+    /// Whether requests read and store keys.
+    pub const fn is_cache(self) -> bool {
+        matches!(self, Self::Memcached | Self::Redis)
+    }
 
     /// Whether requests are transactions of a script.
     pub const fn is_database(self) -> bool {
@@ -64,6 +71,7 @@ impl Protocol {
     const fn scheme(self) -> &'static str {
         match self {
             Self::Memcached => "memcached",
+            Self::Redis => "redis",
             Self::Http => "http",
             Self::Options => "options",
             Self::Mysql => "mysql",
@@ -74,6 +82,7 @@ impl Protocol {
     const fn default_port(self) -> u16 {
         match self {
             Self::Memcached => 11211,
+            Self::Redis => 6379,
             Self::Http => 80,
             Self::Options => crate::apps::options::DEFAULT_PORT,
             Self::Mysql => 3306,
@@ -91,6 +100,11 @@ impl Address {
     /// A memcached at a socket address.
     pub fn memcached(at: SocketAddr) -> Self {
         Self::at(Protocol::Memcached, at, "")
+    }
+
+    /// A Redis at a socket address.
+    pub fn redis(at: SocketAddr) -> Self {
+        Self::at(Protocol::Redis, at, "")
     }
 
     /// An HTTP server's page at a socket address.
@@ -184,8 +198,8 @@ impl FromStr for Address {
 }
 
 fn read(text: &str) -> Result<Address, &'static str> {
-    let schemes = "write memcached://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT, \
-                   mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
+    let schemes = "write memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, \
+                   options://HOST:PORT, mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
     let (scheme, rest) = text.split_once("://").ok_or(schemes)?;
     let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.scheme() == scheme);
     let protocol = protocol.ok_or(schemes)?;
@@ -299,6 +313,7 @@ mod tests {
     fn ports_and_paths_have_defaults() {
         let cases = [
             ("memcached://db", "memcached://db:11211"),
+            ("redis://db", "redis://db:6379"),
             ("http://127.0.0.1", "http://127.0.0.1:80/"),
             ("http://[::1]:8080/a?b=c", "http://[::1]:8080/a?b=c"),
             ("options://localhost", "options://localhost:7300"),

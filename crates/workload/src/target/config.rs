@@ -1,7 +1,8 @@
 //! Which server to load, and the requests that are sent to it.
 
 use super::{
-    Address, Database, DatabaseConfig, DatabaseError, Http, Memcached, Options, Protocol, Target,
+    Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Http, Options,
+    Protocol, Target,
 };
 use crate::apps::options::{Demand, DemandError};
 use crate::etc::{Etc, EtcConfig, EtcError};
@@ -35,7 +36,7 @@ pub enum TargetError {
 pub struct TargetConfig {
     /// The server.
     pub address: Address,
-    /// The requests to a memcached.
+    /// The requests to a cache.
     #[serde(default)]
     pub etc: EtcConfig,
     /// The requests to the options server.
@@ -44,6 +45,9 @@ pub struct TargetConfig {
     /// The requests to a database.
     #[serde(default)]
     pub database: DatabaseConfig,
+    /// The password of a Redis, if it wants one.
+    #[serde(skip)]
+    pub redis_password: String,
 }
 
 impl TargetConfig {
@@ -54,6 +58,7 @@ impl TargetConfig {
             etc: EtcConfig::default(),
             demand: Demand::default(),
             database: DatabaseConfig::default(),
+            redis_password: String::new(),
         }
     }
 
@@ -63,7 +68,7 @@ impl TargetConfig {
     /// If the mix or demand is out of range.
     pub fn build(&self) -> Result<Box<dyn Target>, TargetError> {
         Ok(match self.address.protocol() {
-            Protocol::Memcached => Box::new(self.memcached()?),
+            Protocol::Memcached | Protocol::Redis => Box::new(self.cache()?),
             Protocol::Http => Box::new(Http::new(&self.address.authority(), self.address.path())),
             Protocol::Options => {
                 self.demand.check()?;
@@ -77,7 +82,11 @@ impl TargetConfig {
         Ok(Database::new(&self.address, &self.database)?)
     }
 
-    pub(crate) fn memcached(&self) -> Result<Memcached, TargetError> {
-        Ok(Memcached::new(Etc::new(&self.etc)?))
+    pub(crate) fn cache(&self) -> Result<Cache, TargetError> {
+        let protocol = match self.address.protocol() {
+            Protocol::Redis => CacheProtocol::Redis { password: self.redis_password.clone() },
+            _ => CacheProtocol::Memcached,
+        };
+        Ok(Cache::new(protocol, Etc::new(&self.etc)?))
     }
 }

@@ -28,7 +28,7 @@ mod wire;
 pub use script::ScriptError;
 pub use setup::SetupError;
 
-use super::{Address, Decoder, Endpoint, Protocol, Target};
+use super::{Address, Decoder, Endpoint, Protocol, RequestKind, Target};
 use crate::Generator;
 use mysql::Mysql;
 use postgres::{Postgres, SaltedPasswords};
@@ -211,7 +211,9 @@ impl Database {
 
 impl Target for Database {
     /// Requests depend on their connection: [`Decoder::begin`] writes them.
-    fn encode(&mut self, _: &mut Generator, _: &mut Vec<u8>) {}
+    fn encode(&mut self, _: &mut Generator, _: &mut Vec<u8>) -> RequestKind {
+        RequestKind::Only
+    }
 
     fn decoder(&self) -> Box<dyn Decoder> {
         let work = Arc::clone(&self.work);

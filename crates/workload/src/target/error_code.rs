@@ -2,38 +2,40 @@
 
 use std::fmt;
 
-/// A SQLSTATE of PostgreSQL (`40001`), an error number of MySQL and MariaDB (`1213`) or a status
-/// of HTTP (`503`).
+/// A SQLSTATE of PostgreSQL (`40001`), an error number of MySQL and MariaDB (`1213`), a status of
+/// HTTP (`503`) or the first word of an error of Redis (`NOAUTH`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ErrorCode([u8; 5]);
+pub struct ErrorCode([u8; Self::LENGTH]);
 
 impl ErrorCode {
     /// The script ends while its transaction is open.
-    pub(super) const OPEN: Self = Self(*b"OPEN ");
+    pub(super) const OPEN: Self = Self(*b"OPEN        ");
+    /// Bytes of a code at most.
+    pub(super) const LENGTH: usize = 12;
 
-    /// A code of at most five printable bytes.
+    /// A code of printable bytes, [`Self::LENGTH`] at most.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut code = [b' '; 5];
+        let mut code = [b' '; Self::LENGTH];
         code.get_mut(..bytes.len())?.copy_from_slice(bytes);
         bytes.iter().all(u8::is_ascii_graphic).then_some(Self(code))
     }
 
     pub(super) fn from_number(number: u16) -> Self {
         // A 16-bit number has at most five digits.
-        let (text, mut code) = (number.to_string(), [b' '; 5]);
+        let (text, mut code) = (number.to_string(), [b' '; Self::LENGTH]);
         code[..text.len()].copy_from_slice(text.as_bytes());
         Self(code)
     }
 
     /// What the code means for a load: `deadlock`, `serialization failure`, `lock time-out`,
     /// `open transaction` or `other`.
-    pub const fn kind(self) -> &'static str {
-        match &self.0 {
-            b"40P01" | b"1213 " => "deadlock",
+    pub fn kind(self) -> &'static str {
+        match self.0.trim_ascii_end() {
+            b"40P01" | b"1213" => "deadlock",
             // 1020: a row has changed since the snapshot of the transaction (MariaDB).
-            b"40001" | b"1020 " => "serialization failure",
-            b"55P03" | b"1205 " => "lock time-out",
-            b"OPEN " => "open transaction",
+            b"40001" | b"1020" => "serialization failure",
+            b"55P03" | b"1205" => "lock time-out",
+            b"OPEN" => "open transaction",
             _ => "other",
         }
     }

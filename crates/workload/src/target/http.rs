@@ -1,6 +1,8 @@
 //! HTTP/1.1 GET of one page over kept connections.
 
-use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, Target, first_line};
+use super::{
+    Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, RequestKind, Target, first_line,
+};
 use crate::Generator;
 use httparse::Status;
 
@@ -26,8 +28,9 @@ impl Http {
 }
 
 impl Target for Http {
-    fn encode(&mut self, _: &mut Generator, out: &mut Vec<u8>) {
+    fn encode(&mut self, _: &mut Generator, out: &mut Vec<u8>) -> RequestKind {
         out.extend_from_slice(&self.request);
+        RequestKind::Only
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {

@@ -1,6 +1,6 @@
 //! The built-in options server's line protocol.
 
-use super::{Decoder, Outcome, ProtocolError, Target, first_line};
+use super::{Decoder, Outcome, ProtocolError, RequestKind, Target, first_line};
 use crate::Generator;
 use crate::apps::options::Demand;
 
@@ -20,8 +20,9 @@ impl Options {
 }
 
 impl Target for Options {
-    fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>) {
+    fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>) -> RequestKind {
         self.demand.draw(rng).write(out);
+        RequestKind::Only
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {

@@ -4,7 +4,7 @@
 use super::{Engine, RequestSlot};
 use crate::client::ledger::Request;
 use crate::clock;
-use crate::target::Outcome;
+use crate::target::{Outcome, RequestKind};
 use lull_measure::Nanos;
 use std::cmp::Reverse;
 
@@ -12,15 +12,18 @@ impl Engine<'_> {
     /// Writes a request to a connection's buffer.
     pub(super) fn send(&mut self, index: usize, due: Nanos, ready: Nanos) {
         let connection = &mut self.connections[index];
-        let request = Request { due, ready, sent: ready, timed_out: false };
+        let is_dialogue = connection.decoder.begin(&mut self.rng);
+        let kind = match is_dialogue {
+            true => RequestKind::Only,
+            false => self.target.encode(&mut self.rng, connection.output()),
+        };
+        let request = Request { due, ready, sent: ready, kind, timed_out: false };
         if connection.push(request) {
             self.unflushed.push(index);
         }
-        if connection.decoder.begin(&mut self.rng) {
+        if is_dialogue {
             connection.is_offered = false;
             self.proceed(index);
-        } else {
-            self.target.encode(&mut self.rng, connection.output());
         }
     }
 
