@@ -87,10 +87,37 @@ pub struct Moment<'a> {
 }
 
 impl Recorder {
-    /// Creates the record, and its directory if it does not exist.
-    pub fn create(file: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
+    /// Creates a record of a name that no other has, and its directory if it does not exist:
+    /// `runs/20261120-231805-arq.db`, in UTC.
+    ///
+    /// # Errors
+    /// If the directory cannot be used, or the file cannot be written.
+    pub fn create_in(directory: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
+        let stamp = utc_stamp(head.started_unix_ns / 1_000_000_000);
+        let named = |end: &str| directory.join(format!("{stamp}-{}{end}.db", head.policy));
+        let (mut file, mut next) = (named(""), 2);
+        loop {
+            match make_file(&file) {
+                // Another agent may have made it in this moment.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    file = named(&format!("-{next}"));
+                    next += 1;
+                }
+                made => return Self::begin(&file, made, head),
+            }
+        }
+    }
+
+    /// Creates the record of this name.
+    #[cfg(test)]
+    fn create(file: &Path, head: &Head<'_>) -> Result<Self, RecordError> {
+        Self::begin(file, make_file(file), head)
+    }
+
+    /// Writes the head into a file that was made.
+    fn begin(file: &Path, made: io::Result<File>, head: &Head<'_>) -> Result<Self, RecordError> {
         let wrong = |cause: String| RecordError { file: file.to_owned(), cause };
-        let made = make_file(file).map_err(|error| wrong(error.to_string()))?;
+        let made = made.map_err(|error| wrong(error.to_string()))?;
         let database = schema::create(file, head).map_err(|error| wrong(error.to_string()))?;
         // Another user who may write above the directory could have exchanged it.
         match OwnDirectory::is_at(&made, file) {
@@ -310,14 +337,6 @@ fn note(
 /// Serialises a value of Lull's own types as JSON, which does not fail.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| error.to_string())
-}
-
-/// A name for a new record: `runs/20261120-231805-arq.db` (UTC).
-pub fn fresh_path(directory: &Path, policy: &str, unix_s: u64) -> PathBuf {
-    let stamp = utc_stamp(unix_s);
-    let named = |suffix: &str| directory.join(format!("{stamp}-{policy}{suffix}.db"));
-    let candidates = std::iter::once(named("")).chain((2..).map(|n| named(&format!("-{n}"))));
-    candidates.into_iter().find(|path| !path.exists()).unwrap_or_else(|| named(""))
 }
 
 /// `YYYYMMDD-HHMMSS` in UTC.

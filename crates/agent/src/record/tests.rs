@@ -163,10 +163,20 @@ fn a_place_that_cannot_be_written_is_named() {
 #[test]
 fn names_of_records_sort_by_time_and_never_clash() {
     let directory = tempfile::tempdir().unwrap();
+    let run = run();
+    let machine = run.plant().machine();
     // 2026-11-20 23:18:05 UTC.
-    let first = fresh_path(directory.path(), "arq", 1_795_216_685);
-    assert!(first.ends_with("20261120-231805-arq.db"), "{first:?}");
-    std::fs::write(&first, "").unwrap();
-    let second = fresh_path(directory.path(), "arq", 1_795_216_685);
-    assert!(second.ends_with("20261120-231805-arq-2.db"), "{second:?}");
+    let started_unix_ns = 1_795_216_685_000_000_000;
+    let head = Head { config: "", machine, policy: "arq", seed: 1, started_unix_ns, keep: None };
+    // At once, as agents that are started together.
+    let create = || Recorder::create_in(directory.path(), &head).unwrap();
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(create)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let names = made.iter().map(|one| one.file().file_name().unwrap().to_str().unwrap());
+    let names: std::collections::BTreeSet<_> = names.map(str::to_owned).collect();
+    let stamp = "20261120-231805-arq";
+    let wanted = (2..7).map(|number| format!("{stamp}-{number}.db"));
+    assert_eq!(names, wanted.chain([format!("{stamp}.db")]).collect());
 }

@@ -12,7 +12,7 @@ use crate::guarded;
 use crate::library::{self, Library};
 use crate::live::{self, BoundServer, Facts};
 use crate::located::InputError;
-use crate::record::{self, Head, Recorder};
+use crate::record::{Head, Recorder};
 use anyhow::Context;
 use launch::Surroundings;
 use lull_control::{
@@ -472,7 +472,6 @@ fn facts(
 /// Creates the record before anything is started, so that an unwritable directory fails early.
 fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let file = record::fresh_path(&config.agent.record, &config.policy, since_1970.as_secs());
     let head = Head {
         config: config.source.text(),
         machine,
@@ -481,5 +480,5 @@ fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
         started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         keep: Some(config.agent.keep),
     };
-    Ok(Recorder::create(&file, &head)?)
+    Ok(Recorder::create_in(&config.agent.record, &head)?)
 }

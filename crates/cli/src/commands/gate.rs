@@ -12,21 +12,36 @@ use lull_oncall::Mode;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// An agent notices the end of a bypass at its next beat, of which it has at least one a second.
+const AGENT_PATIENCE: Duration = Duration::from_millis(1_500);
+const AGENT_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(args: &GateCommandArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
     let page = open(&args.server, &roots)?;
-    let _ = match args.action {
-        GateAction::Off => page.bypass(),
-        GateAction::On => page.end_bypass(),
-        GateAction::Status => false,
-    };
+    match args.action {
+        GateAction::Off => drop(page.bypass()),
+        GateAction::On if page.end_bypass() => wait_for_agent(&page, &roots),
+        GateAction::On | GateAction::Status => {}
+    }
     let state = State::from_status(&page.status(&roots));
     if args.json {
         return print_json(&state);
     }
     println!("{state}");
     Ok(())
+}
+
+/// Waits until the agent has closed the gate again, as long as it usually takes at most.
+fn wait_for_agent(page: &OperatorPage, roots: &Roots) {
+    let begun = Instant::now();
+    let is_pending = |state: &State| state.limit.is_some() && state.gate == "open";
+    while begun.elapsed() < AGENT_PATIENCE && is_pending(&State::from_status(&page.status(roots))) {
+        sleep(AGENT_PAUSE);
+    }
 }
 
 /// Opens the page of a server: a number is a process, a name of an existing directory or with a
@@ -120,7 +135,7 @@ impl fmt::Display for State {
         }
         match &self.limit {
             Some(Limit { cap, batch, delay_seconds }) => {
-                let holds = if self.gate == "closed" { "" } else { " (does not hold)" };
+                let holds = if self.gate == "closed" { "" } else { " (not in force)" };
                 let delay = Nanos::from_secs_f64(*delay_seconds);
                 writeln!(
                     out,

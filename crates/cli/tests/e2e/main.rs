@@ -20,6 +20,7 @@ mod lab;
 mod lists;
 mod needs_chromedriver;
 mod needs_memcached;
+mod needs_memcached_churn;
 mod needs_memcached_tutorial;
 mod needs_nginx;
 mod needs_prometheus;

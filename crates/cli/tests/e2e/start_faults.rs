@@ -110,6 +110,19 @@ fn a_load_without_a_server_fails_and_says_where() {
 }
 
 #[test]
+fn a_load_that_nothing_answers_reports_it_and_fails() {
+    let scene = Scene::new();
+    // Connections wait in the backlog, since nothing accepts them.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("memcached://{}", silent.local_addr().unwrap());
+    let brief = ["--for", "600ms", "--warmup", "0s", "--timeout", "200ms", "--no-preload"];
+    let load = ["load", &target, "--rate", "50/s", "--connections", "2"];
+    let ended = scene.run(&[&load[..], &brief].concat());
+    assert!(ended.out.contains("timed out"), "{}", ended.out);
+    ended.refused(1, "answered none of");
+}
+
+#[test]
 fn a_second_agent_is_refused_and_told_of_the_first() {
     if cores() < 2 {
         return skip("one core cannot be divided");
