@@ -3,7 +3,8 @@
 //! A static program for any Linux (and for an image that has nothing else), by
 //! musl, and a Debian package by cargo-deb with the program as this machine
 //! links it. Neither carries debug information. Beside them are the notices of all crates that
-//! they contain, which the Debian package carries, too.
+//! they contain, manual pages, completions of shells and the schema of configs, which the Debian
+//! package carries, too.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -26,6 +27,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     notices.iter().for_each(|file| println!("{}", file.display()));
     let program = static_program(root, &place)?;
     println!("{}", program.display());
+    accompany(&program, &place)?;
     println!("{}", debian_package(root, &place)?.display());
     Ok(ExitCode::SUCCESS)
 }
@@ -49,6 +51,26 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     let program = place.join(format!("lull-{version}-linux-{ARCHITECTURE}"));
     std::fs::copy(&built, &program)?;
     Ok(program)
+}
+
+/// Lets the program write what comes with it: manual pages, completions, the schema of configs.
+fn accompany(program: &Path, place: &Path) -> Result<()> {
+    let (man, completions) = (place.join("man"), place.join("completions"));
+    for directory in [&man, &completions] {
+        // A command that is gone must not leave its page in the package.
+        if directory.exists() {
+            std::fs::remove_dir_all(directory)?;
+        }
+        std::fs::create_dir_all(directory)?;
+    }
+    done(Command::new(program).arg("man").arg(&man))?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = read_output(Command::new(program).args(["completions", shell]))?;
+        std::fs::write(completions.join(format!("lull.{shell}")), script)?;
+    }
+    let schema = read_output(Command::new(program).args(["keys", "--schema"]))?;
+    std::fs::write(place.join("config.schema.json"), schema)?;
+    Ok(())
 }
 
 /// A program that names an interpreter is started by that, and needs libraries.

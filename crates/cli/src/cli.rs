@@ -68,6 +68,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "restore",
             "reload",
             "completions",
+            "man",
         ],
     ),
     (
@@ -159,6 +160,11 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write a manual page for each command
+    Man {
+        /// Directory to write them to, made if it is missing
+        directory: PathBuf,
     },
     /// Restores knobs when its agent dies; started by the agent
     #[command(hide = true)]

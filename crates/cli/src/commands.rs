@@ -19,6 +19,7 @@ mod keys;
 mod lab;
 mod lab_claims;
 mod load;
+mod man;
 mod metrics;
 mod mix;
 mod place;
@@ -75,6 +76,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Restore(args) => report(|| restore::run(&args)),
         Command::Reload(args) => report(|| reload::run(&args)),
         Command::Completions { shell } => report(|| completions::run(shell)),
+        Command::Man { directory } => report(|| man::run(&directory)),
         Command::Guard(args) => operate(|| guard::run(&args)),
     }
 }

@@ -65,6 +65,23 @@ fn the_completions_are_a_script_that_bash_accepts() {
 }
 
 #[test]
+fn every_command_has_a_manual_page_and_hidden_ones_have_none() {
+    let scene = Scene::new();
+    let directory = scene.path("new/man");
+    scene.run(&["man".as_ref(), directory.as_os_str()]).well();
+    let page = |name: &str| std::fs::read_to_string(directory.join(name));
+    let run = page("lull-run.1").unwrap();
+    for words in [".TH lull-run 1", ".SH SYNOPSIS", ".SH OPTIONS", "\\-\\-prove"] {
+        assert!(run.contains(words), "{words}: {run}");
+    }
+    assert!(page("lull.1").is_ok() && page("lull-lab-run.1").is_ok());
+    assert!(page("lull-guard.1").is_err(), "an internal command has a page");
+    let file = scene.write("file", "");
+    let ended = scene.run(&["man".as_ref(), file.as_os_str()]);
+    ended.refused(1, "cannot write manual pages to");
+}
+
+#[test]
 fn a_list_whose_reader_has_gone_ends_quietly() {
     let scene = Scene::new();
     for list in ["policies", "metrics", "keys", "check"] {
