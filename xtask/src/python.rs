@@ -153,6 +153,8 @@ struct Counts {
     passed: usize,
     failed: usize,
     ignored: usize,
+    /// Left out by their marks, such as those that need Ray.
+    filtered: usize,
 }
 
 impl Counts {
@@ -167,6 +169,7 @@ impl Counts {
                 "passed" => counts.passed = number,
                 "failed" | "error" | "errors" => counts.failed += number,
                 "skipped" => counts.ignored = number,
+                "deselected" => counts.filtered = number,
                 "warning" | "warnings" => {}
                 _ => return None,
             }
@@ -177,8 +180,9 @@ impl Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { passed, failed, ignored } = self;
-        write!(f, "{passed} passed; {failed} failed; {ignored} ignored; 0 measured; 0 filtered out")
+        let Self { passed, failed, ignored, filtered } = self;
+        write!(f, "{passed} passed; {failed} failed; {ignored} ignored; 0 measured; ")?;
+        write!(f, "{filtered} filtered out")
     }
 }
 
@@ -189,8 +193,11 @@ mod tests {
     #[test]
     fn the_summary_of_pytest_is_read_and_other_lines_are_not() {
         let line = "2 failed, 57 passed, 1 skipped, 3 warnings, 1 error in 12.34s (0:00:12)";
-        let wanted = Counts { passed: 57, failed: 3, ignored: 1 };
+        let wanted = Counts { passed: 57, failed: 3, ignored: 1, filtered: 0 };
         assert_eq!(Counts::parse(line), Some(wanted));
+        let counts = Counts::parse("109 passed, 2 deselected in 71.82s (0:01:11)").unwrap();
+        assert_eq!((counts.passed, counts.filtered), (109, 2));
+        assert!(counts.to_string().ends_with("0 measured; 2 filtered out"));
         assert_eq!(
             Counts::parse("= 7 passed in 0.1s ="),
             Some(Counts { passed: 7, ..Counts::default() })

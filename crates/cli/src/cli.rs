@@ -8,6 +8,7 @@ fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
 #[cfg(test)]
 mod book;
 mod calibrate;
+mod cells;
 mod demo;
 mod dispatch;
 mod exec;
@@ -21,6 +22,7 @@ pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
+pub(crate) use cells::CellArgs;
 pub(crate) use demo::{DatabaseDemoArgs, DemoArgs, DemoSubject, Engine, PolicyDemoArgs};
 pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{
@@ -255,7 +257,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     pub(crate) check: bool,
     /// Vary the length of bursts, and find the cycle at which each policy does worst
-    #[arg(long)]
+    #[arg(long, conflicts_with = "parts")]
     pub(crate) find_worst_cycle: bool,
     /// Shortest burst cycle to look at [default: 100ms]
     #[arg(long, value_name = "TIME", requires = "find_worst_cycle")]
@@ -270,16 +272,18 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", requires = "find_worst_cycle")]
     pub(crate) refine: Option<u32>,
     /// Write the figures of every replication as CSV
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) csv: Option<PathBuf>,
     /// Write the figures of every replication as Parquet
-    #[arg(long, value_name = "FILE", value_parser = parquet_file)]
+    #[arg(long, value_name = "FILE", value_parser = parquet_file, conflicts_with = "cells")]
     pub(crate) parquet: Option<PathBuf>,
     /// Draw the figures with their intervals, as SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cells")]
     pub(crate) json: bool,
 }
 

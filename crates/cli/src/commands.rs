@@ -3,6 +3,7 @@
 mod attach;
 mod burn;
 mod calibrate;
+mod cells;
 mod check;
 mod compare;
 mod completions;

@@ -1,5 +1,7 @@
-//! Progress of a long computation, reported to a callback, which may also stop it.
+//! Progress of a long computation: reported to a callback, which may also stop it, and kept in
+//! a store of finished cells.
 
+use crate::cells::CellStore;
 use lull_sim::stats::Failure;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,19 +11,30 @@ pub struct Progress<'a> {
     done: AtomicU64,
     notify: Box<dyn Fn(u64, u64) + Sync + 'a>,
     stop: Option<&'a AtomicBool>,
+    store: Option<&'a dyn CellStore>,
 }
 
 impl<'a> Progress<'a> {
     /// Calls `notify` with the finished and the expected parts at each change.
     pub fn new(notify: impl Fn(u64, u64) + Sync + 'a) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { expected: zero(), done: zero(), notify: Box::new(notify), stop: None }
+        Self { expected: zero(), done: zero(), notify: Box::new(notify), stop: None, store: None }
     }
 
     /// Stops the computation soon after another thread has set `stop`.
     #[must_use]
     pub fn until(self, stop: &'a AtomicBool) -> Self {
         Self { stop: Some(stop), ..self }
+    }
+
+    /// Keeps the finished cells of a comparison in a store, and takes those that it has.
+    #[must_use]
+    pub fn keeping(self, store: &'a dyn CellStore) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
+    pub(crate) fn store(&self) -> Option<&'a dyn CellStore> {
+        self.store
     }
 
     /// Whether the computation may go on.

@@ -24,6 +24,7 @@ mod quantity;
 mod records;
 mod replicate;
 mod run;
+mod stored;
 mod worst;
 
 pub use choice::Choice;

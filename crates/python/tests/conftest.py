@@ -118,3 +118,16 @@ def run(program: Path):
         return done.stdout, done.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Ray cluster on this machine: two nodes of one CPU, one of which a test may kill."""
+    ray = pytest.importorskip("ray")
+    utilities = pytest.importorskip("ray.cluster_utils")
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+    cluster = utilities.Cluster(initialize_head=True, head_node_args=node)
+    cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()

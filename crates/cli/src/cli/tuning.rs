@@ -11,16 +11,19 @@ pub(crate) struct SweepArgs {
     /// The server and its grid (examples/tune/netserver.toml)
     pub(crate) scenario: PathBuf,
     /// Append a row of CSV for every setting that is measured; rows in the file are kept
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) out: Option<PathBuf>,
     /// Write all settings as Parquet, with which of them are on the front
     #[arg(long, value_name = "FILE", value_parser = super::parquet_file)]
+    #[arg(conflicts_with = "cells")]
     pub(crate) parquet: Option<PathBuf>,
     /// Draw settings and front of every load into this SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) figure: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cells: super::CellArgs,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cells")]
     pub(crate) json: bool,
 }
 

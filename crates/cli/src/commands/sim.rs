@@ -1,5 +1,6 @@
 //! `lull sim`: a scenario under several policies, compared.
 
+mod cells;
 pub(super) mod show;
 
 use super::UsageError;
@@ -7,6 +8,7 @@ use super::save::{self, Destination};
 use crate::cli::SimArgs;
 use crate::progress::parts;
 use crate::say::notice;
+use cells::SimParts;
 use indicatif::ProgressBar;
 use lull_agent::located::Located;
 use lull_agent::scenario_file::read_scenario;
@@ -27,9 +29,10 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         return checked(&scenario, args.json);
     }
     let destinations = Destinations::from_args(args)?;
+    let parts = SimParts::from_args(&source, &scenario, args)?;
     scenario.notices().iter().for_each(notice);
     match bursty {
-        None => compare(&scenario, args, &destinations),
+        None => compare(&scenario, args, &destinations, parts.as_ref()),
         Some((tiers, app, search)) => find_worst(tiers, (app, search), args, &destinations),
     }
 }
@@ -142,10 +145,22 @@ fn compare(
     scenario: &AnyScenario,
     args: &SimArgs,
     destinations: &Destinations,
+    kept: Option<&SimParts>,
 ) -> anyhow::Result<()> {
     let bar = parts().with_message(scenario.title().to_owned());
-    let outcome = scenario.run(&watched(&bar))?;
+    let progress = watched(&bar);
+    let progress = match kept {
+        Some(store) => progress.keeping(store),
+        None => progress,
+    };
+    let outcome = scenario.run(&progress)?;
     bar.finish_and_clear();
+    if let Some(kept) = kept {
+        notice(kept.parts.summary());
+    }
+    if args.cells.cells.is_some() {
+        return Ok(());
+    }
     destinations.fill(
         |to| outcome.write_csv(to),
         |to| outcome.write_parquet(to),

@@ -1,9 +1,11 @@
 //! `lull sweep`: every setting of a simulated server at every load.
 //!
 //! Each row is written as soon as it is measured, and rows that are in the file are not
-//! measured again: a killed sweep resumes where it stopped.
+//! measured again: a killed sweep resumes where it stopped. With `--parts` a cell is one setting
+//! at one load; cells are numbered by setting, then load, so that parts take equally long.
 
 use super::UsageError;
+use super::cells::{Key, Parts, scenario_hash};
 use super::save::{self, Destination};
 use crate::cli::SweepArgs;
 use crate::progress::parts;
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let scenario = read(&source)?;
     let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
     let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
+    let parts = open_parts(&source, &scenario, args)?;
     let mut out = match &args.out {
         Some(path) => Some(Out::open(path, source.text())?),
         None => None,
@@ -55,7 +58,13 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
             done.len()
         ));
     }
-    let mut rows = measure(&scenario, &done, out.as_ref())?;
+    let mut rows = measure(&scenario, &done, out.as_ref(), parts.as_ref())?;
+    if let Some(parts) = &parts {
+        notice(parts.summary());
+    }
+    if args.cells.cells.is_some() {
+        return Ok(());
+    }
     rows.sort_by(|a, b| a.key().partial_cmp(&b.key()).unwrap_or(std::cmp::Ordering::Equal));
     let cells: Vec<Cell> = rows.iter().map(SweepRow::cell).collect();
     let mut files = Vec::new();
@@ -77,22 +86,65 @@ pub(super) fn read(source: &Located) -> anyhow::Result<ServerScenario> {
     Ok(file.check().map_err(|wrong| source.error(&wrong.key, &wrong.message))?)
 }
 
+/// Opens the directory of `--parts`, if there is one.
+fn open_parts(
+    source: &Located,
+    scenario: &ServerScenario,
+    args: &SweepArgs,
+) -> anyhow::Result<Option<Parts>> {
+    let base = args.scenario.parent().unwrap_or(Path::new("."));
+    let hash = scenario_hash(source.text(), base, &["sweep"]);
+    let key = Key { scenario: hash, seed: scenario.run.seed };
+    let header = header()?;
+    let columns: Vec<&str> = header.trim_end().split(',').collect();
+    let total = scenario.rates_per_s.len() * scenario.grid.settings().len();
+    Parts::from_args(&args.cells, &key, &columns, total as u64)
+}
+
+/// Returns a row from the finished cells, or measures it and keeps it there.
+fn load_or_measure(
+    scenario: &ServerScenario,
+    (rate, setting): (f64, ServerSetting),
+    cell: u64,
+    parts: Option<&Parts>,
+) -> anyhow::Result<SweepRow> {
+    if let Some(parts) = parts
+        && let Some(rows) = parts.load(cell)?
+    {
+        let row: Option<SweepRow> = match rows.as_slice() {
+            [row] => row.deserialize(None).ok(),
+            _ => None,
+        };
+        let row = row.filter(|row| row.is_of(rate, setting));
+        return row.ok_or_else(|| parts.damaged(cell));
+    }
+    let row = SweepRow::from_cell(&Cell::measure(&scenario.model, rate, setting, scenario.run)?);
+    if let Some(parts) = parts {
+        let fields = line(&row, false)?.trim_end().split(',').map(str::to_owned).collect();
+        parts.save(cell, &[fields])?;
+    }
+    Ok(row)
+}
+
 /// Measures the missing rows in parallel, and writes each as soon as it is measured.
 fn measure(
     scenario: &ServerScenario,
     done: &[SweepRow],
     out: Option<&Out>,
+    kept: Option<&Parts>,
 ) -> anyhow::Result<Vec<SweepRow>> {
     let settings = scenario.grid.settings();
-    let all = scenario.rates_per_s.iter().flat_map(|rate| settings.iter().map(|it| (*rate, *it)));
-    let is_done = |pair: &(f64, ServerSetting)| done.iter().any(|row| row.is_of(pair.0, pair.1));
+    let rates = &scenario.rates_per_s;
+    let all = settings.iter().flat_map(|it| rates.iter().map(|rate| (*rate, *it)));
+    let all = all.enumerate().map(|(cell, (rate, setting))| (cell as u64, rate, setting));
+    let all = all.filter(|it| kept.is_none_or(|parts| parts.is_wanted(it.0)));
+    let is_done = |it: &(u64, f64, ServerSetting)| done.iter().any(|row| row.is_of(it.1, it.2));
     let (there, missing): (Vec<_>, Vec<_>) = all.partition(is_done);
     let bar = parts().with_message("sweep");
     bar.set_length((there.len() + missing.len()) as u64);
     bar.set_position(there.len() as u64);
-    let one = |(rate, setting): &(f64, ServerSetting)| -> anyhow::Result<SweepRow> {
-        let row =
-            SweepRow::from_cell(&Cell::measure(&scenario.model, *rate, *setting, scenario.run)?);
+    let one = |(cell, rate, setting): &(u64, f64, ServerSetting)| -> anyhow::Result<SweepRow> {
+        let row = load_or_measure(scenario, (*rate, *setting), *cell, kept)?;
         if let Some(out) = out {
             out.write(&row)?;
         }
@@ -101,7 +153,8 @@ fn measure(
     };
     let mut rows: Vec<SweepRow> = missing.par_iter().map(one).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let wanted = |row: &&SweepRow| there.iter().any(|(rate, setting)| row.is_of(*rate, *setting));
+    let wanted =
+        |row: &&SweepRow| there.iter().any(|(_, rate, setting)| row.is_of(*rate, *setting));
     rows.extend(done.iter().filter(wanted));
     Ok(rows)
 }

@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod calibrate;
+mod cells;
 mod demo;
 mod dispatch;
 mod dispatched_alike;

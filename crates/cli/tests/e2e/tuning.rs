@@ -322,3 +322,25 @@ fn a_killed_search_goes_on_with_its_trials() {
     assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     assert_eq!(trials(), 0, "a search that has ended begins afresh next time");
 }
+
+#[test]
+fn parts_of_a_sweep_become_the_result_of_one_process() {
+    let scene = Scene::new();
+    let [parts, merged, whole] = ["parts", "m.csv", "w.csv"].map(|it| text_of(&scene.path(it)));
+    for cells in ["1/2", "4", "3-4"] {
+        let ended = lull(&scene, "sweep", SMALL, &["--parts", &parts, "--cells", cells]).well();
+        assert!(ended.out.is_empty(), "{}", ended.out);
+    }
+    let ended = lull(&scene, "sweep", SMALL, &["--parts", &parts, "--out", &merged]).well();
+    assert!(ended.err.contains("0 cells run, 4 were in"), "{}", ended.err);
+    let one = lull(&scene, "sweep", SMALL, &["--out", &whole]).well();
+    assert_eq!(ended.out, one.out);
+    let sorted = |path: &str| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut rows: Vec<_> = text.lines().map(str::to_owned).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(&merged), sorted(&whole));
+    lull(&scene, "sweep", SMALL, &["--parts", &parts, "--cells", "5"]).refused(2, "no cell 5");
+}

@@ -7,8 +7,9 @@
 use super::check::RunSize;
 use super::choice::Labelled;
 use super::file::{RunSection, WarmupRule};
-use super::replicate::{Replications, Sample, policy_outcome};
+use super::replicate::{Replications, policy_outcome};
 use super::{Choice, Outcome, Quantity, RunError, Wanted, Wrong};
+use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_measure::Nanos;
 use lull_sim::stats::Failure;
@@ -75,6 +76,11 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
     /// The labels of the policies, the reference first.
     pub(super) fn labels(&self) -> Vec<&str> {
         self.contents.variants.iter().map(Labelled::label).collect()
+    }
+
+    /// The number of replications; `None` if a precision decides it.
+    pub(super) fn fixed_replications(&self) -> Option<u64> {
+        self.precision.is_none().then_some(self.replications)
     }
 
     fn quantities(&self) -> Vec<Quantity> {

@@ -117,6 +117,28 @@ impl AnyScenario {
         }
     }
 
+    /// The number of replications of each policy; `None` if a precision decides it.
+    pub fn replications(&self) -> Option<u64> {
+        match self {
+            Self::Tiers(scenario) => scenario.precision.is_none().then_some(scenario.replications),
+            Self::Node(scenario) => scenario.frame.fixed_replications(),
+            Self::Dispatch(scenario) => scenario.frame.fixed_replications(),
+            Self::Gated(scenario) => scenario.frame.fixed_replications(),
+            Self::NetServer(scenario) => scenario.frame.fixed_replications(),
+        }
+    }
+
+    /// Seed of all random numbers.
+    pub fn seed(&self) -> u64 {
+        match self {
+            Self::Tiers(scenario) => scenario.seed,
+            Self::Node(scenario) => scenario.frame.seed,
+            Self::Dispatch(scenario) => scenario.frame.seed,
+            Self::Gated(scenario) => scenario.frame.seed,
+            Self::NetServer(scenario) => scenario.frame.seed,
+        }
+    }
+
     /// Notices about how far the figures are valid.
     pub fn notices(&self) -> &[String] {
         match self {

@@ -9,9 +9,9 @@ use super::choice::Labelled;
 use super::file::{PolicySection, RunSection};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
-use super::replicate::Sample;
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
+use crate::cells::Sample;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{

@@ -1,24 +1,11 @@
 //! What is measured in each replication.
 
+pub use crate::cells::Quantity;
 use crate::trial::{power_w, response_ms, switches_per_s};
 use lull_control::AppSpec;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::Totals;
 use lull_sim::model::{Model, Tier};
-use serde::Serialize;
-
-/// One figure of every replication.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Quantity {
-    /// Its name in files and JSON, such as `p95[site]`.
-    #[serde(rename = "figure")]
-    pub id: String,
-    /// Its name in tables.
-    #[serde(skip)]
-    pub name: String,
-    /// Its unit.
-    pub unit: &'static str,
-}
 
 /// A figure of tiers and how it is read.
 #[derive(Debug, Clone, PartialEq)]

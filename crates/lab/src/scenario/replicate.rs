@@ -1,6 +1,8 @@
 //! Replications of every policy, until the wanted precision is reached.
 
+use super::stored::StoredRound;
 use super::{PolicyOutcome, Quantity, Wanted};
+use crate::cells::{ReplicationCell, Sample, StoreError};
 use crate::progress::Progress;
 use crate::report::number_text;
 use crate::trial::estimate_of;
@@ -32,28 +34,19 @@ pub(super) struct Samples {
     left: Vec<i64>,
 }
 
-/// The values of one replication.
-#[derive(Debug)]
-pub(super) struct Sample {
-    /// By quantity.
-    pub(super) values: Vec<f64>,
-    /// By app: requests that arrived, and how many of them were not answered.
-    pub(super) requests: Vec<(u64, i64)>,
-}
-
 impl Replications<'_> {
     /// Measures all policies on the same replications: `measure` gets a policy's
     /// number and the replications to run, and gives a sample of each in order.
     ///
     /// # Errors
     /// The first of `measure`.
-    pub(super) fn run<E>(
+    pub(super) fn run<E: From<StoreError>>(
         &self,
         progress: &Progress<'_>,
         mut measure: impl FnMut(usize, Range<u64>) -> Result<Vec<Sample>, E>,
     ) -> Result<Vec<Samples>, E> {
         let policies = self.labels.len();
-        progress.expect(self.least * policies as u64);
+        progress.expect(self.expected(progress));
         let mut samples = vec![Samples::default(); policies];
         let mut done = 0;
         while let Some(round) = self.next_round(done, &samples) {
@@ -62,10 +55,30 @@ impl Replications<'_> {
             }
             done = round.end;
             for (policy, samples) in samples.iter_mut().enumerate() {
-                measure(policy, round.clone())?.into_iter().for_each(|sample| samples.add(sample));
+                let measured = match progress.store() {
+                    None => measure(policy, round.clone()),
+                    Some(store) => {
+                        let kept = StoredRound { store, cell: self.cell(policy, 0) };
+                        kept.run(round.clone(), progress, |missing| measure(policy, missing))
+                    }
+                }?;
+                measured.into_iter().for_each(|sample| samples.add(sample));
             }
         }
         Ok(samples)
+    }
+
+    fn cell(&self, policy: usize, replication: u64) -> ReplicationCell<'_> {
+        let (label, quantities) = (self.labels[policy], self.quantities);
+        ReplicationCell { policy, label, replication, quantities }
+    }
+
+    /// The cells of the first round that this process is to have.
+    fn expected(&self, progress: &Progress<'_>) -> u64 {
+        let policies = self.labels.len();
+        let Some(store) = progress.store() else { return self.least * policies as u64 };
+        let cells = (0..policies).flat_map(|policy| (0..self.least).map(move |at| (policy, at)));
+        cells.filter(|(policy, at)| store.is_wanted(&self.cell(*policy, *at))).count() as u64
     }
 
     /// The replications to run next; `None` if those done are enough.
@@ -139,6 +152,9 @@ impl Samples {
     /// Notices about apps whose figures mislead.
     fn doubts(&self, label: &str, apps: &[(&str, bool)]) -> Vec<String> {
         let mut doubts = Vec::new();
+        if self.replications() == 0 {
+            return doubts;
+        }
         for (at, (name, is_open)) in apps.iter().enumerate() {
             let (arrived, left) = (self.arrived[at] as f64, self.left[at] as f64);
             if arrived == 0.0 {

@@ -1,8 +1,9 @@
 //! Running a scenario of tiers.
 
 use super::quantity::MeasuredQuantity;
-use super::replicate::{Replications, Sample, policy_outcome};
+use super::replicate::{Replications, policy_outcome};
 use super::{Outcome, Scenario, Variant};
+use crate::cells::{Sample, StoreError};
 use crate::progress::Progress;
 use crate::trial::Trial;
 use lull_measure::Nanos;
@@ -18,6 +19,12 @@ pub struct RunError {
     pub policy: String,
     /// What happened.
     pub failure: Failure,
+}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> Self {
+        Self { policy: error.policy, failure: Failure::Setup(error.message) }
+    }
 }
 
 impl Scenario {

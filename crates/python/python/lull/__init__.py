@@ -1,7 +1,7 @@
 """Lull: slack of latency-critical servers, simulated, compared and measured.
 
-Quickstart
-----------
+Examples
+--------
 >>> import lull
 >>> scenario = lull.Scenario.from_toml("examples/sim/colocation.toml")
 >>> results = lull.simulate(scenario, policies=["unmanaged", "arq"], seeds=[1, 2])
@@ -23,18 +23,29 @@ from ._lull import (
     Observation,
     Plan,
     PolicyRng,
+    Replay,
     Results,
     Scenario,
     Table,
     policies,
 )
 from ._measure import Entropy, TailBound, entropy, equivalence, tlt
+from ._replay import replay
 from ._simulate import Policy, simulate
 from ._sweep import sweep
-from .errors import ConfigError, LullError, PlanError, RecordError, SimulationError
+from .errors import (
+    ConfigError,
+    DatasetError,
+    LullError,
+    PlanError,
+    RecordError,
+    ReplayError,
+    SimulationError,
+    WorkerLostError,
+)
 from .search import Best, Candidate, Search
 
-from . import records, statistics, theory
+from . import lab, records, statistics, theory
 
 __all__ = [
     "App",
@@ -43,6 +54,7 @@ __all__ = [
     "Candidate",
     "ConfigError",
     "CoreObservation",
+    "DatasetError",
     "Entropy",
     "Environment",
     "LullError",
@@ -53,17 +65,22 @@ __all__ = [
     "Policy",
     "PolicyRng",
     "RecordError",
+    "Replay",
+    "ReplayError",
     "Results",
     "Scenario",
     "Search",
     "SimulationError",
     "Table",
     "TailBound",
+    "WorkerLostError",
     "__version__",
     "entropy",
     "equivalence",
+    "lab",
     "policies",
     "records",
+    "replay",
     "simulate",
     "statistics",
     "sweep",

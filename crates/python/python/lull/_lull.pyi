@@ -7,11 +7,13 @@ __all__ = [
     "AppObservation",
     "CoreObservation",
     "Environment",
+    "LabReport",
     "Machine",
     "Observation",
     "Plan",
     "PolicyRng",
     "Record",
+    "Replay",
     "Results",
     "Scenario",
     "Search",
@@ -21,6 +23,9 @@ __all__ = [
     "equivalence",
     "estimate",
     "holm",
+    "lab_claims",
+    "lab_experiments",
+    "lab_run",
     "mg1",
     "mm1",
     "mmc",
@@ -33,6 +38,7 @@ __all__ = [
     "proportion_upper",
     "quantile_lower",
     "quantile_upper",
+    "replay",
     "sign_flip_chance",
     "simulate",
     "studentised_interval",
@@ -40,6 +46,7 @@ __all__ = [
 ]
 
 VERSION: str
+"""The version of the package."""
 
 @final
 class Table:
@@ -47,7 +54,24 @@ class Table:
     def from_dict(columns: dict[str, list[Any]]) -> Table: ...
     @property
     def column_names(self) -> list[str]: ...
-    def column(self, name: str) -> list[Any]: ...
+    def column(self, name: str) -> list[Any]:
+        """Return the values of a column, with None where one is missing.
+
+        Parameters
+        ----------
+        name : str
+            One of `column_names`.
+
+        Returns
+        -------
+        list of str, int or float
+            One value for each row.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column.
+        """
     def to_dict(self) -> dict[str, list[Any]]: ...
     def __len__(self) -> int: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -67,12 +91,83 @@ class Results:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 @final
+class LabReport:
+    """The result of an experiment; `lull.lab.run` makes one."""
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment."""
+    @property
+    def title(self) -> str:
+        """What it shows."""
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that it ran on."""
+    @property
+    def quick(self) -> bool:
+        """Whether lengths were cut down, so that tolerances need not hold."""
+    @property
+    def misses(self) -> int:
+        """Number of held rows that miss their tolerance."""
+    @property
+    def remarks(self) -> list[str]:
+        """Choices that the paper does not print, and remarks on rows."""
+    def rows(self) -> Table:
+        """Return a row a figure: printed and measured, with tolerance and verdict.
+
+        Returns
+        -------
+        Table
+            `row`, `paper` (a printed number) or `claim` (in words), `ours` with its interval
+            `low` to `high`, independent `values`, `unit`, `tolerance`, `held` (1 if a miss
+            fails the experiment), `verdict` and `why`.
+        """
+
+@final
+class Replay:
+    """A recorded run, replayed, and other policies predicted for it; `lull.replay` makes one."""
+
+    @property
+    def policy(self) -> str:
+        """The policy that acted in the record."""
+    @property
+    def error(self) -> float:
+        """The largest relative error of the reproduction."""
+    @property
+    def error_of(self) -> str:
+        """The figure with that error."""
+    @property
+    def share(self) -> float:
+        """Share of the recorded epochs that was simulated."""
+    @property
+    def demand_error(self) -> float:
+        """Possible error of the demand of requests, as a share of the demand."""
+    @property
+    def notices(self) -> list[str]:
+        """Notices about the record and about how far the figures are valid."""
+    @property
+    def results(self) -> Results:
+        """The predicted figures; the recorded policy is the first."""
+    def reproduction(self) -> Table:
+        """Return a row a figure: as measured, as replayed, and the relative error.
+
+        Returns
+        -------
+        Table
+            `figure`, `unit`, `measured`, `replayed` and `error`, which is missing for figures
+            that are not judged.
+        """
+
+@final
 class Scenario:
     @staticmethod
     def from_toml(text_or_path: str | os.PathLike[str]) -> Scenario: ...
     @staticmethod
     def from_dict(sections: dict[str, Any]) -> Scenario: ...
     def with_values(self, values: dict[str, Any]) -> Scenario: ...
+    def with_precision(
+        self, relative: float, figure: str | None, replications: int | None
+    ) -> Scenario: ...
     @classmethod
     def from_text(cls, text: str, name: str, base: str | os.PathLike[str]) -> Scenario: ...
     @property
@@ -176,12 +271,46 @@ class Observation:
     def interrupts_per_s(self) -> float | None: ...
     @property
     def packets_per_s(self) -> float | None: ...
-    def app(self, name: str) -> AppObservation: ...
+    def app(self, name: str) -> AppObservation:
+        """Return what was seen of an app.
+
+        Parameters
+        ----------
+        name : str
+            The name of the app.
+
+        Returns
+        -------
+        AppObservation
+            Its latencies, load and progress in the epoch.
+
+        Raises
+        ------
+        KeyError
+            If there is no such app.
+        """
 
 @final
 class PolicyRng:
     def random(self) -> float: ...
-    def integers(self, low: int, high: int) -> int: ...
+    def integers(self, low: int, high: int) -> int:
+        """Return a whole number from `low` to `high`, without `high`.
+
+        Parameters
+        ----------
+        low, high : int
+            The range, as of `numpy.random.Generator.integers`.
+
+        Returns
+        -------
+        int
+            The number.
+
+        Raises
+        ------
+        ValueError
+            If `low` is not below `high`.
+        """
     def seed(self) -> int: ...
 
 @final
@@ -192,7 +321,22 @@ class Plan:
         knob: str,
         value: str | float | bool | Iterable[int],
         of: str | int | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Want a setting of a knob; a later one of the same knob replaces it.
+
+        The knob and the value are checked when the plan is applied.
+
+        Parameters
+        ----------
+        knob : str
+            `cores`, `cache-ways`, `memory-bandwidth`, `frequency`, `scheduling` or `coalescing`,
+            as far as `Machine.knobs` has them.
+        value : str, float, bool or iterable of int
+            Numbers of cores or ways (`"0-2"`), percent of the memory bandwidth, Hz or `"2.2GHz"`, a
+            class (`"idle"`, `"normal 5"`, `"round-robin 10"`), seconds or `"50us"`.
+        of : str or int, optional
+            The app, or the number of the frequency domain or card; without it, the machine.
+        """
     def __len__(self) -> int: ...
 
 @final
@@ -210,14 +354,52 @@ class Environment:
     def apps(self) -> list[App]: ...
     def step(
         self, plan: Plan | None = None
-    ) -> tuple[Observation, tuple[float, float | None, float | None], list[str]]: ...
+    ) -> tuple[Observation, tuple[float, float | None, float | None], list[str]]:
+        """Apply a plan, and let one epoch pass.
+
+        Parameters
+        ----------
+        plan : Plan, optional
+            The wanted settings; without it all stay as they are.
+
+        Returns
+        -------
+        tuple of Observation, tuple of float, list of str
+            What was measured; E_S with E_LC and E_BE; and the settings that were refused, with why.
+
+        Raises
+        ------
+        PlanError
+            If the plan names a knob or a value that the machine does not have.
+        SimulationError
+            If the simulation reaches a bound.
+        """
 
 @final
 class Record:
     def __new__(cls, path: str) -> Record: ...
     @property
     def tables(self) -> list[str]: ...
-    def table(self, name: str) -> Table: ...
+    def table(self, name: str) -> Table:
+        """Return a table, with the columns of `lull export`.
+
+        Parameters
+        ----------
+        name : str
+            One of `tables`.
+
+        Returns
+        -------
+        Table
+            All rows that the file has at this moment.
+
+        Raises
+        ------
+        KeyError
+            If there is no such table.
+        RecordError
+            If the file is damaged.
+        """
 
 @final
 class Search:
@@ -253,6 +435,16 @@ def simulate(
     replications: int | None,
     threads: int | None,
 ) -> Results: ...
+def lab_claims() -> Table: ...
+def lab_experiments() -> Table: ...
+def lab_run(
+    name: str, seed: int, values: int, quick: bool, threads: int | None
+) -> LabReport: ...
+def replay(
+    record: str | os.PathLike[str],
+    policies: Sequence[tuple[str, object]],
+    extent: dict[str, Any],
+) -> Replay: ...
 def entropy(
     latency_critical: list[tuple[float, float, float]],
     best_effort: list[tuple[float, float]],

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._lull import Table
+
 
 class LullError(Exception):
     """Base of the package's exceptions."""
@@ -45,3 +50,50 @@ class SimulationError(LullError, RuntimeError):
 
 class RecordError(LullError, OSError):
     """A file that is no record of a run, or a damaged one."""
+
+
+class ReplayError(LullError, RuntimeError):
+    """A record that cannot be replayed, or that the replay does not reproduce.
+
+    The text is the one that the command prints.
+
+    Attributes
+    ----------
+    reproduction : Table or None
+        The figures as measured and as replayed, with their errors; None if nothing was replayed.
+    """
+
+    def __init__(self, text: str, reproduction: Table | None) -> None:
+        super().__init__(text, reproduction)
+        self.reproduction = reproduction
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class WorkerLostError(SimulationError):
+    """A cell of a sweep whose workers have died, by a signal or for want of memory.
+
+    Attributes
+    ----------
+    cell : str
+        The setting and seed of the cell.
+    deaths : int
+        How many workers have died with it.
+    """
+
+    def __init__(self, cell: str, deaths: int, why: str) -> None:
+        super().__init__(cell, deaths, why)
+        self.cell = cell
+        self.deaths = deaths
+
+    def __str__(self) -> str:
+        return (
+            f"a worker process ended {self.deaths} times before the run with {self.cell} was done "
+            f"({self.args[2]}): it was killed, or memory is short (fewer processes need less), or "
+            'a script that sweeps has no `if __name__ == "__main__":`'
+        )
+
+
+class DatasetError(LullError, OSError):
+    """A directory of a sweep that cannot be used, or belongs to another sweep."""
