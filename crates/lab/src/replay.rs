@@ -6,13 +6,14 @@
 //! runs the recorded policy on that node and reports the error, and
 //! [`Replay::predict`] plays others: each meets the same requests with the same
 //! work, so that differences are paired. What cannot be reproduced must not be
-//! predicted; the caller decides by [`Reproduction::worst`]. Predictions go as
+//! predicted: [`Replay::answer`] does all of it and keeps to that. Predictions go as
 //! far up and down as the error of the demand takes them (`demand.rs`).
 //!
 //! Arrivals: the recorded rate of every epoch exactly, gaps as irregular as the
 //! recorded sample shows. Demands: CPU time per request as recorded; how they
 //! spread, and what a request takes besides, is fitted.
 
+mod answer;
 mod arrivals;
 mod calibrate;
 mod demand;
@@ -24,6 +25,7 @@ mod recording;
 mod tally;
 mod windows;
 
+pub use answer::Answer;
 pub use figures::Reproduced;
 pub use model::{AppFit, Fit};
 pub use play::{ReplayError, Steered};

@@ -3,6 +3,7 @@
 use lull_control::{
     AppSpec, ControlLoop, Controller, Epoch, EpochRule, Machine, Plant, Rng, Rules,
 };
+use lull_lab::PolicySource;
 use lull_lab::progress::Progress;
 use lull_lab::replay::{AppMoment, Effort, Moment, Recording, Replay, ReplayError, Steered, Unfit};
 use lull_lab::scenario::Outcome;
@@ -124,7 +125,7 @@ fn recording_at(times: f64, policy: &str, seed: u64) -> Recording {
 }
 
 fn steered(policy: &str) -> Steered {
-    Steered { policy: policy.to_owned(), config: toml::Table::new() }
+    Steered { policy: PolicySource::Registered(policy.to_owned()), config: toml::Table::new() }
 }
 
 const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;

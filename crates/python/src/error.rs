@@ -1,5 +1,6 @@
 //! The exceptions of the package, which are classes of `lull.errors`.
 
+use crate::table::Table;
 use lull_agent::located::InputError;
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -36,4 +37,15 @@ pub(crate) fn simulation_error(py: Python<'_>, message: impl Into<String>) -> Py
 /// `RecordError`: a file that is no record, or a damaged one.
 pub(crate) fn record_error(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     exception(py, "RecordError", (lull_agent::error::describe(error),))
+}
+
+/// `ConfigError`: a policy that cannot be used with a file.
+pub(crate) fn policy_error(py: Python<'_>, file: &str, text: String, message: String) -> PyErr {
+    exception(py, "ConfigError", (text, file, None::<usize>, "--policy", message))
+}
+
+/// `ReplayError`: a record that cannot be replayed, or is not reproduced; then with the table of
+/// measured and replayed figures.
+pub(crate) fn replay_error(py: Python<'_>, message: String, reproduction: Option<Table>) -> PyErr {
+    exception(py, "ReplayError", (message, reproduction))
 }

@@ -14,12 +14,14 @@
 mod background;
 mod environment;
 mod error;
+mod lab;
 mod machine;
 mod measure;
 mod observation;
 mod plan;
 mod policy;
 mod records;
+mod replay;
 mod results;
 mod scenario;
 mod search;
@@ -34,6 +36,8 @@ mod _lull {
     #[pymodule_export]
     use crate::environment::Environment;
     #[pymodule_export]
+    use crate::lab::{LabReport, lab_claims, lab_experiments, lab_run};
+    #[pymodule_export]
     use crate::machine::{App, Machine};
     #[pymodule_export]
     use crate::measure::{entropy, equivalence, tlt};
@@ -47,6 +51,8 @@ mod _lull {
     use crate::policy::PolicyRng;
     #[pymodule_export]
     use crate::records::Record;
+    #[pymodule_export]
+    use crate::replay::{Replay, replay};
     #[pymodule_export]
     use crate::results::Results;
     #[pymodule_export]

@@ -31,6 +31,9 @@ pub(crate) struct Scenario {
 /// The sections of the policies to compare, one for each kind of scenario.
 const POLICIES: [&str; 3] = ["policy", "dispatcher", "scheme"];
 
+/// The figure of a wanted precision that names none, where the scenario names none either.
+const FIGURE: &str = "p95";
+
 /// Behind the name of a scenario with other values, whose text is not that of the file.
 const CHANGED: &str = " (changed)";
 
@@ -63,6 +66,20 @@ impl Scenario {
 
     fn embedded(py: Python<'_>, text: &str, name: String, base: PathBuf) -> PyResult<Self> {
         Self::new(py, Located::embedded(&name, text), name, base)
+    }
+
+    /// The same scenario with other values at these keys.
+    fn changed(&self, py: Python<'_>, values: Vec<(String, toml::Value)>) -> PyResult<Self> {
+        let wrong = |error: InputError| config_error(py, &error);
+        let mut scenario: toml::Table = self.source.parse().map_err(wrong)?;
+        for (key, value) in values {
+            let set = key.parse::<KeyPath>().and_then(|path| path.set(&mut scenario, value));
+            set.map_err(|why| config_error(py, &self.source.error(&key, why)))?;
+        }
+        let text = toml::to_string(&scenario);
+        let text = text.map_err(|error| simulation_error(py, error.to_string()))?;
+        let name = self.name.strip_suffix(CHANGED).unwrap_or(&self.name);
+        Self::embedded(py, &text, format!("{name}{CHANGED}"), self.base.clone())
     }
 
     /// The scenario with this choice of policies, seed and replications.
@@ -136,17 +153,34 @@ impl Scenario {
     ///     If there is no such key, or the scenario cannot be simulated with these values. Lines
     ///     are those of the new scenario's `toml`, which has no comments.
     fn with_values(&self, py: Python<'_>, values: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let wrong = |error: InputError| config_error(py, &error);
-        let mut scenario: toml::Table = self.source.parse().map_err(wrong)?;
+        let mut all = Vec::new();
         for (key, given) in values {
-            let (key, value) = (key.extract::<String>()?, value(&given)?);
-            let set = key.parse::<KeyPath>().and_then(|path| path.set(&mut scenario, value));
-            set.map_err(|why| config_error(py, &self.source.error(&key, why)))?;
+            all.push((key.extract::<String>()?, value(&given)?));
         }
-        let text = toml::to_string(&scenario);
-        let text = text.map_err(|error| simulation_error(py, error.to_string()))?;
-        let name = self.name.strip_suffix(CHANGED).unwrap_or(&self.name);
-        Self::embedded(py, &text, format!("{name}{CHANGED}"), self.base.clone())
+        self.changed(py, all)
+    }
+
+    /// The same scenario with a precision to reach; see `lull.simulate`.
+    fn with_precision(
+        &self,
+        py: Python<'_>,
+        relative: f64,
+        figure: Option<String>,
+        replications: Option<u64>,
+    ) -> PyResult<Self> {
+        let wrong = |error: InputError| config_error(py, &error);
+        let scenario: toml::Table = self.source.parse().map_err(wrong)?;
+        let written = scenario.get("run").and_then(|run| run.get("precision"));
+        let figure = figure.or_else(|| written.is_none().then(|| FIGURE.to_owned()));
+        let mut values = vec![("run.precision.relative".to_owned(), toml::Value::Float(relative))];
+        if let Some(figure) = figure {
+            values.push(("run.precision.figure".to_owned(), toml::Value::String(figure)));
+        }
+        if let Some(replications) = replications {
+            let number = toml::Value::Integer(i64::try_from(replications).unwrap_or(i64::MAX));
+            values.push(("run.replications".to_owned(), number));
+        }
+        self.changed(py, values)
     }
 
     /// What pickling needs: a text, its name, and where its files are looked for.

@@ -245,3 +245,33 @@ def test_signals_of_the_caller_are_its_own(node):
     before = signal.getsignal(signal.SIGINT)
     lull.simulate(node, policies=["unmanaged"], replications=1)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_precision_gives_the_numbers_of_the_scenario_that_wants_it(text, run, tmp_path):
+    file, out = tmp_path / "a.toml", tmp_path / "a.csv"
+    wish = 'precision = { figure = "p95", relative = 0.05, most = 9 }'
+    file.write_text(text.replace("[run]", f"[run]\n{wish}"))
+    run("sim", str(file), "--csv", str(out))
+    with out.open() as rows:
+        wanted = [float(row["value"]) if row["value"] else None for row in csv.DictReader(rows)]
+    written = lull.Scenario.from_toml(file)
+    assert lull.simulate(written).figures().to_dict()["value"] == wanted
+    assert lull.simulate(written, precision=0.05).figures().to_dict()["value"] == wanted
+    results = lull.simulate(written, precision=1e-6, figure="p50")
+    assert max(results.table().to_dict()["replication"]) == 8
+    assert any("after 9 replications p50" in notice for notice in results.notices)
+
+
+def test_a_precision_begins_with_the_replications_and_names_its_figure(node):
+    loose = lull.simulate(node, precision=0.9, replications=2)
+    assert max(loose.table().to_dict()["replication"]) == 1
+    with pytest.raises(lull.ConfigError, match="there is no figure `p42`; there are: ") as raised:
+        lull.simulate(node, precision=0.02, figure="p42")
+    assert raised.value.key == "run.precision.figure"
+    for share in (0.0, -1.0, 1.0, float("nan")):
+        with pytest.raises(lull.ConfigError, match="write a share such as 0.02"):
+            lull.simulate(node, precision=share)
+    with pytest.raises(lull.ConfigError, match="must be from 101"):
+        lull.simulate(node, precision=0.02, replications=101)
+    with pytest.raises(ValueError, match="figure = 'p95' is of a precision"):
+        lull.simulate(node, figure="p95")

@@ -9,7 +9,8 @@ use crate::located::Located;
 use crate::record::unpack;
 use anyhow::{Context, bail};
 use lull_control::{AppSpec, Machine};
-use lull_lab::replay::{AppMoment, Moment, Recording};
+use lull_lab::PolicySource;
+use lull_lab::replay::{AppMoment, Moment, Recording, Steered};
 use lull_measure::catalogue::{
     COMPLETED, CORE_UTILISATION, CPU, EPOCH, Metric, OFFERED, PROGRESS, RUN_QUEUE_WAIT, THREADS,
 };
@@ -98,6 +99,20 @@ impl Recorded {
         let epoch = config.agent.epoch_rule();
         let recording = Recording { machine, apps, rules, epoch, blocks, skip, clients };
         Ok(Self { recording, config, policy, notices })
+    }
+
+    /// The policy that acted, with its keys.
+    pub fn acted(&self) -> Steered {
+        self.steered(PolicySource::Registered(self.policy.clone()))
+    }
+
+    /// A policy to predict, with the keys of the recorded config if they are its own.
+    pub fn steered(&self, policy: PolicySource) -> Steered {
+        let config = match &policy {
+            PolicySource::Registered(name) => self.config.under(name).policy_keys,
+            PolicySource::Custom(_) => toml::Table::new(),
+        };
+        Steered { policy, config }
     }
 }
 

@@ -10,8 +10,9 @@ use crate::say::notice;
 use crate::signals::stop_flag;
 use crate::text::{number, table};
 use lull_agent::recorded::{Recorded, Wanted};
+use lull_lab::PolicySource;
 use lull_lab::progress::Progress;
-use lull_lab::replay::{Effort, Fit, Replay, ReplayError, Reproduced, Reproduction, Steered};
+use lull_lab::replay::{Effort, Fit, Replay, ReplayError, Reproduced, Steered};
 use lull_lab::scenario::Outcome;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -49,19 +50,14 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     let stop = stop_flag()?;
     let is_stopped = || stop.load(Ordering::Relaxed);
     let effort = Effort { replications: args.seeds, seed: args.seed, ..Effort::default() };
-    let steered = |policy: &str| Steered {
-        policy: policy.to_owned(),
-        config: recorded.config.under(policy).policy_keys,
-    };
-    let others: Vec<Steered> = args.policy.iter().map(|policy| steered(policy)).collect();
-    for name in &args.policy {
-        lull_policies::POLICIES
-            .find(name)
-            .map_err(|error| UsageError(format!("--policy: {error}")))?;
-    }
+    let others = args.policy.iter().map(|name| {
+        let policy = PolicySource::registered(name).map(|policy| recorded.steered(policy));
+        policy.map_err(|error| UsageError(format!("--policy: {error}")))
+    });
+    let others = others.collect::<Result<Vec<_>, UsageError>>()?;
     let refuse = |error: ReplayError| refusal(args, error);
-    let replay = Replay::new(&recorded.recording, steered(&recorded.policy), effort, &is_stopped)
-        .map_err(refuse)?;
+    let replay =
+        Replay::new(&recorded.recording, recorded.acted(), effort, &is_stopped).map_err(refuse)?;
     others.iter().try_for_each(|other| replay.check_policy(other)).map_err(refuse)?;
     recorded.notices.iter().for_each(notice);
     replayed(args, &recorded, &replay, &others)
@@ -74,21 +70,15 @@ fn replayed(
     replay: &Replay<'_>,
     others: &[Steered],
 ) -> anyhow::Result<()> {
-    let refuse = |error: ReplayError| refusal(args, error);
     let bar = parts().with_message("calibrating");
     let progress = Progress::new(|done, expected| {
         bar.set_length(expected);
         bar.set_position(done);
     });
-    let fit = replay.calibrate(&progress).map_err(refuse)?;
-    bar.set_message("replaying");
-    let reproduction = replay.reproduce(&fit, &progress).map_err(refuse)?;
-    let (error, of) = worst(&reproduction);
-    let is_good = error <= args.max_error / 100.0;
-    let prediction = match is_good {
-        true => Some(replay.predict(&fit, &reproduction, others, &progress).map_err(refuse)?),
-        false => None,
-    };
+    let answer = replay
+        .answer(others, args.max_error / 100.0, &progress, || bar.set_message("replaying"))
+        .map_err(|error| refusal(args, error))?;
+    let reproduction = &answer.reproduction;
     bar.finish_and_clear();
     let report = Report {
         run: args.run.display().to_string(),
@@ -96,52 +86,31 @@ fn replayed(
         skip_s: recorded.recording.skip.as_secs_f64(),
         share: reproduction.share,
         replications: args.seeds,
-        fit: &fit,
+        fit: &answer.fit,
         reproduction: &reproduction.figures,
-        error,
-        error_of: of,
-        error_max: args.max_error / 100.0,
+        error: answer.error,
+        error_of: &answer.error_of,
+        error_max: answer.error_max,
         demand_error: reproduction.demand_error,
         notices: &recorded.notices,
-        prediction: prediction.as_ref().map(|prediction| &prediction.outcome),
+        prediction: answer.prediction.as_ref(),
     };
     if args.json {
         super::print_json(&report)?;
     } else {
         print(&report);
     }
-    if is_good {
-        return Ok(());
+    match &answer.prediction {
+        Some(_) => Ok(()),
+        None => Err(UsageError(answer.shortfall(args.run.display(), &recorded.policy)).into()),
     }
-    let what = format!(
-        "{}: the replay of `{}` is off by {} % in {of}, above --max-error {} %: nothing is \
-         predicted. Record on a quieter machine, longer, or choose the steady part with --skip",
-        args.run.display(),
-        recorded.policy,
-        number(100.0 * error),
-        args.max_error
-    );
-    Err(UsageError(what).into())
-}
-
-/// Returns the largest error and its figure; without any figure the error is too large for a
-/// prediction.
-fn worst(reproduction: &Reproduction) -> (f64, &str) {
-    let found = reproduction.worst();
-    found.map_or((f64::INFINITY, "all figures: too few answers to judge any"), |(figure, error)| {
-        (error, figure.quantity.id.as_str())
-    })
 }
 
 /// Classifies an error: a fault of the record or of the policies is bad input.
 fn refusal(args: &ReplayArgs, error: ReplayError) -> anyhow::Error {
-    let run = args.run.display();
     match error {
-        ReplayError::Unfit(why) => UsageError(format!("{run} cannot be replayed: {why}")).into(),
-        ReplayError::Policy(_) | ReplayError::Beyond { .. } | ReplayError::Model(_) => {
-            UsageError(format!("{run}: {error}")).into()
-        }
         ReplayError::Stopped => error.into(),
+        other => UsageError(other.of_run(args.run.display())).into(),
     }
 }
 

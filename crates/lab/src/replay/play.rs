@@ -5,22 +5,22 @@ use super::recording::{Moment, Recording, Unfit};
 use super::tally::{AppEpoch, Tally};
 use super::windows::{Cut, Part};
 use super::{Effort, Replay};
+use crate::policy_source::PolicySource;
 use lull_control::{
     AppSpec, Capabilities, Capability, ControlLoop, Controller, Epoch, Limits, Machine, Plant,
     Policy, PolicyError, Rng, Rules,
 };
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
-use lull_policies::POLICIES;
 use lull_sim::node::NodePlant;
 use rand::SeedableRng;
 
 /// A policy and its keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steered {
-    /// Its name in the registry.
-    pub policy: String,
-    /// Its config.
+    /// Where it comes from.
+    pub policy: PolicySource,
+    /// Its config; one of the caller has none.
     pub config: toml::Table,
 }
 
@@ -82,17 +82,15 @@ impl<'a> Replay<'a> {
     pub fn check_policy(&self, steered: &Steered) -> Result<(), ReplayError> {
         let Steered { policy, config } = steered;
         let apps = &self.recording.apps;
-        POLICIES
-            .build(policy, config, &self.recording.machine, apps)
-            .map_err(ReplayError::Policy)?;
+        policy.build(config, &self.recording.machine, apps).map_err(ReplayError::Policy)?;
         match self.build(steered) {
             Ok(_) => Ok(()),
-            Err(why) => Err(ReplayError::Beyond { policy: policy.clone(), why }),
+            Err(why) => Err(ReplayError::Beyond { policy: policy.name().to_owned(), why }),
         }
     }
 
     fn build(&self, steered: &Steered) -> Result<Box<dyn Policy>, PolicyError> {
-        POLICIES.build(&steered.policy, &steered.config, &self.machine, &self.specs)
+        steered.policy.build(&steered.config, &self.machine, &self.specs)
     }
 
     /// Runs a policy through one replication of a cut.

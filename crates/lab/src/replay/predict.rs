@@ -102,21 +102,21 @@ impl Replay<'_> {
             fits.iter().map(other).collect()
         };
         let outcome = |steered: &Steered, label: String, values| -> Result<_, ReplayError> {
-            let (policy, otherwise) = (steered.policy.clone(), otherwise(steered)?);
+            let (policy, otherwise) = (steered.policy.name().to_owned(), otherwise(steered)?);
             Ok(PolicyOutcome { label, policy, values, otherwise })
         };
-        let label = format!("{} (recorded)", self.recorded.policy);
+        let label = format!("{} (recorded)", self.recorded.policy.name());
         let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())?];
         let mut notices = reproduction.doubts.clone();
         for steered in others {
             let (values, doubts) = self.replicate(fit, steered, replications, progress)?;
-            policies.push(outcome(steered, steered.policy.clone(), values)?);
+            policies.push(outcome(steered, steered.policy.name().to_owned(), values)?);
             notices.extend(doubts);
         }
         let span: f64 = self.recorded_of(self.cut(), 0..1).span_s;
         let figures = figures(&self.recording.apps);
         let mut outcome = Outcome {
-            title: format!("replay of a run under {}", self.recorded.policy),
+            title: format!("replay of a run under {}", self.recorded.policy.name()),
             seed: self.effort.seed,
             warmup: self.recording.skip,
             length: Nanos::from_secs_f64(span),
@@ -149,7 +149,7 @@ impl Replay<'_> {
             played.iter().map(|tally| figure.value(tally, &self.specs, importance)).collect()
         };
         let values = figures(&self.specs).into_iter().map(values).collect();
-        Ok((values, self.doubts(&steered.policy, &played)))
+        Ok((values, self.doubts(steered.policy.name(), &played)))
     }
 
     /// Apps that do not keep up: their figures grow with the length of the run.

@@ -67,6 +67,8 @@ def simulate(
     seeds: Iterable[int] | None = None,
     *,
     replications: int | None = None,
+    precision: float | None = None,
+    figure: str | None = None,
     threads: int | None = None,
 ) -> Results:
     """Simulate a scenario under several policies.
@@ -86,6 +88,14 @@ def simulate(
         One run for each; by default the seed of the scenario.
     replications : int, optional
         Replications for each seed and policy; by default what the scenario says.
+    precision : float, optional
+        Replicate until half the 95 % interval of `figure` is at most this share of its mean,
+        such as 0.02, under every policy: `run.precision` of the scenario. `replications` is
+        then where it begins. Where the scenario's `most` (by default 100) replications do not
+        reach it, `Results.notices` says so.
+    figure : str, optional
+        The figure that `precision` is of, such as "p95[search]"; `[search]` may be left out
+        where one app has it. By default the scenario's, or else "p95".
     threads : int, optional
         Threads at most; by default one for each core.
 
@@ -107,10 +117,16 @@ def simulate(
         raise TypeError(f"{scenario!r} is no scenario: give lull.Scenario.from_toml(path or text)")
     if threads is not None and threads < 1:
         raise ValueError(f"threads = {threads}: give one at least, or leave it out")
+    if figure is not None and precision is None:
+        raise ValueError(f"figure = {figure!r} is of a precision: give precision, such as 0.02")
     chosen = _named(policies or [])
     wanted: list[int | None] = [None] if seeds is None else list(seeds)
     if not wanted:
         raise ValueError("seeds is empty: give one at least, or leave it out")
+    if precision is not None:
+        scenario = scenario.with_precision(precision, figure, replications)
+        # A fixed number would replace the precision.
+        replications = None
     return _lull.simulate(scenario, chosen, wanted, replications, threads)
 
 

@@ -1,0 +1,180 @@
+//! `lull.lab`: the experiments that compare papers with our measurements, and the claims.
+
+use crate::background;
+use crate::error::simulation_error;
+use crate::table::{Column, Table};
+use lull_lab::claims::Finding;
+use lull_lab::claims::check::embedded;
+use lull_lab::experiment::{LabError, Setup};
+use lull_lab::progress::Progress;
+use lull_lab::registry::{ALL, find};
+use lull_lab::report::{Printed, Report, Row};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use rayon::ThreadPoolBuilder;
+use std::sync::Arc;
+
+/// The result of an experiment; `lull.lab.run` makes one.
+#[pyclass(frozen, module = "lull.lab")]
+pub(crate) struct LabReport(Report);
+
+/// Why an experiment has no report.
+enum Failure {
+    Lab(LabError),
+    Threads(String),
+}
+
+/// Column of texts.
+fn text<T>(rows: &[T], read: impl Fn(&T) -> Option<String>) -> Column {
+    Column::Text(rows.iter().map(read).collect())
+}
+
+/// Column of numbers; one that is not finite is missing.
+fn real<T>(rows: &[T], read: impl Fn(&T) -> Option<f64>) -> Column {
+    Column::Real(rows.iter().map(|row| read(row).filter(|it| it.is_finite())).collect())
+}
+
+fn named(columns: Vec<(&str, Column)>) -> PyResult<Table> {
+    Table::new(columns.into_iter().map(|(name, column)| (name.to_owned(), column)).collect())
+}
+
+/// The experiments; see `lull.lab.experiments`.
+#[pyfunction]
+pub(crate) fn lab_experiments() -> PyResult<Table> {
+    named(vec![
+        ("experiment", text(ALL, |it| Some(it.name.to_owned()))),
+        ("paper", text(ALL, |it| Some(it.paper.to_owned()))),
+        ("summary", text(ALL, |it| Some(it.summary.to_owned()))),
+    ])
+}
+
+/// Runs an experiment; see `lull.lab.run`.
+#[pyfunction]
+pub(crate) fn lab_run(
+    py: Python<'_>,
+    name: &str,
+    seed: u64,
+    values: usize,
+    quick: bool,
+    threads: Option<usize>,
+) -> PyResult<LabReport> {
+    let experiment = find(name).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let report = background::run(py, &Arc::default(), move |shared| -> Result<_, Failure> {
+        // A pool of its own, because the threads of the global one do not survive a fork.
+        let pool = ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
+        let pool = pool.map_err(|error| Failure::Threads(error.to_string()))?;
+        let report = pool.install(|| {
+            let progress = Progress::silent().until(shared.stop());
+            let commit = lull_agent::COMMIT.to_owned();
+            experiment.run_until_decided(Setup { seed, quick, commit, progress }, values)
+        });
+        report.map_err(Failure::Lab)
+    })?;
+    report.map(LabReport).map_err(|failure| match failure {
+        Failure::Lab(error @ LabError::Known { .. }) => PyValueError::new_err(error.to_string()),
+        Failure::Lab(error) => simulation_error(py, error.to_string()),
+        Failure::Threads(error) => simulation_error(py, error),
+    })
+}
+
+/// The claims of the papers; see `lull.lab.claims`.
+#[pyfunction]
+pub(crate) fn lab_claims(py: Python<'_>) -> PyResult<Table> {
+    let (papers, results) = embedded().map_err(|all| {
+        let all: Vec<_> = all.iter().map(ToString::to_string).collect();
+        simulation_error(py, all.join("; "))
+    })?;
+    let all = papers.iter().flat_map(|paper| paper.claim.iter().map(move |claim| (paper, claim)));
+    let all: Vec<_> =
+        all.map(|(paper, claim)| (&paper.paper, claim, claim.judge(&results))).collect();
+    let estimate = |finding: &Finding| match finding {
+        Finding::Judged(_, estimate) | Finding::Quick(estimate) => Some(*estimate),
+        Finding::TooFew | Finding::NoRow => None,
+    };
+    let row = |name: bool, it: &lull_lab::claims::Claim| {
+        it.row.as_ref().map(|row| if name { row.name.clone() } else { row.experiment.clone() })
+    };
+    named(vec![
+        ("paper", text(&all, |it| Some(it.0.clone()))),
+        ("claim", text(&all, |it| Some(it.1.text.clone()))),
+        ("place", text(&all, |it| Some(it.1.place.clone()))),
+        ("printed", real(&all, |it| it.1.printed)),
+        ("unit", text(&all, |it| Some(it.1.unit.clone()))),
+        ("experiment", text(&all, |it| row(false, it.1))),
+        ("row", text(&all, |it| row(true, it.1))),
+        ("ours", real(&all, |it| Some(estimate(&it.2)?.mean))),
+        ("half_width", real(&all, |it| Some(estimate(&it.2)?.half_width))),
+        ("verdict", text(&all, |it| Some(it.2.verdict()?.to_string().to_lowercase()))),
+    ])
+}
+
+fn printed(row: &Row) -> (Option<f64>, Option<String>) {
+    match row.paper {
+        Printed::Number(number) => (Some(number), None),
+        Printed::Claim(claim) => (None, Some(claim.to_owned())),
+        Printed::Nothing => (None, None),
+    }
+}
+
+#[pymethods]
+impl LabReport {
+    /// The name of the experiment.
+    #[getter]
+    fn experiment(&self) -> &str {
+        self.0.experiment
+    }
+
+    /// What it shows.
+    #[getter]
+    fn title(&self) -> &str {
+        &self.0.title
+    }
+
+    /// The seeds that it ran on.
+    #[getter]
+    fn seeds(&self) -> Vec<u64> {
+        self.0.seeds.clone()
+    }
+
+    /// Whether lengths were cut down, so that tolerances need not hold.
+    #[getter]
+    fn quick(&self) -> bool {
+        self.0.quick
+    }
+
+    /// Number of held rows that miss their tolerance.
+    #[getter]
+    fn misses(&self) -> usize {
+        self.0.misses()
+    }
+
+    /// Choices that the paper does not print, and remarks on rows.
+    #[getter]
+    fn remarks(&self) -> Vec<String> {
+        self.0.remarks()
+    }
+
+    /// One row a figure: printed and measured, with tolerance and verdict.
+    fn rows(&self) -> PyResult<Table> {
+        let rows = &self.0.rows[..];
+        let end = |at: usize| move |row: &Row| row.ci95.map(|ends| ends[at]);
+        named(vec![
+            ("row", text(rows, |it| Some(it.row.clone()))),
+            ("paper", real(rows, |it| printed(it).0)),
+            ("claim", text(rows, |it| printed(it).1)),
+            ("ours", real(rows, |it| Some(it.ours))),
+            ("low", real(rows, end(0))),
+            ("high", real(rows, end(1))),
+            ("values", Column::Integer(rows.iter().map(|it| Some(it.values as i64)).collect())),
+            ("unit", text(rows, |it| Some(it.unit.to_owned()))),
+            ("tolerance", text(rows, |it| Some(it.tolerance.to_string()))),
+            ("held", Column::Integer(rows.iter().map(|it| Some(i64::from(it.held))).collect())),
+            ("verdict", text(rows, |it| Some(it.verdict.to_string().to_lowercase()))),
+            ("why", text(rows, |it| it.why.clone())),
+        ])
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<lull.lab.LabReport of {:?}: {} rows>", self.0.experiment, self.0.rows.len())
+    }
+}
