@@ -104,6 +104,9 @@ enum Task {
         /// Build as a release is built
         #[arg(long)]
         release: bool,
+        /// Build the reference, with the notebooks, into target/python-docs instead
+        #[arg(long, conflicts_with = "staged")]
+        docs: bool,
     },
     /// Check licences, sources and duplicates of all dependencies against deny.toml
     Supply,
@@ -183,8 +186,8 @@ fn main() -> ExitCode {
         }
         Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
         Task::Package => package::run(&root()),
-        Task::Python { staged, release } => {
-            python::run(&root(), &python::Options { staged, release })
+        Task::Python { staged, release, docs } => {
+            python::run(&root(), &python::Options { staged, release, docs })
         }
         Task::Supply => supply::run(&root()),
         Task::Notices => supply::run_notices(&root()),

@@ -15,6 +15,9 @@ use xtask::release;
 const CRATE: &str = "crates/python";
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
 
+/// The configuration of the reference, and what builds it.
+const DOCS: &str = "crates/python/docs";
+
 /// What is built with the tests: the native part, and the program whose results it has. Because
 /// a test is among it, cargo selects the features of tests, and with them their artifacts.
 const BUILD: [&str; 8] =
@@ -26,15 +29,23 @@ pub(crate) struct Options {
     pub(crate) staged: bool,
     /// Optimises the wheel and the program as a release is.
     pub(crate) release: bool,
+    /// Builds the reference instead of testing.
+    pub(crate) docs: bool,
 }
 
-/// Makes the virtual environment, unless it is there and up to date.
+/// Makes the virtual environment of the tests, unless it is there and up to date.
 ///
 /// # Errors
 /// If there is no Python with `venv`, or no package index to install from.
 pub(crate) fn ready(root: &Path) -> Result<PathBuf> {
-    let wanted = std::fs::read_to_string(root.join(REQUIREMENTS)).context(REQUIREMENTS)?;
-    let environment = xtask::cache().join("python-venv");
+    install("python-venv", &root.join(REQUIREMENTS))
+}
+
+/// Makes a virtual environment with what a file requires, unless it is there and up to date.
+fn install(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let wanted = std::fs::read_to_string(requirements)
+        .with_context(|| format!("cannot read {}", requirements.display()))?;
+    let environment = xtask::cache().join(name);
     let stamp = environment.join("requirements.txt");
     let interpreter = environment.join("bin/python");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
@@ -47,8 +58,8 @@ pub(crate) fn ready(root: &Path) -> Result<PathBuf> {
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     // Without a network the tests are skipped, and that soon.
     install.args(["--retries", "2", "--timeout", "20"]);
-    done(install.arg("--requirement").arg(root.join(REQUIREMENTS)))
-        .context("the packages of its tests cannot be installed")?;
+    done(install.arg("--requirement").arg(requirements))
+        .with_context(|| format!("cannot install what {} lists", requirements.display()))?;
     std::fs::write(stamp, wanted)?;
     Ok(interpreter)
 }
@@ -65,6 +76,9 @@ pub(crate) fn count(root: &Path) -> usize {
 /// # Errors
 /// If what it needs is missing, or it does not build.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    if options.docs {
+        return build_docs(root, options.release);
+    }
     let python = ready(root)?;
     let folder = if options.release { "release" } else { "debug" };
     let program = release::target(root).join(folder).join("lull");
@@ -88,6 +102,23 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     };
     println!("test result: {verdict}. {counts}");
     Ok(if output.status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the reference, with the page and the notebooks, into `target/python-docs`; a name
+/// without a docstring or a broken link is a failure.
+fn build_docs(root: &Path, optimised: bool) -> Result<ExitCode> {
+    let folder = root.join(DOCS);
+    let python = install("python-docs-venv", &folder.join("requirements.txt"))?;
+    let package = stage(root, optimised)?;
+    let site = release::target(root).join("python-docs");
+    let mut build = Command::new(python);
+    build.current_dir(folder).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+    // The notice concerns a later version than the one that is pinned.
+    build.env("NO_MKDOCS_2_WARNING", "1");
+    build.args(["-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir"]).arg(&site);
+    done(&mut build).context("the reference has warnings or errors, which are printed above")?;
+    println!("the reference is {}", site.join("python.html").display());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Builds the native part as tests are built, and puts it beside the Python part.
@@ -214,11 +245,13 @@ mod tests {
 
     #[test]
     fn every_requirement_is_pinned() {
-        let text = std::fs::read_to_string(xtask::root().join(REQUIREMENTS)).unwrap();
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        assert!(
-            lines.clone().count() > 3 && lines.clone().all(|line| line.contains("==")),
-            "{text}"
-        );
+        for file in [REQUIREMENTS, &format!("{DOCS}/requirements.txt")] {
+            let text = std::fs::read_to_string(xtask::root().join(file)).unwrap();
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            assert!(
+                lines.clone().count() > 3 && lines.clone().all(|line| line.contains("==")),
+                "{text}"
+            );
+        }
     }
 }

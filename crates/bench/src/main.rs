@@ -11,6 +11,7 @@ mod dispatch;
 mod load;
 mod machine;
 mod measure;
+mod package;
 mod page;
 mod pinned;
 mod policies;
@@ -62,6 +63,7 @@ const BENCHES: &[Bench] = &[
     suggest::BENCH,
     colocation::BENCH,
     replay::BENCH,
+    package::BENCH,
 ];
 
 /// Those that take long, or need programs that are not installed for them: they run by their

@@ -41,7 +41,8 @@ impl Python {
         Ok(python)
     }
 
-    fn interpreter(&self) -> Command {
+    /// A command that runs the interpreter.
+    pub(super) fn interpreter(&self) -> Command {
         Command::new(self.environment.join("bin/python"))
     }
 
@@ -79,6 +80,7 @@ mod tests {
         let of = [
             (include_str!("sim/requirements.txt"), ["ciw", "simpy"]),
             (include_str!("suggest/requirements.txt"), ["ax-platform", "botorch"]),
+            (include_str!("package/requirements.txt"), ["maturin", "polars"]),
         ];
         for (requirements, names) in of {
             let lines = requirements.lines().filter(|line| !line.starts_with('#'));

@@ -12,14 +12,18 @@ class Entropy(NamedTuple):
     """System entropy with its parts; None for a part without apps."""
 
     system: float
+    """E_S, from 0 (no interference) to 1."""
     latency_critical: float | None
+    """E_LC, the part of latency-critical apps."""
     best_effort: float | None
+    """E_BE, the part of best-effort apps."""
 
 
 class TailBound(NamedTuple):
     """What the TLT theorem says of a set of latencies."""
 
     tail_ms: float
+    """The tail at the percentile, in ms."""
     share_below: float
     """Share of latency strictly below the tail."""
     ratio_max: float
@@ -48,6 +52,11 @@ def entropy(
     -------
     Entropy
         0 is no interference; 1 is the worst.
+
+    Raises
+    ------
+    ValueError
+        If a latency or a progress is not above 0, or an ideal is above its bound.
     """
     return Entropy(*_lull.entropy(list(latency_critical), list(best_effort), importance))
 
@@ -84,5 +93,15 @@ def tlt(latencies_ms: Iterable[float], percentile: float = 99.0) -> TailBound:
         Latencies in ms.
     percentile : float
         The percentile of the tail, above 0 and below 100.
+
+    Returns
+    -------
+    TailBound
+        The tail in ms, and tail over mean latency with its bound.
+
+    Raises
+    ------
+    ValueError
+        If there are no latencies, or the percentile is not between 0 and 100.
     """
     return TailBound(*_lull.tlt(list(latencies_ms), percentile))

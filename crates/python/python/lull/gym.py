@@ -53,9 +53,17 @@ class ColocationEnv(gymnasium.Env):
         Length of an epoch in seconds.
     reward : callable, optional
         From what was seen and the entropy to the reward of an epoch.
+
+    Raises
+    ------
+    ValueError
+        If an episode has no epoch.
+    ConfigError
+        If the scenario cannot be used, or has no `[node]`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
+    """What Gymnasium wants to know: there is nothing to render."""
 
     def __init__(
         self,
@@ -70,7 +78,11 @@ class ColocationEnv(gymnasium.Env):
         if not isinstance(scenario, Scenario):
             scenario = Scenario.from_toml(scenario)
         self.scenario = scenario
-        self.epochs, self.epoch_s = epochs, epoch_s
+        """The scenario."""
+        self.epochs = epochs
+        """Epochs of an episode."""
+        self.epoch_s = epoch_s
+        """Length of an epoch, in seconds."""
         self._reward = reward or (lambda _, entropy: 1.0 - entropy.system)
         self._environment = Environment(self.scenario, epoch_s=epoch_s)
         self._machine, self._apps = self._environment.machine, self._environment.apps
@@ -79,16 +91,31 @@ class ColocationEnv(gymnasium.Env):
         sizes = [self._machine.cores] * len(self._apps)
         sizes += [self._ways] * len(self._apps) if self._ways else []
         self.action_space = spaces.MultiDiscrete(sizes)
+        """The actions: cores of each app, then ways of each, less one."""
         length = sum(3 if app.latency_critical else 1 for app in self._apps) + self._machine.cores
         self.observation_space = spaces.Box(0.0, CEILING, (length,), np.float32)
+        """The observations: numbers without unit, from 0 to 10."""
         self._epoch = 0
-        #: What the last epoch measured.
         self.seen: Observation | None = None
+        """What the last epoch measured; None before the first `reset`."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Begin an episode; its first epoch passes under the machine's own settings."""
+        """Begin an episode; its first epoch passes under the machine's own settings.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Decides the seed of the simulation.
+        options : dict, optional
+            Not used.
+
+        Returns
+        -------
+        observation, info
+            What was observed, and `entropy` with `refused`, as `step` has them.
+        """
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**63))
         self._environment = Environment(self.scenario, seed=drawn, epoch_s=self.epoch_s)
@@ -97,7 +124,24 @@ class ColocationEnv(gymnasium.Env):
         return self._observe(self.seen), {"entropy": Entropy(*entropy), "refused": []}
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Apply an action, and let one epoch pass."""
+        """Apply an action, and let one epoch pass.
+
+        Parameters
+        ----------
+        action : numpy.ndarray of int
+            For each app the number of its cores, less one; then of its ways, less one.
+
+        Returns
+        -------
+        observation, reward, terminated, truncated, info
+            `info["entropy"]` is the `lull.Entropy` of the epoch, and `info["refused"]` says
+            which settings the machine refused.
+
+        Raises
+        ------
+        ValueError
+            If the action is not in the action space.
+        """
         seen, parts, refused = self._environment.step(self.plan(action))
         self._epoch, self.seen = self._epoch + 1, seen
         entropy = Entropy(*parts)
@@ -106,7 +150,23 @@ class ColocationEnv(gymnasium.Env):
         return self._observe(seen), reward, False, self._epoch >= self.epochs, info
 
     def plan(self, action: NDArray[Any]) -> Plan:
-        """Return the plan of an action."""
+        """Return the plan of an action.
+
+        Parameters
+        ----------
+        action : numpy.ndarray of int
+            An element of the action space.
+
+        Returns
+        -------
+        Plan
+            The cores, and ways, of each app.
+
+        Raises
+        ------
+        ValueError
+            If the action is not in the action space.
+        """
         if not self.action_space.contains(np.asarray(action, self.action_space.dtype)):
             raise ValueError(f"{action!r} is not in {self.action_space}")
         counts = [int(count) + 1 for count in action]

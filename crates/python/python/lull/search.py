@@ -14,7 +14,9 @@ class Candidate(NamedTuple):
     """Settings to try."""
 
     number: int
+    """Its number among the trials."""
     params: dict[str, float]
+    """The value of each knob, in the unit of the space."""
     expected_gain: float | None
     """Share by which power is expected to fall, where a model chose the candidate."""
 
@@ -23,21 +25,28 @@ class Trial(NamedTuple):
     """Settings that were tried; a refused trial has no reading."""
 
     params: dict[str, float]
+    """The value of each knob, in the unit of the space."""
     tail_us: float | None
+    """The measured tail latency, in us."""
     watts: float | None
+    """The measured mean power, in W."""
     refused: str | None
+    """Why the settings could not be measured."""
 
 
 class Best(NamedTuple):
     """The incumbent."""
 
     params: dict[str, float]
+    """The value of each knob, in the unit of the space."""
     meets: bool
     """Whether its trials show that it meets the bound."""
     probability: float
     """Probability that one more trial of it meets the bound."""
     tail_us: float
+    """Its predicted tail latency, in us."""
     watts: float
+    """Its predicted mean power, in W."""
 
 
 class Search:
@@ -62,6 +71,11 @@ class Search:
         or candidates drawn at random.
     seed : int
         Seed of its random numbers.
+
+    Raises
+    ------
+    ValueError
+        If the space is empty, a knob is unknown, or the bound is not above 0.
 
     Examples
     --------
@@ -88,7 +102,13 @@ class Search:
         )
 
     def ask(self) -> Candidate | None:
-        """Return the next candidate; None when the search is over."""
+        """Return the next candidate.
+
+        Returns
+        -------
+        Candidate or None
+            The settings to measure; None when the search is over.
+        """
         parts = self._search.ask()
         return None if parts is None else Candidate(*parts)
 
@@ -115,6 +135,13 @@ class Search:
             which a setting is shown to meet the bound.
         refused : str, optional
             Why the settings could not be measured; the candidate is then not proposed again.
+
+        Raises
+        ------
+        TypeError
+            If the reading is not complete.
+        KeyError
+            If there is no such candidate, or it has a reading already.
         """
         number = candidate.number if isinstance(candidate, Candidate) else candidate
         if refused is not None:

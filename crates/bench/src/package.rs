@@ -1,0 +1,200 @@
+//! What the Python package costs: beside the command, by call, by table, at import, on disk.
+
+use super::process::printed;
+use super::python::Python;
+use super::stats::{Summary, ratios};
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result};
+use lull_control::Rng;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub(super) const BENCH: Bench = Bench {
+    name: "python",
+    about: "The Python package: a simulation beside `lull sim`, calls of policies, ten million \
+            rows into polars, import, size of the wheel",
+    run,
+};
+
+const ROUNDS: usize = 11;
+/// The simulation that both run, and its replications, which take seconds.
+const SCENARIO: &str = "examples/sim/colocation.toml";
+const REPLICATIONS: &str = "10";
+const ROWS: &str = "10000000";
+
+/// What the package may cost; above this, people would notice it.
+const RATIO_MAX: f64 = 1.05;
+const CALL_MAX_US: f64 = 10.0;
+const POLARS_MAX_S: f64 = 0.2;
+const IMPORT_MAX_MS: f64 = 150.0;
+const WHEEL_MAX_MB: f64 = 15.0;
+
+/// What is measured, once in each round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
+    Command,
+    Package,
+    Calls,
+    Rows,
+    Import,
+    Bare,
+}
+
+const PARTS: [Part; 6] =
+    [Part::Command, Part::Package, Part::Calls, Part::Rows, Part::Import, Part::Bare];
+
+/// The figures of all rounds.
+#[derive(Debug, Default)]
+struct Rounds {
+    command_s: Vec<f64>,
+    package_s: Vec<f64>,
+    idle_us: Vec<f64>,
+    looks_us: Vec<f64>,
+    rows_s: Vec<f64>,
+    import_s: Vec<f64>,
+    bare_s: Vec<f64>,
+}
+
+/// What the parts run.
+struct Programs {
+    lull: PathBuf,
+    python: Python,
+    /// The directory that has the installed wheel.
+    site: PathBuf,
+    root: PathBuf,
+}
+
+fn run(context: &Context) -> Result<Report> {
+    let python = Python::install("package", &context.root)?;
+    let (wheel, site) = install_wheel(context, &python)?;
+    let lull = context.build("lull-cli", "lull")?;
+    let programs = Programs { lull, python, site, root: context.root.clone() };
+    let mut rounds = Rounds::default();
+    let mut rng = Rng::seed_from_u64(1);
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        let mut order = PARTS;
+        order.shuffle(&mut rng);
+        for part in order {
+            programs.measure(part, &mut rounds)?;
+        }
+        if round == 0 {
+            rounds = Rounds::default();
+        }
+    }
+    report(&rounds, &wheel, &programs)
+}
+
+/// Builds the wheel as a release is built, and installs it into a directory of its own; returns
+/// both paths.
+fn install_wheel(context: &Context, python: &Python) -> Result<(PathBuf, PathBuf)> {
+    let target = context.target().join("wheel");
+    let (wheels, site) = (target.join("bench"), target.join("bench-site"));
+    for old in [&wheels, &site] {
+        if old.exists() {
+            std::fs::remove_dir_all(old)?;
+        }
+    }
+    let mut build = python.interpreter();
+    build.current_dir(context.root.join("crates/python"));
+    build.args(["-m", "maturin", "build", "--quiet", "--release", "--target-dir"]).arg(&target);
+    printed(build.arg("--out").arg(&wheels)).context("the wheel does not build")?;
+    let mut install = python.interpreter();
+    install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target"]);
+    printed(install.arg(&site).arg("--find-links").arg(&wheels).arg("lull"))?;
+    let wheel = std::fs::read_dir(&wheels)?.next().context("no wheel was built")??.path();
+    Ok((wheel, site))
+}
+
+impl Programs {
+    fn measure(&self, part: Part, rounds: &mut Rounds) -> Result<()> {
+        match part {
+            Part::Command => {
+                let mut command = Command::new(&self.lull);
+                command.current_dir(&self.root).args(["sim", SCENARIO, "--seed", "1"]);
+                command.args(["--seeds", REPLICATIONS]);
+                rounds.command_s.push(printed(&mut command)?.cpu_s);
+            }
+            Part::Package => {
+                let mut script = self.script(&["simulate", SCENARIO, REPLICATIONS]);
+                rounds.package_s.push(printed(&mut script)?.cpu_s);
+            }
+            Part::Calls => {
+                let text = printed(&mut self.script(&["call"]))?.text;
+                rounds.idle_us.push(figure(&text, "idle_us")?);
+                rounds.looks_us.push(figure(&text, "looks_us")?);
+            }
+            Part::Rows => {
+                let text = printed(&mut self.script(&["rows", ROWS]))?.text;
+                rounds.rows_s.push(figure(&text, "polars_s")?);
+            }
+            Part::Import => rounds.import_s.push(self.statement("import lull")?),
+            Part::Bare => rounds.bare_s.push(self.statement("pass")?),
+        }
+        Ok(())
+    }
+
+    fn script(&self, arguments: &[&str]) -> Command {
+        let mut script = self.python.script("measure.py");
+        script.current_dir(&self.root).env("PYTHONPATH", &self.site).args(arguments);
+        script
+    }
+
+    /// CPU time of an interpreter that runs one statement, in seconds.
+    fn statement(&self, statement: &str) -> Result<f64> {
+        let mut interpreter = self.python.interpreter();
+        interpreter.env("PYTHONPATH", &self.site).args(["-c", statement]);
+        Ok(printed(&mut interpreter)?.cpu_s)
+    }
+}
+
+/// Reads a figure that the script printed.
+fn figure(text: &str, name: &str) -> Result<f64> {
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = found.with_context(|| format!("measure.py printed no {name}: {text}"))?;
+    value.parse().with_context(|| format!("{name} is no number: {value}"))
+}
+
+fn report(rounds: &Rounds, wheel: &Path, programs: &Programs) -> Result<Report> {
+    let mut report = Report::default();
+    let over = ratios(&rounds.package_s, &rounds.command_s);
+    report.bounded("simulation, package / command", over, "ratio", 0.0..=RATIO_MAX);
+    report.reported("simulation, command", Summary::new(rounds.command_s.clone()), "s");
+    report.reported("simulation, package", Summary::new(rounds.package_s.clone()), "s");
+    let idle = Summary::new(rounds.idle_us.clone());
+    report.bounded("a call of a policy that keeps all", idle, "us", 0.0..=CALL_MAX_US);
+    let looks = Summary::new(rounds.looks_us.clone());
+    report.reported("a call of one that reads each app's tail", looks, "us");
+    let rows = Summary::new(rounds.rows_s.clone());
+    report.bounded("ten million rows of a table into polars", rows, "s", 0.0..=POLARS_MAX_S);
+    let import = rounds.import_s.iter().zip(&rounds.bare_s);
+    let import = Summary::new(import.map(|(import, bare)| (import - bare) * 1e3));
+    report.bounded("import", import, "ms", 0.0..=IMPORT_MAX_MS);
+    let size = Summary::new([std::fs::metadata(wheel)?.len() as f64 / 1e6]);
+    report.bounded("wheel", size, "MB", 0.0..=WHEEL_MAX_MB);
+    report.note(format!(
+        "{} CPU time, so that other work on the machine does not count; {ROUNDS} rounds after one \
+         to warm up, the parts of a round in random order. The simulation is {SCENARIO} with \
+         {REPLICATIONS} replications, as a process from start to end. The table has two columns of \
+         texts or whole numbers and two of floats, as results have. The time of a call is the \
+         difference of two simulations, of which one has no Python, over the calls.",
+        programs.python.versions(&["polars", "maturin"])?
+    ));
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_by_its_name_and_a_missing_one_is_refused() {
+        let text = "idle_us 1.5\ncalls 180\n";
+        assert!((figure(text, "idle_us").unwrap() - 1.5).abs() < 1e-12);
+        for (text, name) in [(text, "idle"), ("idle_us x", "idle_us"), ("", "calls")] {
+            assert!(figure(text, name).is_err(), "{name}");
+        }
+    }
+}
