@@ -91,17 +91,14 @@ pub(crate) fn lab_claims(py: Python<'_>) -> PyResult<Table> {
         Finding::Judged(_, estimate) | Finding::Quick(estimate) => Some(*estimate),
         Finding::TooFew | Finding::NoRow => None,
     };
-    let row = |name: bool, it: &lull_lab::claims::Claim| {
-        it.row.as_ref().map(|row| if name { row.name.clone() } else { row.experiment.clone() })
-    };
     named(vec![
         ("paper", text(&all, |it| Some(it.0.clone()))),
         ("claim", text(&all, |it| Some(it.1.text.clone()))),
         ("place", text(&all, |it| Some(it.1.place.clone()))),
         ("printed", real(&all, |it| it.1.printed)),
         ("unit", text(&all, |it| Some(it.1.unit.clone()))),
-        ("experiment", text(&all, |it| row(false, it.1))),
-        ("row", text(&all, |it| row(true, it.1))),
+        ("experiment", text(&all, |it| Some(it.1.row.as_ref()?.experiment.clone()))),
+        ("row", text(&all, |it| Some(it.1.row.as_ref()?.name.clone()))),
         ("ours", real(&all, |it| Some(estimate(&it.2)?.mean))),
         ("half_width", real(&all, |it| Some(estimate(&it.2)?.half_width))),
         ("verdict", text(&all, |it| Some(it.2.verdict()?.to_string().to_lowercase()))),

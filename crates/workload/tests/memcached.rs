@@ -1,58 +1,21 @@
 //! The ETC load on a real memcached.
 
+mod support;
+
 mod needs_memcached {
+    use crate::support::CacheServer;
     use lull_measure::Nanos;
     use lull_workload::arrivals::Rate;
     use lull_workload::client::{self, LoadConfig};
     use lull_workload::target::Address;
-    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-    use std::process::{Child, Command, Stdio};
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
 
-    /// Held from asking for a free port to using it, or a test beside might get it too.
-    static STARTING: Mutex<()> = Mutex::new(());
-
-    /// A memcached that ends with the test.
-    struct Memcached {
-        process: Child,
-        address: SocketAddr,
+    fn start() -> CacheServer {
+        let options = ["-l", "127.0.0.1", "-U", "0", "-t", "1", "-m", "64", "-u", "nobody"];
+        CacheServer::start("memcached", "-p", &options)
     }
 
-    impl Memcached {
-        fn start() -> Self {
-            let _starting = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-            let port = free.port();
-            let arguments = format!("-l 127.0.0.1 -p {port} -U 0 -t 1 -m 64 -u nobody");
-            let started =
-                Command::new("memcached").args(arguments.split(' ')).stdin(Stdio::null()).spawn();
-            let process =
-                started.unwrap_or_else(|error| panic!("memcached does not start: {error}"));
-            Self { process, address: free }.ready()
-        }
-
-        fn ready(mut self) -> Self {
-            let begin = Instant::now();
-            while TcpStream::connect(self.address).is_err() {
-                let ended = self.process.try_wait().unwrap();
-                assert!(ended.is_none(), "memcached ended: {ended:?}");
-                assert!(begin.elapsed() < Duration::from_secs(20), "memcached does not listen");
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            self
-        }
-    }
-
-    impl Drop for Memcached {
-        fn drop(&mut self) {
-            let _ = self.process.kill();
-            let _ = self.process.wait();
-        }
-    }
-
-    fn load(server: &Memcached) -> LoadConfig {
+    fn load(server: &CacheServer) -> LoadConfig {
         let mut load = LoadConfig::new(Address::memcached(server.address), Rate::constant(2_000.0));
         load.target.etc.records = 1_000;
         load.duration = Some(Nanos::from_millis(500));
@@ -62,7 +25,7 @@ mod needs_memcached {
 
     #[test]
     fn every_request_of_the_mix_is_answered_and_reads_hit() {
-        let server = Memcached::start();
+        let server = start();
         for depth in [1, 8] {
             let report =
                 client::run(&LoadConfig { depth, ..load(&server) }, &AtomicBool::new(false))
@@ -76,7 +39,7 @@ mod needs_memcached {
 
     #[test]
     fn reads_of_an_empty_memcached_are_told_as_misses() {
-        let server = Memcached::start();
+        let server = start();
         let mut load = LoadConfig { preload: false, ..load(&server) };
         load.target.etc.set_share = 0.0;
         let report = client::run(&load, &AtomicBool::new(false)).unwrap();
@@ -86,7 +49,7 @@ mod needs_memcached {
 
     #[test]
     fn a_memcached_that_dies_during_the_run_costs_requests_and_no_panic() {
-        let mut server = Memcached::start();
+        let mut server = start();
         let mut load = load(&server);
         load.duration = Some(Nanos::from_millis(1_500));
         load.drain = Nanos::from_millis(200);
@@ -109,7 +72,7 @@ mod needs_memcached {
     #[test]
     #[ignore = "slow: 8 s of load"]
     fn twenty_thousand_requests_a_second_are_answered_over_any_number_of_connections() {
-        let server = Memcached::start();
+        let server = start();
         for connections in [16, 256] {
             let mut load = load(&server);
             load.rate = Some(Rate::constant(20_000.0));

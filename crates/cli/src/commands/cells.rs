@@ -6,15 +6,13 @@
 //! version of lull, seed, cell), so that files of several machines can be copied into one
 //! directory and the rows of all of them concatenated.
 
-use super::UsageError;
+use super::{UsageError, save};
 use crate::cli::CellArgs;
 use anyhow::Context;
 use csv::StringRecord;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::fs::{File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -166,11 +164,7 @@ impl Parts {
             csv.write_record(key.iter().copied().chain(row.iter().map(|it| &**it)))?;
         }
         let bytes = csv.into_inner()?;
-        let mut beside = tempfile::Builder::new()
-            .prefix(".lull-")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(&self.directory)?;
-        beside.write_all(&bytes)?;
+        let beside = save::temporary_file(&self.directory, &bytes)?;
         beside.as_file().sync_all()?;
         beside.persist(path)?;
         File::open(&self.directory)?.sync_all()?;

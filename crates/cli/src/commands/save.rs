@@ -33,15 +33,20 @@ impl Destination {
     /// Writes a temporary file in the same directory and renames it, so that a process that
     /// has the old file open keeps it, and no process reads half of the new one.
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        let mut beside: NamedTempFile = tempfile::Builder::new()
-            .prefix(".lull-")
-            // As for any new file, the umask limits this.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(&self.folder)?;
-        beside.write_all(bytes)?;
-        beside.persist(&self.path)?;
+        temporary_file(&self.folder, bytes)?.persist(&self.path)?;
         Ok(())
     }
+}
+
+/// Writes a file under a temporary name, for a rename within its directory.
+pub(super) fn temporary_file(folder: &Path, bytes: &[u8]) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new()
+        .prefix(".lull-")
+        // As for any new file, the umask limits this.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    Ok(file)
 }
 
 /// Writes all files. Before this call an interrupt ends the process and leaves no file;

@@ -1,40 +1,13 @@
 //! `--parts` and `--cells`: parts of several processes become the result of one, to the byte,
 //! and neither a kill nor a slip spoils them.
 
+use crate::sim::SMALL;
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
 use crate::support::{send, wait_for};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::path::Path;
-
-const SIM: &str = r#"title = "in parts"
-
-[run]
-warmup = "1s"
-length = "4s"
-replications = 3
-
-[[machine.dvfs.cores]]
-pstates = [{ frequency = "2GHz", volts = 1.2 }, { frequency = "1GHz", volts = 0.8 }]
-
-[[tier]]
-name = "web"
-machine = "dvfs"
-
-[[app]]
-name = "site"
-class = "latency-critical"
-objectives = [{ p95 = "8ms" }]
-source = { open = { rate_per_s = 400.0 } }
-steps = [{ call = { tier = "web", steps = [{ work = { mean = "1ms" } }] } }]
-
-[[policy]]
-name = "full-speed"
-
-[[policy]]
-name = "powersave"
-"#;
 
 fn lull(scene: &Scene, command: &str, text: &str, further: &[&str]) -> Ended {
     let file = scene.write("scenario.toml", text);
@@ -60,28 +33,28 @@ fn finished(directory: &Path) -> Vec<String> {
 fn parts_of_a_simulation_become_the_result_of_one_process() {
     let scene = Scene::new();
     let [parts, merged, whole] = ["parts", "m.csv", "w.csv"].map(|it| text_of(&scene.path(it)));
-    let one = lull(&scene, "sim", SIM, &["--csv", &whole]).well();
+    let one = lull(&scene, "sim", SMALL, &["--csv", &whole]).well();
     // Each part as a machine of its own would run it, one of them by numbers.
     for (cells, run) in [("1/3", 2), ("3-4", 2), ("3/3", 2)] {
-        let ended = lull(&scene, "sim", SIM, &["--parts", &parts, "--cells", cells]).well();
+        let ended = lull(&scene, "sim", SMALL, &["--parts", &parts, "--cells", cells]).well();
         let summary = format!("{run} cells run, 0 were in {parts} already");
         assert!(ended.err.contains(&summary) && ended.out.is_empty(), "{}", ended.err);
     }
-    let again = lull(&scene, "sim", SIM, &["--parts", &parts, "--cells", "2/3"]).well();
+    let again = lull(&scene, "sim", SMALL, &["--parts", &parts, "--cells", "2/3"]).well();
     assert!(again.err.contains("0 cells run, 2 were in"), "{}", again.err);
-    let all = lull(&scene, "sim", SIM, &["--parts", &parts, "--csv", &merged]).well();
+    let all = lull(&scene, "sim", SMALL, &["--parts", &parts, "--csv", &merged]).well();
     assert!(all.err.contains("0 cells run, 6 were in"), "{}", all.err);
     assert_eq!(all.out, one.out, "the table with its paired differences");
     assert_eq!(std::fs::read(&merged).unwrap(), std::fs::read(&whole).unwrap());
     // More replications extend what is there.
-    let more = lull(&scene, "sim", SIM, &["--parts", &parts, "--seeds", "4"]).well();
+    let more = lull(&scene, "sim", SMALL, &["--parts", &parts, "--seeds", "4"]).well();
     assert!(more.err.contains("2 cells run, 6 were in"), "{}", more.err);
 }
 
 #[test]
 fn a_killed_part_goes_on_and_ends_as_a_whole_one() {
     let scene = Scene::new();
-    let long = SIM.replace("replications = 3", "replications = 100");
+    let long = SMALL.replace("replications = 3", "replications = 100");
     let file = scene.write("scenario.toml", &long);
     let parts = scene.path("parts");
     let arguments = ["sim".as_ref(), file.as_os_str(), "--parts".as_ref(), parts.as_os_str()];
@@ -105,7 +78,7 @@ fn a_killed_part_goes_on_and_ends_as_a_whole_one() {
 #[test]
 fn the_lines_for_kubernetes_and_slurm_run_their_part() {
     let scene = Scene::new();
-    scene.write("s.toml", SIM);
+    scene.write("s.toml", SMALL);
     let page = include_str!("../../../../docs/cells.md");
     let line = |variable: &str| {
         let lines = page.lines().map(str::trim);
@@ -134,21 +107,21 @@ fn parts_of_another_scenario_and_damaged_cells_are_refused() {
     let scene = Scene::new();
     let parts = scene.path("parts");
     let arguments = ["--parts", &text_of(&parts), "--cells", "1"];
-    lull(&scene, "sim", SIM, &arguments).well();
-    let other = SIM.replace("length = \"4s\"", "length = \"5s\"");
+    lull(&scene, "sim", SMALL, &arguments).well();
+    let other = SMALL.replace("length = \"4s\"", "length = \"5s\"");
     let refused = lull(&scene, "sim", &other, &arguments).refused(2, "is a cell of scenario ");
     assert!(refused.err.contains("; this run is scenario "), "{}", refused.err);
     let seeded = [&arguments[..], &["--seed", "9"]].concat();
-    let refused = lull(&scene, "sim", SIM, &seeded).refused(2, "with seed 9");
+    let refused = lull(&scene, "sim", SMALL, &seeded).refused(2, "with seed 9");
     assert!(refused.err.contains("with seed 1; this run is"), "{}", refused.err);
     let cell = parts.join("cell-000001.csv");
     let text = std::fs::read_to_string(&cell).unwrap();
     let newer = text.replace(env!("CARGO_PKG_VERSION"), "99.0");
     std::fs::write(&cell, newer).unwrap();
-    lull(&scene, "sim", SIM, &arguments).refused(2, "by lull 99.0");
+    lull(&scene, "sim", SMALL, &arguments).refused(2, "by lull 99.0");
     for torn in [&text[..text.len() - 3], "", &text[..text.rfind("requests").unwrap() - 20]] {
         std::fs::write(&cell, torn).unwrap();
-        lull(&scene, "sim", SIM, &arguments).refused(2, "delete it and run again");
+        lull(&scene, "sim", SMALL, &arguments).refused(2, "delete it and run again");
     }
 }
 
@@ -157,10 +130,10 @@ fn cells_that_do_not_exist_are_refused() {
     let scene = Scene::new();
     let parts = text_of(&scene.path("parts"));
     for (cells, why) in [("4/3", "no part 4 of 3"), ("1/0", "N of 1 or more"), ("7", "no cell 7")] {
-        lull(&scene, "sim", SIM, &["--parts", &parts, "--cells", cells]).refused(2, why);
+        lull(&scene, "sim", SMALL, &["--parts", &parts, "--cells", cells]).refused(2, why);
     }
-    lull(&scene, "sim", SIM, &["--cells", "1/2"]).refused(2, "--parts");
-    let precise = SIM.replace(
+    lull(&scene, "sim", SMALL, &["--cells", "1/2"]).refused(2, "--parts");
+    let precise = SMALL.replace(
         "replications = 3",
         "replications = 3\nprecision = { figure = \"p95[site]\", relative = 0.1 }",
     );

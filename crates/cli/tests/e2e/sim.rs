@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// One server under two policies, with bursts.
-const SMALL: &str = r#"title = "small, with a comma"
+pub(crate) const SMALL: &str = r#"title = "small, with a comma"
 
 [run]
 warmup = "1s"

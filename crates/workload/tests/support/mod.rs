@@ -1,0 +1,46 @@
+//! What the tests on real caches share.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Held from asking for a free port to using it, or a test beside might get it too.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// A cache at a free port of this machine, which ends with the test.
+pub(crate) struct CacheServer {
+    pub(crate) process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl CacheServer {
+    /// Starts a program, whose port is set by the option `port`, and waits until it listens.
+    pub(crate) fn start(program: &str, port: &str, options: &[&str]) -> Self {
+        let _starting = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut command = Command::new(program);
+        command.args([port, &address.port().to_string()]).args(options);
+        let started = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let process = started.unwrap_or_else(|error| panic!("{program} does not start: {error}"));
+        Self { process, address }.ready()
+    }
+
+    fn ready(mut self) -> Self {
+        let begin = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {ended:?}");
+            assert!(begin.elapsed() < Duration::from_secs(20), "the server does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self
+    }
+}
+
+impl Drop for CacheServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
