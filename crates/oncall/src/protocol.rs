@@ -181,9 +181,14 @@ impl Reader {
     /// Notes that the worker is about to receive. Returns whether that ends the reply to
     /// its request: a MySQL server receives the next command only after its reply.
     pub fn begins_receive(&mut self) -> bool {
+        self.may_end_at_receive() && self.end_reply()
+    }
+
+    /// Whether the reply is complete unless the worker sends more of it before it receives.
+    pub fn may_end_at_receive(&self) -> bool {
         let state = &self.state;
-        let may_end = state.phase == Phase::Ready && state.has_replied;
-        may_end && self.protocol.ends_reply_at_receive(state) && self.end_reply()
+        let may_end = state.phase == Phase::Ready && state.is_pending && state.has_replied;
+        may_end && self.protocol.ends_reply_at_receive(state)
     }
 
     fn end_reply(&mut self) -> bool {

@@ -40,6 +40,9 @@ pub enum Class {
     Opaque,
     /// A rule exempts it (unix socket, replication, an exempt port): it passes.
     Exempt,
+    /// Its thread serves other connections by an event loop, too, which would wait with it: it is
+    /// tracked and passes.
+    Shared,
 }
 
 impl Class {
@@ -49,6 +52,7 @@ impl Class {
             Self::Gated => 1,
             Self::Opaque => 2,
             Self::Exempt => 3,
+            Self::Shared => 4,
         }
     }
 
@@ -56,6 +60,7 @@ impl Class {
         match code {
             1 => Self::Gated,
             3 => Self::Exempt,
+            4 => Self::Shared,
             0 => Self::New,
             _ => Self::Opaque,
         }

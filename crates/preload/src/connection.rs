@@ -8,6 +8,7 @@ mod address;
 
 use crate::descriptors::{self, Descriptor};
 use crate::parking::WAKER;
+use crate::pool::{self, Service};
 use crate::real::keeping_errno;
 use crate::{clock, page, process};
 use address::Ends;
@@ -68,6 +69,8 @@ pub(crate) struct Connection {
     pub(crate) fd: c_int,
     /// Whether a rule exempts it from the gate.
     is_exempt: bool,
+    /// Who serves it.
+    pub(crate) service: Service,
 }
 
 impl Connection {
@@ -91,6 +94,29 @@ impl Connection {
         }
     }
 
+    /// Returns the connection of a descriptor, whichever of its bytes are read.
+    pub(crate) fn get_any(fd: c_int) -> Option<Self> {
+        Self::get(fd).or_else(|| Self::get_decrypted(fd))
+    }
+
+    /// Notes who serves it from now on.
+    pub(crate) fn set_service(&mut self, service: Service) {
+        if self.service != service {
+            self.change_service(service);
+        }
+    }
+
+    #[cold]
+    fn change_service(&mut self, service: Service) {
+        let before = descriptors::get(self.fd);
+        if let Descriptor::Connection { id, is_exempt, is_decrypted, .. } = before {
+            let after = Descriptor::Connection { id, is_exempt, is_decrypted, service };
+            descriptors::replace(self.fd, before, after);
+        }
+        self.service = service;
+        self.record.set_class(self.class(self.local.reader.load()));
+    }
+
     /// Returns the connection of a descriptor whose bytes a TLS library has decrypted or
     /// encrypted. From its first such bytes on they are read, by a new reader, and the bytes
     /// of the socket are not.
@@ -101,11 +127,8 @@ impl Connection {
     #[cold]
     fn begin_decrypted(fd: c_int) -> Option<Self> {
         let connection = Self::get(fd)?;
-        let what = |is_decrypted| Descriptor::Connection {
-            id: connection.id,
-            is_exempt: connection.is_exempt,
-            is_decrypted,
-        };
+        let Self { id, is_exempt, service, .. } = connection;
+        let what = |is_decrypted| Descriptor::Connection { id, is_exempt, is_decrypted, service };
         if !descriptors::replace(fd, what(false), what(true)) {
             return None;
         }
@@ -118,8 +141,8 @@ impl Connection {
     fn find(fd: c_int, what: Descriptor) -> Option<Self> {
         let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
         match what {
-            Descriptor::Connection { id, is_exempt, .. } => {
-                let connection = Self::new(page, id, fd, is_exempt)?;
+            Descriptor::Connection { id, is_exempt, service, .. } => {
+                let connection = Self { service, ..Self::new(page, id, fd, is_exempt)? };
                 // A child inherits its parent's table; what it reads from is its own.
                 let is_mine = connection.record.pid() == process::pid();
                 if is_mine { Some(connection) } else { keeping_errno(|| Self::open(page, fd)) }
@@ -130,7 +153,7 @@ impl Connection {
 
     fn new(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Self> {
         let (record, local) = (page.record(id)?, LOCAL.get(id.index())?);
-        Some(Self { page, record, local, id, fd, is_exempt })
+        Some(Self { page, record, local, id, fd, is_exempt, service: Service::Alone })
     }
 
     /// Gives a descriptor that is used for the first time its place in the page.
@@ -147,8 +170,10 @@ impl Connection {
         let connection = Self::new(page, id, fd, is_exempt)?;
         connection.local.forget_arrival();
         connection.restart_reader();
+        pool::forget(id);
         page.gate().open_seat(id);
-        descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted: false });
+        let (is_decrypted, service) = (false, Service::Alone);
+        descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted, service });
         Some(connection)
     }
 
@@ -161,7 +186,11 @@ impl Connection {
 
     /// What the gate may do with it.
     pub(crate) fn class(&self, reader: Reader) -> Class {
-        if self.is_exempt { Class::Exempt } else { reader.class() }
+        match reader.class() {
+            _ if self.is_exempt => Class::Exempt,
+            Class::Gated if self.service == Service::Loop => Class::Shared,
+            class => class,
+        }
     }
 }
 
@@ -220,6 +249,7 @@ fn close(page: &Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;
     };
+    pool::forget(id);
     page.gate().close_seat(id, clock::now_ns(), &WAKER);
     record.release(process::pid());
 }

@@ -1,5 +1,6 @@
 //! The table of this process's descriptors: which of them are connections.
 
+use crate::pool::Service;
 use lull_oncall::{CONNECTIONS, Id};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +25,8 @@ pub(crate) enum Descriptor {
         is_exempt: bool,
         /// Whether its decrypted bytes are read, and those of its socket are not.
         is_decrypted: bool,
+        /// Who serves it.
+        service: Service,
     },
 }
 
@@ -32,6 +35,9 @@ const UNWATCHED: u32 = 2;
 const FIRST: u32 = 16;
 const EXEMPT: u32 = 1 << 31;
 const DECRYPTED: u32 = 1 << 30;
+const BY_POOL: u32 = 1 << 29;
+const BY_LOOP: u32 = 1 << 28;
+const FLAGS: u32 = EXEMPT | DECRYPTED | BY_POOL | BY_LOOP;
 
 impl Descriptor {
     const fn to_word(self) -> u32 {
@@ -39,11 +45,16 @@ impl Descriptor {
             Self::Foreign => 0,
             Self::Accepted => ACCEPTED,
             Self::Unwatched => UNWATCHED,
-            Self::Connection { id, is_exempt, is_decrypted } => {
+            Self::Connection { id, is_exempt, is_decrypted, service } => {
                 debug_assert!(id.index() < CONNECTIONS, "the number overlaps the flags");
                 let exempt = if is_exempt { EXEMPT } else { 0 };
                 let decrypted = if is_decrypted { DECRYPTED } else { 0 };
-                (FIRST + id.0) | exempt | decrypted
+                let service = match service {
+                    Service::Alone => 0,
+                    Service::Pool => BY_POOL,
+                    Service::Loop => BY_LOOP,
+                };
+                (FIRST + id.0) | exempt | decrypted | service
             }
         }
     }
@@ -54,15 +65,20 @@ impl Descriptor {
             ACCEPTED => Self::Accepted,
             UNWATCHED => Self::Unwatched,
             _ => Self::Connection {
-                id: Id((word & !(EXEMPT | DECRYPTED)).wrapping_sub(FIRST)),
+                id: Id((word & !FLAGS).wrapping_sub(FIRST)),
                 is_exempt: word & EXEMPT != 0,
                 is_decrypted: word & DECRYPTED != 0,
+                service: match word & (BY_POOL | BY_LOOP) {
+                    0 => Service::Alone,
+                    BY_POOL => Service::Pool,
+                    _ => Service::Loop,
+                },
             },
         }
     }
 }
 
-const _: () = assert!(CONNECTIONS < (DECRYPTED - FIRST) as usize);
+const _: () = assert!(CONNECTIONS < (BY_LOOP - FIRST) as usize);
 
 static TABLE: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 
@@ -109,17 +125,16 @@ mod tests {
 
     #[test]
     fn a_descriptor_survives_packing_into_a_word() {
-        let all = [
-            Descriptor::Foreign,
-            Descriptor::Accepted,
-            Descriptor::Unwatched,
-            Descriptor::Connection { id: Id(0), is_exempt: false, is_decrypted: false },
-            Descriptor::Connection { id: Id(9_999), is_exempt: true, is_decrypted: false },
-            Descriptor::Connection { id: Id(0), is_exempt: false, is_decrypted: true },
-            Descriptor::Connection { id: Id(9_999), is_exempt: true, is_decrypted: true },
-        ];
-        for what in all {
+        for what in [Descriptor::Foreign, Descriptor::Accepted, Descriptor::Unwatched] {
             assert_eq!(Descriptor::from_word(what.to_word()), what);
+        }
+        for bits in 0..8 {
+            let (id, is_exempt) = if bits & 1 == 0 { (Id(0), false) } else { (Id(9_999), true) };
+            for service in [Service::Alone, Service::Pool, Service::Loop] {
+                let is_decrypted = bits & 2 == 0;
+                let what = Descriptor::Connection { id, is_exempt, is_decrypted, service };
+                assert_eq!(Descriptor::from_word(what.to_word()), what);
+            }
         }
     }
 

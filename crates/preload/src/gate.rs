@@ -4,10 +4,12 @@
 
 use crate::connection::Connection;
 use crate::parking::{Parking, WAKER};
+use crate::pool::{self, Hiding, Service};
 use crate::real::keeping_errno;
-use crate::{clock, service};
+use crate::{clock, service, ticker};
 use lull_oncall::protocol::Reader;
 use lull_oncall::{Class, Decision, Rest, Seat, Waking};
+use std::ffi::c_int;
 
 /// How the rest of a worker that would have waited for its client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub(crate) enum RestEnd {
 impl Connection {
     /// Returns when its worker holds a slot, or needs none.
     pub(crate) fn take_turn(&self, passes: bool, now_ns: u64) {
-        if self.has_gate() {
+        if self.has_gate() && self.service == Service::Alone {
             self.arrive(passes, now_ns, &self.parking());
         }
     }
@@ -34,7 +36,8 @@ impl Connection {
     /// when the worker finds nothing more to read. A client that has disconnected by then
     /// does not end the wait.
     pub(crate) fn take_turn_unwatched(&self, reader: Reader) {
-        if self.has_gate() && self.is_between_transactions(reader) {
+        let may_park = self.has_gate() && self.service == Service::Alone;
+        if may_park && self.is_between_transactions(reader) {
             let parking = Parking { fd: -1, ..self.parking() };
             self.arrive(false, clock::now_ns(), &parking);
         }
@@ -72,7 +75,8 @@ impl Connection {
     /// Rests instead of waiting for the client until `until_ns`, in mode epoll and between
     /// transactions: the worker sleeps on its seat, and the service thread on its socket.
     pub(crate) fn rest(&self, until_ns: u64) -> RestEnd {
-        if !self.is_between_transactions(self.local.reader.load()) {
+        let is_alone = self.service == Service::Alone;
+        if !is_alone || !self.is_between_transactions(self.local.reader.load()) {
             return RestEnd::NotRested;
         }
         let (gate, parking) = (self.page.gate(), self.parking());
@@ -101,6 +105,54 @@ impl Connection {
             Rest::Left => RestEnd::Interrupted,
             Rest::Called => RestEnd::Called,
         }
+    }
+
+    /// Notes that the server is about to arm it in an epoll descriptor: what its thread had to
+    /// do for it is done.
+    pub(crate) fn arms(&mut self, epoll: c_int, event: &libc::epoll_event) {
+        self.receives();
+        // In a pool a turn is one transaction, since the thread does not look for the next one.
+        self.found_nothing();
+        let service = pool::server_arms(self.id, self.fd, epoll, event);
+        self.set_service(service);
+    }
+
+    /// Decides on the event of a connection of a pool that was returned at `now_ns`. Returns
+    /// whether the server may have it at once; else it has it when the connection is admitted.
+    /// Only an event that says no more than that there are bytes `may_wait`.
+    pub(crate) fn shows_event(&self, may_wait: bool, now_ns: u64) -> bool {
+        let Some(was_hidden) = pool::examine(self.id) else { return true };
+        if !was_hidden {
+            self.local.set_earliest_arrival(now_ns);
+        }
+        let may_wait = may_wait && self.has_gate() && ticker::is_running();
+        let may_wait = may_wait && self.is_between_transactions(self.local.reader.load());
+        let is_shown = !may_wait || self.has_turn(was_hidden, now_ns);
+        if is_shown {
+            pool::show(self.id);
+        }
+        is_shown
+    }
+
+    fn has_turn(&self, was_hidden: bool, now_ns: u64) -> bool {
+        let gate = self.page.gate();
+        let mut has_waited = was_hidden;
+        let mut decision = match was_hidden {
+            true => gate.check(self.id, now_ns, &WAKER),
+            false => gate.arrive(self.id, false, now_ns, &WAKER),
+        };
+        while decision == Decision::Park {
+            match pool::hide(self.id) {
+                Hiding::Hidden => return false,
+                Hiding::Admitted => decision = gate.check(self.id, clock::now_ns(), &WAKER),
+                Hiding::Gone => return true,
+            }
+            has_waited = true;
+        }
+        if has_waited && let Some(seat) = gate.seat(self.id) {
+            self.record.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
+        }
+        true
     }
 
     fn has_gate(&self) -> bool {

@@ -5,6 +5,7 @@
 //! `write`. Waits need no hook, since the reads after them carry the same information; only
 //! mode epoll has hooks of the waits of MariaDB and MySQL, in [`crate::waits`].
 
+use crate::answers;
 use crate::connection::{self, Connection};
 use crate::real::{keeping_errno, real};
 use crate::traffic;
@@ -61,6 +62,7 @@ fn reading(
         return done;
     }
     let Some(connection) = Connection::get(fd) else { return read() };
+    answers::end_others(fd);
     connection.receives();
     let done = read();
     if done > 0 {

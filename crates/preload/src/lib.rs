@@ -28,19 +28,24 @@
 //! * A signal, a hang-up, or a `shutdown` of its socket ends a worker's wait.
 //! * It asserts its invariants in debug builds only: a server must not end because of it.
 
+mod answers;
 mod clock;
 mod connection;
 mod descriptors;
+pub mod events;
 mod gate;
 pub mod hooks;
 mod load;
 mod page;
 mod parking;
+mod pool;
 mod process;
 mod real;
 mod service;
 mod session;
 mod signals;
+mod thread;
+mod ticker;
 pub mod tls;
 mod traffic;
 pub mod waits;

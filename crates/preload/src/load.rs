@@ -1,6 +1,6 @@
 //! What runs when the library is loaded, when the process forks and when it ends.
 
-use crate::{clock, connection, page, process, service, signals};
+use crate::{clock, connection, page, pool, process, service, signals, ticker};
 use std::ffi::CStr;
 
 /// The environment variable with the path of the page: a descriptor of the agent's, or a
@@ -59,5 +59,7 @@ unsafe extern "C" fn after_fork() {
     process::after_fork();
     clock::after_fork();
     service::after_fork();
+    pool::after_fork();
+    ticker::after_fork();
     signals::after_fork();
 }

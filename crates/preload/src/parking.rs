@@ -2,7 +2,7 @@
 
 use crate::real::errno;
 use crate::signals::{self, SleepEnd};
-use crate::{clock, page};
+use crate::{clock, page, pool};
 use lull_oncall::sync::AtomicU32 as Word;
 use lull_oncall::{Id, Park, Seat, Verdict, Wake};
 use std::ffi::c_short;
@@ -21,6 +21,9 @@ pub(crate) const WAKER: Parking = Parking { fd: -1, by_signal: None };
 
 impl Wake for Parking {
     fn wake(&self, id: Id, seat: &Seat) {
+        if pool::wake(id) {
+            return;
+        }
         if signals::wake(id) {
             if let Some(page) = page::get() {
                 page.control().count_signal();

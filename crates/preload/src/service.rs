@@ -12,10 +12,10 @@
 
 use crate::parking::WAKER;
 use crate::real::errno;
-use crate::{clock, connection, page, process};
+use crate::{clock, connection, page, process, thread};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, zeroed};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -43,8 +43,6 @@ const NO_TIMEOUT: c_int = -1;
 const RISES: u64 = 4;
 /// and falls by this share of the difference to a shorter one.
 const FALLS: u64 = 16;
-/// Enough for the loop, its events, and the thread-local data of libc and the server.
-const STACK_BYTES: usize = 1 << 20;
 /// One event: a query, or the end of the connection.
 const ONCE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT).cast_unsigned();
 
@@ -66,50 +64,9 @@ fn start() -> bool {
     // SAFETY: the call only makes a descriptor.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     EPOLL.store(epoll, Ordering::Release);
-    let has_started = epoll >= 0 && spawn();
+    let has_started = epoll >= 0 && thread::spawn(serve);
     STATE.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
     has_started
-}
-
-/// Starts the thread with all signals blocked, by the mask that it inherits.
-fn spawn() -> bool {
-    // SAFETY: all zeros are a set of signals.
-    let mut all: libc::sigset_t = unsafe { zeroed() };
-    // SAFETY: the set may be written.
-    unsafe { libc::sigfillset(&raw mut all) };
-    let before = set_mask(&all);
-    let has_started = spawn_detached();
-    set_mask(&before);
-    has_started
-}
-
-/// Sets this thread's signal mask. Returns the mask before.
-fn set_mask(mask: &libc::sigset_t) -> libc::sigset_t {
-    // SAFETY: all zeros are a set of signals.
-    let mut before: libc::sigset_t = unsafe { zeroed() };
-    // SAFETY: one set is read and the other may be written.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut before) };
-    before
-}
-
-fn spawn_detached() -> bool {
-    let mut attributes = MaybeUninit::uninit();
-    let at = attributes.as_mut_ptr();
-    // SAFETY: the attributes may be written.
-    if unsafe { libc::pthread_attr_init(at) } != 0 {
-        return false;
-    }
-    // SAFETY: the attributes were made.
-    unsafe { libc::pthread_attr_setdetachstate(at, libc::PTHREAD_CREATE_DETACHED) };
-    // SAFETY: as above.
-    unsafe { libc::pthread_attr_setstacksize(at, STACK_BYTES) };
-    let mut thread = 0;
-    // SAFETY: the attributes were made, and the function takes no argument and uses only
-    // statics.
-    let failed = unsafe { libc::pthread_create(&raw mut thread, at, serve, null_mut()) };
-    // SAFETY: the attributes were made and are not used again.
-    unsafe { libc::pthread_attr_destroy(at) };
-    failed == 0
 }
 
 /// Forgets the thread in a child that `fork` made, which has none.
@@ -138,8 +95,7 @@ pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
 }
 
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
-    // SAFETY: the name ends with a zero.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"lull-calls".as_ptr()) };
+    thread::set_name(c"lull-calls");
     let Some(page) = page::get() else { return null_mut() };
     let mut pauses = Pauses { round_ns: 0 };
     let mut polls = Polls { last_ns: clock::now_ns() };

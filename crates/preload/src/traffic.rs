@@ -3,7 +3,7 @@
 //! Methods that may change `errno` restore it; most calls change nothing.
 
 use crate::connection::Connection;
-use crate::{clock, page, process, session};
+use crate::{answers, clock, page, process, session};
 use lull_oncall::Class;
 use lull_oncall::protocol::{Reader, Request};
 
@@ -83,11 +83,23 @@ impl Connection {
         if reader.is_encrypted() && session::uses(self.fd) {
             return;
         }
+        let was_pending = reader.is_pending();
         let is_end = reader.sent(bytes);
         self.local.reader.store(reader);
         if is_end {
             self.replied(reader);
+        } else if was_pending && !reader.is_pending() {
+            self.logged_in_again(reader);
+        } else if reader.may_end_at_receive() {
+            answers::begin(self.fd);
         }
+    }
+
+    /// Notes that a change of user is complete, which is no query and ends any transaction.
+    fn logged_in_again(&self, reader: Reader) {
+        self.record.set_in_transaction(reader.in_transaction());
+        self.record.query_dropped();
+        self.end_query(reader.in_transaction(), clock::now_ns());
     }
 
     /// Notes that the reply to its query is complete.

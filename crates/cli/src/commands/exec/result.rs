@@ -228,6 +228,7 @@ impl ConnectionResult {
                 Class::Gated => "gated",
                 Class::Opaque => "opaque",
                 Class::Exempt => "exempt",
+                Class::Shared => "shared",
             },
             queries: last.queries,
             transactions: last.transactions,
