@@ -41,19 +41,21 @@ impl Note {
     /// Copies the text to `room` and returns it, up to the first byte that is not UTF-8; empty if
     /// it could not be read whole.
     pub fn read<'a>(&self, room: &'a mut [u8; NOTE_BYTES]) -> &'a str {
-        let is_whole = (0..ATTEMPTS).any(|_| self.copy_to(room));
-        let length = (self.length.load(Ordering::Relaxed) as usize).min(NOTE_BYTES);
-        let bytes = if is_whole { &room[..length] } else { &[] };
+        let length = (0..ATTEMPTS).find_map(|_| self.copy_to(room)).unwrap_or(0);
+        let bytes = &room[..length.min(NOTE_BYTES)];
         bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 
-    fn copy_to(&self, room: &mut [u8; NOTE_BYTES]) -> bool {
+    /// Copies all words and returns the length, which belongs to them; `None` if they are torn.
+    fn copy_to(&self, room: &mut [u8; NOTE_BYTES]) -> Option<usize> {
         let before = self.version.load(Ordering::Acquire);
+        let length = self.length.load(Ordering::Relaxed) as usize;
         for (word, bytes) in self.words.iter().zip(room.chunks_exact_mut(8)) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
         fence(Ordering::Acquire);
-        before & 1 == 0 && self.version.load(Ordering::Relaxed) == before
+        let is_whole = before & 1 == 0 && self.version.load(Ordering::Relaxed) == before;
+        is_whole.then_some(length)
     }
 }
 
