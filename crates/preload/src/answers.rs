@@ -8,6 +8,9 @@
 //! * arms its connection for the next event ([`crate::events::epoll_ctl`]), as pools do, or
 //! * reads from another connection, or waits for events, as event loops do.
 //!
+//! Only connections that were armed in an epoll descriptor concern this module, so that it costs
+//! a server with a thread for each connection nothing.
+//!
 //! Waits for a lock or for another socket are no such end, since a thread may wait for them in
 //! the middle of an answer of which it has sent a part.
 

@@ -8,7 +8,7 @@ mod address;
 
 use crate::descriptors::{self, Descriptor};
 use crate::parking::WAKER;
-use crate::pool::{self, Service};
+use crate::pool::{self, ServedBy};
 use crate::real::keeping_errno;
 use crate::{clock, page, process};
 use address::Ends;
@@ -26,8 +26,8 @@ static LOCAL: [Local; CONNECTIONS] = [const { Local::new() }; CONNECTIONS];
 #[repr(align(32))]
 pub(crate) struct Local {
     pub(crate) reader: SharedReader,
-    /// A lower bound of the arrival time of the query that ends its worker's rest; 0 unless
-    /// the worker rests or has not read that query yet.
+    /// A lower bound of the arrival time of the query that ends its worker's rest, or that an
+    /// event has reported; 0 unless the worker rests or has not read that query yet.
     earliest_ns: AtomicU64,
 }
 
@@ -53,6 +53,13 @@ impl Local {
         self.earliest_ns.store(now_ns, Ordering::Relaxed);
     }
 
+    /// Notes that a query arrived at this time, unless its arrival was noted before.
+    pub(crate) fn set_first_arrival(&self, now_ns: u64) {
+        if self.earliest_ns.load(Ordering::Relaxed) == 0 {
+            self.earliest_ns.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
     /// Notes that the next query's arrival is known only when it is read.
     pub(crate) fn forget_arrival(&self) {
         self.earliest_ns.store(0, Ordering::Relaxed);
@@ -70,7 +77,7 @@ pub(crate) struct Connection {
     /// Whether a rule exempts it from the gate.
     is_exempt: bool,
     /// Who serves it.
-    pub(crate) service: Service,
+    pub(crate) served_by: ServedBy,
 }
 
 impl Connection {
@@ -100,20 +107,20 @@ impl Connection {
     }
 
     /// Notes who serves it from now on.
-    pub(crate) fn set_service(&mut self, service: Service) {
-        if self.service != service {
-            self.change_service(service);
+    pub(crate) fn set_served_by(&mut self, served_by: ServedBy) {
+        if self.served_by != served_by {
+            self.change_served_by(served_by);
         }
     }
 
     #[cold]
-    fn change_service(&mut self, service: Service) {
+    fn change_served_by(&mut self, served_by: ServedBy) {
         let before = descriptors::get(self.fd);
         if let Descriptor::Connection { id, is_exempt, is_decrypted, .. } = before {
-            let after = Descriptor::Connection { id, is_exempt, is_decrypted, service };
+            let after = Descriptor::Connection { id, is_exempt, is_decrypted, served_by };
             descriptors::replace(self.fd, before, after);
         }
-        self.service = service;
+        self.served_by = served_by;
         self.record.set_class(self.class(self.local.reader.load()));
     }
 
@@ -127,8 +134,8 @@ impl Connection {
     #[cold]
     fn begin_decrypted(fd: c_int) -> Option<Self> {
         let connection = Self::get(fd)?;
-        let Self { id, is_exempt, service, .. } = connection;
-        let what = |is_decrypted| Descriptor::Connection { id, is_exempt, is_decrypted, service };
+        let Self { id, is_exempt, served_by, .. } = connection;
+        let what = |is_decrypted| Descriptor::Connection { id, is_exempt, is_decrypted, served_by };
         if !descriptors::replace(fd, what(false), what(true)) {
             return None;
         }
@@ -141,8 +148,8 @@ impl Connection {
     fn find(fd: c_int, what: Descriptor) -> Option<Self> {
         let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
         match what {
-            Descriptor::Connection { id, is_exempt, service, .. } => {
-                let connection = Self { service, ..Self::new(page, id, fd, is_exempt)? };
+            Descriptor::Connection { id, is_exempt, served_by, .. } => {
+                let connection = Self { served_by, ..Self::new(page, id, fd, is_exempt)? };
                 // A child inherits its parent's table; what it reads from is its own.
                 let is_mine = connection.record.pid() == process::pid();
                 if is_mine { Some(connection) } else { keeping_errno(|| Self::open(page, fd)) }
@@ -153,7 +160,7 @@ impl Connection {
 
     fn new(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Self> {
         let (record, local) = (page.record(id)?, LOCAL.get(id.index())?);
-        Some(Self { page, record, local, id, fd, is_exempt, service: Service::Alone })
+        Some(Self { page, record, local, id, fd, is_exempt, served_by: ServedBy::Alone })
     }
 
     /// Gives a descriptor that is used for the first time its place in the page.
@@ -172,8 +179,8 @@ impl Connection {
         connection.restart_reader();
         pool::forget(id);
         page.gate().open_seat(id);
-        let (is_decrypted, service) = (false, Service::Alone);
-        descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted, service });
+        let (is_decrypted, served_by) = (false, ServedBy::Alone);
+        descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted, served_by });
         Some(connection)
     }
 
@@ -188,7 +195,7 @@ impl Connection {
     pub(crate) fn class(&self, reader: Reader) -> Class {
         match reader.class() {
             _ if self.is_exempt => Class::Exempt,
-            Class::Gated if self.service == Service::Loop => Class::Shared,
+            Class::Gated if self.served_by == ServedBy::Loop => Class::Shared,
             class => class,
         }
     }

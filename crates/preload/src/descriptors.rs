@@ -1,6 +1,6 @@
 //! The table of this process's descriptors: which of them are connections.
 
-use crate::pool::Service;
+use crate::pool::ServedBy;
 use lull_oncall::{CONNECTIONS, Id};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ pub(crate) enum Descriptor {
         /// Whether its decrypted bytes are read, and those of its socket are not.
         is_decrypted: bool,
         /// Who serves it.
-        service: Service,
+        served_by: ServedBy,
     },
 }
 
@@ -45,16 +45,16 @@ impl Descriptor {
             Self::Foreign => 0,
             Self::Accepted => ACCEPTED,
             Self::Unwatched => UNWATCHED,
-            Self::Connection { id, is_exempt, is_decrypted, service } => {
+            Self::Connection { id, is_exempt, is_decrypted, served_by } => {
                 debug_assert!(id.index() < CONNECTIONS, "the number overlaps the flags");
                 let exempt = if is_exempt { EXEMPT } else { 0 };
                 let decrypted = if is_decrypted { DECRYPTED } else { 0 };
-                let service = match service {
-                    Service::Alone => 0,
-                    Service::Pool => BY_POOL,
-                    Service::Loop => BY_LOOP,
+                let served_by = match served_by {
+                    ServedBy::Alone => 0,
+                    ServedBy::Pool => BY_POOL,
+                    ServedBy::Loop => BY_LOOP,
                 };
-                (FIRST + id.0) | exempt | decrypted | service
+                (FIRST + id.0) | exempt | decrypted | served_by
             }
         }
     }
@@ -68,10 +68,10 @@ impl Descriptor {
                 id: Id((word & !FLAGS).wrapping_sub(FIRST)),
                 is_exempt: word & EXEMPT != 0,
                 is_decrypted: word & DECRYPTED != 0,
-                service: match word & (BY_POOL | BY_LOOP) {
-                    0 => Service::Alone,
-                    BY_POOL => Service::Pool,
-                    _ => Service::Loop,
+                served_by: match word & (BY_POOL | BY_LOOP) {
+                    0 => ServedBy::Alone,
+                    BY_POOL => ServedBy::Pool,
+                    _ => ServedBy::Loop,
                 },
             },
         }
@@ -130,9 +130,9 @@ mod tests {
         }
         for bits in 0..8 {
             let (id, is_exempt) = if bits & 1 == 0 { (Id(0), false) } else { (Id(9_999), true) };
-            for service in [Service::Alone, Service::Pool, Service::Loop] {
+            for served_by in [ServedBy::Alone, ServedBy::Pool, ServedBy::Loop] {
                 let is_decrypted = bits & 2 == 0;
-                let what = Descriptor::Connection { id, is_exempt, is_decrypted, service };
+                let what = Descriptor::Connection { id, is_exempt, is_decrypted, served_by };
                 assert_eq!(Descriptor::from_word(what.to_word()), what);
             }
         }

@@ -4,7 +4,7 @@
 //! `thread_handling=pool-of-threads`, and proxies that speak MySQL's protocol.
 
 use crate::connection::Connection;
-use crate::pool::{self, Service};
+use crate::pool::{self, ServedBy};
 use crate::real::{keeping_errno, real};
 use crate::{answers, clock, page, traffic};
 use libc::{epoll_event, sigset_t};
@@ -30,7 +30,7 @@ fn track_change(epoll: c_int, operation: c_int, fd: c_int, event: Option<&epoll_
         }
         _ => {
             pool::forget(connection.id);
-            connection.set_service(Service::Alone);
+            connection.set_served_by(ServedBy::Alone);
         }
     }
 }

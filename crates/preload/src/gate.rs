@@ -4,7 +4,7 @@
 
 use crate::connection::Connection;
 use crate::parking::{Parking, WAKER};
-use crate::pool::{self, Hiding, Service};
+use crate::pool::{self, Hiding, ServedBy};
 use crate::real::keeping_errno;
 use crate::{clock, service, ticker};
 use lull_oncall::protocol::Reader;
@@ -27,7 +27,7 @@ pub(crate) enum RestEnd {
 impl Connection {
     /// Returns when its worker holds a slot, or needs none.
     pub(crate) fn take_turn(&self, passes: bool, now_ns: u64) {
-        if self.has_gate() && self.service == Service::Alone {
+        if self.has_gate() && self.served_by == ServedBy::Alone {
             self.arrive(passes, now_ns, &self.parking());
         }
     }
@@ -36,7 +36,7 @@ impl Connection {
     /// when the worker finds nothing more to read. A client that has disconnected by then
     /// does not end the wait.
     pub(crate) fn take_turn_unwatched(&self, reader: Reader) {
-        let may_park = self.has_gate() && self.service == Service::Alone;
+        let may_park = self.has_gate() && self.served_by == ServedBy::Alone;
         if may_park && self.is_between_transactions(reader) {
             let parking = Parking { fd: -1, ..self.parking() };
             self.arrive(false, clock::now_ns(), &parking);
@@ -75,7 +75,7 @@ impl Connection {
     /// Rests instead of waiting for the client until `until_ns`, in mode epoll and between
     /// transactions: the worker sleeps on its seat, and the service thread on its socket.
     pub(crate) fn rest(&self, until_ns: u64) -> RestEnd {
-        let is_alone = self.service == Service::Alone;
+        let is_alone = self.served_by == ServedBy::Alone;
         if !is_alone || !self.is_between_transactions(self.local.reader.load()) {
             return RestEnd::NotRested;
         }
@@ -113,19 +113,19 @@ impl Connection {
         self.receives();
         // In a pool a turn is one transaction, since the thread does not look for the next one.
         self.found_nothing();
-        let service = pool::server_arms(self.id, self.fd, epoll, event);
-        self.set_service(service);
+        let served_by = pool::server_arms(self.id, self.fd, epoll, event);
+        self.set_served_by(served_by);
     }
 
     /// Decides on the event of a connection of a pool that was returned at `now_ns`. Returns
     /// whether the server may have it at once; else it has it when the connection is admitted.
     /// Only an event that says no more than that there are bytes `may_wait`.
     pub(crate) fn shows_event(&self, may_wait: bool, now_ns: u64) -> bool {
-        let Some(was_hidden) = pool::examine(self.id) else { return true };
-        if !was_hidden {
-            self.local.set_earliest_arrival(now_ns);
+        self.local.set_first_arrival(now_ns);
+        if !self.has_gate() || !ticker::is_running() {
+            return true;
         }
-        let may_wait = may_wait && self.has_gate() && ticker::is_running();
+        let Some(was_hidden) = pool::examine(self.id) else { return true };
         let may_wait = may_wait && self.is_between_transactions(self.local.reader.load());
         let is_shown = !may_wait || self.has_turn(was_hidden, now_ns);
         if is_shown {

@@ -7,6 +7,7 @@
 
 use crate::answers;
 use crate::connection::{self, Connection};
+use crate::pool::ServedBy;
 use crate::real::{keeping_errno, real};
 use crate::traffic;
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
@@ -62,7 +63,9 @@ fn reading(
         return done;
     }
     let Some(connection) = Connection::get(fd) else { return read() };
-    answers::end_others(fd);
+    if connection.served_by != ServedBy::Alone {
+        answers::end_others(fd);
+    }
     connection.receives();
     let done = read();
     if done > 0 {

@@ -47,7 +47,7 @@ const NONE: c_int = -1;
 
 /// Who serves a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
+pub(crate) enum ServedBy {
     /// A thread or a process of its own.
     Alone,
     /// Any thread of a pool, which gets one event at a time.
@@ -142,9 +142,9 @@ pub(crate) fn is_used() -> bool {
 }
 
 /// Notes that the server is about to arm a connection. Returns who serves it then.
-pub(crate) fn server_arms(id: Id, fd: c_int, epoll: c_int, event: &libc::epoll_event) -> Service {
+pub(crate) fn server_arms(id: Id, fd: c_int, epoll: c_int, event: &libc::epoll_event) -> ServedBy {
     let (events, data) = (event.events, event.u64);
-    let Some(arming) = get(id) else { return Service::Alone };
+    let Some(arming) = get(id) else { return ServedBy::Alone };
     if arming.take_back() {
         unmark(id);
     }
@@ -161,7 +161,7 @@ pub(crate) fn server_arms(id: Id, fd: c_int, epoll: c_int, event: &libc::epoll_e
         IS_USED.store(1, Ordering::Relaxed);
     }
     let is_once = events & libc::EPOLLONESHOT.cast_unsigned() != 0;
-    if is_once { Service::Pool } else { Service::Loop }
+    if is_once { ServedBy::Pool } else { ServedBy::Loop }
 }
 
 /// Forgets where a connection is armed: it is closed, or taken out of its epoll descriptor.

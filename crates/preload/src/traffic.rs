@@ -3,6 +3,7 @@
 //! Methods that may change `errno` restore it; most calls change nothing.
 
 use crate::connection::Connection;
+use crate::pool::ServedBy;
 use crate::{answers, clock, page, process, session};
 use lull_oncall::Class;
 use lull_oncall::protocol::{Reader, Request};
@@ -90,7 +91,7 @@ impl Connection {
             self.replied(reader);
         } else if was_pending && !reader.is_pending() {
             self.logged_in_again(reader);
-        } else if reader.may_end_at_receive() {
+        } else if self.served_by != ServedBy::Alone && reader.may_end_at_receive() {
             answers::begin(self.fd);
         }
     }

@@ -30,13 +30,13 @@ impl Armed {
     }
 
     /// As the hook of `epoll_ctl` does for the server.
-    fn control(&self, operation: c_int, events: u32) -> Service {
+    fn control(&self, operation: c_int, events: u32) -> ServedBy {
         let mut event = libc::epoll_event { events, u64: self.data() };
-        let service = server_arms(self.id, self.server.as_raw_fd(), self.epoll, &event);
+        let served_by = server_arms(self.id, self.server.as_raw_fd(), self.epoll, &event);
         let (epoll, fd) = (self.epoll, self.server.as_raw_fd());
         // SAFETY: one event, read only.
         assert_eq!(unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }, 0);
-        service
+        served_by
     }
 
     /// Returns the event that the kernel has now.
@@ -114,12 +114,12 @@ fn a_closed_connection_is_neither_found_nor_armed_again() {
 #[test]
 fn only_a_connection_that_is_armed_for_one_event_at_a_time_is_found() {
     let armed = Armed::new(103);
-    assert_eq!(armed.control(libc::EPOLL_CTL_MOD, ONCE), Service::Pool);
+    assert_eq!(armed.control(libc::EPOLL_CTL_MOD, ONCE), ServedBy::Pool);
     let event = libc::epoll_event { events: 1, u64: armed.data() };
     assert!(find(armed.epoll, &event).is_some());
     assert_eq!(find(armed.epoll + 1, &event), None, "an event of another descriptor");
     let always = libc::EPOLLIN.cast_unsigned();
-    assert_eq!(armed.control(libc::EPOLL_CTL_MOD, always), Service::Loop);
+    assert_eq!(armed.control(libc::EPOLL_CTL_MOD, always), ServedBy::Loop);
     assert_eq!(find(armed.epoll, &event), None);
 }
 
