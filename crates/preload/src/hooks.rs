@@ -2,8 +2,9 @@
 //!
 //! Tracing shows which calls servers use: MariaDB and MySQL `recv`, `send`, and `read`,
 //! `write` under TLS; PostgreSQL `recv`, `send`; memcached `read`, `sendmsg`; Redis `read`,
-//! `write`. Waits need no hook, since the reads after them carry the same information; only
-//! mode epoll has hooks of the waits of MariaDB and MySQL, in [`crate::waits`].
+//! `write`. The waits of a worker with one connection need no hook, since the reads after them
+//! carry the same information, except in mode epoll ([`crate::waits`]). Those of pools and event
+//! loops are in [`crate::events`].
 
 use crate::answers;
 use crate::connection::{self, Connection};

@@ -12,14 +12,20 @@
 //!                      ├─▶ connection   identity ────────┤
 //!                      ├─▶ traffic      protocol ────────┤
 //!                      └─▶ gate ◀─ service ▶ oncall::Gate┘
+//!   pool ──epoll_wait─▶ events ──▶ libc     ▲
+//!                      └─▶ pool ◀─ ticker ──┘
 //! ```
+//!
+//! A thread of a pool is never delayed: the events of connections that have to wait are hidden
+//! from it (`pool`).
 //!
 //! Rules, since the library runs inside a program that it does not own:
 //!
 //! * It looks up libc's functions when they are first called, since other libraries'
 //!   constructors run before its own (libcap-ng's closes descriptors). It looks up those of a
 //!   TLS library when a session is first used, since that library may be loaded late.
-//! * It allocates nothing and takes no lock, except for one thread that mode epoll starts.
+//! * It allocates nothing and takes no lock, except for one thread that mode epoll, or a gated
+//!   pool of threads, starts.
 //!   `errno` after a call is the value that libc's call set.
 //! * Without a page, with a page of another version, or with an agent that is silent, every
 //!   call passes straight through.

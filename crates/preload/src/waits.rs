@@ -2,7 +2,7 @@
 //!
 //! MariaDB waits in `poll` and MySQL in `ppoll`, each on that one socket. PostgreSQL's
 //! processes wait in `epoll_wait` on their latch, too, and the threads of memcached and Redis
-//! on many sockets: those waits are not hooked.
+//! on many sockets: no worker rests in those waits.
 
 use crate::clock;
 use crate::connection::Connection;
