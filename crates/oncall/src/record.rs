@@ -256,8 +256,8 @@ impl Record {
         self.latency_sum_ns.load(Ordering::Relaxed)
     }
 
-    /// Returns its latencies: from when its worker read a query, or a resting worker's query
-    /// can have arrived, to when it wrote the reply.
+    /// Returns its latencies: from when its worker read a query, a resting worker's query can
+    /// have arrived, or an event reported one to a pool, to when the reply was written.
     pub const fn latency(&self) -> &Histogram {
         &self.latency
     }
