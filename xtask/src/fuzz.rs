@@ -67,7 +67,7 @@ struct Fuzzer {
 impl Fuzzer {
     fn build(root: &Path) -> Result<Self> {
         let target = release::target(root).join("fuzz");
-        let triple = host_triple()?;
+        let triple = release::host_triple()?;
         let mut cargo = Command::new("cargo");
         cargo.current_dir(root).args(["build", "--release", "--package", "lull-fuzz"]);
         // With --target the flags are not those of build scripts and macros.
@@ -119,11 +119,4 @@ fn read_targets(root: &Path) -> Result<BTreeMap<String, Target>> {
 struct Target {
     about: String,
     seeds: Vec<String>,
-}
-
-fn host_triple() -> Result<String> {
-    let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc -vV names no host")
 }

@@ -6,12 +6,17 @@ mod dispatch;
 mod docs;
 mod fuzz;
 mod live;
+mod markdown;
+mod miri;
+mod nightly;
 mod package;
 mod python;
 mod rig;
+mod site;
 mod supply;
 mod test;
 mod tidy;
+mod tsan;
 mod validate;
 
 use anyhow::{Context, Result};
@@ -93,6 +98,27 @@ enum Task {
         /// How long each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u32,
+    },
+    /// Run what Miri can of the gate, its page and the host's system calls; needs nightly Rust
+    Miri {
+        /// Schedules of each test with threads
+        #[arg(long, default_value_t = 16)]
+        seeds: u32,
+        /// Cases of each property
+        #[arg(long, default_value_t = 8)]
+        cases: u32,
+        /// Print what is left out, and why, and run nothing
+        #[arg(long)]
+        list: bool,
+    },
+    /// Run the tests of the gate and of the preloaded library under ThreadSanitizer; needs
+    /// nightly Rust
+    Tsan,
+    /// Build the pages of docs/ as a site with a search, in target/site
+    Site {
+        /// Leave out the references of the crates
+        #[arg(long)]
+        no_api: bool,
     },
     /// Make a static program, a Debian package and their notices under target/package
     Package,
@@ -185,6 +211,10 @@ fn main() -> ExitCode {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
         Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
+        Task::Miri { list: true, .. } => Ok(miri::list()),
+        Task::Miri { seeds, cases, .. } => miri::run(&root(), &miri::Options { seeds, cases }),
+        Task::Tsan => tsan::run(&root()),
+        Task::Site { no_api } => site::run(&root(), !no_api),
         Task::Package => package::run(&root()),
         Task::Python { staged, release, docs } => {
             python::run(&root(), &python::Options { staged, release, docs })

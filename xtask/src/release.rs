@@ -29,6 +29,17 @@ pub fn target(root: &Path) -> PathBuf {
     root.join(target.unwrap_or_else(|| "target".into()))
 }
 
+/// The target that the compiler builds for by default.
+///
+/// # Errors
+/// If rustc cannot be started.
+pub fn host_triple() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("cannot start rustc")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc -vV names no host")
+}
+
 fn build(root: &Path, package: &str, what: [&str; 2]) -> Result<()> {
     let mut command = Command::new("cargo");
     command.current_dir(root).args(["build", "--quiet", "--release"]);

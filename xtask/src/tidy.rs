@@ -4,6 +4,7 @@
 //! tested on small trees in memory, with an example that breaks it. A new rule
 //! is one file (or a function in a file of its family) and one line in [`RULES`].
 
+mod book;
 mod calls;
 mod circles;
 mod commits;
@@ -46,6 +47,7 @@ const RULES: &[Rule] = &[
     nesting::PARAMETERS,
     headers::RULE,
     docs::RULE,
+    book::RULE,
     safety::PLACE,
     safety::ARGUMENT,
     calls::RULE,
