@@ -80,6 +80,8 @@ pub enum LatencyDetail {
 pub enum SettingSearch {
     /// It decides by rules.
     None,
+    /// It takes settings that were measured beforehand, under the config key `profile`.
+    Profiled,
     /// It fits a model within the run and keeps the result to itself.
     Internal,
     /// `lull tune` can run the same search on its own, and the settings that were found can be
@@ -98,14 +100,19 @@ pub type MakePolicy =
 impl SettingSearch {
     /// Whether the policy searches at all.
     pub const fn is_some(self) -> bool {
-        !matches!(self, Self::None)
+        matches!(self, Self::Internal | Self::Reusable(_))
+    }
+
+    /// Whether the policy takes a profile.
+    pub const fn takes_profile(self) -> bool {
+        matches!(self, Self::Profiled)
     }
 
     /// The function that reads the search from a config, if others may run it.
     pub const fn reusable(self) -> Option<ReadTuning> {
         match self {
             Self::Reusable(read) => Some(read),
-            Self::None | Self::Internal => None,
+            Self::None | Self::Profiled | Self::Internal => None,
         }
     }
 }

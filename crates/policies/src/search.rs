@@ -7,6 +7,7 @@
 //! server's response to its settings. A [`Gather`] makes one reading out of several epochs.
 
 mod evidence;
+mod front;
 mod gates;
 mod gather;
 mod level;
@@ -20,7 +21,8 @@ mod space;
 mod trials;
 mod tuning;
 
-pub(crate) use evidence::{evidence_of, is_refuted};
+pub use evidence::evidence_of;
+pub(crate) use evidence::is_refuted;
 pub(crate) use gather::first_tail;
 pub use gather::{Gather, Gathered, Protocol};
 pub use level::Level;
@@ -29,5 +31,5 @@ pub use reading::Reading;
 pub use refusal::Refusal;
 pub use rules::{Method, Rules};
 pub use space::{Dimension, Place, Space, SpaceError};
-pub use trials::{Believed, Choice, Next, Search, Trial, penalty};
+pub use trials::{Believed, Choice, FrontSetting, Next, Search, Trial, penalty};
 pub use tuning::Tuning;

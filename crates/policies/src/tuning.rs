@@ -3,4 +3,5 @@
 pub(crate) mod bayop;
 pub(crate) mod co_pi;
 pub(crate) mod linux_default;
+mod profile;
 pub(crate) mod static_setting;

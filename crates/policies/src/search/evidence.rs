@@ -43,7 +43,7 @@ pub(super) fn weigh(readings: &[Reading], rules: &Rules, predicted: f64) -> Tria
 }
 
 /// Returns the evidence of readings that no model predicts.
-pub(crate) fn evidence_of(readings: &[Reading], rules: &Rules) -> TrialEvidence {
+pub fn evidence_of(readings: &[Reading], rules: &Rules) -> TrialEvidence {
     weigh(readings, rules, 0.0)
 }
 

@@ -85,6 +85,11 @@ impl Gather {
         }
     }
 
+    /// Returns the requests that were answered per second of the trial so far.
+    pub fn completed_per_s(&self) -> f64 {
+        self.completed / self.span.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
     /// Adds an epoch and returns the state of the trial.
     pub fn add(&mut self, seen: &Observation) -> Gathered {
         if self.settled < self.protocol.settle {
@@ -206,6 +211,10 @@ mod tests {
         assert_eq!(epochs, 5);
         assert!((reading.tail_us / 5000.0 - 1.0).abs() < 0.01 && reading.watts == 50.0);
         assert_eq!((rate, reading.requests, reading.late), (2000.0, 8000, 0));
+        let mut gather = Gather::new(protocol());
+        assert_eq!(gather.completed_per_s(), 0.0);
+        (0..5).for_each(|_| drop(gather.add(&epoch(lc(5.0), metered()))));
+        assert_eq!(gather.completed_per_s(), 2000.0);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Method {
     Apart,
     /// The paper's penalty.
     Penalty,
+    /// The front of power and tail below the bound.
+    Front,
     /// Anywhere: what a search must beat.
     Random,
 }

@@ -176,6 +176,34 @@ impl Space {
         self
     }
 
+    /// Returns the same space with so few levels of its knobs that it has at most so many
+    /// settings: the lowest, the highest and evenly spaced ones between them, with the one that is
+    /// best for latency. Two levels of each knob are left in any case.
+    #[must_use]
+    pub fn at_most(&self, settings: usize) -> Self {
+        let mut counts: Vec<_> = self.dimensions.iter().map(|it| it.levels.len()).collect();
+        while counts.iter().product::<usize>() > settings {
+            let Some(most) = counts.iter_mut().max().filter(|count| **count > 2) else { break };
+            *most -= 1;
+        }
+        let thinned = self.dimensions.iter().zip(counts).map(|(dimension, count)| {
+            let last = dimension.levels.len() - 1;
+            let mut kept: Vec<_> = (0..count).map(|at| (at * last) / (count - 1)).collect();
+            let fast = usize::from(dimension.fast);
+            // The ends stay; of the others the nearest one makes room for the fastest.
+            let inner = kept.iter_mut().filter(|at| **at != 0 && **at != last);
+            if fast != 0
+                && fast != last
+                && let Some(nearest) = inner.min_by_key(|at| at.abs_diff(fast))
+            {
+                *nearest = fast;
+            }
+            let values: Vec<_> = kept.iter().map(|at| dimension.levels[*at].value).collect();
+            (dimension.knob, values)
+        });
+        thinned.fold(self.clone(), |space, (knob, values)| space.only(knob, &values))
+    }
+
     /// Returns the space without a knob; `None` if nothing is left to choose.
     #[must_use]
     pub fn without(&self, knob: Capability) -> Option<Self> {
@@ -431,6 +459,24 @@ mod tests {
         let values: Vec<_> = grid.dimensions()[0].levels.iter().map(|it| it.value).collect();
         assert_eq!(values, [0.0, 2.0, 50.0, 400.0]);
         assert_eq!(grid.values(&grid.fastest())[0], 2.0, "nearest to 20");
+    }
+
+    #[test]
+    fn a_thinned_space_keeps_the_ends_and_the_fastest_level_and_is_as_small_as_asked() {
+        let whole = space(&[]);
+        for most in [8, 24, 100, 5000] {
+            let thin = whole.at_most(most);
+            assert!(thin.size() <= most.max(8) && thin.size() > most.min(4008) / 2, "{most}");
+            assert_eq!(thin.values(&thin.fastest())[1..], [2.0, 4.0], "{most}");
+            for (dimension, all) in thin.dimensions().iter().zip(whole.dimensions()) {
+                let ends =
+                    |it: &Dimension| [&it.levels[0], it.levels.last().unwrap()].map(|l| l.value);
+                assert_eq!(ends(dimension), ends(all));
+            }
+        }
+        let values = whole.at_most(24).values(&whole.at_most(24).fastest());
+        assert_eq!(values, [20.0, 2.0, 4.0], "the fastest delay is among its levels");
+        assert_eq!(whole.at_most(5000), whole);
     }
 
     #[test]

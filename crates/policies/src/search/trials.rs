@@ -1,6 +1,6 @@
 //! A search: proposes the next candidate setting from the trials so far, and the best one.
 //!
-//! There are two methods. The *paper's* folds latency and energy into one penalty,
+//! There are three methods. The *paper's* folds latency and energy into one penalty,
 //! `R_p = energy max(latency - bound + 1, 1)` with latencies in microseconds (Dong et al.,
 //! CCDS 2026, eq. 4). It tries five quasi-random candidates, then those where a Gaussian process
 //! of ln R_p has the largest expected improvement, and returns the best one measured.
@@ -10,11 +10,18 @@
 //! bound. It begins at the fastest setting and moves outwards. The last trials measure the
 //! likely choice again, because the best of many noisy readings is better than its true value.
 //!
-//! With either method a setting meets the bound only on evidence ([`super::evidence`]). A
+//! The *front* ([`super::front`]) uses the same two models, and its next candidate is the one
+//! that is expected to add most to the area between the front of power and tail and the bound.
+//! It begins and confirms as ours does, so that its answer has evidence as well.
+//!
+//! With any method a setting meets the bound only on evidence ([`super::evidence`]). A
 //! setting that two trials or more refute is not proposed again, and neither is one that an
 //! earlier search at this load has refuted ([`Search::leave_out`]).
 
+mod fronts;
 mod proposals;
+
+pub use fronts::FrontSetting;
 
 use super::evidence::{is_refuted, weigh};
 use super::reading::Reading;
@@ -42,7 +49,8 @@ pub struct Trial {
 pub struct Next {
     /// The candidate setting.
     pub place: Place,
-    /// The share by which power is expected to fall, if a model chose the candidate.
+    /// The share by which power is expected to fall, or the hypervolume of the front to grow, if
+    /// a model chose the candidate.
     pub expected_gain: Option<f64>,
 }
 
@@ -143,7 +151,7 @@ impl Search {
         match self.rules.method {
             Method::Random => Some(self.anywhere(rng)),
             Method::Penalty => self.ask_penalty(rng),
-            Method::Apart => self.ask_apart(rng),
+            Method::Apart | Method::Front => self.ask_apart(rng),
         }
     }
 
@@ -189,7 +197,7 @@ impl Search {
     pub fn choice(&self) -> Option<Choice> {
         let models = self.models();
         match (self.rules.method, &models) {
-            (Method::Apart, Some(models)) => self.choose_shown(models),
+            (Method::Apart | Method::Front, Some(models)) => self.choose_shown(models),
             _ => self.choose_measured(models.as_ref()),
         }
     }

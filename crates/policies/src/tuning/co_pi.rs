@@ -7,17 +7,22 @@
 //! `nearest` (default; Dong et al. report misses at 200 us, which fit it), or `ceil`,
 //! the smallest that is no lower.
 //!
-//! Without a profile the policy changes nothing. `lull sweep` measures a profile.
+//! Without a profile the policy changes nothing. `lull sweep` measures a profile, also of
+//! other knobs than the paper's two (ours), and `agent.profile` names its file. The rate is
+//! that of the app with the first tail objective, as in a sweep; without one it is the sum of
+//! all apps.
 
-use crate::config::{config, positive_time, read, text, wrong};
+use super::profile::{Profiled, check_profile};
+use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::search::first_tail;
 use crate::toolkit::period::Period;
 use crate::toolkit::revise;
 use lull_control::{
-    Capability, Coalescing, FrequencyDomain, Machine, Nic, Observation, Plan, Policy, PolicyError,
-    Reason, Rng, RosterChange, Setting,
+    AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
+    RosterChange, Setting,
 };
-use lull_measure::{Hertz, Nanos};
+use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The registry's entry.
@@ -28,14 +33,22 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
               beforehand.",
     kind: PolicyKind {
         family: Family::Tuning,
-        needs: &[Capability::Coalescing, Capability::Frequency, Capability::TailLatency],
-        uses: &[],
+        needs: &[Capability::TailLatency],
+        uses: &[
+            Capability::Coalescing,
+            Capability::Frequency,
+            Capability::Cores,
+            Capability::CacheWays,
+            Capability::GateCap,
+            Capability::GateBatch,
+            Capability::GateDelay,
+        ],
         dip: None,
         latency: LatencyDetail::EveryRequest,
-        search: SettingSearch::None,
+        search: SettingSearch::Profiled,
     },
     config: ConfigSchema::new::<Config>(),
-    make: |table, machine, _| Ok(Box::new(CoPi::new(read(table)?, machine))),
+    make: |table, machine, apps| Ok(Box::new(CoPi::new(read(table)?, machine, apps)?)),
 };
 
 config! {
@@ -46,7 +59,7 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Which profiled rate counts: "nearest" or "ceil" (ours).
         take: Take = Take::Nearest,
-        /// Rates with their delay and frequency.
+        /// Rates with their delay, frequency and values of other knobs.
         profile: Vec<Profiled> = Vec::new(),
     }
 }
@@ -59,53 +72,60 @@ pub(crate) enum Take {
     Ceil,
 }
 
-/// The settings of one rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Profiled {
-    rate_per_s: f64,
-    delay: Nanos,
-    frequency: Hertz,
-}
-
 fn check(config: &Config) -> Result<(), PolicyError> {
     positive_time("period", config.period)?;
-    let sound = |it: &Profiled| it.rate_per_s.is_finite() && it.rate_per_s > 0.0;
-    match config.profile.iter().all(sound) {
-        true => Ok(()),
-        false => Err(wrong("profile", "every profiled rate is above 0".to_owned())),
-    }
+    check_profile(&config.profile)
+}
+
+/// The settings of one rate of requests per second.
+struct RateSettings {
+    rate_per_s: f64,
+    settings: Vec<Setting>,
 }
 
 /// The policy.
 struct CoPi {
-    config: Config,
-    machine: Machine,
+    take: Take,
+    /// By ascending rate.
+    profile: Vec<RateSettings>,
+    /// The app whose rate counts; all without one.
+    app: Option<AppId>,
+    is_of_apps: bool,
     period: Period,
     plan: Plan,
 }
 
 impl CoPi {
-    fn new(mut config: Config, machine: &Machine) -> Self {
-        config.profile.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
-        let period = Period::new(config.period);
-        Self { period, machine: machine.clone(), plan: Plan::keep(), config }
+    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+        let settings = |it: &Profiled| {
+            let settings = it.settings(ENTRY.name, machine, apps)?;
+            Ok(RateSettings { rate_per_s: it.rate_per_s, settings })
+        };
+        let profile: Result<Vec<_>, PolicyError> = config.profile.iter().map(settings).collect();
+        let mut profile = profile?;
+        profile.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
+        Ok(Self {
+            take: config.take,
+            profile,
+            app: first_tail(apps).map(|(app, ..)| app),
+            is_of_apps: config.profile.iter().any(Profiled::is_of_apps),
+            period: Period::new(config.period),
+            plan: Plan::keep(),
+        })
     }
 
-    fn settings(&self, profiled: &Profiled) -> Vec<Setting> {
-        let delay =
-            |nic: &Nic| Setting::Coalescing(nic.id, Coalescing::Delay(nic.nearest(profiled.delay)));
-        let frequency = |domain: &FrequencyDomain| {
-            Some(Setting::Frequency(domain.id, domain.nearest(profiled.frequency)?))
-        };
-        let nics = self.machine.nics.iter().map(delay);
-        nics.chain(self.machine.domains.iter().filter_map(frequency)).collect()
+    /// The rate of requests per second that counts.
+    fn rate_per_s(&self, seen: &Observation) -> f64 {
+        let counts = |app: AppId| self.app.is_none_or(|one| one == app);
+        let apps = (0u16..).map(AppId).zip(&seen.apps).filter(|(app, _)| counts(*app));
+        let latency = apps.filter_map(|(_, app)| app.latency.as_ref().ok());
+        latency.map(|it| it.offered_per_s).sum()
     }
 }
 
 /// Returns the entry of an ascending profile to use at this rate.
-fn lookup(profile: &[Profiled], rate_per_s: f64, take: Take) -> Option<&Profiled> {
-    let off = |it: &Profiled| (it.rate_per_s - rate_per_s).abs();
+fn lookup(profile: &[RateSettings], rate_per_s: f64, take: Take) -> Option<&RateSettings> {
+    let off = |it: &RateSettings| (it.rate_per_s - rate_per_s).abs();
     match take {
         Take::Nearest => profile.iter().min_by(|a, b| off(a).total_cmp(&off(b))),
         Take::Ceil => {
@@ -116,19 +136,17 @@ fn lookup(profile: &[Profiled], rate_per_s: f64, take: Take) -> Option<&Profiled
 }
 
 impl Policy for CoPi {
-    /// It steers the machine, whichever apps are there.
+    /// The machine's settings hold whichever apps are there; those of apps are made anew.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
-        true
+        !self.is_of_apps
     }
 
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         if let Some(whole) = self.period.add(seen) {
-            let latency = whole.apps.iter().filter_map(|app| app.latency.as_ref().ok());
-            let rate: f64 = latency.map(|it| it.offered_per_s).sum();
-            if let Some(profiled) = lookup(&self.config.profile, rate, self.config.take).copied() {
+            let rate_per_s = self.rate_per_s(&whole);
+            if let Some(profiled) = lookup(&self.profile, rate_per_s, self.take) {
                 let reason = Reason::Found { trials: 0, score: profiled.rate_per_s };
-                let settings = self.settings(&profiled);
-                revise(&mut self.plan, settings, &reason);
+                revise(&mut self.plan, profiled.settings.clone(), &reason);
             }
         }
         self.plan.clone()
@@ -138,17 +156,20 @@ impl Policy for CoPi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, lc, machine};
-    use lull_control::{DomainId, Knob};
+    use crate::testing::{Bench, lc, lc_spec, machine};
+    use lull_control::{CoreSet, DomainId, Knob};
+    use lull_measure::Hertz;
 
     const PROFILE: &str = "profile = [\
         { rate_per_s = 4000.0, delay = \"50us\", frequency = \"2GHz\" },\
         { rate_per_s = 1900.0, delay = \"200us\", frequency = \"1GHz\" }]";
 
+    fn made(text: &str) -> CoPi {
+        CoPi::new(read(&text.parse().unwrap()).unwrap(), &machine(2), &[lc_spec("a")]).unwrap()
+    }
+
     fn lookup_of(rate: f64, take: Take) -> f64 {
-        let config: Config = read(&PROFILE.parse().unwrap()).unwrap();
-        let made = CoPi::new(config, &machine(2));
-        lookup(&made.config.profile, rate, take).unwrap().rate_per_s
+        lookup(&made(PROFILE).profile, rate, take).unwrap().rate_per_s
     }
 
     #[test]
@@ -162,8 +183,7 @@ mod tests {
     #[test]
     fn the_settings_of_the_rate_are_taken() {
         // Apps in these tests have 2,000 requests a second.
-        let made = CoPi::new(read(&PROFILE.parse().unwrap()).unwrap(), &machine(2));
-        let mut bench = Bench::new(made, Nanos::from_secs(1));
+        let mut bench = Bench::new(made(PROFILE), Nanos::from_secs(1));
         let plan = bench.see(vec![lc(1.0)]);
         let frequency = Setting::Frequency(DomainId(0), Hertz(1_000_000_000));
         assert_eq!(plan.setting(Knob::Frequency(DomainId(0))), Some(&frequency));
@@ -171,9 +191,30 @@ mod tests {
 
     #[test]
     fn without_a_profile_nothing_is_touched_and_a_bad_one_is_refused() {
-        let made = CoPi::new(Config::default(), &machine(2));
-        assert!(Bench::new(made, Nanos::from_secs(1)).see(vec![lc(1.0)]).is_empty());
+        assert!(Bench::new(made(""), Nanos::from_secs(1)).see(vec![lc(1.0)]).is_empty());
         let bad = "profile = [{ rate_per_s = -1.0, delay = \"1us\", frequency = \"1GHz\" }]";
         assert!(read::<Config>(&bad.parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_profile_of_cores_sets_the_cores_of_the_rate_and_is_made_anew_with_other_apps() {
+        let mut made = made(
+            "profile = [{ rate_per_s = 900.0, values = { cores = 1 } },\
+             { rate_per_s = 2100.0, values = { cores = 2 } }]",
+        );
+        assert!(!made.roster_changed(&[]));
+        let mut bench = Bench::new(made, Nanos::from_secs(1));
+        let plan = bench.see(vec![lc(1.0)]);
+        let two = Setting::Cores(AppId(0), CoreSet::first(2));
+        assert_eq!(plan.setting(Knob::Cores(AppId(0))), Some(&two));
+    }
+
+    #[test]
+    fn a_profile_of_a_knob_that_the_machine_lacks_is_refused() {
+        let mut bare = machine(2);
+        bare.capabilities = lull_control::Capabilities::default();
+        let config = read(&PROFILE.parse().unwrap()).unwrap();
+        let refused = CoPi::new(config, &bare, &[]).err().unwrap();
+        assert!(refused.to_string().contains("needs coalescing"), "{refused}");
     }
 }

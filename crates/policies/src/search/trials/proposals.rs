@@ -11,13 +11,14 @@
 //! those that another confirmation takes go on exploring.
 
 use super::super::evidence::can_be_shown;
+use super::super::rules::Method;
 use super::super::separate::{Models, View};
 use super::super::space::Place;
 use super::{Choice, Next, Search};
 use lull_control::Rng;
 
 /// The probability of meeting the bound that a candidate needs once `harm_max` is reached.
-const SURE: f64 = 0.995;
+pub(super) const SURE: f64 = 0.995;
 /// Expected gain, as a share of power, below which a trial is not worthwhile (ours).
 const MIN_GAIN: f64 = 0.002;
 /// The floor for candidates if those above the usual floor are not worthwhile (ours).
@@ -56,8 +57,12 @@ impl Search {
             Step::Confirm(place) => return again(place),
             Step::Explore => {}
         }
-        if let Some(next) = self.explore(&models) {
-            return Some(next);
+        let next = match self.rules.method {
+            Method::Front => self.explore_front(&models),
+            _ => self.explore(&models),
+        };
+        if next.is_some() {
+            return next;
         }
         // The early stop is due, or every candidate is refuted or refused.
         self.is_ending = true;
