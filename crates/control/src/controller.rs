@@ -250,10 +250,14 @@ impl Controller {
     }
 
     fn policy_turn(&mut self, seen: &Observation, rng: &mut Rng, turn: &mut Turn) -> Plan {
+        let plan = self.policy.decide(seen, rng);
+        if let Some(cause) = self.policy.fault() {
+            return self.safe_turn(cause, turn);
+        }
         if std::mem::take(&mut self.safe) {
             turn.push(Event::SafeEnds);
         }
-        self.policy.decide(seen, rng)
+        plan
     }
 
     fn paused_turn(&mut self) -> Plan {

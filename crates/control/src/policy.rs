@@ -38,6 +38,13 @@ pub trait Policy: Send {
     /// attribute the next observation to a setting that was refused.
     fn refused(&mut self, _: &[(Setting, String)]) {}
 
+    /// Returns why the policy could not decide, for example because its own code failed. Called
+    /// after each `decide`: while there is a cause, the SLO-safe state is in force instead of
+    /// the plan, and the journal has the cause.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
     /// Returns what the policy has found since the last call, oldest first; empty if
     /// the policy does not search. The caller stores the discoveries.
     fn discoveries(&mut self) -> Vec<Discovery> {

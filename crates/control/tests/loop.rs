@@ -189,6 +189,43 @@ fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
     let epoch = run.turn().unwrap();
     assert_eq!(*events(&epoch)[0], Event::Operator(OperatorAct::Resumed));
     assert_ne!(run.plant().settings(), before);
+/// Wants one plan, but is at fault in some of its decisions.
+struct AtFault(std::vec::IntoIter<Option<&'static str>>, Option<&'static str>);
+
+impl Policy for AtFault {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        self.1 = self.0.next().flatten();
+        isolate()
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.1.map(str::to_owned)
+    }
+}
+
+#[test]
+fn a_plan_of_a_policy_at_fault_is_replaced_by_the_safe_state() {
+    let plant = plant();
+    let policy = AtFault(vec![None, Some("it is lost"), Some("still"), None].into_iter(), None);
+    let controller = Controller::new(Box::new(policy), Rules::default(), &plant).unwrap();
+    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+    let isolated = Setting::Cores(BE, "3".parse().unwrap());
+    harness.turn();
+    assert!(harness.plant.settings().contains(&isolated));
+    let begins = |entries: &[Entry]| {
+        entries.iter().any(
+            |entry| matches!(&entry.event, Event::SafeBegins { cause } if cause == "it is lost"),
+        )
+    };
+    assert!(begins(&harness.turn()));
+    let all = Setting::Cores(LC, CoreSet::first(4));
+    assert!(harness.plant.settings().contains(&all), "the safe state is all cores");
+    assert!(!begins(&harness.turn()), "the journal has the first cause only");
+    let back = harness.turn();
+    assert!(back.iter().any(|entry| entry.event == Event::SafeEnds));
+    assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
+}
+
     assert_eq!(epoch.plan, isolate());
 }
 

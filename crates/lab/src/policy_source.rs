@@ -44,6 +44,18 @@ impl CustomPolicy {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Builds the policy for a machine and its apps.
+    ///
+    /// # Errors
+    /// What the caller's function returns.
+    pub fn build(
+        &self,
+        machine: &Machine,
+        apps: &[AppSpec],
+    ) -> Result<Box<dyn Policy>, PolicyError> {
+        (self.build)(machine, apps)
+    }
 }
 
 impl PolicySource {
@@ -75,7 +87,7 @@ impl PolicySource {
     ) -> Result<Box<dyn Policy>, PolicyError> {
         match self {
             Self::Registered(name) => POLICIES.build(name, config, machine, apps),
-            Self::Custom(custom) => (custom.build)(machine, apps),
+            Self::Custom(custom) => custom.build(machine, apps),
         }
     }
 }
