@@ -74,6 +74,11 @@ impl Readings {
         found.and_then(|(_, value)| value.as_ref().ok().copied())
     }
 
+    /// The metrics whose values are known.
+    pub fn known(&self) -> impl Iterator<Item = (&'static Metric, f64)> + '_ {
+        self.values.iter().filter_map(|(metric, value)| Some((*metric, *value.as_ref().ok()?)))
+    }
+
     /// Adds the readings of the span that follows.
     pub fn merge(&mut self, new: &Self, weights: SpanWeights) {
         for (metric, merging) in readings_of_apps() {

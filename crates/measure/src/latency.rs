@@ -147,7 +147,25 @@ impl Latency {
 
     /// Mean latency; `None` without requests.
     pub fn mean(&self) -> Option<Nanos> {
-        (!self.is_empty()).then(|| Nanos(self.histogram.mean().round() as u64))
+        (!self.is_empty()).then(|| Nanos(self.mean_ns().round() as u64))
+    }
+
+    /// The histogram's own mean, to the bit, without a look at the counts of empty buckets.
+    fn mean_ns(&self) -> f64 {
+        let all = self.count() as f64;
+        let mut mean = 0.0;
+        for (bucket, count) in self.by_bucket.iter().enumerate() {
+            let (mut left, (mut value, end)) = (*count, bounds_of(bucket));
+            while left > 0 && value < end {
+                let here = self.histogram.count_at(value);
+                if here > 0 {
+                    mean += self.histogram.median_equivalent(value) as f64 * here as f64 / all;
+                    left = left.saturating_sub(here);
+                }
+                value = self.histogram.next_non_equivalent(value);
+            }
+        }
+        mean
     }
 
     /// Longest latency; `None` without requests.
@@ -310,6 +328,17 @@ mod tests {
         assert_eq!(none.quantile(Percentile::P99), None);
         assert_eq!(none.mean(), None);
         assert_eq!(none.max(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_mean_is_that_of_the_whole_histogram_to_the_bit(
+            latencies in prop::collection::vec((0_u32..42, 0_u64..1 << 20), 1..200),
+        ) {
+            let spread = latencies.iter().map(|(shift, value)| Nanos((1 << shift) + value));
+            let set: Latency = spread.collect();
+            prop_assert_eq!(set.mean_ns().to_bits(), set.histogram.mean().to_bits());
+        }
     }
 
     #[test]
