@@ -7,10 +7,8 @@
  * knows no protocol. Both tracepoints see every way to read and write a socket, io_uring and
  * system calls without a C library among them (Linux 6.3; net/socket.c).
  *
- * The server's sockets are stream sockets in its network namespace whose local port is one
- * that the server listens at; the server's own requests to others use other local ports. A
- * socket is known by its cookie, which the kernel never reuses. The table of sockets is
- * direct-mapped: if two sockets with an outstanding query share a slot, the earlier query is
+ * The server's sockets are those of watched_sockets.h. A socket is known by its cookie,
+ * which the kernel never reuses. The table of sockets is direct-mapped: if two sockets with an outstanding query share a slot, the earlier query is
  * dropped and counted as lost.
  *
  * The kernel lets only programs with a GPL-compatible licence follow its pointers. This
@@ -19,53 +17,10 @@
  * These programs can be preempted by one another on the same core, so counters are
  * incremented atomically.
  */
+#include "watched_sockets.h"
 #include "histogram.h"
 
-/* Transports that are streams (include/uapi/linux/in.h). */
-#define IPPROTO_TCP 6
-#define IPPROTO_MPTCP 262
-
 #define SLOT_BITS 16
-
-/*
- * The fields that are read of the kernel's structs, and nothing else of them: the loader
- * replaces their offsets by those of the running kernel (CO-RE).
- */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct sock_common {
-	__u16 skc_num;
-	possible_net_t skc_net;
-};
-
-struct sock {
-	struct sock_common __sk_common;
-	__u16 sk_protocol;
-};
-
-#pragma clang attribute pop
-
-/* What is watched; crates/host/src/bpf/queries.rs writes the same layout as 64-bit words. */
-struct {
-	/* Inode number of the server's network namespace. */
-	__u64 namespace;
-	/* A bit for each local port. */
-	__u64 ports[1024];
-} filter;
-
-_Static_assert(sizeof(filter) == 8 * 1025, "queries.rs writes 1025 words");
 
 /* The layouts of the maps are those of `Slot` and `Record` in queries.rs. */
 struct socket_slot {
@@ -106,19 +61,6 @@ static __always_inline struct core_record *own_record(void)
 	__u32 core = bpf_get_smp_processor_id();
 
 	return bpf_map_lookup_elem(&records, &core);
-}
-
-static __always_inline bool is_watched(struct sock *sk)
-{
-	__u16 port = sk->__sk_common.skc_num;
-	__u16 protocol;
-
-	if (!(filter.ports[port / 64] >> (port % 64) & 1))
-		return false;
-	protocol = sk->sk_protocol;
-	if (protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP)
-		return false;
-	return sk->__sk_common.skc_net.net->ns.inum == filter.namespace;
 }
 
 /* Sockets that were opened one after the other have neighbouring slots. */

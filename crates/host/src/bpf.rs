@@ -8,13 +8,15 @@
 //!   irq_handler_*, napi_poll, cpu_idle ──▶ a record an event ──▶ ring buffer
 //!   sock_recv_length, sock_send_length ──▶ histogram of a server's queries
 //!   sched_wakeup, _new, sched_switch ────▶ histogram of the waits of each app
+//!   both of the last two ────────────────▶ what threads do during a server's queries
 //! ```
 //!
 //! The programs are CO-RE programs in C, `crates/host/bpf/*.bpf.c`. `cargo xtask bpf`
 //! compiles them; the objects are committed, so that a build of Lull needs no clang. `aya`
-//! loads them (`object.rs`), and `watch.rs`, `interrupts.rs`, `queries.rs` and `waits.rs` read
-//! what they count, most of it as mapped memory without a system call. The kernel checks each
-//! program before it runs it, and stops running it when the process ends, however it ends.
+//! loads them (`object.rs`), and `watch.rs`, `interrupts.rs`, `queries.rs`, `waits.rs` and
+//! `phases.rs` read what they count, most of it as mapped memory without a system call. The
+//! kernel checks each program before it runs it, and stops running it when the process ends,
+//! however it ends.
 //!
 //! Linux 5.18 or later is needed (since then the state of the thread that is switched out is
 //! an argument of `sched_switch`), `CAP_BPF` and `CAP_PERFMON`; for queries Linux 6.3 with
@@ -23,9 +25,11 @@
 mod buckets;
 mod core_time;
 mod error;
+mod filter;
 mod interrupts;
 mod log_rows;
 mod object;
+mod phases;
 mod queries;
 mod waits;
 mod watch;
@@ -36,6 +40,7 @@ pub use error::BpfError;
 pub use interrupts::{Event, InterruptLog, Kind};
 pub use log_rows::{LogRows, Row};
 pub use object::is_loaded;
+pub use phases::{PhaseWatch, PhasesSeen};
 pub use queries::{QueriesSeen, QueryWatch};
 pub use waits::{WaitWatch, WaitsSeen};
 pub use watch::{CoreSeen, Seen, Watch};

@@ -17,6 +17,7 @@ mod memory_pressure;
 pub mod pressure;
 pub mod push;
 pub mod queries;
+pub mod query_phases;
 pub mod reported;
 pub mod run_queue;
 pub mod traffic;

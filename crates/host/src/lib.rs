@@ -23,6 +23,7 @@ mod files;
 pub mod gauges;
 pub mod guard;
 pub mod knobs;
+pub mod listener;
 pub mod oncall;
 pub mod own_directory;
 pub mod plant;

@@ -14,6 +14,7 @@
 
 use super::BpfError;
 use super::buckets::{self, Histogram};
+use super::filter;
 use super::object::{Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
@@ -21,16 +22,6 @@ use lull_measure::Nanos;
 use std::collections::BTreeSet;
 
 static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/queries.bpf.o");
-
-/// The 64-bit words of the variable `filter` in `queries.bpf.c`: the inode number of a network
-/// namespace, and a bit for each local port.
-struct Filter;
-
-impl Filter {
-    const NAMESPACE: usize = 0;
-    const PORTS: usize = 1;
-    const WORDS: usize = Self::PORTS + (1 << 16) / 64;
-}
 
 /// The 64-bit words of `struct socket_slot` in `queries.bpf.c`, and how many slots there are.
 struct Slot;
@@ -96,12 +87,7 @@ impl QueryWatch {
     /// # Errors
     /// What the kernel reports; nothing has changed then.
     pub fn set_listener(&mut self, namespace: u32, ports: &BTreeSet<u16>) -> Result<(), BpfError> {
-        let mut filter = [0; Filter::WORDS];
-        filter[Filter::NAMESPACE] = namespace.into();
-        for port in ports {
-            filter[Filter::PORTS + usize::from(port / 64)] |= 1 << (port % 64);
-        }
-        self.object.set_variable(&filter)?;
+        filter::set_listener(&mut self.object, namespace, ports)?;
         self.ports.clone_from(ports);
         Ok(())
     }
