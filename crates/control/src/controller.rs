@@ -12,7 +12,7 @@ use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
 use crate::roster::Roster;
 use crate::{
-    Applied, Discovery, Expectation, Got, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
+    Applied, Discovery, Expectation, Knob, Limits, Machine, Observation, Plan, Plant, Policy,
     Reason, Rng, Setting, numbered, safe_plan, sample_value,
 };
 use lull_measure::Nanos;
@@ -232,8 +232,8 @@ impl Controller {
                 self.gate.note_change(knob, time);
                 changed = true;
             }
-            if let Got::Refused { why } = &outcome.got {
-                refused.push((outcome.wanted.clone(), why.clone()));
+            if let Some(why) = outcome.failure(from.as_ref()) {
+                refused.push((outcome.wanted.clone(), why));
             }
             let Wish { reason, limit } = wish;
             let decision = Decision { from, reason, outcome, limit, expected: expected.clone() };

@@ -89,6 +89,18 @@ pub enum Got {
 }
 
 impl Outcome {
+    /// Returns why the knob still has its former setting although another one was wanted: it was
+    /// refused, or accepted and not carried out. `from` is the former setting, where known.
+    pub fn failure(&self, from: Option<&Setting>) -> Option<String> {
+        match &self.got {
+            Got::Refused { why } => Some(why.clone()),
+            Got::Clamped { to, why } if from == Some(to) => {
+                Some(format!("it was accepted, and {to} stays: {why}"))
+            }
+            Got::Done | Got::Already | Got::Clamped { .. } => None,
+        }
+    }
+
     /// The setting in force afterwards; `None` if it was refused.
     pub fn in_force(&self) -> Option<&Setting> {
         match &self.got {

@@ -126,6 +126,36 @@ fn a_policy_is_told_what_a_knob_did_not_take_and_why() {
 }
 
 #[test]
+fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
+    let one = |got| Outcome { wanted: fast(), got };
+    let slow = Setting::Frequency(DomainId(0), Hertz::from_khz(1_000_000));
+    let lie = one(Got::Clamped { to: slow.clone(), why: "limited".to_owned() });
+    assert!(lie.failure(Some(&slow)).unwrap().contains("stays: limited"));
+    // Something near was set.
+    assert_eq!(lie.failure(Some(&fast())), None);
+    assert_eq!(one(Got::Done).failure(Some(&slow)), None);
+    assert!(one(Got::Refused { why: "no".to_owned() }).failure(None).is_some());
+    let plant = plant();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let policy = Box::new(RefusalRecorder(told.clone()));
+    let mut controller = Controller::new(policy, Rules::default(), &plant).unwrap();
+    let mut plant = plant;
+    let seen = plant.observe(EPOCH).unwrap();
+    let turn = controller.turn(&seen, &mut rng());
+    let before = plant.settings();
+    let stays = |wanted: &Setting| {
+        let to = before.iter().find(|it| it.knob() == wanted.knob()).unwrap().clone();
+        let why = "it has a mind of its own".to_owned();
+        Outcome { wanted: wanted.clone(), got: Got::Clamped { to, why } }
+    };
+    let applied = Applied { outcomes: turn.changes.iter().map(stays).collect() };
+    assert!(!applied.outcomes.is_empty());
+    let count = applied.outcomes.len();
+    controller.conclude(turn, applied);
+    assert_eq!(told.lock().unwrap().len(), count);
+}
+
+#[test]
 fn a_dry_run_touches_nothing_and_says_what_it_would() {
     let mut run = run(isolate(), Rules { dry_run: true, ..Rules::default() });
     let before = run.plant().settings();
@@ -159,36 +189,6 @@ fn a_silent_latency_source_means_the_safe_state_until_it_speaks() {
     assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
 }
 
-#[test]
-fn the_safe_state_gives_a_pinned_app_no_more_cores_than_its_owner_did() {
-    let mut plant = plant();
-    let owners = Setting::Cores(LC, CoreSet::first(2));
-    let _ = plant.apply(std::slice::from_ref(&owners));
-    let mut plan = Plan::keep();
-    plan.set(Setting::Cores(LC, CoreSet::first(1)), Reason::Start);
-    let controller = Controller::new(Box::new(Always(plan)), Rules::default(), &plant).unwrap();
-    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
-    harness.turn();
-    assert!(!harness.plant.settings().contains(&owners), "the policy sets one core");
-    harness.plant.set_silent(LC, true);
-    (0..4).for_each(|_| drop(harness.turn()));
-    assert!(harness.plant.settings().contains(&owners), "{:?}", harness.plant.settings());
-}
-
-#[test]
-fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
-    let mut run = run(isolate(), Rules::default());
-    let before = run.plant().settings();
-    run.pause();
-    let epoch = run.turn().unwrap();
-    assert_eq!(events(&epoch), [&Event::Operator(OperatorAct::Paused)]);
-    assert!(epoch.plan.is_empty() && run.controller().is_paused());
-    run.turn().unwrap();
-    assert_eq!(run.plant().settings(), before);
-    run.resume();
-    let epoch = run.turn().unwrap();
-    assert_eq!(*events(&epoch)[0], Event::Operator(OperatorAct::Resumed));
-    assert_ne!(run.plant().settings(), before);
 /// Wants one plan, but is at fault in some of its decisions.
 struct AtFault(std::vec::IntoIter<Option<&'static str>>, Option<&'static str>);
 
@@ -226,6 +226,36 @@ fn a_plan_of_a_policy_at_fault_is_replaced_by_the_safe_state() {
     assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
 }
 
+#[test]
+fn the_safe_state_gives_a_pinned_app_no_more_cores_than_its_owner_did() {
+    let mut plant = plant();
+    let owners = Setting::Cores(LC, CoreSet::first(2));
+    let _ = plant.apply(std::slice::from_ref(&owners));
+    let mut plan = Plan::keep();
+    plan.set(Setting::Cores(LC, CoreSet::first(1)), Reason::Start);
+    let controller = Controller::new(Box::new(Always(plan)), Rules::default(), &plant).unwrap();
+    let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+    harness.turn();
+    assert!(!harness.plant.settings().contains(&owners), "the policy sets one core");
+    harness.plant.set_silent(LC, true);
+    (0..4).for_each(|_| drop(harness.turn()));
+    assert!(harness.plant.settings().contains(&owners), "{:?}", harness.plant.settings());
+}
+
+#[test]
+fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
+    let mut run = run(isolate(), Rules::default());
+    let before = run.plant().settings();
+    run.pause();
+    let epoch = run.turn().unwrap();
+    assert_eq!(events(&epoch), [&Event::Operator(OperatorAct::Paused)]);
+    assert!(epoch.plan.is_empty() && run.controller().is_paused());
+    run.turn().unwrap();
+    assert_eq!(run.plant().settings(), before);
+    run.resume();
+    let epoch = run.turn().unwrap();
+    assert_eq!(*events(&epoch)[0], Event::Operator(OperatorAct::Resumed));
+    assert_ne!(run.plant().settings(), before);
     assert_eq!(epoch.plan, isolate());
 }
 
