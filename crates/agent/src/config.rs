@@ -26,6 +26,7 @@ use lull_measure::Nanos;
 use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind};
 use schema::File;
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 /// Shortest time that a record can be limited to.
@@ -80,7 +81,9 @@ impl Config {
 
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
-        let File { agent, limits, power, mut policy, mut app, templates, load } = source.parse()?;
+        let File { mut agent, limits, power, mut policy, mut app, templates, load } = source.parse()?;
+        // The keys of a hash map are random in each process. Half of the bits are exact in JSON.
+        agent.seed.get_or_insert_with(|| RandomState::new().hash_one(0) >> 32);
         for (index, template) in templates.iter().enumerate() {
             template.check().map_err(|(key, message)| {
                 source.error(&format!("match[{index}].{key}"), message)

@@ -98,9 +98,10 @@ pub struct AgentSection {
     /// where they no longer do, and keeps there what it finds itself.
     #[schemars(example = &"lull-tune.sqlite")]
     pub spots: Option<PathBuf>,
-    /// Seed of the policy's random numbers.
+    /// Seed of the policy's random numbers, to repeat a run; every run has another one if it is
+    /// absent, which `lull run` prints and the record has.
     #[schemars(extend("x-unit" = "none"))]
-    pub seed: u64,
+    pub seed: Option<u64>,
     /// How long a latency source may be silent before the SLO-safe state.
     pub silence: Nanos,
     /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
@@ -131,7 +132,7 @@ impl Default for AgentSection {
             control: false,
             shadow: None,
             spots: None,
-            seed: 1,
+            seed: None,
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),
             override_foreign: false,
@@ -142,6 +143,11 @@ impl Default for AgentSection {
 }
 
 impl AgentSection {
+    /// The seed of the policy's random numbers; a config that was read from a text has one.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_default()
+    }
+
     /// How the loop chooses the length of its epochs.
     pub fn epoch_rule(&self) -> EpochRule {
         match &self.adaptive_epoch {

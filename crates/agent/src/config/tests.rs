@@ -34,6 +34,13 @@ fn refusal(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn runs_have_seeds_of_their_own_unless_one_is_given() {
+    let seed = |text: &str| load(text).unwrap().agent.seed();
+    assert_ne!(seed(GOOD), seed(GOOD), "one in 2^32 is equal by chance");
+    assert_eq!(seed(&format!("[agent]\nseed = 7\n{GOOD}")), 7);
+}
+
+#[test]
 fn a_good_config_is_what_it_says() {
     let config = load(GOOD).unwrap();
     assert_eq!(config.policy, "arq");

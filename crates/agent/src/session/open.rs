@@ -236,7 +236,7 @@ impl<'a> Agent<'a> {
         let facts = |server: &BoundServer| facts(&config, &plant, &recorder, server, self.dry_run);
         let facts = server.as_ref().map(facts);
         let live = server.zip(facts).map(|(server, facts)| server.open(facts)).transpose()?;
-        let rng = Rng::seed_from_u64(config.agent.seed);
+        let rng = Rng::seed_from_u64(config.agent.seed());
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
         guard.report(&format!("READY=1\nSTATUS=policy {}", config.policy));
@@ -262,7 +262,7 @@ impl<'a> Agent<'a> {
     fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
         let both = self.config.apps.iter().zip(apps);
         let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
-            let post = Post { seed: self.config.agent.seed, ..app.post().ok()?? };
+            let post = Post { seed: self.config.agent.seed(), ..app.post().ok()?? };
             Some((app.name.clone(), post, watch.as_ref()?.runtime()))
         };
         both.filter_map(post).collect()
@@ -476,7 +476,7 @@ fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
         config: config.source.text(),
         machine,
         policy: &config.policy,
-        seed: config.agent.seed,
+        seed: config.agent.seed(),
         started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
         keep: Some(config.agent.keep),
     };

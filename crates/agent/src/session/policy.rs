@@ -136,7 +136,7 @@ pub(super) fn shadow_of(
 ) -> Result<Option<Shadow>, InputError> {
     let Some(name) = &config.agent.shadow else { return Ok(None) };
     let policy = shadow_policy(config, name, plant.machine(), plant.apps())?;
-    let seed = config.agent.seed;
+    let seed = config.agent.seed();
     let shadow = Shadow::new(name, policy, rules.clone(), plant, seed);
     let mut shadow = shadow.map_err(|error| limits_error(config, &error))?;
     shadow.set_rebuild(rebuild_of(&config.under(name), plant.machine()));

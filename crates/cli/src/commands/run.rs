@@ -33,7 +33,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let stop = if plan.is_some() { stop_request()? } else { stop_or_reload()? };
     let reloads = Reloads::new(stop.clone());
     let mut session = Agent::new(config).dry_run(args.dry_run).stop(stop).notify(&say).start()?;
-    say(&format!("recording to {}", session.record().display()));
+    let seed = session.config().agent.seed();
+    say(&format!("recording to {}; the seed is {seed}", session.record().display()));
     session.page().into_iter().for_each(say);
     let mut blocks = None;
     let ended = match plan {

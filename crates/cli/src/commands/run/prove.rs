@@ -65,7 +65,7 @@ impl Plan {
             against: AGAINST.to_owned(),
             block_ns: args.block,
             planned_pairs,
-            seed: config.agent.seed,
+            seed: config.agent.seed(),
         };
         Ok(Self { design, config: config.clone() })
     }
