@@ -9,9 +9,9 @@
 //! the knobs if this one dies; it runs the `lull` program ([`Agent::program`]).
 //!
 //! The other modules are the parts of a run that programs use on their own: records
-//! ([`record`], [`recorded`]), the search's findings ([`tuning_store`]), comparisons ([`blocks`],
-//! [`proof`]), gates ([`admission`], [`library`]), and words for people ([`status`],
-//! [`text`]).
+//! ([`record`], [`recorded`]), the search's findings ([`tuning_store`]), sweeps ([`sweep`]) and
+//! their profiles ([`profile`]), comparisons ([`blocks`], [`proof`]), gates ([`admission`],
+//! [`library`]), and words for people ([`status`], [`text`]).
 
 pub mod admission;
 pub mod blocks;
@@ -24,6 +24,7 @@ pub mod live;
 pub mod located;
 pub mod power_file;
 mod prometheus;
+pub mod profile;
 pub mod proof;
 pub mod record;
 pub mod recorded;
@@ -32,6 +33,7 @@ pub mod scenario_file;
 pub mod scratch;
 pub mod session;
 pub mod status;
+pub mod sweep;
 pub mod text;
 pub mod tuning_store;
 

@@ -7,7 +7,7 @@
 
 mod subject;
 
-pub use subject::{Key, Subject, bin};
+pub use subject::{Key, Subject, bin, machine_class};
 
 use crate::error::UsageError;
 use lull_control::{Discovery, TrialEvidence};

@@ -19,6 +19,7 @@ mod intlog;
 mod keys;
 mod lab;
 mod lab_claims;
+mod live_trials;
 mod load;
 mod man;
 mod metrics;
@@ -70,7 +71,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Entropy(args) => report(|| entropy::run(&args)),
         Command::Export(args) => report(|| export::run(&args)),
         Command::Report(args) => report(|| report::run(&args)),
-        Command::Sweep(args) => report(|| sweep::run(&args)),
+        Command::Sweep(args) => operate(|| sweep::run(&args)),
         Command::Tune(args) => operate(|| tune::run(&args)),
         Command::Top(args) => report(|| top::run(&args)),
         Command::Replay(args) => report(|| replay::run(&args)),

@@ -98,6 +98,10 @@ pub struct AgentSection {
     /// where they no longer do, and keeps there what it finds itself.
     #[schemars(example = &"lull-tune.sqlite")]
     pub spots: Option<PathBuf>,
+    /// Settings by load that `lull sweep --profile` has measured: `co-pi` takes that of the
+    /// current load from there, and `static` that of the highest ([tuning.md](tuning.md)).
+    #[schemars(example = &"profile.toml")]
+    pub profile: Option<PathBuf>,
     /// Seed of the policy's random numbers, to repeat a run; every run has another one if it is
     /// absent, which `lull run` prints and the record has.
     #[schemars(extend("x-unit" = "none"))]
@@ -132,6 +136,7 @@ impl Default for AgentSection {
             control: false,
             shadow: None,
             spots: None,
+            profile: None,
             seed: None,
             silence: Nanos::from_secs(2),
             importance: RelativeImportance::default(),

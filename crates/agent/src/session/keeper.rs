@@ -9,7 +9,7 @@
 use crate::text::number;
 use crate::tuning_store::{Store, Subject, bin};
 use lull_control::journal::Event;
-use lull_control::{Discovery, Epoch, Got, Knob, Setting};
+use lull_control::{Discovery, Epoch, Knob, Setting};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -115,12 +115,9 @@ fn not_in_force(one: &Discovery, epoch: &Epoch, yielded: &BTreeSet<Knob>) -> Opt
 
 fn refused(event: &Event, settings: &[Setting]) -> Option<String> {
     let Event::Decision(decision) = event else { return None };
-    match &decision.outcome.got {
-        Got::Refused { why } if settings.contains(&decision.outcome.wanted) => {
-            Some(format!("{} was refused: {why}", decision.outcome.wanted))
-        }
-        _ => None,
-    }
+    let wanted = &decision.outcome.wanted;
+    let why = decision.outcome.failure(decision.from.as_ref())?;
+    settings.contains(wanted).then(|| format!("{wanted} was refused: {why}"))
 }
 
 /// Describes a finding for users.

@@ -5,6 +5,7 @@ use super::keeper::Place;
 use super::shadow::Shadow;
 use crate::config::Config;
 use crate::located::InputError;
+use crate::profile;
 use crate::tuning_store::{Store, Subject};
 use lull_control::{
     AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, RebuildPolicy, Rules,
@@ -15,12 +16,13 @@ use lull_policies::{POLICIES, ReadTuning, search::Tuning};
 /// The config's policy for these apps; a bad key is an error with its line.
 pub fn policy_of(
     config: &Config,
-    machine: &Machine,
+    whole: &Machine,
     apps: &[AppSpec],
 ) -> Result<Box<dyn Policy>, InputError> {
     config.check_latency_detail()?;
-    let machine = allowed_of(config, machine);
-    let built = POLICIES.build(&config.policy, &config.policy_keys, &machine, apps);
+    let machine = allowed_of(config, whole);
+    let keys = profile::policy_keys(config, whole, apps)?;
+    let built = POLICIES.build(&config.policy, &keys, &machine, apps);
     built.map_err(|error| policy_error(config, error))
 }
 

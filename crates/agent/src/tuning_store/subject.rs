@@ -35,7 +35,7 @@ impl Subject {
         space: &Space,
     ) -> Self {
         let knobs: Vec<_> = space.dimensions().iter().map(|it| it.knob).collect();
-        let (machine, app) = (fingerprint(machine), app.to_owned());
+        let (machine, app) = (machine_class(machine), app.to_owned());
         let objective = format!("{percentile} < {bound}");
         Self { machine, app, objective, knobs: String::new() }.over(&knobs)
     }
@@ -94,10 +94,10 @@ pub fn bin(rate_per_s: f64) -> i64 {
     (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
 }
 
-/// Returns the identity of a machine: its name and a checksum of everything that a setting may
+/// Returns the class of a machine: its name and a checksum of everything that a setting may
 /// depend on. Gates are left out because they belong to apps; their settings are stored under
 /// the knobs of the app.
-fn fingerprint(machine: &Machine) -> String {
+pub fn machine_class(machine: &Machine) -> String {
     let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
     for capability in Capability::OF_GATES {
         bare.capabilities = std::mem::take(&mut bare.capabilities).unstated(capability);

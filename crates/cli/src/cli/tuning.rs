@@ -8,12 +8,13 @@ use std::path::PathBuf;
 /// `lull sweep`.
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
-    /// The server and its grid (examples/tune/netserver.toml)
-    pub(crate) scenario: PathBuf,
-    /// Append a row of CSV for every setting that is measured; rows in the file are kept
+    /// A config of the agent with the policy bayop, whose server is swept as it runs; or a server
+    /// to simulate and its grid (examples/tune/netserver.toml)
+    pub(crate) config: PathBuf,
+    /// Append a row of CSV for every trial; a sweep goes on with the rows in the file
     #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) out: Option<PathBuf>,
-    /// Write all settings as Parquet, with which of them are on the front
+    /// Write all rows as Parquet, with which settings are on the front
     #[arg(long, value_name = "FILE", value_parser = super::parquet_file)]
     #[arg(conflicts_with = "cells")]
     pub(crate) parquet: Option<PathBuf>,
@@ -22,9 +23,38 @@ pub(crate) struct SweepArgs {
     pub(crate) figure: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) cells: super::CellArgs,
+    #[command(flatten)]
+    pub(crate) live: LiveSweepArgs,
     /// Print JSON
     #[arg(long, conflicts_with = "cells")]
     pub(crate) json: bool,
+}
+
+/// What only the sweep of a running server takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of a running server")]
+pub(crate) struct LiveSweepArgs {
+    /// Write the best setting of this load, with its evidence, into a profile that the policies
+    /// co-pi and static take (agent.profile); other loads in the file stay
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Settings to try at most, evenly spaced over the levels of the knobs [default: 24]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..))]
+    pub(crate) settings: Option<u16>,
+    /// Blocks: each tries every setting once, in another random order [default: 3]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) blocks: Option<u16>,
+    /// Seed of the order, to repeat it; every sweep has another one without it
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u32>,
+}
+
+impl LiveSweepArgs {
+    /// Returns whether one of them is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let Self { profile, settings, blocks, seed } = self;
+        profile.is_some() || settings.is_some() || blocks.is_some() || seed.is_some()
+    }
 }
 
 /// `lull lab interrupts`.
@@ -73,7 +103,8 @@ pub(crate) struct TuneArgs {
     /// Trials of a search [default: 30, or as the config says]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) trials: Option<u16>,
-    /// How settings are chosen: apart (ours), penalty (the paper's), random
+    /// How settings are chosen: apart (ours), penalty (the paper's), front (of power and tail,
+    /// below the bound), random
     #[arg(long)]
     pub(crate) method: Option<String>,
     /// Share of late requests from which on only settings that are nearly certain to meet the

@@ -1,8 +1,11 @@
-//! `lull sweep`: every setting of a simulated server at every load.
+//! `lull sweep`: every setting of a server, which runs here ([`live`]) or is simulated.
 //!
+//! Of a simulated server it measures every setting at every load.
 //! Each row is written as soon as it is measured, and rows that are in the file are not
 //! measured again: a killed sweep resumes where it stopped. With `--parts` a cell is one setting
 //! at one load; cells are numbered by setting, then load, so that parts take equally long.
+
+mod live;
 
 use super::UsageError;
 use super::cells::{Key, Parts, scenario_hash};
@@ -42,11 +45,26 @@ struct SweepRow {
 }
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
-    let source = Located::read(&args.scenario)?;
-    let scenario = read(&source)?;
+    let source = Located::read(&args.config)?;
+    let has_apps = source.text().parse::<toml::Table>().is_ok_and(|it| it.contains_key("app"));
+    if has_apps {
+        return live::run(source, args);
+    }
+    // Nothing is to be restored, so that the command ends when the reader of its output has gone.
+    sigpipe::reset();
+    if args.live.is_given() {
+        let what = "--profile, --settings, --blocks and --seed are for a running server";
+        return Err(UsageError(format!("{what}: a simulated one has its grid and seed")).into());
+    }
+    simulate(&source, args)
+}
+
+/// Sweeps a simulated server.
+fn simulate(source: &Located, args: &SweepArgs) -> anyhow::Result<()> {
+    let scenario = read(source)?;
     let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
     let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
-    let parts = open_parts(&source, &scenario, args)?;
+    let parts = open_parts(source, &scenario, args)?;
     let mut out = match &args.out {
         Some(path) => Some(Out::open(path, source.text())?),
         None => None,
@@ -92,7 +110,7 @@ fn open_parts(
     scenario: &ServerScenario,
     args: &SweepArgs,
 ) -> anyhow::Result<Option<Parts>> {
-    let base = args.scenario.parent().unwrap_or(Path::new("."));
+    let base = args.config.parent().unwrap_or(Path::new("."));
     let hash = scenario_hash(source.text(), base, &["sweep"]);
     let key = Key { scenario: hash, seed: scenario.run.seed };
     let header = header()?;

@@ -17,7 +17,9 @@ use crate::text::{number, table};
 use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, Store};
 use lull_control::{Capability, Rng, TrialEvidence};
-use lull_policies::search::{Choice, Place, Reading, Refusal, Search, Space, Trial};
+use lull_policies::search::{
+    Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial,
+};
 use picture::Picture;
 use rand::SeedableRng;
 use serde::Serialize;
@@ -59,8 +61,19 @@ struct Tuned {
     energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
+    /// The tried settings that no other one beats in predicted power and tail together.
+    front: Vec<OnFront>,
     /// All trials, in order.
     tried: Vec<Tried>,
+}
+
+/// A setting of the front, with its predictions.
+#[derive(Debug, Serialize)]
+struct OnFront {
+    setting: String,
+    values: Vec<f64>,
+    tail_us: f64,
+    watts: f64,
 }
 
 /// One trial: its reading, or why there is none.
@@ -224,6 +237,7 @@ impl<'s> Hunt<'s> {
             watts: choice.watts,
             energy,
             harm: search.harm(),
+            front: front_of(search),
             tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
         })
     }
@@ -247,6 +261,20 @@ fn seed_of(store: &Store, key: &Key, given: Option<u32>) -> anyhow::Result<u32> 
     Ok(seed)
 }
 
+/// Returns the front of a search of the front; other searches have none.
+fn front_of(search: &Search) -> Vec<OnFront> {
+    if search.rules().method != Method::Front {
+        return Vec::new();
+    }
+    let on_front = |FrontSetting { place, tail_us, watts }: FrontSetting| OnFront {
+        setting: search.space().describe(&place),
+        values: search.space().values(&place),
+        tail_us,
+        watts,
+    };
+    search.front().into_iter().map(on_front).collect()
+}
+
 fn print(tuned: &[Tuned]) {
     let row = |it: &Tuned| {
         vec![
@@ -268,6 +296,14 @@ fn print(tuned: &[Tuned]) {
         }
         if !one.refuted.is_empty() {
             println!("{} settings were refuted and are left out next time", one.refuted.len());
+        }
+        if !one.front.is_empty() {
+            println!("front of tail and power, as the trials predict them:");
+            let row = |it: &OnFront| vec![it.setting.clone(), number(it.tail_us), number(it.watts)];
+            println!(
+                "{}",
+                table(&["setting", "tail (us)", "power (W)"], one.front.iter().map(row))
+            );
         }
     }
 }

@@ -38,6 +38,7 @@ mod runs;
 mod sim;
 mod start_faults;
 mod support;
+mod sweep_live;
 mod tune_live;
 mod tuning;
 mod unprivileged;

@@ -98,6 +98,49 @@ fn its_cores_are_searched_live_and_what_is_found_is_used() {
     assert!(record.number(found) > 0, "{}", ended.err);
 }
 
+/// The config of a search under another policy, without the keys of the search.
+fn under(text: &str, policy: &str) -> String {
+    let (begin, end) = (text.find("[policy]").unwrap(), text.find("[[app]]").unwrap());
+    format!("{}[policy]\nname = \"{policy}\"\n{}", &text[..begin], &text[end..])
+}
+
+#[test]
+fn its_cores_are_swept_live_and_co_pi_and_static_take_the_profile() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let scene = Scene::new();
+    let profile = scene.path("profile.toml");
+    let config = tuned(&scene, &format!("profile = {profile:?}"));
+    let text = std::fs::read_to_string(&config).unwrap().replacen("\"2s\"", "\"500ms\"", 1);
+    std::fs::write(&config, &text).unwrap();
+    let (sweep, at) = ("sweep".as_ref(), "--profile".as_ref());
+    let few = ["--settings".as_ref(), "2".as_ref(), "--json".as_ref()];
+    let sweep = [&[sweep, config.as_os_str(), at, profile.as_os_str()][..], &few].concat();
+    let document = scene.run(&sweep).well().json();
+    assert_eq!(document["trials"], 6, "{document}");
+    let best = document["best"]["values"]["cores"].as_f64().unwrap();
+    let written = std::fs::read_to_string(&profile).unwrap();
+    assert!(written.contains(&format!("cores = {best:?}")), "{written}");
+    assert!(written.contains("[load.evidence]"), "{written}");
+    scene.wait_until_quiet();
+    for (policy, reason) in [("co-pi", "found"), ("static", "fixed")] {
+        let before = scene.records().len();
+        scene.run_for(&scene.write("profiled.toml", &under(&text, policy)), "4s").well();
+        scene.wait_until_quiet();
+        let sql = format!("SELECT setting FROM plans WHERE reason LIKE '%\"{reason}\"%'");
+        let plans = Record::open(&scene.records()[before]).text(&sql);
+        let wanted = if best > 1.0 { format!("0-{}", best - 1.0) } else { "0".to_owned() };
+        let is_best = |plan: &String| plan.contains("cores") && plan.contains(&wanted);
+        assert!(plans.iter().any(is_best), "{policy}: {plans:?}, not {wanted}");
+    }
+    // The same file on another class of machine.
+    let other = written.replacen("machine = \"", "machine = \"another ", 1);
+    std::fs::write(&profile, other).unwrap();
+    let ended = scene.run_for(&scene.write("profiled.toml", &under(&text, "co-pi")), "4s");
+    ended.refused(2, "agent.profile: ");
+}
+
 /// The example, with a policy that does nothing and nothing to measure beforehand.
 fn unmanaged(scene: &Scene) -> String {
     let text = example(scene).replace("\"arq\"", "\"unmanaged\"");

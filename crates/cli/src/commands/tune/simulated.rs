@@ -87,8 +87,11 @@ fn method(name: Option<&str>) -> Result<Method, UsageError> {
     match name.unwrap_or("apart") {
         "apart" => Ok(Method::Apart),
         "penalty" => Ok(Method::Penalty),
+        "front" => Ok(Method::Front),
         "random" => Ok(Method::Random),
-        other => Err(UsageError(format!("--method {other}: write apart, penalty or random"))),
+        other => {
+            Err(UsageError(format!("--method {other}: write apart, penalty, front or random")))
+        }
     }
 }
 

@@ -1,0 +1,224 @@
+//! A sweep of a running server: every setting of a grid, in random order, block by block.
+//!
+//! A block tries every setting once, in an order of its own: what drifts during the sweep then
+//! hits all settings alike, and settings are compared within blocks. A sweep proposes trials
+//! ([`Sweep::next_trial`]) and receives their results ([`Sweep::tell`]); its caller measures.
+//! It can be rebuilt from its trials.
+//!
+//! A knob level that was refused is not proposed again. What the trials say is in [`analysis`]:
+//! means with intervals, the front, which knobs had an effect, and the best setting with its
+//! evidence.
+
+pub mod analysis;
+
+use lull_policies::search::{Dimension, Place, Reading, Refusal, Rules, Space};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use std::collections::BTreeSet;
+
+/// The measurements of one trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Tail, power and requests.
+    pub reading: Reading,
+    /// Requests that arrived per second.
+    pub rate_per_s: f64,
+    /// Requests that were answered per second.
+    pub completed_per_s: f64,
+}
+
+/// One trial of a setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepTrial {
+    /// The number of its block, from 0.
+    pub block: usize,
+    /// The setting.
+    pub place: Place,
+    /// The measurements, or why there are none.
+    pub outcome: Result<Measured, Refusal>,
+}
+
+/// A sweep in progress.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    space: Space,
+    rules: Rules,
+    blocks: usize,
+    seed: u32,
+    trials: Vec<SweepTrial>,
+}
+
+impl Sweep {
+    /// Creates a sweep of all settings of a space, each in so many blocks.
+    ///
+    /// `rules` say what it takes to show that a setting meets the bound.
+    pub fn new(space: Space, rules: Rules, blocks: usize, seed: u32) -> Self {
+        // All trials of a setting are its evidence.
+        let rules = Rules { confirm: blocks.saturating_sub(1), trials: 4 * blocks, ..rules };
+        Self { space, rules, blocks, seed, trials: Vec::new() }
+    }
+
+    /// Returns the settings that are swept.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Returns what it takes to meet the bound.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Returns all trials, in order.
+    pub fn trials(&self) -> &[SweepTrial] {
+        &self.trials
+    }
+
+    /// Returns the seed of the order.
+    pub fn seed(&self) -> u32 {
+        self.seed
+    }
+
+    /// Returns how many trials there are in all.
+    pub fn length(&self) -> usize {
+        self.blocks * self.space.size()
+    }
+
+    /// Records a trial.
+    pub fn tell(&mut self, trial: SweepTrial) {
+        self.trials.push(trial);
+    }
+
+    /// Returns the block and the setting of the next trial; `None` at the end.
+    pub fn next_trial(&self) -> Option<(usize, Place)> {
+        let done: BTreeSet<_> = self.trials.iter().map(|it| (it.block, &it.place)).collect();
+        let refused = self.refused_levels();
+        let is_refused = |place: &Place| {
+            let mut levels = place.0.iter().copied().enumerate();
+            levels.any(|level| refused.contains(&level))
+        };
+        for block in 0..self.blocks {
+            let mut left = self.order(block).into_iter().filter(|place| !is_refused(place));
+            if let Some(place) = left.find(|place| !done.contains(&(block, place))) {
+                return Some((block, place));
+            }
+        }
+        None
+    }
+
+    /// The settings of a block in the order of their trials. It depends on the seed and the
+    /// number of the block only, so that a sweep that is resumed, or has more blocks, goes on.
+    fn order(&self, block: usize) -> Vec<Place> {
+        let mut places: Vec<_> = self.space.places().collect();
+        let seed = (u64::from(self.seed) << 32) | block as u64;
+        places.shuffle(&mut lull_control::Rng::seed_from_u64(seed));
+        places
+    }
+
+    /// The dimensions and levels that a knob has refused and that were never set.
+    fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
+        let axis = |refusal: &Refusal| {
+            let mut dimensions = self.space.dimensions().iter();
+            dimensions.position(|it| Some(it.knob) == refusal.knob)
+        };
+        let refused = self.trials.iter().filter_map(|trial| {
+            let axis = axis(trial.outcome.as_ref().err()?)?;
+            Some((axis, trial.place.0[axis]))
+        });
+        let was_set = |(axis, level): &(usize, u16)| {
+            let mut set = self.trials.iter().filter(|trial| trial.outcome.is_ok());
+            set.any(|trial| trial.place.0[*axis] == *level)
+        };
+        refused.filter(|level| !was_set(level)).collect()
+    }
+}
+
+/// Returns the levels of a space in words, by which a sweep recognises its own rows.
+pub fn describe_levels(space: &Space) -> String {
+    let values = |it: &Dimension| {
+        let values: Vec<_> = it.levels.iter().map(|level| level.value.to_string()).collect();
+        format!("{} {}", it.knob, values.join(" "))
+    };
+    space.dimensions().iter().map(values).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::Capability;
+    use lull_policies::search::Method;
+
+    fn sweep(blocks: usize, seed: u32) -> Sweep {
+        let values =
+            [(Capability::Cores, vec![1.0, 2.0, 4.0]), (Capability::Frequency, vec![1.0, 2.0])];
+        let space = Space::from_values(&values).unwrap();
+        Sweep::new(space, Rules::new(Method::Apart, 500.0, 30), blocks, seed)
+    }
+
+    /// Plays a sweep to its end; `read` returns no reading where a knob refuses.
+    fn play(mut sweep: Sweep, read: impl Fn(&[f64]) -> Result<(), Refusal>) -> Sweep {
+        let reading = Reading { tail_us: 100.0, watts: 10.0, requests: 200, late: 0 };
+        let measured = Measured { reading, rate_per_s: 200.0, completed_per_s: 200.0 };
+        while let Some((block, place)) = sweep.next_trial() {
+            let outcome = read(&sweep.space.values(&place)).map(|()| measured);
+            sweep.tell(SweepTrial { block, place, outcome });
+        }
+        sweep
+    }
+
+    fn order(sweep: &Sweep) -> Vec<(usize, Place)> {
+        sweep.trials.iter().map(|it| (it.block, it.place.clone())).collect()
+    }
+
+    #[test]
+    fn every_block_has_every_setting_once_in_an_order_of_its_own() {
+        let whole = play(sweep(3, 7), |_| Ok(()));
+        assert_eq!((whole.trials.len(), whole.length()), (18, 18));
+        let block = |number: usize| -> Vec<Place> {
+            let of = whole.trials.iter().filter(|it| it.block == number);
+            of.map(|it| it.place.clone()).collect()
+        };
+        let sorted = |number| {
+            let mut all = block(number);
+            all.sort_unstable();
+            all
+        };
+        let all: Vec<_> = whole.space.places().collect();
+        assert!((0..3).all(|number| sorted(number) == all));
+        assert!(block(0) != block(1) && block(0) != all, "the order is random");
+        assert_eq!(order(&whole), order(&play(sweep(3, 7), |_| Ok(()))));
+        assert_ne!(order(&whole), order(&play(sweep(3, 8), |_| Ok(()))));
+    }
+
+    #[test]
+    fn a_sweep_that_is_rebuilt_from_its_trials_goes_on_and_more_blocks_extend_it() {
+        let whole = play(sweep(3, 7), |_| Ok(()));
+        for kept in [0, 1, 9, 18] {
+            let mut again = sweep(3, 7);
+            whole.trials[..kept].iter().for_each(|trial| again.tell(trial.clone()));
+            assert_eq!(order(&play(again, |_| Ok(()))), order(&whole), "{kept}");
+        }
+        let mut more = sweep(4, 7);
+        whole.trials.iter().for_each(|trial| more.tell(trial.clone()));
+        assert_eq!(order(&play(more, |_| Ok(())))[..18], order(&whole));
+    }
+
+    #[test]
+    fn a_level_that_is_refused_is_not_tried_again_and_the_rest_is() {
+        let refuses = |values: &[f64]| match values[0] == 2.0 {
+            true => Err(Refusal::of_knob(Capability::Cores, "not here".to_owned())),
+            false => Ok(()),
+        };
+        let swept = play(sweep(2, 7), refuses);
+        let refused = swept.trials.iter().filter(|it| it.outcome.is_err()).count();
+        assert_eq!(refused, 1, "one refusal is enough");
+        assert_eq!(swept.trials.len() - refused, 8);
+        // A level that was set before is refused for another reason, and tried again.
+        let mut once = sweep(1, 7);
+        let first = swept.trials.iter().find(|it| it.outcome.is_ok()).unwrap();
+        once.tell(first.clone());
+        let place = Place(vec![first.place.0[0], 1 - first.place.0[1]]);
+        let outcome = Err(Refusal::of_knob(Capability::Cores, "busy".to_owned()));
+        once.tell(SweepTrial { block: 0, place, outcome });
+        assert!(once.refused_levels().is_empty());
+    }
+}
