@@ -121,7 +121,11 @@ enum Task {
         no_api: bool,
     },
     /// Make a static program, a Debian package and their notices under target/package
-    Package,
+    Package {
+        /// Make an RPM of the static program as well
+        #[arg(long)]
+        rpm: bool,
+    },
     /// Build the wheel of the Python package into target/package, and test it
     Python {
         /// Test what `cargo xtask test` has built, without a wheel
@@ -215,7 +219,7 @@ fn main() -> ExitCode {
         Task::Miri { seeds, cases, .. } => miri::run(&root(), &miri::Options { seeds, cases }),
         Task::Tsan => tsan::run(&root()),
         Task::Site { no_api } => site::run(&root(), !no_api),
-        Task::Package => package::run(&root()),
+        Task::Package { rpm } => package::run(&root(), rpm),
         Task::Python { staged, release, docs } => {
             python::run(&root(), &python::Options { staged, release, docs })
         }

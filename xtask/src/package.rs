@@ -1,10 +1,11 @@
 //! `cargo xtask package`: what goes to other machines, under `target/package`.
 //!
 //! A static program for any Linux (and for an image that has nothing else), by
-//! musl, and a Debian package by cargo-deb with the program as this machine
-//! links it. Neither carries debug information. Beside them are the notices of all crates that
-//! they contain, manual pages, completions of shells and the schema of configs, which the Debian
-//! package carries, too.
+//! musl; a Debian package by cargo-deb with the program as this machine
+//! links it; and, on request, an RPM by cargo-generate-rpm with the static program, because
+//! that machine's C library may be older. None carries debug information. Beside them are the
+//! notices of all crates that they contain, manual pages, completions of shells and the schema
+//! of configs, which both packages carry, too.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -14,22 +15,77 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const ARCHITECTURE: &str = std::env::consts::ARCH;
+/// Of `lull` in packages: those that a build from the tree leaves out.
+const FEATURES: [&str; 2] = ["--features", "parquet"];
 
-/// Makes both.
+/// Makes the static program and the Debian package, and an RPM if that is requested.
 ///
 /// # Errors
 /// If something that this takes is missing, does not build, or is not static.
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    let place = release::target(root).join("package");
-    std::fs::create_dir_all(&place)?;
-    // The Debian package contains them.
-    let notices = crate::supply::write(root, &place)?;
-    notices.iter().for_each(|file| println!("{}", file.display()));
+pub(crate) fn run(root: &Path, with_rpm: bool) -> Result<ExitCode> {
+    println!("{}", debian(root)?.display());
+    let place = place(root)?;
     let program = static_program(root, &place)?;
     println!("{}", program.display());
-    accompany(&program, &place)?;
-    println!("{}", debian_package(root, &place)?.display());
+    if with_rpm {
+        println!("{}", rpm(root, &program, &place)?.display());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the Debian package of this tree.
+///
+/// # Errors
+/// If cargo-deb is missing, or something does not build.
+pub(crate) fn debian(root: &Path) -> Result<PathBuf> {
+    if on_path("cargo-deb").is_none() {
+        bail!("a Debian package takes cargo-deb: cargo install cargo-deb --locked");
+    }
+    let place = place(root)?;
+    // The package contains them.
+    crate::supply::write(root, &place)?;
+    let mut build = Command::new("cargo");
+    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
+    done(build.args(FEATURES))?;
+    accompany(&release::target(root).join("release/lull"), &place)?;
+    let mut deb = Command::new("cargo");
+    deb.current_dir(root).args(["deb", "--package", "lull-cli", "--no-build", "--strip"]);
+    // Its last line is the file.
+    let output = read_output(deb.arg("--output").arg(&place))?;
+    output.lines().last().map(PathBuf::from).context("cargo-deb names no file")
+}
+
+/// Writes a Debian package again with another version, beside the first.
+///
+/// # Errors
+/// If dpkg-deb cannot unpack or pack it.
+pub(crate) fn relabel(package: &Path, version: &str) -> Result<PathBuf> {
+    let unpacked = package.with_extension("unpacked");
+    if unpacked.exists() {
+        std::fs::remove_dir_all(&unpacked)?;
+    }
+    done(Command::new("dpkg-deb").arg("--raw-extract").args([package, &unpacked]))?;
+    let control = unpacked.join("DEBIAN/control");
+    let fields = std::fs::read_to_string(&control)?;
+    let field = |line: &str| match line.starts_with("Version:") {
+        true => format!("Version: {version}\n"),
+        false => format!("{line}\n"),
+    };
+    std::fs::write(&control, fields.lines().map(field).collect::<String>())?;
+    let relabelled = package.with_file_name(format!("lull_{version}.deb"));
+    // Fast to pack and to unpack: it goes to a guest only.
+    let mut pack = Command::new("dpkg-deb");
+    pack.args(["--root-owner-group", "-Zgzip", "-z1", "--build"]);
+    done(pack.args([&unpacked, &relabelled]))?;
+    std::fs::remove_dir_all(&unpacked)?;
+    Ok(relabelled)
+}
+
+/// Where everything is written.
+fn place(root: &Path) -> Result<PathBuf> {
+    let place = release::target(root).join("package");
+    std::fs::create_dir_all(&place)?;
+    Ok(place)
 }
 
 fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
@@ -42,12 +98,11 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     done(add.args(["target", "add", &target]))?;
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
-    build.args(["--features", "parquet"]);
-    done(build.args(["--target", &target]).env("CARGO_PROFILE_RELEASE_STRIP", "symbols"))?;
+    build.args(FEATURES).env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    done(build.args(["--target", &target]))?;
     let built = release::target(root).join(target).join("release/lull");
     refuse_dynamic(&built)?;
-    let version = read_output(Command::new(&built).arg("--version"))?;
-    let version = version.split_whitespace().nth(1).context("it has no version")?.to_owned();
+    let version = version_of(&built)?;
     let program = place.join(format!("lull-{version}-linux-{ARCHITECTURE}"));
     std::fs::copy(&built, &program)?;
     Ok(program)
@@ -68,9 +123,30 @@ fn accompany(program: &Path, place: &Path) -> Result<()> {
         let script = read_output(Command::new(program).args(["completions", shell]))?;
         std::fs::write(completions.join(format!("lull.{shell}")), script)?;
     }
+    write_changelog(program, place)?;
     let schema = read_output(Command::new(program).args(["keys", "--schema"]))?;
     std::fs::write(place.join("config.schema.json"), schema)?;
     Ok(())
+}
+
+/// Writes the changelog in Debian's form, which a package must have: the version, and where to
+/// read on.
+fn write_changelog(program: &Path, place: &Path) -> Result<()> {
+    let version = version_of(program)?;
+    let date = read_output(Command::new("date").arg("--rfc-email"))?;
+    let text = format!(
+        "lull ({version}) unstable; urgency=medium\n\n  * What has changed is in CHANGELOG.md of \
+         the sources.\n\n -- The Lull developers <developers@lull.invalid>  {}\n",
+        date.trim()
+    );
+    let file = place.join("changelog");
+    std::fs::write(&file, text)?;
+    done(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(file))
+}
+
+fn version_of(program: &Path) -> Result<String> {
+    let version = read_output(Command::new(program).arg("--version"))?;
+    version.split_whitespace().nth(1).map(str::to_owned).context("the program has no version")
 }
 
 /// A program that names an interpreter is started by that, and needs libraries.
@@ -83,13 +159,18 @@ fn refuse_dynamic(program: &Path) -> Result<()> {
     Ok(())
 }
 
-fn debian_package(root: &Path, place: &Path) -> Result<PathBuf> {
-    if on_path("cargo-deb").is_none() {
-        bail!("a Debian package takes cargo-deb: cargo install cargo-deb --locked");
+/// Makes an RPM of the static program and what comes with it.
+fn rpm(root: &Path, program: &Path, place: &Path) -> Result<PathBuf> {
+    if on_path("cargo-generate-rpm").is_none() {
+        bail!("an RPM takes cargo-generate-rpm: cargo install cargo-generate-rpm --locked");
     }
-    let mut deb = Command::new("cargo");
-    deb.current_dir(root).args(["deb", "--package", "lull-cli", "--strip", "--output"]).arg(place);
-    // Its last line is the file.
-    let file = read_output(&mut deb)?.lines().last().map(PathBuf::from);
-    file.context("cargo-deb names no file")
+    // The name in the package's list of files has no version.
+    std::fs::copy(program, place.join("lull"))?;
+    let mut rpm = Command::new("cargo");
+    rpm.current_dir(root).args(["generate-rpm", "--package", "crates/cli", "--output"]);
+    done(rpm.arg(place).args(["--auto-req", "disabled"]))?;
+    let is_rpm = |path: &PathBuf| path.extension().is_some_and(|end| end == "rpm");
+    let newest = std::fs::read_dir(place)?.flatten().map(|file| file.path()).filter(is_rpm);
+    let newest = newest.max_by_key(|path| path.metadata().and_then(|file| file.modified()).ok());
+    newest.context("cargo-generate-rpm has written no file")
 }
