@@ -5,13 +5,15 @@
 //! binary `rig` of crates/host, linked statically, is all of user space: it
 //! mounts what it needs, loads the modules, runs the tests for its machine,
 //! and hands the outcome to QEMU. Some machines have the program `lull` beside
-//! it, built in the same way, which tests start as a user would. Kernels, and a
-//! QEMU newer than this machine's, are unpacked in [`xtask::cache`] and never installed.
+//! it, built in the same way, which tests start as a user would. One boots Debian with
+//! systemd from a disk; there the tests are a service, and install Lull's package. Kernels, a
+//! QEMU newer than this machine's, and that disk are in [`xtask::cache`] and never installed.
 
 mod acpi;
 mod boot;
 mod debian;
 mod emulator;
+mod image;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -20,7 +22,7 @@ use crate::command::done;
 use crate::packages::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use emulator::Emulator;
-use machine::{MACHINES, Machine};
+use machine::{MACHINES, Machine, UserSpace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -141,11 +143,14 @@ fn provide() -> Result<()> {
     Ok(())
 }
 
-/// What runs in guests, linked statically: a guest has no other file.
+/// What runs in guests, linked statically: most guests have no other file.
 struct Programs {
     tests: PathBuf,
     /// The program itself, if a selected machine has it.
     lull: Option<PathBuf>,
+    /// Debian packages, if a selected machine boots Debian: that of this tree, and the same
+    /// under a lower version.
+    packages: Vec<PathBuf>,
 }
 
 impl Programs {
@@ -154,23 +159,36 @@ impl Programs {
         let mut all = BTreeMap::new();
         for emulator in [Emulator::Pc, Emulator::Arm] {
             let target = emulator.target();
-            let mut on_it = machines.iter().filter(|one| one.emulator.target() == target);
-            if on_it.clone().next().is_some() {
-                let with_lull = on_it.any(|machine| machine.has_lull);
-                all.insert(target, Self::build(root, target, with_lull)?);
+            let on_it = machines.iter().filter(|one| one.emulator.target() == target);
+            let kinds: Vec<UserSpace> = on_it.map(|machine| machine.user_space).collect();
+            if !kinds.is_empty() {
+                all.insert(target, Self::build(root, target, &kinds)?);
             }
         }
         Ok(all)
     }
 
-    fn build(root: &Path, target: &str, with_lull: bool) -> Result<Self> {
+    fn build(root: &Path, target: &str, kinds: &[UserSpace]) -> Result<Self> {
         let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
         let tests = build(root, target, &[&tests[..], &["--no-run"]].concat())?;
         // As the tests are built, and not for release: what both need is built once.
         let lull = ["build", "--package", "lull-cli", "--bin", "lull"];
+        let with_lull = kinds.contains(&UserSpace::TestsAndLull);
         let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
-        Ok(Self { tests, lull })
+        let with_packages = kinds.contains(&UserSpace::Debian);
+        let packages = if with_packages { packages(root)? } else { Vec::new() };
+        Ok(Self { tests, lull, packages })
     }
+}
+
+/// The version under which guests have the package first.
+const FORMER_VERSION: &str = "0.0.1";
+
+/// The Debian package of this tree, and the same under [`FORMER_VERSION`], for upgrades.
+fn packages(root: &Path) -> Result<Vec<PathBuf>> {
+    let package = crate::package::debian(root)?;
+    let former = crate::package::relabel(&package, FORMER_VERSION)?;
+    Ok(vec![package, former])
 }
 
 /// Builds one static program, without debug information: that would be most of it,

@@ -2,8 +2,8 @@
 
 use super::emulator::Emulator;
 use super::kernel::Kernel;
-use super::machine::Machine;
-use super::{Programs, acpi, initramfs};
+use super::machine::{Machine, UserSpace};
+use super::{Programs, acpi, image, initramfs};
 use anyhow::{Context, Result};
 use std::fmt;
 use std::path::Path;
@@ -56,6 +56,8 @@ impl Guest<'_> {
         let initrd = dir.join("initramfs.cpio");
         initramfs::write(&initrd, self.programs, self.kernel, self.machine)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
+        let has_disk = self.machine.user_space == UserSpace::Debian;
+        let disk = has_disk.then(|| image::provide(self.fetched)).transpose()?;
         let (log, answer) = (dir.join("kernel.log"), dir.join("answer"));
         for attempt in 1..=TRIES {
             // The answer of an earlier guest.
@@ -64,6 +66,11 @@ impl Guest<'_> {
             self.connect(&mut qemu, &log, &answer);
             for table in &tables {
                 qemu.arg("-acpitable").arg(format!("file={}", table.display()));
+            }
+            if let Some(disk) = &disk {
+                let drive = "if=none,id=disk,format=raw,snapshot=on";
+                qemu.arg("-drive").arg(format!("{drive},file={}", disk.display()));
+                qemu.args(["-device", "virtio-blk-pci,drive=disk"]);
             }
             let mut child = qemu.spawn().context("cannot start QEMU")?;
             let ended = wait(&mut child, self.machine.time_max)?;

@@ -134,7 +134,7 @@ impl Source {
 }
 
 /// The mirror that this machine gets its Debian from.
-fn mirror() -> Result<String> {
+pub(super) fn mirror() -> Result<String> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"])
         .output()

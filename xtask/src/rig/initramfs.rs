@@ -1,17 +1,20 @@
 //! The guest's file system: the test binary as `/init`, modules, and `/bin/lull`
-//! where tests start the program itself.
+//! where tests start the program itself. A machine that boots Debian has Lull's packages
+//! there, and changes to its disk as soon as that is mounted.
 //!
 //! The "newc" cpio archive of Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use super::Programs;
 use super::kernel::Kernel;
-use super::machine::Machine;
+use super::machine::{Machine, UserSpace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
-const DIRECTORIES: [&str; 7] = ["bin", "dev", "proc", "sys", "tmp", "run", "mods"];
+const DIRECTORIES: [&str; 9] =
+    ["bin", "dev", "proc", "sys", "tmp", "run", "mods", "packages", "disk"];
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
+const FILE: u32 = 0o100_644;
 const ALIGN: usize = 4;
 
 /// Writes the archive.
@@ -26,8 +29,15 @@ pub(super) fn write(
         entry(&mut archive, name, DIRECTORY, &[]);
     }
     entry(&mut archive, "init", PROGRAM, &std::fs::read(&programs.tests)?);
-    if let Some(lull) = programs.lull.as_ref().filter(|_| machine.has_lull) {
+    let has_lull = machine.user_space == UserSpace::TestsAndLull;
+    if let Some(lull) = programs.lull.as_ref().filter(|_| has_lull) {
         entry(&mut archive, "bin/lull", PROGRAM, &std::fs::read(lull)?);
+    }
+    let has_packages = machine.user_space == UserSpace::Debian;
+    for package in programs.packages.iter().filter(|_| has_packages) {
+        let name = package.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = std::fs::read(package)?;
+        entry(&mut archive, &format!("packages/{name}"), FILE, &bytes);
     }
     for (number, module) in in_order(kernel, machine.modules)?.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy();

@@ -26,10 +26,21 @@ pub(crate) struct Machine {
     pub(crate) tables: &'static [fn() -> String],
     /// Which tests run on it, by the first part of their names.
     pub(crate) suite: &'static str,
-    /// Whether the guest has the program `lull` itself, as `/bin/lull`.
-    pub(crate) has_lull: bool,
+    pub(crate) user_space: UserSpace,
     /// How long it may take; emulation on a loaded machine is slow.
     pub(crate) time_max: Duration,
+}
+
+/// What runs in a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UserSpace {
+    /// The tests are process 1 and all there is.
+    Tests,
+    /// The tests, and the program itself as `/bin/lull`.
+    TestsAndLull,
+    /// Debian with systemd from a disk; tests are a service. It has Lull's packages, which
+    /// tests install.
+    Debian,
 }
 
 /// Three times what the slowest of them takes beside the tests on two idle cores: the same
@@ -58,6 +69,11 @@ const KNOB_MODULES: &[&str] = &[
 const REGISTERS: &[&str] = &["-device", "secondary-vga,addr=4"];
 const CARD: &[&str] = &["-device", "e1000e,addr=5"];
 
+/// There is no udev, so that systemd would wait for the terminal's device; what services
+/// print is beside the kernel's log.
+const DEBIAN: &str = "systemd.getty_auto=no systemd.unified_cgroup_hierarchy=1 \
+                      systemd.journald.forward_to_console=1 systemd.show_status=no";
+
 /// Frequency, idle states, energy, a network card and control groups.
 const KNOBS: Machine = Machine {
     name: "knobs",
@@ -72,7 +88,7 @@ const KNOBS: Machine = Machine {
     modules: KNOB_MODULES,
     tables: &[acpi::states, acpi::power_domains, acpi::power_meter],
     suite: "knobs",
-    has_lull: false,
+    user_space: UserSpace::Tests,
     time_max: USUAL,
 };
 
@@ -90,7 +106,7 @@ const PERFORMANCE: Machine = Machine {
     modules: &["msr"],
     tables: &[acpi::performance],
     suite: "performance",
-    has_lull: false,
+    user_space: UserSpace::Tests,
     time_max: USUAL,
 };
 
@@ -144,7 +160,7 @@ const RESCTRL: Machine = Machine {
     modules: &[],
     tables: &[],
     suite: "resctrl",
-    has_lull: false,
+    user_space: UserSpace::Tests,
     time_max: USUAL,
 };
 
@@ -165,7 +181,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         modules: &["e1000e"],
         tables: &[],
         suite: "traffic",
-        has_lull: false,
+        user_space: UserSpace::Tests,
         time_max: USUAL,
     },
     Machine {
@@ -184,7 +200,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         about: "Linux 6.1: frequencies and cores steered by `lull run`",
         in_ci: false,
         suite: "agent",
-        has_lull: true,
+        user_space: UserSpace::TestsAndLull,
         ..KNOBS
     },
     Machine {
@@ -202,7 +218,7 @@ pub(crate) const MACHINES: &[Machine] = &[
         ],
         tables: &[acpi::states, acpi::power_domains],
         suite: "tune",
-        has_lull: true,
+        user_space: UserSpace::TestsAndLull,
         ..KNOBS
     },
     Machine {
@@ -275,6 +291,20 @@ pub(crate) const MACHINES: &[Machine] = &[
         modules: &[],
         tables: &[],
         suite: "counters",
+        ..KNOBS
+    },
+    Machine {
+        name: "systemd",
+        about: "Linux 6.1, Debian 12: Lull's package under systemd and cgroup v2",
+        in_ci: false,
+        smp: "2",
+        devices: &[&["-device", "virtio-rng-pci"]],
+        append: DEBIAN,
+        modules: &["virtio_pci", "virtio_blk", "virtio-rng", "crc32c_generic", "ext4"],
+        tables: &[],
+        suite: "systemd",
+        user_space: UserSpace::Debian,
+        time_max: LONG,
         ..KNOBS
     },
     Machine {

@@ -1,11 +1,15 @@
 //! The first process of a guest: mounts, modules, tests, and the outcome.
+//!
+//! A guest with a disk boots the system on it instead: there the tests are a service that
+//! is written to `/run`, and the service sends the outcome.
 
 use rustix::fs::Mode;
-use rustix::mount::{MountFlags, mount};
-use rustix::process::{WaitOptions, wait};
+use rustix::mount::{MountFlags, mount, mount_move};
+use rustix::process::{WaitOptions, chroot, wait};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -21,9 +25,24 @@ const EXIT_LINE: &str = "/dev/ttyS0";
 const TERMINAL: &str = if IS_PC { "/dev/ttyS1" } else { "/dev/ttyAMA1" };
 const IS_PC: bool = cfg!(target_arch = "x86_64");
 
-/// Runs the tests and ends the guest.
+/// The disk with a system of its own.
+const DISK: &str = "/dev/vda";
+/// Where a system on a disk finds what this guest brought along.
+pub(crate) const BROUGHT: &str = "/run/rig";
+/// The role in which the service of such a system starts this binary.
+pub(crate) const SERVICE: &str = "service";
+
+/// Runs the tests and ends the guest; with a disk, starts its system, which does that.
 pub(crate) fn run() -> ! {
-    let outcome = prepare().and_then(|()| tests());
+    end(prepare().and_then(|()| if Path::new(DISK).exists() { boot_disk() } else { tests() }))
+}
+
+/// What the service runs: the tests, and the end of the guest.
+pub(crate) fn run_as_service() -> ! {
+    end(tests())
+}
+
+fn end(outcome: io::Result<bool>) -> ! {
     let code = match &outcome {
         Ok(true) => 0,
         Ok(false) => 1,
@@ -84,6 +103,33 @@ fn rest() {
     }
 }
 
+/// Replaces this process by the first process of the disk's system, with the tests as a
+/// service and what this guest brought along below `/run`.
+fn boot_disk() -> io::Result<bool> {
+    mount(DISK, "/disk", "ext4", MountFlags::empty(), None)?;
+    mount("tmpfs", "/disk/run", "tmpfs", MountFlags::empty(), Some(c"size=128M,mode=0755"))?;
+    let (brought, units) = (format!("/disk{BROUGHT}"), "/disk/run/systemd/system");
+    let wanted = format!("{units}/multi-user.target.wants");
+    fs::create_dir_all(&brought)?;
+    fs::create_dir_all(&wanted)?;
+    fs::copy("/init", format!("{brought}/tests"))?;
+    for file in fs::read_dir("/packages")?.flatten() {
+        fs::copy(file.path(), Path::new(&brought).join(file.file_name()))?;
+    }
+    let unit = format!(
+        "[Unit]\nAfter=multi-user.target\n[Service]\nType=exec\nTimeoutStartSec=infinity\n\
+         ExecStart={BROUGHT}/tests {SERVICE}\n"
+    );
+    fs::write(format!("{units}/rig.service"), unit)?;
+    symlink("../rig.service", format!("{wanted}/rig.service"))?;
+    std::env::set_current_dir("/disk")?;
+    mount_move("/disk", "/")?;
+    chroot(".")?;
+    std::env::set_current_dir("/")?;
+    // Returns only if it fails.
+    Err(Command::new("/sbin/init").exec())
+}
+
 /// Starts this binary as the tests, and waits as the parent of all orphans.
 fn tests() -> io::Result<bool> {
     let line = fs::read_to_string("/proc/cmdline")?;
@@ -91,7 +137,7 @@ fn tests() -> io::Result<bool> {
     let suite = word("lull_rig=").unwrap_or_default().to_owned();
     let terminal = || OpenOptions::new().write(true).open(TERMINAL);
     let _ = rustix::process::umask(Mode::from_bits_truncate(0o022));
-    let mut command = Command::new("/init");
+    let mut command = Command::new(std::env::current_exe()?);
     command.env(SUITE, suite).env("RUST_BACKTRACE", "0").args(word("lull_filter="));
     command.stdin(Stdio::null()).stdout(terminal()?).stderr(terminal()?).current_dir("/tmp");
     let child = command.spawn()?;

@@ -2,7 +2,8 @@
 //!
 //! In the guest this binary is all of user space: the first process, the
 //! tests, and the apps, agents and guards that they start; on some machines the
-//! program `lull` is there, too. On an ordinary machine it has no tests, since it
+//! program `lull` is there, too. One guest has Debian on a disk, whose systemd starts this
+//! binary as a service. On an ordinary machine it has no tests, since it
 //! would turn that machine's knobs.
 
 mod agent;
@@ -22,6 +23,7 @@ mod power;
 mod resctrl;
 mod roles;
 mod scene;
+mod systemd;
 mod traffic;
 mod tune;
 mod workload;
@@ -69,6 +71,7 @@ fn trials(suite: &str) -> Vec<Trial> {
         "traffic" => &[traffic::TESTS],
         "agent" => &[agent::TESTS],
         "tune" => &[tune::TESTS],
+        "systemd" => &[systemd::TESTS],
         other => panic!("no suite {other}"),
     };
     let trial = |(name, test): &(&'static str, fn())| {

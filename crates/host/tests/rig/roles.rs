@@ -1,6 +1,6 @@
 //! What this binary is when a test starts it with a role.
 
-use crate::init::SUITE;
+use crate::init::{SERVICE, SUITE, run_as_service};
 use crate::scene::ledger;
 use lull_control::DomainId;
 use lull_host::Roots;
@@ -19,6 +19,7 @@ pub(crate) fn play() -> Option<ExitCode> {
             let args = GuardArgs::parse(std::env::args_os().skip(2)).unwrap();
             Some(if guard::run(&args).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
+        SERVICE => run_as_service(),
         "app" => be_app(),
         "worker" => crate::counters::be_worker(),
         "server" => crate::dispatch::be_server(Path::new(&args[1])),
