@@ -11,6 +11,7 @@
 
 pub mod analysis;
 
+use lull_control::Capability;
 use lull_policies::search::{Dimension, Place, Reading, Refusal, Rules, Space};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -105,6 +106,19 @@ impl Sweep {
         None
     }
 
+    /// Returns the knobs that were refused at two levels or more and set at one level at most,
+    /// which may be the one that was in force before the sweep.
+    pub fn useless_knobs(&self) -> Vec<Capability> {
+        let refused = self.refused_levels();
+        let is_useless = |axis: usize| {
+            let set = self.trials.iter().filter(|trial| trial.outcome.is_ok());
+            let levels: BTreeSet<u16> = set.map(|trial| trial.place.0[axis]).collect();
+            levels.len() < 2 && refused.iter().filter(|level| level.0 == axis).count() > 1
+        };
+        let dimensions = self.space.dimensions().iter().enumerate();
+        dimensions.filter(|(axis, _)| is_useless(*axis)).map(|(_, it)| it.knob).collect()
+    }
+
     /// The settings of a block in the order of their trials. It depends on the seed and the
     /// number of the block only, so that a sweep that is resumed, or has more blocks, goes on.
     fn order(&self, block: usize) -> Vec<Place> {
@@ -144,7 +158,6 @@ pub fn describe_levels(space: &Space) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_control::Capability;
     use lull_policies::search::Method;
 
     fn sweep(blocks: usize, seed: u32) -> Sweep {
@@ -212,6 +225,13 @@ mod tests {
         let refused = swept.trials.iter().filter(|it| it.outcome.is_err()).count();
         assert_eq!(refused, 1, "one refusal is enough");
         assert_eq!(swept.trials.len() - refused, 8);
+        assert!(swept.useless_knobs().is_empty(), "two levels were set");
+        let refuses_most = |values: &[f64]| match values[0] > 1.0 {
+            true => Err(Refusal::of_knob(Capability::Cores, "not here".to_owned())),
+            false => Ok(()),
+        };
+        let swept_one = play(sweep(2, 7), refuses_most);
+        assert_eq!(swept_one.useless_knobs(), [Capability::Cores]);
         // A level that was set before is refused for another reason, and tried again.
         let mut once = sweep(1, 7);
         let first = swept.trials.iter().find(|it| it.outcome.is_ok()).unwrap();

@@ -104,7 +104,7 @@ pub struct AgentSection {
     pub profile: Option<PathBuf>,
     /// Seed of the policy's random numbers, to repeat a run; every run has another one if it is
     /// absent, which `lull run` prints and the record has.
-    #[schemars(extend("x-unit" = "none"))]
+    #[schemars(example = 7, extend("x-unit" = "none"))]
     pub seed: Option<u64>,
     /// How long a latency source may be silent before the SLO-safe state.
     pub silence: Nanos,

@@ -54,12 +54,16 @@ impl Swept {
     }
 
     /// Returns the entry of this load for a profile; `None` if no setting is shown to meet the
-    /// bound.
+    /// bound, or no knob could be set.
     pub(super) fn profiled(&self) -> Option<ProfiledLoad> {
         let best = self.sweep.best()?;
-        Some(ProfiledLoad {
+        let mut values = best.values;
+        for knob in self.sweep.useless_knobs() {
+            values.remove(&knob);
+        }
+        (!values.is_empty()).then(|| ProfiledLoad {
             rate_per_s: self.rate_per_s(),
-            values: best.values,
+            values,
             tail_us: best.tail_us.into(),
             watts: best.watts.into(),
             energy: self.energy.clone(),
@@ -71,6 +75,9 @@ impl Swept {
     pub(super) fn show(&self, json: bool) -> anyhow::Result<()> {
         let (settings, effects) = (self.sweep.summaries(), self.sweep.effects());
         let best = self.sweep.best();
+        for knob in self.sweep.useless_knobs() {
+            notice(format_args!("{knob} was refused at all other levels: no profile sets it"));
+        }
         for effect in effects.iter().filter(|effect| !effect.is_shown) {
             let [low, high] = effect.levels;
             notice(format_args!(
