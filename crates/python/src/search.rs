@@ -71,9 +71,10 @@ impl Search {
         let method = match method {
             "apart" => Method::Apart,
             "penalty" => Method::Penalty,
+            "front" => Method::Front,
             "random" => Method::Random,
             other => {
-                let names = "write \"apart\", \"penalty\" or \"random\"";
+                let names = "write \"apart\", \"penalty\", \"front\" or \"random\"";
                 return Err(wrong(format!("method = {other:?}: {names}")));
             }
         };

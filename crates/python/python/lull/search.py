@@ -66,9 +66,9 @@ class Search:
         Trials at most.
     percentile : float
         The percentile of the tail.
-    method : {"apart", "penalty", "random"}
+    method : {"apart", "penalty", "front", "random"}
         Latency and power modelled apart (ours), the penalty of BayOp (Dong et al., CCDS 2026),
-        or candidates drawn at random.
+        the front of power and latency below the bound, or candidates drawn at random.
     seed : int
         Seed of its random numbers.
 

@@ -8,12 +8,13 @@ mod soak;
 mod valgrind;
 
 use super::{Server, certificate, logs, of_class, sanitised};
-use crate::support::agent::Agent;
+use crate::support::agent::{Agent, Ended};
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::{free_port, send, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -269,27 +270,24 @@ fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     scene.wait_until_quiet();
 }
 
-/// Returns a search over the gate of a database that `lull tune` starts.
-fn search(scene: &Scene, command: &[String], port: u16) -> Command {
+/// Writes the config of a database that Lull starts, and of a search over these knobs of its gate.
+fn search_config(scene: &Scene, knobs: &[&str]) -> (PathBuf, u16) {
+    let (command, port) = installed(scene);
     let app = format!(
-        "[policy]\nname = \"bayop\"\nknobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]\n\
+        "[policy]\nname = \"bayop\"\nknobs = {knobs:?}\n\
          settle = \"600ms\"\nwindow = \"600ms\"\ntrials = 6\nload_change = 1.0\n\
          allow_modelled = true\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
          objectives = [{{ p99 = \"1s\" }}]\nlatency = \"preload\"\nconcurrency = 4\n\
          ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n"
     );
-    let (config, store) = (scene.config("silence = \"1h\"", &app), scene.path("spots.sqlite"));
-    let (tune, at) = ("tune".as_ref(), "--store".as_ref());
-    scene.lull(&[tune, config.as_os_str(), at, store.as_os_str(), "--json".as_ref()])
+    (scene.config("silence = \"1h\"", &app), port)
 }
 
-#[test]
-fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
-    let scene = Scene::new();
-    let (command, port) = installed(&scene);
-    let mut agent = scene.start(search(&scene, &command, port));
+/// Runs a command that starts the database, with six connections that have work at any time, so
+/// that its trials have latencies to read.
+fn under_clients(scene: &Scene, command: Command, port: u16) -> Ended {
+    let mut agent = scene.start(command);
     agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    // Six connections with work at any time, so that trials have latencies to read.
     let mut clients: Vec<Child> = Vec::new();
     let ended = agent.wait_while(|| {
         clients.retain_mut(|client| client.try_wait().unwrap().is_none());
@@ -302,10 +300,19 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
         let _ = client.kill();
         client.wait().unwrap();
     }
-    let found = &ended.well().json()[0];
+    scene.wait_until_quiet();
+    ended
+}
+
+#[test]
+fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
+    let scene = Scene::new();
+    let (config, port) = search_config(&scene, &["gate-cap", "gate-batch", "gate-delay"]);
+    let (store, tune, at) = (scene.path("spots.sqlite"), "tune".as_ref(), "--store".as_ref());
+    let tune = [tune, config.as_os_str(), at, store.as_os_str(), "--json".as_ref()];
+    let found = &under_clients(&scene, scene.lull(&tune), port).well().json()[0];
     assert_eq!((&found["meets"], &found["trials"]), (&true.into(), &6.into()), "{found}");
     assert_eq!(found["values"].as_array().unwrap().len(), 3, "{found}");
-    scene.wait_until_quiet();
     let decisions = Record::open(&scene.records()[0]).events("decision");
     for knob in ["gate_cap", "gate_batch", "gate_delay"] {
         let set = |one: &Value| {
@@ -314,6 +321,21 @@ fn a_search_sets_the_three_numbers_of_the_gate_of_a_live_server() {
         };
         assert!(decisions.iter().any(set), "{knob} was never set: {decisions:?}");
     }
+}
+
+#[test]
+fn a_sweep_tries_the_levels_of_the_gate_of_a_live_server_and_its_throughput_counts() {
+    let scene = Scene::new();
+    let (config, port) = search_config(&scene, &["gate-cap"]);
+    let few = ["--settings", "3", "--blocks", "1", "--json"].map(AsRef::<OsStr>::as_ref);
+    let sweep = [&["sweep".as_ref(), config.as_os_str()][..], &few].concat();
+    let document = under_clients(&scene, scene.lull(&sweep), port).well().json();
+    let settings = document["settings"].as_array().unwrap();
+    let caps: Vec<_> = settings.iter().map(|it| it["values"]["gate-cap"].as_f64()).collect();
+    assert_eq!(caps.len(), 3, "{document}");
+    assert!(caps.windows(2).all(|pair| pair[0] < pair[1]) && caps[0] == Some(1.0), "{caps:?}");
+    let answers = |it: &Value| it["completed_per_s"]["mean"].as_f64().unwrap() > 0.0;
+    assert!(settings.iter().all(answers), "{document}");
 }
 
 #[test]
