@@ -9,12 +9,14 @@
 //! the knobs if this one dies; it runs the `lull` program ([`Agent::program`]).
 //!
 //! The other modules are the parts of a run that programs use on their own: records
-//! ([`record`], [`recorded`]), the search's findings ([`tuning_store`]), sweeps ([`sweep`]) and
-//! their profiles ([`profile`]), comparisons ([`blocks`], [`proof`]), gates ([`admission`],
-//! [`library`]), and words for people ([`status`], [`text`]).
+//! ([`record`], [`recorded`]), cells of long computations ([`cells`]), the search's findings
+//! ([`tuning_store`]), sweeps ([`sweep`]) and their profiles ([`profile`]), comparisons
+//! ([`blocks`], [`proof`]), gates ([`admission`], [`library`]), and words for people
+//! ([`status`], [`text`]).
 
 pub mod admission;
 pub mod blocks;
+pub mod cells;
 pub mod config;
 pub mod dispatched;
 pub mod error;

@@ -1,14 +1,29 @@
-//! Temporary directories named after the process that made them, so that a later start finds
-//! those that a killed process left.
+//! Temporary files, and temporary directories named after the process that made them, so that a
+//! later start finds those that a killed process left.
 
 use anyhow::Context;
 use lull_host::Roots;
 use lull_host::apps::{ProcessId, ProcessTable};
 use std::ffi::OsStr;
 use std::fs::Permissions;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
+
+/// Writes a file under a temporary name, for a rename within its directory.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn temporary_file(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new()
+        .prefix(".lull-")
+        // As for any new file, the umask limits this.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
 
 /// A directory that all users can enter and only this one can write to. It is removed when the
 /// value is dropped.
@@ -48,7 +63,7 @@ pub fn leftovers(parent: &Path, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// The processes with a path in their environment.
-pub fn users(path: &Path) -> std::io::Result<Vec<i32>> {
+pub fn users(path: &Path) -> io::Result<Vec<i32>> {
     let wanted = path.as_os_str().as_encoded_bytes();
     let table = ProcessTable::new(&Roots::default())?;
     let uses = |pid: &i32| {

@@ -335,10 +335,10 @@ pub(crate) struct LabRunArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Directory to write the figures of the first seed to, as SVG
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "cells")]
     pub(crate) figures: Option<PathBuf>,
     /// File of results to put the rows into, as crates/lab/src/claims/results.csv
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) save: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -352,9 +352,11 @@ pub(crate) struct LabClaimsArgs {
     #[arg(long, value_name = "WORD")]
     pub(crate) paper: Option<String>,
     /// Print the experiment and row that answer each claim
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cells")]
     pub(crate) experiments: bool,
     /// Print docs/reproduction.md
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
     #[arg(long, conflicts_with_all = ["paper", "experiments"])]
     pub(crate) markdown: bool,
     /// Print JSON

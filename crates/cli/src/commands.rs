@@ -3,7 +3,6 @@
 mod attach;
 mod burn;
 mod calibrate;
-mod cells;
 mod check;
 mod compare;
 mod completions;

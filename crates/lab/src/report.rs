@@ -1,8 +1,10 @@
 //! The result of an experiment: rows that compare the paper with our measurement, each with a
 //! verdict; figures; and the choices made where the paper states nothing.
 
+mod stored;
 mod verdict;
 
+pub use stored::StoredReport;
 pub use verdict::{Tolerance, Verdict};
 
 use crate::figure::{DrawError, Figure, svg};

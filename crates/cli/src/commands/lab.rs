@@ -3,10 +3,12 @@
 use super::UsageError;
 use crate::cli::{LabRunArgs, ListArgs};
 use crate::progress::parts;
+use crate::say::notice;
 use crate::text::table;
 use anyhow::Context;
+use lull_agent::cells::LabCells;
 use lull_lab::claims::results;
-use lull_lab::experiment::{LabError, Setup};
+use lull_lab::experiment::{Experiment, LabError, Setup};
 use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Report, Verdict};
@@ -42,11 +44,10 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     let commit = lull_agent::COMMIT.to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
     let values = args.seeds.unwrap_or(if args.quick { 1 } else { VALUES });
-    let values = usize::try_from(values)?;
-    let report = experiment.run_until_decided(setup, values).map_err(|error| match error {
-        LabError::Known { .. } => UsageError(error.to_string()).into(),
-        error => anyhow::Error::from(error),
-    })?;
+    let Some(report) = report_of(experiment, setup, args, usize::try_from(values)?)? else {
+        bar.finish_and_clear();
+        return Ok(());
+    };
     bar.finish_and_clear();
     if let Some(path) = &args.save {
         save(&report, path)?;
@@ -62,6 +63,34 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     let misses = report.misses();
     anyhow::ensure!(misses == 0 || args.quick, "{misses} of the held rows miss their tolerance");
     Ok(())
+}
+
+/// The report of all seeds; `None` if only some cells are to be run.
+fn report_of(
+    experiment: &'static Experiment,
+    setup: Setup<'_>,
+    args: &LabRunArgs,
+    values: usize,
+) -> anyhow::Result<Option<Report>> {
+    let usage = |error: LabError| match error {
+        LabError::Known { .. } => UsageError(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    };
+    let Some(directory) = &args.cells.parts else {
+        return experiment.run_until_decided(setup, values).map(Some).map_err(usage);
+    };
+    let wanted = args.cells.wanted(values as u64)?;
+    let cells = LabCells::open(directory, experiment, &setup, values, wanted)?;
+    let report = match &args.cells.cells {
+        Some(_) => cells.run_wanted(setup).map(|()| None),
+        None => cells.run_until_decided(setup).map(Some),
+    };
+    let report = report.map_err(|error| match error.downcast::<LabError>() {
+        Ok(error) => usage(error),
+        Err(error) => error,
+    })?;
+    notice(cells.summary());
+    Ok(report)
 }
 
 /// Puts the rows of a report into a file of results, in place of those of the same experiment.

@@ -3,11 +3,8 @@
 use super::UsageError;
 use crate::signals::stop_flag;
 use anyhow::Context;
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use lull_agent::scratch::temporary_file;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 /// A file that is to be written.
 pub(super) struct Destination {
@@ -36,17 +33,6 @@ impl Destination {
         temporary_file(&self.folder, bytes)?.persist(&self.path)?;
         Ok(())
     }
-}
-
-/// Writes a file under a temporary name, for a rename within its directory.
-pub(super) fn temporary_file(folder: &Path, bytes: &[u8]) -> std::io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new()
-        .prefix(".lull-")
-        // As for any new file, the umask limits this.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    Ok(file)
 }
 
 /// Writes all files. Before this call an interrupt ends the process and leaves no file;

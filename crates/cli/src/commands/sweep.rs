@@ -8,13 +8,13 @@
 mod live;
 
 use super::UsageError;
-use super::cells::{Key, Parts, scenario_hash};
 use super::save::{self, Destination};
 use crate::cli::SweepArgs;
 use crate::progress::parts;
 use crate::say::notice;
 use crate::text::{number, table};
 use anyhow::Context;
+use lull_agent::cells::{Key, Parts, scenario_hash};
 use lull_agent::located::Located;
 use lull_lab::figure::{Axis, Figure, Look, Point, svg};
 use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto, write_parquet};
@@ -116,7 +116,9 @@ fn open_parts(
     let header = header()?;
     let columns: Vec<&str> = header.trim_end().split(',').collect();
     let total = scenario.rates_per_s.len() * scenario.grid.settings().len();
-    Parts::from_args(&args.cells, &key, &columns, total as u64)
+    let Some(directory) = &args.cells.parts else { return Ok(None) };
+    let wanted = args.cells.wanted(total as u64)?;
+    Parts::open(directory, &key, &columns, total as u64, wanted).map(Some)
 }
 
 /// Returns a row from the finished cells, or measures it and keeps it there.

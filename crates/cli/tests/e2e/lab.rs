@@ -69,3 +69,32 @@ fn a_verdict_says_which_seeds_numbers_were_found_on_and_is_not_given_on_them() {
     assert!(quick.out.contains(said), "{}", quick.out);
     run("5").refused(2, "were found on seed 5");
 }
+
+#[test]
+fn seeds_that_are_run_apart_become_the_report_of_one_process() {
+    let scene = Scene::new();
+    let parts = scene.path("parts");
+    let run = |further: &[&str]| {
+        let command = ["lab", "run", "theory", "--quick", "--seeds", "3"];
+        scene.run(&[&command[..], further].concat())
+    };
+    let kept = ["--parts", parts.to_str().unwrap()];
+    let one = run(&["--json"]).well();
+    let part = |cells| run(&[&kept[..], &["--cells", cells]].concat());
+    assert!(part("1").well().err.contains("1 cells run, 0 were in"));
+    let second = part("1-2").well();
+    assert!(second.err.contains("1 cells run, 1 were in") && second.out.is_empty());
+    let whole = run(&[&kept[..], &["--json"]].concat()).well();
+    assert!(whole.err.contains("1 cells run, 2 were in"), "{}", whole.err);
+    assert_eq!(whole.out, one.out);
+    let rows = std::fs::read_to_string(parts.join("cell-000002.csv")).unwrap();
+    assert!(rows.starts_with("scenario,version,seed,cell,experiment,row,"), "{rows}");
+    // Another number of seeds extends the directory; another length of the runs does not fit.
+    assert!(part("4").refused(2, "--cells: there is no cell 4").out.is_empty());
+    let full = [&["lab", "run", "theory"], &kept[..], &["--cells", "1"]].concat();
+    scene.run(&full).refused(2, "give another directory to --parts");
+    let file = parts.join("cell-000001.csv");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("relative", "about").replace("exact", "about")).unwrap();
+    run(&kept).refused(2, "is damaged or no cell of this command");
+}

@@ -3,10 +3,10 @@
 //! Cells are numbered by replication, then policy: neighbours met the same requests, so that a
 //! part of a comparison holds whole pairs but at its ends.
 
-use super::super::cells::{Key, Parts, scenario_hash};
 use super::UsageError;
 use crate::cli::SimArgs;
 use csv::StringRecord;
+use lull_agent::cells::{Key, Parts, scenario_hash};
 use lull_agent::located::Located;
 use lull_lab::cells::{CellStore, Quantity, ReplicationCell, Sample};
 use lull_lab::scenario::AnyScenario;
@@ -45,8 +45,10 @@ impl SimParts {
         let scenario_hash = scenario_hash(source.text(), base, &further);
         let key = Key { scenario: scenario_hash, seed: scenario.seed() };
         let total = policies * replications;
-        let parts = Parts::from_args(&args.cells, &key, &COLUMNS, total)?;
-        Ok(parts.map(|parts| Self { parts, policies }))
+        let Some(directory) = &args.cells.parts else { return Ok(None) };
+        let wanted = args.cells.wanted(total)?;
+        let parts = Parts::open(directory, &key, &COLUMNS, total, wanted)?;
+        Ok(Some(Self { parts, policies }))
     }
 
     fn number(&self, cell: &ReplicationCell<'_>) -> u64 {

@@ -6,8 +6,14 @@
 //! version of lull, seed, cell), so that files of several machines can be copied into one
 //! directory and the rows of all of them concatenated.
 
-use super::{UsageError, save};
-use crate::cli::CellArgs;
+mod choice;
+mod lab;
+
+pub use choice::CellChoice;
+pub use lab::LabCells;
+
+use crate::error::UsageError;
+use crate::scratch;
 use anyhow::Context;
 use csv::StringRecord;
 use sha2::{Digest, Sha256};
@@ -21,15 +27,15 @@ const KEY: [&str; 4] = ["scenario", "version", "seed", "cell"];
 
 /// What a directory of cells belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub struct Key {
     /// Hash of everything that the user has written: [`scenario_hash`].
-    pub(super) scenario: String,
+    pub scenario: String,
     /// Seed of all random numbers.
-    pub(super) seed: u64,
+    pub seed: u64,
 }
 
 /// The directory of `--parts`, and which cells this process is to have.
-pub(super) struct Parts {
+pub struct Parts {
     directory: PathBuf,
     key: [String; 3],
     columns: Vec<String>,
@@ -40,26 +46,24 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Opens the directory of the arguments and makes it if it is missing; `None` without
-    /// `--parts`. There are `total` cells, whose rows have `columns` behind the key.
-    pub(super) fn from_args(
-        args: &CellArgs,
+    /// Opens a directory, which is made if it is missing. There are `total` cells, whose rows
+    /// have `columns` behind the key; this process is to have the `wanted` ones, or all.
+    ///
+    /// # Errors
+    /// If the directory cannot be made, or has cells of another run.
+    pub fn open(
+        directory: &Path,
         key: &Key,
         columns: &[&str],
         total: u64,
-    ) -> anyhow::Result<Option<Self>> {
-        let Some(directory) = &args.parts else { return Ok(None) };
-        let wanted = match &args.cells {
-            Some(cells) => {
-                cells.choose(total).map_err(|problem| UsageError(format!("--cells: {problem}")))?
-            }
-            None => (0..total).collect(),
-        };
+        wanted: Option<BTreeSet<u64>>,
+    ) -> anyhow::Result<Self> {
+        let wanted = wanted.unwrap_or_else(|| (0..total).collect());
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let parts = Self {
-            directory: directory.clone(),
-            key: [key.scenario.clone(), lull_agent::VERSION.to_owned(), key.seed.to_string()],
+            directory: directory.to_owned(),
+            key: [key.scenario.clone(), crate::VERSION.to_owned(), key.seed.to_string()],
             columns: columns.iter().map(|name| (*name).to_owned()).collect(),
             total,
             wanted,
@@ -67,7 +71,7 @@ impl Parts {
             written: AtomicU64::new(0),
         };
         parts.check_directory()?;
-        Ok(Some(parts))
+        Ok(parts)
     }
 
     /// Refuses a directory whose first cell is of another run, before anything is simulated.
@@ -92,12 +96,16 @@ impl Parts {
         self.directory.join(format!("cell-{:06}.csv", cell + 1))
     }
 
-    pub(super) fn is_wanted(&self, cell: u64) -> bool {
+    /// Whether this process is to have a cell.
+    pub fn is_wanted(&self, cell: u64) -> bool {
         self.wanted.contains(&cell)
     }
 
     /// Returns the rows of a finished cell without their keys; `None` if there is none.
-    pub(super) fn load(&self, cell: u64) -> anyhow::Result<Option<Vec<StringRecord>>> {
+    ///
+    /// # Errors
+    /// If the file is damaged, or of another run.
+    pub fn load(&self, cell: u64) -> anyhow::Result<Option<Vec<StringRecord>>> {
         let rows = self.read(cell)?;
         if rows.is_some() {
             self.found.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +155,10 @@ impl Parts {
     }
 
     /// Writes the rows of a cell; the file is complete or absent, even after a power failure.
-    pub(super) fn save(&self, cell: u64, rows: &[Vec<String>]) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, cell: u64, rows: &[Vec<String>]) -> anyhow::Result<()> {
         let path = self.path(cell);
         self.write(cell, rows, &path)
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -164,7 +175,7 @@ impl Parts {
             csv.write_record(key.iter().copied().chain(row.iter().map(|it| &**it)))?;
         }
         let bytes = csv.into_inner()?;
-        let beside = save::temporary_file(&self.directory, &bytes)?;
+        let beside = scratch::temporary_file(&self.directory, &bytes)?;
         beside.as_file().sync_all()?;
         beside.persist(path)?;
         File::open(&self.directory)?.sync_all()?;
@@ -172,7 +183,7 @@ impl Parts {
     }
 
     /// Returns how many cells were run and how many were found.
-    pub(super) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let [found, written] = [&self.found, &self.written].map(|it| it.load(Ordering::Relaxed));
         format!(
             "{written} cells run, {found} were in {} already; this part has {} of {} cells",
@@ -183,7 +194,7 @@ impl Parts {
     }
 
     /// The error of a complete file whose rows are not those that the command writes.
-    pub(super) fn damaged(&self, cell: u64) -> anyhow::Error {
+    pub fn damaged(&self, cell: u64) -> anyhow::Error {
         damaged(&self.path(cell))
     }
 }
@@ -198,7 +209,7 @@ fn damaged(path: &Path) -> anyhow::Error {
 
 /// Returns a hash of a scenario: of its text, the files that it names, and whatever else the
 /// command line says about it.
-pub(super) fn scenario_hash(text: &str, base: &Path, further: &[&str]) -> String {
+pub fn scenario_hash(text: &str, base: &Path, further: &[&str]) -> String {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
         // The length keeps the boundaries of parts.
