@@ -23,6 +23,7 @@ use lull_control::{AppId, AppSpec, GateControl, LatencyOf, Limits, PolicyError, 
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_measure::Nanos;
+use lull_lab::CustomPolicy;
 use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind};
 use schema::File;
 use std::collections::BTreeSet;
@@ -52,6 +53,24 @@ pub struct Config {
     /// `[[load]]`, in order.
     pub loads: Vec<LoadSection>,
 }
+    /// A policy that the caller hands in, which the text does not name.
+    pub(crate) own: Option<OwnPolicy>,
+}
+
+/// A policy that the caller of the library hands in, and what it does.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnPolicy {
+    pub(crate) policy: CustomPolicy,
+    pub(crate) role: PolicyRole,
+}
+
+/// What a policy of the caller does in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyRole {
+    /// It acts in place of the config's policy.
+    Steers,
+    /// It decides beside the config's policy and changes no knob.
+    Shadow,
 
 impl Config {
     /// Reads and checks a file.
@@ -106,11 +125,31 @@ impl Config {
             loads: load,
         };
         config.check()?;
+            own: None,
         Ok(config)
     }
 
     /// The apps as policies know them; measured references are still open.
     pub fn specs(&self) -> Vec<AppSpec> {
+    /// Lets a policy of the caller act or decide beside the acting one.
+    pub(crate) fn set_own(&mut self, own: OwnPolicy) {
+        let name = own.policy.name().to_owned();
+        match own.role {
+            PolicyRole::Steers => {
+                self.policy = name;
+                self.policy_keys.clear();
+            }
+            PolicyRole::Shadow => self.agent.shadow = Some(name),
+        }
+        self.own = Some(own);
+    }
+
+    /// Returns the caller's policy if it is followed now.
+    pub(crate) fn own_policy(&self) -> Option<&CustomPolicy> {
+        let own = self.own.as_ref().map(|own| &own.policy);
+        own.filter(|policy| policy.name() == self.policy)
+    }
+
         self.apps.iter().map(AppSection::spec).collect()
     }
 
@@ -251,6 +290,10 @@ impl Config {
         let names = POLICIES.iter().filter(|entry| by_tail(entry)).map(|entry| entry.name);
         let message = format!(
             "`{}` needs every request, and Prometheus reports a tail only: push latency, or name \
+        // A policy of the caller reads what it needs, and finds None where there is only a tail.
+        if self.own_policy().is_some() {
+            return Ok(());
+        }
              one of {}",
             self.policy,
             names.collect::<Vec<_>>().join(", ")

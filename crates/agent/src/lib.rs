@@ -22,6 +22,7 @@ pub mod dispatched;
 pub mod error;
 pub mod guarded;
 pub mod library;
+mod limited;
 pub mod live;
 pub mod located;
 pub mod power_file;

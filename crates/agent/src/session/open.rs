@@ -7,9 +7,10 @@ use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
-use crate::config::{AppSection, Config, GateSection, LatencySource};
+use crate::config::{AppSection, Config, GateSection, LatencySource, OwnPolicy, PolicyRole};
 use crate::guarded;
 use crate::library::{self, Library};
+use crate::limited::limited;
 use crate::live::{self, BoundServer, Facts};
 use crate::located::InputError;
 use crate::record::{Head, Recorder};
@@ -27,12 +28,13 @@ use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, Stop};
 use lull_host::{Roots, apps, probe};
+use lull_lab::CustomPolicy;
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// An agent that is not started yet: a config, and what its caller hands in.
 ///
@@ -95,6 +97,16 @@ impl<'a> Agent<'a> {
     #[must_use]
     pub fn program(self, lull: impl Into<PathBuf>) -> Self {
         Self { program: Some(lull.into()), ..self }
+    }
+
+    /// A policy of the caller, whose decisions take `limit` at most: it acts instead of the
+    /// config's policy, or decides beside it and changes no knob. While it fails or does not
+    /// return in time, the SLO-safe state is in force, and the journal says why. It is rebuilt
+    /// when an app arrives or objectives change.
+    #[must_use]
+    pub fn policy(mut self, policy: &CustomPolicy, role: PolicyRole, limit: Duration) -> Self {
+        self.config.set_own(OwnPolicy { policy: limited(policy, limit), role });
+        self
     }
 
     /// A request to this ends the run after the epoch, or while it starts.

@@ -21,8 +21,13 @@ pub fn policy_of(
 ) -> Result<Box<dyn Policy>, InputError> {
     config.check_latency_detail()?;
     let machine = allowed_of(config, whole);
-    let keys = profile::policy_keys(config, whole, apps)?;
-    let built = POLICIES.build(&config.policy, &keys, &machine, apps);
+    let built = match config.own_policy() {
+        Some(own) => own.build(&machine, apps),
+        None => {
+            let keys = profile::policy_keys(config, whole, apps)?;
+            POLICIES.build(&config.policy, &keys, &machine, apps)
+        }
+    };
     built.map_err(|error| policy_error(config, error))
 }
 

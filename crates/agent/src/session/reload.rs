@@ -24,7 +24,10 @@ impl Session {
     /// # Errors
     /// If the text has a key that needs a restart, or describes what cannot run here. The former
     /// config then stays in force.
-    pub fn reload(&mut self, new: Config) -> Result<Vec<String>, InputError> {
+    pub fn reload(&mut self, mut new: Config) -> Result<Vec<String>, InputError> {
+        if let Some(own) = self.config.own.clone() {
+            new.set_own(own);
+        }
         let changed = differences(&table_of(&self.config)?, &table_of(&new)?);
         if changed.is_empty() {
             return Ok(changed);

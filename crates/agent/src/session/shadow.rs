@@ -50,9 +50,13 @@ impl Shadow {
             |wanted: &lull_control::Setting| Outcome { wanted: wanted.clone(), got: Got::Done };
         let applied = Applied { outcomes: turn.changes.iter().map(had).collect() };
         let (_, mut entries) = self.controller.conclude(turn, applied);
-        // Effects would compare its expectations with the actions of another policy; all other
-        // events are in the journal of the run.
-        entries.retain(|entry| matches!(entry.event, Event::Decision(_) | Event::Held { .. }));
+        // Effects would compare its expectations with the actions of another policy, and the other
+        // events are in the journal of the run. The safe state may be due to its own fault.
+        entries.retain(|entry| {
+            let event = &entry.event;
+            matches!(event, Event::Decision(_) | Event::Held { .. })
+                || matches!(event, Event::SafeBegins { .. } | Event::SafeEnds)
+        });
         entries
     }
 }
