@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,22 @@ impl Shared {
     pub(crate) fn take(&self) -> Option<PyErr> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Makes a pool of threads that policies in Python may run on.
+///
+/// It is none but the caller's, because the threads of the global one do not survive a fork. Each
+/// thread is known to the interpreter from its start: otherwise every call of a policy would make
+/// and free a state of the thread, with the memory of its first frame.
+///
+/// # Errors
+/// If there are too many threads.
+pub(crate) fn pool(threads: Option<usize>) -> Result<ThreadPool, ThreadPoolBuildError> {
+    let spawn = |thread: ThreadBuilder| {
+        let known = move || Python::attach(|py| py.detach(|| thread.run()));
+        thread::Builder::new().name("lull-pool".to_owned()).spawn(known).map(drop)
+    };
+    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).spawn_handler(spawn).build()
 }
 
 /// Runs `work` on a thread of its own without the interpreter's lock.

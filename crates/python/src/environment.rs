@@ -3,7 +3,7 @@
 use crate::background;
 use crate::error::{config_error, simulation_error};
 use crate::machine::{App, Machine};
-use crate::observation::Observation;
+use crate::observation::{Numbers, Observation, Roster};
 use crate::plan::{Plan, Target};
 use crate::scenario::Scenario;
 use lull_agent::located::InputError;
@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[pyclass(frozen, module = "lull")]
 pub(crate) struct Environment {
     inner: Mutex<lull_lab::environment::Environment>,
+    roster: Arc<Roster>,
 }
 
 /// What one step gives: what was seen, E_S with its parts, and the settings that were refused.
@@ -60,7 +61,8 @@ impl Environment {
         })?;
         let made = made.map_err(|error| config_error(py, &error))?;
         let inner = made.map_err(|error| simulation_error(py, error.to_string()))?;
-        Ok(Self { inner: Mutex::new(inner) })
+        let roster = Roster::new(py, inner.apps());
+        Ok(Self { inner: Mutex::new(inner), roster })
     }
 
     /// The machine.
@@ -89,7 +91,7 @@ impl Environment {
                 Got::Done | Got::Already | Got::Clamped { .. } => None,
             });
         let entropy = step.standing.entropy;
-        let seen = Observation::new(py, &step.seen, &apps)?;
+        let seen = Observation::new(Numbers::new(&step.seen, &apps), &self.roster);
         Ok((seen, (entropy.system, entropy.lc, entropy.be), refused.collect()))
     }
 }

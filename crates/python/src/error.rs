@@ -49,3 +49,13 @@ pub(crate) fn policy_error(py: Python<'_>, file: &str, text: String, message: St
 pub(crate) fn replay_error(py: Python<'_>, message: String, reproduction: Option<Table>) -> PyErr {
     exception(py, "ReplayError", (message, reproduction))
 }
+
+/// `AgentError`: an agent that cannot start, or whose run failed.
+pub(crate) fn agent_error(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    exception(py, "AgentError", (message.into(),))
+}
+
+/// `RestoreError`: knobs that could not be restored.
+pub(crate) fn restore_error(py: Python<'_>, text: String, left: Vec<String>) -> PyErr {
+    exception(py, "RestoreError", (text, left))
+}

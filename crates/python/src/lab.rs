@@ -3,15 +3,17 @@
 use crate::background;
 use crate::error::simulation_error;
 use crate::table::{Column, Table};
+use lull_agent::cells::{CellChoice, LabCells};
+use lull_agent::error::{UsageError, describe};
 use lull_lab::claims::Finding;
 use lull_lab::claims::check::embedded;
-use lull_lab::experiment::{LabError, Setup};
+use lull_lab::experiment::{Experiment, LabError, Setup};
 use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Printed, Report, Row};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rayon::ThreadPoolBuilder;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The result of an experiment; `lull.lab.run` makes one.
@@ -21,7 +23,30 @@ pub(crate) struct LabReport(Report);
 /// Why an experiment has no report.
 enum Failure {
     Lab(LabError),
-    Threads(String),
+    Usage(String),
+    Other(String),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<LabError>() {
+            Ok(error) => Self::Lab(error),
+            Err(error) if error.is::<UsageError>() => Self::Usage(error.to_string()),
+            Err(error) => Self::Other(describe(&error)),
+        }
+    }
+}
+
+/// How an experiment is run from Python.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct LabOptions {
+    seed: u64,
+    values: usize,
+    quick: bool,
+    threads: Option<usize>,
+    /// The directory of finished seeds.
+    path: Option<PathBuf>,
 }
 
 /// Column of texts.
@@ -50,30 +75,59 @@ pub(crate) fn lab_experiments() -> PyResult<Table> {
 
 /// Runs an experiment; see `lull.lab.run`.
 #[pyfunction]
-pub(crate) fn lab_run(
+pub(crate) fn lab_run(py: Python<'_>, name: &str, options: LabOptions) -> PyResult<LabReport> {
+    let report = in_background(py, name, options, |experiment, setup, options| {
+        let Some(path) = &options.path else {
+            return experiment.run_until_decided(setup, options.values).map_err(Failure::Lab);
+        };
+        let cells = LabCells::open(path, experiment, &setup, options.values, None)?;
+        Ok(cells.run_until_decided(setup)?)
+    });
+    report.map(LabReport)
+}
+
+/// Runs some seeds of an experiment; see `lull.lab.run_cells`.
+#[pyfunction]
+pub(crate) fn lab_run_cells(
     py: Python<'_>,
     name: &str,
-    seed: u64,
-    values: usize,
-    quick: bool,
-    threads: Option<usize>,
-) -> PyResult<LabReport> {
+    cells: &str,
+    options: LabOptions,
+) -> PyResult<String> {
+    let chosen = cells.parse::<CellChoice>();
+    let wanted = chosen.and_then(|cells| cells.choose(options.values as u64));
+    let wanted = wanted.map_err(|why| PyValueError::new_err(format!("cells: {why}")))?;
+    in_background(py, name, options, move |experiment, setup, options| {
+        let path = options.path.as_deref().unwrap_or(Path::new("."));
+        let cells = LabCells::open(path, experiment, &setup, options.values, Some(wanted))?;
+        cells.run_wanted(setup)?;
+        Ok(cells.summary())
+    })
+}
+
+/// Calls `run` with an experiment on a thread of its own, without the interpreter's lock.
+fn in_background<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    options: LabOptions,
+    run: impl FnOnce(&'static Experiment, Setup<'_>, &LabOptions) -> Result<T, Failure> + Send + 'static,
+) -> PyResult<T> {
     let experiment = find(name).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let report = background::run(py, &Arc::default(), move |shared| -> Result<_, Failure> {
-        // A pool of its own, because the threads of the global one do not survive a fork.
-        let pool = ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
-        let pool = pool.map_err(|error| Failure::Threads(error.to_string()))?;
-        let report = pool.install(|| {
+    let done = background::run(py, &Arc::default(), move |shared| -> Result<T, Failure> {
+        let pool = background::pool(options.threads);
+        let pool = pool.map_err(|error| Failure::Other(error.to_string()))?;
+        pool.install(|| {
             let progress = Progress::silent().until(shared.stop());
             let commit = lull_agent::COMMIT.to_owned();
-            experiment.run_until_decided(Setup { seed, quick, commit, progress }, values)
-        });
-        report.map_err(Failure::Lab)
+            let setup = Setup { seed: options.seed, quick: options.quick, commit, progress };
+            run(experiment, setup, &options)
+        })
     })?;
-    report.map(LabReport).map_err(|failure| match failure {
+    done.map_err(|failure| match failure {
         Failure::Lab(error @ LabError::Known { .. }) => PyValueError::new_err(error.to_string()),
+        Failure::Usage(text) => PyValueError::new_err(text),
         Failure::Lab(error) => simulation_error(py, error.to_string()),
-        Failure::Threads(error) => simulation_error(py, error),
+        Failure::Other(error) => simulation_error(py, error),
     })
 }
 

@@ -11,6 +11,7 @@
 #![cfg(not(test))]
 #![allow(clippy::needless_pass_by_value, reason = "pyo3 passes what it has converted")]
 
+mod agent;
 mod background;
 mod environment;
 mod error;
@@ -34,9 +35,11 @@ mod values;
 #[pyo3::pymodule]
 mod _lull {
     #[pymodule_export]
+    use crate::agent::{AgentObservation, AgentRun, agent_start};
+    #[pymodule_export]
     use crate::environment::Environment;
     #[pymodule_export]
-    use crate::lab::{LabReport, lab_claims, lab_experiments, lab_run};
+    use crate::lab::{LabReport, lab_claims, lab_experiments, lab_run, lab_run_cells};
     #[pymodule_export]
     use crate::machine::{App, Machine};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! A machine and its apps as policies in Python know them.
 
-use lull_control::{AppSpec, KNOBS};
+use lull_control::{AppSpec, KNOBS, Knob, KnobScope};
 use lull_measure::Nanos;
 use pyo3::prelude::*;
 
@@ -21,10 +21,21 @@ pub(crate) struct Machine {
 }
 
 /// What a knob belongs to.
-#[derive(Debug, Clone, IntoPyObject)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, IntoPyObject)]
 pub(crate) enum Owner {
     App(String),
     Number(u16),
+}
+
+impl Owner {
+    /// What a knob belongs to; `None` for the machine.
+    pub(crate) fn of(knob: Knob, apps: &[AppSpec]) -> Option<Self> {
+        match knob.app() {
+            Some(app) => Some(Self::App(apps[app.index()].name.clone())),
+            None if knob.row().scope == KnobScope::Machine => None,
+            None => Some(Self::Number(knob.number())),
+        }
+    }
 }
 
 /// An app; fixed for a run.
@@ -66,14 +77,8 @@ impl App {
 impl Machine {
     pub(crate) fn new(machine: &lull_control::Machine, apps: &[AppSpec]) -> Self {
         let rows = KNOBS.iter().filter(|row| machine.capabilities.has(row.capability));
-        let knobs = rows.flat_map(|row| machine.knobs(row, apps.len())).map(|knob| {
-            let owner = match knob.app() {
-                Some(app) => Some(Owner::App(apps[app.index()].name.clone())),
-                None if knob.row().scope == lull_control::KnobScope::Machine => None,
-                None => Some(Owner::Number(knob.number())),
-            };
-            (knob.row().name, owner)
-        });
+        let knobs = rows.flat_map(|row| machine.knobs(row, apps.len()));
+        let knobs = knobs.map(|knob| (knob.row().name, Owner::of(knob, apps)));
         let steps = |domain: &lull_control::FrequencyDomain| {
             domain.steps.iter().map(|step| step.0).collect::<Vec<_>>()
         };

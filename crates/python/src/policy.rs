@@ -3,10 +3,11 @@
 use crate::background::Shared;
 use crate::error::plan_error;
 use crate::machine::{App, Machine};
-use crate::observation::Observation;
+use crate::observation::{Numbers, Observation, Roster};
 use crate::plan::{Plan, Target};
 use lull_control::{AppSpec, Policy, PolicyError, Reason, Rng, Setting};
 use lull_lab::CustomPolicy;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use rand::{RngExt, SeedableRng};
@@ -40,17 +41,40 @@ impl PolicyRng {
     }
 }
 
+/// What becomes of the exception of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnError {
+    /// It ends the run and is raised there; so does a setting that is refused.
+    Raise,
+    /// It is the policy's fault in the journal, and the run goes on.
+    Report,
+}
+
 /// How a policy in Python is made: a class is called without arguments, an object is copied, so
 /// that every replication has a policy with a state of its own.
-pub(crate) fn custom(name: String, template: Py<PyAny>, shared: &Arc<Shared>) -> CustomPolicy {
+pub(crate) fn custom(
+    name: String,
+    template: Py<PyAny>,
+    shared: &Arc<Shared>,
+    on_error: OnError,
+) -> CustomPolicy {
     let shared = Arc::clone(shared);
     CustomPolicy::new(name.clone(), move |machine, apps| {
         let label = name.clone();
         let made = Python::attach(|py| -> PyResult<Box<dyn Policy>> {
             let object = start(py, &template, Target { machine, apps })?;
             let rng = Py::new(py, PolicyRng(Rng::seed_from_u64(0)))?;
-            let (machine, apps, shared) = (machine.clone(), apps.to_vec(), Arc::clone(&shared));
-            Ok(Box::new(PythonPolicy { label, object, rng, machine, apps, shared }))
+            Ok(Box::new(PythonPolicy {
+                label,
+                object,
+                rng,
+                roster: Roster::new(py, apps),
+                machine: machine.clone(),
+                apps: apps.to_vec(),
+                shared: Arc::clone(&shared),
+                on_error,
+                fault: None,
+            }))
         });
         match made {
             Ok(policy) => Ok(policy),
@@ -82,9 +106,12 @@ struct PythonPolicy {
     object: Py<PyAny>,
     /// What `decide` gets; its state is that of the run's generator during the call.
     rng: Py<PolicyRng>,
+    roster: Arc<Roster>,
     machine: lull_control::Machine,
     apps: Vec<AppSpec>,
     shared: Arc<Shared>,
+    on_error: OnError,
+    fault: Option<String>,
 }
 
 impl PythonPolicy {
@@ -94,9 +121,9 @@ impl PythonPolicy {
         seen: &lull_control::Observation,
         rng: &mut Rng,
     ) -> PyResult<lull_control::Plan> {
-        let seen = Observation::new(py, seen, &self.apps)?;
+        let seen = Observation::new(Numbers::new(seen, &self.apps), &self.roster);
         self.rng.borrow_mut(py).0 = rng.clone();
-        let answer = self.object.bind(py).call_method1("decide", (seen, &self.rng))?;
+        let answer = self.object.bind(py).call_method1(intern!(py, "decide"), (seen, &self.rng))?;
         *rng = self.rng.borrow(py).0.clone();
         let mut plan = lull_control::Plan::keep();
         if answer.is_none() {
@@ -118,26 +145,70 @@ impl PythonPolicy {
     }
 }
 
+impl PythonPolicy {
+    fn fail(&mut self, py: Python<'_>, error: PyErr) {
+        match self.on_error {
+            OnError::Raise => self.shared.raise(error),
+            OnError::Report => {
+                let place = place(py, &error).map_or_else(String::new, |at| format!(" ({at})"));
+                let label = &self.label;
+                self.fault = Some(format!("policy `{label}` cannot be followed: {error}{place}"));
+            }
+        }
+    }
+}
+
+/// The file and line where an exception was raised.
+fn place(py: Python<'_>, error: &PyErr) -> Option<String> {
+    let mut at = error.traceback(py)?.into_any();
+    while let Ok(next) = at.getattr("tb_next")
+        && !next.is_none()
+    {
+        at = next;
+    }
+    let file: String = at
+        .getattr("tb_frame")
+        .ok()?
+        .getattr("f_code")
+        .ok()?
+        .getattr("co_filename")
+        .ok()?
+        .extract()
+        .ok()?;
+    let line: u32 = at.getattr("tb_lineno").ok()?.extract().ok()?;
+    Some(format!("{file}:{line}"))
+}
+
 impl Policy for PythonPolicy {
     fn decide(&mut self, seen: &lull_control::Observation, rng: &mut Rng) -> lull_control::Plan {
         // After an exception or an interrupt the run ends at its next check.
         if self.shared.is_stopped() {
             return lull_control::Plan::keep();
         }
-        // None while the interpreter shuts down.
-        let decided = Python::try_attach(|py| self.ask(py, seen, rng));
-        match decided {
-            Some(Ok(plan)) => plan,
-            Some(Err(error)) => {
-                self.shared.raise(error);
+        self.fault = None;
+        let decided = Python::try_attach(|py| match self.ask(py, seen, rng) {
+            Ok(plan) => plan,
+            Err(error) => {
+                self.fail(py, error);
                 lull_control::Plan::keep()
             }
-            None => lull_control::Plan::keep(),
-        }
+        });
+        decided.unwrap_or_else(|| {
+            self.fault = Some(format!("policy `{}`: the interpreter has ended", self.label));
+            lull_control::Plan::keep()
+        })
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone()
     }
 
     fn refused(&mut self, refused: &[(Setting, String)]) {
-        let Some((setting, why)) = refused.first() else { return };
+        // The journal of a host has what was refused and why.
+        let Some((setting, why)) = refused.first().filter(|_| self.on_error == OnError::Raise)
+        else {
+            return;
+        };
         let message = format!("policy `{}` wants {setting}, which is refused: {why}", self.label);
         if let Some(error) = Python::try_attach(|py| plan_error(py, message)) {
             self.shared.raise(error);

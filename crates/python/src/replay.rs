@@ -2,7 +2,7 @@
 
 use crate::background::{self, Shared};
 use crate::error::{policy_error, record_error, replay_error, simulation_error};
-use crate::policy;
+use crate::policy::{self, OnError};
 use crate::results::Results;
 use crate::table::{Column, Table};
 use lull_agent::recorded::{Recorded, Wanted};
@@ -11,7 +11,6 @@ use lull_lab::progress::Progress;
 use lull_lab::replay::{Answer, Effort, Replay as Model, ReplayError, Reproduced, Steered};
 use lull_measure::Nanos;
 use pyo3::prelude::*;
-use rayon::ThreadPoolBuilder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,7 +66,9 @@ pub(crate) fn replay(
 ) -> PyResult<Replay> {
     let shared = Arc::new(Shared::default());
     let sources = policies.into_iter().map(|(name, template)| match template {
-        Some(template) => Ok(PolicySource::Custom(policy::custom(name, template, &shared))),
+        Some(template) => {
+            Ok(PolicySource::Custom(policy::custom(name, template, &shared, OnError::Raise)))
+        }
         None => PolicySource::registered(&name).map_err(|error| error.to_string()),
     });
     let sources = sources.collect::<Result<Vec<_>, String>>();
@@ -75,8 +76,7 @@ pub(crate) fn replay(
     let replayed = background::run(py, &shared, move |shared| -> Result<_, Failure> {
         let recorded = recorded(&record, &extent).map_err(Failure::Record)?;
         let sources = sources.map_err(Failure::Policy)?;
-        // A pool of its own, because the threads of the global one do not survive a fork.
-        let pool = ThreadPoolBuilder::new().num_threads(extent.threads.unwrap_or(0)).build();
+        let pool = background::pool(extent.threads);
         let pool = pool.map_err(|error| Failure::Threads(error.to_string()))?;
         let answer = pool.install(|| answer(&recorded, sources, &extent, shared));
         let answer = answer.map_err(Failure::Replay)?;

@@ -2,7 +2,7 @@
 
 use crate::background::{self, Shared};
 use crate::error::{config_error, simulation_error};
-use crate::policy;
+use crate::policy::{self, OnError};
 use crate::results::Results;
 use crate::scenario::Scenario;
 use lull_agent::located::InputError;
@@ -10,7 +10,6 @@ use lull_lab::progress::Progress;
 use lull_lab::scenario::{Choice, Outcome, RunError};
 use lull_policies::POLICIES;
 use pyo3::prelude::*;
-use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -43,8 +42,9 @@ pub(crate) fn simulate(
     let shared = Arc::new(Shared::default());
     let names: Vec<String> = policies.iter().map(|(name, _)| name.clone()).collect();
     let own = policies.into_iter().filter_map(|(name, template)| Some((name, template?)));
-    let custom: Vec<_> =
-        own.map(|(name, template)| policy::custom(name, template, &shared)).collect();
+    let custom: Vec<_> = own
+        .map(|(name, template)| policy::custom(name, template, &shared, OnError::Raise))
+        .collect();
     let scenario = scenario.clone();
     let outcomes = background::run(py, &shared, move |shared| {
         let one = |seed: Option<u64>| {
@@ -54,8 +54,7 @@ pub(crate) fn simulate(
             let progress = Progress::silent().until(shared.stop());
             scenario.run(&progress).map_err(SimulateError::Run)
         };
-        // A pool of its own, because the threads of the global one do not survive a fork.
-        let pool = ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build();
+        let pool = background::pool(threads);
         let pool = pool.map_err(|error| SimulateError::Threads(error.to_string()))?;
         let all: Vec<_> = pool.install(|| seeds.into_par_iter().map(one).collect());
         // The first failure in the order of the seeds, whichever thread was first.

@@ -71,6 +71,20 @@ def test_what_cannot_be_run_is_refused_with_the_text_of_the_command(run):
             lull.lab.run("theory", **arguments)
 
 
+def test_seeds_that_are_run_apart_are_shared_with_the_command(run, tmp_path):
+    whole = lull.lab.run("theory", quick=True, seeds=2)
+    assert lull.lab.run_cells("theory", tmp_path, "2/2", quick=True, seeds=2).startswith("1 cells run")
+    kept = ("lab", "run", "theory", "--quick", "--seeds", "2", "--parts", str(tmp_path))
+    assert "1 cells run, 1 were in" in run(*kept, "--json")[1]
+    again = lull.lab.run("theory", quick=True, seeds=2, path=tmp_path)
+    assert again.rows().to_dict() == whole.rows().to_dict() and again.seeds == whole.seeds
+    for cells, text in [("3", "there is no cell 3"), ("0/2", "parts count from 1")]:
+        with pytest.raises(ValueError, match=text):
+            lull.lab.run_cells("theory", tmp_path, cells, quick=True, seeds=2)
+    with pytest.raises(ValueError, match="give another directory"):
+        lull.lab.run("ahq-table2", path=tmp_path)
+
+
 def test_an_interrupt_ends_an_experiment():
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

@@ -55,6 +55,20 @@ def test_rows_are_those_of_single_simulations_in_the_order_of_the_grid(node):
     assert lull.sweep(node, grid, **options, processes=1).to_dict() == rows
 
 
+def test_a_wanted_precision_decides_how_often_each_cell_is_replicated(node):
+    options = {"policies": ["unmanaged"], "precision": 0.05, "figure": "p95[search]"}
+    grid = {LOAD: [500.0, 900.0]}
+    rows = lull.sweep(node, grid, **options, processes=2).to_dict()
+    one = lull.simulate(node.with_values({LOAD: 500.0}), **options).estimates().to_dict()
+    assert rows["mean"][: len(one["mean"])] == one["mean"]
+    tails = [at for at, figure in enumerate(rows["figure"]) if figure == "p95[search]"]
+    assert len(tails) == 2
+    for at in tails:
+        assert (rows["high"][at] - rows["low"][at]) / 2 <= 0.05 * rows["mean"][at]
+    with pytest.raises(ValueError, match="of a precision"):
+        lull.sweep(node, grid, figure="p95")
+
+
 def test_a_grid_of_nothing_is_the_scenario_and_columns_have_types(node):
     pyarrow = pytest.importorskip("pyarrow")
     alone = lull.sweep(node, {}, policies=["unmanaged"], replications=1)

@@ -8,7 +8,8 @@ Examples
 >>> polars.DataFrame(results)                                      # doctest: +SKIP
 
 The modules `lull.statistics`, `lull.theory` and `lull.records` hold intervals and tests,
-queueing theory, and records of runs; `lull.gym` is an environment for reinforcement learning.
+queueing theory, and records of runs; `lull.agent` runs the agent in this process, and `lull.gym`
+is an environment for reinforcement learning.
 """
 
 from __future__ import annotations
@@ -34,20 +35,23 @@ from ._replay import replay
 from ._simulate import Policy, simulate
 from ._sweep import sweep
 from .errors import (
+    AgentError,
     ConfigError,
     DatasetError,
     LullError,
     PlanError,
     RecordError,
     ReplayError,
+    RestoreError,
     SimulationError,
     WorkerLostError,
 )
 from .search import Best, Candidate, Search
 
-from . import lab, records, statistics, theory
+from . import agent, lab, records, statistics, theory
 
 __all__ = [
+    "AgentError",
     "App",
     "AppObservation",
     "Best",
@@ -67,6 +71,7 @@ __all__ = [
     "RecordError",
     "Replay",
     "ReplayError",
+    "RestoreError",
     "Results",
     "Scenario",
     "Search",
@@ -75,6 +80,7 @@ __all__ = [
     "TailBound",
     "WorkerLostError",
     "__version__",
+    "agent",
     "entropy",
     "equivalence",
     "lab",

@@ -1,8 +1,13 @@
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
 __all__ = [
+    "AgentObservation",
+    "AgentRun",
     "App",
     "AppObservation",
     "CoreObservation",
@@ -19,6 +24,7 @@ __all__ = [
     "Search",
     "Table",
     "VERSION",
+    "agent_start",
     "entropy",
     "equivalence",
     "estimate",
@@ -26,6 +32,7 @@ __all__ = [
     "lab_claims",
     "lab_experiments",
     "lab_run",
+    "lab_run_cells",
     "mg1",
     "mm1",
     "mmc",
@@ -253,7 +260,7 @@ class CoreObservation:
     @property
     def frequency_hz(self) -> int | None: ...
 
-@final
+@disjoint_base
 class Observation:
     @property
     def time_s(self) -> float: ...
@@ -289,6 +296,47 @@ class Observation:
         KeyError
             If there is no such app.
         """
+
+@final
+class AgentObservation(Observation):
+    @property
+    def number(self) -> int: ...
+    @property
+    def entropy(self) -> float: ...
+    @property
+    def entropy_lc(self) -> float | None: ...
+    @property
+    def entropy_be(self) -> float | None: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def safe(self) -> bool: ...
+    @property
+    def journal(self) -> list[str]: ...
+    @property
+    def shadow(self) -> list[str]: ...
+    @property
+    def settings(self) -> dict[tuple[str, str | int | None], str]: ...
+
+@final
+class AgentRun:
+    @property
+    def record(self) -> Path: ...
+    @property
+    def page(self) -> str | None: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def apps(self) -> list[App]: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def ended(self) -> bool: ...
+    def take_notices(self) -> list[str]: ...
+    def fileno(self) -> int: ...
+    def take(self) -> AgentObservation | None: ...
+    def wait(self) -> AgentObservation | None: ...
+    def stop(self) -> str: ...
 
 @final
 class PolicyRng:
@@ -437,9 +485,11 @@ def simulate(
 ) -> Results: ...
 def lab_claims() -> Table: ...
 def lab_experiments() -> Table: ...
-def lab_run(
-    name: str, seed: int, values: int, quick: bool, threads: int | None
-) -> LabReport: ...
+def lab_run(name: str, options: dict[str, Any]) -> LabReport: ...
+def lab_run_cells(name: str, cells: str, options: dict[str, Any]) -> str: ...
+def agent_start(
+    config: str | os.PathLike[str], options: dict[str, Any]
+) -> AgentRun: ...
 def replay(
     record: str | os.PathLike[str],
     policies: Sequence[tuple[str, object]],

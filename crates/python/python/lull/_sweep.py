@@ -31,6 +31,8 @@ def sweep(
     seeds: Iterable[int] | None = None,
     *,
     replications: int | None = None,
+    precision: float | None = None,
+    figure: str | None = None,
     processes: int | None = None,
     progress: Callable[[int, int], object] | None = None,
     engine: Literal["processes", "ray"] = "processes",
@@ -56,6 +58,11 @@ def sweep(
         One run for each, the same at every setting; by default the seed of the scenario.
     replications : int, optional
         Replications of each run and policy; by default what the scenario says.
+    precision : float, optional
+        Replicate each run until half the 95 % interval of `figure` is at most this share of its
+        mean, as in `simulate`. Where that is not reached, the interval of the row is wider.
+    figure : str, optional
+        The figure that `precision` is of, such as "p95[search]"; as in `simulate`.
     processes : int, optional
         Workers at most; by default one for each CPU that this process, or the cluster, may use.
     progress : callable, optional
@@ -94,6 +101,12 @@ def sweep(
     wanted: list[int | None] = [None] if seeds is None else list(seeds)
     _check_arguments(axes, wanted, processes, engine, retries)
     _check_picklable(policies or [])
+    if precision is not None:
+        scenario = scenario.with_precision(precision, figure, replications)
+        # A fixed number would replace the precision.
+        replications = None
+    elif figure is not None:
+        raise ValueError(f"figure = {figure!r} is of a precision: give precision, such as 0.02")
     settings = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
     pairs = itertools.product(settings, wanted)
     cells = [Cell(number, setting, seed) for number, (setting, seed) in enumerate(pairs)]

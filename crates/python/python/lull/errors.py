@@ -97,3 +97,24 @@ class WorkerLostError(SimulationError):
 
 class DatasetError(LullError, OSError):
     """A directory of a sweep that cannot be used, or belongs to another sweep."""
+
+
+class AgentError(LullError, RuntimeError):
+    """An agent that cannot start, or whose run failed; the text is that of the command."""
+
+
+class RestoreError(AgentError):
+    """Knobs that an agent could not restore; `lull restore` tries again.
+
+    Attributes
+    ----------
+    left : list of str
+        The knobs, each with the reason.
+    """
+
+    def __init__(self, text: str, left: list[str]) -> None:
+        super().__init__(text, left)
+        self.left = left
+
+    def __str__(self) -> str:
+        return str(self.args[0])

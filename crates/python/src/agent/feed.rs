@@ -1,0 +1,171 @@
+//! The queue between the thread of an agent and the interpreter.
+
+use super::session::{Facts, Failure};
+use crate::observation::Numbers;
+use lull_control::Setting;
+use lull_measure::entropy::SystemEntropy;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Observations that wait at most; the oldest are dropped. With epochs of half a second they are
+/// those of five minutes.
+const WAITING_MAX: usize = 600;
+
+/// What was observed in one epoch.
+pub(super) struct Seen {
+    pub(super) number: u64,
+    pub(super) numbers: Numbers,
+    pub(super) entropy: SystemEntropy,
+    pub(super) policy: String,
+    pub(super) is_safe: bool,
+    pub(super) journal: Vec<String>,
+    pub(super) shadow: Vec<String>,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// How a run has ended: the outcome in words, or why it failed.
+pub(super) type End = Result<String, Failure>;
+
+/// What the thread of an agent reports.
+pub(super) struct Feed {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What was reported and not taken yet.
+pub(super) struct State {
+    facts: Option<Facts>,
+    waiting: VecDeque<Seen>,
+    dropped: u64,
+    notices: Vec<String>,
+    end: Option<End>,
+    /// A byte is in it for each observation that waits, and one for the end, which stays.
+    bell: (UnixStream, UnixStream),
+}
+
+impl State {
+    /// The facts of the run once it has started.
+    pub(super) fn facts(&mut self) -> Option<Facts> {
+        self.facts.clone()
+    }
+
+    /// Takes the oldest observation that waits.
+    pub(super) fn take(&mut self) -> Option<Seen> {
+        let seen = self.waiting.pop_front()?;
+        self.silence();
+        Some(seen)
+    }
+
+    fn ring(&self) {
+        // The buffer of a socket is longer than the queue, so that no byte is lost.
+        let _ = (&self.bell.1).write(&[0]);
+    }
+
+    fn silence(&self) {
+        let _ = (&self.bell.0).read(&mut [0]);
+    }
+}
+
+impl Feed {
+    /// An agent that has not started yet.
+    ///
+    /// # Errors
+    /// If the process has too many open files.
+    pub(super) fn new() -> io::Result<Self> {
+        let bell = UnixStream::pair()?;
+        bell.0.set_nonblocking(true)?;
+        bell.1.set_nonblocking(true)?;
+        let state = State {
+            facts: None,
+            waiting: VecDeque::new(),
+            dropped: 0,
+            notices: Vec::new(),
+            end: None,
+            bell,
+        };
+        Ok(Self { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    pub(super) fn notice(&self, text: &str) {
+        self.locked().notices.push(text.to_owned());
+    }
+
+    pub(super) fn open(&self, facts: Facts) {
+        self.locked().facts = Some(facts);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn push(&self, seen: Seen) {
+        let mut state = self.locked();
+        if state.waiting.len() == WAITING_MAX {
+            state.take();
+            state.dropped += 1;
+        }
+        state.waiting.push_back(seen);
+        state.ring();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn close(&self, end: End) {
+        let mut state = self.locked();
+        state.end = Some(end);
+        state.ring();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes the oldest observation that waits.
+    pub(super) fn take(&self) -> Option<Seen> {
+        self.locked().take()
+    }
+
+    pub(super) fn take_notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.locked().notices)
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.locked().dropped
+    }
+
+    pub(super) fn end(&self) -> Option<End> {
+        self.locked().end.clone()
+    }
+
+    pub(super) fn descriptor(&self) -> i32 {
+        self.locked().bell.0.as_raw_fd()
+    }
+
+    /// Waits until `take` has something, the agent has ended or `span` is over; returns what it
+    /// had, and whether the agent has ended.
+    pub(super) fn wait_for<T>(
+        &self,
+        take: impl Fn(&mut State) -> Option<T>,
+        span: Duration,
+    ) -> (Option<T>, bool) {
+        let mut taken = None;
+        let has_nothing = |state: &mut State| {
+            taken = take(state);
+            taken.is_none() && state.end.is_none()
+        };
+        let waited = self.changed.wait_timeout_while(self.locked(), span, has_nothing);
+        let is_over = waited.unwrap_or_else(PoisonError::into_inner).0.end.is_some();
+        (taken, is_over)
+    }
+
+    /// Waits until the agent has ended.
+    pub(super) fn wait_for_end(&self) -> End {
+        let state = self.locked();
+        let ended = self.changed.wait_while(state, |state| state.end.is_none());
+        let state = ended.unwrap_or_else(PoisonError::into_inner);
+        state.end.clone().expect("waited for until it is there")
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
