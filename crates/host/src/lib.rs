@@ -29,6 +29,7 @@ pub mod own_directory;
 pub mod plant;
 pub mod probe;
 mod roots;
+pub mod sandbox;
 pub mod service;
 pub mod sys;
 #[cfg(test)]

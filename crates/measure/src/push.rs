@@ -189,7 +189,11 @@ impl Message {
         }
     }
 
-    fn check(&self) -> Result<(), PushError> {
+    /// Checks every value, as [`Message::decode`] does.
+    ///
+    /// # Errors
+    /// [`PushError::Value`] for the first one that is out of range.
+    pub fn check(&self) -> Result<(), PushError> {
         let refuse = |key, problem| Err(PushError::Value { key, problem });
         if self.app().is_empty() || self.app().len() > MAX_NAME_BYTES {
             return refuse("app", "empty or longer than 128 bytes");

@@ -9,28 +9,34 @@
 //! one could not have been due yet (the last ended less than two lengths ago),
 //! is not silence: it has no requests of its own and shows the rates and the
 //! waiting requests of the last windows. After that, latency is missing.
+//!
+//! The lines are read and decoded by a [`PushSource`]: this process ([`PushGauge::listen`]), or
+//! another one that has no right to write knobs ([`PushGauge::fed_by`]). The messages of either
+//! are checked here.
 
 mod client;
+mod intake;
 mod socket;
 mod totals;
 mod windows;
 
-pub use socket::PushSocketError;
+pub use client::ClientId;
+pub use intake::{Intake, PushSource};
+pub use socket::{PushSocket, PushSocketError};
 
-use client::{Client, Drained};
+use intake::{CLIENTS_MAX, OwnIntake};
 use lull_control::{AppId, AppSpec, LatencySeen, Progress};
 use lull_measure::push::Message;
 use lull_measure::{Gauge, Nanos};
-use socket::Socket;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use totals::Totals;
 use windows::Windows;
 
-/// Clients served at once; each may hold up to one line of memory.
-const CLIENTS_MAX: usize = 256;
 /// Notices kept until they are taken; later ones are only counted.
 const NOTICES_MAX: usize = 64;
+/// Most clients that push for one app in one epoch, those included that have disconnected.
+const PUSHERS_MAX: usize = 1024;
 /// How far ahead of the agent's clock an instant may lie.
 const AHEAD_MAX: Nanos = Nanos::from_secs(1);
 /// Windows that ended longer ago say nothing about now.
@@ -39,13 +45,18 @@ const AGE_MAX: Nanos = Nanos::from_secs(10);
 /// The agent's end of the push protocol.
 #[derive(Debug)]
 pub struct PushGauge {
-    socket: Socket,
-    clients: Vec<Client>,
-    next_client: u64,
+    source: Box<dyn PushSource>,
+    table: Table,
+    notices: Notices,
+}
+
+/// The apps, and what was pushed for each.
+#[derive(Debug)]
+struct Table {
     names: BTreeMap<String, AppId>,
     apps: Vec<Pushed>,
-    notices: Vec<String>,
-    unsaid: u64,
+    /// Clients of which a message was ignored.
+    ignored: BTreeSet<u64>,
 }
 
 /// What was pushed for one app.
@@ -53,6 +64,13 @@ pub struct PushGauge {
 struct Pushed {
     latency: Windows,
     progress: Totals,
+}
+
+/// What went wrong, for the journal.
+#[derive(Debug, Default)]
+struct Notices {
+    texts: Vec<String>,
+    unsaid: u64,
 }
 
 /// Instants that decide where a message belongs, `CLOCK_MONOTONIC`.
@@ -64,28 +82,34 @@ struct Clock {
 }
 
 impl PushGauge {
-    /// Listens at `path`, which only the agent's user may write to.
+    /// Listens at `path`, which only the agent's user may write to, and decodes in this process.
     ///
     /// A socket that a killed agent left there is replaced.
     ///
     /// # Errors
     /// If another agent listens there, or the socket cannot be made.
     pub fn listen(path: &Path, apps: &[AppSpec]) -> Result<Self, PushSocketError> {
+        let socket = PushSocket::bind(path)?;
+        let listener = socket.listener().try_clone();
+        let failed = |source| PushSocketError::Kernel { path: path.to_owned(), source };
+        let intake = Intake::accepting(listener.map_err(failed)?);
+        Ok(Self::fed_by(Box::new(OwnIntake { socket, intake }), apps))
+    }
+
+    /// Takes the messages of a source.
+    pub fn fed_by(source: Box<dyn PushSource>, apps: &[AppSpec]) -> Self {
         let names = lull_control::numbered(apps).map(|(id, app)| (app.name.clone(), id));
-        Ok(Self {
-            socket: Socket::bind(path)?,
-            clients: Vec::new(),
-            next_client: 0,
+        let table = Table {
             names: names.collect(),
             apps: apps.iter().map(|_| Pushed::default()).collect(),
-            notices: Vec::new(),
-            unsaid: 0,
-        })
+            ignored: BTreeSet::new(),
+        };
+        Self { source, table, notices: Notices::default() }
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
-        self.socket.path()
+        self.source.path()
     }
 
     /// Takes in all that has been pushed, without waiting.
@@ -93,67 +117,54 @@ impl PushGauge {
     /// `deadline` is the end of the current epoch: windows that end later wait
     /// for the next. A client that breaks the protocol is dropped and noticed.
     pub fn drain(&mut self, now: Nanos, deadline: Nanos) {
-        self.accept();
         let clock = Clock { now, deadline };
-        for mut client in std::mem::take(&mut self.clients) {
-            let id = client.id;
-            let mut ignored = 0;
-            let drained = client.drain(|message| {
-                ignored += u64::from(!self.take(id, message, clock)?);
-                Ok(())
-            });
-            if ignored > 0 && client.is_first_ignored() {
-                let what = "pushes what ended more than 10 s ago, which is ignored";
-                self.notice(format!("{client} {what}"));
+        let Self { source, table, notices } = self;
+        let mut ignored = Vec::new();
+        let mut take = |client: ClientId, message: Message| {
+            let is_recent = table.take(client.number, message, clock)?;
+            if !is_recent && table.is_first_ignored(client.number) {
+                ignored.push(client);
             }
-            match drained {
-                Drained::Open => self.clients.push(client),
-                Drained::Closed => {}
-                Drained::Bad(why) => self.notice(format!("{client} was dropped: {why}")),
-            }
+            Ok(())
+        };
+        source.drain(&mut take, &mut |text| notices.add(text));
+        for client in ignored {
+            let what = "pushes what ended more than 10 s ago, which is ignored";
+            notices.add(format!("{client} {what}"));
         }
     }
 
     /// Latency of an app in the epoch that ended at `deadline`; starts the next.
     pub fn latency(&mut self, app: AppId, deadline: Nanos) -> Gauge<LatencySeen> {
-        self.apps[app.index()].latency.harvest(deadline)
+        self.table.apps[app.index()].latency.harvest(deadline)
     }
 
     /// Progress of an app in the epoch that ended at `deadline`; starts the next.
     pub fn progress(&mut self, app: AppId, deadline: Nanos) -> Gauge<Progress> {
-        self.apps[app.index()].progress.harvest(deadline)
+        self.table.apps[app.index()].progress.harvest(deadline)
     }
 
     /// What went wrong since the last call, for the journal.
     pub fn take_notices(&mut self) -> Vec<String> {
-        let unsaid = std::mem::take(&mut self.unsaid);
-        let mut notices = std::mem::take(&mut self.notices);
+        let Notices { mut texts, unsaid } = std::mem::take(&mut self.notices);
         if unsaid > 0 {
-            notices.push(format!("{unsaid} more push clients were dropped"));
+            texts.push(format!("{unsaid} more push clients were dropped"));
         }
-        notices
+        texts
     }
+}
 
-    fn notice(&mut self, text: String) {
-        if self.notices.len() < NOTICES_MAX {
-            self.notices.push(text);
+impl Notices {
+    fn add(&mut self, text: String) {
+        if self.texts.len() < NOTICES_MAX {
+            self.texts.push(text);
         } else {
             self.unsaid += 1;
         }
     }
+}
 
-    fn accept(&mut self) {
-        while let Some(stream) = self.socket.accept() {
-            let client = Client::new(self.next_client, stream);
-            self.next_client += 1;
-            if self.clients.len() < CLIENTS_MAX {
-                self.clients.push(client);
-            } else {
-                self.notice(format!("{client} was dropped: {CLIENTS_MAX} clients push already"));
-            }
-        }
-    }
-
+impl Table {
     /// Files a message; `false` if it is too old to count.
     fn take(&mut self, client: u64, message: Message, clock: Clock) -> Result<bool, String> {
         let app = *self.names.get(message.app()).ok_or_else(|| {
@@ -166,7 +177,7 @@ impl PushGauge {
                 let end = window.start_ns.saturating_add(window.length_ns);
                 let recent = is_recent(end, clock.now)?;
                 if recent {
-                    pushed.latency.add(client, *window, clock.deadline);
+                    pushed.latency.add(client, *window, clock.deadline)?;
                 }
                 Ok(recent)
             }
@@ -179,6 +190,26 @@ impl PushGauge {
             }
         }
     }
+
+    /// Whether this is the first time that a message of a client is ignored, as far as is known:
+    /// the oldest of many clients are forgotten.
+    fn is_first_ignored(&mut self, client: u64) -> bool {
+        let is_first = self.ignored.insert(client);
+        if self.ignored.len() > CLIENTS_MAX {
+            self.ignored.pop_first();
+        }
+        is_first
+    }
+}
+
+/// Refuses one more client of an app where many push already.
+fn check_room<T>(pushers: &BTreeMap<u64, T>, client: u64) -> Result<(), String> {
+    if pushers.len() >= PUSHERS_MAX && !pushers.contains_key(&client) {
+        return Err(format!(
+            "{PUSHERS_MAX} clients have pushed for this app in this epoch already"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether an instant is recent enough to count; an error if it lies ahead.

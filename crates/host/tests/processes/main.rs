@@ -7,6 +7,7 @@ mod apps;
 mod bpf;
 mod guard;
 mod roles;
+mod sandbox;
 mod scene;
 
 use libtest_mimic::{Arguments, Trial};
@@ -17,7 +18,8 @@ fn main() -> ExitCode {
         return code;
     }
     let mut trials: Vec<Trial> = Vec::new();
-    for (name, test) in guard::TESTS.iter().chain(apps::TESTS).chain(bpf::TESTS) {
+    let tests = guard::TESTS.iter().chain(apps::TESTS).chain(bpf::TESTS).chain(sandbox::TESTS);
+    for (name, test) in tests {
         trials.push(trial(name, *test));
     }
     for (name, test) in guard::SLOW_TESTS {

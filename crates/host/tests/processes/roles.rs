@@ -29,6 +29,7 @@ pub(crate) fn play() -> Option<ExitCode> {
         "victim" => Some(be_victim()),
         "threads" => Some(be_threads(args[1].parse().unwrap())),
         "watcher" => Some(crate::bpf::be_watcher()),
+        "confined" => Some(crate::sandbox::be_confined(&args[1..])),
         "listener" => Some(be_listener(&args[1])),
         _ => None,
     }

@@ -8,14 +8,21 @@ use std::os::unix::net::UnixStream;
 /// Bytes taken from one client at a time, so that one cannot starve the rest.
 const TURN_BYTES: usize = 4 * MAX_LINE_BYTES;
 
+/// A client, in messages to users and in tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientId {
+    /// Counts the connections of a source.
+    pub number: u64,
+    /// The process that has connected, if the kernel says.
+    pub pid: Option<i32>,
+}
+
 /// A client and what it has sent of its next line.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) id: u64,
+pub(super) struct PushClient {
+    id: ClientId,
     stream: UnixStream,
     lines: LineReader,
-    pid: Option<i32>,
-    has_ignored: bool,
 }
 
 /// The state of a connection after a turn.
@@ -29,10 +36,16 @@ pub(super) enum Drained {
     Bad(String),
 }
 
-impl Client {
-    pub(super) fn new(id: u64, stream: UnixStream) -> Self {
+impl PushClient {
+    /// A client that has connected by a stream, which must not block.
+    pub(super) fn new(number: u64, stream: UnixStream) -> Self {
         let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
-        Self { id, stream, lines: LineReader::new(MAX_LINE_BYTES), pid, has_ignored: false }
+        Self { id: ClientId { number, pid }, stream, lines: LineReader::new(MAX_LINE_BYTES) }
+    }
+
+    /// Which client it is.
+    pub(super) const fn id(&self) -> ClientId {
+        self.id
     }
 
     /// Hands every whole message to `take` until nothing is left to read.
@@ -52,11 +65,6 @@ impl Client {
         }
     }
 
-    /// Whether this is the first time it sends what must be ignored.
-    pub(super) fn is_first_ignored(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_ignored, true)
-    }
-
     fn take_lines(
         &mut self,
         take: &mut impl FnMut(Message) -> Result<(), String>,
@@ -69,11 +77,11 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
             Some(pid) => write!(f, "push client of process {pid}"),
-            None => write!(f, "push client {}", self.id),
+            None => write!(f, "push client {}", self.number),
         }
     }
 }

@@ -39,14 +39,18 @@ pub enum PushSocketError {
 
 /// A listening socket; its file is removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub struct PushSocket {
     listener: UnixListener,
     path: PathBuf,
     inode: Option<u64>,
 }
 
-impl Socket {
-    pub(super) fn bind(path: &Path) -> Result<Self, PushSocketError> {
+impl PushSocket {
+    /// Listens at a path; a socket that a killed agent left there is replaced.
+    ///
+    /// # Errors
+    /// If another agent listens there, or the socket cannot be made.
+    pub fn bind(path: &Path) -> Result<Self, PushSocketError> {
         remove_stale(path)?;
         let failed = |source: io::Error| PushSocketError::Kernel { path: path.to_owned(), source };
         let listener = listener(path).map_err(failed)?;
@@ -54,19 +58,25 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned(), inode })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next connection that is waiting, not blocking itself.
-    pub(super) fn accept(&self) -> Option<UnixStream> {
-        let (stream, _) = self.listener.accept().ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some(stream)
+    /// The listening socket, from which another process may accept.
+    pub const fn listener(&self) -> &UnixListener {
+        &self.listener
     }
 }
 
-impl Drop for Socket {
+/// The next connection that is waiting, not blocking itself.
+pub(super) fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    let (stream, _) = listener.accept().ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(stream)
+}
+
+impl Drop for PushSocket {
     fn drop(&mut self) {
         // Another agent may have replaced the file meanwhile.
         if self.inode.is_some() && inode_of(&self.path) == self.inode {
@@ -115,7 +125,7 @@ mod tests {
     fn only_the_agents_user_may_push() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("push");
-        let socket = Socket::bind(&path).unwrap();
+        let socket = PushSocket::bind(&path).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(socket);
@@ -126,17 +136,20 @@ mod tests {
     fn a_second_agent_is_refused_and_a_dead_ones_socket_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("push");
-        let first = Socket::bind(&path).unwrap();
-        let refused = Socket::bind(&path).unwrap_err();
+        let first = PushSocket::bind(&path).unwrap();
+        let refused = PushSocket::bind(&path).unwrap_err();
         assert!(matches!(refused, PushSocketError::InUse { .. }), "{refused}");
-        assert!(first.accept().is_some(), "the first goes on; this was the second's question");
+        assert!(
+            accept(first.listener()).is_some(),
+            "the first goes on; this was the second's question"
+        );
         // The state after SIGKILL: the file stays and no process listens. A listener that
         // is dropped here could live on for a moment in a child of another test.
         let abandoned = dir.path().join("abandoned");
         let deaf = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         bind(deaf.unwrap(), &SocketAddrUnix::new(&abandoned).unwrap()).unwrap();
         assert!(abandoned.exists());
-        Socket::bind(&abandoned).unwrap();
+        PushSocket::bind(&abandoned).unwrap();
     }
 
     #[test]
@@ -144,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes.txt");
         std::fs::write(&path, "mine").unwrap();
-        assert!(matches!(Socket::bind(&path), Err(PushSocketError::NotASocket { .. })));
+        assert!(matches!(PushSocket::bind(&path), Err(PushSocketError::NotASocket { .. })));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     }
 
@@ -152,7 +165,7 @@ mod tests {
     fn a_path_that_cannot_be_is_named() {
         let long = Path::new("/tmp").join("x".repeat(200));
         for path in [long.as_path(), Path::new("/nowhere/push")] {
-            let error = Socket::bind(path).unwrap_err().to_string();
+            let error = PushSocket::bind(path).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
     }

@@ -69,7 +69,6 @@ fn what_a_client_sent_before_it_left_counts() {
     gauge.drain(NOW, NOW);
     assert_eq!(gauge.latency(LC, NOW).unwrap().window.count(), 2);
     assert_eq!(gauge.take_notices(), [""; 0]);
-    assert!(gauge.clients.is_empty());
 }
 
 #[test]

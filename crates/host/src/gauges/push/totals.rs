@@ -1,5 +1,6 @@
 //! Progress totals of one app, as rates over epochs.
 
+use super::check_room;
 use lull_control::{Progress, ProgressSource};
 use lull_measure::push;
 use lull_measure::{Gauge, Missing, Nanos};
@@ -39,12 +40,14 @@ impl Totals {
     /// Files a report.
     ///
     /// # Errors
-    /// If it counts in another unit than the app's first report.
+    /// If it counts in another unit than the app's first report, or too many other clients report
+    /// for the app.
     pub(super) fn add(&mut self, client: u64, said: &push::Progress) -> Result<(), String> {
         let unit = self.unit.get_or_insert_with(|| said.unit.clone());
         if *unit != said.unit {
             return Err(format!("it counts `{}`, but `{}` were counted before", said.unit, unit));
         }
+        check_room(&self.reporters, client)?;
         let now = Report { total: said.total, time: said.time_ns };
         let first = Reporter { base: now, latest: now, rate_per_s: None, interval: Nanos::ZERO };
         self.reporters.entry(client).or_insert(first).add(now);

@@ -1,5 +1,6 @@
 //! Latency windows of one app, merged into epochs.
 
+use super::check_room;
 use lull_control::LatencySeen;
 use lull_measure::push::LatencyWindow;
 use lull_measure::{Gauge, Latency, Missing, Nanos, RequestSample};
@@ -60,9 +61,18 @@ struct Pusher {
 
 impl Windows {
     /// Files a window under the epoch that ends at `deadline`, or the next.
-    pub(super) fn add(&mut self, client: u64, window: LatencyWindow, deadline: Nanos) {
+    ///
+    /// # Errors
+    /// If too many other clients push for the app.
+    pub(super) fn add(
+        &mut self,
+        client: u64,
+        window: LatencyWindow,
+        deadline: Nanos,
+    ) -> Result<(), String> {
         let end = end_of(&window);
         let batch = if end <= deadline { &mut self.current } else { &mut self.next };
+        check_room(&batch.sums, client)?;
         batch.sums.entry(client).or_default().add(&window);
         if let Some(sample) = &window.sample {
             batch.sample.merge(sample);
@@ -73,6 +83,7 @@ impl Windows {
             None => batch.merged = Some(window.histogram),
         }
         self.heard = self.heard.max(Some(end));
+        Ok(())
     }
 
     /// What was seen in the epoch that ended at `deadline`.
@@ -174,9 +185,9 @@ mod tests {
     fn windows_of_several_clients_are_merged() {
         let mut windows = Windows::default();
         for end in [600, 700, 800, 900, 1000] {
-            windows.add(1, window(millis(end), &[1, 2]), millis(1000));
+            windows.add(1, window(millis(end), &[1, 2]), millis(1000)).unwrap();
         }
-        windows.add(2, window(millis(950), &[9]), millis(1000));
+        windows.add(2, window(millis(950), &[9]), millis(1000)).unwrap();
         let seen = windows.harvest(millis(1000)).unwrap();
         assert_eq!(seen.window.count(), 11);
         assert_eq!(seen.completed_per_s, 20.0 + 10.0);
@@ -192,7 +203,7 @@ mod tests {
         for end in [800, 900, 1000] {
             let window =
                 LatencyWindow { sample: Some(sample.clone()), ..window(millis(end), &[1]) };
-            windows.add(1, window, millis(1000));
+            windows.add(1, window, millis(1000)).unwrap();
         }
         let seen = windows.harvest(millis(1000)).unwrap().sample;
         assert_eq!((seen.one_in, seen.requests.len()), (8, 15));
@@ -202,8 +213,8 @@ mod tests {
     #[test]
     fn a_window_belongs_to_the_epoch_in_which_it_ended() {
         let mut windows = Windows::default();
-        windows.add(1, window(millis(1000), &[1]), millis(1000));
-        windows.add(1, window(millis(1001), &[2, 2]), millis(1000));
+        windows.add(1, window(millis(1000), &[1]), millis(1000)).unwrap();
+        windows.add(1, window(millis(1001), &[2, 2]), millis(1000)).unwrap();
         assert_eq!(windows.harvest(millis(1000)).unwrap().window.count(), 1);
         assert_eq!(windows.harvest(millis(1100)).unwrap().window.count(), 2);
     }
@@ -217,7 +228,7 @@ mod tests {
             oldest_ns: Nanos::ZERO,
             ..window(millis(100), &[])
         };
-        windows.add(1, idle, millis(1000));
+        windows.add(1, idle, millis(1000)).unwrap();
         let seen = windows.harvest(millis(1000)).unwrap();
         assert_eq!((seen.window.count(), seen.offered_per_s, seen.oldest), (0, 0.0, None));
     }
@@ -227,7 +238,7 @@ mod tests {
         let mut windows = Windows::default();
         let never = windows.harvest(millis(500)).unwrap_err();
         assert!(never.reason.contains("nothing was pushed yet"));
-        windows.add(1, window(millis(1000), &[1]), millis(1000));
+        windows.add(1, window(millis(1000), &[1]), millis(1000)).unwrap();
         windows.harvest(millis(1000)).unwrap();
         // Epochs of 50 ms: every other one sees no window end.
         let between = windows.harvest(millis(1050)).unwrap();
@@ -242,10 +253,10 @@ mod tests {
     fn one_silent_client_of_two_is_left_out_of_the_rates() {
         let mut windows = Windows::default();
         for client in [1, 2] {
-            windows.add(client, window(millis(1000), &[1]), millis(1000));
+            windows.add(client, window(millis(1000), &[1]), millis(1000)).unwrap();
         }
         assert_eq!(windows.harvest(millis(1000)).unwrap().completed_per_s, 20.0);
-        windows.add(1, window(millis(1950), &[1]), millis(2000));
+        windows.add(1, window(millis(1950), &[1]), millis(2000)).unwrap();
         let seen = windows.harvest(millis(2000)).unwrap();
         assert_eq!((seen.completed_per_s, seen.outstanding), (10.0, 1));
     }
@@ -255,7 +266,7 @@ mod tests {
         let mut windows = Windows::default();
         let long =
             LatencyWindow { length_ns: Nanos::from_secs(3_600), ..window(millis(1000), &[1]) };
-        windows.add(1, long, Nanos::from_secs(3_601));
+        windows.add(1, long, Nanos::from_secs(3_601)).unwrap();
         assert!(windows.harvest(Nanos::from_secs(3_602)).is_ok());
         assert!(windows.harvest(Nanos::from_secs(3_800)).is_err());
     }
@@ -287,7 +298,7 @@ mod tests {
                     sample: Some(sample),
                     ..window(end, &[1])
                 };
-                windows.add(client as u64 % 3, extreme, end);
+                windows.add(client as u64 % 3, extreme, end).unwrap();
             }
             let seen = windows.harvest(end).unwrap();
             let rates = [seen.offered_per_s, seen.completed_per_s, seen.errors_per_s];
@@ -309,7 +320,7 @@ mod tests {
                 let due = unsent.extract_if(.., |end| *end < deadline + 300);
                 for end in due.collect::<Vec<_>>() {
                     let (end_at, now) = (millis(1000 + end), millis(1000 + deadline));
-                    windows.add(end % 3, window(end_at, &[5]), now);
+                    windows.add(end % 3, window(end_at, &[5]), now).unwrap();
                 }
                 let now = windows.harvest(millis(1000 + deadline));
                 seen += now.map_or(0, |now| now.window.count());
