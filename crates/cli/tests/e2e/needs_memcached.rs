@@ -126,7 +126,7 @@ fn its_cores_are_swept_live_and_co_pi_and_static_take_the_profile() {
     scene.wait_until_quiet();
     for (policy, reason) in [("co-pi", "found"), ("static", "fixed")] {
         let before = scene.records().len();
-        scene.run_for(&scene.write("profiled.toml", &under(&text, policy)), "4s").well();
+        scene.run_for(&scene.write("profiled.toml", &under(&text, policy)), "3s").well();
         scene.wait_until_quiet();
         let sql = format!("SELECT setting FROM plans WHERE reason LIKE '%\"{reason}\"%'");
         let plans = Record::open(&scene.records()[before]).text(&sql);
@@ -137,7 +137,7 @@ fn its_cores_are_swept_live_and_co_pi_and_static_take_the_profile() {
     // The same file on another class of machine.
     let other = written.replacen("machine = \"", "machine = \"another ", 1);
     std::fs::write(&profile, other).unwrap();
-    let ended = scene.run_for(&scene.write("profiled.toml", &under(&text, "co-pi")), "4s");
+    let ended = scene.run_for(&scene.write("profiled.toml", &under(&text, "co-pi")), "3s");
     ended.refused(2, "agent.profile: ");
 }
 

@@ -41,8 +41,13 @@ connections = 2
 
 /// A sweep of two settings in two blocks.
 fn sweep(scene: &Scene, config: &Path, further: &[&OsStr]) -> Command {
+    blocks(scene, config, "2", further)
+}
+
+/// A sweep of two settings in so many blocks.
+fn blocks(scene: &Scene, config: &Path, blocks: &str, further: &[&OsStr]) -> Command {
     let mut all: Vec<&OsStr> = vec!["sweep".as_ref(), config.as_os_str()];
-    all.extend(["--settings", "2", "--blocks", "2"].map(OsStr::new));
+    all.extend(["--settings", "2", "--blocks", blocks].map(OsStr::new));
     all.extend(further);
     scene.lull(&all)
 }
@@ -110,7 +115,8 @@ fn a_bound_that_no_setting_meets_is_an_answer_with_its_evidence() {
     }
     let (scene, server) = (Scene::new(), Victim::server());
     let config = config(&scene, &server, "p90 = \"1us\"");
-    let ended = scene.start(sweep(&scene, &config, &["--json".as_ref()])).wait().well();
+    let command = blocks(&scene, &config, "1", &["--json".as_ref()]);
+    let ended = scene.start(command).wait().well();
     assert!(ended.err.contains("is shown to meet p90 < 1us; the lowest tail"), "{}", ended.err);
     let document = ended.json();
     assert_eq!(document["best"], serde_json::Value::Null, "{document}");
