@@ -5,8 +5,9 @@
 //! every knob when it is closed. `examples/embed.rs` is a whole program.
 //!
 //! Nothing here prints, ends the process, handles signals or reads arguments: messages go
-//! to [`Agent::notify`], and a [`Stop`] ends a run. A second process, the guard, restores
-//! the knobs if this one dies; it runs the `lull` program ([`Agent::program`]).
+//! to [`Agent::notify`], and a [`Stop`] ends a run. Two more processes run the `lull` program
+//! ([`Agent::program`]): the guard restores the knobs if this one dies, and the front end
+//! ([`frontend`]) parses what clients, viewers and Prometheus servers send.
 //!
 //! The other modules are the parts of a run that programs use on their own: records
 //! ([`record`], [`recorded`]), cells of long computations ([`cells`]), the search's findings
@@ -20,6 +21,7 @@ pub mod cells;
 pub mod config;
 pub mod dispatched;
 pub mod error;
+pub mod frontend;
 pub mod guarded;
 pub mod library;
 mod limited;

@@ -1,9 +1,8 @@
 //! The web server of a running agent: page, JSON, events, `/metrics`.
 //!
-//! The control loop sends every epoch to the server's thread and never waits for it:
-//! if that thread is behind, an epoch is not shown, but the record still contains
-//! it. Operators' requests return over a channel and are carried out between
-//! two epochs.
+//! It runs in the front end ([`crate::frontend`]), which receives every epoch from the control
+//! loop and never holds it up: if the server is behind, an epoch is not shown, but the record
+//! still contains it. Operators' orders go the other way and are carried out between two epochs.
 
 mod assets;
 mod backoff;
@@ -22,20 +21,13 @@ mod token;
 pub use checks::is_hostname;
 pub use facts::{Facts, Head};
 pub use moment::{Moment, Scene};
-pub use operator::{Command, Order};
+pub use operator::Command;
+pub(crate) use server::{OrderRequest, Server};
+pub(crate) use token::{Token, TokenDigest};
 
-use server::Serving;
+use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
-use token::Token;
-use tokio::sync::mpsc as tokio_mpsc;
-
-/// Most epochs queued for the server's thread; further ones are dropped.
-const MOMENTS_MAX: usize = 64;
-/// Most orders that wait for the end of the epoch; further ones are refused.
-const ORDERS_MAX: usize = 8;
 
 /// Why the web server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +51,9 @@ pub enum LiveError {
         /// The error of the operating system.
         cause: std::io::Error,
     },
-    /// The server's thread or its async runtime could not be started.
-    #[error("cannot start the web server: {0}")]
-    Start(std::io::Error),
+    /// The facts about the run cannot be written as JSON.
+    #[error("cannot write the facts about the run: {0}")]
+    Facts(#[from] serde_json::Error),
 }
 
 /// Options of the web server.
@@ -75,8 +67,8 @@ pub struct Options {
     pub token: Option<PathBuf>,
 }
 
-/// A web server that listens but does not serve yet. The address is bound before anything is
-/// started, so that an address in use fails early.
+/// A page whose address is bound and that is not served yet. The address is bound before
+/// anything is started, so that an address in use fails early.
 #[derive(Debug)]
 pub struct BoundServer {
     listener: TcpListener,
@@ -101,19 +93,53 @@ impl BoundServer {
         self.token.is_some()
     }
 
-    /// Starts to serve.
-    pub fn open(self, facts: Facts) -> Result<Live, LiveError> {
-        let Self { listener, address, names, token } = self;
+    /// The listening socket.
+    pub fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
+    /// Draws the operators' token, and returns what the front end needs to serve the page.
+    ///
+    /// # Errors
+    /// If the token cannot be written.
+    pub fn open(self, facts: &Facts) -> Result<Page, LiveError> {
+        let Self { address, names, token, .. } = self;
         let token =
             token.map(|file| Token::make(&file).map_err(|cause| LiveError::Token { file, cause }));
         let token = token.transpose()?;
         let description = describe_address(address, token.as_ref());
-        let (moments, moments_in) = tokio_mpsc::channel(MOMENTS_MAX);
-        let (orders_out, orders) = mpsc::sync_channel(ORDERS_MAX);
-        let serving = Serving { listener, names, facts, token, orders: orders_out };
-        let thread = serving.start(moments_in)?;
-        Ok(Live { description, moments: Some(moments), orders, thread: Some(thread) })
+        let serve = Serve {
+            run: facts.run.clone(),
+            facts: serde_json::to_string(facts)?,
+            names,
+            token: token.as_ref().map(Token::digest),
+        };
+        Ok(Page { description, serve, token })
     }
+}
+
+/// A page that can be served.
+#[derive(Debug)]
+pub struct Page {
+    /// Describes for users where it is.
+    pub(crate) description: String,
+    /// What serves it.
+    pub(crate) serve: Serve,
+    /// The secret, which stays with the agent.
+    pub(crate) token: Option<Token>,
+}
+
+/// What a server begins with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Serve {
+    /// Identifies the run.
+    run: String,
+    /// [`Facts`] as JSON.
+    facts: String,
+    /// Host names of this machine.
+    names: Vec<String>,
+    /// How the server recognises the token; without it the page is read-only.
+    token: Option<TokenDigest>,
 }
 
 /// Describes for users where the page is.
@@ -126,42 +152,4 @@ fn describe_address(address: SocketAddr, token: Option<&Token>) -> String {
         text.push_str(&format!("; orders need the token in {}", token.file().display()));
     }
     text
-}
-
-/// The control loop's handle of a running web server.
-#[derive(Debug)]
-pub struct Live {
-    description: String,
-    moments: Option<tokio_mpsc::Sender<Moment>>,
-    orders: mpsc::Receiver<Order>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Live {
-    /// Describes for users where the page is.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// Sends an epoch to the server; drops it if the server is behind.
-    pub fn show(&self, moment: Moment) {
-        if let Some(moments) = &self.moments {
-            let _ = moments.try_send(moment);
-        }
-    }
-
-    /// Returns the operators' orders since the last call.
-    pub fn orders(&self) -> Vec<Order> {
-        self.orders.try_iter().collect()
-    }
-}
-
-impl Drop for Live {
-    /// Ends every connection.
-    fn drop(&mut self) {
-        drop(self.moments.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

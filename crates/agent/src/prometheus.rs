@@ -1,14 +1,18 @@
 //! An app's tail latency, queried from a Prometheus server.
 //!
-//! A thread sends the query once an epoch and passes the answer on; the control loop never
-//! waits for it. The answer must be one number of seconds:
+//! A thread sends the query once an epoch and takes the bytes that come back; it does not look
+//! into them. They are parsed in the front end ([`crate::frontend`]), whose results the control
+//! loop takes without waiting. The result must be one number of seconds:
 //! <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
 
 use lull_host::gauges::reported::{Answer, Reported};
 use lull_host::monotonic as now;
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 use serde::Deserialize;
-use std::time::{Duration, SystemTime};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 /// Longest wait for an answer.
 const TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -17,7 +21,9 @@ const PERIOD_MIN: Nanos = Nanos::from_millis(200);
 /// Largest difference between now and the time of an answer; beyond it the answer is rejected.
 const APART_MAX_S: f64 = 10.0;
 /// Longest answer that is read, in bytes.
-const BYTES_MAX: u64 = 64 * 1024;
+const BYTES_MAX: usize = 64 * 1024;
+/// Most header lines of an answer.
+const HEADERS_MAX: usize = 64;
 /// Largest plausible latency; a larger value is not in seconds.
 const LATENCY_MAX_S: f64 = 1e6;
 
@@ -49,47 +55,135 @@ impl Server {
         Ok(Self { base: address.trim_end_matches('/').to_owned() })
     }
 
-    fn ask(&self, agent: &ureq::Agent, query: &str) -> Gauge<Option<Nanos>> {
-        let failed = |why: String| Missing::because(format!("{}: {why}", self.base));
-        let asked = agent.get(format!("{}/api/v1/query", self.base)).query("query", query).call();
-        let mut answer = asked.map_err(|error| failed(error.to_string()))?;
-        let status = answer.status();
-        let text = answer.body_mut().with_config().limit(BYTES_MAX).read_to_string();
-        let text = text.map_err(|error| failed(error.to_string()))?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let reply = parse_reply(&text, now.as_secs_f64());
-        match reply {
-            // The server's own message explains more than the status code.
-            Err(why) if !status.is_success() => Err(failed(format!("status {status}: {why}"))),
-            Ok(_) if !status.is_success() => Err(failed(format!("status {status}"))),
-            reply => reply.map_err(|why| failed(why.to_string())),
+    /// Sends a query and returns all that comes back until the server closes.
+    ///
+    /// HTTP/1.0 has no transfer in pieces, and its answers end with the connection, so that
+    /// nothing of them need be understood here.
+    fn fetch(&self, query: &str) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + Duration::from(TIMEOUT);
+        let left = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() { Err(io::Error::from(ErrorKind::TimedOut)) } else { Ok(left) }
+        };
+        let mut stream = self.connect(left)?;
+        stream.set_write_timeout(Some(left()?))?;
+        stream.write_all(self.request(query).as_bytes())?;
+        let (mut all, mut part) = (Vec::new(), [0; 4096]);
+        loop {
+            stream.set_read_timeout(Some(left()?))?;
+            match stream.read(&mut part) {
+                Ok(0) => return Ok(all),
+                Ok(count) => all.extend_from_slice(&part[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A server may answer and keep the connection.
+                Err(_) if !all.is_empty() => return Ok(all),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                Err(error) => return Err(error),
+            }
+            if all.len() > BYTES_MAX {
+                return Err(io::Error::other("the answer exceeds the limit of 64 KiB"));
+            }
         }
+    }
+
+    fn connect(&self, left: impl Fn() -> io::Result<Duration>) -> io::Result<TcpStream> {
+        let host = self.host();
+        let has_port = host.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
+        let host = if has_port { host.to_owned() } else { format!("{host}:80") };
+        let mut failed = io::Error::other("the name has no address");
+        for address in host.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left()?) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Host and port, if there is one.
+    fn host(&self) -> &str {
+        let rest = self.base.trim_start_matches("http://");
+        rest.split_once('/').map_or(rest, |(host, _)| host)
+    }
+
+    fn request(&self, query: &str) -> String {
+        let rest = self.base.trim_start_matches("http://");
+        let path = rest.split_once('/').map_or(String::new(), |(_, path)| format!("/{path}"));
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        let encoded: String = query
+            .bytes()
+            .map(|byte| match is_plain(byte) {
+                true => char::from(byte).to_string(),
+                false => format!("%{byte:02X}"),
+            })
+            .collect();
+        let host = self.host();
+        format!(
+            "GET {path}/api/v1/query?query={encoded} HTTP/1.0\r\nHost: {host}\r\n\
+             Accept: application/json\r\nConnection: close\r\n\r\n"
+        )
     }
 }
 
 /// Starts a thread that sends the query once an epoch, until the receiver is dropped.
-pub(crate) fn follow(server: Server, query: String, at: Percentile, epoch: Nanos) -> Reported {
+///
+/// `parser` gets the address of the server, for reasons, and where tails go, and returns what
+/// has an answer parsed; that returns `false` once no tail is needed any more.
+pub(crate) fn follow<P>(
+    server: Server,
+    query: String,
+    at: Percentile,
+    epoch: Nanos,
+    parser: impl FnOnce(String, Sender<Answer>) -> P,
+) -> Reported
+where
+    P: Fn(Vec<u8>) -> bool + Send + 'static,
+{
     let period = epoch.max(PERIOD_MIN);
     let (sender, reported) = Reported::new(at, period * 2 + TIMEOUT);
-    let config = ureq::Agent::config_builder()
-        .proxy(None)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .timeout_global(Some(Duration::from(TIMEOUT)))
-        .build();
-    let agent = ureq::Agent::new_with_config(config);
+    let have_parsed = parser(server.base.clone(), sender.clone());
     std::thread::spawn(move || {
         loop {
             let begun = now();
-            let tail = server.ask(&agent, &query);
+            let fetched = server.fetch(&query);
             let came = now();
-            if sender.send(Answer { received_at: came, tail }).is_err() {
+            let is_needed = match fetched {
+                Ok(bytes) => have_parsed(bytes),
+                Err(error) => {
+                    let tail = Err(Missing::because(format!("{}: {error}", server.base)));
+                    sender.send(Answer { received_at: came, tail }).is_ok()
+                }
+            };
+            if !is_needed {
                 return;
             }
             std::thread::sleep(period.saturating_sub(came.saturating_sub(begun)).into());
         }
     });
     reported
+}
+
+/// Parses all that a server has sent: the tail, `None` for the quantile of no request.
+pub(crate) fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<Nanos>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let refuse = |why: String| Missing::because(why);
+    let head = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(head)) => head,
+        Ok(httparse::Status::Partial) => return Err(refuse("the answer was cut short".to_owned())),
+        Err(error) => return Err(refuse(format!("no answer by http ({error})"))),
+    };
+    let status = response.code.unwrap_or_default();
+    let is_success = (200..300).contains(&status);
+    let text = String::from_utf8_lossy(&bytes[head..]);
+    match parse_reply(&text, now_unix_s) {
+        // The server's own message explains more than the status code.
+        Err(why) if !is_success => Err(refuse(format!("status {status}: {why}"))),
+        Ok(_) if !is_success => Err(refuse(format!("status {status}"))),
+        reply => reply,
+    }
 }
 
 /// A response of the Prometheus API.

@@ -17,8 +17,9 @@ pub use reference::bound_by_ideal;
 
 use crate::admission::{Changed, Order, Threads};
 use crate::config::{AppSection, Config, Where};
+use crate::frontend::Live;
 use crate::library::Library;
-use crate::live::{self, Live};
+use crate::live;
 use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
 use keeper::Keeper;

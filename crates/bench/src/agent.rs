@@ -4,16 +4,15 @@
 //! (same gauges, records and status; no knob is set), and the bare plant of
 //! `plant_cost`, an example of `host` that observes and does nothing else.
 
-use super::process::{Memory, Running, children_with, count, memory, printed};
+use super::process::{Memory, Running, agent_cpu_percent, children_with, count, memory, printed};
 use super::server::{self, free_port};
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
-use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(super) const BENCH: Bench = Bench {
     name: "loop",
@@ -53,6 +52,8 @@ struct Seen {
     memory: Memory,
     /// Of the agent's guard, a process of its own.
     guard: Option<Memory>,
+    /// Of its front end, another one.
+    frontend: Option<Memory>,
 }
 
 fn run(context: &Context) -> Result<Report> {
@@ -105,6 +106,8 @@ fn rows(
         report.bounded(&what("peak resident"), peak, "MB", 0.0..=RESIDENT_MAX_MB);
         let guard = seen.iter().filter_map(|seen| seen.guard).map(|guard| guard.resident_mb);
         report.reported(&what("its guard, resident"), Summary::new(guard), "MB");
+        let frontend = seen.iter().filter_map(|seen| seen.frontend).map(|one| one.resident_mb);
+        report.reported(&what("its front end, resident"), Summary::new(frontend), "MB");
     } else {
         report.reported(&what("CPU"), share, "% of a core");
         report.reported(&what("peak resident"), peak, "MB");
@@ -113,8 +116,8 @@ fn rows(
 
 fn note(processes: usize) -> String {
     format!(
-        "{ROUNDS} rounds in turn; CPU time of the process itself over {} s (its apps, load and \
-         guard are processes of their own), to the nanosecond. The agent runs the built-in \
+        "{ROUNDS} rounds in turn; CPU time of the agent and its front end over {} s (its apps, \
+         load and guard are not counted), to the nanosecond. The agent runs the built-in \
          options server under `lull load` at 1000 requests/s and two burners that keep every \
          core busy, and records. The bare plant watches three apps of eight threads that nap, \
          and two sources of latency. {SLEEPERS} sleeping processes were started in addition to \
@@ -168,18 +171,15 @@ fn bare_plant_seen(text: &str) -> Option<Seen> {
     let kib: f64 = json["rss"].as_str()?.strip_suffix(" kB")?.parse().ok()?;
     let resident_mb = kib * 1024.0 / 1e6;
     let memory = Memory { resident_mb, peak_mb: resident_mb };
-    Some(Seen { cpu_percent: json["cpu_percent"].as_f64()?, memory, guard: None })
+    Some(Seen { cpu_percent: json["cpu_percent"].as_f64()?, memory, guard: None, frontend: None })
 }
 
 /// The share of a core that a process uses from now on, and its memory then.
 fn watch(agent: &Running) -> Result<Seen> {
     let pid = agent.pid();
-    let (started, before) = (Instant::now(), process_cpu_time(pid.cast_signed())?);
-    std::thread::sleep(MEASURED);
-    let used = process_cpu_time(pid.cast_signed())?.saturating_sub(before);
-    let cpu_percent = 100.0 * used.as_secs_f64() / started.elapsed().as_secs_f64();
-    let guard = children_with(pid, "guard")?.first().map(|guard| memory(*guard)).transpose()?;
-    Ok(Seen { cpu_percent, memory: memory(pid)?, guard })
+    let cpu_percent = agent_cpu_percent(pid, MEASURED)?;
+    let of = |word| children_with(pid, word)?.first().map(|child| memory(*child)).transpose();
+    Ok(Seen { cpu_percent, memory: memory(pid)?, guard: of("guard")?, frontend: of("frontend")? })
 }
 
 /// The config of the agent that is measured.

@@ -8,12 +8,11 @@
 mod browser;
 mod viewer;
 
-use super::process::Running;
+use super::process::{Running, agent_cpu_percent};
 use super::server::{self, free_port};
 use super::stats::{BoxedContender, Summary, interleave_all};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
-use lull_host::sys::clock::process_cpu_time;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -150,11 +149,7 @@ impl Setup {
             .map(|(count, address)| Viewers::open(address, count));
         let viewers = viewers.transpose()?;
         std::thread::sleep(SETTLE);
-        let pid = agent.process.pid().cast_signed();
-        let (started, before) = (Instant::now(), process_cpu_time(pid)?);
-        std::thread::sleep(MEASURED);
-        let used = process_cpu_time(pid)?.saturating_sub(before);
-        let percent = 100.0 * used.as_secs_f64() / started.elapsed().as_secs_f64();
+        let percent = agent_cpu_percent(agent.process.pid(), MEASURED)?;
         if agent.process.has_ended() {
             bail!("the agent ended early");
         }

@@ -175,6 +175,21 @@ pub(super) fn children_with(pid: u32, word: &str) -> Result<Vec<u32>> {
     Ok(found)
 }
 
+/// The share of a core that an agent and its front end use from now on for so long.
+///
+/// # Errors
+/// If the agent has ended.
+pub(super) fn agent_cpu_percent(pid: u32, measured: Duration) -> Result<f64> {
+    let both = [vec![pid], children_with(pid, "frontend")?].concat();
+    let used_s = || {
+        let times = both.iter().map(|pid| process_cpu_time(pid.cast_signed()));
+        times.map(|time| Ok(time?.as_secs_f64())).sum::<Result<f64>>()
+    };
+    let (started, before) = (Instant::now(), used_s()?);
+    std::thread::sleep(measured);
+    Ok(100.0 * (used_s()? - before) / started.elapsed().as_secs_f64())
+}
+
 /// How many processes there are, the kernel's threads included.
 pub(super) fn count() -> Result<usize> {
     Ok(all_processes()?.flatten().count())

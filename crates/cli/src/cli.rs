@@ -171,6 +171,9 @@ pub(crate) enum Command {
     /// Restores knobs when its agent dies; started by the agent
     #[command(hide = true)]
     Guard(GuardArgs),
+    /// Serves the page and the push socket of its agent, without rights; started by the agent
+    #[command(hide = true)]
+    Frontend,
 }
 
 /// `lull check`.

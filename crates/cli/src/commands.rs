@@ -11,6 +11,7 @@ mod emulate;
 mod entropy;
 mod exec;
 mod export;
+mod frontend;
 mod gate;
 mod guard;
 mod hold;
@@ -79,6 +80,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Completions { shell } => report(|| completions::run(shell)),
         Command::Man { directory } => report(|| man::run(&directory)),
         Command::Guard(args) => operate(|| guard::run(&args)),
+        Command::Frontend => operate(frontend::run),
     }
 }
 

@@ -77,6 +77,12 @@ impl Connections {
         self.table().begin_wait(number);
     }
 
+    /// Closes all connections.
+    pub(super) fn close_all(&self) {
+        let open = std::mem::take(&mut self.table().open);
+        open.into_values().filter_map(|connection| connection.task).for_each(|task| task.abort());
+    }
+
     /// Removes a connection when the returned value is dropped.
     pub(super) fn guard(self: &Arc<Self>, number: u64) -> OpenConnection {
         OpenConnection { connections: Arc::clone(self), number }

@@ -86,14 +86,15 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moment::Head;
+    use super::super::moment::{Head, LineKind};
     use super::*;
     use lull_measure::Missing;
     use lull_measure::catalogue::{CORE_FREQUENCY, POWER, Sample};
 
     fn moment(epoch: u64, power: Option<f64>) -> Moment {
         let value = power.ok_or_else(|| Missing::because("no meter"));
-        let line = Line { time_s: epoch as f64, kind: "safe", text: format!("line {epoch}") };
+        let line =
+            Line { time_s: epoch as f64, kind: LineKind::Safe, text: format!("line {epoch}") };
         Moment {
             head: Head {
                 epoch,
@@ -119,6 +120,17 @@ mod tests {
 
     fn all(history: &History, series: Vec<&str>, epochs: usize) -> serde_json::Value {
         serde_json::to_value(history.send("run", &Wanted { series, epochs })).unwrap()
+    }
+
+    #[test]
+    fn an_epoch_is_the_same_in_another_process() {
+        for power in [None, Some(20.5)] {
+            let before = moment(7, power);
+            let after: Moment =
+                postcard::from_bytes(&postcard::to_allocvec(&before).unwrap()).unwrap();
+            assert_eq!(after.to_json(), before.to_json());
+            assert_eq!(after.missing(), before.missing());
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use super::regions::{self, Regions};
 use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting};
-use lull_measure::catalogue::Sample;
-use serde::Serialize;
+use lull_measure::Missing;
+use lull_measure::catalogue::{ALL, Sample};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of the series that are not metrics: cores and cache ways by region.
@@ -13,11 +14,12 @@ pub(super) const CORES: &str = "region_cores";
 pub(super) const WAYS: &str = "region_cache_ways";
 
 /// Everything that is shown of one epoch.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Moment {
     /// What changes slowly, and the journal.
     pub(super) head: Head,
     /// The metrics.
+    #[serde(with = "by_number")]
     pub(super) samples: Vec<Sample>,
     /// By region.
     pub(super) cores: Regions,
@@ -26,7 +28,7 @@ pub struct Moment {
 }
 
 /// The parts of an epoch that are not series of numbers.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) epoch: u64,
     /// Seconds since the run began.
@@ -46,17 +48,30 @@ pub(super) struct Head {
 }
 
 /// A line of the journal in words.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) time_s: f64,
-    /// Chooses the style of the line: `decision`, `held`, `confirmed`, `missed`, `foreign`, `safe`,
-    /// `operator`, `app`, `shadow`.
-    pub(super) kind: &'static str,
+    pub(super) kind: LineKind,
     pub(super) text: String,
 }
 
+/// Chooses the style of a line.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LineKind {
+    Decision,
+    Held,
+    Confirmed,
+    Missed,
+    Foreign,
+    Safe,
+    Operator,
+    App,
+    Shadow,
+}
+
 /// One knob.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KnobState {
     /// What it is set for: an app's name or the machine.
     pub(super) of: String,
@@ -150,10 +165,39 @@ impl Moment {
     }
 }
 
+/// Samples between two processes of one version: a metric is its place in the catalogue.
+mod by_number {
+    use super::{ALL, Deserialize, Deserializer, Missing, Sample, Serialize, Serializer};
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+
+    type Sent = (u16, String, Result<f64, String>);
+
+    pub(super) fn serialize<S: Serializer>(samples: &[Sample], to: S) -> Result<S::Ok, S::Error> {
+        let number = |sample: &Sample| {
+            let place = ALL.iter().position(|metric| metric.name == sample.metric.name);
+            let place = place.and_then(|place| u16::try_from(place).ok());
+            let value = sample.value.clone().map_err(|missing| missing.to_string());
+            let place = place.ok_or_else(|| S::Error::custom("a metric outside the catalogue"))?;
+            Ok((place, sample.label.clone(), value))
+        };
+        samples.iter().map(number).collect::<Result<Vec<Sent>, _>>()?.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sample>, D::Error> {
+        let sample = |(place, label, value): Sent| {
+            let metric = ALL.get(usize::from(place)).copied();
+            let metric = metric.ok_or_else(|| D::Error::custom("a metric without a place"))?;
+            Ok(Sample { metric, label, value: value.map_err(Missing::because) })
+        };
+        Vec::<Sent>::deserialize(from)?.into_iter().map(sample).collect()
+    }
+}
+
 fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>) -> Vec<Line> {
     let wish = |name: &str, entry: &Entry| Line {
         time_s: entry.time.as_secs_f64(),
-        kind: "shadow",
+        kind: LineKind::Shadow,
         text: format!("{name} would: {}", status::describe_event(apps, &entry.event)),
     };
     let wishes = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
@@ -163,19 +207,19 @@ fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>
 
 fn line(apps: &[AppSpec], entry: &Entry) -> Line {
     let kind = match &entry.event {
-        Event::Decision(_) => "decision",
-        Event::Held { .. } => "held",
-        Event::Effect(effect) if Effect::as_expected(effect) => "confirmed",
-        Event::Effect(_) => "missed",
-        Event::Foreign { .. } => "foreign",
-        Event::SafeBegins { .. } | Event::SafeEnds => "safe",
+        Event::Decision(_) => LineKind::Decision,
+        Event::Held { .. } => LineKind::Held,
+        Event::Effect(effect) if Effect::as_expected(effect) => LineKind::Confirmed,
+        Event::Effect(_) => LineKind::Missed,
+        Event::Foreign { .. } => LineKind::Foreign,
+        Event::SafeBegins { .. } | Event::SafeEnds => LineKind::Safe,
         Event::AppExited { .. }
         | Event::AppWaiting { .. }
         | Event::AppArrived { .. }
         | Event::AppRestarted { .. }
-        | Event::PolicyRebuilt { .. } => "app",
-        Event::GateChanged { .. } => "decision",
-        Event::Operator(_) => "operator",
+        | Event::PolicyRebuilt { .. } => LineKind::App,
+        Event::GateChanged { .. } => LineKind::Decision,
+        Event::Operator(_) => LineKind::Operator,
     };
     Line {
         time_s: entry.time.as_secs_f64(),

@@ -1,7 +1,6 @@
-//! The orders of an operator to a running agent, and their answers.
+//! The orders of an operator to a running agent.
 
 use serde::Deserialize;
-use tokio::sync::oneshot;
 
 /// A request, as JSON: `{"do": "pause"}`, `{"do": "policy", "name": "arq"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -18,28 +17,6 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-}
-
-/// A request on its way to the loop, which answers at the end of its epoch.
-#[derive(Debug)]
-pub struct Order {
-    /// The command.
-    pub command: Command,
-    answer: oneshot::Sender<Result<String, String>>,
-}
-
-impl Order {
-    /// Returns an order and the receiver of its answer.
-    pub(super) fn new(command: Command) -> (Self, oneshot::Receiver<Result<String, String>>) {
-        let (answer, answered) = oneshot::channel();
-        (Self { command, answer }, answered)
-    }
-
-    /// Reports what was done, or why the order was refused.
-    pub fn answer(self, answer: Result<String, String>) {
-        // The client may have disconnected; the journal records what was done.
-        let _ = self.answer.send(answer);
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use super::backoff::Refusal;
 use super::connections::{OpenStream, Peer, Streams};
 use super::history::Wanted;
 use super::openmetrics::{self, OPENMETRICS, PLAIN};
-use super::operator::{Command, Order};
-use super::server::Shared;
+use super::operator::Command;
+use super::server::{OrderRequest, Shared};
 use super::{assets, checks};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio_stream::Stream;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::BroadcastStream;
@@ -79,7 +80,7 @@ async fn asset(uri: Uri) -> Response {
 }
 
 async fn facts(State(shared): Here) -> Response {
-    as_json(&shared.facts)
+    json(shared.facts.clone())
 }
 
 /// `?series=a,b&epochs=300`
@@ -94,7 +95,7 @@ async fn history(State(shared): Here, Query(query): Query<HistoryQuery>) -> Resp
     let series = query.series.split(',').filter(|series| !series.is_empty()).collect();
     let wanted = Wanted { series, epochs: query.epochs.unwrap_or(usize::MAX) };
     let seen = shared.seen();
-    as_json(&seen.history.send(&shared.facts.run, &wanted))
+    as_json(&seen.history.send(&shared.run, &wanted))
 }
 
 fn not_yet() -> Response {
@@ -165,7 +166,7 @@ fn stream_of(
     shared: &Shared,
     open: OpenStream,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
-    let hello = Event::default().event("run").data(&shared.facts.run);
+    let hello = Event::default().event("run").data(&shared.run);
     let epochs = BroadcastStream::new(shared.viewers.subscribe());
     let epochs = epochs.filter_map(move |epoch| {
         // The stream counts until it is dropped.
@@ -206,7 +207,7 @@ async fn control(
         Err(_) => return refused(StatusCode::REQUEST_TIMEOUT, "the order did not arrive in time"),
     };
     match serde_json::from_slice(&body) {
-        Ok(command) => carry_out(&shared, command).await,
+        Ok(command) => carry_out(&shared, command, shown.to_owned()).await,
         Err(error) => refused(StatusCode::BAD_REQUEST, &format!("no order: {error}")),
     }
 }
@@ -221,9 +222,12 @@ fn refused_token(refusal: Refusal) -> Response {
     response
 }
 
-async fn carry_out(shared: &Shared, command: Command) -> Response {
-    let (order, answered) = Order::new(command);
-    if shared.orders.try_send(order).is_err() {
+async fn carry_out(shared: &Shared, command: Command, token: String) -> Response {
+    let (answer, answered) = oneshot::channel();
+    let room = shared.room.try_acquire();
+    let is_sent =
+        room.is_ok() && shared.orders.try_send(OrderRequest { command, token, answer }).is_ok();
+    if !is_sent {
         return refused(StatusCode::SERVICE_UNAVAILABLE, "too many orders wait already");
     }
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {

@@ -1,13 +1,11 @@
-//! The server's thread: receives epochs, serves connections, and ends with the run.
+//! The server: receives epochs, serves connections, and ends with the run.
 
 use super::backoff::Backoff;
 use super::connections::{Connections, Peer};
-use super::facts::Facts;
 use super::history::History;
 use super::moment::Moment;
-use super::operator::Order;
-use super::token::Token;
-use super::{LiveError, routes};
+use super::operator::Command;
+use super::{Serve, TokenDigest, routes};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
@@ -15,12 +13,11 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 /// Epochs that wait for a slow viewer; older ones are not sent to it.
 const WAITING_MAX: usize = 8;
@@ -30,20 +27,27 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const DEAD_AFTER_MS: u32 = 60_000;
 /// Most bytes of a request's head.
 const HEAD_MAX: usize = 16 * 1024;
+/// Most orders that wait for the end of the epoch; further ones are refused.
+const ORDERS_MAX: usize = 8;
 /// Wait after a failed accept, for example if no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the routes share.
 pub(super) struct Shared {
-    pub(super) facts: Facts,
-    pub(super) token: Option<Token>,
+    /// Identifies the run.
+    pub(super) run: String,
+    /// The facts about it, as JSON.
+    pub(super) facts: String,
+    pub(super) token: Option<TokenDigest>,
     backoff: Mutex<Backoff>,
-    pub(super) orders: SyncSender<Order>,
+    /// Room for orders that wait for their answers.
+    pub(super) room: Semaphore,
+    pub(super) orders: mpsc::Sender<OrderRequest>,
     pub(super) viewers: broadcast::Sender<Arc<str>>,
     seen: Mutex<Seen>,
 }
 
-/// The epochs so far. Only the server's thread holds them, so that the control loop never waits.
+/// The epochs so far.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) latest: Option<Moment>,
@@ -82,56 +86,53 @@ impl Shared {
     }
 }
 
-/// What a server begins with.
-pub(super) struct Serving {
-    pub(super) listener: std::net::TcpListener,
-    pub(super) names: Vec<String>,
-    pub(super) facts: Facts,
-    pub(super) token: Option<Token>,
-    pub(super) orders: SyncSender<Order>,
+/// An operator's order, with the token that was presented for it.
+#[derive(Debug)]
+pub(crate) struct OrderRequest {
+    pub(crate) command: Command,
+    pub(crate) token: String,
+    pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
-impl Serving {
-    /// Serves on a thread of its own until no more moments can come.
-    pub(super) fn start(
-        self,
-        moments: mpsc::Receiver<Moment>,
-    ) -> Result<JoinHandle<()>, LiveError> {
-        let Self { listener, names, facts, token, orders } = self;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(LiveError::Start)?;
-        let listener = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener).map_err(LiveError::Start)?
-        };
+/// A running server. Dropping it closes every connection.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+    connections: Arc<Connections>,
+}
+
+impl Server {
+    /// Serves what connects; orders go to `orders`.
+    pub(crate) fn start(
+        listener: TcpListener,
+        serve: Serve,
+        orders: mpsc::Sender<OrderRequest>,
+    ) -> Self {
+        let Serve { run, facts, names, token } = serve;
         let (viewers, _) = broadcast::channel(WAITING_MAX);
         let (backoff, seen) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { facts, token, backoff, orders, viewers, seen });
-        let names: Arc<[String]> = names.into();
-        let serve = move || runtime.block_on(until_the_end(listener, names, shared, moments));
-        let thread = std::thread::Builder::new().name("lull-http".to_owned());
-        thread.spawn(serve).map_err(LiveError::Start)
+        let room = Semaphore::new(ORDERS_MAX);
+        let shared = Shared { run, facts, token, backoff, room, orders, viewers, seen };
+        let (shared, connections) = (Arc::new(shared), Arc::new(Connections::default()));
+        let routes = routes::all(names.into(), Arc::clone(&shared));
+        let accepting = tokio::spawn(accept(listener, routes, Arc::clone(&connections)));
+        Self { shared, accepting, connections }
+    }
+
+    /// Shows an epoch.
+    pub(crate) fn show(&self, moment: Moment) {
+        self.shared.take(moment);
     }
 }
 
-async fn until_the_end(
-    listener: TcpListener,
-    names: Arc<[String]>,
-    shared: Arc<Shared>,
-    mut moments: mpsc::Receiver<Moment>,
-) {
-    let accepting = tokio::spawn(accept(listener, routes::all(names, Arc::clone(&shared))));
-    while let Some(moment) = moments.recv().await {
-        shared.take(moment);
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.connections.close_all();
     }
-    accepting.abort();
 }
 
-async fn accept(listener: TcpListener, routes: axum::Router) {
-    let connections = Arc::new(Connections::default());
+async fn accept(listener: TcpListener, routes: axum::Router, connections: Arc<Connections>) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;

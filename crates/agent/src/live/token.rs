@@ -1,6 +1,8 @@
 //! The operators' token: a new random secret for every run, in a file that only
 //! the agent's user can read.
 
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,14 +12,14 @@ const BYTES: usize = 16;
 
 /// The secret of one run; its file is removed when the value is dropped.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(crate) struct Token {
     text: String,
     file: PathBuf,
 }
 
 impl Token {
     /// Draws one and writes it.
-    pub(super) fn make(file: &Path) -> io::Result<Self> {
+    pub(crate) fn make(file: &Path) -> io::Result<Self> {
         let mut bytes = [0_u8; BYTES];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -36,12 +38,32 @@ impl Token {
         &self.file
     }
 
-    /// Returns whether a text is the token, in time that does not depend on how much of it matches.
-    pub(super) fn is(&self, shown: &str) -> bool {
-        let (ours, theirs) = (self.text.as_bytes(), shown.as_bytes());
-        let differs = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
-        ours.len() == theirs.len() && differs == 0
+    /// Returns what recognises the token and does not reveal it.
+    pub(super) fn digest(&self) -> TokenDigest {
+        TokenDigest(Sha256::digest(&self.text).into())
     }
+
+    /// Returns whether a text is the token, in time that does not depend on how much of it matches.
+    pub(crate) fn is(&self, shown: &str) -> bool {
+        is_same(self.text.as_bytes(), shown.as_bytes())
+    }
+}
+
+/// The digest of a token, for the process that receives what operators present. The token has
+/// 128 random bits, so that its digest gives no order.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// Returns whether a text is the token.
+    pub(super) fn is(&self, shown: &str) -> bool {
+        is_same(&self.0, &Sha256::digest(shown))
+    }
+}
+
+fn is_same(ours: &[u8], theirs: &[u8]) -> bool {
+    let differs = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
+    ours.len() == theirs.len() && differs == 0
 }
 
 impl Drop for Token {
@@ -66,10 +88,11 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let written = std::fs::read_to_string(&file).unwrap();
         assert!(first.is(written.trim()) && written.trim().len() == 32);
+        assert!(first.digest().is(written.trim()));
         let second = Token::make(&place.path().join("other")).unwrap();
         assert!(!second.is(written.trim()));
         for wrong in ["", &written.trim()[1..], &format!("{}0", written.trim())] {
-            assert!(!first.is(wrong), "{wrong}");
+            assert!(!first.is(wrong) && !first.digest().is(wrong), "{wrong}");
         }
         drop(first);
         assert!(!file.exists(), "left behind");

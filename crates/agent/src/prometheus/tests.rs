@@ -3,6 +3,7 @@
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::SystemTime;
 
 const NOW: f64 = 1_700_000_000.0;
 
@@ -114,7 +115,7 @@ fn http(status: &str, body: &str) -> Option<String> {
 /// request that it sent.
 fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
     let (server, asked) = serving(answer);
-    let mut reported = follow(server, query.to_owned(), Percentile::P95, PERIOD_MIN);
+    let mut reported = follow(server, query.to_owned(), Percentile::P95, PERIOD_MIN, in_process);
     let asked = asked.recv().unwrap();
     loop {
         let seen = reported_now(&mut reported);
@@ -124,6 +125,16 @@ fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySee
             }
             _ => return (seen, asked),
         }
+    }
+}
+
+/// Parses answers as the front end does, and sends the tails where it does.
+fn in_process(base: String, to: Sender<Answer>) -> impl Fn(Vec<u8>) -> bool + Send + 'static {
+    move |bytes| {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let tail = parse(&bytes, time.as_secs_f64());
+        let tail = tail.map_err(|why| Missing::because(format!("{base}: {why}")));
+        to.send(Answer { received_at: now(), tail }).is_ok()
     }
 }
 
@@ -150,7 +161,7 @@ fn a_server_that_fails_stalls_or_floods_is_a_reason() {
         (http("400 Bad Request", bad), "unknown function"),
         (http("200 OK", &" ".repeat(100_000)), "limit"),
         (Some("nonsense\r\n\r\n".to_owned()), "http"),
-        (None, "timeout"),
+        (None, "timed out"),
     ];
     for (answer, words) in cases {
         let why = first(answer, "up").0.unwrap_err().to_string();
@@ -162,6 +173,14 @@ fn a_server_that_fails_stalls_or_floods_is_a_reason() {
 fn nobody_there_is_a_reason_too() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Server::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-    let agent = ureq::Agent::new_with_defaults();
-    assert!(server.ask(&agent, "up").is_err());
+    assert!(server.fetch("up").is_err());
+}
+
+#[test]
+fn any_bytes_of_a_server_are_an_answer_or_a_reason() {
+    let answer = http("200 OK", &vector(&["0.25"])).unwrap();
+    assert_eq!(parse(answer.as_bytes(), NOW), Ok(Some(Nanos::from_millis(250))));
+    for end in 0..answer.len() {
+        assert!(parse(&answer.as_bytes()[..end], NOW).is_err(), "{end}");
+    }
 }

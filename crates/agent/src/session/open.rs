@@ -1,6 +1,7 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
 mod launch;
+mod outside;
 mod sources;
 
 use super::keeper::Keeper;
@@ -8,11 +9,13 @@ use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, sh
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
 use crate::config::{AppSection, Config, GateSection, LatencySource, OwnPolicy, PolicyRole};
+use crate::frontend::Frontend;
 use crate::guarded;
 use crate::library::{self, Library};
 use crate::limited::limited;
-use crate::live::{self, BoundServer, Facts};
+use crate::live::BoundServer;
 use crate::located::InputError;
+use crate::prometheus::{self, Server};
 use crate::record::{Head, Recorder};
 use anyhow::Context;
 use launch::Surroundings;
@@ -21,7 +24,7 @@ use lull_control::{
 };
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE, above_lull};
-use lull_host::gauges::push::PushGauge;
+use lull_host::gauges::push::{PushGauge, PushSocket};
 use lull_host::gauges::queries::Queries;
 use lull_host::gauges::run_queue::RunQueue;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
@@ -64,6 +67,7 @@ struct Started {
     ledger: Ledger,
     guard: GuardHandle,
     push: PushGauge,
+    frontend: Frontend,
     apps: Vec<(AppHandle, Option<Watch>)>,
     library: Option<Library>,
 }
@@ -75,6 +79,7 @@ struct Around {
     guard: GuardHandle,
     loads: Vec<AppHandle>,
     server: Option<BoundServer>,
+    frontend: Frontend,
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
 }
@@ -154,11 +159,11 @@ impl<'a> Agent<'a> {
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
-        let started = self.start_apps(place, &roots, &socket, &stop)?;
-        let Started { ledger, guard, push, apps, library } = started;
+        let started = self.start_apps(place, &roots, &socket, &stop, server.as_ref())?;
+        let Started { ledger, guard, push, frontend, apps, library } = started;
         let posts = self.posts(&apps);
         let plant = HostPlant::new(HostConfig {
-            apps: self.host_apps(apps, &machine, &roots),
+            apps: self.host_apps(apps, &machine, &roots, &frontend),
             push: Some(push),
             power,
             ledger,
@@ -179,7 +184,8 @@ impl<'a> Agent<'a> {
                 return Err(with_stop_context(error));
             }
         };
-        self.control(plant, Around { roots, recorder, guard, loads, server, library, posts })
+        let around = Around { roots, recorder, guard, loads, server, frontend, library, posts };
+        self.control(plant, around)
     }
 
     /// Names the entry of the config whose app has a process of another app.
@@ -228,7 +234,7 @@ impl<'a> Agent<'a> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, server, library, posts } = around;
+        let Around { roots, mut recorder, guard, loads, server, frontend, library, posts } = around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         let mut config = self.config;
@@ -245,9 +251,11 @@ impl<'a> Agent<'a> {
             .map_err(|error| limits_error(&config, &error))?;
         controller.set_rebuild(rebuild_of(&config, plant.machine()));
         recorder.describe_apps(plant.apps())?;
-        let facts = |server: &BoundServer| facts(&config, &plant, &recorder, server, self.dry_run);
-        let facts = server.as_ref().map(facts);
-        let live = server.zip(facts).map(|(server, facts)| server.open(facts)).transpose()?;
+        let facts = server
+            .as_ref()
+            .map(|server| outside::facts(&config, &plant, &recorder, server, self.dry_run));
+        let page = server.zip(facts).map(|(server, facts)| server.open(&facts)).transpose()?;
+        let live = page.map(|page| frontend.serve(page));
         let rng = Rng::seed_from_u64(config.agent.seed());
         let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
@@ -298,26 +306,20 @@ impl<'a> Agent<'a> {
         Ok(admission_controllers)
     }
 
-    /// Binds the address of the page, before anything is started.
-    fn bind_page(&self, place: &StateDir) -> anyhow::Result<Option<BoundServer>> {
-        let agent = &self.config.agent;
-        let Some(address) = agent.http else { return Ok(None) };
-        let token = agent.control.then(|| place.path().join("token"));
-        let options = live::Options { address, names: agent.http_names.clone(), token };
-        Ok(Some(BoundServer::bind(options)?))
-    }
-
     fn start_apps(
         &self,
         place: StateDir,
         roots: &Roots,
         socket: &Path,
         stop: &Stop,
+        page: Option<&BoundServer>,
     ) -> anyhow::Result<Started> {
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
         ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
-        let push = PushGauge::listen(socket, &self.config.specs())?;
+        let push = PushSocket::bind(socket)?;
+        let frontend = self.start_frontend(&push, page)?;
+        let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
         let mut slots = VecDeque::new();
@@ -337,7 +339,7 @@ impl<'a> Agent<'a> {
                 }
             }
         }
-        Ok(Started { ledger, guard, push, apps: started, library })
+        Ok(Started { ledger, guard, push, frontend, apps: started, library })
     }
 
     /// Writes the preloaded library to a file, if an app needs it.
@@ -411,14 +413,19 @@ impl<'a> Agent<'a> {
         started: Vec<(AppHandle, Option<Watch>)>,
         machine: &Machine,
         roots: &Roots,
+        frontend: &Frontend,
     ) -> Vec<HostApp> {
+        let follow = |server: &Server, query: String, at| {
+            let parser = |name, to| frontend.tail_parser(name, to);
+            prometheus::follow(server.clone(), query, at, self.config.agent.epoch, parser)
+        };
         let counters = machine.capabilities.has(Capability::Instructions);
         let each = self.config.apps.iter().zip(started);
         let host_app =
             |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
                 spec: app.spec(),
                 handle,
-                latency: sources::latency_from(app, watch, self.config.agent.epoch, roots),
+                latency: sources::latency_from(app, watch, roots, follow),
                 progress: sources::progress_from(app, counters),
             };
         each.map(host_app).collect()
@@ -456,29 +463,6 @@ fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
     for process in &ended.left {
         say(&format!("process {} does not end; kill it by hand", process.pid));
     }
-}
-
-/// Collects the facts about the run that viewers receive.
-fn facts(
-    config: &Config,
-    plant: &HostPlant,
-    recorder: &Recorder,
-    server: &BoundServer,
-    dry_run: bool,
-) -> Facts {
-    let (machine, apps) = (plant.machine(), plant.apps());
-    let names = || lull_policies::POLICIES.names();
-    let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
-    let suited = || names().filter(suits).map(str::to_owned).collect();
-    let name = recorder.file().file_stem().unwrap_or_default();
-    Facts::new(live::Head {
-        run: name.to_string_lossy().into_owned(),
-        started_unix_ns: recorder.started_unix_ns(),
-        dry_run,
-        machine,
-        apps,
-        policies: server.takes_orders().then(suited),
-    })
 }
 
 /// Creates the record before anything is started, so that an unwritable directory fails early.

@@ -2,7 +2,8 @@
 
 use super::{Session, policy_of, refusals};
 use crate::admission::Order;
-use crate::live::{Command, Live};
+use crate::frontend::Live;
+use crate::live::Command;
 use lull_control::Plant;
 use lull_control::journal::OperatorAct;
 use std::borrow::Cow;

@@ -8,6 +8,7 @@ use lull_control::{Capability, Machine};
 use lull_host::guard::{GuardCommand, StateDir};
 use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::knobs::proof;
+use lull_host::sandbox::{self, Layer};
 use lull_host::{Roots, probe};
 use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
@@ -30,6 +31,16 @@ struct Report {
     /// What no class can change (theorem 2).
     tlt: &'static str,
     policies: Vec<PolicyHere>,
+    /// What confines the front end, which parses what comes from outside.
+    confinement: Vec<Confined>,
+}
+
+/// A layer of the confinement, and what offers it or why it is missing.
+#[derive(Debug, Serialize)]
+struct Confined {
+    layer: Layer,
+    offered: bool,
+    by: String,
 }
 
 /// Whether a policy can run here.
@@ -52,6 +63,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
         policies: policies(&machine),
         hold: hold::offers(&roots),
         managers: hold::managers(&roots),
+        confinement: confinement(&roots),
         machine,
     };
     if args.json {
@@ -97,6 +109,14 @@ fn print_dip(report: &Report) {
     println!("{}\n\n{}\n", table(&header, rows), report.tlt);
 }
 
+fn confinement(roots: &Roots) -> Vec<Confined> {
+    let confined = |(layer, how): (Layer, Result<String, String>)| {
+        let offered = how.is_ok();
+        Confined { layer, offered, by: how.unwrap_or_else(|why| why) }
+    };
+    sandbox::offers(roots).into_iter().map(confined).collect()
+}
+
 fn kernel() -> String {
     let uname = rustix::system::uname();
     format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
@@ -130,6 +150,11 @@ fn print(report: &Report) {
         Found::Missing(why) => vec![offered.knob.to_owned(), "no".to_owned(), why.to_string()],
     });
     println!("{}\n", table(&["lull hold", "", "by, or why not"], rows));
+    let rows = report.confinement.iter().map(|one| {
+        let word = if one.offered { "yes" } else { "no" };
+        vec![one.layer.to_string(), word.to_owned(), one.by.clone()]
+    });
+    println!("{}\n", table(&["confinement of the front end", "", "by, or why not"], rows));
     for (name, sets) in &report.managers {
         println!("{name} runs here too and sets {sets}: what it changes stays as it wants");
     }

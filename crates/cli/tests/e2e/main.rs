@@ -14,6 +14,7 @@ mod ends;
 mod entropy;
 mod exec;
 mod faults;
+mod frontend;
 mod hold;
 mod http;
 mod kills;

@@ -1,21 +1,22 @@
 //! Where the latency and the progress of an app are read.
 
 use crate::config::{AppSection, LatencySource, ProgressSource};
-use crate::prometheus;
+use crate::prometheus::Server;
 use lull_control::LatencyOf;
 use lull_host::Roots;
 use lull_host::gauges::queries::Queries;
+use lull_host::gauges::reported::Reported;
 use lull_host::oncall::Watch;
 use lull_host::plant::{LatencyFrom, ProgressFrom};
-use lull_measure::Nanos;
+use lull_measure::Percentile;
 
-/// Returns the source of an app's latency. For a Prometheus source this starts a thread that
-/// queries the server once an epoch.
+/// Returns the source of an app's latency. `follow` starts a thread that sends a query to a
+/// Prometheus server once an epoch.
 pub(super) fn latency_from(
     app: &AppSection,
     watch: Option<Watch>,
-    epoch: Nanos,
     roots: &Roots,
+    follow: impl FnOnce(&Server, String, Percentile) -> Reported,
 ) -> LatencyFrom {
     if app.has_tail_of(LatencyOf::RunQueue) {
         return LatencyFrom::RunQueue;
@@ -24,7 +25,7 @@ pub(super) fn latency_from(
         (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
         (LatencySource::Prometheus(server), Some((at, _))) => {
             let query = app.query.clone().unwrap_or_default();
-            LatencyFrom::Reported(prometheus::follow(server.clone(), query, at, epoch))
+            LatencyFrom::Reported(follow(server, query, at))
         }
         _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
     }

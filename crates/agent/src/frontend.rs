@@ -1,0 +1,510 @@
+//! The front end: the process that parses what comes from outside, apart from the one that
+//! writes knobs.
+//!
+//! The agent opens the listening sockets (push socket, page) and never accepts from them. It
+//! starts the `lull` program once more (`lull frontend`), hands the sockets over by a socket
+//! pair, and the new process gives up its rights ([`lull_host::sandbox`]) before it accepts its
+//! first connection. From then on:
+//!
+//! ```text
+//!   agent (knobs, ledger) ── epochs, answers, "drain", replies of Prometheus ──▶ front end
+//!                         ◀── push messages, tails, orders, notices ────────────
+//! ```
+//!
+//! The agent decodes only the messages of [`message`]: numbers and short texts in a fixed
+//! order, with a bound on each. It checks every value again, since a front end that was taken
+//! over may send anything. An order counts only with the operators' token, of which the front
+//! end has no more than a digest.
+//!
+//! The agent never waits for the front end, but for at most [`DRAIN_MAX`] when it collects push
+//! messages. A front end that ends is started again, with growing waits if it ends repeatedly.
+//! Meanwhile clients are queued by the kernel, and no knob is written because of it.
+
+mod child;
+mod frames;
+mod handover;
+mod message;
+mod process;
+mod pushed;
+mod restart;
+
+pub use process::run;
+
+use crate::VERSION;
+use crate::live::{Command, Moment, Page, Serve, Token};
+use child::{FrontendChild, Lost};
+use handover::Listeners;
+use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
+use lull_host::gauges::reported::Answer;
+use lull_host::sandbox::Gap;
+use lull_measure::{Missing, Nanos};
+use message::{FromFrontend, Report, ToFrontend, shorten};
+use restart::Restart;
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the first front end may take to get ready; a loaded machine is slow.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the push messages that had come.
+const DRAIN_MAX: Duration = Duration::from_millis(20);
+/// Most orders that wait for the end of the epoch; further ones are refused.
+const ORDERS_MAX: usize = 8;
+/// Most push messages in one drain: ten a second of 256 clients, three times over. Each costs
+/// the loop a histogram, so what comes beyond is dropped.
+const PUSHED_MAX: usize = 4_096;
+/// Most notices that wait; what comes beyond is dropped.
+const NOTICES_MAX: usize = 256;
+/// The longest plausible tail.
+const TAIL_MAX: Nanos = Nanos::from_secs(1_000_000);
+
+/// Why no front end runs.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontendError {
+    /// It cannot be started.
+    #[error(
+        "cannot start `{} frontend`, which serves the page and the push socket: {cause}",
+        program.display()
+    )]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// The error of the operating system.
+        cause: io::Error,
+    },
+    /// It ended, or did not get ready in time.
+    #[error(
+        "`{} frontend`, which serves the page and the push socket, did not get ready: {why}; \
+         the program must be `lull` of this version",
+        program.display()
+    )]
+    NotReady {
+        /// The program.
+        program: PathBuf,
+        /// How it ended.
+        why: String,
+    },
+}
+
+/// What a front end begins with.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The `lull` program.
+    pub program: PathBuf,
+    /// The push socket.
+    pub push: &'a PushSocket,
+    /// The page's address.
+    pub page: Option<&'a TcpListener>,
+    /// Names of the apps.
+    pub apps: Vec<String>,
+}
+
+/// The agent's handle of its front end. Clones share it; the last one ends it.
+#[derive(Debug, Clone)]
+pub struct Frontend {
+    shared: Arc<Mutex<Supervisor>>,
+}
+
+#[derive(Debug)]
+struct Supervisor {
+    program: PathBuf,
+    listeners: Listeners,
+    apps: Vec<String>,
+    /// What the page serves, once it is known.
+    page: Option<Serve>,
+    child: Option<FrontendChild>,
+    restart: Restart,
+    /// The layers that do not confine it; `None` until it is ready.
+    gaps: Option<Vec<Gap>>,
+    drains: u32,
+    drained: u32,
+    pushed: Vec<(ClientId, Report)>,
+    notices: Vec<String>,
+    orders: Vec<UncheckedOrder>,
+    /// Servers that report tails, and where those go, by the number of the query.
+    tails: Vec<(String, Sender<Answer>)>,
+}
+
+/// An order as it arrived, its token not yet checked.
+#[derive(Debug)]
+struct UncheckedOrder {
+    number: u32,
+    token: String,
+    command: Command,
+}
+
+impl Frontend {
+    /// Starts a front end and waits until it is confined and serves the push socket.
+    ///
+    /// # Errors
+    /// If the program is not `lull` of this version, or the kernel refuses to start it.
+    pub fn start(setup: Setup<'_>) -> Result<Self, FrontendError> {
+        let Setup { program, push, page, apps } = setup;
+        let failed = |cause| FrontendError::Start { program: program.clone(), cause };
+        let push = push.listener().try_clone().map_err(failed)?;
+        let page = page.map(TcpListener::try_clone).transpose().map_err(failed)?;
+        let mut supervisor = Supervisor {
+            listeners: Listeners { push, page },
+            program: program.clone(),
+            apps,
+            page: None,
+            child: None,
+            restart: Restart::new(Instant::now()),
+            gaps: None,
+            drains: 0,
+            drained: 0,
+            pushed: Vec::new(),
+            notices: Vec::new(),
+            orders: Vec::new(),
+            tails: Vec::new(),
+        };
+        supervisor.start().map_err(failed)?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while supervisor.gaps.is_none() {
+            let Some(child) = &supervisor.child else {
+                let why = supervisor.notices.join("; ");
+                return Err(FrontendError::NotReady { program, why });
+            };
+            if Instant::now() > deadline {
+                let why = format!("nothing within {} s", READY_TIMEOUT.as_secs());
+                return Err(FrontendError::NotReady { program, why });
+            }
+            child.wait_for(deadline);
+            supervisor.receive();
+        }
+        Ok(Self { shared: Arc::new(Mutex::new(supervisor)) })
+    }
+
+    /// The layers of its confinement that are not in force.
+    pub fn gaps(&self) -> Vec<Gap> {
+        self.lock().gaps.clone().unwrap_or_default()
+    }
+
+    /// Its process number, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.lock().child.as_ref().map(FrontendChild::pid)
+    }
+
+    /// Serves the page until the returned handle is dropped.
+    pub fn serve(&self, page: Page) -> Live {
+        let Page { description, serve, token } = page;
+        let mut supervisor = self.lock();
+        supervisor.send(&ToFrontend::Serve(Box::new(serve.clone())));
+        supervisor.page = Some(serve);
+        drop(supervisor);
+        Live { description, token, frontend: self.clone() }
+    }
+
+    /// What is pushed, for the plant. Each drain also looks after the front end.
+    pub fn push_source(&self, socket: PushSocket) -> Box<dyn PushSource> {
+        let apps = self.lock().apps.clone();
+        Box::new(pushed::Source { frontend: self.clone(), socket, apps })
+    }
+
+    /// Returns a function that has a reply of a Prometheus server parsed, whose tail then goes to
+    /// `to`. The function returns `false` once the front end is no longer needed.
+    pub(crate) fn tail_parser(
+        &self,
+        server: String,
+        to: Sender<Answer>,
+    ) -> impl Fn(Vec<u8>) -> bool + Send + use<> {
+        let mut supervisor = self.lock();
+        let query = u32::try_from(supervisor.tails.len()).unwrap_or(u32::MAX);
+        supervisor.tails.push((server, to));
+        let shared = Arc::downgrade(&self.shared);
+        move |bytes| {
+            let Some(shared) = shared.upgrade() else { return false };
+            Self { shared }.lock().send(&ToFrontend::Reply { query, bytes });
+            true
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Supervisor> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Supervisor {
+    fn start(&mut self) -> io::Result<()> {
+        let mut child = FrontendChild::start(&self.program, &self.listeners)?;
+        child.send(&ToFrontend::Begin {
+            version: VERSION.to_owned(),
+            apps: self.apps.clone(),
+            ends_with_thread: rustix::thread::gettid() == rustix::process::getpid(),
+        });
+        if let Some(page) = &self.page {
+            child.send(&ToFrontend::Serve(Box::new(page.clone())));
+        }
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Starts a front end again if the last one has ended and a start is due.
+    fn revive(&mut self) {
+        if self.child.is_some() || !self.restart.take_due(Instant::now()) {
+            return;
+        }
+        if let Err(error) = self.start() {
+            self.restart.ended(Instant::now());
+            self.notices.push(format!("the front end cannot be started again: {error}"));
+        }
+    }
+
+    fn send(&mut self, message: &ToFrontend) {
+        if let Some(child) = &mut self.child {
+            child.send(message);
+        }
+    }
+
+    /// Takes in the messages that have come.
+    fn receive(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let mut messages = Vec::new();
+        let received = child.receive(|message| messages.push(message));
+        for message in messages {
+            self.take(message);
+        }
+        if let Err(lost) = received {
+            self.lose(&lost);
+        }
+    }
+
+    fn lose(&mut self, lost: &Lost) {
+        let Some(child) = self.child.take() else { return };
+        // Orders of the former process have lost those who wait for their answers.
+        self.orders.clear();
+        self.drained = self.drains;
+        self.restart.ended(Instant::now());
+        let status = match lost {
+            Lost::Ended => child.end(),
+            Lost::Channel(_) | Lost::Frame(_) => child.kill(),
+        };
+        self.notices.push(format!(
+            "the front end, which serves the page and the push socket, is started again: {lost} \
+             ({status})"
+        ));
+    }
+
+    fn take(&mut self, message: FromFrontend) {
+        match message {
+            FromFrontend::Ready(gaps) => self.gaps = Some(gaps),
+            FromFrontend::Drained(number) => self.drained = number,
+            FromFrontend::Notice(text) if self.notices.len() < NOTICES_MAX => {
+                self.notices.push(shorten(text));
+            }
+            FromFrontend::Pushed { client, pid, report } if self.pushed.len() < PUSHED_MAX => {
+                self.pushed.push((ClientId { number: client, pid }, report));
+            }
+            FromFrontend::Notice(_) | FromFrontend::Pushed { .. } => {}
+            FromFrontend::Order { number, token, order } => {
+                if self.orders.len() < ORDERS_MAX {
+                    self.orders.push(UncheckedOrder { number, token, command: order.into() });
+                } else {
+                    let answer = Err("too many orders wait already".to_owned());
+                    self.send(&ToFrontend::Answer { order: number, answer });
+                }
+            }
+            FromFrontend::Tail { query, tail } => {
+                if let Some((server, to)) = self.tails.get(query as usize) {
+                    let _ = to.send(answer_of(server, tail));
+                }
+            }
+        }
+    }
+
+    /// Collects what was pushed, and looks after the front end.
+    fn drain(&mut self) -> Vec<(ClientId, Report)> {
+        self.revive();
+        if self.gaps.is_some() && self.child.is_some() {
+            let deadline = Instant::now() + DRAIN_MAX;
+            self.drains = self.drains.wrapping_add(1);
+            self.send(&ToFrontend::Drain(self.drains));
+            self.receive();
+            while self.drained != self.drains && Instant::now() < deadline {
+                if let Some(child) = &self.child {
+                    child.wait_for(deadline);
+                }
+                self.receive();
+            }
+        } else {
+            self.receive();
+        }
+        std::mem::take(&mut self.pushed)
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.child.take().map(FrontendChild::end);
+    }
+}
+
+/// Checks a tail that a front end has parsed.
+fn answer_of(server: &str, tail: Result<Option<u64>, String>) -> Answer {
+    let refuse = |why: String| Err(Missing::because(format!("{server}: {}", shorten(why))));
+    let tail = match tail {
+        Ok(Some(tail)) if tail > TAIL_MAX.0 => refuse("the tail is implausible".to_owned()),
+        Ok(tail) => Ok(tail.map(Nanos)),
+        Err(why) => refuse(why),
+    };
+    Answer { received_at: lull_host::monotonic(), tail }
+}
+
+/// The control loop's handle of a page that is served. The page ends when it is dropped.
+#[derive(Debug)]
+pub struct Live {
+    description: String,
+    token: Option<Token>,
+    frontend: Frontend,
+}
+
+impl Live {
+    /// Describes for users where the page is.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Sends an epoch to the viewers; drops it if the front end is behind.
+    pub fn show(&self, moment: Moment) {
+        if let Some(child) = &mut self.frontend.lock().child {
+            child.show(&ToFrontend::Epoch(Box::new(moment)));
+        }
+    }
+
+    /// Returns the operators' orders since the last call, those without the token refused.
+    pub fn orders(&self) -> Vec<Order> {
+        let mut supervisor = self.frontend.lock();
+        supervisor.receive();
+        let all = std::mem::take(&mut supervisor.orders);
+        drop(supervisor);
+        let with_token = |UncheckedOrder { number, token, command }: UncheckedOrder| {
+            let order = Order { command, number, frontend: self.frontend.clone() };
+            if self.token.as_ref().is_some_and(|ours| ours.is(&token)) {
+                return Some(order);
+            }
+            order.answer(Err("the token is not that of this run".to_owned()));
+            None
+        };
+        all.into_iter().filter_map(with_token).collect()
+    }
+}
+
+impl Drop for Live {
+    /// Ends every connection.
+    fn drop(&mut self) {
+        let mut supervisor = self.frontend.lock();
+        (supervisor.page, supervisor.listeners.page) = (None, None);
+        supervisor.send(&ToFrontend::EndPage);
+    }
+}
+
+/// An order to the loop, which answers at the end of its epoch.
+#[derive(Debug)]
+pub struct Order {
+    /// The command.
+    pub command: Command,
+    number: u32,
+    frontend: Frontend,
+}
+
+impl Order {
+    /// Reports what was done, or why the order was refused.
+    pub fn answer(self, answer: Result<String, String>) {
+        self.frontend.lock().send(&ToFrontend::Answer { order: self.number, answer });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use message::Ordered;
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc;
+
+    fn supervisor(place: &tempfile::TempDir) -> Supervisor {
+        let push = UnixListener::bind(place.path().join("push")).unwrap();
+        Supervisor {
+            program: "/bin/true".into(),
+            listeners: Listeners { push, page: None },
+            apps: vec!["server".to_owned()],
+            page: None,
+            child: None,
+            restart: Restart::new(Instant::now()),
+            gaps: None,
+            drains: 0,
+            drained: 0,
+            pushed: Vec::new(),
+            notices: Vec::new(),
+            orders: Vec::new(),
+            tails: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_no_front_end_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let push = PushSocket::bind(&place.path().join("push")).unwrap();
+        for (program, words) in [("/bin/true", "it ended"), ("/nowhere/lull", "No such file")] {
+            let apps = Vec::new();
+            let setup = Setup { program: program.into(), push: &push, page: None, apps };
+            let refused = Frontend::start(setup).unwrap_err().to_string();
+            assert!(refused.contains(words) && refused.contains(program), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_order_counts_only_with_the_token_and_few_wait() {
+        let place = tempfile::tempdir().unwrap();
+        let mut supervisor = supervisor(&place);
+        let token = Token::make(&place.path().join("token")).unwrap();
+        let right = std::fs::read_to_string(place.path().join("token")).unwrap();
+        let right = right.trim().to_owned();
+        let order = |number, token: &str| FromFrontend::Order {
+            number,
+            token: token.to_owned(),
+            order: Ordered::Policy("arq".to_owned()),
+        };
+        supervisor.take(order(0, &right));
+        supervisor.take(order(1, "guessed"));
+        (2..100).for_each(|number| supervisor.take(order(number, &right)));
+        assert_eq!(supervisor.orders.len(), ORDERS_MAX);
+        let frontend = Frontend { shared: Arc::new(Mutex::new(supervisor)) };
+        let live = Live { description: String::new(), token: Some(token), frontend };
+        let orders = live.orders();
+        let numbers: Vec<u32> = orders.iter().map(|order| order.number).collect();
+        assert_eq!(numbers, [0, 2, 3, 4, 5, 6, 7]);
+        assert!(live.orders().is_empty());
+        let without =
+            Live { token: None, description: String::new(), frontend: live.frontend.clone() };
+        without.frontend.lock().take(order(7, &right));
+        assert!(without.orders().is_empty(), "the page is read-only");
+    }
+
+    #[test]
+    fn what_a_front_end_sends_is_bounded() {
+        let place = tempfile::tempdir().unwrap();
+        let mut supervisor = supervisor(&place);
+        let (sender, tails) = mpsc::channel();
+        supervisor.tails.push(("http://p:9090".to_owned(), sender));
+        for client in 0..10_000 {
+            let unit = "u".to_owned();
+            let report = Report::Progress { app: 9, unit, total: 1.0, time_ns: 7 };
+            supervisor.take(FromFrontend::Pushed { client, pid: None, report });
+            supervisor.take(FromFrontend::Notice("x".repeat(10_000)));
+        }
+        assert_eq!(supervisor.pushed.len(), PUSHED_MAX);
+        assert_eq!(supervisor.notices.len(), NOTICES_MAX);
+        assert!(supervisor.notices.iter().all(|text| text.len() <= message::TEXT_MAX));
+        let tail = |query, tail| FromFrontend::Tail { query, tail };
+        supervisor.take(tail(0, Ok(Some(7))));
+        supervisor.take(tail(0, Ok(Some(u64::MAX))));
+        supervisor.take(tail(1, Ok(Some(7))));
+        let tails: Vec<_> = tails.try_iter().map(|answer| answer.tail).collect();
+        assert_eq!(tails[0], Ok(Some(Nanos(7))));
+        assert!(tails[1].as_ref().unwrap_err().reason.starts_with("http://p:9090: "));
+        assert_eq!(tails.len(), 2, "no query has number 1");
+    }
+}

@@ -1,0 +1,51 @@
+//! The listening sockets, handed over with the first byte of the channel.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+/// Most descriptors: both sockets.
+const SOCKETS_MAX: usize = 2;
+
+/// What a front end accepts connections from.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    /// The push socket.
+    pub(super) push: UnixListener,
+    /// The page's address.
+    pub(super) page: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Sends both to the other end of a channel that blocks.
+    pub(super) fn send(&self, channel: &UnixStream) -> io::Result<()> {
+        let mut all: Vec<BorrowedFd<'_>> = vec![self.push.as_fd()];
+        all.extend(self.page.as_ref().map(AsFd::as_fd));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&all));
+        sendmsg(channel, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives them.
+    pub(super) fn receive(channel: &UnixStream) -> io::Result<Self> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [1];
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let mut sockets = control.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(sockets) => sockets.collect::<Vec<OwnedFd>>(),
+            _ => Vec::new(),
+        });
+        let push = sockets.next().ok_or_else(|| io::Error::other("no socket was handed over"))?;
+        Ok(Self { push: push.into(), page: sockets.next().map(Into::into) })
+    }
+}

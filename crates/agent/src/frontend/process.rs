@@ -1,0 +1,262 @@
+//! What the front-end process does: gives up its rights, then parses and serves.
+//!
+//! One thread does everything: the sandbox allows no other, and none is needed. The process
+//! ends with the channel to its agent.
+
+use super::frames::{Frames, encode};
+use super::handover::Listeners;
+use super::message::{FROM_MAX, FromFrontend, Ordered, Report, TO_MAX, ToFrontend};
+use crate::VERSION;
+use crate::live::{OrderRequest, Server};
+use crate::prometheus;
+use anyhow::Context;
+use lull_host::gauges::push::Intake;
+use lull_host::sandbox::{self, Gap, Layer};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, stdin};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::time::SystemTime;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::LocalSet;
+
+/// Encoded messages that wait for the channel.
+const WAITING_MAX: usize = 64;
+/// Orders that wait to be sent.
+const ORDERS_MAX: usize = 8;
+/// Bytes of push messages that are sent at once.
+const CHUNK: usize = 64 << 10;
+
+/// The first message to a front end.
+struct Begin {
+    apps: Vec<String>,
+    ends_with_thread: bool,
+}
+
+/// Runs a front end until its agent ends; what the program's `frontend` subcommand calls. The
+/// agent's channel is the standard input.
+///
+/// Gives up the rights of the whole process, so nothing else belongs in it.
+///
+/// # Errors
+/// If it was not started by an agent of this version.
+pub fn run() -> anyhow::Result<()> {
+    let by_agent = "this command is for the agent, which starts it";
+    let mut channel = StdUnixStream::from(stdin().as_fd().try_clone_to_owned()?);
+    let Listeners { push, page } = Listeners::receive(&channel).context(by_agent)?;
+    let mut frames = Frames::new(TO_MAX);
+    let begin = first(&mut channel, &mut frames)?;
+    // Signals of the agent's terminal are not for it. Refused only to the leader of a group.
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"lull-frontend");
+    push.set_nonblocking(true)?;
+    channel.set_nonblocking(true)?;
+    page.iter().try_for_each(|page| page.set_nonblocking(true))?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().enable_time().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let inside = runtime.enter();
+    let channel = Rc::new(UnixStream::from_std(channel)?);
+    let page = page.map(TcpListener::from_std).transpose()?;
+    drop(inside);
+    let gaps = confine(&begin);
+    let (out, waiting) = mpsc::channel(WAITING_MAX);
+    let (orders, asked) = mpsc::channel(ORDERS_MAX);
+    let front = FrontProcess {
+        page,
+        intake: Intake::accepting(push),
+        apps: begin.apps,
+        server: None,
+        orders,
+        answers: Answers::default(),
+        out,
+    };
+    let all = LocalSet::new();
+    all.spawn_local(write(Rc::clone(&channel), waiting));
+    all.spawn_local(pass_orders(asked, Rc::clone(&front.answers), front.out.clone()));
+    all.block_on(&runtime, front.serve(&channel, frames, gaps))
+}
+
+/// Reads the first message, while nothing foreign can have come.
+fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Begin> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(message) = frames.next()? {
+            let ToFrontend::Begin { version, apps, ends_with_thread } = message else {
+                anyhow::bail!("the agent did not begin");
+            };
+            anyhow::ensure!(
+                version == VERSION,
+                "the agent is of version {version}, and this program of {VERSION}: let the agent \
+                 start the `lull` of its own version"
+            );
+            return Ok(Begin { apps, ends_with_thread });
+        }
+        let count = channel.read(&mut bytes)?;
+        anyhow::ensure!(count > 0, "the agent has ended");
+        frames.add(&bytes[..count]);
+    }
+}
+
+/// Gives up all rights. The signal of the parent's death is lost with a change of the user, and
+/// cannot be set any more once system calls are filtered.
+fn confine(begin: &Begin) -> Vec<Gap> {
+    let mut gaps = sandbox::confine(&[Layer::User]);
+    if begin.ends_with_thread {
+        // Without it the end of the channel ends the process, unless it was taken over.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+    gaps.extend(sandbox::confine(&[Layer::Files, Layer::SystemCalls]));
+    gaps
+}
+
+/// Sends encoded messages to the agent, as fast as it takes them.
+async fn write(channel: Rc<UnixStream>, mut waiting: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = waiting.recv().await {
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            if channel.writable().await.is_err() {
+                return;
+            }
+            match channel.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // The reader of the channel ends the process.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// The state of the process.
+struct FrontProcess {
+    page: Option<TcpListener>,
+    intake: Intake,
+    apps: Vec<String>,
+    server: Option<Server>,
+    orders: mpsc::Sender<OrderRequest>,
+    answers: Answers,
+    out: mpsc::Sender<Vec<u8>>,
+}
+
+/// Those who wait for the answers to their orders, by the numbers of these.
+type Answers = Rc<RefCell<BTreeMap<u32, oneshot::Sender<Result<String, String>>>>>;
+
+impl FrontProcess {
+    async fn serve(
+        mut self,
+        channel: &UnixStream,
+        mut frames: Frames,
+        gaps: Vec<Gap>,
+    ) -> anyhow::Result<()> {
+        send(&self.out, &[FromFrontend::Ready(gaps)]).await;
+        let mut bytes = vec![0; CHUNK];
+        loop {
+            while let Some(message) = frames.next()? {
+                self.take(message).await;
+            }
+            channel.readable().await?;
+            match channel.try_read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(count) => frames.add(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // The agent was killed.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn take(&mut self, message: ToFrontend) {
+        match message {
+            ToFrontend::Begin { .. } => {}
+            ToFrontend::Serve(serve) => {
+                let page = self.page.take();
+                self.server = page.map(|page| Server::start(page, *serve, self.orders.clone()));
+            }
+            ToFrontend::Epoch(moment) => {
+                if let Some(server) = &self.server {
+                    server.show(*moment);
+                }
+            }
+            ToFrontend::EndPage => self.server = None,
+            ToFrontend::Drain(number) => self.drain(number).await,
+            ToFrontend::Disconnect(client) => self.intake.disconnect(client),
+            ToFrontend::Answer { order, answer } => {
+                // The client may have disconnected; the journal records what was done.
+                let waits = self.answers.borrow_mut().remove(&order);
+                let _ = waits.map(|waits| waits.send(answer));
+            }
+            ToFrontend::Reply { query, bytes } => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let tail = prometheus::parse(&bytes, now.unwrap_or_default().as_secs_f64());
+                let tail = tail.map(|tail| tail.map(|tail| tail.0)).map_err(|why| why.to_string());
+                send(&self.out, &[FromFrontend::Tail { query, tail }]).await;
+            }
+        }
+    }
+
+    /// Reads what push clients have sent, and passes it on.
+    async fn drain(&mut self, number: u32) {
+        let Self { intake, apps, .. } = self;
+        let (mut chunks, mut notices) = (vec![Vec::new()], Vec::new());
+        let mut pass = |message: &FromFrontend| {
+            if chunks.last().is_none_or(|chunk: &Vec<u8>| chunk.len() >= CHUNK) {
+                chunks.push(Vec::new());
+            }
+            let chunk = chunks.last_mut();
+            chunk.map_or(Ok(()), |chunk| encode(message, FROM_MAX, chunk))
+        };
+        intake.drain(
+            &mut |client, message| {
+                let app = apps.iter().position(|name| name == message.app()).ok_or_else(|| {
+                    let app = message.app();
+                    format!("no app is called `{app}`: the apps are {}", apps.join(", "))
+                })?;
+                let app = u16::try_from(app).map_err(|error| error.to_string())?;
+                let report = Report::new(app, &message);
+                let (client, pid) = (client.number, client.pid);
+                pass(&FromFrontend::Pushed { client, pid, report }).map_err(|why| why.to_string())
+            },
+            &mut |text| notices.push(FromFrontend::Notice(text)),
+        );
+        notices.push(FromFrontend::Drained(number));
+        for chunk in chunks {
+            let _ = self.out.send(chunk).await;
+        }
+        send(&self.out, &notices).await;
+    }
+}
+
+/// Passes orders on to the agent, and notes who waits for their answers.
+async fn pass_orders(
+    mut asked: mpsc::Receiver<OrderRequest>,
+    answers: Answers,
+    out: mpsc::Sender<Vec<u8>>,
+) {
+    let mut number = 0_u32;
+    while let Some(OrderRequest { command, token, answer }) = asked.recv().await {
+        number = number.wrapping_add(1);
+        {
+            let mut answers = answers.borrow_mut();
+            answers.retain(|_, waits| !waits.is_closed());
+            answers.insert(number, answer);
+        }
+        let order = Ordered::from(command);
+        send(&out, &[FromFrontend::Order { number, token, order }]).await;
+    }
+}
+
+/// Sends messages to the agent.
+async fn send(out: &mpsc::Sender<Vec<u8>>, messages: &[FromFrontend]) {
+    let mut bytes = Vec::new();
+    for message in messages {
+        // Every text here is bounded where it was read.
+        let _ = encode(message, FROM_MAX, &mut bytes);
+    }
+    let _ = out.send(bytes).await;
+}

@@ -1,0 +1,68 @@
+//! What faces the outside: the page, the push socket, and the process that serves both.
+
+use super::Agent;
+use crate::config::Config;
+use crate::frontend::{Frontend, Setup};
+use crate::live::{self, BoundServer, Facts};
+use crate::record::Recorder;
+use crate::session::policy::policy_of;
+use lull_control::Plant;
+use lull_host::gauges::push::PushSocket;
+use lull_host::guard::StateDir;
+use lull_host::plant::HostPlant;
+use lull_host::sandbox::Gap;
+
+impl Agent<'_> {
+    /// Binds the address of the page, before anything is started.
+    pub(super) fn bind_page(&self, place: &StateDir) -> anyhow::Result<Option<BoundServer>> {
+        let agent = &self.config.agent;
+        let Some(address) = agent.http else { return Ok(None) };
+        let token = agent.control.then(|| place.path().join("token"));
+        let options = live::Options { address, names: agent.http_names.clone(), token };
+        Ok(Some(BoundServer::bind(options)?))
+    }
+
+    /// Starts the process that serves push socket and page, and reports what does not confine it.
+    pub(super) fn start_frontend(
+        &self,
+        push: &PushSocket,
+        page: Option<&BoundServer>,
+    ) -> anyhow::Result<Frontend> {
+        let frontend = Frontend::start(Setup {
+            program: self.guard().program,
+            push,
+            page: page.map(BoundServer::listener),
+            apps: self.config.apps.iter().map(|app| app.name.clone()).collect(),
+        })?;
+        for Gap { layer, why } in frontend.gaps() {
+            (self.say)(&format!(
+                "the front end, which serves the page and the push socket, runs without {layer}: \
+                 {why}"
+            ));
+        }
+        Ok(frontend)
+    }
+}
+
+/// Collects the facts about the run that viewers receive.
+pub(super) fn facts(
+    config: &Config,
+    plant: &HostPlant,
+    recorder: &Recorder,
+    server: &BoundServer,
+    dry_run: bool,
+) -> Facts {
+    let (machine, apps) = (plant.machine(), plant.apps());
+    let names = || lull_policies::POLICIES.names();
+    let suits = |name: &&str| policy_of(&config.under(name), machine, apps).is_ok();
+    let suited = || names().filter(suits).map(str::to_owned).collect();
+    let name = recorder.file().file_stem().unwrap_or_default();
+    Facts::new(live::Head {
+        run: name.to_string_lossy().into_owned(),
+        started_unix_ns: recorder.started_unix_ns(),
+        dry_run,
+        machine,
+        apps,
+        policies: server.takes_orders().then(suited),
+    })
+}
