@@ -16,6 +16,7 @@
 //! ([`status`], [`text`]).
 
 pub mod admission;
+pub mod advice;
 pub mod blocks;
 pub mod cells;
 pub mod config;

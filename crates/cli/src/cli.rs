@@ -5,6 +5,7 @@ fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
     lull_lab::parquet_table::check_built().map(|()| path.into())
 }
 
+mod advise;
 #[cfg(test)]
 mod book;
 mod calibrate;
@@ -19,6 +20,7 @@ mod state;
 mod tuning;
 
 pub(crate) use calibrate::{
+pub(crate) use advise::AdviseArgs;
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
@@ -75,7 +77,10 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ),
     (
         "Understand",
-        &["top", "report", "compare", "entropy", "export", "replay", "policies", "metrics", "keys"],
+        &[
+            "advise", "top", "report", "compare", "entropy", "export", "replay", "policies",
+            "metrics", "keys",
+        ],
     ),
     ("Research", &["sim", "sweep", "lab", "load", "serve", "burn"]),
 ];
@@ -119,6 +124,8 @@ pub(crate) enum Command {
     /// Bypass the gate of a running server (off), end that (on), or show its state (status)
     Gate(GateCommandArgs),
     /// Load a server in open or closed loop, and report the latency of its replies
+    /// Watch a running server and report whether a concurrency limit is likely to help
+    Advise(AdviseArgs),
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server
     Serve(ServeArgs),

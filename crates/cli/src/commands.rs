@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod advise;
 mod attach;
 mod burn;
 mod calibrate;
@@ -57,6 +58,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Exec(args) => operate(|| exec::run(&args)),
         Command::Attach(args) => operate(|| attach::run(&args)),
         Command::Gate(args) => report(|| gate::run(&args)),
+        Command::Advise(args) => report(|| advise::run(&args)),
         Command::Load(args) => report(|| load::run(*args)),
         Command::Serve(args) => report(|| serve::run(&args)),
         Command::Burn(args) => report(|| burn::run(args)),

@@ -64,7 +64,10 @@ struct {
 	__type(value, struct thread_state);
 } threads SEC(".maps");
 
-/* The layout is that of `Record` in phases.rs. Times are sums in nanoseconds. */
+/*
+ * The layout is that of `Record` in phases.rs. Times are sums in nanoseconds. A whole number
+ * of cache lines: cores do not write to each other's.
+ */
 struct core_record {
 	/* Queries that began and ended on this core, and the times at which they did. */
 	__u64 begun;
@@ -81,8 +84,9 @@ struct core_record {
 	__u64 displaced;
 	/* Reads of threads that found the table full. */
 	__u64 unfollowed;
-	/* A whole number of cache lines: cores do not write to each other's. */
-	__u64 padding[2];
+	/* Updates that have begun and ended: a reader whose numbers differ reads again. */
+	__u64 updates_begun;
+	__u64 updates_ended;
 };
 
 _Static_assert(sizeof(struct core_record) == 8 * 16, "phases.rs reads 16 words");
@@ -126,13 +130,30 @@ static __always_inline void enter(struct thread_state *state, __u64 phase, __u64
 	state->since = now;
 }
 
-/* The thread has no query any more. */
+static __always_inline void begin_update(struct core_record *record)
+{
+	add(&record->updates_begun, 1);
+}
+
+static __always_inline void end_update(struct core_record *record)
+{
+	add(&record->updates_ended, 1);
+}
+
+/* The thread has no query any more. Within an update. */
 static __always_inline void end(struct thread_state *state, struct core_record *record,
 				__u64 now)
 {
 	state->cookie = 0;
 	add(&record->ended, 1);
 	add(&record->ended_at, now);
+}
+
+static __always_inline void end_alone(struct thread_state *state, struct core_record *record)
+{
+	begin_update(record);
+	end(state, record, bpf_ktime_get_ns());
+	end_update(record);
 }
 
 /* sock_recv_length(socket, bytes or error, flags): the thread has read a query. */
@@ -166,6 +187,7 @@ int BPF_PROG(lull_phase_received, struct sock *sk, int length)
 	if (state->cookie == cookie)
 		return 0;
 	enter(state, RUNS, now);
+	begin_update(record);
 	if (state->cookie) {
 		add(&record->displaced, 1);
 		end(state, record, now);
@@ -177,6 +199,7 @@ int BPF_PROG(lull_phase_received, struct sock *sk, int length)
 		state->times[phase] = 0;
 	add(&record->begun, 1);
 	add(&record->begun_at, now);
+	end_update(record);
 	return 0;
 }
 
@@ -196,6 +219,7 @@ int BPF_PROG(lull_phase_sent, struct sock *sk, int length)
 		return 0;
 	now = bpf_ktime_get_ns();
 	enter(state, RUNS, now);
+	begin_update(record);
 	add(&record->answered, 1);
 	add(&record->lasted, elapsed(state->begun, now));
 #pragma unroll
@@ -206,6 +230,7 @@ int BPF_PROG(lull_phase_sent, struct sock *sk, int length)
 	state->cpu = 0;
 	state->switches = 0;
 	end(state, record, now);
+	end_update(record);
 	return 0;
 }
 
@@ -224,7 +249,7 @@ int BPF_PROG(lull_phase_closed, struct sock *sk, int from, int to)
 	state = state_of((__u32)bpf_get_current_pid_tgid());
 	record = own_record();
 	if (state && record && state->cookie && state->cookie == bpf_get_socket_cookie(sk))
-		end(state, record, bpf_ktime_get_ns());
+		end_alone(state, record);
 	return 0;
 }
 
@@ -270,7 +295,7 @@ int BPF_PROG(lull_phase_exit, struct task_struct *task)
 	struct core_record *record = own_record();
 
 	if (state && record && state->cookie)
-		end(state, record, bpf_ktime_get_ns());
+		end_alone(state, record);
 	bpf_map_delete_elem(&threads, &thread);
 	return 0;
 }

@@ -7,9 +7,9 @@
  * knows no protocol. Both tracepoints see every way to read and write a socket, io_uring and
  * system calls without a C library among them (Linux 6.3; net/socket.c).
  *
- * The server's sockets are those of watched_sockets.h. A socket is known by its cookie,
- * which the kernel never reuses. The table of sockets is direct-mapped: if two sockets with an outstanding query share a slot, the earlier query is
- * dropped and counted as lost.
+ * The server's sockets are those of watched_sockets.h. A socket is known by its cookie, which
+ * the kernel never reuses. The table of sockets is direct-mapped: if two sockets with an
+ * outstanding query share a slot, the earlier query is dropped and counted as lost.
  *
  * The kernel lets only programs with a GPL-compatible licence follow its pointers. This
  * file may therefore be used under MIT or GPL-2.0, too (docs/decisions.md).

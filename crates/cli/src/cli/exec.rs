@@ -162,7 +162,7 @@ pub(crate) enum ExecWake {
 }
 
 /// Parses the name of a wire protocol; its help and its errors list them all.
-fn protocol_parser() -> impl TypedValueParser<Value = Protocol> {
+pub(super) fn protocol_parser() -> impl TypedValueParser<Value = Protocol> {
     let values = Protocol::ALL
         .iter()
         .map(|protocol| PossibleValue::new(protocol.name()).help(protocol.title()));

@@ -4,6 +4,7 @@
 //! ends what it started. No test asserts a duration: tests
 //! wait for events, with a deadline that only a fault reaches.
 
+mod advise;
 mod bad_input;
 mod calibrate;
 mod cells;

@@ -35,8 +35,14 @@ impl Record {
     const SWITCHES: usize = 11;
     const DISPLACED: usize = 12;
     const UNFOLLOWED: usize = 13;
+    const UPDATES_BEGUN: usize = 14;
+    const UPDATES_ENDED: usize = 15;
     const WORDS: usize = 16;
 }
+
+/// Reads of a record until none was updated meanwhile. An update takes less than a microsecond,
+/// but the host of a virtual core may stop it within one.
+const READS_MAX: u32 = 100_000;
 
 /// Phases of one server's queries, counted from its creation until it is dropped.
 #[derive(Debug)]
@@ -95,13 +101,27 @@ impl PhaseWatch {
         Ok(Self { object, records, cores })
     }
 
+    /// Reads the record of a core between two updates of it.
+    fn read_record(&self, core: usize) -> [u64; Record::WORDS] {
+        let word = |index: usize| self.records.get(core * Record::WORDS + index);
+        let mut record = [0; Record::WORDS];
+        for _ in 0..READS_MAX {
+            let ended = word(Record::UPDATES_ENDED);
+            record = std::array::from_fn(word);
+            if word(Record::UPDATES_BEGUN) == ended {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        record
+    }
+
     /// Reads all that was seen up to `now`, by `CLOCK_MONOTONIC`.
     pub fn read(&self, now: Nanos) -> PhasesSeen {
+        let records: Vec<_> = (0..self.cores).map(|core| self.read_record(core)).collect();
         let sum = |index: usize| {
-            let of_core = |core: usize| self.records.get(core * Record::WORDS + index);
-            (0..self.cores).map(of_core).fold(0, u64::wrapping_add)
+            records.iter().fold(0_u64, |sum, record| sum.wrapping_add(record[index]))
         };
-        // An end is read before its begin may be: never more ends than begins.
         let (ended, ended_at) = (sum(Record::ENDED), sum(Record::ENDED_AT));
         let (begun, begun_at) = (sum(Record::BEGUN), sum(Record::BEGUN_AT));
         let open = begun.wrapping_sub(ended);

@@ -1,5 +1,6 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
+mod advise;
 mod attach;
 mod faults;
 mod gate;
