@@ -72,4 +72,4 @@ pub use safe::safe_plan;
 pub(crate) use samples::sample_value;
 pub use samples::samples;
 pub use value::{Coalescing, Scheduling, Value, ValueKind, WayMask};
-pub use written::{AppError, HostObjective, LatencyOf, WrittenObjective};
+pub use written::{AppError, HostObjective, LatencyOf, WrittenObjective, stall_time_per_s};

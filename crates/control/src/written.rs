@@ -31,10 +31,28 @@ pub enum LatencyOf {
     Requests,
     /// Threads, from runnable to running.
     RunQueue,
+    /// Tasks that wait for memory: the time, in each second, for which at least one does.
+    MemoryPressure,
+}
+
+impl LatencyOf {
+    /// What it is, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "latency of requests",
+            Self::RunQueue => "run-queue latency",
+            Self::MemoryPressure => "memory pressure",
+        }
+    }
 }
 
 /// How the key of an objective of run-queue latency begins.
 const RUN_QUEUE: &str = "run_queue_";
+/// The key of an objective of memory pressure.
+const MEMORY_PRESSURE: &str = "memory_pressure";
+/// The percentile of a bound on memory pressure: in a report over many epochs, the pressure of
+/// 95 in 100 does not exceed it. In one epoch all percentiles are the same.
+const PRESSURE_PERCENTILE: Percentile = Percentile::P95;
 
 /// What is wrong with an app as it is written, and at which of its keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,9 +108,11 @@ impl<'de> Deserialize<'de> for WrittenObjective {
         let read = from.deserialize_map(OneKey)?;
         match read.of {
             LatencyOf::Requests => Ok(Self(read.objective)),
-            LatencyOf::RunQueue => Err(D::Error::custom(
-                "run-queue latency is an objective of the apps of an agent's config only",
-            )),
+            of => Err(D::Error::custom(format!(
+                "{} is an objective of the apps of an agent's config only, because no simulated \
+                 machine has it: bound the latency of requests",
+                of.name()
+            ))),
         }
     }
 }
@@ -107,7 +127,12 @@ impl JsonSchema for HostObjective {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        objective_schema("^(run_queue_)?p[0-9.]+$")
+        let mut schema = objective_schema("^(run_queue_)?p[0-9.]+$");
+        let share = json_schema!({ "type": ["string", "number"] });
+        if let Some(patterns) = schema.get_mut("patternProperties") {
+            patterns[format!("^{MEMORY_PRESSURE}$")] = share.to_value();
+        }
+        schema
     }
 }
 
@@ -147,6 +172,7 @@ impl<'de> Visitor<'de> for OneKey {
             .ok_or_else(|| A::Error::custom(format!("an objective is empty: {FORMS}")))?;
         let (of, name) = match key.strip_prefix(RUN_QUEUE) {
             Some(name) => (LatencyOf::RunQueue, name),
+            None if key == MEMORY_PRESSURE => (LatencyOf::MemoryPressure, key.as_str()),
             None => (LatencyOf::Requests, key.as_str()),
         };
         let objective = match (key.as_str(), name.parse::<Percentile>()) {
@@ -154,6 +180,11 @@ impl<'de> Visitor<'de> for OneKey {
                 Objective::Throughput { floor_per_s: positive(map.next_value()?)? }
             }
             ("disengagement", _) => Objective::Disengagement { ratio: share(map.next_value()?)? },
+            (MEMORY_PRESSURE, _) => {
+                let WrittenShare(share) = map.next_value()?;
+                let bound = stall_time_per_s(share);
+                Objective::Tail { percentile: PRESSURE_PERCENTILE, bound }
+            }
             (_, Ok(percentile)) => {
                 let bound: Nanos = map.next_value()?;
                 if bound == Nanos::ZERO {
@@ -171,6 +202,38 @@ impl<'de> Visitor<'de> for OneKey {
                 "one objective has two keys, `{key}` and `{second}`: write them as two objectives"
             ))),
         }
+    }
+}
+
+/// Returns a share of time, such as a memory pressure, as the time in each second: policies
+/// compare it with its bound as they compare latencies.
+pub fn stall_time_per_s(share: f64) -> Nanos {
+    Nanos::from_secs(1).scale(share)
+}
+
+/// A share of time: `"2%"`, or the number 0.02.
+struct WrittenShare(f64);
+
+impl<'de> Deserialize<'de> for WrittenShare {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Share(f64),
+            Percent(String),
+        }
+        let wrong = "is no share of time: write \"2%\", or a number such as 0.02";
+        let value = match Form::deserialize(from) {
+            Ok(Form::Share(value)) => value,
+            Ok(Form::Percent(text)) => {
+                let percent = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
+                let percent: f64 =
+                    percent.ok_or_else(|| D::Error::custom(format!("`{text}` {wrong}")))?;
+                percent / 100.0
+            }
+            Err(_) => return Err(D::Error::custom(format!("{MEMORY_PRESSURE} {wrong}"))),
+        };
+        share(value).map(Self)
     }
 }
 
@@ -224,6 +287,26 @@ mod tests {
         let elsewhere = serde_json::from_str::<WrittenObjective>(r#"{"run_queue_p99": "1ms"}"#);
         let text = elsewhere.unwrap_err().to_string();
         assert!(text.contains("of the apps of an agent's config only"), "{text}");
+    }
+
+    #[test]
+    fn memory_pressure_is_a_share_of_time_and_is_kept_as_time_in_each_second() {
+        let read = |text| serde_json::from_str::<HostObjective>(text).map_err(|e| e.to_string());
+        let of = LatencyOf::MemoryPressure;
+        for (text, millis) in [("\"2%\"", 20), ("\"2 %\"", 20), ("0.02", 20), ("\"12.5%\"", 125)] {
+            let bound = Nanos::from_millis(millis);
+            let objective = Objective::Tail { percentile: PRESSURE_PERCENTILE, bound };
+            let found = read(&format!(r#"{{"memory_pressure": {text}}}"#));
+            assert_eq!(found, Ok(HostObjective { objective, of }), "{text}");
+        }
+        for text in ["\"2\"", "\"20ms\"", "\"%\"", "\"100%\"", "\"nan%\"", "0", "1", "-0.1", "[]"] {
+            let error = read(&format!(r#"{{"memory_pressure": {text}}}"#)).unwrap_err();
+            assert!(error.contains("share"), "{text}: {error}");
+        }
+        let elsewhere = serde_json::from_str::<WrittenObjective>(r#"{"memory_pressure": "2%"}"#);
+        let text = elsewhere.unwrap_err().to_string();
+        assert!(text.contains("memory pressure is an objective of the apps of an agent"), "{text}");
+        assert!(read(r#"{"run_queue_memory_pressure": 0.1}"#).is_err());
     }
 
     #[test]
