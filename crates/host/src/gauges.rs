@@ -13,7 +13,7 @@ pub mod energy;
 pub mod events;
 pub mod frequency;
 pub mod idle;
-mod memory_pressure;
+pub mod memory_pressure;
 pub mod pressure;
 pub mod push;
 pub mod queries;

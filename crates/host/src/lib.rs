@@ -28,6 +28,7 @@ pub mod oncall;
 pub mod own_directory;
 pub mod plant;
 pub mod probe;
+pub mod register;
 mod roots;
 pub mod sandbox;
 pub mod service;

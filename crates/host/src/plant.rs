@@ -7,6 +7,7 @@ mod observe;
 mod owners;
 mod presence;
 mod present;
+mod registered;
 mod stop;
 
 pub use app::{HostApp, LatencyFrom, ProgressFrom};
@@ -28,6 +29,7 @@ use crate::gauges::utilisation::Utilisation;
 use crate::guard::{GuardHandle, Ledger, LedgerError, Patience};
 use crate::knobs::{MachineKnobs, Partitions};
 use crate::probe::{self, ProbeError, Rights};
+use crate::register::Registrar;
 use app::RunningApp;
 use lull_control::{
     AppId, AppSpec, Applied, ForeignChange, Knob, Machine, Observation, Plant, PlantError, Setting,
@@ -108,6 +110,8 @@ pub struct HostPlant {
     /// Knobs written since the last restore.
     touched: BTreeSet<Knob>,
     stop: Stop,
+    /// Where processes register, if they may.
+    registrar: Option<Registrar>,
     pace: Pace,
     owners: Owners,
     /// Whether an arrival ended the last epoch early.
@@ -189,6 +193,7 @@ impl HostPlant {
             originals: BTreeMap::new(),
             touched: BTreeSet::new(),
             stop,
+            registrar: None,
             pace: Pace { begin: now, last: now, deadline: now },
             owners: Owners::default(),
             was_cut: false,

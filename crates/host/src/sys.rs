@@ -6,4 +6,5 @@ pub mod clock;
 pub mod device_memory;
 pub mod netlink;
 pub mod page;
+pub mod peer;
 pub mod sched;

@@ -8,7 +8,8 @@
 //! objectives take latency ([`compliance`]), the tail-latency/throughput bound
 //! ([`tlt`]), intervals and tests of noisy measurements ([`statistics`]), the [`catalogue`]
 //! that describes every metric once, the [`push`] messages by which apps report latency
-//! and progress to the agent, and how text that others chose is printed ([`escape`]).
+//! and progress to the agent, the lines by which processes [`register`] as apps, and how text
+//! that others chose is printed ([`escape`]).
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 
@@ -23,6 +24,7 @@ pub mod ideal_batch;
 mod latency;
 mod percentile;
 pub mod push;
+pub mod register;
 mod request_sample;
 pub mod statistics;
 pub mod tlt;

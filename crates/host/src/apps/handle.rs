@@ -5,6 +5,7 @@ use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
 use super::search::SearchError;
+use super::seat::{Seat, Seats};
 use super::signal::signal;
 use super::table::ProcessTable;
 use super::template::Slot;
@@ -96,6 +97,14 @@ impl AppHandle {
         Ok(each.map(handle).collect())
     }
 
+    /// Makes apps of the processes that register for these seats, one a name.
+    pub fn attach_registered(names: &[String], seats: &Seats) -> Vec<Self> {
+        let each = names.iter().zip(seats.each());
+        let handle =
+            |(name, seat): (&String, _)| Self::new(name.clone(), Scope::Registered(seat), None);
+        each.map(handle).collect()
+    }
+
     const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {
         let processes = AppProcesses::new(scope);
         Self { name, processes, started, paused: Vec::new() }
@@ -138,12 +147,28 @@ impl AppHandle {
     /// Whether it is looked for within epochs while it is absent. What a template finds is
     /// looked for at their ends only, for some app of a template is nearly always free.
     pub(crate) const fn is_looked_for(&self) -> bool {
-        self.can_return() && self.processes.slot().is_none()
+        self.processes.is_searched()
+    }
+
+    /// Whether another process has registered as this app, or none is registered any more.
+    pub(crate) fn has_registration_news(&self) -> bool {
+        self.processes.seat().is_some_and(Seat::has_news)
+    }
+
+    /// Whether the descendants of its processes belong to it.
+    pub(crate) const fn is_tree(&self) -> bool {
+        self.processes.is_tree()
+    }
+
+    /// Returns, once, the processes that have left the app and still run.
+    pub(crate) fn take_left(&mut self) -> Vec<ProcessId> {
+        self.processes.take_left()
     }
 
     /// Whether its absence says nothing: a template has further apps before it.
     pub(crate) fn is_spare(&self) -> bool {
         self.processes.slot().is_some_and(Slot::is_spare)
+            || self.processes.seat().is_some_and(Seat::is_spare)
     }
 
     /// What is wrong with the template that it is of, if it speaks for it.

@@ -1,15 +1,15 @@
 //! Which processes and threads belong to an app now.
 //!
-//! An app is a tree of processes (started by Lull, or attached by pid) or
-//! whatever a search for a cgroup, a unit or a pattern finds. In a tree a process
-//! belongs if a member made it or
-//! it is in the process group of an app that Lull started, and it stays a
-//! member when its parent ends. A child that leaves its group and loses its parent between
+//! An app is a tree of processes (started by Lull, attached by pid, or registered by its first
+//! process) or whatever a search for a cgroup, a unit or a pattern finds. In a tree a process
+//! belongs if a member made it or it is in the process group of an app that Lull started, and it
+//! stays a member when its parent ends. A child that leaves its group and loses its parent between
 //! two refreshes is found where the kernel reports forks ([`Forks`](super::forks::Forks));
 //! elsewhere it is missed, and attaching by cgroup catches it.
 
 use super::identity::{Facts, ProcessId, numbers};
 use super::search::{Search, SearchError};
+use super::seat::Seat;
 use super::table::ProcessTable;
 use super::template::Slot;
 use crate::{LiveThread, Roots};
@@ -29,6 +29,8 @@ pub(super) enum Scope {
     Search(Search),
     /// One of the things that a template finds.
     Slot(Slot),
+    /// A process that has registered itself, and its descendants.
+    Registered(Seat),
 }
 
 /// The processes and threads of one app at the last refresh.
@@ -39,6 +41,8 @@ pub struct AppProcesses {
     threads: Vec<LiveThread>,
     /// Processes that are found, too, but belong to another app or to none.
     left_out: BTreeSet<ProcessId>,
+    /// Processes that were members until their registration ended, and still run.
+    left: Vec<ProcessId>,
 }
 
 #[derive(Debug)]
@@ -56,7 +60,13 @@ impl AppProcesses {
 
     /// An app of that scope; nothing is seen before the first refresh.
     pub(super) const fn new(scope: Scope) -> Self {
-        Self { scope, members: BTreeMap::new(), threads: Vec::new(), left_out: BTreeSet::new() }
+        Self {
+            scope,
+            members: BTreeMap::new(),
+            threads: Vec::new(),
+            left_out: BTreeSet::new(),
+            left: Vec::new(),
+        }
     }
 
     /// Brings processes and threads up to the table, which must be fresh.
@@ -71,11 +81,11 @@ impl AppProcesses {
         let found = match &mut self.scope {
             Scope::Search(search) => Some(search.processes(table)),
             Scope::Slot(slot) => Some(slot.processes(table)),
-            Scope::Tree { .. } => None,
+            Scope::Tree { .. } | Scope::Registered(_) => None,
         };
         let mut outcome = Ok(());
-        if let Scope::Tree { root, with_group } = &self.scope {
-            let (root, with_group) = (*root, *with_group);
+        let root = self.root();
+        if let Some((root, with_group)) = root {
             self.grow_tree(root, with_group, table);
         }
         if let Some(found) = found {
@@ -88,14 +98,34 @@ impl AppProcesses {
                 self.add(pid, table);
             }
         }
-        let first = match &self.scope {
-            Scope::Tree { root, .. } => *root,
-            // Membership in a cgroup does not follow from descent.
-            Scope::Search(_) | Scope::Slot(_) => ProcessId { pid: 0, start_ticks: 0 },
-        };
+        // Membership in a cgroup does not follow from descent.
+        let first = root.map_or(ProcessId { pid: 0, start_ticks: 0 }, |(root, _)| root);
         self.processes().for_each(|process| table.forks().follow(process, first));
         self.list_threads(table.roots());
         outcome
+    }
+
+    /// The first process of a tree, and whether its process group belongs to the app. If
+    /// another process has registered than before, what belonged to that one has left.
+    fn root(&mut self) -> Option<(ProcessId, bool)> {
+        let seat = match &mut self.scope {
+            Scope::Tree { root, with_group } => return Some((*root, *with_group)),
+            Scope::Search(_) | Scope::Slot(_) => return None,
+            Scope::Registered(seat) => seat,
+        };
+        let (root, has_changed) = seat.look();
+        if has_changed {
+            let left: Vec<ProcessId> = self.processes().collect();
+            self.left.extend(left);
+            self.members.clear();
+            self.left_out.clear();
+        }
+        root.map(|root| (root, false))
+    }
+
+    /// Returns, once, the processes that have left the app and still run.
+    pub(super) fn take_left(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.left)
     }
 
     /// The processes of the app and those that are left out.
@@ -130,7 +160,25 @@ impl AppProcesses {
 
     /// Whether processes may appear again after the last one has ended.
     pub(super) const fn can_return(&self) -> bool {
-        matches!(self.scope, Scope::Search(_) | Scope::Slot(_))
+        matches!(self.scope, Scope::Search(_) | Scope::Slot(_) | Scope::Registered(_))
+    }
+
+    /// Whether it has a search of its own, which finds it again within an epoch.
+    pub(super) const fn is_searched(&self) -> bool {
+        matches!(self.scope, Scope::Search(_))
+    }
+
+    /// Whether the descendants of its processes belong to it.
+    pub(super) const fn is_tree(&self) -> bool {
+        matches!(self.scope, Scope::Tree { .. } | Scope::Registered(_))
+    }
+
+    /// The seat of its registration, if it is found by one.
+    pub(super) const fn seat(&self) -> Option<&Seat> {
+        match &self.scope {
+            Scope::Registered(seat) => Some(seat),
+            _ => None,
+        }
     }
 
     /// Whether the table must have descriptions for it.
@@ -138,7 +186,7 @@ impl AppProcesses {
         match &self.scope {
             Scope::Search(search) => matches!(search, Search::Pattern { .. }),
             Scope::Slot(slot) => slot.goes_by_description(),
-            Scope::Tree { .. } => false,
+            Scope::Tree { .. } | Scope::Registered(_) => false,
         }
     }
 
@@ -146,7 +194,7 @@ impl AppProcesses {
     pub(super) fn may_have_returned(&mut self, roots: &Roots) -> bool {
         match &mut self.scope {
             Scope::Search(search) => search.may_have_processes(roots),
-            Scope::Tree { .. } | Scope::Slot(_) => false,
+            Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }
 
@@ -164,6 +212,7 @@ impl AppProcesses {
             Scope::Search(search) => search.describe(),
             Scope::Slot(slot) => slot.describe(),
             Scope::Tree { root, .. } => format!("process {}", root.pid),
+            Scope::Registered(seat) => seat.describe(),
         }
     }
 

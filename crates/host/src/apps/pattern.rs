@@ -22,11 +22,30 @@ pub struct ProcessPattern {
 pub(super) struct PatternSearch {
     exe: Option<(GlobMatcher, bool)>,
     args: Option<GlobMatcher>,
-    user: Option<GlobMatcher>,
+    user: Option<UserGlob>,
     /// The processes that match, as of a listing.
     found: BTreeSet<i32>,
     version: u64,
     is_root: bool,
+}
+
+/// A glob for users, by name or number.
+#[derive(Debug, Clone)]
+pub(crate) struct UserGlob(GlobMatcher);
+
+impl UserGlob {
+    /// Compiles a glob.
+    ///
+    /// # Errors
+    /// [`GlobError`].
+    pub(crate) fn new(glob: &str) -> Result<Self, GlobError> {
+        globs::of_text(glob).map(Self)
+    }
+
+    /// Whether the number of a user matches, or the name that it has in `/etc/passwd`.
+    pub(crate) fn is_match(&self, uid: u32) -> bool {
+        self.0.is_match(uid.to_string()) || user_name(uid).is_some_and(|name| self.0.is_match(name))
+    }
 }
 
 impl ProcessPattern {
@@ -68,7 +87,7 @@ impl PatternSearch {
         Ok(Self {
             exe: pattern.exe.as_ref().map(exe).transpose()?,
             args: text(&pattern.args)?,
-            user: text(&pattern.user)?,
+            user: pattern.user.as_deref().map(UserGlob::new).transpose()?,
             found: BTreeSet::new(),
             version: 0,
             is_root: geteuid().is_root(),
@@ -91,17 +110,13 @@ impl PatternSearch {
         if !self.is_root && process.uid != geteuid().as_raw() {
             return false;
         }
-        let of_user = |glob: &GlobMatcher| {
-            glob.is_match(process.uid.to_string())
-                || user_name(process.uid).is_some_and(|name| glob.is_match(name))
-        };
         let of_exe = |(glob, is_path): &(GlobMatcher, bool)| {
             let name = process.exe.rsplit('/').next().unwrap_or(&process.exe);
             glob.is_match(if *is_path { process.exe.as_str() } else { name })
         };
         self.exe.as_ref().is_none_or(of_exe)
             && self.args.as_ref().is_none_or(|glob| glob.is_match(&process.args))
-            && self.user.as_ref().is_none_or(of_user)
+            && self.user.as_ref().is_none_or(|glob| glob.is_match(process.uid))
     }
 }
 

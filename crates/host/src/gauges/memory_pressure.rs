@@ -6,20 +6,27 @@
 //! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
 //! since systemd moves processes. Other processes in the same cgroup count too; an app in the
 //! cgroup at the top has no pressure of its own.
+//!
+//! Where an objective bounds it, it is the latency of the app as well: the time for which some
+//! task waits in each second.
 
 use super::{first_reading, unreadable};
 use crate::Roots;
 use crate::files::read_text;
 use crate::threads::LiveThread;
-use lull_measure::{Gauge, Missing, Nanos};
-use std::path::PathBuf;
+use lull_control::{LatencySeen, stall_time_per_s};
+use lull_measure::{Gauge, Latency, Missing, Nanos};
+use std::path::{Path, PathBuf};
 
 /// Where unified hierarchies are mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["fs/cgroup", "fs/cgroup/unified"];
 
+/// The weight of an epoch among others: it counts as one look each so often.
+const LOOK: Nanos = Nanos::from_millis(10);
+
 /// The gauge of one app over epochs.
 #[derive(Debug)]
-pub(crate) struct MemoryPressure {
+pub struct MemoryPressure {
     roots: Roots,
     /// The file then, and its total in microseconds.
     last: Option<(PathBuf, u64)>,
@@ -28,6 +35,17 @@ pub(crate) struct MemoryPressure {
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         Self { roots: roots.clone(), last: None }
+    }
+
+    /// By which means memory pressure of cgroups is read, or why it cannot be.
+    ///
+    /// # Errors
+    /// If the kernel has no PSI, or no cgroup of version 2 is mounted.
+    pub fn probe(roots: &Roots) -> Result<String, Missing> {
+        let whole = roots.proc.join("pressure/memory");
+        some_total_of(&whole)?;
+        let mount = cgroup_mount(roots)?;
+        Ok(format!("memory.pressure of cgroups in {}", mount.display()))
     }
 
     /// Share of `span`, the time since the last call, in which some task of the app's cgroup
@@ -46,13 +64,8 @@ impl MemoryPressure {
 
     fn total_us(&self, threads: &[LiveThread]) -> Gauge<(PathBuf, u64)> {
         let file = self.file(threads)?;
-        let text = read_text(&file).map_err(|error| {
-            let why = unreadable(&file, &error).reason;
-            Missing::because(format!("{why}; PSI needs CONFIG_PSI and the boot option psi=1"))
-        })?;
-        let total = some_total_us(&text);
-        let none = || Missing::because(format!("{} has no `some` total", file.display()));
-        total.ok_or_else(none).map(|total| (file, total))
+        let total = some_total_of(&file)?;
+        Ok((file, total))
     }
 
     fn file(&self, threads: &[LiveThread]) -> Gauge<PathBuf> {
@@ -67,11 +80,36 @@ impl MemoryPressure {
             let why = "the app is in the top cgroup, whose pressure is that of the whole machine";
             return Err(Missing::because(why));
         }
-        let mounts = MOUNTS.map(|mount| self.roots.sys.join(mount));
-        let mount = mounts.into_iter().find(|mount| mount.join("cgroup.controllers").exists());
-        let mount = mount.ok_or_else(|| Missing::because("no cgroup v2 is mounted in /sys/fs"))?;
-        Ok(mount.join(path).join("memory.pressure"))
+        Ok(cgroup_mount(&self.roots)?.join(path).join("memory.pressure"))
     }
+}
+
+/// Returns the pressure of an epoch as the latency of looks at the cgroup, each of which finds
+/// the time for which tasks wait in each second. An epoch has looks by its length, so that
+/// percentiles of several epochs weigh them by time.
+pub(crate) fn latency(share: Gauge<f64>, span: Nanos) -> Gauge<LatencySeen> {
+    let stalled = stall_time_per_s(share?);
+    let looks = (span.0 / LOOK.0).max(1);
+    let mut window = Latency::default();
+    window.record_many(stalled, looks);
+    Ok(LatencySeen::on_server(window, span, (0, None), 0))
+}
+
+/// Where cgroups of version 2 are mounted.
+fn cgroup_mount(roots: &Roots) -> Gauge<PathBuf> {
+    let mut mounts = MOUNTS.into_iter().map(|mount| roots.sys.join(mount));
+    let mount = mounts.find(|mount| mount.join("cgroup.controllers").exists());
+    mount.ok_or_else(|| Missing::because("no cgroup v2 is mounted in /sys/fs"))
+}
+
+/// The time for which some task has waited, in microseconds, by a file of PSI.
+fn some_total_of(file: &Path) -> Gauge<u64> {
+    let text = read_text(file).map_err(|error| {
+        let why = unreadable(file, &error).reason;
+        Missing::because(format!("{why}; PSI needs CONFIG_PSI and the boot option psi=1"))
+    })?;
+    let none = || Missing::because(format!("{} has no `some` total", file.display()));
+    some_total_us(&text).ok_or_else(none)
 }
 
 /// The number of `some avg10=0.00 avg60=0.00 avg300=0.00 total=154846035`.
@@ -84,6 +122,7 @@ fn some_total_us(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+    use lull_measure::Percentile;
 
     const SPAN: Nanos = Nanos::from_millis(100);
     const THREADS: [LiveThread; 1] = [LiveThread { pid: 7, tid: 8, start_ticks: 1 }];
@@ -110,6 +149,32 @@ mod tests {
         set(&tree, "other", 5_000_000);
         let moved = gauge.read(&THREADS, SPAN).unwrap_err();
         assert!(moved.reason.contains("first reading"), "another cgroup has another total");
+    }
+
+    #[test]
+    fn a_pressure_is_a_latency_in_which_every_epoch_weighs_as_long_as_it_lasts() {
+        let seen = latency(Ok(0.02), Nanos::from_millis(500)).unwrap();
+        assert_eq!((seen.window.count(), seen.offered_per_s), (50, 100.0));
+        let tail = seen.tail(Percentile::P95).unwrap();
+        assert!(tail.0.abs_diff(20_000_000) < 200_000, "{tail}");
+        let mut both = seen.window;
+        both.merge(&latency(Ok(0.5), Nanos::from_millis(100)).unwrap().window);
+        assert!(both.quantile(Percentile::P50).unwrap() < Nanos::from_millis(21));
+        assert!(both.quantile(Percentile::P95).unwrap() > Nanos::from_millis(490));
+        let none = latency(Ok(0.0), Nanos(1)).unwrap();
+        assert!(none.window.count() == 1 && none.tail(Percentile::P95).unwrap().0 < 1_000);
+        assert!(latency(Err(first_reading()), SPAN).is_err());
+    }
+
+    #[test]
+    fn a_machine_without_pressure_is_refused_with_what_it_lacks() {
+        let tree = Tree::new();
+        let why = || MemoryPressure::probe(&tree.roots()).unwrap_err().reason;
+        assert!(why().contains("CONFIG_PSI"), "{}", why());
+        tree.write("proc/pressure/memory", "some avg10=0.00 total=1\n");
+        assert!(why().contains("no cgroup v2"), "{}", why());
+        tree.write("sys/fs/cgroup/unified/cgroup.controllers", "\n");
+        assert!(MemoryPressure::probe(&tree.roots()).unwrap().contains("cgroup/unified"));
     }
 
     #[test]

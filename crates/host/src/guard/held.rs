@@ -68,6 +68,23 @@ impl Held {
         held
     }
 
+    /// The values of the threads of some processes alone. All other processes that are known
+    /// count as released, so that none of them is taken for a new child of these.
+    pub(super) fn only(&self, processes: &BTreeSet<ProcessId>) -> Self {
+        let mut held = self.clone();
+        let is_other = |pid: &i32, one: &mut Inherited| {
+            !processes.contains(&ProcessId { pid: *pid, start_ticks: one.start_ticks })
+        };
+        let others = held.inherited.extract_if(.., is_other);
+        let others: Vec<Key> = others.map(|(pid, one)| Key::Thread(pid, one.start_ticks)).collect();
+        held.released.extend(others);
+        held.originals.retain(|_, (_, original)| match original {
+            Original::Thread { pid, .. } => held.inherited.contains_key(pid),
+            _ => false,
+        });
+        held
+    }
+
     /// Adds what one entry says.
     pub(super) fn take(&mut self, entry: &Entry) {
         match &entry.what {

@@ -249,6 +249,12 @@ impl Ledger {
         restore::put_back(&self.roots, &self.held, &self.forks)
     }
 
+    /// Restores the threads of these processes and of what they have made, because they belong
+    /// to no app any more; the ledger keeps their lines.
+    pub fn restore_processes(&self, processes: &BTreeSet<ProcessId>) -> Restoration {
+        restore::put_back(&self.roots, &self.held.only(processes), &self.forks)
+    }
+
     /// Ends the ledger: there is nothing to restore any more.
     ///
     /// # Errors

@@ -265,6 +265,14 @@ impl Partitions {
         Ok(outcome.map(|()| Vec::new())?)
     }
 
+    /// Moves a thread that has left its app back to the root group.
+    pub(crate) fn dismiss(&self, app: AppId, thread: LiveThread) -> Result<(), KnobError> {
+        if self.groups.contains_key(&app) {
+            self.resctrl.add_task(&self.resctrl.root, thread.tid)?;
+        }
+        Ok(())
+    }
+
     fn taken(&self, group: &Group) -> Vec<Taken> {
         let is_gone = !group.dir.exists();
         let dir = if is_gone { &self.resctrl.root } else { &group.dir };

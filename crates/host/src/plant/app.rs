@@ -30,6 +30,8 @@ pub enum LatencyFrom {
     Reported(Reported),
     /// The kernel sees how long its threads wait for a core.
     RunQueue,
+    /// The kernel sees for which share of the time tasks of its cgroup wait for memory.
+    MemoryPressure,
 }
 
 /// Where an app's progress is read, fixed for a run: rates from two sources
@@ -55,6 +57,12 @@ pub struct HostApp {
     pub latency: LatencyFrom,
     /// Where its progress is read (best-effort apps).
     pub progress: ProgressFrom,
+}
+
+/// What the threads of an app waited for in an epoch, as the kernel saw it.
+pub(super) struct AppWaits {
+    pub(super) for_cores: Gauge<LatencySeen>,
+    pub(super) for_memory: Gauge<LatencySeen>,
 }
 
 /// An app during a run.
@@ -107,13 +115,12 @@ impl RunningApp {
     }
 
     /// The latency of its requests in the epoch that ends `now`, at `deadline`
-    /// if all went to plan; `push` is the agent's socket, if it has one, and `waits` what its
-    /// threads waited for a core.
+    /// if all went to plan; `push` is the agent's socket, if it has one.
     pub(super) fn latency(
         &mut self,
         id: AppId,
         push: Option<&mut PushGauge>,
-        waits: Gauge<LatencySeen>,
+        waits: AppWaits,
         (deadline, now): (Nanos, Nanos),
     ) -> Gauge<LatencySeen> {
         match &mut self.latency {
@@ -124,7 +131,8 @@ impl RunningApp {
                 queries.latency(|| threads.iter().map(|thread| thread.pid).collect(), now)
             }
             LatencyFrom::Reported(reported) => reported.harvest(now),
-            LatencyFrom::RunQueue => waits,
+            LatencyFrom::RunQueue => waits.for_cores,
+            LatencyFrom::MemoryPressure => waits.for_memory,
         }
     }
 

@@ -1,13 +1,13 @@
 //! Waiting for an epoch to pass, and reading every gauge at its end.
 
-use super::app::{ProgressFrom, RunningApp, no_socket, progress as measured_progress};
+use super::app::{AppWaits, ProgressFrom, RunningApp, no_socket, progress as measured_progress};
 use super::presence::{CUT_MIN, LOOK};
 use super::{HostPlant, now};
 use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
-use crate::gauges::run_queue;
+use crate::gauges::{memory_pressure, run_queue};
 use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
@@ -19,7 +19,7 @@ use lull_control::{
     AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
     Readings, Setting, numbered,
 };
-use lull_measure::catalogue::RUN_QUEUE_P99;
+use lull_measure::catalogue::{MEMORY_PRESSURE, RUN_QUEUE_P99};
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
 
@@ -48,12 +48,15 @@ impl HostPlant {
             self.beat(Patience::Usual).map_err(PlantError::Lost)?;
             let left = self.pace.deadline.saturating_sub(now(ClockId::Monotonic));
             let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
+            let (registrations, pause) = self.registrations(now(ClockId::Monotonic));
             let mut awaited = self.leaders();
+            awaited.extend(registrations);
             awaited.extend((!is_nudged).then(|| self.stop.nudged()));
-            let stop = self.stop.wait_beside(left.min(nap), &awaited);
+            let stop = self.stop.wait_beside(left.min(nap).min(pause), &awaited);
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
                 return Err(PlantError::Stopped);
             }
+            self.serve_registrations();
             let is_over = left == Nanos::ZERO;
             let deadline = self.pace.deadline;
             if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || left > NAP_MAX) {
@@ -68,7 +71,8 @@ impl HostPlant {
             }
             let time = now(ClockId::Monotonic);
             let is_due = time >= looked.saturating_add(LOOK);
-            if is_due || self.leaders().into_iter().any(apps::has_ended) {
+            let has_news = self.has_registration_news();
+            if is_due || has_news || self.leaders().into_iter().any(apps::has_ended) {
                 looked = time;
                 if self.look() && may_cut {
                     self.was_cut = true;
@@ -158,7 +162,8 @@ impl HostPlant {
     /// listing is `age` old.
     pub(super) fn refresh(&mut self, age: Nanos) {
         let since_boot = now(ClockId::Boottime);
-        if since_boot >= self.listed.saturating_add(age) {
+        let is_due = since_boot >= self.listed.saturating_add(age);
+        if is_due || self.has_registration_news() {
             self.listed = since_boot;
             if let Err(error) = self.table.refresh() {
                 self.notice(format!("cannot list processes: {error}"));
@@ -172,6 +177,7 @@ impl HostPlant {
                 self.notices.borrow_mut().push(format!("{name}: new processes: {error}"));
             }
         }
+        self.let_go();
         self.settle_owners();
         let each = self.apps.iter().enumerate();
         let processes = each.flat_map(|(index, app)| {
@@ -187,8 +193,10 @@ impl HostPlant {
         let mut all = Vec::with_capacity(self.apps.len());
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
             let mut work = app.work(span, listed, self.partitions.group(id));
-            let waits = self.gauges.waits.latency(id.index(), self.pace.last);
-            work.set(RUN_QUEUE_P99, run_queue::p99(&waits));
+            let for_cores = self.gauges.waits.latency(id.index(), self.pace.last);
+            work.set(RUN_QUEUE_P99, run_queue::p99(&for_cores));
+            let for_memory = memory_pressure::latency(work.get(MEMORY_PRESSURE), span);
+            let waits = AppWaits { for_cores, for_memory };
             let push = &mut self.gauges.push;
             let latency = app
                 .latency(id, push.as_mut(), waits, (deadline, self.pace.last))

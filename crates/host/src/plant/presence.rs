@@ -34,6 +34,7 @@ impl HostPlant {
     pub(super) fn look(&mut self) -> bool {
         let roots = &self.roots;
         let is_due = |app: &mut super::RunningApp| match app.presence.is_present {
+            _ if app.handle.has_registration_news() => true,
             true => app.presence.leader.as_ref().is_some_and(apps::has_ended),
             false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
         };
@@ -50,6 +51,7 @@ impl HostPlant {
         for index in &due {
             self.notices.borrow_mut().extend(self.apps[*index].refresh(&self.table));
         }
+        self.let_go();
         self.settle_owners();
         for index in &due {
             self.note_presence(*index);

@@ -3,14 +3,18 @@
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, latency_critical, one_core};
 use lull_control::{AppSpec, Plant, PlantError, ProgressSource, Setting};
+use lull_host::gauges::memory_pressure::MemoryPressure;
 use lull_host::gauges::run_queue::RunQueue;
 use lull_host::{ProgressFrom, Roots};
-use lull_measure::catalogue::{CONTEXT_SWITCHES, CPU, RUN_QUEUE_P99, RUN_QUEUE_WAIT};
+use lull_measure::catalogue::{
+    CONTEXT_SWITCHES, CPU, MEMORY_PRESSURE, RUN_QUEUE_P99, RUN_QUEUE_WAIT,
+};
 use lull_measure::push::{LatencyWindow, Message, Progress};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_testing::skip;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 fn now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -82,6 +86,53 @@ fn run_queue_latency_is_a_latency_of_an_app_that_reports_none() {
     }
     assert!(waits >= 100, "{waits} waits");
     assert!((0.5..2.0).contains(&(waited_s / known_s)), "{waited_s} s, by schedstat {known_s} s");
+}
+
+/// A cgroup of version 2, removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn new() -> Option<Self> {
+        let mut tops = ["", "unified"].into_iter().map(|it| Path::new("/sys/fs/cgroup").join(it));
+        let top = tops.find(|top| top.join("cgroup.controllers").exists())?;
+        let place = top.join(format!("lull-test-{}", std::process::id()));
+        std::fs::create_dir(&place).ok().map(|()| Self(place))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A process that has just ended leaves its cgroup a moment later.
+        while self.0.exists() && std::fs::remove_dir(&self.0).is_err() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn memory_pressure_is_a_latency_of_an_app_that_reports_none() {
+    if let Err(why) = MemoryPressure::probe(&Roots::default()) {
+        return skip(&why.reason);
+    }
+    let Some(cgroup) = Cgroup::new() else { return skip("no cgroup of version 2 can be made") };
+    let app = App::start(1);
+    std::fs::write(cgroup.0.join("cgroup.procs"), app.pid().to_string()).unwrap();
+    let mut scene = Scene::under_memory_pressure(&app);
+    for _ in 0..2 {
+        let seen = scene.plant.observe(Nanos::from_millis(200)).unwrap();
+        let (app, latency) = (&seen.apps[0], seen.apps[0].latency.as_ref().unwrap());
+        let share = *app.readings.get(MEMORY_PRESSURE).as_ref().unwrap();
+        let tail_s = latency.tail(Percentile::P95).unwrap().as_secs_f64();
+        assert!((tail_s - share).abs() <= 0.01 * share + 1e-6, "{tail_s} s, {share}");
+        assert!(latency.window.count() >= 19, "{}", latency.window.count());
+    }
+    // In the top cgroup its pressure would be that of the machine.
+    let top = cgroup.0.with_file_name("cgroup.procs");
+    std::fs::write(top, app.pid().to_string()).unwrap();
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    let why = seen.apps[0].latency.as_ref().unwrap_err();
+    assert!(why.reason.contains("top cgroup"), "{why}");
+    drop(app);
 }
 
 #[test]

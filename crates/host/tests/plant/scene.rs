@@ -44,6 +44,12 @@ impl Scene {
         Self::with_latency(&Target::Pid(app.pid()), latency_critical(), from, true)
     }
 
+    /// Whose latency is the time for which tasks of its cgroup wait for memory.
+    pub(crate) fn under_memory_pressure(app: &App) -> Self {
+        let from = (ProgressFrom::CpuTime, LatencyFrom::MemoryPressure);
+        Self::with_latency(&Target::Pid(app.pid()), latency_critical(), from, true)
+    }
+
     /// With an app whose processes are listed in the `cgroup.procs` of this directory.
     pub(crate) fn of_cgroup(directory: &Path) -> Self {
         let from = (ProgressFrom::CpuTime, LatencyFrom::Push);

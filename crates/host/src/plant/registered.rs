@@ -1,0 +1,104 @@
+//! Processes that register themselves and depart while the agent runs.
+
+use super::{HostPlant, now};
+use crate::apps::{Facts, ProcessId, threads_of};
+use crate::guard::Patience;
+use crate::register::{PAUSE, Registrar};
+use crate::threads::LiveThread;
+use lull_control::AppId;
+use lull_measure::Nanos;
+use rustix::time::ClockId;
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+/// Ancestors of a process that are looked at; more than any tree of processes has.
+const ANCESTORS_MAX: usize = 64;
+
+impl HostPlant {
+    /// Serves the socket at which processes register, if there is one, while the plant waits.
+    pub fn set_registrar(&mut self, registrar: Option<Registrar>) {
+        self.registrar = registrar;
+    }
+
+    /// What to wait for besides, so that registrations are served: a descriptor, or if the
+    /// socket was served a moment ago, a time.
+    pub(super) fn registrations(&self, time: Nanos) -> (Option<&OwnedFd>, Nanos) {
+        match &self.registrar {
+            Some(registrar) if registrar.is_due(time) => {
+                (Some(registrar.events()), Nanos(u64::MAX))
+            }
+            Some(_) => (None, PAUSE),
+            None => (None, Nanos(u64::MAX)),
+        }
+    }
+
+    /// Serves the registrations that wait.
+    pub(super) fn serve_registrations(&mut self) {
+        let time = now(ClockId::Monotonic);
+        let Some(mut registrar) = self.registrar.take_if(|registrar| registrar.is_due(time)) else {
+            return;
+        };
+        registrar.serve(time, &|process| self.owner_of(process));
+        self.notices.borrow_mut().extend(registrar.take_notices());
+        self.registrar = Some(registrar);
+    }
+
+    /// Whether a process has registered or departed that its app does not know of yet.
+    pub(super) fn has_registration_news(&self) -> bool {
+        self.apps.iter().any(|app| app.handle.has_registration_news())
+    }
+
+    /// The app that a process belongs to: one that has it, or one that has an ancestor of it
+    /// and takes all descendants.
+    fn owner_of(&self, process: ProcessId) -> Option<String> {
+        // What an app has whose registration has just ended belongs to no app.
+        let settled = || self.apps.iter().filter(|app| !app.handle.has_registration_news());
+        let mut one = Some(process);
+        for generation in 0..ANCESTORS_MAX {
+            let current = one?;
+            let mut apps = settled().filter(|app| generation == 0 || app.handle.is_tree());
+            let owner = apps.find(|app| app.handle.claims().any(|claimed| claimed == current));
+            if let Some(app) = owner {
+                return Some(app.handle.name().to_owned());
+            }
+            let parent = Facts::of_process(&self.roots, current.pid).ok()?.parent;
+            one = ProcessId::lookup(&self.roots, parent).ok();
+        }
+        None
+    }
+
+    /// Gives processes that have left their app, and still run, what they had before.
+    pub(super) fn let_go(&mut self) {
+        let apps = self.apps.iter_mut().enumerate();
+        let left: Vec<(usize, ProcessId)> = apps
+            .flat_map(|(index, app)| app.handle.take_left().into_iter().map(move |it| (index, it)))
+            .collect();
+        if left.is_empty() {
+            return;
+        }
+        let threads = |process: &ProcessId| {
+            threads_of(&self.roots, process.pid).unwrap_or_default().into_iter()
+        };
+        let all: Vec<(usize, LiveThread)> = left
+            .iter()
+            .flat_map(|(index, it)| threads(it).map(|thread| (*index, thread)))
+            .collect();
+        for (index, thread) in all {
+            if let Err(error) = self.partitions.dismiss(AppId(index as u16), thread) {
+                self.notice(format!("{} keeps its resctrl group: {error}", thread.tid));
+            }
+        }
+        // Reads and writes of many threads take a moment.
+        let _ = self.beat(Patience::Long);
+        let processes: BTreeSet<ProcessId> = left.iter().map(|(_, process)| *process).collect();
+        let restored = self.ledger.restore_processes(&processes);
+        for (key, why) in &restored.failed {
+            self.notice(format!("{key}, which has left its app, is not as before: {why}"));
+        }
+        if !restored.left.is_empty() {
+            let values = restored.left_in_words().join(", ");
+            self.notice(format!("left as another program set it: {values}"));
+        }
+        let _ = self.beat(Patience::Usual);
+    }
+}

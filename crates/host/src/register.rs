@@ -1,0 +1,310 @@
+//! The socket at which processes register themselves as apps.
+//!
+//! The protocol is [`lull_measure::register`]; its lines are read by one pure function,
+//! [`lull_measure::register::parse`]. Any process may connect. Whether it may register follows
+//! from what the kernel reports of it (`peer.rs`): its user must match the template, and the
+//! process that has connected is the one that becomes an app. Nothing that it writes names
+//! another process, a class or a bound.
+//!
+//! What a connection can cost is bounded. At most [`NEWCOMERS_MAX`] connections are not
+//! registered yet, at most [`NEWCOMERS_OF_USER_MAX`] of one user; each has [`PATIENCE`] to
+//! register, may write [`LINES_MAX`] lines, and is closed if it does not read its answers. The
+//! socket is served at most every [`PAUSE`], and then up to [`ACCEPTS_MAX`] connections and
+//! [`EVENTS_MAX`] events are attended to, so that a flood delays other processes and not the
+//! agent.
+
+mod client;
+mod decide;
+mod newcomer;
+mod peer;
+
+pub use client::{RegisterError, Registration, register};
+
+use crate::Roots;
+use crate::apps::{GlobError, ProcessId, Seats, UserGlob};
+use crate::gauges::push::{PushSocket, PushSocketError};
+use decide::Users;
+use lull_measure::Nanos;
+use lull_measure::register::{Answer, Reason, Refusal};
+use newcomer::{Connection, Turn};
+use rustix::event::{Timespec, epoll};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Most connections that are not registered yet.
+pub const NEWCOMERS_MAX: usize = 64;
+/// Most of them of one user, so that a user cannot keep others from registering.
+pub const NEWCOMERS_OF_USER_MAX: usize = 16;
+/// How long a connection may take to register.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+/// Shortest time between two services of the socket.
+pub(crate) const PAUSE: Nanos = Nanos::from_millis(20);
+/// Most connections that are accepted at a time.
+const ACCEPTS_MAX: usize = 32;
+/// Most events that are attended to at a time.
+const EVENTS_MAX: usize = 64;
+/// Most lines of one connection.
+const LINES_MAX: u32 = 16;
+/// Notices kept until they are taken; later ones are only counted.
+const NOTICES_MAX: usize = 16;
+/// The number of the listening socket among the events; those of connections are even, those of
+/// their processes odd.
+const LISTENER: u64 = 0;
+
+/// A template as which processes may register.
+#[derive(Debug, Clone)]
+pub struct Template {
+    /// Its name, as the processes write it.
+    pub name: String,
+    /// A glob for the users whose processes may register, by name or number.
+    pub users: String,
+    /// How many processes may be registered at a time.
+    pub most: usize,
+}
+
+/// Why processes cannot register.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The socket cannot be made.
+    #[error("processes cannot register: {0}")]
+    Socket(#[from] PushSocketError),
+    /// A glob for users is none.
+    #[error("processes cannot register: {0}")]
+    Glob(#[from] GlobError),
+    /// The kernel refused.
+    #[error("processes cannot register at {path}: {source}", path = .path.display())]
+    Kernel {
+        /// Where.
+        path: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+}
+
+/// The agent's end of the protocol.
+#[derive(Debug)]
+pub struct Registrar {
+    socket: PushSocket,
+    events: OwnedFd,
+    roots: Roots,
+    templates: Vec<Offer>,
+    users: Users,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    /// When the socket was served last, `CLOCK_MONOTONIC`.
+    served: Nanos,
+    notices: Vec<String>,
+    unsaid: u64,
+}
+
+/// A template and its seats.
+#[derive(Debug)]
+struct Offer {
+    users: UserGlob,
+    seats: Seats,
+}
+
+/// Finds the app that a process belongs to.
+pub(crate) type OwnerOf<'a> = &'a dyn Fn(ProcessId) -> Option<String>;
+
+impl Registrar {
+    /// Listens at `path`, to which any user may connect.
+    ///
+    /// # Errors
+    /// If another agent listens there, the socket cannot be made, or a glob is none.
+    pub fn listen(path: &Path, templates: &[Template], roots: &Roots) -> Result<Self, ListenError> {
+        let failed = |source: io::Error| ListenError::Kernel { path: path.to_owned(), source };
+        let offer = |template: &Template| {
+            let seats = Seats::new(&template.name, template.most);
+            Ok(Offer { users: UserGlob::new(&template.users)?, seats })
+        };
+        let templates = templates.iter().map(offer).collect::<Result<_, GlobError>>()?;
+        let socket = PushSocket::bind(path)?;
+        let mode = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(path, mode).map_err(failed)?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let events = events.map_err(|error| failed(error.into()))?;
+        let registrar = Self {
+            socket,
+            events,
+            roots: roots.clone(),
+            templates,
+            users: Users::default(),
+            connections: BTreeMap::new(),
+            next: 2,
+            served: Nanos::ZERO,
+            notices: Vec::new(),
+            unsaid: 0,
+        };
+        registrar.watch(registrar.socket.listener().as_fd(), LISTENER).map_err(failed)?;
+        Ok(registrar)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// The seats of a template.
+    pub fn seats(&self, template: &str) -> Option<&Seats> {
+        let mut all = self.templates.iter().map(|offer| &offer.seats);
+        all.find(|seats| seats.template() == template)
+    }
+
+    /// Becomes readable when there is something to serve.
+    pub(crate) const fn events(&self) -> &OwnedFd {
+        &self.events
+    }
+
+    /// Whether it may be served again, `time` by `CLOCK_MONOTONIC`.
+    pub(crate) fn is_due(&self, time: Nanos) -> bool {
+        time >= self.served.saturating_add(PAUSE)
+    }
+
+    /// What went wrong since the last call, for the journal.
+    pub(crate) fn take_notices(&mut self) -> Vec<String> {
+        let unsaid = std::mem::take(&mut self.unsaid);
+        let mut notices = std::mem::take(&mut self.notices);
+        if unsaid > 0 {
+            notices.push(format!("{unsaid} more registrations were refused"));
+        }
+        notices
+    }
+
+    /// Accepts and answers what has arrived, without waiting, and frees the seats of what has
+    /// departed. `owner` finds the app that a process belongs to.
+    pub(crate) fn serve(&mut self, time: Nanos, owner: OwnerOf<'_>) {
+        self.served = time;
+        for number in self.ready() {
+            match number {
+                LISTENER => self.accept(time),
+                process if process % 2 == 1 => self.depart(process - 1, None),
+                connection => self.take_turn(connection, owner),
+            }
+        }
+        let is_late = |(number, one): (&u64, &Connection)| {
+            let is_late = one.seat.is_none() && time >= one.since.saturating_add(PATIENCE);
+            is_late.then_some(*number)
+        };
+        let late: Vec<u64> = self.connections.iter().filter_map(is_late).collect();
+        for number in late {
+            let message = format!("no request within {PATIENCE}");
+            self.depart(number, Some(Refusal { reason: Reason::Malformed, message }));
+        }
+    }
+
+    /// The numbers of what is readable now; what has to wait is found again.
+    fn ready(&self) -> Vec<u64> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let empty =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [empty; EVENTS_MAX];
+        let count = epoll::wait(&self.events, &mut events[..], Some(&at_once)).unwrap_or(0);
+        // A copy, because an event has the kernel's packed layout.
+        events.iter().take(count).map(|event| { event.data }.u64()).collect()
+    }
+
+    fn watch(&self, what: std::os::fd::BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        let number = epoll::EventData::new_u64(number);
+        Ok(epoll::add(&self.events, what, number, epoll::EventFlags::IN)?)
+    }
+
+    fn accept(&mut self, time: Nanos) {
+        for _ in 0..ACCEPTS_MAX {
+            let Ok((stream, _)) = self.socket.listener().accept() else { return };
+            // A connection whose peer cannot be identified is closed.
+            let Some(mut new) = Connection::new(stream, time) else { continue };
+            match self.refuse_newcomer(&new) {
+                Some(refusal) => {
+                    new.answer(&Answer::Refused(refusal.clone()));
+                    self.notice(&new, &refusal);
+                }
+                None if self.watch(new.stream(), self.next).is_ok() => {
+                    self.connections.insert(self.next, new);
+                    self.next += 2;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Why a connection is closed before anything is read from it.
+    fn refuse_newcomer(&mut self, new: &Connection) -> Option<Refusal> {
+        if self.users.offers(new.uid(), new.since, &self.templates).is_empty() {
+            let message = format!("user {} may not register with any template", new.uid());
+            return Some(Refusal { reason: Reason::User, message });
+        }
+        let newcomers = || self.connections.values().filter(|one| one.seat.is_none());
+        let of_user = newcomers().filter(|one| one.uid() == new.uid()).count();
+        if newcomers().count() < NEWCOMERS_MAX && of_user < NEWCOMERS_OF_USER_MAX {
+            return None;
+        }
+        let message = "too many processes register at once: try again later".to_owned();
+        Some(Refusal { reason: Reason::Busy, message })
+    }
+
+    /// Answers the requests of one connection.
+    fn take_turn(&mut self, number: u64, owner: OwnerOf<'_>) {
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        let requests = match connection.read() {
+            Turn::Requests(requests) => requests,
+            Turn::Over => return self.close(connection, None),
+        };
+        for request in requests {
+            let answer = self.decide(&mut connection, request, owner);
+            if let Ok(Some(process)) = &answer
+                && self.watch(process.as_fd(), number + 1).is_err()
+            {
+                return self.close(connection, None);
+            }
+            let is_read = match &answer {
+                Ok(_) => connection.answer(&Answer::Accepted { app: connection.app() }),
+                Err(refusal) => {
+                    self.notice(&connection, refusal);
+                    connection.answer(&Answer::Refused(refusal.clone()))
+                }
+            };
+            connection.keep(answer.ok().flatten());
+            if !is_read || connection.seat.is_none() {
+                return self.close(connection, None);
+            }
+        }
+        self.connections.insert(number, connection);
+    }
+
+    fn depart(&mut self, number: u64, why: Option<Refusal>) {
+        if let Some(connection) = self.connections.remove(&number) {
+            self.close(connection, why);
+        }
+    }
+
+    /// Closes a connection and frees its seat.
+    fn close(&mut self, mut connection: Connection, why: Option<Refusal>) {
+        if let Some(seat) = connection.seat.take() {
+            self.templates[seat.template].seats.free(seat.index);
+        }
+        if let Some(refusal) = why {
+            connection.answer(&Answer::Refused(refusal.clone()));
+            self.notice(&connection, &refusal);
+        }
+    }
+
+    fn notice(&mut self, connection: &Connection, refusal: &Refusal) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(format!("{connection} was not registered: {refusal}"));
+        } else {
+            self.unsaid += 1;
+        }
+    }
+}
+
+/// Returns a refusal.
+fn refuse<T>(reason: Reason, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { reason, message: message.into() })
+}
+
+#[cfg(test)]
+mod tests;

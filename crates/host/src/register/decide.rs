@@ -1,0 +1,136 @@
+//! Whether a request to register is accepted.
+
+use super::newcomer::{Connection, TakenSeat};
+use super::peer::{Peer, identify};
+use super::{Offer, OwnerOf, Registrar, refuse};
+use crate::apps::above_lull;
+use lull_measure::Nanos;
+use lull_measure::register::{Reason, Refusal, Request};
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+/// How long the templates of a user are known before `/etc/passwd` is read again.
+const USERS_AGE_MAX: Nanos = Nanos::from_secs(10);
+
+/// Which templates each user may name, so that a flood of connections does not read
+/// `/etc/passwd` each time.
+#[derive(Debug, Default)]
+pub(super) struct Users {
+    of: BTreeMap<u32, Vec<usize>>,
+    read: Nanos,
+}
+
+impl Users {
+    /// The numbers of the templates that a user may name.
+    pub(super) fn offers(&mut self, uid: u32, time: Nanos, templates: &[Offer]) -> &[usize] {
+        if time >= self.read.saturating_add(USERS_AGE_MAX) {
+            self.read = time;
+            self.of.clear();
+        }
+        self.of.entry(uid).or_insert_with(|| {
+            let all = templates.iter().enumerate();
+            all.filter(|(_, offer)| offer.users.is_match(uid)).map(|(number, _)| number).collect()
+        })
+    }
+}
+
+impl Registrar {
+    /// Carries out a request. Returns the handle of a process that is registered by it, and
+    /// `None` after a departure.
+    ///
+    /// # Errors
+    /// Why it is refused; nothing has changed then.
+    pub(super) fn decide(
+        &mut self,
+        connection: &mut Connection,
+        request: Result<Request, Refusal>,
+        owner: OwnerOf<'_>,
+    ) -> Result<Option<OwnedFd>, Refusal> {
+        match request? {
+            Request::Register { template } => {
+                self.seat(connection, template.as_deref(), owner).map(Some)
+            }
+            Request::Leave => match connection.seat.take() {
+                Some(seat) => {
+                    self.templates[seat.template].seats.free(seat.index);
+                    Ok(None)
+                }
+                None => refuse(Reason::Process, "this connection has registered no process"),
+            },
+        }
+    }
+
+    fn seat(
+        &mut self,
+        connection: &mut Connection,
+        name: Option<&str>,
+        owner: OwnerOf<'_>,
+    ) -> Result<OwnedFd, Refusal> {
+        if let Some(app) = connection.app() {
+            let message = format!("the process is registered as `{app}` already");
+            return refuse(Reason::Registered, message);
+        }
+        let number = self.template(connection, name)?;
+        let peer = identify(connection, &self.roots)?;
+        self.check_process(connection, &peer)?;
+        let mut seats = self.connections.values().filter_map(|one| one.seat.as_ref());
+        if let Some(TakenSeat { app, .. }) = seats.find(|seat| seat.process == peer.process) {
+            let message = format!("the process is registered as `{app}` by another connection");
+            return refuse(Reason::Registered, message);
+        }
+        if let Some(app) = owner(peer.process) {
+            let message = format!("the process belongs to app `{app}`, or an ancestor of it does");
+            return refuse(Reason::Owned, message);
+        }
+        let seats = &self.templates[number].seats;
+        let Some(index) = seats.take(peer.process) else {
+            let (count, template) = (seats.count(), seats.template());
+            let message = format!("all {count} apps of `{template}` have a process: raise `most`");
+            return refuse(Reason::Full, message);
+        };
+        let app = format!("{}-{}", seats.template(), index + 1);
+        let process = peer.process;
+        connection.seat = Some(TakenSeat { template: number, index, process, app });
+        Ok(peer.handle)
+    }
+
+    /// The number of the template that is meant, which the user may name.
+    fn template(&mut self, of: &Connection, name: Option<&str>) -> Result<usize, Refusal> {
+        let offered = self.users.offers(of.uid(), of.since, &self.templates).to_vec();
+        let is_named = |number: &usize| {
+            name.is_none_or(|name| self.templates[*number].seats.template() == name)
+        };
+        let named: Vec<usize> = offered.iter().copied().filter(is_named).collect();
+        let names = || {
+            let name = |number: &usize| format!("`{}`", self.templates[*number].seats.template());
+            offered.iter().map(name).collect::<Vec<_>>().join(", ")
+        };
+        match (named.as_slice(), name) {
+            ([one], _) => Ok(*one),
+            (_, None) => refuse(Reason::Template, format!("name one of {}", names())),
+            (_, Some(name)) if self.seats(name).is_some() => {
+                let message = format!("user {} may not register as `{name}`", of.uid());
+                refuse(Reason::User, message)
+            }
+            (_, Some(name)) => {
+                let message = format!("there is no template `{name}`: name one of {}", names());
+                refuse(Reason::Template, message)
+            }
+        }
+    }
+
+    /// Refuses processes that no app is made of, or whose threads may not be set.
+    fn check_process(&self, of: &Connection, peer: &Peer) -> Result<(), Refusal> {
+        if let Some(what) = above_lull(peer.process.pid, &self.roots) {
+            let message = format!("the process is {what}, which cannot be an app");
+            return refuse(Reason::Process, message);
+        }
+        if !geteuid().is_root() && of.uid() != geteuid().as_raw() {
+            let message = "the agent is neither root nor of the same user, so that it may not set \
+                           the process's threads";
+            return refuse(Reason::Process, message);
+        }
+        Ok(())
+    }
+}

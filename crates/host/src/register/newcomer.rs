@@ -1,0 +1,128 @@
+//! One connection at the socket at which processes register.
+
+use super::LINES_MAX;
+use crate::apps::ProcessId;
+use lull_measure::Nanos;
+use lull_measure::push::{Fill, LineReader};
+use lull_measure::register::{Answer, MAX_LINE_BYTES, Refusal, Request, parse};
+use rustix::net::sockopt::socket_peercred;
+use std::fmt;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// Fills of the line buffer in one turn, so that a connection cannot starve the rest.
+const FILLS_MAX: u32 = 4;
+
+/// A connection, registered or not.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: UnixStream,
+    lines: LineReader,
+    lines_left: u32,
+    /// The process that has connected, as of then. Its number may be another's by now.
+    pid: i32,
+    uid: u32,
+    /// When it was accepted.
+    pub(super) since: Nanos,
+    /// The seat that it has, if it is registered.
+    pub(super) seat: Option<TakenSeat>,
+    /// The registered process, which becomes readable when it ends.
+    process: Option<OwnedFd>,
+}
+
+/// A seat that a connection has.
+#[derive(Debug)]
+pub(super) struct TakenSeat {
+    /// The number of the template.
+    pub(super) template: usize,
+    /// The number of the seat.
+    pub(super) index: usize,
+    /// The process that has it.
+    pub(super) process: ProcessId,
+    /// The name of the app.
+    pub(super) app: String,
+}
+
+/// What a connection has sent.
+pub(super) enum Turn {
+    /// Requests, and lines that are none.
+    Requests(Vec<Result<Request, Refusal>>),
+    /// Nothing more: it is closed, or has written too much.
+    Over,
+}
+
+impl Connection {
+    /// `None` if the process cannot be identified: it is in a namespace that this one does not
+    /// see, or has ended.
+    pub(super) fn new(stream: UnixStream, since: Nanos) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        let peer = socket_peercred(&stream).ok()?;
+        Some(Self {
+            pid: peer.pid.as_raw_nonzero().get(),
+            uid: peer.uid.as_raw(),
+            stream,
+            lines: LineReader::new(MAX_LINE_BYTES),
+            lines_left: LINES_MAX,
+            since,
+            seat: None,
+            process: None,
+        })
+    }
+
+    pub(super) fn stream(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    pub(super) const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) const fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The name of the app that it is.
+    pub(super) fn app(&self) -> Option<String> {
+        self.seat.as_ref().map(|seat| seat.app.clone())
+    }
+
+    /// Keeps the handle of the registered process.
+    pub(super) fn keep(&mut self, process: Option<OwnedFd>) {
+        self.process = process.or(self.process.take());
+    }
+
+    /// Reads what has arrived.
+    pub(super) fn read(&mut self) -> Turn {
+        let mut requests = Vec::new();
+        for _ in 0..FILLS_MAX {
+            let fill = self.lines.fill(&mut self.stream);
+            while let Some(line) = self.lines.next_line() {
+                let (Ok(line), Some(left)) = (line, self.lines_left.checked_sub(1)) else {
+                    return Turn::Over;
+                };
+                self.lines_left = left;
+                requests.push(parse(line));
+            }
+            match fill {
+                Ok(Fill::Read(_)) => {}
+                Ok(Fill::WouldBlock) => break,
+                Ok(Fill::End) | Err(_) => return Turn::Over,
+            }
+        }
+        Turn::Requests(requests)
+    }
+
+    /// Writes an answer; returns whether there was room for it, which there is unless the
+    /// process does not read what was answered before.
+    pub(super) fn answer(&mut self, answer: &Answer) -> bool {
+        let line = answer.to_line();
+        self.stream.write(line.as_bytes()).is_ok_and(|count| count == line.len())
+    }
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} of user {}", self.pid, self.uid)
+    }
+}

@@ -1,0 +1,73 @@
+//! Which process has connected.
+//!
+//! Where the kernel has it (Linux 6.5), a pidfd of the process that called `connect` proves that
+//! the number and start time read here are those of that process, however long ago it connected.
+//! Before, a process that has ended since the connection was made, and whose number another
+//! process has by now, would be taken for that other one; it must not have started after the
+//! connection was accepted.
+
+use super::newcomer::Connection;
+use super::refuse;
+use crate::Roots;
+use crate::apps::{ProcessId, handle, has_ended};
+use crate::clock::read as now;
+use crate::sys::peer::peer_pidfd;
+use lull_measure::Nanos;
+use lull_measure::register::{Reason, Refusal};
+use rustix::time::ClockId;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The process that has connected.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) process: ProcessId,
+    /// A handle of it.
+    pub(super) handle: OwnedFd,
+}
+
+/// Finds the process that has connected.
+///
+/// # Errors
+/// If it has ended, or may be another process of the same number.
+pub(super) fn identify(connection: &Connection, roots: &Roots) -> Result<Peer, Refusal> {
+    let ended = |_: io::Error| Refusal {
+        reason: Reason::Process,
+        message: "the process that has connected has ended".to_owned(),
+    };
+    let process = ProcessId::lookup(roots, connection.pid()).map_err(ended)?;
+    match peer_pidfd(connection.stream()) {
+        Ok(handle) if has_ended(&handle) => {
+            refuse(Reason::Process, "the process that has connected has ended")
+        }
+        // It runs now, after the look-up, so that the number was its own then.
+        Ok(handle) => Ok(Peer { process, handle }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            by_start_time(process, connection, roots)
+        }
+        Err(error) => Err(ended(error)),
+    }
+}
+
+/// Opens a handle by number, if the process is older than the connection.
+fn by_start_time(
+    process: ProcessId,
+    connection: &Connection,
+    roots: &Roots,
+) -> Result<Peer, Refusal> {
+    let age = now(ClockId::Monotonic).saturating_sub(connection.since);
+    let accepted = now(ClockId::Boottime).saturating_sub(age);
+    if started(process) > accepted {
+        return refuse(Reason::Process, "the process that has connected has ended");
+    }
+    match handle(roots, process) {
+        Ok(handle) => Ok(Peer { process, handle }),
+        Err(error) => refuse(Reason::Process, format!("the process cannot be followed: {error}")),
+    }
+}
+
+/// When a process started, since boot, to a clock tick.
+fn started(process: ProcessId) -> Nanos {
+    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+    Nanos(process.start_ticks.saturating_mul(1_000_000_000 / ticks_per_s))
+}
