@@ -85,10 +85,11 @@ pub(crate) fn after_fork() {
 pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
     RESTED_NS.store(now_ns, Ordering::Relaxed);
     let epoll = EPOLL.load(Ordering::Acquire);
-    let set = |operation| {
+    let set = |operation: c_int| {
         let mut event = libc::epoll_event { events: ONCE, u64: u64::from(id.0) };
+        // A direct system call, since `epoll_ctl` is a hook of this library.
         // SAFETY: one event, read only.
-        unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) == 0 }
+        unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) == 0 }
     };
     // The socket is registered unless this is the connection's first rest.
     set(libc::EPOLL_CTL_MOD) || (errno() == libc::ENOENT && set(libc::EPOLL_CTL_ADD))
@@ -205,9 +206,12 @@ type Room = [MaybeUninit<libc::epoll_event>; EVENTS];
 /// Waits for events. Returns how many there are; `None` if the sockets can no longer be
 /// polled.
 fn wait(room: &mut Room, timeout_ms: c_int) -> Option<usize> {
-    let (epoll, at) = (EPOLL.load(Ordering::Acquire), room.as_mut_ptr().cast());
-    // SAFETY: there is room for that many events.
-    let count = unsafe { libc::epoll_wait(epoll, at, EVENTS as c_int, timeout_ms) };
+    let (epoll, at) = (EPOLL.load(Ordering::Acquire), room.as_mut_ptr());
+    let (most, mask) = (EVENTS as c_int, null::<c_void>());
+    // A direct system call, since `epoll_wait` is a hook of this library.
+    // SAFETY: there is room for that many events; the signal mask stays.
+    let count =
+        unsafe { libc::syscall(libc::SYS_epoll_pwait, epoll, at, most, timeout_ms, mask, 0_usize) };
     match usize::try_from(count) {
         Ok(count) => Some(count.min(EVENTS)),
         Err(_) if errno() == libc::EINTR => Some(0),
