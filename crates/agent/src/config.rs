@@ -5,16 +5,17 @@
 
 mod gate;
 mod place;
+mod power;
 pub mod reference;
 mod schema;
 mod slots;
 mod template;
 
 pub use gate::{Concurrency, GateSection};
-pub use place::{MatchSection, SlotOf, Where};
+pub use place::{MatchSection, RegisterAs, SlotOf, Where};
+pub use power::PowerSection;
 pub use schema::{
-    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, PowerSection,
-    ProgressSource, Reference,
+    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, ProgressSource, Reference,
 };
 pub use template::TemplateSection;
 
@@ -22,8 +23,8 @@ use crate::located::{InputError, Located};
 use lull_control::{AppId, AppSpec, GateControl, LatencyOf, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
-use lull_measure::Nanos;
 use lull_lab::CustomPolicy;
+use lull_measure::Nanos;
 use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind};
 use schema::File;
 use std::collections::BTreeSet;
@@ -52,7 +53,6 @@ pub struct Config {
     pub apps: Vec<AppSection>,
     /// `[[load]]`, in order.
     pub loads: Vec<LoadSection>,
-}
     /// A policy that the caller hands in, which the text does not name.
     pub(crate) own: Option<OwnPolicy>,
 }
@@ -71,6 +71,7 @@ pub enum PolicyRole {
     Steers,
     /// It decides beside the config's policy and changes no knob.
     Shadow,
+}
 
 impl Config {
     /// Reads and checks a file.
@@ -100,7 +101,8 @@ impl Config {
 
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
-        let File { mut agent, limits, power, mut policy, mut app, templates, load } = source.parse()?;
+        let File { mut agent, limits, power, mut policy, mut app, templates, load } =
+            source.parse()?;
         // The keys of a hash map are random in each process. Half of the bits are exact in JSON.
         agent.seed.get_or_insert_with(|| RandomState::new().hash_one(0) >> 32);
         for (index, template) in templates.iter().enumerate() {
@@ -123,14 +125,12 @@ impl Config {
             policy_keys: policy,
             apps: app,
             loads: load,
+            own: None,
         };
         config.check()?;
-            own: None,
         Ok(config)
     }
 
-    /// The apps as policies know them; measured references are still open.
-    pub fn specs(&self) -> Vec<AppSpec> {
     /// Lets a policy of the caller act or decide beside the acting one.
     pub(crate) fn set_own(&mut self, own: OwnPolicy) {
         let name = own.policy.name().to_owned();
@@ -150,6 +150,8 @@ impl Config {
         own.filter(|policy| policy.name() == self.policy)
     }
 
+    /// The apps as policies know them; measured references are still open.
+    pub fn specs(&self) -> Vec<AppSpec> {
         self.apps.iter().map(AppSection::spec).collect()
     }
 
@@ -199,6 +201,11 @@ impl Config {
         }
         if let Err(error) = self.agent.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
+        }
+        let registers = |app: &AppSection| app.register.is_some();
+        if self.agent.register.is_some() && !self.apps.iter().any(registers) {
+            let message = "needs a [[match]] whose `register` names the users who may register";
+            return Err(self.source.error("agent.register", message));
         }
         let (mut names, mut pages) = (BTreeSet::new(), BTreeSet::new());
         for (index, app) in self.apps.iter().enumerate() {
@@ -283,6 +290,10 @@ impl Config {
     pub fn check_latency_detail(&self) -> Result<(), InputError> {
         let reports_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
         let Some(index) = self.apps.iter().position(reports_a_tail) else { return Ok(()) };
+        // A policy of the caller reads what it needs, and finds None where there is only a tail.
+        if self.own_policy().is_some() {
+            return Ok(());
+        }
         let by_tail = |entry: &Entry<PolicyKind>| entry.kind.latency == LatencyDetail::TailOnly;
         if POLICIES.find(&self.policy).is_ok_and(by_tail) {
             return Ok(());
@@ -290,10 +301,6 @@ impl Config {
         let names = POLICIES.iter().filter(|entry| by_tail(entry)).map(|entry| entry.name);
         let message = format!(
             "`{}` needs every request, and Prometheus reports a tail only: push latency, or name \
-        // A policy of the caller reads what it needs, and finds None where there is only a tail.
-        if self.own_policy().is_some() {
-            return Ok(());
-        }
              one of {}",
             self.policy,
             names.collect::<Vec<_>>().join(", ")
@@ -308,15 +315,13 @@ impl Config {
         at: &dyn Fn(&str) -> String,
     ) -> Result<(), InputError> {
         let fail = |key: &str, message: &str| Err(self.source.error(&at(key), message));
-        if app.has_tail_of(LatencyOf::RunQueue) {
-            if app.has_tail_of(LatencyOf::Requests) {
-                let message = "bounds the latency of requests and of run queues: keep one, for an \
-                               app has one latency";
-                return fail("objectives", message);
-            }
-            if app.latency != LatencySource::Push {
-                return fail("latency", "is not read for an objective of run-queue latency");
-            }
+        if let Some((of, other)) = app.latency_of().zip(app.other_latency()) {
+            let both = format!("bounds {} and {}", of.name(), other.name());
+            return fail("objectives", &format!("{both}: keep one, for an app has one latency"));
+        }
+        let measured = app.latency_of().filter(|of| *of != LatencyOf::Requests);
+        if let Some(of) = measured.filter(|_| app.latency != LatencySource::Push) {
+            return fail("latency", &format!("is not read for an objective of {}", of.name()));
         }
         let query = app.query.as_ref().map(|query| query.trim());
         match (&app.latency, query) {

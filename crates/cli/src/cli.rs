@@ -16,11 +16,12 @@ mod exec;
 mod lists;
 mod load;
 mod records;
+mod register;
 mod state;
 mod tuning;
 
-pub(crate) use calibrate::{
 pub(crate) use advise::AdviseArgs;
+pub(crate) use calibrate::{
     CalibrateApps, CalibrateArgs, CalibrateIdleArgs, CalibrateMachine, CalibratePowerArgs,
     MeasureArgs,
 };
@@ -35,6 +36,7 @@ pub(crate) use load::LoadArgs;
 pub(crate) use records::{
     CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
+pub(crate) use register::RegisterArgs;
 pub(crate) use state::{ReloadArgs, RestoreArgs};
 pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
@@ -71,6 +73,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "hold",
             "restore",
             "reload",
+            "register",
             "completions",
             "man",
         ],
@@ -121,11 +124,11 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Watch and gate servers that another program starts, by a page in a directory
     Attach(Box<AttachArgs>),
+    /// Watch a running server and report whether a concurrency limit is likely to help
+    Advise(AdviseArgs),
     /// Bypass the gate of a running server (off), end that (on), or show its state (status)
     Gate(GateCommandArgs),
     /// Load a server in open or closed loop, and report the latency of its replies
-    /// Watch a running server and report whether a concurrency limit is likely to help
-    Advise(AdviseArgs),
     Load(Box<LoadArgs>),
     /// Run a built-in latency-critical server
     Serve(ServeArgs),
@@ -165,6 +168,8 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
     /// Let a running agent take over its changed config
     Reload(ReloadArgs),
+    /// Run a program as an app of a running agent, which it is until it ends
+    Register(RegisterArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -264,7 +269,7 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Check the scenario and simulate nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "parts")]
     pub(crate) check: bool,
     /// Vary the length of bursts, and find the cycle at which each policy does worst
     #[arg(long, conflicts_with = "parts")]
@@ -350,8 +355,10 @@ pub(crate) struct LabRunArgs {
     /// File of results to put the rows into, as crates/lab/src/claims/results.csv
     #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cells")]
     pub(crate) json: bool,
 }
 
@@ -362,11 +369,9 @@ pub(crate) struct LabClaimsArgs {
     #[arg(long, value_name = "WORD")]
     pub(crate) paper: Option<String>,
     /// Print the experiment and row that answer each claim
-    #[arg(long, conflicts_with = "cells")]
+    #[arg(long)]
     pub(crate) experiments: bool,
     /// Print docs/reproduction.md
-    #[command(flatten)]
-    pub(crate) cells: CellArgs,
     #[arg(long, conflicts_with_all = ["paper", "experiments"])]
     pub(crate) markdown: bool,
     /// Print JSON

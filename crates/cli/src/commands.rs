@@ -27,6 +27,7 @@ mod metrics;
 mod mix;
 mod place;
 mod policies;
+mod register;
 mod reload;
 mod replay;
 mod report;
@@ -57,8 +58,8 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => operate(|| run::run(&args)),
         Command::Exec(args) => operate(|| exec::run(&args)),
         Command::Attach(args) => operate(|| attach::run(&args)),
-        Command::Gate(args) => report(|| gate::run(&args)),
         Command::Advise(args) => report(|| advise::run(&args)),
+        Command::Gate(args) => report(|| gate::run(&args)),
         Command::Load(args) => report(|| load::run(*args)),
         Command::Serve(args) => report(|| serve::run(&args)),
         Command::Burn(args) => report(|| burn::run(args)),
@@ -79,6 +80,7 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Replay(args) => report(|| replay::run(&args)),
         Command::Restore(args) => report(|| restore::run(&args)),
         Command::Reload(args) => report(|| reload::run(&args)),
+        Command::Register(args) => operate(|| register::run(&args)),
         Command::Completions { shell } => report(|| completions::run(shell)),
         Command::Man { directory } => report(|| man::run(&directory)),
         Command::Guard(args) => operate(|| guard::run(&args)),

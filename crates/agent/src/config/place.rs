@@ -18,6 +18,17 @@ pub enum Where {
     Unit(String),
     /// All processes that match.
     Match(ProcessPattern),
+    /// A process that registers itself.
+    Register(RegisterAs),
+}
+
+/// As what processes register themselves, and whose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisterAs {
+    /// The name of the template.
+    pub template: String,
+    /// A glob for the users who may.
+    pub users: String,
 }
 
 /// The app of a template that an app is.
@@ -69,6 +80,7 @@ impl Where {
                 let dot = if field.is_empty() { "" } else { "." };
                 (format!("match{dot}{field}"), message)
             }),
+            Self::Register(one) => glob("register", &one.users),
             Self::Start(_) | Self::Pid(_) => Ok(()),
         }
     }

@@ -1,16 +1,15 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::{AdmissionSection, Concurrency, GateSection};
-use super::place::{MatchSection, SlotOf, Where};
+use super::place::{MatchSection, RegisterAs, SlotOf, Where};
+use super::power::PowerSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
-use crate::power_file::PowerFile;
 use crate::prometheus::Server;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, HostObjective, LatencyOf, Limits};
-use lull_host::gauges::energy::PowerModel;
+use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
-use lull_measure::{Nanos, Watts};
 use lull_oncall::Settings;
 use lull_workload::arrivals::{Process, Rate};
 use lull_workload::target::Address;
@@ -71,6 +70,11 @@ pub struct AgentSection {
     /// directory if absent.
     #[schemars(example = &"/run/lull/push.sock")]
     pub socket: Option<PathBuf>,
+    /// Unix socket at which processes register themselves, of users whom a `[[match]]` names
+    /// by `register`; `register.sock` in the state directory if absent, which other users
+    /// than the agent's cannot reach.
+    #[schemars(example = &"/run/lull-register.sock")]
+    pub register: Option<PathBuf>,
     /// Directory of records and of the logs of started apps.
     pub record: PathBuf,
     /// Keep only about the last so long in the record, at least 10 s; its file
@@ -128,6 +132,7 @@ impl Default for AgentSection {
             epoch: Nanos::from_millis(500),
             adaptive_epoch: None,
             socket: None,
+            register: None,
             record: PathBuf::from("runs"),
             keep: Nanos::from_secs(24 * 3_600),
             state: None,
@@ -162,68 +167,6 @@ impl AgentSection {
     }
 }
 
-/// `[power]`: constants of the power model used where nothing measures.
-#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PowerSection {
-    /// Power of the machine without its cores.
-    #[schemars(extend("x-unit" = "W"))]
-    pub base_watts: f64,
-    /// Power of a busy core.
-    #[schemars(extend("x-unit" = "W"))]
-    pub busy_core_watts: f64,
-    /// Power of an idle core.
-    #[schemars(extend("x-unit" = "W"))]
-    pub idle_core_watts: f64,
-    /// A model that `lull calibrate power` has written on a machine of the same
-    /// kind, instead of the other keys.
-    #[schemars(example = &"/etc/lull/power.toml")]
-    pub file: Option<PathBuf>,
-}
-
-impl PowerSection {
-    /// The model that the keys or the file describe.
-    ///
-    /// # Errors
-    /// The key and what is wrong with it.
-    pub fn model(&self) -> Result<PowerModel, (&'static str, String)> {
-        if let Some(file) = &self.file {
-            if *self != (Self { file: self.file.clone(), ..Self::default() }) {
-                return Err(("file", "has all constants: leave the other keys out".to_owned()));
-            }
-            return PowerFile::read(file).map(|file| file.model()).map_err(|why| ("file", why));
-        }
-        let constants = [
-            ("base_watts", self.base_watts),
-            ("busy_core_watts", self.busy_core_watts),
-            ("idle_core_watts", self.idle_core_watts),
-        ];
-        let wrong = constants.into_iter().find(|(_, watts)| !(*watts >= 0.0 && watts.is_finite()));
-        if let Some((key, watts)) = wrong {
-            return Err((key, format!("{watts} is no power: write watts, 0 or more")));
-        }
-        Ok(PowerModel {
-            base: Watts(self.base_watts),
-            busy: Watts(self.busy_core_watts),
-            idle: Watts(self.idle_core_watts),
-            ..PowerModel::default()
-        })
-    }
-}
-
-impl Default for PowerSection {
-    /// The host's own model.
-    fn default() -> Self {
-        let model = PowerModel::default();
-        Self {
-            base_watts: model.base.0,
-            busy_core_watts: model.busy.0,
-            idle_core_watts: model.idle.0,
-            file: None,
-        }
-    }
-}
-
 /// `[[app]]`: one app.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -238,7 +181,8 @@ pub struct AppSection {
     /// users that waiting may drive away (`{ disengagement = 0.001 }`, which `qos-wc`
     /// alone minds), each in a table of its own; a latency-critical app has at least
     /// one percentile. `{ run_queue_p99 = "1ms" }` bounds the time that its threads wait
-    /// for a core, for an app whose requests are not reported
+    /// for a core, and `{ memory_pressure = "2%" }` the share of the time in which tasks of
+    /// its cgroup wait for memory, for an app whose requests are not reported
     /// ([config.md](config.md#apps-that-report-no-latency)).
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("p95", "4.2ms")])])]
@@ -319,6 +263,9 @@ pub struct AppSection {
     /// The template that it is an app of, if it is one.
     #[serde(skip)]
     pub slot: Option<SlotOf>,
+    /// As what its processes register themselves, if they do.
+    #[serde(skip)]
+    pub register: Option<RegisterAs>,
 }
 
 /// A reference value: known, or to be measured before control begins.
@@ -431,6 +378,7 @@ impl AppSection {
         places.extend(self.cgroup.clone().map(Where::Cgroup));
         places.extend(self.unit.clone().map(Where::Unit));
         places.extend(self.matching.as_ref().map(|section| Where::Match(section.pattern())));
+        places.extend(self.register.clone().map(Where::Register));
         let count = places.len();
         match (places.pop(), count) {
             (Some(place), 1) => Ok(place),
@@ -479,10 +427,18 @@ impl AppSection {
         }
     }
 
-    /// Whether it has an objective of this latency.
-    pub fn has_tail_of(&self, of: LatencyOf) -> bool {
-        let is_of = |one: &HostObjective| one.objective.minds_latency() && one.of == of;
-        self.objectives.iter().any(is_of)
+    /// What the latency is measured of that its objectives bound; `None` if none does.
+    pub fn latency_of(&self) -> Option<LatencyOf> {
+        let bounds = |one: &&HostObjective| one.objective.minds_latency();
+        self.objectives.iter().find(bounds).map(|one| one.of)
+    }
+
+    /// An objective that bounds another latency than its first one does.
+    pub(super) fn other_latency(&self) -> Option<LatencyOf> {
+        let bounds = |one: &&HostObjective| one.objective.minds_latency();
+        let mut all = self.objectives.iter().filter(bounds).map(|one| one.of);
+        let first = all.next()?;
+        all.find(|of| *of != first)
     }
 
     /// The app as policies know it; references to be measured are `None`.

@@ -1,6 +1,6 @@
 //! The apps of a template.
 
-use super::place::{MatchSection, SlotOf, Where};
+use super::place::{MatchSection, RegisterAs, SlotOf, Where};
 use super::schema::{AppSection, LatencySource, ProgressSource, Reference};
 use super::template::TemplateSection;
 use lull_control::LatencyOf;
@@ -20,10 +20,10 @@ impl TemplateSection {
         }
         let app = self.app(SlotOf { template: 0, index: 0 });
         let is_process = app.matching.is_some();
-        let given = [is_process, self.unit.is_some(), self.cgroup.is_some()];
-        if given.into_iter().filter(|given| *given).count() != 1 {
-            let message =
-                "needs what matches: exe, args and user (one or more), or unit, or cgroup";
+        let others = [self.unit.is_some(), self.cgroup.is_some(), self.register.is_some()];
+        if others.into_iter().chain([is_process]).filter(|given| *given).count() != 1 {
+            let message = "needs what matches: exe, args and user (one or more), or unit, or \
+                           cgroup, or register";
             return Err(("name".to_owned(), message.to_owned()));
         }
         let place = app.place().map_err(|message| ("name".to_owned(), message))?;
@@ -43,8 +43,9 @@ impl TemplateSection {
         }
         if self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
             let message = "is of requests, and the apps of a template report none: bound the \
-                           waits of their threads, { run_queue_p99 = \"1ms\" }, or write an \
-                           [[app]] with a source of latency";
+                           waits of their threads, { run_queue_p99 = \"1ms\" } or \
+                           { memory_pressure = \"2%\" }, or write an [[app]] with a source of \
+                           latency";
             return Err(("objectives".to_owned(), message.to_owned()));
         }
         app.spec().check().map_err(|error| (error.key.to_owned(), error.message))
@@ -56,7 +57,8 @@ impl TemplateSection {
     }
 
     fn app(&self, slot: SlotOf) -> AppSection {
-        let Self { exe, args, user, .. } = self.clone();
+        let Self { exe, args, user, register, .. } = self.clone();
+        let template = self.name.clone();
         let is_process = exe.is_some() || args.is_some() || user.is_some();
         AppSection {
             name: format!("{}-{}", self.name, slot.index + 1),
@@ -80,6 +82,7 @@ impl TemplateSection {
             query: None,
             progress: ProgressSource::Auto,
             slot: Some(slot),
+            register: register.map(|users| RegisterAs { template, users }),
         }
     }
 }

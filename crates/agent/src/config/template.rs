@@ -19,13 +19,14 @@ pub struct TemplateSection {
     /// Whether requests wait for its apps.
     #[schemars(example = &"best-effort")]
     pub class: Class,
-    /// Bounds of run-queue latency (`run_queue_pN`), as of `[[app]]`, for each app alone. Its
-    /// apps report no requests, so that no other objective is possible.
+    /// Bounds of run-queue latency (`run_queue_pN`) or of memory pressure (`memory_pressure`),
+    /// as of `[[app]]`, for each app alone. Its apps report no requests, so that no other
+    /// objective is possible.
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("run_queue_p99", "1ms")])])]
     pub(super) objectives: Vec<HostObjective>,
     /// What matches: a glob for the path of the program; without `/` for the last part of it.
-    /// `exe`, `args` and `user` may be given together, `unit` and `cgroup` only alone.
+    /// `exe`, `args` and `user` may be given together, `unit`, `cgroup` and `register` only alone.
     #[schemars(example = &"ffmpeg")]
     pub exe: Option<String>,
     /// Or a glob for the command line, its arguments joined by blanks.
@@ -40,6 +41,11 @@ pub struct TemplateSection {
     /// Or a glob for cgroups, each an app with the cgroups below it.
     #[schemars(example = &"kubepods/burstable/*")]
     pub cgroup: Option<PathBuf>,
+    /// Or a glob for users, by name or number: their processes register themselves
+    /// ([config.md](config.md#processes-that-register-themselves)), each an app with its
+    /// descendants, over the socket `agent.register`.
+    #[schemars(example = &"{alice,batch-*}")]
+    pub register: Option<String>,
     /// How many of them are apps at a time, 1 to 256. What matches beyond it is not managed
     /// until one of the others has ended.
     #[serde(default = "most")]

@@ -3,6 +3,7 @@
 use super::*;
 use lull_control::EpochRule;
 use lull_measure::Nanos;
+use lull_policies::Family;
 use lull_policies::admission::Workers;
 
 const GOOD: &str = r#"
@@ -56,9 +57,42 @@ fn a_good_config_is_what_it_says() {
 fn an_objective_may_be_of_run_queue_latency() {
     let config = load(&GOOD.replace("p95 = \"4.2ms\"", "\"run_queue_p99.9\" = \"5ms\"")).unwrap();
     let app = &config.apps[0];
-    assert!(app.has_tail_of(LatencyOf::RunQueue) && !app.has_tail_of(LatencyOf::Requests));
+    assert_eq!(app.latency_of(), Some(LatencyOf::RunQueue));
     let (percentile, bound) = app.spec().tail().unwrap();
     assert_eq!((percentile.percent(), bound), (99.9, Nanos::from_millis(5)));
+}
+
+#[test]
+fn an_objective_may_be_of_memory_pressure_under_every_co_location_policy() {
+    let text = GOOD.replace("p95 = \"4.2ms\"", "memory_pressure = \"2.5%\"");
+    let text = text.replace("ideal = \"2.8ms\"", "");
+    let config = load(&text).unwrap();
+    assert_eq!(config.apps[0].latency_of(), Some(LatencyOf::MemoryPressure));
+    let (_, bound) = config.apps[0].spec().tail().unwrap();
+    assert_eq!(bound, Nanos::from_millis(25), "in each second");
+    let colocation = POLICIES.iter().filter(|entry| entry.kind.family == Family::Colocation);
+    let names: Vec<&str> = colocation.map(|entry| entry.name).collect();
+    assert!(names.contains(&"arq") && names.contains(&"tide"), "{names:?}");
+    for name in names {
+        config.under(name).check_latency_detail().unwrap();
+    }
+}
+
+#[test]
+fn processes_may_register_as_a_template_of_users() {
+    let text = with_template("register = \"{alice,batch-*}\"\nmost = 2");
+    let config = load(&text).unwrap();
+    let of_template: Vec<_> = config.apps.iter().filter(|app| app.slot.is_some()).collect();
+    assert_eq!(of_template.len(), 2);
+    let as_worker =
+        RegisterAs { template: "worker".to_owned(), users: "{alice,batch-*}".to_owned() };
+    assert_eq!(of_template[1].place(), Ok(Where::Register(as_worker)));
+    assert_eq!(of_template[1].name, "worker-2");
+    let wrong = load(&with_template("register = \"[\"")).unwrap_err().to_string();
+    assert!(wrong.contains("match[0].register: `[` is no pattern"), "{wrong}");
+    let alone = format!("[agent]\nregister = \"/run/x\"\n{GOOD}");
+    let wrong = load(&alone).unwrap_err().to_string();
+    assert!(wrong.contains("agent.register: needs a [[match]]"), "{wrong}");
 }
 
 /// `GOOD` with a template.
@@ -152,7 +186,22 @@ fn every_refusal_names_file_line_and_key() {
         (
             "{ throughput = 1000 }",
             "{ run_queue_p99 = \"1ms\" }",
-            "lull.toml:9: app[0].objectives: bounds the latency of requests and of run queues",
+            "lull.toml:9: app[0].objectives: bounds latency of requests and run-queue latency: keep",
+        ),
+        (
+            "{ throughput = 1000 }",
+            "{ memory_pressure = \"2%\" }",
+            "lull.toml:9: app[0].objectives: bounds latency of requests and memory pressure: keep",
+        ),
+        (
+            "p95 = \"4.2ms\" }, { throughput = 1000 }]",
+            "memory_pressure = \"2%\" }]\nlatency = \"ebpf\"",
+            "lull.toml:10: app[0].latency: is not read for an objective of memory pressure",
+        ),
+        (
+            "p95 = \"4.2ms\"",
+            "memory_pressure = \"2ms\"",
+            "lull.toml:9: app[0].objectives[0].memory_pressure: `2ms` is no share of time: write",
         ),
         (
             "p95 = \"4.2ms\" }, { throughput = 1000 }]",

@@ -1,5 +1,6 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
+mod checks;
 mod launch;
 mod outside;
 mod sources;
@@ -11,25 +12,22 @@ use crate::admission::{Post, Threads};
 use crate::config::{AppSection, Config, GateSection, LatencySource, OwnPolicy, PolicyRole};
 use crate::frontend::Frontend;
 use crate::guarded;
-use crate::library::{self, Library};
+use crate::library::Library;
 use crate::limited::limited;
 use crate::live::BoundServer;
-use crate::located::InputError;
 use crate::prometheus::{self, Server};
 use crate::record::{Head, Recorder};
 use anyhow::Context;
-use launch::Surroundings;
-use lull_control::{
-    Capability, ControlLoop, Controller, LatencyOf, Machine, Plant, PlantError, Rng,
-};
+use checks::check_own;
+use launch::{Surroundings, registrar_of};
+use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::HostError;
-use lull_host::apps::{AppHandle, Ended, GRACE, above_lull};
+use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};
-use lull_host::gauges::queries::Queries;
-use lull_host::gauges::run_queue::RunQueue;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, Stop};
+use lull_host::register::Registrar;
 use lull_host::{Roots, apps, probe};
 use lull_lab::CustomPolicy;
 use lull_oncall::{Mode, Settings};
@@ -70,6 +68,7 @@ struct Started {
     frontend: Frontend,
     apps: Vec<(AppHandle, Option<Watch>)>,
     library: Option<Library>,
+    registrar: Option<Registrar>,
 }
 
 /// The parts of a session besides its plant.
@@ -139,6 +138,7 @@ impl<'a> Agent<'a> {
     /// If a key of the config, a program, a gauge, the ledger or the record cannot be used. No
     /// knob is written in this case, and all processes that were started are ended again.
     pub fn start(self) -> anyhow::Result<Session> {
+        check_own(&self.config)?;
         let roots = Roots::default();
         let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
         policy_of(&self.config, &machine, &self.config.specs())?;
@@ -160,7 +160,7 @@ impl<'a> Agent<'a> {
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
         let started = self.start_apps(place, &roots, &socket, &stop, server.as_ref())?;
-        let Started { ledger, guard, push, frontend, apps, library } = started;
+        let Started { ledger, guard, push, frontend, apps, library, registrar } = started;
         let posts = self.posts(&apps);
         let plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine, &roots, &frontend),
@@ -173,6 +173,7 @@ impl<'a> Agent<'a> {
         });
         let mut plant = plant.map_err(|error| self.shared_process(error))?;
         plant.set_guard(guard.clone());
+        plant.set_registrar(registrar);
         plant.waiting().iter().for_each(|text| (self.say)(text));
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
@@ -314,7 +315,9 @@ impl<'a> Agent<'a> {
         stop: &Stop,
         page: Option<&BoundServer>,
     ) -> anyhow::Result<Started> {
+        let state = place.path().to_owned();
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
+        let registrar = registrar_of(&self.config, &state, roots)?;
         ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushSocket::bind(socket)?;
@@ -326,7 +329,7 @@ impl<'a> Agent<'a> {
         for app in &self.config.apps {
             let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
             let one = match app.slot {
-                Some(slot) => self.attach_slot(slot, roots, &mut slots),
+                Some(slot) => self.attach_slot(slot, roots, registrar.as_ref(), &mut slots),
                 None => self.start_app(app, &surroundings, &mut ledger),
             };
             match one {
@@ -339,63 +342,13 @@ impl<'a> Agent<'a> {
                 }
             }
         }
-        Ok(Started { ledger, guard, push, frontend, apps: started, library })
+        Ok(Started { ledger, guard, push, frontend, apps: started, library, registrar })
     }
 
     /// Writes the preloaded library to a file, if an app needs it.
     fn library(&self) -> anyhow::Result<Option<Library>> {
         let needs = |app: &AppSection| app.latency == LatencySource::Preload && app.start.is_some();
         self.config.apps.iter().any(needs).then(Library::write).transpose()
-    }
-
-    /// Rejects apps whose processes would include Lull itself.
-    fn check_pids(&self, roots: &Roots) -> Result<(), InputError> {
-        for (index, app) in self.config.apps.iter().enumerate() {
-            let pid = app.pid.and_then(|pid| i32::try_from(pid).ok());
-            let Some((pid, what)) = pid.and_then(|pid| Some((pid, above_lull(pid, roots)?))) else {
-                continue;
-            };
-            let message = format!(
-                "process {pid} is {what}, which cannot be an app: name the server's own process"
-            );
-            return Err(self.config.source.error(&format!("app[{index}].pid"), message));
-        }
-        Ok(())
-    }
-
-    /// Rejects apps into which the configured library cannot be preloaded.
-    fn check_programs(&self) -> Result<(), InputError> {
-        for (index, app) in self.config.apps.iter().enumerate() {
-            let program = app.start.as_ref().and_then(|argv| argv.first());
-            let Some(program) = program.filter(|_| app.latency == LatencySource::Preload) else {
-                continue;
-            };
-            library::check_program(program.as_ref()).map_err(|error| {
-                self.config
-                    .source
-                    .error(&format!("app[{index}].start"), crate::error::describe(&error))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Rejects a latency that only the kernel sees if this kernel does not support it.
-    fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
-        for (index, app) in self.config.apps.iter().enumerate() {
-            let (key, what, probed) = match app {
-                app if app.has_tail_of(LatencyOf::RunQueue) => {
-                    ("objectives", "run-queue latency", RunQueue::probe(roots))
-                }
-                app if app.latency == LatencySource::Ebpf => {
-                    ("latency", "`ebpf`", Queries::probe(roots))
-                }
-                _ => continue,
-            };
-            let at = || format!("{}.{key}", app.entry(index));
-            let refused = |why| self.config.source.error(&at(), format!("{what}: {why}"));
-            probed.map_err(refused)?;
-        }
-        Ok(())
     }
 
     fn guard(&self) -> GuardCommand {

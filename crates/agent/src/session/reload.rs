@@ -70,8 +70,8 @@ impl Session {
                 let section = index.and_then(|index| new.apps.get(index.parse::<usize>().ok()?));
                 section.is_none_or(|app| {
                     let before = self.config.apps.iter().find(|before| before.name == app.name);
-                    let of_waits = |app: &AppSection| app.has_tail_of(LatencyOf::RunQueue);
-                    let has_moved = before.is_some_and(|before| of_waits(before) != of_waits(app));
+                    let has_moved =
+                        before.is_some_and(|before| source_of(before) != source_of(app));
                     has_moved || app.controller().is_some() || !OF_APP.contains(&rest)
                 })
             }
@@ -95,6 +95,11 @@ impl Session {
         };
         new.specs().into_iter().zip(self.apps()).map(with_measured).collect()
     }
+}
+
+/// What the latency of an app is measured of, which is fixed for a run.
+fn source_of(app: &AppSection) -> LatencyOf {
+    app.latency_of().unwrap_or(LatencyOf::Requests)
 }
 
 fn table_of(config: &Config) -> Result<Table, InputError> {

@@ -32,6 +32,7 @@ mod placement;
 mod presence;
 mod prove;
 mod records;
+mod register;
 mod reload;
 mod replay;
 mod report;

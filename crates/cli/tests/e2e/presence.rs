@@ -190,6 +190,37 @@ fn a_process_of_two_apps_is_refused_at_the_start_and_later_left_unmanaged() {
     assert!(refused.err.contains("lull.toml:"), "{}", refused.err);
 }
 
+#[test]
+fn a_bound_on_memory_pressure_is_steered_by_and_recorded() {
+    let mut tops = ["", "unified"].into_iter().map(|top| Path::new("/sys/fs/cgroup").join(top));
+    let top = tops.find(|top| top.join("cgroup.controllers").exists());
+    let place = top.map(|top| top.join(format!("lull-e2e-{}", unique())));
+    let Some(group) = place.filter(|place| std::fs::create_dir(place).is_ok()).map(Cgroup) else {
+        return skip("no cgroup of version 2 can be made");
+    };
+    if !group.0.join("memory.pressure").exists() {
+        return skip("this kernel has no pressure of cgroups");
+    }
+    let scene = Scene::new();
+    let served = Sleeper::new("3000");
+    group.add(&served);
+    let apps = format!(
+        "[policy]\nname = \"tide\"\n[[app]]\nname = \"served\"\nclass = \"latency-critical\"\n\
+         objectives = [{{ memory_pressure = \"2%\" }}]\npid = {}\n[[app]]\nname = \"batch\"\n\
+         class = \"best-effort\"\nsolo = 1.0\nstart = [\"lull\", \"burn\", \"compute\"]\n",
+        served.pid()
+    );
+    scene.run_for(&scene.config("", &apps), "3s").well();
+    let record = Record::open(&scene.records()[0]);
+    let of = |column: &str| {
+        let table = "app_epochs WHERE app = 'served'";
+        record.text(&format!("SELECT printf('%.3f', max({column})) FROM {table}"))
+    };
+    assert_eq!(of("tail_bound_seconds"), ["0.020"]);
+    assert_eq!(of("tail_latency_seconds"), of("memory_pressure_ratio"));
+    assert_eq!(record.events("safe_begins").len(), 0, "its latency is not silent");
+}
+
 /// Two templates, or one twice, of sleepers.
 fn templates(first: &str, second: &str) -> String {
     let template = |name: &str, keys: &str| {

@@ -1,7 +1,7 @@
 //! Starting and attaching the apps and load clients of a config.
 
 use super::{Agent, watch_of};
-use crate::config::{AppSection, LoadSection, SlotOf, Where};
+use crate::config::{AppSection, Config, LoadSection, RegisterAs, SlotOf, Where};
 use crate::library::Library;
 use anyhow::Context;
 use lull_host::Roots;
@@ -10,6 +10,7 @@ use lull_host::guard::Ledger;
 use lull_host::oncall::Watch;
 use lull_host::own_directory::OwnDirectory;
 use lull_host::plant::Stop;
+use lull_host::register::{Registrar, Template};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
@@ -57,6 +58,7 @@ impl Agent<'_> {
         &self,
         slot: SlotOf,
         roots: &Roots,
+        registrar: Option<&Registrar>,
         slots: &mut VecDeque<AppHandle>,
     ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         if slot.index == 0 {
@@ -64,10 +66,16 @@ impl Agent<'_> {
             let all: Vec<_> = self.config.apps.iter().filter(is_of).collect();
             let names: Vec<_> = all.iter().map(|app| app.name.clone()).collect();
             let place = all.first().context("a template has an app")?.place();
-            let target = target_of(place.map_err(anyhow::Error::msg)?)?;
-            *slots = AppHandle::attach_each(&names, &target, roots)
-                .with_context(|| format!("`{}` cannot be looked for", names[0]))?
-                .into();
+            let handles = match place.map_err(anyhow::Error::msg)? {
+                Where::Register(one) => {
+                    let seats = registrar.and_then(|registrar| registrar.seats(&one.template));
+                    let seats = seats.context("a template of registrations has seats")?;
+                    AppHandle::attach_registered(&names, seats)
+                }
+                place => AppHandle::attach_each(&names, &target_of(place)?, roots)
+                    .with_context(|| format!("`{}` cannot be looked for", names[0]))?,
+            };
+            *slots = handles.into();
         }
         Ok((slots.pop_front().context("a template has as many apps as its slots")?, None))
     }
@@ -116,6 +124,27 @@ impl Agent<'_> {
     }
 }
 
+/// Listens for processes that register themselves, if a template lets them.
+pub(super) fn registrar_of(
+    config: &Config,
+    state: &Path,
+    roots: &Roots,
+) -> anyhow::Result<Option<Registrar>> {
+    let mut templates: Vec<Template> = Vec::new();
+    for RegisterAs { template, users } in config.apps.iter().filter_map(|app| app.register.clone())
+    {
+        match templates.iter_mut().find(|one| one.name == template) {
+            Some(one) => one.most += 1,
+            None => templates.push(Template { name: template, users, most: 1 }),
+        }
+    }
+    if templates.is_empty() {
+        return Ok(None);
+    }
+    let path = config.agent.register.clone().unwrap_or_else(|| state.join("register.sock"));
+    Ok(Some(Registrar::listen(&path, &templates, roots)?))
+}
+
 /// Where processes are that Lull does not start.
 fn target_of(place: Where) -> anyhow::Result<Target> {
     Ok(match place {
@@ -124,6 +153,7 @@ fn target_of(place: Where) -> anyhow::Result<Target> {
         Where::Unit(unit) => Target::Unit(unit),
         Where::Match(pattern) => Target::Pattern(pattern),
         Where::Start(argv) => anyhow::bail!("{argv:?} is started, not looked for"),
+        Where::Register(one) => anyhow::bail!("`{}` is not looked for", one.template),
     })
 }
 

@@ -18,8 +18,10 @@ pub(super) fn latency_from(
     roots: &Roots,
     follow: impl FnOnce(&Server, String, Percentile) -> Reported,
 ) -> LatencyFrom {
-    if app.has_tail_of(LatencyOf::RunQueue) {
-        return LatencyFrom::RunQueue;
+    match app.latency_of() {
+        Some(LatencyOf::RunQueue) => return LatencyFrom::RunQueue,
+        Some(LatencyOf::MemoryPressure) => return LatencyFrom::MemoryPressure,
+        Some(LatencyOf::Requests) | None => {}
     }
     match (&app.latency, app.spec().tail()) {
         (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),

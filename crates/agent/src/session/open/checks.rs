@@ -1,0 +1,85 @@
+//! What is checked of a config against this machine before anything is started.
+
+use super::Agent;
+use crate::config::{Config, LatencySource};
+use crate::error::UsageError;
+use crate::library;
+use crate::located::InputError;
+use lull_control::LatencyOf;
+use lull_host::Roots;
+use lull_host::apps::above_lull;
+use lull_host::gauges::memory_pressure::MemoryPressure;
+use lull_host::gauges::queries::Queries;
+use lull_host::gauges::run_queue::RunQueue;
+
+impl Agent<'_> {
+    /// Rejects apps whose processes would include Lull itself.
+    pub(super) fn check_pids(&self, roots: &Roots) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let pid = app.pid.and_then(|pid| i32::try_from(pid).ok());
+            let Some((pid, what)) = pid.and_then(|pid| Some((pid, above_lull(pid, roots)?))) else {
+                continue;
+            };
+            let message = format!(
+                "process {pid} is {what}, which cannot be an app: name the server's own process"
+            );
+            return Err(self.config.source.error(&format!("app[{index}].pid"), message));
+        }
+        Ok(())
+    }
+
+    /// Rejects apps into which the configured library cannot be preloaded.
+    pub(super) fn check_programs(&self) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let program = app.start.as_ref().and_then(|argv| argv.first());
+            let Some(program) = program.filter(|_| app.latency == LatencySource::Preload) else {
+                continue;
+            };
+            library::check_program(program.as_ref()).map_err(|error| {
+                self.config
+                    .source
+                    .error(&format!("app[{index}].start"), crate::error::describe(&error))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Rejects a latency that only the kernel sees if this kernel does not support it.
+    pub(super) fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
+        for (index, app) in self.config.apps.iter().enumerate() {
+            let of = app.latency_of().unwrap_or(LatencyOf::Requests);
+            let (key, what, probed) = match of {
+                LatencyOf::RunQueue => ("objectives", of.name(), RunQueue::probe(roots)),
+                LatencyOf::MemoryPressure => {
+                    ("objectives", of.name(), MemoryPressure::probe(roots))
+                }
+                LatencyOf::Requests if app.latency == LatencySource::Ebpf => {
+                    ("latency", "`ebpf`", Queries::probe(roots))
+                }
+                LatencyOf::Requests => continue,
+            };
+            let at = || format!("{}.{key}", app.entry(index));
+            let refused = |why| self.config.source.error(&at(), format!("{what}: {why}"));
+            probed.map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a policy of the caller whose name another policy has or which no file can have: the
+/// name is part of the record's.
+pub(super) fn check_own(config: &Config) -> Result<(), UsageError> {
+    let Some(own) = &config.own else { return Ok(()) };
+    let name = own.policy.name();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let why = "its name has letters, digits, `_`, `-` and `.` only";
+        return Err(UsageError(format!("policy `{name}`: {why}")));
+    }
+    if lull_policies::POLICIES.names().any(|other| other == name) {
+        return Err(UsageError(format!(
+            "policy `{name}`: a policy of Lull has this name: give yours another"
+        )));
+    }
+    Ok(())
+}
