@@ -22,6 +22,8 @@ pub(super) struct Seen {
     unmapped: UnmappedServers,
     roots: Roots,
     next_reading: Instant,
+    /// Whether a connection was served by an event loop.
+    has_shared: bool,
 }
 
 /// One connection, from its beginning to its end.
@@ -100,7 +102,13 @@ impl Seen {
             unmapped: runtime.unmapped_servers(&roots)?,
             roots,
             next_reading: Instant::now() + READING,
+            has_shared: false,
         })
+    }
+
+    /// Whether a connection was served by an event loop, which is never gated.
+    pub(super) fn has_shared(&self) -> bool {
+        self.has_shared
     }
 
     /// Reads new statistics and frees entries of dead processes if that is due; returns the
@@ -121,6 +129,7 @@ impl Seen {
         for seen in self.statistics.connections() {
             let key = (seen.id, seen.generation);
             let latency = seen.latency.clone();
+            self.has_shared |= seen.class == Class::Shared;
             match self.connections.get_mut(&key) {
                 None => {
                     self.connections.insert(key, Connection { last: seen, latency });

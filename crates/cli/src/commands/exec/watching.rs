@@ -23,6 +23,8 @@ pub(in crate::commands) struct Watching {
     admission: Option<LiveAdmission>,
     /// Since when an operator bypasses a gate that has no admission controller.
     bypassed_since_s: Option<u64>,
+    /// Whether the gate may close, and no connection was found that it does not apply to.
+    may_gate: bool,
     begun: Instant,
     json: bool,
 }
@@ -41,13 +43,21 @@ impl Watching {
     ) -> anyhow::Result<Self> {
         let admission = live_admission(args, runtime, closed)?;
         let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
-        let bypassed_since_s = None;
-        Ok(Self { seen, admission, bypassed_since_s, begun: Instant::now(), json: args.json })
+        let may_gate = closed.mode.gates();
+        let (bypassed_since_s, begun, json) = (None, Instant::now(), args.json);
+        Ok(Self { seen, admission, bypassed_since_s, may_gate, begun, json })
     }
 
     /// Observes the server if an observation is due; returns the time of the next one.
     pub(in crate::commands) fn attend(&mut self, runtime: &Runtime) -> Instant {
         let reading = self.seen.attend(runtime);
+        if self.may_gate && self.seen.has_shared() {
+            self.may_gate = false;
+            say::notice(
+                "a thread of the server serves many connections by an event loop, and all of them \
+                 would wait with it: these connections are watched and not gated",
+            );
+        }
         let Some(admission) = &mut self.admission else {
             self.report_bypass(runtime);
             return reading;

@@ -5,6 +5,7 @@ mod attach;
 mod faults;
 mod gate;
 mod own_tests;
+mod pool;
 mod soak;
 mod valgrind;
 

@@ -13,8 +13,6 @@ const OTHERS: u64 = 300;
 
 /// Starts a server that serves any number of connections in one thread (`crowd.c`).
 ///
-/// The server reads only data that has arrived. The gate learns that a query was answered
-/// when its client sends the next one or disconnects, and the slot is held until then.
 fn crowd(scene: &Scene, options: &[&str]) -> Server {
     let (program, port) = (built(scene, "crowd"), free_port());
     let options = [&["--protocol", "mysql"], options].concat();
@@ -37,9 +35,28 @@ fn turned_away(seen: &Value) -> u64 {
     seen["connections_turned_away"].as_u64().unwrap()
 }
 
-/// Returns the number of gated connections with this many queries.
+/// Returns the number of connections of an event loop with this many queries.
 fn with_queries(seen: &Value, queries: u64) -> usize {
-    of_class(seen, "gated").iter().filter(|found| **found == queries).count()
+    of_class(seen, "shared").iter().filter(|found| **found == queries).count()
+}
+
+#[test]
+fn an_event_loop_is_watched_without_the_pauses_of_its_clients_and_never_gated() {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let scene = Scene::new();
+    let mut server = crowd(&scene, &["--concurrency", "1", "--slot-lease", "1s"]);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&server)).collect();
+    for _ in 0..6 {
+        clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
+        std::thread::sleep(PAUSE);
+    }
+    server.agent.as_mut().unwrap().wait_until_said("by an event loop");
+    let seen = server.seen();
+    assert_eq!(with_queries(&seen, 6), 4, "{seen}");
+    assert_eq!(seen["gate"]["admissions"], 0, "{seen}");
+    // Half of the queries, since a busy machine may delay some.
+    let p50 = seen["latency"]["p50_seconds"].as_f64().unwrap();
+    assert!(p50 < PAUSE.as_secs_f64() / 2.0, "{seen}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::attach::{attached, free};
 use super::*;
 
 /// The state of the gate after this action, of a server that is named so.
-fn gate(scene: &Scene, action: &str, server: &str) -> Value {
+pub(super) fn gate(scene: &Scene, action: &str, server: &str) -> Value {
     scene.run(&["gate", action, server, "--json"]).well().json()
 }
 

@@ -83,13 +83,19 @@ impl Soak {
     }
 }
 
-/// Runs this many events on a server with these words before its command line.
-fn soak(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], (seed, events): (u32, u32)) {
+/// Runs random events on a server with these words before its command line.
+fn soak(scene: &Scene, way: [&str; 2], before: &[String]) {
+    soak_with(scene, way, before, &[]);
+}
+
+/// As [`soak`], with further options of the server.
+fn soak_with(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], more: &[&str]) {
+    let (seed, events) = (number("LULL_SOAK_SEED", 1), number("LULL_SOAK_EVENTS", EVENTS));
     let tls = with_tls(scene);
     let options = ["--mode", mode, "--wake", wake, "--concurrency", "2", "--protocol", "mysql"];
     let before: Vec<&str> = before.iter().map(String::as_str).collect();
-    let tls = tls.each_ref().map(String::as_str);
-    let database = Database::start_behind(scene, &options, &before, &tls);
+    let more = [&tls.each_ref().map(String::as_str), more].concat();
+    let database = Database::start_behind(scene, &options, &before, &more);
     database.admin("create table sbtest.u (a int)");
     let random = Rng::seed_from_u64(seed.into());
     let mut soak = Soak { database, random, clients: Vec::new(), added: 0 };
@@ -117,14 +123,17 @@ fn soak(scene: &Scene, [mode, wake]: [&str; 2], before: &[String], (seed, events
     assert_eq!(opaque, 0, "a query over TLS was not read, seed {seed}: {seen}");
 }
 
-fn seed_and_events() -> (u32, u32) {
-    (number("LULL_SOAK_SEED", 1), number("LULL_SOAK_EVENTS", EVENTS))
-}
-
 #[test]
 #[ignore = "slow: random events on a database, in both modes and ways of waking"]
 fn random_events_lose_no_answer_and_leave_the_server_well() {
-    WAYS.into_iter().for_each(|way| soak(&Scene::new(), way, &[], seed_and_events()));
+    WAYS.into_iter().for_each(|way| soak(&Scene::new(), way, &[]));
+}
+
+#[test]
+#[ignore = "slow: random events on a database with a pool of threads, in both modes"]
+fn random_events_lose_no_answer_of_a_pool_of_threads() {
+    let pool = ["--thread-handling=pool-of-threads", "--thread-pool-size=2"];
+    WAYS.into_iter().take(2).for_each(|way| soak_with(&Scene::new(), way, &[], &pool));
 }
 
 #[test]
@@ -132,7 +141,7 @@ fn random_events_lose_no_answer_and_leave_the_server_well() {
 fn the_sanitizer_finds_no_fault_in_the_library_under_random_events() {
     for way in WAYS {
         let scene = Scene::new();
-        soak(&scene, way, &sanitised::before(&scene, ""), seed_and_events());
+        soak(&scene, way, &sanitised::before(&scene, ""));
         assert_eq!(sanitised::findings(&scene), [""; 0], "{way:?}");
     }
 }
