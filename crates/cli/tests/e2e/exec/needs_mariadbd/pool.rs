@@ -58,7 +58,7 @@ impl Client {
         self.answer();
     }
 
-    /// Begins the session anew, which rolls back.
+    /// Begins the session again, which rolls back.
     fn change_user(&mut self) {
         self.send(0, COM_CHANGE_USER);
         let mut answer = self.packet();
