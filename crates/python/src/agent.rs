@@ -12,14 +12,14 @@ use crate::error::{agent_error, config_error, restore_error};
 use crate::machine::{App, Machine, Owner};
 use crate::observation::{Observation, Roster};
 use crate::policy::{self, OnError};
-use feed::{Feed, Seen, State};
+use feed::{Facts, Failure, Feed, Seen, State};
 use lull_agent::Stop;
 use lull_agent::config::{Config, PolicyRole};
 use lull_agent::located::Located;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use session::{Failure, OwnPolicy, Start};
+use session::{OwnPolicy, Start};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -37,7 +37,7 @@ pub(crate) struct AgentRun {
     process: u32,
     /// What the policy in Python has raised when it was built.
     shared: Arc<Shared>,
-    facts: session::Facts,
+    facts: Facts,
     roster: Arc<Roster>,
 }
 
@@ -137,7 +137,7 @@ fn wait_until<T: Send>(
     }
 }
 
-/// The exception of an agent that has ended before it was asked to.
+/// The exception of an agent that has ended before a stop was requested.
 fn ended(py: Python<'_>, feed: &Feed, shared: &Shared) -> PyErr {
     if let Some(raised) = shared.take() {
         return raised;
@@ -255,7 +255,7 @@ impl AgentRun {
         let names = &self.facts.apps;
         let settings = seen.settings.iter().map(|setting| {
             let knob = setting.knob();
-            ((knob.row().name, Owner::of(knob, names)), setting.value().to_string())
+            ((knob.row().name, Owner::from_knob(knob, names)), setting.value().to_string())
         });
         let of_agent = AgentObservation {
             number: seen.number,

@@ -106,12 +106,11 @@ pub(crate) fn lab_run_cells(
 }
 
 /// Calls `run` with an experiment on a thread of its own, without the interpreter's lock.
-fn in_background<T: Send + 'static>(
-    py: Python<'_>,
-    name: &str,
-    options: LabOptions,
-    run: impl FnOnce(&'static Experiment, Setup<'_>, &LabOptions) -> Result<T, Failure> + Send + 'static,
-) -> PyResult<T> {
+fn in_background<T, F>(py: Python<'_>, name: &str, options: LabOptions, run: F) -> PyResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&'static Experiment, Setup<'_>, &LabOptions) -> Result<T, Failure> + Send + 'static,
+{
     let experiment = find(name).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let done = background::run(py, &Arc::default(), move |shared| -> Result<T, Failure> {
         let pool = background::pool(options.threads);

@@ -29,7 +29,7 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// What a knob belongs to; `None` for the machine.
-    pub(crate) fn of(knob: Knob, apps: &[AppSpec]) -> Option<Self> {
+    pub(crate) fn from_knob(knob: Knob, apps: &[AppSpec]) -> Option<Self> {
         match knob.app() {
             Some(app) => Some(Self::App(apps[app.index()].name.clone())),
             None if knob.row().scope == KnobScope::Machine => None,
@@ -78,7 +78,7 @@ impl Machine {
     pub(crate) fn new(machine: &lull_control::Machine, apps: &[AppSpec]) -> Self {
         let rows = KNOBS.iter().filter(|row| machine.capabilities.has(row.capability));
         let knobs = rows.flat_map(|row| machine.knobs(row, apps.len()));
-        let knobs = knobs.map(|knob| (knob.row().name, Owner::of(knob, apps)));
+        let knobs = knobs.map(|knob| (knob.row().name, Owner::from_knob(knob, apps)));
         let steps = |domain: &lull_control::FrequencyDomain| {
             domain.steps.iter().map(|step| step.0).collect::<Vec<_>>()
         };

@@ -249,7 +249,9 @@ def test_ctrl_c_ends_the_wait_and_the_block_restores_the_knobs(app, start):
     assert agent.ended and cores(app) == before
 
 
-def test_an_agent_that_is_dropped_or_outlives_the_script_restores_the_knobs(app, config, program, start):
+def test_an_agent_that_is_dropped_or_outlives_the_script_restores_the_knobs(
+    app, config, program, start
+):
     before = cores(app)
     agent = start(policy=OneCore, steer=True)
     until(agent, lambda _: cores(app) == {0})
@@ -273,14 +275,17 @@ if os.environ["END"] == "kill":
     os.kill(os.getpid(), 9)
 """
     for end, status in [("exit", 0), ("kill", -9)]:
-        done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "END": end}, timeout=120)
+        environment = {**os.environ, "END": end}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, timeout=120)
         assert done.returncode == status
         while cores(app) != before:
             assert time.monotonic() < deadline + 60
             time.sleep(0.01)
 
 
-def test_errors_have_the_text_and_the_place_of_the_command(app, config, program, start, tmp_path, run):
+def test_errors_have_the_text_and_the_place_of_the_command(
+    app, config, program, start, tmp_path, run
+):
     file = tmp_path / "lull.toml"
     file.write_text(config.replace('name = "unmanaged"', 'name = "unmanged"'))
     with pytest.raises(lull.ConfigError) as raised:
@@ -351,7 +356,8 @@ def test_a_fork_leaves_the_agent_to_its_parent(app, start):
 
 def test_the_example_of_the_page_runs(config, program, tmp_path, monkeypatch, capsys):
     page = (ROOT / "docs/python.md").read_text()
-    (block,) = re.findall(r'^```python title="a policy in shadow"\n(.*?)^```', page, re.DOTALL | re.MULTILINE)
+    fence = r'^```python title="a policy in shadow"\n(.*?)^```'
+    (block,) = re.findall(fence, page, re.DOTALL | re.MULTILINE)
     (tmp_path / "lull.toml").write_text(config)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.fspath(program.parent), prepend=os.pathsep)

@@ -73,7 +73,8 @@ def test_what_cannot_be_run_is_refused_with_the_text_of_the_command(run):
 
 def test_seeds_that_are_run_apart_are_shared_with_the_command(run, tmp_path):
     whole = lull.lab.run("theory", quick=True, seeds=2)
-    assert lull.lab.run_cells("theory", tmp_path, "2/2", quick=True, seeds=2).startswith("1 cells run")
+    part = lull.lab.run_cells("theory", tmp_path, "2/2", quick=True, seeds=2)
+    assert part.startswith("1 cells run")
     kept = ("lab", "run", "theory", "--quick", "--seeds", "2", "--parts", str(tmp_path))
     assert "1 cells run, 1 were in" in run(*kept, "--json")[1]
     again = lull.lab.run("theory", quick=True, seeds=2, path=tmp_path)

@@ -115,7 +115,7 @@ impl LabCells {
             return rows[0].iter().all(str::is_empty).then_some(None);
         }
         let stored: StoredReport = serde_json::from_str(kept).ok()?;
-        stored.into_report(self.experiment).map(Some)
+        stored.into_report(self.experiment.name, self.experiment.seed_file).map(Some)
     }
 }
 

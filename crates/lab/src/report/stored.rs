@@ -4,7 +4,6 @@
 //! and JSON has no text for one that is not finite.
 
 use super::{Drawing, Printed, Report, Row, Tolerance};
-use crate::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -77,12 +76,13 @@ impl From<&Row> for StoredRow {
 }
 
 impl StoredReport {
-    /// The report of this experiment; `None` if a number or a tolerance cannot be read.
-    pub fn into_report(self, experiment: &Experiment) -> Option<Report> {
+    /// The report of the experiment with this name and file of its paper; `None` if a number or
+    /// a tolerance cannot be read.
+    pub fn into_report(self, experiment: &'static str, seed_file: &'static str) -> Option<Report> {
         let drawing = |(file, svg)| Drawing { file, svg };
         Some(Report {
-            experiment: experiment.name,
-            seed_file: experiment.seed_file,
+            experiment,
+            seed_file,
             title: self.title,
             choices: self.choices,
             rows: self.rows.into_iter().map(StoredRow::into_row).collect::<Option<_>>()?,
@@ -170,15 +170,27 @@ fn interned(text: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Setup;
-    use crate::registry::find;
     use crate::report::Verdict;
     use lull_sim::stats::Estimate;
 
+    fn report() -> Report {
+        Report {
+            experiment: "example",
+            seed_file: "000.txt",
+            title: "a title".to_owned(),
+            choices: vec!["threads: 75".to_owned()],
+            rows: Vec::new(),
+            figures: vec![Drawing { file: "a.svg".to_owned(), svg: "<svg/>".to_owned() }],
+            commit: "abc".to_owned(),
+            seeds: vec![1],
+            found_on: vec![3, 4],
+            quick: true,
+        }
+    }
+
     #[test]
     fn a_report_is_read_from_its_json_as_it_was_written() {
-        let experiment = find("ahq-table2").unwrap();
-        let mut report = experiment.report("a title", &Setup::new("abc"));
+        let mut report = report();
         let ours = Estimate { mean: 0.1 + 0.2, half_width: 1.0 / 3.0, values: 7 };
         let bounds = [
             Tolerance::Relative(0.1),
@@ -193,10 +205,9 @@ mod tests {
         }
         report.rows.push(Row::compared("claim", "1", "higher", f64::NAN, Tolerance::AtLeast(1.0)));
         report.rows.push(Row::reported("other", "s", Printed::Nothing, 2.0, "no number"));
-        report.figures.push(Drawing { file: "a.svg".to_owned(), svg: "<svg/>".to_owned() });
         let text = serde_json::to_string(&StoredReport::from(&report)).unwrap();
         let read: StoredReport = serde_json::from_str(&text).unwrap();
-        let read = read.into_report(experiment).unwrap();
+        let read = read.into_report("example", "000.txt").unwrap();
         // NaN is not equal to itself.
         assert_eq!(format!("{read:?}"), format!("{report:?}"));
         assert!(read.rows.iter().any(|row| row.verdict == Verdict::Reported));
@@ -204,11 +215,10 @@ mod tests {
 
     #[test]
     fn a_tolerance_that_is_none_is_refused() {
-        let experiment = find("ahq-table2").unwrap();
-        let mut report = experiment.report("a title", &Setup::new("abc"));
+        let mut report = report();
         report.rows.push(Row::held("a", "1", 1.0, 1.0, Tolerance::Relative(0.1)));
         let mut stored = StoredReport::from(&report);
         stored.rows[0].tolerance.0 = "about".to_owned();
-        assert!(stored.into_report(experiment).is_none());
+        assert!(stored.into_report("example", "000.txt").is_none());
     }
 }

@@ -1,19 +1,48 @@
 //! The queue between the thread of an agent and the interpreter.
 
-use super::session::{Facts, Failure};
 use crate::observation::Numbers;
-use lull_control::Setting;
+use lull_agent::error::describe;
+use lull_agent::located::InputError;
+use lull_control::{AppSpec, Setting};
 use lull_measure::entropy::SystemEntropy;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Observations that wait at most; the oldest are dropped. With epochs of half a second they are
 /// those of five minutes.
 const WAITING_MAX: usize = 600;
+
+/// What is known once the agent has started.
+#[derive(Clone)]
+pub(super) struct Facts {
+    pub(super) record: PathBuf,
+    pub(super) page: Option<String>,
+    pub(super) machine: lull_control::Machine,
+    pub(super) apps: Vec<AppSpec>,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone)]
+pub(super) enum Failure {
+    /// The config cannot be used here.
+    Input(InputError),
+    /// Knobs could not be restored: the text, and which.
+    Left(String, Vec<String>),
+    /// Anything else, in the words of the command.
+    Other(String),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let input = error.chain().find_map(|cause| cause.downcast_ref::<InputError>());
+        input.cloned().map_or_else(|| Self::Other(describe(&error)), Self::Input)
+    }
+}
 
 /// What was observed in one epoch.
 pub(super) struct Seen {

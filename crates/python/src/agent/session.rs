@@ -1,13 +1,12 @@
 //! The thread of an agent: opens the session, runs its epochs, and closes it.
 
-use super::feed::{End, Feed, Seen};
+use super::feed::{End, Facts, Failure, Feed, Seen};
 use crate::observation::Numbers;
 use lull_agent::config::{Config, PolicyRole};
 use lull_agent::error::describe;
-use lull_agent::located::InputError;
 use lull_agent::session::{Session, TurnError};
 use lull_agent::{Agent, Stop, status};
-use lull_control::{AppSpec, Epoch, Plant, PlantError};
+use lull_control::{Epoch, Plant, PlantError};
 use lull_lab::CustomPolicy;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -27,33 +26,6 @@ pub(super) struct OwnPolicy {
     pub(super) policy: CustomPolicy,
     pub(super) role: PolicyRole,
     pub(super) limit: Duration,
-}
-
-/// What is known once the agent has started.
-#[derive(Clone)]
-pub(super) struct Facts {
-    pub(super) record: PathBuf,
-    pub(super) page: Option<String>,
-    pub(super) machine: lull_control::Machine,
-    pub(super) apps: Vec<AppSpec>,
-}
-
-/// Why a run failed.
-#[derive(Debug, Clone)]
-pub(super) enum Failure {
-    /// The config cannot be used here.
-    Input(InputError),
-    /// Knobs could not be restored: the text, and which.
-    Left(String, Vec<String>),
-    /// Anything else, in the words of the command.
-    Other(String),
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        let input = error.chain().find_map(|cause| cause.downcast_ref::<InputError>());
-        input.cloned().map_or_else(|| Self::Other(describe(&error)), Self::Input)
-    }
 }
 
 /// Runs an agent to its end, which is reported in any case.
