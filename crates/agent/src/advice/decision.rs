@@ -126,11 +126,11 @@ fn decide_by_queries(seen: &Observation, queries: &Queries) -> Decision {
                 .to_owned(),
         );
     }
-    let (under_way, limit) = (queries.under_way(), UNDER_WAY_PER_CORE * cores);
+    let (under_way, limit) = (queries.under_way_at_answers(), UNDER_WAY_PER_CORE * cores);
     if under_way < limit {
         return unlikely(format!(
-            "{under_way:.1} queries are under way on average: a limit that keeps {cores} cores \
-             busy leaves {limit:.0} and does not bind"
+            "at an answer {under_way:.1} queries are under way on average: a limit that keeps \
+             {cores} cores busy leaves {limit:.0} and does not bind"
         ));
     }
     if seen.busy_cores < SATURATED * cores {
@@ -186,7 +186,7 @@ fn decide_by_gain(seen: &Observation, queries: &Queries, limit: f64) -> Decision
             "a query costs less while fewer are under way: throughput {range} with {:.0} under \
              way instead of {:.0}",
             gain.under_way,
-            queries.under_way()
+            queries.under_way_at_answers()
         ),
         Verdict::UnlikelyToHelp => {
             format!("a query costs as much while fewer are under way: throughput {range}")
@@ -258,6 +258,13 @@ impl Queries {
         let seconds: f64 = self.intervals.iter().map(|one| one.seconds).sum();
         let product = |one: &Interval| one.seconds * one.under_way;
         self.intervals.iter().map(product).sum::<f64>() / seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Queries under way on average over the answers, so that idle times do not count.
+    fn under_way_at_answers(&self) -> f64 {
+        let product = |one: &Interval| one.answered as f64 * one.under_way;
+        let answered: u64 = self.intervals.iter().map(|one| one.answered).sum();
+        self.intervals.iter().map(product).sum::<f64>() / (answered as f64).max(1.0)
     }
 }
 

@@ -212,7 +212,8 @@ fn clients_that_have_the_time_that_the_server_saves_leave_the_verdict_open() {
 fn stalls_that_cost_no_cpu_time_are_no_contention() {
     // Every eighth interval a disk stalls: many under way, few answers, the same CPU time each.
     let interval = |index: u64| {
-        let (under_way, answered) = if index % 8 == 0 { (60.0, 100) } else { (10.0, 1_000) };
+        let (under_way, answered) =
+            if index.is_multiple_of(8) { (60.0, 100) } else { (10.0, 1_000) };
         let cpu_seconds = answered as f64 * 50e-6;
         Interval { seconds: INTERVAL_S, under_way, answered, cpu_seconds }
     };
@@ -252,4 +253,15 @@ fn without_queries_only_idle_cores_decide() {
     expect(&decide(&busy, None), Verdict::CannotTell, NextStep::Statistics, "not root");
     let queued = Observation { queued_threads: 5.0, ..idle };
     expect(&decide(&queued, None), Verdict::CannotTell, NextStep::Statistics, "not root");
+}
+
+#[test]
+fn times_without_queries_do_not_hide_the_busy_times() {
+    let interval = |index: u64| {
+        let (under_way, answered) = if index.is_multiple_of(2) { (12.0, 500) } else { (0.0, 0) };
+        Interval { seconds: INTERVAL_S, under_way, answered, cpu_seconds: 0.0 }
+    };
+    let seen = observation((0..400).map(interval).collect(), 1.0);
+    assert!(seen.queries.as_ref().unwrap().under_way() < LIMIT as f64);
+    expect(&decide(&seen, None), Verdict::CannotTell, NextStep::TryAuto, "1.0 of 2 cores");
 }
