@@ -66,9 +66,8 @@ fn mdbook() -> Result<PathBuf> {
 
 /// Writes the references of our crates.
 fn document(root: &Path, place: &Path) -> Result<()> {
-    let built = release::target(root).join("site-api");
     let mut doc = Command::new("cargo");
     doc.current_dir(root).args(["doc", "--no-deps", "--workspace", "--all-features", "--quiet"]);
-    done(doc.arg("--target-dir").arg(&built))?;
-    stage::copy_tree(&built.join("doc"), place)
+    done(&mut doc)?;
+    stage::copy_tree(&release::target(root).join("doc"), place)
 }
