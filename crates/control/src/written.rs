@@ -291,7 +291,9 @@ mod tests {
 
     #[test]
     fn memory_pressure_is_a_share_of_time_and_is_kept_as_time_in_each_second() {
-        let read = |text| serde_json::from_str::<HostObjective>(text).map_err(|e| e.to_string());
+        let read = |text: &str| {
+            serde_json::from_str::<HostObjective>(text).map_err(|error| error.to_string())
+        };
         let of = LatencyOf::MemoryPressure;
         for (text, millis) in [("\"2%\"", 20), ("\"2 %\"", 20), ("0.02", 20), ("\"12.5%\"", 125)] {
             let bound = Nanos::from_millis(millis);
