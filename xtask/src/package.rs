@@ -28,12 +28,12 @@ pub(crate) fn run(root: &Path, with_rpm: bool) -> Result<ExitCode> {
     let program = static_program(root, &place)?;
     println!("{}", program.display());
     if with_rpm {
-        println!("{}", rpm(root, &program, &place)?.display());
+        println!("{}", rpm(root, &program, None)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the Debian package of this tree.
+/// Makes the Debian package of this tree, with the program of [`native_program`].
 ///
 /// # Errors
 /// If cargo-deb is missing, or something does not build.
@@ -47,12 +47,17 @@ pub(crate) fn debian(root: &Path) -> Result<PathBuf> {
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
     done(build.args(FEATURES))?;
-    accompany(&release::target(root).join("release/lull"), &place)?;
+    accompany(&native_program(root), &place)?;
     let mut deb = Command::new("cargo");
     deb.current_dir(root).args(["deb", "--package", "lull-cli", "--no-build", "--strip"]);
     // Its last line is the file.
     let output = read_output(deb.arg("--output").arg(&place))?;
     output.lines().last().map(PathBuf::from).context("cargo-deb names no file")
+}
+
+/// The program as this machine links it.
+pub(crate) fn native_program(root: &Path) -> PathBuf {
+    release::target(root).join("release/lull")
 }
 
 /// Writes a Debian package again with another version, beside the first.
@@ -159,18 +164,21 @@ fn refuse_dynamic(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes an RPM of the static program and what comes with it.
-fn rpm(root: &Path, program: &Path, place: &Path) -> Result<PathBuf> {
+/// Makes an RPM of a program and what comes with it, of this version or another.
+///
+/// # Errors
+/// If cargo-generate-rpm is missing, or a file of the package.
+pub(crate) fn rpm(root: &Path, program: &Path, other: Option<&str>) -> Result<PathBuf> {
     if on_path("cargo-generate-rpm").is_none() {
         bail!("an RPM takes cargo-generate-rpm: cargo install cargo-generate-rpm --locked");
     }
-    // The name in the package's list of files has no version.
-    std::fs::copy(program, place.join("lull"))?;
+    let place = place(root)?;
+    // Where `crates/cli/Cargo.toml` says that it is.
+    done(Command::new("strip").arg("-o").arg(place.join("lull")).arg(program))?;
+    let version = other.map_or_else(|| version_of(program), |other| Ok(other.to_owned()))?;
+    let file = place.join(format!("lull-{version}-1.{ARCHITECTURE}.rpm"));
     let mut rpm = Command::new("cargo");
-    rpm.current_dir(root).args(["generate-rpm", "--package", "crates/cli", "--output"]);
-    done(rpm.arg(place).args(["--auto-req", "disabled"]))?;
-    let is_rpm = |path: &PathBuf| path.extension().is_some_and(|end| end == "rpm");
-    let newest = std::fs::read_dir(place)?.flatten().map(|file| file.path()).filter(is_rpm);
-    let newest = newest.max_by_key(|path| path.metadata().and_then(|file| file.modified()).ok());
-    newest.context("cargo-generate-rpm has written no file")
+    rpm.current_dir(root).args(["generate-rpm", "--package", "crates/cli", "--output"]).arg(&file);
+    done(rpm.arg("--set-metadata").arg(format!("version = \"{version}\"")))?;
+    Ok(file)
 }

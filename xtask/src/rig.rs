@@ -148,8 +148,8 @@ struct Programs {
     tests: PathBuf,
     /// The program itself, if a selected machine has it.
     lull: Option<PathBuf>,
-    /// Debian packages, if a selected machine boots Debian: that of this tree, and the same
-    /// under a lower version.
+    /// Packages, if a selected machine boots Debian: those of this tree, and the same under a
+    /// lower version.
     packages: Vec<PathBuf>,
 }
 
@@ -184,11 +184,15 @@ impl Programs {
 /// The version under which guests have the package first.
 const FORMER_VERSION: &str = "0.0.1";
 
-/// The Debian package of this tree, and the same under [`FORMER_VERSION`], for upgrades.
+/// The packages of this tree, and the same under [`FORMER_VERSION`], for upgrades. The RPM has
+/// the Debian package's program here, which the guest can run.
 fn packages(root: &Path) -> Result<Vec<PathBuf>> {
     let package = crate::package::debian(root)?;
     let former = crate::package::relabel(&package, FORMER_VERSION)?;
-    Ok(vec![package, former])
+    let program = crate::package::native_program(root);
+    let rpm = crate::package::rpm(root, &program, None)?;
+    let former_rpm = crate::package::rpm(root, &program, Some(FORMER_VERSION))?;
+    Ok(vec![package, former, rpm, former_rpm])
 }
 
 /// Builds one static program, without debug information: that would be most of it,

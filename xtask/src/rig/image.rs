@@ -2,7 +2,7 @@
 //!
 //! `mmdebstrap` installs Debian's packages into a directory and `mke2fs` makes a file
 //! system of it, once a user, in [`xtask::cache`]. Guests write to a snapshot, so that each
-//! boots what was made. Nothing of Lull is in it: see `guest.rs`.
+//! boots what was made. Nothing of Lull is in it: `initramfs.rs` brings it along.
 
 use super::debian;
 use crate::command::done;
@@ -15,8 +15,8 @@ use std::process::Command;
 
 const SUITE: &str = "bookworm";
 /// systemd without udev: there is no device that needs a rule. memcached is a server that
-/// tests attach.
-const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached";
+/// tests attach; rpm runs the scripts of an RPM.
+const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,rpm";
 /// What no test reads.
 const EXCLUDED: [&str; 3] = ["/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*"];
 /// Room for what tests install and record; the image is sparse.

@@ -34,16 +34,16 @@ pub(crate) const SERVICE: &str = "service";
 
 /// Runs the tests and ends the guest; with a disk, starts its system, which does that.
 pub(crate) fn run() -> ! {
-    end(prepare().and_then(|()| if Path::new(DISK).exists() { boot_disk() } else { tests() }))
+    end(&prepare().and_then(|()| if Path::new(DISK).exists() { boot_disk() } else { tests() }))
 }
 
 /// What the service runs: the tests, and the end of the guest.
 pub(crate) fn run_as_service() -> ! {
-    end(tests())
+    end(&tests())
 }
 
-fn end(outcome: io::Result<bool>) -> ! {
-    let code = match &outcome {
+fn end(outcome: &io::Result<bool>) -> ! {
+    let code = match outcome {
         Ok(true) => 0,
         Ok(false) => 1,
         Err(error) => {

@@ -32,4 +32,5 @@ pub(crate) const TESTS: Tests = &[
     ("systemd::a_removed_package_restores_knobs_first", packages::remove_running),
     ("systemd::a_removed_package_restores_what_killed_agents_left", packages::remove_killed),
     ("systemd::a_purged_package_leaves_config_and_records", packages::purge),
+    ("systemd::an_rpm_is_installed_upgraded_and_removed_alike", packages::of_rpm),
 ];

@@ -13,10 +13,14 @@ use std::path::{Path, PathBuf};
 /// The version that is installed first.
 const FORMER: &str = "0.0.1";
 
-/// The two packages that the guest has brought along: the former, and the present one.
+/// The Debian packages that the guest has brought along: the former, and the present one.
 pub(super) fn brought() -> (PathBuf, PathBuf) {
+    of_kind("deb")
+}
+
+fn of_kind(kind: &str) -> (PathBuf, PathBuf) {
     let files = fs::read_dir(BROUGHT).unwrap().flatten().map(|file| file.path());
-    let packages = files.filter(|path| path.extension().is_some_and(|end| end == "deb"));
+    let packages = files.filter(|path| path.extension().is_some_and(|end| end == kind));
     let (former, present): (Vec<_>, Vec<_>) =
         packages.partition(|path| path.to_string_lossy().contains(FORMER));
     (former[0].clone(), present[0].clone())
@@ -79,6 +83,10 @@ pub(super) fn downgrade() {
 /// Removes the package; the config and the records stay.
 fn remove(how: &str) {
     run("dpkg", &[how, "lull"]);
+    check_removed();
+}
+
+fn check_removed() {
     assert!(!Path::new("/usr/bin/lull").exists());
     assert!(Path::new(CONFIG).exists(), "the config is gone");
     assert!(fs::read_dir(RECORDS).unwrap().next().is_some(), "the records are gone");
@@ -117,4 +125,40 @@ pub(super) fn purge() {
     remove("--purge");
     assert_eq!(cores_of("web.service"), ALL);
     assert_eq!(property("lull", "LoadState"), "not-found");
+}
+
+/// rpm on a Debian knows no package that the scripts could depend on.
+fn rpm(arguments: &[&str], package: &Path) {
+    run(
+        "rpm",
+        &[arguments, &["--nodeps", "--force-debian"], &[&package.to_string_lossy()]].concat(),
+    );
+}
+
+pub(super) fn of_rpm() {
+    if Path::new("/usr/bin/lull").exists() {
+        run("dpkg", &["--purge", "lull"]);
+    }
+    let (former, present) = of_kind("rpm");
+    rpm(&["--install"], &former);
+    assert_eq!(property("lull", "UnitFileState"), "disabled");
+    assert_eq!(property("lull", "ActiveState"), "inactive");
+    settle();
+    let agent = pid_of("lull");
+    rpm(&["--upgrade"], &present);
+    assert_eq!(run("rpm", &["--query", "--queryformat", "%{VERSION}", "lull"]), present_version());
+    assert_ne!(pid_of("lull"), agent, "the agent of before");
+    wait_until_steered("web.service");
+    systemctl(&["enable", "lull"]);
+    run("rpm", &["--erase", "--force-debian", "lull"]);
+    check_removed();
+    assert_eq!(cores_of("web.service"), ALL);
+    assert_eq!(property("lull", "LoadState"), "not-found");
+}
+
+/// What the file's name says.
+fn present_version() -> String {
+    let file = of_kind("deb").1;
+    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    name.split('_').nth(1).unwrap().to_owned()
 }
