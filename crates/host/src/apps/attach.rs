@@ -2,10 +2,9 @@
 //!
 //! A process must run; a cgroup, unit or pattern may have no process yet.
 //!
-//! Verified on Linux 6.18 with real processes and a real version 1 cgroup.
-//! There is no systemd on the machine this was written on: the answers of
-//! `systemctl show` are read as `man 1 systemctl` documents them and tested
-//! with a program that gives them.
+//! Verified on Linux 6.18 with real processes and a real version 1 cgroup, and under the systemd
+//! of Debian 12 (`cargo xtask rig systemd`). Other tests have a program that answers as
+//! `man 1 systemctl` documents it.
 
 use super::cgroup::{self, CgroupError};
 use super::globs::{self, GlobError};
