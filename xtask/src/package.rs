@@ -72,11 +72,7 @@ pub(crate) fn relabel(package: &Path, version: &str) -> Result<PathBuf> {
     done(Command::new("dpkg-deb").arg("--raw-extract").args([package, &unpacked]))?;
     let control = unpacked.join("DEBIAN/control");
     let fields = std::fs::read_to_string(&control)?;
-    let field = |line: &str| match line.starts_with("Version:") {
-        true => format!("Version: {version}\n"),
-        false => format!("{line}\n"),
-    };
-    std::fs::write(&control, fields.lines().map(field).collect::<String>())?;
+    std::fs::write(&control, with_version(&fields, version))?;
     let relabelled = package.with_file_name(format!("lull_{version}.deb"));
     // Fast to pack and to unpack: it goes to a guest only.
     let mut pack = Command::new("dpkg-deb");
@@ -84,6 +80,15 @@ pub(crate) fn relabel(package: &Path, version: &str) -> Result<PathBuf> {
     done(pack.args([&unpacked, &relabelled]))?;
     std::fs::remove_dir_all(&unpacked)?;
     Ok(relabelled)
+}
+
+/// The fields of a package with another version.
+fn with_version(fields: &str, version: &str) -> String {
+    let field = |line: &str| match line.starts_with("Version:") {
+        true => format!("Version: {version}\n"),
+        false => format!("{line}\n"),
+    };
+    fields.lines().map(field).collect()
 }
 
 /// Where everything is written.
@@ -181,4 +186,25 @@ pub(crate) fn rpm(root: &Path, program: &Path, other: Option<&str>) -> Result<Pa
     rpm.current_dir(root).args(["generate-rpm", "--package", "crates/cli", "--output"]).arg(&file);
     done(rpm.arg("--set-metadata").arg(format!("version = \"{version}\"")))?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_leaves_the_other_fields_of_a_package() {
+        let fields = "Package: lull\nVersion: 0.1.0\nDescription: a\n Version: of what\n";
+        let other = "Package: lull\nVersion: 0.0.1\nDescription: a\n Version: of what\n";
+        assert_eq!(with_version(fields, "0.0.1"), other);
+    }
+
+    #[test]
+    fn scripts_of_both_packages_restore_before_the_program_is_gone() {
+        let packaging = xtask::root().join("packaging");
+        for script in ["debian/prerm", "rpm/preun.sh"] {
+            let text = std::fs::read_to_string(packaging.join(script)).unwrap();
+            assert!(text.contains("lull restore --state /run/lull"), "{script}");
+        }
+    }
 }
