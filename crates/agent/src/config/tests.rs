@@ -79,6 +79,24 @@ fn an_objective_may_be_of_memory_pressure_under_every_co_location_policy() {
 }
 
 #[test]
+fn an_objective_of_memory_pressure_is_alone_and_a_share() {
+    let both = "lull.toml:9: app[0].objectives: bounds latency of requests and memory pressure";
+    all_refused(&[
+        ("{ throughput = 1000 }", "{ memory_pressure = \"2%\" }", both),
+        (
+            "p95 = \"4.2ms\" }, { throughput = 1000 }]",
+            "memory_pressure = \"2%\" }]\nlatency = \"ebpf\"",
+            "lull.toml:10: app[0].latency: is not read for an objective of memory pressure",
+        ),
+        (
+            "p95 = \"4.2ms\"",
+            "memory_pressure = \"2ms\"",
+            "app[0].objectives[0].memory_pressure: `2ms` is no share of time: write \"2%\"",
+        ),
+    ]);
+}
+
+#[test]
 fn processes_may_register_as_a_template_of_users() {
     let text = with_template("register = \"{alice,batch-*}\"\nmost = 2");
     let config = load(&text).unwrap();
@@ -186,22 +204,7 @@ fn every_refusal_names_file_line_and_key() {
         (
             "{ throughput = 1000 }",
             "{ run_queue_p99 = \"1ms\" }",
-            "lull.toml:9: app[0].objectives: bounds latency of requests and run-queue latency: keep",
-        ),
-        (
-            "{ throughput = 1000 }",
-            "{ memory_pressure = \"2%\" }",
-            "lull.toml:9: app[0].objectives: bounds latency of requests and memory pressure: keep",
-        ),
-        (
-            "p95 = \"4.2ms\" }, { throughput = 1000 }]",
-            "memory_pressure = \"2%\" }]\nlatency = \"ebpf\"",
-            "lull.toml:10: app[0].latency: is not read for an objective of memory pressure",
-        ),
-        (
-            "p95 = \"4.2ms\"",
-            "memory_pressure = \"2ms\"",
-            "lull.toml:9: app[0].objectives[0].memory_pressure: `2ms` is no share of time: write",
+            "lull.toml:9: app[0].objectives: bounds latency of requests and run-queue latency",
         ),
         (
             "p95 = \"4.2ms\" }, { throughput = 1000 }]",
