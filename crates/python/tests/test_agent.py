@@ -57,9 +57,11 @@ pid = {app.pid}
 
 @pytest.fixture
 def start(config, program):
-    """Starts an agent of the config."""
+    """Starts an agent of the config; a busy machine makes no decision of its policy late."""
 
     def start(text=config, **options):
+        if "policy" in options:
+            options.setdefault("time_limit_s", 1.0)
         return lull.agent.start(text, program=program, **options)
 
     return start
