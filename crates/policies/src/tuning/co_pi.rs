@@ -136,7 +136,7 @@ fn lookup(profile: &[RateSettings], rate_per_s: f64, take: Take) -> Option<&Rate
 }
 
 impl Policy for CoPi {
-    /// The machine's settings hold whichever apps are there; those of apps are made anew.
+    /// The machine's settings hold whichever apps are there; those of apps are rebuilt.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         !self.is_of_apps
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_cores_sets_the_cores_of_the_rate_and_is_made_anew_with_other_apps() {
+    fn a_profile_of_cores_sets_the_cores_of_the_rate_and_is_rebuilt_with_other_apps() {
         let mut made = made(
             "profile = [{ rate_per_s = 900.0, values = { cores = 1 } },\
              { rate_per_s = 2100.0, values = { cores = 2 } }]",

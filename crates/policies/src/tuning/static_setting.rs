@@ -113,7 +113,7 @@ fn plan(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Plan, Po
 }
 
 impl Policy for Static {
-    /// The machine's settings hold whichever apps are there; those of apps are made anew.
+    /// The machine's settings hold whichever apps are there; those of apps are rebuilt.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         !self.is_of_apps
     }

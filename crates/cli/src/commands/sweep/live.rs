@@ -174,8 +174,8 @@ fn announce(sweep: &Sweep, protocol: Protocol) {
     let left = sweep.length().saturating_sub(done);
     let takes = (protocol.settle + protocol.window).as_secs_f64() * left as f64;
     notice(format_args!(
-        "{settings} settings, {left} trials, about {} s; the seed of the order is {}: --seed {} \
-         repeats it",
+        "{settings} settings, at most {left} trials and about {} s; the seed of the order is {}: \
+         --seed {} repeats it",
         number(takes),
         sweep.seed(),
         sweep.seed()
