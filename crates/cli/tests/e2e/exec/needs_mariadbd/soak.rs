@@ -130,10 +130,11 @@ fn random_events_lose_no_answer_and_leave_the_server_well() {
 }
 
 #[test]
-#[ignore = "slow: random events on a database with a pool of threads, in both modes"]
+#[ignore = "slow: random events on a database with a pool of threads"]
 fn random_events_lose_no_answer_of_a_pool_of_threads() {
     let pool = ["--thread-handling=pool-of-threads", "--thread-pool-size=2"];
-    WAYS.into_iter().take(2).for_each(|way| soak_with(&Scene::new(), way, &[], &pool));
+    // No thread of a pool rests, so that both modes and both ways of waking are one.
+    soak_with(&Scene::new(), WAYS[0], &[], &pool);
 }
 
 #[test]
