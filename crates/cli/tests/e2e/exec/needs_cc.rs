@@ -6,6 +6,7 @@ mod attach;
 mod crowd;
 mod kernel;
 mod needs_openssl;
+mod races;
 mod signals;
 
 use super::{Server, logs, of_class, sanitised};
