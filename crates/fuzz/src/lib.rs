@@ -5,17 +5,17 @@
 //! of this crate run each target on its seeds and on random changes of them, which finds less,
 //! and needs no other build.
 //!
-//! Not here: the ledger, because restoring a random ledger would write to this machine, and
-//! the shared page of the gate, whose property tests are in `lull-oncall` (`gate/tests.rs`).
+//! Not here: the ledger, because restoring a random ledger would write to this machine.
 
 mod documents;
+mod page;
 mod wire;
 
 /// What a target runs: panics if the bytes break what the target promises.
 pub type Run = fn(&[u8]);
 
 /// The function of each target of `targets.toml`.
-const TARGETS: [(&str, Run); 9] = [
+const TARGETS: [(&str, Run); 10] = [
     ("config", documents::config),
     ("scenario", documents::scenario),
     ("core-mix", documents::core_mix),
@@ -25,6 +25,7 @@ const TARGETS: [(&str, Run); 9] = [
     ("escape", documents::escape),
     ("push", wire::push),
     ("protocol", wire::protocol),
+    ("page", page::page),
 ];
 
 /// Returns the function of the target with a name.
@@ -40,7 +41,12 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     /// Changes of each seed; each target has about a thousand inputs a second at least.
-    const CHANGES: usize = 300;
+    const CHANGES: u64 = 300;
+
+    /// A number that may be set for a longer run: `LULL_FUZZ_CHANGES`, `LULL_FUZZ_SEED`.
+    fn number(variable: &str, usual: u64) -> u64 {
+        std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
+    }
 
     /// Flips, inserts, removes, repeats or cuts some bytes.
     fn change(bytes: &mut Vec<u8>, rng: &mut Rng) {
@@ -75,7 +81,8 @@ mod tests {
     fn run_changes_of_seeds(name: &str) {
         let run = find_target(name).unwrap();
         let (_, directories) = seeds().into_iter().find(|(known, _)| known == name).unwrap();
-        let mut rng = Rng::seed_from_u64(1);
+        let mut rng = Rng::seed_from_u64(number("LULL_FUZZ_SEED", 1));
+        let changes = number("LULL_FUZZ_CHANGES", CHANGES);
         for directory in directories {
             let mut seeds: Vec<_> =
                 directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -85,7 +92,7 @@ mod tests {
             for seed in seeds {
                 let bytes = std::fs::read(&seed).unwrap();
                 run(&bytes);
-                for _ in 0..CHANGES {
+                for _ in 0..changes {
                     let mut changed = bytes.clone();
                     change(&mut changed, &mut rng);
                     run(&changed);
@@ -119,5 +126,6 @@ mod tests {
         changed_texts_are_escaped = "escape",
         changed_lines_are_taken_or_refused = "push",
         changed_connections_are_followed = "protocol",
+        pages_that_change_meanwhile_delay_no_worker = "page",
     }
 }
