@@ -9,8 +9,8 @@
 //!
 //! which is the Universal Scalability Law (Gunther 2007) beyond the cores: throughput is the
 //! inverse of the cost. The number varies by itself while a server is watched, so the line is
-//! fitted by least squares over intervals, each of the weight of its answers. A limit of C saves
-//! cost(n) / cost(C), averaged over the answers.
+//! fitted by least squares over intervals, each of the weight of its answers. A limit of C keeps the
+//! number at C where it would be higher.
 //!
 //! Its error is that of the jackknife over blocks of consecutive intervals, because intervals
 //! next to each other are alike.
@@ -45,10 +45,12 @@ struct Moments {
     under_way_squared: f64,
     cost: f64,
     product: f64,
+    /// Queries under way beyond the limit.
+    excess: f64,
 }
 
-/// Returns by how much the mean cost of a query exceeds the one with `limit` queries under way
-/// plus `extra`. `cost` is what an interval spent on all of its answers.
+/// Returns by how much the mean cost of a query exceeds the one with at most `limit` queries
+/// under way plus `extra`. `cost` is what an interval spent on all of its answers.
 ///
 /// `None` if the number under way did not vary, or in fewer than two blocks.
 pub(super) fn saving(
@@ -61,12 +63,14 @@ pub(super) fn saving(
     let blocks: Vec<Moments> = intervals
         .chunks(per_block)
         .map(|block| {
-            block.iter().fold(Moments::default(), |sum, one| sum.add_interval(one, cost(one)))
+            block
+                .iter()
+                .fold(Moments::default(), |sum, one| sum.add_interval(one, cost(one), limit))
         })
         .collect();
     let all = blocks.iter().fold(Moments::default(), |sum, block| sum.add(block, 1.0));
-    let estimate = all.log_saving(limit, extra)?;
-    let without = |block: &Moments| all.add(block, -1.0).log_saving(limit, extra);
+    let estimate = all.log_saving(extra)?;
+    let without = |block: &Moments| all.add(block, -1.0).log_saving(extra);
     let left: Vec<f64> = blocks.iter().map(without).collect::<Option<_>>()?;
     let count = left.len() as f64;
     if left.len() < 2 {
@@ -84,7 +88,7 @@ pub(super) fn saving(
 }
 
 impl Moments {
-    fn add_interval(self, interval: &Interval, cost: f64) -> Self {
+    fn add_interval(self, interval: &Interval, cost: f64, limit: f64) -> Self {
         let (weight, under_way) = (interval.answered as f64, interval.under_way);
         Self {
             weight: self.weight + weight,
@@ -92,6 +96,7 @@ impl Moments {
             under_way_squared: self.under_way_squared + weight * under_way * under_way,
             cost: self.cost + cost,
             product: self.product + under_way * cost,
+            excess: self.excess + weight * (under_way - limit).max(0.0),
         }
     }
 
@@ -103,11 +108,12 @@ impl Moments {
             under_way_squared: self.under_way_squared + times * other.under_way_squared,
             cost: self.cost + times * other.cost,
             product: self.product + times * other.product,
+            excess: self.excess + times * other.excess,
         }
     }
 
     /// The logarithm of the mean cost over that at the limit; `None` without a line.
-    fn log_saving(&self, limit: f64, extra: f64) -> Option<f64> {
+    fn log_saving(&self, extra: f64) -> Option<f64> {
         let (under_way, cost) = (self.under_way / self.weight, self.cost / self.weight);
         let variance = self.under_way_squared / self.weight - under_way * under_way;
         let covariance = self.product / self.weight - under_way * cost;
@@ -115,7 +121,7 @@ impl Moments {
         if !(cost > 0.0 && variance > 1e-9 * under_way * under_way) {
             return None;
         }
-        let at_limit = cost - covariance / variance * (under_way - limit);
+        let at_limit = cost - covariance / variance * (self.excess / self.weight);
         Some((cost / (at_limit.max(cost * LEAST_SHARE) + extra)).ln())
     }
 }

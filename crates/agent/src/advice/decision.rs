@@ -126,10 +126,10 @@ fn decide_by_queries(seen: &Observation, queries: &Queries) -> Decision {
                 .to_owned(),
         );
     }
-    let (under_way, limit) = (queries.under_way_at_answers(), UNDER_WAY_PER_CORE * cores);
-    if under_way < limit {
+    let (most, limit) = (usual_range(&queries.intervals).1, UNDER_WAY_PER_CORE * cores);
+    if most < limit {
         return unlikely(format!(
-            "at an answer {under_way:.1} queries are under way on average: a limit that keeps \
+            "at 95 % of the answers at most {most:.1} queries are under way: a limit that keeps \
              {cores} cores busy leaves {limit:.0} and does not bind"
         ));
     }
